@@ -1,0 +1,59 @@
+# Everything runs in .venv, which the first command makes; Python 3.11 or newer is all it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+SOURCES := setup.cfg pyproject.toml $(shell find . -name '*.py' -path './[a-z_]*' \
+	-not -path './tests/*' -not -path './build/*' -not -path './$(VENV)/*')
+
+# One BLAS thread per replica: two replicas on two cores must not fight over them.
+export OPENBLAS_NUM_THREADS ?= 1
+
+.PHONY: help demo test check format bench clean
+
+help:
+	@echo "make demo    train a convolutional network on handwritten digits over two replicas"
+	@echo "make test    run the tests"
+	@echo "make check   format, lint, types, layers"
+	@echo "make bench   training steps side by side with plain NumPy (and PyTorch, if installed)"
+
+demo: $(VENV)/demo $(VENV)/installed
+	$(BIN)/python examples/digits.py --model-dir runs/digits
+
+test: $(VENV)/test $(VENV)/installed
+	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+check: $(VENV)/dev $(VENV)/installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy -p paceline
+	$(BIN)/python -m pytest -q tests/project
+
+format: $(VENV)/dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/demo $(VENV)/installed
+	$(BIN)/python benchmarks/step.py
+
+clean:
+	rm -rf $(VENV) build *.egg-info runs .pytest_cache .mypy_cache .ruff_cache
+
+$(VENV)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "paceline needs Python 3.11 or newer, $(PYTHON) is " + sys.version.split()[0])'
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# The extras of each command, once.
+$(VENV)/demo: $(VENV)/python setup.cfg
+	rm -rf build && $(PIP) install '.[examples]' && rm -rf build && touch $@ $(VENV)/installed
+
+$(VENV)/test: $(VENV)/python setup.cfg
+	rm -rf build && $(PIP) install '.[examples,test]' && rm -rf build && touch $@ $(VENV)/installed
+
+$(VENV)/dev: $(VENV)/python setup.cfg
+	rm -rf build && $(PIP) install '.[test,dev]' && rm -rf build && touch $@ $(VENV)/installed
+
+# The installed copy is what examples, tests and type checkers see: renew it when a source changes.
+$(VENV)/installed: $(SOURCES) | $(VENV)/python
+	rm -rf build && $(PIP) install --no-deps --force-reinstall . && rm -rf build && touch $@

@@ -1,0 +1,73 @@
+"""A differentiable array over NumPy and CuPy: model code is plain NumPy on `Tensor`s.
+
+NumPy's own functions and operators work on tensors where they have a differentiable form; what
+NumPy lacks (activations, fused layers and losses, images) is here. `backward` carries a gradient to
+the leaves, `GradientTape` does so in the familiar spelling.
+"""
+
+# ruff: noqa: F401 (some modules are imported for what they enter into the table)
+
+from . import arithmetic, einsum, elementwise, joining, piecewise_constant
+from .activations import (
+    elu,
+    erf,
+    gelu,
+    leaky_relu,
+    log_softmax,
+    relu,
+    sigmoid,
+    silu,
+    softmax,
+    softplus,
+)
+from .backward import GradientTape, backward, leaves
+from .cross_entropy import sigmoid_cross_entropy, softmax_cross_entropy
+from .dense import dense
+from .images import avg_pool2d, conv2d, conv2d_relu_max_pool2d, max_pool2d
+from .indexed_slices import IndexedSlices
+from .reductions import logsumexp
+from .tensor import (
+    Array,
+    Tensor,
+    TensorLike,
+    Vjp,
+    implements,
+    lift,
+    no_grad,
+    record,
+    stop_gradient,
+)
+
+__all__ = [
+    "Array",
+    "GradientTape",
+    "IndexedSlices",
+    "Tensor",
+    "TensorLike",
+    "Vjp",
+    "avg_pool2d",
+    "backward",
+    "conv2d",
+    "conv2d_relu_max_pool2d",
+    "dense",
+    "elu",
+    "erf",
+    "gelu",
+    "implements",
+    "leaky_relu",
+    "leaves",
+    "lift",
+    "log_softmax",
+    "logsumexp",
+    "max_pool2d",
+    "no_grad",
+    "record",
+    "relu",
+    "sigmoid",
+    "sigmoid_cross_entropy",
+    "silu",
+    "softmax",
+    "softmax_cross_entropy",
+    "softplus",
+    "stop_gradient",
+]

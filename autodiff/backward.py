@@ -1,0 +1,223 @@
+"""Backward: carry a gradient from one tensor to the leaves of its graph (reverse-mode autodiff)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from .indexed_slices import IndexedSlices, Patch
+from .tensor import Array, Tensor, TensorLike, lift
+
+Gradient: TypeAlias = "Array | IndexedSlices"
+OnReady: TypeAlias = Callable[[Tensor, Gradient], None]
+
+_PARTIAL = frozenset((IndexedSlices, Patch))
+
+
+def backward(
+    root: Tensor,
+    seed: Array | None = None,
+    into: Mapping[Tensor, Array] | None = None,
+    on_ready: OnReady | None = None,
+    keep: Collection[Tensor] = (),
+) -> dict[Tensor, Gradient]:
+    """Compute the gradient of `root` for every leaf below it.
+
+    Args:
+        root: A tensor that requires a gradient; where it is no scalar, the gradient of its sum is
+            computed.
+        seed: The gradient of `root` itself, of its shape and dtype; ones by default. Owned by the
+            call, which may overwrite it.
+        into: Buffers of the leaves' shapes and dtypes. The gradient of a leaf that has one is
+            written into it (not added to what is there); other leaves get fresh arrays.
+        on_ready: Called as soon as the gradient of a leaf is complete, while others are still to
+            come. Leaves that the gradient never reaches are not reported.
+        keep: Tensors between the leaves and `root` whose gradients are wanted too.
+
+    Returns:
+        The leaves that were reached (and those of `keep`), each with its buffer, a fresh array, or
+        `IndexedSlices` where only rows of it were read: these never go into the buffer.
+    """
+    if not root.requires_grad:
+        raise ValueError(
+            "there is nothing to differentiate: the loss depends on no variable "
+            "(was it computed under no_grad, through stop_gradient, or from .numpy() values?)"
+        )
+    nodes, uses_left = _reachable(root)
+    run = _Run(root, seed, into or {}, uses_left, on_ready)
+    kept = frozenset(keep)
+    for node in nodes:
+        run.step(node, node in kept)
+    return run.gradients
+
+
+class _Run:
+    """The gradients on their way through one graph."""
+
+    __slots__ = ("gradients", "into", "on_ready", "uses_left")
+
+    def __init__(
+        self,
+        root: Tensor,
+        seed: Array | None,
+        into: Mapping[Tensor, Array],
+        uses_left: dict[Tensor, int],
+        on_ready: OnReady | None,
+    ) -> None:
+        self.gradients: dict[Tensor, Gradient] = {}
+        self.into = into
+        self.uses_left = uses_left
+        self.on_ready = on_ready
+        self.add(root, np.ones_like(root.data) if seed is None else seed, into.get(root))
+        if root.vjp is None:  # the root is itself a leaf
+            uses_left[root] = 1
+            self.finish(root)
+
+    def step(self, node: Tensor, keep: bool) -> None:
+        """Carry the gradient of `node` on to its inputs."""
+        inputs = node.inputs
+        none: Sequence[Any] = (None,) * len(inputs)
+        gradient = self.gradients.pop(node, None)
+        if gradient is None:  # reachable, but no vjp on the way gave it anything
+            parts = outs = none
+        else:
+            if keep:
+                self.gradients[node] = gradient.copy()  # type: ignore[union-attr]
+            outs = self.buffers(inputs) if self.into else none
+            parts = node.vjp(gradient, outs)  # type: ignore[misc]
+        for i, tensor in enumerate(inputs):
+            if tensor.requires_grad:
+                if parts[i] is not None:
+                    self.add(tensor, parts[i], outs[i])
+                if tensor.vjp is None:
+                    self.finish(tensor)
+
+    def buffers(self, inputs: tuple[Tensor, ...]) -> list[Array | None]:
+        """The buffer of each input whose gradient begins here, once where a leaf occurs twice."""
+        outs: list[Array | None] = []
+        for tensor in inputs:
+            begins = tensor.vjp is None and tensor not in self.gradients
+            out = self.into.get(tensor) if begins else None
+            outs.append(None if any(out is other for other in outs) else out)
+        return outs
+
+    def add(self, tensor: Tensor, part: Any, out: Array | None) -> None:
+        """Add one contribution to the gradient of `tensor`; the first one may have its buffer."""
+        gradients = self.gradients
+        if type(part) in _PARTIAL:
+            self.add_partial(tensor, part)
+        elif tensor in gradients:
+            total = self.dense(tensor, gradients[tensor])
+            gradients[tensor] = np.add(total, part, out=total)
+        elif out is not None:
+            if part is not out:
+                out[...] = part
+            gradients[tensor] = out
+        elif part.dtype is tensor.data.dtype and not isinstance(part, np.generic):
+            gradients[tensor] = part
+        else:
+            gradients[tensor] = np.asarray(part, tensor.data.dtype, like=tensor.data)
+
+    def add_partial(self, tensor: Tensor, part: IndexedSlices | Patch) -> None:
+        """The same for a contribution to some elements only; only rows of leaves stay sparse."""
+        total = self.gradients.get(tensor)
+        if type(part) is Patch or tensor.vjp is not None:
+            total = self.dense(tensor, total)
+        self.gradients[tensor] = part if total is None else part.add_to(total)
+
+    def dense(self, tensor: Tensor, total: Gradient | None) -> Array:
+        """The gradient so far as a whole array that can be added to."""
+        if total is not None and not isinstance(total, IndexedSlices):
+            return total
+        data = tensor.data
+        zeros = self.into.get(tensor) if tensor.vjp is None else None
+        if zeros is None:
+            zeros = np.zeros(data.shape, data.dtype, like=data)
+        else:
+            zeros[...] = 0
+        return zeros if total is None else total.add_to(zeros)
+
+    def finish(self, leaf: Tensor) -> None:
+        """Count one use of `leaf` as done, and report it after the last one."""
+        self.uses_left[leaf] -= 1
+        if self.uses_left[leaf] == 0 and self.on_ready is not None and leaf in self.gradients:
+            self.on_ready(leaf, self.gradients[leaf])
+
+
+def _reachable(root: Tensor) -> tuple[list[Tensor], dict[Tensor, int]]:
+    """The operations below `root`, newest first, and how often each leaf is used by them.
+
+    A tensor is made after its inputs, so that newest first is an order in which every gradient is
+    complete before it is carried on.
+    """
+    nodes: list[Tensor] = []
+    uses: dict[Tensor, int] = {}
+    seen = {root}
+    stack = [root] if root.vjp is not None else []
+    while stack:
+        node = stack.pop()
+        nodes.append(node)
+        for tensor in node.inputs:
+            if not tensor.requires_grad:
+                continue
+            if tensor.vjp is None:
+                uses[tensor] = uses.get(tensor, 0) + 1
+            elif tensor not in seen:
+                seen.add(tensor)
+                stack.append(tensor)
+    nodes.sort(key=attrgetter("order"), reverse=True)
+    return nodes, uses
+
+
+def leaves(root: Tensor) -> list[Tensor]:
+    """The leaves that `root` depends on and that require a gradient."""
+    return list(_reachable(root)[1])
+
+
+class GradientTape:
+    """The familiar spelling for gradients in a custom loop.
+
+    Every operation is remembered anyway, tape or not; the tape only gives `gradient` and `watch` a
+    home. It can be asked more than once.
+
+    >>> x = Tensor(np.array([1.0, 2.0], np.float32))
+    >>> with GradientTape() as tape:
+    ...     tape.watch(x)
+    ...     y = np.sum(x * x)
+    >>> tape.gradient(y, x)
+    array([2., 4.], dtype=float32)
+    """
+
+    def __init__(self, persistent: bool = False) -> None:
+        self.persistent = persistent
+
+    def __enter__(self) -> GradientTape:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        pass
+
+    def watch(self, tensor: Tensor) -> None:
+        """Make a tensor that was not computed from others a leaf with a gradient."""
+        tensor.requires_grad = True
+
+    def gradient(self, target: Any, sources: Any) -> Any:
+        """The gradient of `target` (of its sum, where it is no scalar) for each of `sources`.
+
+        Args:
+            target: A tensor.
+            sources: A tensor or variable, or a list, tuple or dict of them.
+
+        Returns:
+            Gradients in the structure of `sources`: arrays, `IndexedSlices` where only rows of a
+            source were read, or None for a source that `target` does not depend on.
+        """
+        gradients = backward(lift(target))
+        if isinstance(sources, TensorLike):
+            return gradients.get(lift(sources))
+        if isinstance(sources, dict):
+            return {name: gradients.get(lift(source)) for name, source in sources.items()}
+        return type(sources)(gradients.get(lift(source)) for source in sources)

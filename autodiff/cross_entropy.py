@@ -1,0 +1,111 @@
+"""Cross-entropy losses, fused with the softmax or sigmoid before them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .activations import logistic
+from .tensor import Array, Tensor, lift, record
+
+
+def softmax_cross_entropy(logits: Any, labels: Any) -> Tensor:
+    """-log(softmax(logits)[label]) of each example.
+
+    Args:
+        logits: (..., num_classes), floating.
+        labels: Class numbers of shape (...), whole numbers; or probabilities of the shape of
+            `logits`, which may have a gradient themselves.
+
+    Returns:
+        (...), one loss for each example.
+
+    Raises:
+        ValueError: A shape that does not fit, or a class number outside [0, num_classes).
+    """
+    logits, labels = lift(logits), lift(labels)
+    z, target = logits.data, labels.data
+    if target.shape == z.shape:
+        return _soft_cross_entropy(logits, labels)
+    if target.shape != z.shape[:-1] or target.dtype.kind not in "iu":
+        raise ValueError(
+            f"labels must be whole numbers of shape {z.shape[:-1]} or probabilities of shape "
+            f"{z.shape}, to go with logits of shape {z.shape}; got {target.dtype} of shape "
+            f"{target.shape}"
+        )
+    num_classes = z.shape[-1]
+    picked = target.reshape(-1)
+    check_labels(target, num_classes)
+    shifted = z.reshape(-1, num_classes)
+    shifted = shifted - shifted.max(axis=1, keepdims=True)
+    weights = np.exp(shifted)
+    total = weights.sum(axis=1)
+    examples = np.arange(len(picked), like=z)
+    losses = np.log(total)
+    losses -= shifted[examples, picked]
+
+    def vjp(g: Array, outs: Any) -> Any:
+        g = g.reshape(-1)
+        dz = weights * (g / total)[:, None]
+        dz[examples, picked] -= g
+        return (dz.reshape(z.shape),)
+
+    return record(losses.reshape(target.shape), (logits,), vjp)
+
+
+def check_labels(labels: Array, num_classes: int) -> None:
+    """Refuse a class number outside [0, num_classes), by its value and position."""
+    if labels.size == 0 or (labels.min() >= 0 and labels.max() < num_classes):
+        return
+    bad = np.argwhere((labels < 0) | (labels >= num_classes))[0].tolist()
+    raise ValueError(
+        f"labels must lie in [0, {num_classes}), the classes that logits of shape "
+        f"(..., {num_classes}) tell apart; found {labels[tuple(bad)].item()} at position "
+        f"{bad[0] if len(bad) == 1 else tuple(bad)}; number the classes from 0, or give the last "
+        f"layer more outputs"
+    )
+
+
+def _soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """-sum(targets * log_softmax(logits)) along the last axis."""
+    target = targets.data
+    log_share = logits.data - logits.data.max(axis=-1, keepdims=True)
+    log_share -= np.log(np.exp(log_share).sum(axis=-1, keepdims=True))
+
+    def vjp(g: Array, outs: Any) -> Any:
+        g = g[..., None]
+        dz = None
+        if logits.requires_grad:
+            dz = (np.exp(log_share) * target.sum(axis=-1, keepdims=True) - target) * g
+        return dz, -g * log_share if targets.requires_grad else None
+
+    return record(-(target * log_share).sum(axis=-1), (logits, targets), vjp)
+
+
+def sigmoid_cross_entropy(logits: Any, targets: Any) -> Tensor:
+    """-t log(sigmoid(z)) - (1 - t) log(1 - sigmoid(z)) of each element, without overflow.
+
+    Args:
+        logits: z, any shape, floating.
+        targets: t of the same shape, 0 or 1 or a probability between.
+
+    Returns:
+        The shape of `logits`, one loss for each element.
+    """
+    logits, targets = lift(logits), lift(targets)
+    z, t = logits.data, targets.data
+    if np.shape(t) != z.shape:
+        raise ValueError(
+            f"targets must have the shape of logits, {z.shape}, got {np.shape(t)}; reshape one of "
+            f"them, for they are not broadcast"
+        )
+    if t.dtype != z.dtype and not targets.requires_grad:
+        t = t.astype(z.dtype)
+    losses = np.maximum(z, 0) - z * t + np.log1p(np.exp(-np.absolute(z)))
+
+    def vjp(g: Array, outs: Any) -> Any:
+        dt = g * -z if targets.requires_grad else None
+        return np.multiply(g, logistic(z) - t, out=g) if logits.requires_grad else None, dt
+
+    return record(losses, (logits, targets), vjp)

@@ -1,0 +1,92 @@
+"""A fully connected layer as one operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .linear_algebra import as_rows, product
+from .tensor import Array, Tensor, lift, record
+
+
+def _sigmoid_in_place(y: Array) -> None:
+    with np.errstate(over="ignore"):
+        np.exp(np.negative(y, out=y), out=y)
+    np.reciprocal(np.add(y, 1, out=y), out=y)
+
+
+# name: (y = f(y) in place, g = g f'(x) in place, with f' computed from y = f(x))
+ACTIVATIONS: dict[str, tuple[Callable[[Array], Any], Callable[[Array, Array], Any]]] = {
+    "relu": (
+        lambda y: np.maximum(y, 0, out=y),
+        lambda g, y: np.multiply(g, y > 0, out=g),
+    ),
+    "tanh": (
+        lambda y: np.tanh(y, out=y),
+        lambda g, y: np.multiply(g, 1 - y * y, out=g),
+    ),
+    "sigmoid": (
+        _sigmoid_in_place,
+        lambda g, y: np.multiply(g, y * (1 - y), out=g),
+    ),
+}
+
+
+def dense(x: Any, w: Any, b: Any = None, activation: str | None = None) -> Tensor:
+    """activation(x @ w + b), with everything after the product done in place.
+
+    Args:
+        x: (..., num_inputs).
+        w: (num_inputs, num_outputs).
+        b: (num_outputs,), or None.
+        activation: 'relu', 'tanh', 'sigmoid', or None.
+
+    Returns:
+        (..., num_outputs).
+    """
+    if activation is not None and activation not in ACTIVATIONS:
+        raise ValueError(
+            f"activation must be None or one of {', '.join(sorted(ACTIVATIONS))}, got "
+            f"{activation!r}; apply any other function to the result"
+        )
+    x, w = lift(x), lift(w)
+    inputs: tuple[Tensor, ...] = (x, w) if b is None else (x, w, lift(b))
+    _check_shapes(inputs)
+    a, weights = x.data, w.data
+    rows = as_rows(a)
+    y = np.matmul(rows, weights)
+    if b is not None:
+        y += inputs[2].data
+    if activation is not None:
+        ACTIVATIONS[activation][0](y)
+
+    def vjp(g: Array, outs: Any) -> Any:
+        g = as_rows(g)
+        if activation is not None:
+            ACTIVATIONS[activation][1](g, y)
+        gradients: list[Array | None] = [None] * len(inputs)
+        if w.requires_grad:
+            gradients[1] = product(rows.T, g, outs[1])
+        if len(inputs) == 3 and inputs[2].requires_grad:
+            gradients[2] = g.sum(axis=0, out=outs[2])
+        if x.requires_grad:
+            dx = product(g, weights.T, outs[0] if a.ndim == 2 else None)
+            gradients[0] = dx.reshape(a.shape)
+        return gradients
+
+    return record(y if a.ndim == 2 else y.reshape(*a.shape[:-1], y.shape[1]), inputs, vjp)
+
+
+def _check_shapes(inputs: tuple[Tensor, ...]) -> None:
+    x, w = inputs[0].data.shape, inputs[1].data.shape
+    if len(w) != 2 or len(x) < 1 or x[-1] != w[0]:
+        raise ValueError(
+            f"dense needs x of shape (..., num_inputs) and w of shape (num_inputs, num_outputs), "
+            f"got {x} and {w}"
+        )
+    if len(inputs) == 3 and inputs[2].data.shape != w[1:]:
+        raise ValueError(
+            f"dense needs b of shape {w[1:]}, one for each column of w, got {inputs[2].data.shape}"
+        )

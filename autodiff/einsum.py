@@ -1,0 +1,102 @@
+"""Einstein summation."""
+
+from __future__ import annotations
+
+import string
+from typing import Any
+
+import numpy as np
+
+from .arithmetic import unbroadcast
+from .tensor import Array, Tensor, implements, lift, record
+
+
+@implements(np.einsum)
+def einsum(subscripts: str, *operands: Any, optimize: Any = True) -> Tensor:
+    """Sums of products by subscripts, such as 'bij,bjk->bik'; '...' stands for any further axes.
+
+    A letter twice in one operand (a diagonal) is refused.
+    """
+    if not isinstance(subscripts, str):
+        raise TypeError(
+            "np.einsum of a tensor takes its subscripts as one string, such as 'ij,jk->ik', "
+            "followed by the operands"
+        )
+    tensors = tuple(lift(operand) for operand in operands)
+    arrays = [tensor.data for tensor in tensors]
+    terms, result = _parse(subscripts, [array.ndim for array in arrays])
+
+    def vjp(g: Array, outs: Any) -> Any:
+        return [
+            _gradient(i, g, terms, result, arrays, optimize) if tensor.requires_grad else None
+            for i, tensor in enumerate(tensors)
+        ]
+
+    return record(_contracted(terms, result, arrays, optimize), tensors, vjp)
+
+
+def _contracted(terms: list[str], result: str, arrays: list[Array], optimize: Any) -> Array:
+    """`np.einsum`, which searches for a good order only where there is a choice."""
+    return np.einsum(
+        f"{','.join(terms)}->{result}", *arrays, optimize=optimize if len(arrays) > 1 else False
+    )
+
+
+def _gradient(
+    i: int, g: Array, terms: list[str], result: str, arrays: list[Array], optimize: Any
+) -> Array:
+    """The sum of products of g and all other operands, with operand i's letters for a result."""
+    others = [term for j, term in enumerate(terms) if j != i]
+    known = set(result).union(*others)
+    reached = "".join(letter for letter in terms[i] if letter in known)
+    factors = [array for j, array in enumerate(arrays) if j != i]
+    part = _contracted([result, *others], reached, [g, *factors], optimize)
+    shape = arrays[i].shape
+    if len(reached) < len(
+        terms[i]
+    ):  # letters that only operand i has were summed: all get the same
+        part = part.reshape(
+            [part.shape[reached.index(letter)] if letter in known else 1 for letter in terms[i]]
+        )
+        full = np.empty(np.broadcast_shapes(part.shape, shape), g.dtype, like=g)
+        full[...] = part
+        part = full
+    return unbroadcast(part, shape)
+
+
+def _parse(subscripts: str, ndims: list[int]) -> tuple[list[str], str]:
+    """The letters of each operand and of the result, with letters in place of the ellipses."""
+    inputs, arrow, result = subscripts.replace(" ", "").partition("->")
+    terms = inputs.split(",")
+    if len(terms) != len(ndims):
+        raise ValueError(
+            f"np.einsum: '{subscripts}' names {len(terms)} operands, but {len(ndims)} were given"
+        )
+    unused = [letter for letter in string.ascii_letters if letter not in subscripts]
+    most = max(ndim - len(term.replace("...", "")) for term, ndim in zip(terms, ndims, strict=True))
+    ellipsis = "".join(unused[: max(most, 0)])
+    named = [
+        _expanded(term, ndim, ellipsis, subscripts) for term, ndim in zip(terms, ndims, strict=True)
+    ]
+    if arrow and "..." in inputs and "..." not in result:
+        raise ValueError(f"np.einsum: '{subscripts}' has '...' in an operand but not in the result")
+    if not arrow:
+        once = [letter for letter in sorted(set(inputs) - set(",.")) if inputs.count(letter) == 1]
+        result = ("..." if "..." in inputs else "") + "".join(once)
+    return named, result.replace("...", ellipsis)
+
+
+def _expanded(term: str, ndim: int, ellipsis: str, subscripts: str) -> str:
+    """One operand's letters; its ellipsis takes as many of the last letters as it has axes."""
+    num_more = ndim - len(term.replace("...", ""))
+    if num_more < 0 or (num_more > 0 and "..." not in term):
+        raise ValueError(
+            f"np.einsum: the term '{term}' of '{subscripts}' does not fit an operand of {ndim} axes"
+        )
+    letters = term.replace("...", ellipsis[len(ellipsis) - num_more :])
+    if len(set(letters)) < len(letters):
+        raise ValueError(
+            f"np.einsum: the term '{term}' of '{subscripts}' has a letter twice, which is not "
+            f"differentiable here; index the diagonal first: x[np.arange(n), np.arange(n)]"
+        )
+    return letters

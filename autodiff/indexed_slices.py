@@ -1,0 +1,106 @@
+"""Gradients of arrays of which only a part was read."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .tensor import Array
+
+
+class IndexedSlices:
+    """The gradient of an array of which only rows were read: the rows' numbers and their gradients.
+
+    Args:
+        values: (n, ...) the gradient of each row that was read.
+        indices: (n,) int from 0, which row of the array each belongs to; a row may occur more than
+            once, its gradient is the sum.
+        dense_shape: The shape of the whole array.
+    """
+
+    __slots__ = ("dense_shape", "indices", "values")
+
+    def __init__(self, values: Array, indices: Array, dense_shape: tuple[int, ...]) -> None:
+        self.values = values
+        self.indices = indices
+        self.dense_shape = dense_shape
+
+    def __repr__(self) -> str:
+        return f"IndexedSlices({len(self.indices)} rows of {self.dense_shape})"
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.values.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.dense_shape
+
+    def add_to(self, other: Any) -> Any:
+        """The sum of this and a dense array (overwritten) or other slices (left as they are)."""
+        if isinstance(other, IndexedSlices):
+            return IndexedSlices(
+                np.concatenate([other.values, self.values]),
+                np.concatenate([other.indices, self.indices]),
+                self.dense_shape,
+            )
+        _add_rows(other, self.indices, self.values)
+        return other
+
+    def unique(self) -> IndexedSlices:
+        """The same gradient with every row at most once, in rising order.
+
+        A row's gradients are summed in the order in which they occur.
+        """
+        if len(self.indices) == 0:
+            return self
+        indices, position = np.unique(self.indices, return_inverse=True)
+        shape = (len(indices), *self.dense_shape[1:])
+        values = np.zeros(shape, self.values.dtype, like=self.values)
+        _add_rows(values, position, self.values)
+        return IndexedSlices(values, indices, self.dense_shape)
+
+    def to_dense(self) -> Array:
+        """The whole array, zero in every row that was not read."""
+        dense = np.zeros(self.dense_shape, self.values.dtype, like=self.values)
+        return self.add_to(dense)
+
+
+class Patch:
+    """The gradient of an array of which `array[index]` was read, on its way to the whole gradient.
+
+    A vjp returns it where a dense gradient would be nearly all zeros: reading an array bit by bit,
+    as a recurrent network does, then costs one pass over it and not one for each bit.
+
+    Args:
+        values: The gradient of `array[index]`.
+        index: Anything that NumPy takes between the brackets.
+        may_repeat: Whether `index` may name an element more than once.
+    """
+
+    __slots__ = ("index", "may_repeat", "values")
+
+    def __init__(self, values: Array, index: Any, may_repeat: bool = False) -> None:
+        self.values = values
+        self.index = index
+        self.may_repeat = may_repeat
+
+    def add_to(self, dense: Array) -> Array:
+        """The sum of this and a dense array, which is overwritten."""
+        if self.may_repeat:
+            np.add.at(dense, self.index, self.values)
+        else:
+            dense[self.index] += self.values
+        return dense
+
+
+def _add_rows(dense: Array, rows: Array, values: Array) -> None:
+    """Add each of `values` to its row, in order; `np.add.at` is fast in one dimension only."""
+    if dense.ndim == 1 or not dense.flags.c_contiguous:
+        np.add.at(dense, rows, values)
+        return
+    width = math.prod(dense.shape[1:])
+    elements = rows[:, None] * width + np.arange(width, like=rows)
+    np.add.at(dense.reshape(-1), elements.reshape(-1), values.reshape(-1))

@@ -1,0 +1,92 @@
+"""Elements and rows of an array, by position."""
+
+from __future__ import annotations
+
+import operator
+from types import EllipsisType
+from typing import Any
+
+import numpy as np
+
+from .indexed_slices import IndexedSlices, Patch
+from .piecewise_constant import plain
+from .shapes import ravel
+from .tensor import Array, Tensor, implements, lift, record
+
+_BASIC = (int, slice, EllipsisType, type(None), np.integer)
+
+
+@implements(operator.getitem)
+def getitem(a: Any, index: Any) -> Tensor:
+    """`a[index]`. Whole rows of a leaf, by an array of their numbers, get `IndexedSlices`."""
+    x = lift(a)
+    index = plain(index)
+    items = index if isinstance(index, tuple) else (index,)
+    arrays = [item for item in items if not isinstance(item, _BASIC)]
+    if not arrays:
+        return record(x.data[index], (x,), lambda g, outs: (Patch(g, index),))
+    if items is not index:
+        index = _positions(index, x.data)
+        if index.dtype.kind in "iu":
+            return _rows(x, index, x.data[index])
+    repeats = any(_positions(array, x.data).dtype != np.bool_ for array in arrays)
+    return record(x.data[index], (x,), lambda g, outs: (Patch(g, index, repeats),))
+
+
+@implements(np.take)
+def take(a: Any, indices: Any, axis: int | None = None) -> Tensor:
+    """Elements along an axis. Rows of a leaf (axis=0) get `IndexedSlices`."""
+    x = lift(a)
+    if axis is None:
+        x, axis = ravel(x), 0
+    positions = _positions(plain(indices), x.data)
+    data = np.take(x.data, positions, axis=axis)
+    along = axis % x.data.ndim
+    if along == 0:
+        return _rows(x, positions, data)
+    index = (*(slice(None),) * along, positions)
+    return record(data, (x,), lambda g, outs: (Patch(g, index, may_repeat=True),))
+
+
+def _positions(index: Any, data: Array) -> Array:
+    """An index as an array beside `data`; an empty list holds whole numbers, not floats."""
+    array = np.asarray(index, like=data)
+    return array if array.size or isinstance(index, np.ndarray) else array.astype(np.intp)
+
+
+def _rows(x: Tensor, rows: Array, data: Array) -> Tensor:
+    """`data`, which is `x[rows]`."""
+    shape = x.data.shape
+
+    def vjp(g: Array, outs: Any) -> Any:
+        flat = rows.reshape(-1).astype(np.int64)  # a copy
+        flat += shape[0] * (flat < 0)
+        return (IndexedSlices(g.reshape(len(flat), *shape[1:]), flat, shape),)
+
+    return record(data, (x,), vjp)
+
+
+@implements(np.take_along_axis)
+def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tensor:
+    x = lift(arr)
+    if axis is None:
+        x, axis = ravel(x), 0
+    positions = plain(indices)
+    shape = x.data.shape
+    along = axis % len(shape)
+
+    def vjp(g: Array, outs: Any) -> Any:
+        index = [
+            np.arange(n, like=g).reshape((-1,) + (1,) * (len(shape) - 1 - i))
+            for i, n in enumerate(shape)
+        ]
+        index[along] = positions
+        return (Patch(g, tuple(index), may_repeat=True),)
+
+    return record(np.take_along_axis(x.data, positions, axis=axis), (x,), vjp)
+
+
+@implements(np.sort)
+def sort(a: Any, axis: int | None = -1) -> Tensor:
+    x = lift(a)
+    return take_along_axis(x, np.argsort(x.data, axis=axis), axis)

@@ -1,0 +1,46 @@
+"""Functions with nothing to differentiate: their results are plain arrays, outside any graph.
+
+They do not depend smoothly on their inputs (comparisons, positions, rounding, shapes), so that the
+gradient through them is zero or undefined. They take tensors and give NumPy or CuPy arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .tensor import TensorLike, implements
+
+
+def plain(value: Any) -> Any:
+    """The array inside a tensor; tuples and lists item by item; anything else as it is."""
+    if isinstance(value, TensorLike):
+        return value.tensor().data
+    if isinstance(value, (tuple, list)):
+        return type(value)([plain(item) for item in value])
+    return value
+
+
+def _constant(function: Callable[..., Any]) -> None:
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        return function(
+            *(plain(arg) for arg in args), **{name: plain(arg) for name, arg in kwargs.items()}
+        )
+
+    apply.__name__ = function.__name__
+    implements(function)(apply)
+
+
+for _function in (
+    *(np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal),
+    *(np.isnan, np.isinf, np.isfinite, np.signbit, np.isclose, np.allclose, np.array_equal),
+    *(np.logical_and, np.logical_or, np.logical_xor, np.logical_not, np.any, np.all),
+    *(np.sign, np.floor, np.ceil, np.trunc, np.rint, np.round, np.around, np.floor_divide),
+    *(np.argmax, np.argmin, np.argsort, np.argwhere, np.nonzero, np.flatnonzero),
+    *(np.count_nonzero, np.searchsorted, np.digitize),
+    *(np.shape, np.ndim, np.size, np.result_type),
+    *(np.zeros_like, np.ones_like, np.full_like, np.empty_like),
+):
+    _constant(_function)

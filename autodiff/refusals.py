@@ -1,0 +1,92 @@
+"""What a caller reads where NumPy would go on, but the gradient would be lost."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+_INSTEAD = {
+    "append": "np.concatenate",
+    "apply_along_axis": "whole-array expressions",
+    "average": "np.sum(w * x, axis) / np.sum(w)",
+    "block": "np.concatenate",
+    "column_stack": "np.stack(..., axis=1)",
+    "cross": "np.einsum or the sum written out",
+    "cumprod": "np.exp(np.cumsum(np.log(x))) for positive x",
+    "delete": "indexing with the positions that stay",
+    "diagonal": "x[np.arange(n), np.arange(n)]",
+    "diff": "x[1:] - x[:-1]",
+    "dstack": "np.stack(..., axis=2)",
+    "erf": "paceline.autodiff.erf",
+    "expit": "paceline.autodiff.sigmoid",
+    "gradient": "paceline.autodiff.backward or GradientTape",
+    "hstack": "np.concatenate(..., axis=1)",
+    "hypot": "np.sqrt(x * x + y * y)",
+    "inner": "np.einsum('...i,...i', x, y)",
+    "insert": "np.concatenate",
+    "kron": "np.einsum",
+    "linalg.norm": "np.sqrt(np.sum(np.square(x), axis))",
+    "log_softmax": "paceline.autodiff.log_softmax",
+    "logsumexp": "paceline.autodiff.logsumexp",
+    "median": "np.mean, or a sort: np.take_along_axis(x, np.argsort(x, axis), axis)",
+    "nanmean": "np.where(np.isnan(x), 0, x) and the sums written out",
+    "nansum": "np.sum(np.where(np.isnan(x), 0, x), axis)",
+    "ptp": "np.max(x, axis) - np.min(x, axis)",
+    "roll": "np.concatenate of two slices",
+    "rot90": "np.flip and np.transpose",
+    "softmax": "paceline.autodiff.softmax",
+    "sort": "np.take_along_axis(x, np.argsort(x, axis), axis)",
+    "trace": "np.sum(x[np.arange(n), np.arange(n)])",
+    "tril": "x * np.tril(np.ones(x.shape, x.dtype))",
+    "triu": "x * np.triu(np.ones(x.shape, x.dtype))",
+    "vdot": "np.sum(x * y)",
+    "vstack": "np.concatenate(..., axis=0)",
+    "add.reduce": "np.sum",
+    "add.accumulate": "np.cumsum",
+    "add.at": "np.add of whole arrays",
+    "maximum.reduce": "np.max",
+    "minimum.reduce": "np.min",
+    "multiply.outer": "np.outer",
+    "multiply.reduce": "np.prod",
+}
+
+
+def unknown_function(
+    function: Callable[..., Any], method: str, known: Iterable[Callable[..., Any]]
+) -> TypeError:
+    """The refusal of a function that has no differentiable form here."""
+    name = _name(function) if method == "__call__" else f"{_name(function)}.{method}"
+    instead = _INSTEAD.get(name)
+    if instead is None:
+        near = sorted({k.__name__ for k in known if k.__name__ in name or name in k.__name__})
+        instead = ", ".join(f"np.{k}" for k in near)
+    advice = f"use {instead}, or " if instead else "use "
+    return TypeError(
+        f"'{name}' is not differentiable here and would cut the tensor out of the gradient graph; "
+        f"{advice}stop_gradient(tensor).data where no gradient is wanted"
+    )
+
+
+def bad_arguments(
+    function: Callable[..., Any], signature: inspect.Signature, mismatch: TypeError
+) -> TypeError:
+    """The refusal of arguments that NumPy's function takes and its differentiable form does not."""
+    name = _name(function)
+    return TypeError(f"np.{name} of a tensor: {mismatch}; it is called as {name}{signature}")
+
+
+def write_into_tensor(name: str) -> TypeError:
+    """The refusal of `out=`, and of `array += tensor`."""
+    return TypeError(
+        f"np.{name} cannot write its result into an existing array, since the result has a "
+        f"gradient graph; leave out= away, and write `total = total + tensor` in place of "
+        f"`total += tensor` where total is a plain array"
+    )
+
+
+def _name(function: Callable[..., Any]) -> str:
+    """`linalg.norm` for np.linalg.norm; ufuncs do not say where they live."""
+    module = getattr(function, "__module__", None) or ""
+    name: str = function.__name__
+    return f"{module.removeprefix('numpy.')}.{name}" if module.startswith("numpy.") else name

@@ -1,0 +1,121 @@
+"""The same elements in another shape or order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .arithmetic import unbroadcast
+from .tensor import Array, Tensor, implements, lift, record
+
+
+def _reshaped(x: Tensor, data: Array) -> Tensor:
+    """`data`, which holds the elements of x in the same order."""
+    shape = x.data.shape
+    return record(data, (x,), lambda g, outs: (g.reshape(shape),))
+
+
+@implements(np.reshape)
+def reshape(a: Any, shape: Any) -> Tensor:
+    x = lift(a)
+    return _reshaped(x, x.data.reshape(shape))
+
+
+@implements(np.ravel)
+def ravel(a: Any) -> Tensor:
+    x = lift(a)
+    return _reshaped(x, x.data.reshape(-1))
+
+
+@implements(np.expand_dims)
+def expand_dims(a: Any, axis: int | tuple[int, ...]) -> Tensor:
+    x = lift(a)
+    return _reshaped(x, np.expand_dims(x.data, axis))
+
+
+@implements(np.squeeze)
+def squeeze(a: Any, axis: int | tuple[int, ...] | None = None) -> Tensor:
+    x = lift(a)
+    return _reshaped(x, x.data.squeeze(axis))
+
+
+@implements(np.transpose)
+def transpose(a: Any, axes: Sequence[int] | None = None) -> Tensor:
+    x = lift(a)
+    ndim = x.data.ndim
+
+    def vjp(g: Array, outs: Any) -> Any:
+        if axes is None:
+            return (g.T,)
+        source = [i % ndim for i in axes]
+        return (g.transpose([source.index(i) for i in range(ndim)]),)
+
+    return record(x.data.transpose(axes), (x,), vjp)
+
+
+@implements(np.swapaxes)
+def swapaxes(a: Any, axis1: int, axis2: int) -> Tensor:
+    x = lift(a)
+    return record(x.data.swapaxes(axis1, axis2), (x,), lambda g, outs: (g.swapaxes(axis1, axis2),))
+
+
+@implements(np.moveaxis)
+def moveaxis(a: Any, source: Any, destination: Any) -> Tensor:
+    x = lift(a)
+    return record(
+        np.moveaxis(x.data, source, destination),
+        (x,),
+        lambda g, outs: (np.moveaxis(g, destination, source),),
+    )
+
+
+@implements(np.flip)
+def flip(m: Any, axis: int | tuple[int, ...] | None = None) -> Tensor:
+    x = lift(m)
+    return record(np.flip(x.data, axis), (x,), lambda g, outs: (np.flip(g, axis),))
+
+
+@implements(np.roll)
+def roll(a: Any, shift: Any, axis: Any = None) -> Tensor:
+    x = lift(a)
+    back = tuple(-n for n in shift) if isinstance(shift, tuple) else -shift
+    return record(np.roll(x.data, shift, axis), (x,), lambda g, outs: (np.roll(g, back, axis),))
+
+
+def _triangle(function: Callable[..., Any]) -> None:
+    def apply(m: Any, k: int = 0) -> Tensor:
+        x = lift(m)
+        return record(function(x.data, k), (x,), lambda g, outs: (function(g, k),))
+
+    apply.__name__ = function.__name__
+    implements(function)(apply)
+
+
+_triangle(np.tril)
+_triangle(np.triu)
+
+
+@implements(np.broadcast_to)
+def broadcast_to(array: Any, shape: Any) -> Tensor:
+    x = lift(array)
+    return record(
+        np.broadcast_to(x.data, shape), (x,), lambda g, outs: (unbroadcast(g, x.data.shape),)
+    )
+
+
+@implements(np.astype)
+def astype(x: Any, dtype: Any) -> Any:
+    """Another precision. A conversion to whole numbers cannot be differentiated: a plain array."""
+    x = lift(x)
+    data = x.data.astype(dtype)
+    if data.dtype.kind != "f":
+        return data
+    return record(data, (x,), lambda g, outs: (g,))
+
+
+@implements(np.copy)
+def copy(a: Any) -> Tensor:
+    x = lift(a)
+    return record(x.data.copy(), (x,), lambda g, outs: (g,))

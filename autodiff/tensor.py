@@ -1,0 +1,338 @@
+"""`Tensor`: one array, and how it came about.
+
+A `Tensor` holds a NumPy or CuPy array and takes part in NumPy's own protocols, so that a model is
+written in plain NumPy: `np.tanh(x @ w + b)`. Each result remembers its inputs and the function that
+carries a gradient back to them (its *vjp*, vector-Jacobian product). The graph hangs on the tensors
+and nowhere else, so threads do not meet in it and it goes away with the last tensor.
+
+What is differentiable is listed in one table, from NumPy's functions to ours; the modules beside
+this one fill it with `implements`. A function that is not in the table is refused by name.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import operator
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from .refusals import bad_arguments, unknown_function, write_into_tensor
+
+Array: TypeAlias = Any
+"""A NumPy or a CuPy array. Kernels call `np.*` on either: NumPy hands CuPy's arrays to CuPy."""
+
+Vjp: TypeAlias = Callable[[Array, Sequence[Array | None]], Sequence[Any]]
+"""`vjp(gradient, outs)` gives one gradient for each input, or None for an input that needs none.
+
+It owns `gradient` and may overwrite it. What it returns belongs to the caller: fresh arrays, or
+`gradient` itself, or views of it, but no memory twice; or `IndexedSlices` or a `Patch`, whose
+values are only read. `outs[i]`, where it is not None, is a buffer into which the gradient of input
+`i` may be written straight away; returning that very buffer says that this was done.
+
+It may be called more than once, with nothing changed but its gradient: it leaves alone what forward
+saved.
+"""
+
+_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
+_CREATION: frozenset[Callable[..., Any]] = frozenset(
+    {np.zeros, np.ones, np.full, np.empty, np.arange, np.eye, np.array, np.asarray}
+)
+_creation_order = itertools.count()
+
+
+class _Recording(threading.local):
+    enabled = True
+
+
+_recording = _Recording()
+
+
+@contextmanager
+def no_grad() -> Iterator[None]:
+    """Within it, this thread's operations remember nothing: for evaluation and prediction."""
+    before, _recording.enabled = _recording.enabled, False
+    try:
+        yield
+    finally:
+        _recording.enabled = before
+
+
+def implements(*functions: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
+    """Enter the decorated function into the table as the differentiable form of `functions`."""
+
+    def enter(ours: Callable[..., Any]) -> Callable[..., Any]:
+        for function in functions:
+            _FUNCTIONS[function] = ours
+        return ours
+
+    return enter
+
+
+def _operator(function: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The methods behind an operator and behind its reflection (`x - y` where only y is ours)."""
+
+    def forward(self: Any, other: Any) -> Any:
+        return _FUNCTIONS[function](self, other)
+
+    def reflected(self: Any, other: Any) -> Any:
+        return _FUNCTIONS[function](other, self)
+
+    return forward, reflected
+
+
+class TensorLike:
+    """What can stand in a differentiable expression: a `Tensor`, or something that gives one.
+
+    There are no in-place operators: `x += y` binds the name to a new tensor.
+    """
+
+    __slots__ = ()
+    __array_priority__ = 1000.0  # CuPy's operators defer by priority, NumPy's by __array_ufunc__.
+    __hash__ = object.__hash__
+
+    __add__, __radd__ = _operator(np.add)
+    __sub__, __rsub__ = _operator(np.subtract)
+    __mul__, __rmul__ = _operator(np.multiply)
+    __truediv__, __rtruediv__ = _operator(np.divide)
+    __floordiv__, __rfloordiv__ = _operator(np.floor_divide)
+    __mod__, __rmod__ = _operator(np.remainder)
+    __pow__, __rpow__ = _operator(np.power)
+    __matmul__, __rmatmul__ = _operator(np.matmul)
+    __lt__, __gt__ = _operator(np.less)
+    __le__, __ge__ = _operator(np.less_equal)
+    __eq__ = _operator(np.equal)[0]
+    __ne__ = _operator(np.not_equal)[0]
+    __getitem__ = _operator(operator.getitem)[0]
+
+    def tensor(self) -> Tensor:
+        """The tensor that stands for this object in the calling thread."""
+        raise NotImplementedError
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if "out" in kwargs:
+            raise write_into_tensor(ufunc.__name__)
+        function = _FUNCTIONS.get(ufunc) if method == "__call__" else None
+        if function is None:
+            raise unknown_function(ufunc, method, _FUNCTIONS)
+        try:
+            return function(*inputs, **kwargs)
+        except TypeError:
+            _check_arguments(ufunc, function, inputs, kwargs)
+            raise
+
+    def __array_function__(
+        self, func: Callable[..., Any], types: Any, args: Any, kwargs: Any
+    ) -> Any:
+        function = _FUNCTIONS.get(func)
+        if function is None:
+            if func in _CREATION:  # np.zeros(shape, like=tensor)
+                return func(*args, like=self.tensor().data, **kwargs)
+            raise unknown_function(func, "__call__", _FUNCTIONS)
+        try:
+            return function(*args, **kwargs)
+        except TypeError:
+            _check_arguments(func, function, args, kwargs)
+            raise
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        tensor = self.tensor()
+        if tensor.requires_grad:
+            raise TypeError(
+                "turning a tensor into a plain array would cut it silently out of the gradient "
+                "graph; use .numpy() for its value, or stop_gradient(tensor) inside a model"
+            )
+        return np.array(tensor.data, dtype=dtype, copy=copy)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.tensor().data.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.tensor().data.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.tensor().data.ndim
+
+    @property
+    def size(self) -> int:
+        return self.tensor().data.size
+
+    @property
+    def T(self) -> Tensor:  # noqa: N802 (NumPy's name)
+        return _FUNCTIONS[np.transpose](self)
+
+    def __len__(self) -> int:
+        return len(self.tensor().data)
+
+    def __bool__(self) -> bool:
+        return bool(self.tensor().data)
+
+    def __float__(self) -> float:
+        return float(self.tensor().data)
+
+    def __int__(self) -> int:
+        return int(self.tensor().data)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.tensor().data, spec) if spec else str(self)
+
+    def __neg__(self) -> Tensor:
+        return _FUNCTIONS[np.negative](self)
+
+    def __pos__(self) -> Tensor:
+        return self.tensor()
+
+    def __abs__(self) -> Tensor:
+        return _FUNCTIONS[np.absolute](self)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise TypeError(
+            "a tensor cannot be written into; build a new one with np.where, np.concatenate or "
+            "np.stack"
+        )
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(len(self)))
+
+    def item(self) -> Any:
+        """The only element, as a Python number."""
+        return self.tensor().data.item()
+
+    def numpy(self) -> np.ndarray:
+        """A copy of the values in host memory, outside the graph."""
+        data = self.tensor().data
+        return data.copy() if isinstance(data, np.ndarray) else data.get()
+
+    def astype(self, dtype: Any) -> Tensor:
+        return _FUNCTIONS[np.astype](self, dtype)
+
+    def reshape(self, *shape: Any) -> Tensor:
+        return _FUNCTIONS[np.reshape](self, shape[0] if len(shape) == 1 else shape)
+
+    def transpose(self, *axes: Any) -> Tensor:
+        axes = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
+        return _FUNCTIONS[np.transpose](self, axes or None)
+
+    def sum(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+        return _FUNCTIONS[np.sum](self, axis, keepdims=keepdims)
+
+    def mean(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+        return _FUNCTIONS[np.mean](self, axis, keepdims=keepdims)
+
+    def max(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+        return _FUNCTIONS[np.max](self, axis, keepdims=keepdims)
+
+    def min(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+        return _FUNCTIONS[np.min](self, axis, keepdims=keepdims)
+
+    def argmax(self, axis: int | None = None) -> Array:
+        return _FUNCTIONS[np.argmax](self, axis)
+
+
+class Tensor(TensorLike):
+    """One array with its place in the gradient graph.
+
+    Args:
+        data: A NumPy or CuPy array (anything else that `np.asarray` takes becomes a NumPy array).
+        requires_grad: Whether this is a leaf whose gradient is wanted; its dtype must be a floating
+            one then.
+        owner: Whatever the maker of a leaf wants to find again at its gradient.
+    """
+
+    __slots__ = ("data", "inputs", "order", "owner", "requires_grad", "vjp")
+
+    def __init__(self, data: Any, requires_grad: bool = False, owner: Any = None) -> None:
+        if isinstance(data, TensorLike):
+            raise TypeError(
+                "Tensor(data) takes an array, and this is a tensor already; use it as it is, or "
+                "stop_gradient(tensor) for its values outside the graph"
+            )
+        self.data: Array = data if hasattr(data, "__array_ufunc__") else np.asarray(data)
+        if requires_grad and self.data.dtype.kind != "f":
+            raise TypeError(
+                f"a tensor of dtype {self.data.dtype} has no gradient; convert the array to a "
+                f"floating dtype first, or leave requires_grad away"
+            )
+        self.requires_grad = requires_grad
+        self.owner = owner
+        self.inputs: tuple[Tensor, ...] = ()
+        self.vjp: Vjp | None = None
+        self.order = -1
+
+    def tensor(self) -> Tensor:
+        return self
+
+    def __repr__(self) -> str:
+        came_from = ", requires_grad=True" if self.requires_grad else ""
+        return f"Tensor({self.data!r}, shape={self.data.shape}, dtype={self.data.dtype}{came_from})"
+
+
+class _Constant(Tensor):
+    """An operand that is no tensor: nothing but its value, since many are made on the hot path."""
+
+    __slots__ = ()
+    requires_grad = False
+    inputs = ()
+    vjp = None
+
+
+def lift(value: Any) -> Tensor:
+    """The operand of an operation as a `Tensor`.
+
+    A Python number, or a NumPy scalar such as the result of `np.sqrt(2.0)`, stays a number: it
+    takes the dtype of the array that it meets, so that float32 stays float32. Arrays keep their
+    dtype, and NumPy's rules say what comes of two: int64 with float32 gives float64.
+    """
+    if type(value) is Tensor:
+        return value
+    if isinstance(value, TensorLike):
+        return value.tensor()
+    constant = _Constant.__new__(_Constant)
+    if isinstance(value, np.generic):
+        value = value.item()
+    elif isinstance(value, (list, tuple)):
+        value = np.asarray(value)
+    constant.data = value
+    return constant
+
+
+def record(data: Array, inputs: tuple[Tensor, ...], vjp: Vjp) -> Tensor:
+    """The result of an operation, tied to `inputs` where one of them needs a gradient."""
+    result = Tensor.__new__(Tensor)
+    result.data = np.asarray(data) if isinstance(data, np.generic) else data
+    result.owner = None
+    result.requires_grad = False
+    if _recording.enabled:
+        for tensor in inputs:
+            if tensor.requires_grad:
+                result.requires_grad = True
+                result.inputs = inputs
+                result.vjp = vjp
+                result.order = next(_creation_order)
+                return result
+    result.inputs = ()
+    result.vjp = None
+    return result
+
+
+def stop_gradient(value: Any) -> Tensor:
+    """The same values, cut out of the graph on purpose: no gradient flows through the result."""
+    return Tensor(lift(value).data)
+
+
+def _check_arguments(
+    called: Callable[..., Any], ours: Callable[..., Any], args: Any, kwargs: Any
+) -> None:
+    """Say in the caller's words what `ours` does not take, if that is why the call failed."""
+    signature = inspect.signature(ours)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as mismatch:
+        raise bad_arguments(called, signature, mismatch) from None

@@ -1,0 +1,270 @@
+"""Training steps written by hand in plain NumPy: the limit that the framework is measured against.
+
+No autodiff, no layers: each step is one straight line of arithmetic for one model, fused across
+layers, with every buffer allocated beforehand and work cut into pieces that stay in the processor's
+second-level cache. Each step is a real one nonetheless: a batch goes in, the weights are updated by
+plain SGD on the mean sparse softmax cross-entropy, the loss comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+Params: TypeAlias = dict[str, np.ndarray]
+Step: TypeAlias = Callable[[np.ndarray, np.ndarray], float]
+
+
+def cnn_params(
+    seed: int = 0,
+    image: tuple[int, int] = (28, 28),
+    filters: int = 32,
+    hidden: int = 64,
+    classes: int = 10,
+    dtype: np.typing.DTypeLike = np.float32,
+) -> Params:
+    """Initial weights of the tutorial CNN (Glorot uniform, biases zero).
+
+    Its layers: Conv2D(filters, 3x3, relu), MaxPool 2x2, Flatten, Dense(hidden, relu),
+    Dense(classes), on images of one channel with even height and width.
+    """
+    rng = np.random.default_rng(seed)
+    features = (image[0] - 2) // 2 * ((image[1] - 2) // 2) * filters
+    return {
+        "conv/w": _glorot(rng, (3, 3, 1, filters), dtype),
+        "conv/b": np.zeros(filters, dtype),
+        "dense_0/w": _glorot(rng, (features, hidden), dtype),
+        "dense_0/b": np.zeros(hidden, dtype),
+        "dense_1/w": _glorot(rng, (hidden, classes), dtype),
+        "dense_1/b": np.zeros(classes, dtype),
+    }
+
+
+def mlp_params(
+    sizes: Sequence[int], seed: int = 0, dtype: np.typing.DTypeLike = np.float32
+) -> Params:
+    """Initial weights of an MLP (Glorot uniform, biases zero), e.g. sizes (784, 256, 10)."""
+    rng = np.random.default_rng(seed)
+    params: Params = {}
+    for index, shape in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+        params[f"dense_{index}/w"] = _glorot(rng, shape, dtype)
+        params[f"dense_{index}/b"] = np.zeros(shape[1], dtype)
+    return params
+
+
+class HandwrittenCnn:
+    """One training step of the tutorial CNN.
+
+    A row of pools is carried through the whole of forward, and later through the whole of backward,
+    before the next one: its convolution, pool, bias, relu and its share of the first dense layer;
+    its share of that layer's gradients, update included, and of the convolution's. Memory between
+    the layers is ordered rows, columns, batch, channels. Bias and relu come after the pool, on a
+    quarter of the elements.
+
+    The four cells of a pool are called a b / c d. All cells a of a row of pools lie together, then
+    all cells c, b and d: maxima of contiguous blocks are three times faster than of interleaved
+    ones.
+    """
+
+    def __init__(
+        self,
+        params: Mapping[str, np.ndarray],
+        image: tuple[int, int] = (28, 28),
+        batch: int = 64,
+        learning_rate: float = 0.01,
+    ) -> None:
+        self.params = {name: value.copy() for name, value in params.items()}
+        dtype = params["conv/w"].dtype
+        filters, hidden = params["conv/b"].size, params["dense_0/b"].size
+        rows, columns = (image[0] - 2) // 2, (image[1] - 2) // 2
+        positions = columns * batch
+        self.learning_rate = dtype.type(learning_rate)
+
+        # Every second column of pixels from columns 0, 1, 2, 3 on: what windows at even and at odd
+        # columns read at their three offsets.
+        self._pixels = np.empty((image[0], 4, columns, batch), dtype)
+        windows = np.lib.stride_tricks.sliding_window_view(self._pixels, (3, 3), axis=(0, 1))
+        windows = windows.reshape(rows, 2, 2, columns, batch, 3, 3)
+        self._windows = list(windows.transpose(0, 5, 6, 2, 1, 3, 4))
+        # Nine lines of patches, one of ones for the gradient of the bias, and two of zeros: the
+        # matrix product works in fours.
+        patches = np.zeros((rows, 12, 4 * positions), dtype)
+        patches[:, 9] = 1
+        self._patches = list(patches)
+        self._nine_patches = list(patches[:, :9].transpose(0, 2, 1))
+        self._to_patches = list(patches[:, :9].reshape(rows, 3, 3, 2, 2, columns, batch))
+
+        self._cells = np.empty((4, columns, batch, filters), dtype)
+        self._pooled = np.empty((columns, batch, filters), dtype)
+        self._bias, self._zeros = np.empty_like(self._pooled), np.zeros_like(self._pooled)
+        self._winners = list(np.empty((rows, *self._cells.shape), bool))
+        self._flat = list(np.empty((rows, batch, columns * filters), dtype))
+        self._g_flat = np.empty((batch, columns * filters), dtype)
+        self._dense_w = list(self.params["dense_0/w"].reshape(rows, columns * filters, hidden))
+        self._block = np.empty((columns * filters, hidden), dtype)
+        self._hidden, self._part = np.empty((2, batch, hidden), dtype)
+        self._sums, self._sums_part = np.empty((2, 12, filters), dtype)
+        self._ones = np.ones(batch, dtype)
+
+    def __call__(self, x: np.ndarray, y: np.ndarray) -> float:
+        """Train on images (batch, height, width, 1) and labels (batch,); return the loss."""
+        columns = self._pixels.shape[2]
+        for first in range(4):
+            every_second = x[:, :, first : first + 2 * columns - 1 : 2, 0]
+            self._pixels[:, first] = every_second.transpose(1, 2, 0)
+        hidden = self._forward()
+        params = self.params
+        logits = hidden @ params["dense_1/w"] + params["dense_1/b"]
+        loss, g = softmax_cross_entropy(logits, y)
+        g *= self.learning_rate
+        g_hidden = g @ params["dense_1/w"].T
+        g_hidden *= hidden > 0
+        params["dense_1/w"] -= hidden.T @ g
+        params["dense_1/b"] -= self._ones @ g
+        params["dense_0/b"] -= self._ones @ g_hidden
+        self._backward(g_hidden)
+        return loss
+
+    def _forward(self) -> np.ndarray:
+        """From `_pixels` to the activations of the first dense layer."""
+        bias, zeros, pooled = self._bias, self._zeros, self._pooled
+        bias[...] = self.params["conv/b"]
+        cells = self._cells
+        z, ac, bd, ab_max, cd_max = cells.reshape(-1, cells.shape[-1]), cells[:2], cells[2:], *cells[:2]
+        nine_w = self.params["conv/w"].reshape(9, -1)
+        by_example = pooled.transpose(1, 0, 2)
+        hidden, part = self._hidden, self._part
+        hidden[...] = self.params["dense_0/b"]
+        for row, winners in enumerate(self._winners):
+            np.copyto(self._to_patches[row], self._windows[row])
+            np.matmul(self._nine_patches[row], nine_w, out=z)
+            passes, bottom, is_ac, is_bd = winners[0], winners[1], winners[:2], winners[2:]
+            np.greater(bd, ac, out=is_bd)
+            np.maximum(ac, bd, out=ac)
+            np.greater(cd_max, ab_max, out=bottom)
+            np.maximum(ab_max, cd_max, out=pooled)
+            np.add(pooled, bias, out=pooled)
+            np.maximum(pooled, zeros, out=pooled)
+            # On truth values `greater` is "and not".
+            np.greater(pooled, 0, out=passes)
+            np.logical_and(bottom, passes, out=bottom)
+            np.greater(passes, bottom, out=passes)
+            np.logical_and(is_bd, is_ac, out=is_bd)
+            np.greater(is_ac, is_bd, out=is_ac)
+            flat = self._flat[row]
+            np.copyto(flat.reshape(by_example.shape), by_example)
+            np.matmul(flat, self._dense_w[row], out=part)
+            np.add(hidden, part, out=hidden)
+        return np.maximum(hidden, 0, out=hidden)
+
+    def _backward(self, g_hidden: np.ndarray) -> None:
+        """Update the first dense layer and the convolution; the rate is in `g_hidden`."""
+        cells, g_pooled, g_flat = self._cells, self._pooled, self._g_flat
+        z = cells.reshape(-1, cells.shape[-1])
+        columns, batch, filters = g_pooled.shape
+        by_position = g_flat.reshape(batch, columns, filters).transpose(1, 0, 2)
+        sums, part, block = self._sums, self._sums_part, self._block
+        sums[...] = 0
+        for row, winners in enumerate(self._winners):
+            w = self._dense_w[row]
+            np.matmul(g_hidden, w.T, out=g_flat)
+            np.matmul(self._flat[row].T, g_hidden, out=block)
+            np.subtract(w, block, out=w)
+            np.copyto(g_pooled, by_position)
+            np.copyto(cells, winners)
+            np.multiply(cells, g_pooled, out=cells)
+            np.matmul(self._patches[row], z, out=part)
+            np.add(sums, part, out=sums)
+        self.params["conv/w"] -= sums[:9].reshape(3, 3, 1, filters)
+        self.params["conv/b"] -= sums[9]
+
+
+class HandwrittenMlp:
+    """One training step of an MLP with relu between its layers.
+
+    A layer's weights are updated block by block: the gradient of a block is taken from the cache
+    that it was just written to.
+    """
+
+    def __init__(
+        self, params: Mapping[str, np.ndarray], batch: int = 64, learning_rate: float = 0.01
+    ) -> None:
+        self.params = {name: value.copy() for name, value in params.items()}
+        dtype = params["dense_0/w"].dtype
+        self.learning_rate = dtype.type(learning_rate)
+        num_layers = len(params) // 2
+        self._w = [self.params[f"dense_{i}/w"] for i in range(num_layers)]
+        self._b = [self.params[f"dense_{i}/b"] for i in range(num_layers)]
+        self._y = [np.empty((batch, b.size), dtype) for b in self._b]
+        self._g = [np.empty_like(y) for y in self._y]
+        self._zeros = [np.zeros_like(b) for b in self._b]
+        self._ones = np.ones(batch, dtype)
+        self._blocks = [np.empty((_block_lines(w), w.shape[1]), dtype) for w in self._w]
+
+    def __call__(self, x: np.ndarray, y: np.ndarray) -> float:
+        """Train on features (batch, size) and labels (batch,); return the loss."""
+        inputs = [x, *self._y[:-1]]
+        last = len(self._w) - 1
+        for i, (w, b, out) in enumerate(zip(self._w, self._b, self._y, strict=True)):
+            np.matmul(inputs[i], w, out=out)
+            np.add(out, b, out=out)
+            if i < last:
+                np.maximum(out, self._zeros[i], out=out)
+        loss, g = softmax_cross_entropy(self._y[-1], y)
+        g *= self.learning_rate
+        for i in range(last, -1, -1):
+            if i > 0:
+                below = np.matmul(g, self._w[i].T, out=self._g[i - 1])
+                np.multiply(below, inputs[i] > 0, out=below)
+            self._update(i, inputs[i], g)
+            g = self._g[i - 1]
+        return loss
+
+    def _update(self, i: int, x: np.ndarray, g: np.ndarray) -> None:
+        """Subtract `x.T @ g`, with the learning rate in `g`, from the weights of layer `i`."""
+        w, block = self._w[i], self._blocks[i]
+        for first in range(0, len(w), len(block)):
+            part = w[first : first + len(block)]
+            out = block[: len(part)]
+            np.matmul(x[:, first : first + len(block)].T, g, out=out)
+            np.subtract(part, out, out=part)
+        self._b[i] -= self._ones @ g
+
+
+def make_cnn_step(seed: int = 0) -> Step:
+    """The tutorial CNN on images (64, 28, 28, 1), float32: `step(x, y)` trains, returns the loss."""
+    return HandwrittenCnn(cnn_params(seed))
+
+
+def make_mlp_step(sizes: Sequence[int], seed: int = 0) -> Step:
+    """An MLP on features (64, sizes[0]), float32: `step(x, y)` trains and returns the loss."""
+    return HandwrittenMlp(mlp_params(sizes, seed))
+
+
+def softmax_cross_entropy(logits: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
+    """The mean over the examples, and its gradient, which overwrites `logits`."""
+    batch = len(y)
+    examples = np.arange(batch)
+    logits -= logits.max(axis=1, keepdims=True)
+    of_labels = logits[examples, y]
+    np.exp(logits, out=logits)
+    sums = logits.sum(axis=1, keepdims=True)
+    loss = float(np.log(sums).sum() - of_labels.sum()) / batch
+    logits /= sums * batch
+    logits[examples, y] -= logits.dtype.type(1 / batch)
+    return loss, logits
+
+
+def _glorot(
+    rng: np.random.Generator, shape: tuple[int, ...], dtype: np.typing.DTypeLike
+) -> np.ndarray:
+    field = int(np.prod(shape[:-2]))
+    limit = np.sqrt(6 / (field * (shape[-2] + shape[-1])))
+    return rng.uniform(-limit, limit, shape).astype(dtype)
+
+
+def _block_lines(w: np.ndarray) -> int:
+    """Lines of `w` in about 128 KiB."""
+    return max(1, min(len(w), 2**17 // (w.shape[1] * w.itemsize)))

@@ -1,0 +1,39 @@
+"""The one error of this package, and how operating system errors become it."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_FIXES = {
+    errno.EACCES: "choose a directory that you may write to, or change its permissions",
+    errno.EPERM: "choose a directory that you may write to, or change its permissions",
+    errno.EROFS: "the file system is read-only: choose a directory on another one",
+    errno.EEXIST: "a file is in the way: remove it or choose another directory",
+    errno.ENOTDIR: "a file is in the way: remove it or choose another directory",
+    errno.ENOSPC: "the disk is full: free some space or keep fewer checkpoints",
+    errno.EDQUOT: "the disk quota is used up: free some space or keep fewer checkpoints",
+}
+
+
+class CheckpointError(Exception):
+    """A checkpoint cannot be written, found or trusted; the message names the file and the fix."""
+
+
+@contextmanager
+def explained(model_dir: str, action: str) -> Iterator[None]:
+    """Turns an OSError of the block into a CheckpointError that names model_dir and the fix.
+
+    Args:
+        model_dir: the directory as the user gave it.
+        action: what was being done, to complete the sentence "cannot ...".
+    """
+    try:
+        yield
+    except OSError as error:
+        fix = _FIXES.get(error.errno or 0, "check that the path is right, or choose another one")
+        place = f" at '{error.filename}'" if error.filename else ""
+        raise CheckpointError(
+            f"cannot {action} model_dir '{model_dir}': {error.strerror or error}{place}; {fix}"
+        ) from error

@@ -1,0 +1,170 @@
+"""File operations that survive a power cut, each as small as the operating system lets it be."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ._errors import CheckpointError
+from ._names import LOCK_FILE, aside_name, temporary_name
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+_NO_EXCHANGE_HERE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
+_NO_LOCKS_HERE = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
+
+
+def flush(path: str) -> None:
+    """Blocks until the file or directory at `path` is on disk; a directory means its entries."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_directory(path: str) -> None:
+    """Creates the directory and its parents where missing, and flushes their entries."""
+    if os.path.isdir(path):
+        return
+    parent = os.path.dirname(os.path.abspath(path))
+    make_directory(parent)
+    try:
+        os.mkdir(path)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+    flush(parent)
+
+
+def write_durably(path: str, text: str) -> None:
+    """Writes a new UTF-8 file and flushes it (its directory entry is the caller's to flush)."""
+    with open(path, "x", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def replace_durably(path: str, text: str) -> None:
+    """Replaces the file at `path` in one step: readers see the old text or the new one."""
+    directory, name = os.path.split(path)
+    temporary = os.path.join(directory, temporary_name(name))
+    try:
+        write_durably(temporary, text)
+        os.replace(temporary, path)
+    except BaseException:
+        remove(temporary)
+        raise
+    flush(directory)
+
+
+def remove(path: str) -> None:
+    """Removes a file or a directory tree as far as possible; what is missing is no error."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path, ignore_errors=True)
+    elif os.path.lexists(path):
+        os.remove(path)
+
+
+def delete(path: str) -> None:
+    """Takes a directory out of sight in one step, then removes it."""
+    directory, name = os.path.split(path)
+    hidden = os.path.join(directory, temporary_name(name))
+    os.rename(path, hidden)
+    remove(hidden)
+
+
+def put_in_place(temporary: str, path: str) -> None:
+    """Makes a finished directory visible at `path`, replacing what may be there.
+
+    Where the kernel can exchange two names there is no moment without a whole directory at
+    `path`. Elsewhere the old one is set aside first; after a crash in between,
+    `prepare_directory` and the next save bring it back.
+    """
+    directory, name = os.path.split(path)
+    replaced = temporary
+    if not os.path.lexists(path):
+        os.rename(temporary, path)
+    elif not exchange(temporary, path):
+        replaced = os.path.join(directory, aside_name(name))
+        _replace_by_two_renames(temporary, path, replaced)
+    flush(directory)
+    remove(replaced)
+
+
+def _replace_by_two_renames(temporary: str, path: str, aside: str) -> None:
+    os.rename(path, aside)
+    try:
+        os.rename(temporary, path)
+    except BaseException:
+        os.rename(aside, path)
+        raise
+
+
+def exchange(one: str, other: str) -> bool:
+    """Swaps two names in one step (Linux, renameat2); False where that cannot be done."""
+    if sys.platform != "linux":
+        return False
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:
+        return False
+    names = os.fsencode(one), os.fsencode(other)
+    if renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in _NO_EXCHANGE_HERE:
+        return False
+    raise OSError(code, os.strerror(code), one, None, other)
+
+
+@contextmanager
+def only_writer(model_dir: str, timeout_secs: float = 600.0) -> Iterator[bool]:
+    """Holds the directory's lock: of all threads, processes and hosts one at a time is inside.
+
+    The kernel lets go of the lock when its holder dies, so whoever is inside knows that every
+    temporary it finds is left over.
+
+    Yields:
+        Whether the lock is held; False on a file system without locks.
+
+    Raises:
+        CheckpointError: another one held it for `timeout_secs`.
+    """
+    descriptor = os.open(os.path.join(model_dir, LOCK_FILE), os.O_RDWR | os.O_CREAT, 0o666)
+    locked = False
+    try:
+        locked = _lock(descriptor, model_dir, timeout_secs)
+        yield locked
+    finally:
+        if locked:
+            # A child forked meanwhile shares this descriptor: closing ours would not unlock it.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, model_dir: str, timeout_secs: float) -> bool:
+    deadline = time.monotonic() + timeout_secs
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise CheckpointError(
+                    f"cannot save to model_dir '{model_dir}': another process has been saving "
+                    f"there for {timeout_secs:g} s; give each job a model_dir of its own"
+                ) from None
+            time.sleep(0.01)
+        except OSError as error:
+            if error.errno in _NO_LOCKS_HERE:
+                return False
+            raise
+        else:
+            return True

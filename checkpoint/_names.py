@@ -1,0 +1,70 @@
+"""What files and directories are called, and which of them are ours.
+
+model_dir/
+    checkpoint                              state file, names the survivors
+    model.ckpt-10/
+        manifest.json
+        data-00000-of-00001.safetensors
+    .paceline-lock                          held while somebody saves
+    .paceline-tmp-model.ckpt-20-1f3b5c7d/   being written, or being deleted
+    .paceline-old-model.ckpt-10-1f3b5c7d/   set aside while it is replaced
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+MANIFEST = "manifest.json"
+STATE_FILE = "checkpoint"
+LOCK_FILE = ".paceline-lock"
+TEMPORARY_PREFIX = ".paceline-tmp-"
+ASIDE_PREFIX = ".paceline-old-"
+
+_CHECKPOINT = re.compile(r"model\.ckpt-(0|[1-9][0-9]{0,18})")
+_ASIDE = re.compile(re.escape(ASIDE_PREFIX) + r"(.+)-[0-9a-f]{8}")
+
+
+def checkpoint_name(step: int) -> str:
+    """The directory name of the checkpoint of `step`."""
+    return f"model.ckpt-{step}"
+
+
+def step_of(name: str) -> int | None:
+    """The step in a checkpoint's directory name, or None if it is not such a name."""
+    match = _CHECKPOINT.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def shard_name(index: int, count: int) -> str:
+    """The file name of shard `index` of `count`."""
+    return f"data-{index:05d}-of-{count:05d}.safetensors"
+
+
+def temporary_name(name: str) -> str:
+    """A new name for `name` while it is being written or deleted; readers never look at it."""
+    return f"{TEMPORARY_PREFIX}{name}-{os.urandom(4).hex()}"
+
+
+def aside_name(name: str) -> str:
+    """A new name for `name` while another one takes its place."""
+    return f"{ASIDE_PREFIX}{name}-{os.urandom(4).hex()}"
+
+
+def name_before_aside(name: str) -> str | None:
+    """The name that `aside_name` was given, or None if `name` is not from there."""
+    match = _ASIDE.fullmatch(name)
+    return match[1] if match else None
+
+
+def steps_in(model_dir: str) -> list[int]:
+    """The steps of all directories named like a checkpoint, ascending, whole or not.
+
+    Raises:
+        OSError: model_dir cannot be listed (a missing one counts as empty).
+    """
+    try:
+        names = os.listdir(model_dir)
+    except FileNotFoundError:
+        return []
+    return sorted(step for step in map(step_of, names) if step is not None)

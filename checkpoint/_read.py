@@ -1,0 +1,191 @@
+"""Loading: nothing is handed out that has not been verified."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from typing import Any, final
+
+import numpy as np
+
+from ._errors import CheckpointError
+from ._manifest import Manifest, read_manifest
+from ._names import MANIFEST, checkpoint_name, step_of, steps_in
+from ._shard import check_shard_header, check_shard_size, read_tensors
+
+
+@final
+class Checkpoint:
+    """A checkpoint on disk, opened for reading by `load`.
+
+    Arrays are read when asked for and verified as they are read, so looking at names or at a few
+    tensors costs little. The files are not held open: read what is needed before later saves
+    delete the directory. Safe to use from several threads.
+    """
+
+    def __init__(self, path: str, manifest: Manifest) -> None:
+        self._path = path
+        self._manifest = manifest
+
+    @property
+    def path(self) -> str:
+        """The checkpoint's directory."""
+        return self._path
+
+    @property
+    def step(self) -> int:
+        """The global step after which it was saved."""
+        return self._manifest.global_step
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The JSON that was saved with the arrays."""
+        return self._manifest.model_dump(include={"state"})["state"]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all tensors, in the order in which they were saved."""
+        return tuple(self._manifest.tensors)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Tensor name to shape, without reading any tensor."""
+        return {name: entry.shape for name, entry in self._manifest.tensors.items()}
+
+    @property
+    def dtypes(self) -> dict[str, np.dtype[Any]]:
+        """Tensor name to dtype, without reading any tensor."""
+        return {name: np.dtype(entry.dtype) for name, entry in self._manifest.tensors.items()}
+
+    def read(self, name: str) -> np.ndarray:
+        """The tensor `name` as a new, writable array.
+
+        Raises:
+            CheckpointError: there is no such tensor, or it is damaged.
+        """
+        entry = self._manifest.tensors.get(name)
+        if entry is None:
+            raise CheckpointError(_unknown_tensor(name, self._path, self.names))
+        return self._read_shard(entry.shard, [name])[name]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All tensors by name, as new, writable arrays.
+
+        Raises:
+            CheckpointError: one of them is damaged.
+        """
+        arrays: dict[str, np.ndarray] = {}
+        for shard in self._manifest.shards:
+            tensors = self._manifest.tensors.items()
+            arrays |= self._read_shard(shard, [n for n, entry in tensors if entry.shard == shard])
+        return {name: arrays[name] for name in self.names}
+
+    def _read_shard(self, shard: str, names: list[str]) -> dict[str, np.ndarray]:
+        entries = [(name, self._manifest.tensors[name]) for name in names]
+        try:
+            check_shard_size(self._path, shard, self._manifest)
+            return dict(read_tensors(self._path, shard, entries))
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}{_advice(self._path)}") from error
+
+    def __repr__(self) -> str:
+        return f"Checkpoint({self._path!r}, step={self.step}, {len(self.names)} tensors)"
+
+
+def load(path: str | os.PathLike[str]) -> Checkpoint:
+    """Opens the checkpoint at `path`, which `save` or `latest_checkpoint` returned.
+
+    Verifies the manifest, and of each shard the size and the header; the tensors' bytes are
+    verified when they are read.
+
+    Raises:
+        CheckpointError: there is no checkpoint, or it is damaged; names the file, and the newest
+            whole checkpoint beside it.
+    """
+    path = os.path.normpath(os.fspath(path))
+    if not os.path.isfile(os.path.join(path, MANIFEST)):
+        raise CheckpointError(_no_checkpoint(path))
+    try:
+        manifest = whole_manifest(path)
+        for shard in manifest.shards:
+            check_shard_header(path, shard, manifest)
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}{_advice(path)}") from error
+    return Checkpoint(path, manifest)
+
+
+def whole_manifest(path: str) -> Manifest:
+    """The manifest of a checkpoint whose files are all there; their contents are not read.
+
+    Raises:
+        CheckpointError: the manifest cannot be trusted, or a shard is missing or cut short.
+    """
+    manifest = read_manifest(path)
+    named = step_of(os.path.basename(path))
+    if named is not None and named != manifest.global_step:
+        raise CheckpointError(
+            f"'{path}' is named after step {named} but holds step {manifest.global_step}: "
+            f"rename it to '{checkpoint_name(manifest.global_step)}'"
+        )
+    for shard in manifest.shards:
+        check_shard_size(path, shard, manifest)
+    return manifest
+
+
+def whole_checkpoints(model_dir: str) -> tuple[dict[int, str], dict[int, CheckpointError]]:
+    """All checkpoints of a directory by step, ascending: paths of the whole, errors of the rest.
+
+    Raises:
+        OSError: model_dir cannot be listed (a missing one counts as empty).
+    """
+    whole: dict[int, str] = {}
+    damaged: dict[int, CheckpointError] = {}
+    for step in steps_in(model_dir):
+        path = os.path.join(model_dir, checkpoint_name(step))
+        try:
+            whole_manifest(path)
+            whole[step] = path
+        except CheckpointError as error:
+            if os.path.exists(path):  # else it was deleted while we looked: no damage
+                damaged[step] = error
+    return whole, damaged
+
+
+def _advice(path: str) -> str:
+    """The newest other checkpoint beside a damaged one, as the end of a message."""
+    try:
+        others = whole_checkpoints(os.path.dirname(path) or os.curdir)[0]
+    except OSError:
+        others = {}
+    others = {s: other for s, other in others.items() if os.path.normpath(other) != path}
+    if not others:
+        return "; there is no other whole checkpoint beside it"
+    return f"; the newest whole checkpoint beside it is '{others[max(others)]}'"
+
+
+def _no_checkpoint(path: str) -> str:
+    inside = _names_in(path)
+    if inside:
+        return (
+            f"'{path}' is a directory of checkpoints ({inside}), not a checkpoint: "
+            f"pass one of them, or latest_checkpoint('{path}')"
+        )
+    parent = os.path.dirname(path) or os.curdir
+    beside = _names_in(parent) or "no checkpoints"
+    reason = f"has no {MANIFEST}" if os.path.exists(path) else "does not exist"
+    return f"'{path}' is no checkpoint: it {reason}; '{parent}' holds {beside}"
+
+
+def _names_in(directory: str) -> str:
+    try:
+        steps = steps_in(directory)
+    except OSError:
+        return ""
+    names = [checkpoint_name(step) for step in steps]
+    return ", ".join(names if len(names) <= 6 else [*names[:2], "...", *names[-3:]])
+
+
+def _unknown_tensor(name: str, path: str, names: tuple[str, ...]) -> str:
+    near = difflib.get_close_matches(name, names, n=3) or names[:3]
+    listed = ", ".join(f"'{other}'" for other in near) or "nothing"
+    return f"checkpoint '{path}' has no tensor '{name}'; among its {len(names)} are {listed}"

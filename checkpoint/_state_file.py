@@ -1,0 +1,105 @@
+"""The state file `checkpoint`: which checkpoints there are, for programs and people to read.
+
+    model_checkpoint_path: "model.ckpt-10"
+    all_model_checkpoint_paths: "model.ckpt-5"
+    all_model_checkpoint_paths: "model.ckpt-10"
+    all_model_checkpoint_timestamps: 1767225600.25
+    all_model_checkpoint_timestamps: 1767225660.5
+
+The form is TensorFlow's (CheckpointState as text proto), with names relative to the directory.
+Paths run from the oldest to the newest. Editing the first line by hand goes back to an earlier
+checkpoint. Fields that we do not know are left alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ._files import replace_durably
+from ._names import STATE_FILE, checkpoint_name, step_of
+from ._retention import Saved
+
+_LATEST = "model_checkpoint_path"
+_PATHS = "all_model_checkpoint_paths"
+_TIMES = "all_model_checkpoint_timestamps"
+
+
+@dataclass(frozen=True)
+class State:
+    """What the state file says.
+
+    Attributes:
+        latest_step: step of the checkpoint to resume from.
+        history: the retained checkpoints, oldest to newest.
+    """
+
+    latest_step: int
+    history: tuple[Saved, ...]
+
+
+def format_state(history: Sequence[Saved]) -> str:
+    """The text of a state file whose latest checkpoint is the last of `history`."""
+    names = [json.dumps(checkpoint_name(saved.step)) for saved in history]
+    lines = [f"{_LATEST}: {names[-1]}"]
+    lines += [f"{_PATHS}: {name}" for name in names]
+    lines += [f"{_TIMES}: {saved.time_secs!r}" for saved in history]
+    return "\n".join(lines) + "\n"
+
+
+def parse_state(text: str) -> State:
+    """Reads the text of a state file.
+
+    Raises:
+        ValueError: a line, a name or a time is not as described above.
+    """
+    fields: dict[str, list[str]] = {_LATEST: [], _PATHS: [], _TIMES: []}
+    for number, line in enumerate(text.splitlines(), start=1):
+        key, colon, value = line.partition(":")
+        if line.strip() and not line.lstrip().startswith("#") and not colon:
+            raise ValueError(f"line {number} is not of the form 'field: value': {line!r}")
+        fields.setdefault(key.strip(), []).append(value.strip())
+    if len(fields[_LATEST]) != 1:
+        raise ValueError(f"it must hold {_LATEST} once, found {len(fields[_LATEST])}")
+    if len(fields[_PATHS]) != len(fields[_TIMES]):
+        raise ValueError(f"{len(fields[_PATHS])} paths but {len(fields[_TIMES])} timestamps")
+    pairs = zip(fields[_PATHS], fields[_TIMES], strict=True)
+    history = tuple(Saved(_parse_name(path), _parse_time(secs)) for path, secs in pairs)
+    return State(_parse_name(fields[_LATEST][0]), history)
+
+
+def _parse_name(value: str) -> int:
+    # A name, never a path: a state file must not lead readers out of its directory.
+    step = step_of(value[1:-1]) if value[:1] == value[-1:] == '"' else None
+    if step is None:
+        raise ValueError(f'a checkpoint\'s name must look like "model.ckpt-10", found {value}')
+    return step
+
+
+def _parse_time(value: str) -> float:
+    secs = float(value)
+    if not math.isfinite(secs):
+        raise ValueError(f"a timestamp must be finite, found {value}")
+    return secs
+
+
+def read_state(model_dir: str) -> State | None:
+    """What the state file says; None where there is none.
+
+    Raises:
+        ValueError: it is not a state file (not UTF-8 included).
+        OSError: it cannot be read.
+    """
+    try:
+        with open(os.path.join(model_dir, STATE_FILE), encoding="utf-8") as file:
+            return parse_state(file.read())
+    except FileNotFoundError:
+        return None
+
+
+def write_state(model_dir: str, history: Sequence[Saved]) -> None:
+    """Replaces the state file in one step; the last of `history` becomes the latest."""
+    replace_durably(os.path.join(model_dir, STATE_FILE), format_state(history))

@@ -1,0 +1,47 @@
+"""Estimator: training, evaluation and prediction around a `model_fn`."""
+
+from . import feature_column
+from .estimator import Estimator
+from .hooks import (
+    CheckpointSaverHook,
+    CheckpointSaverListener,
+    LoggingTensorHook,
+    NanLossDuringTrainingError,
+    NanTensorHook,
+    SecondOrStepTimer,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+    StepCounterHook,
+    StopAtStepHook,
+)
+from .linear import LinearRegressor
+from .run_config import RunConfig
+from .specs import EstimatorSpec, EvalSpec, ModeKeys, TrainSpec
+from .train_and_evaluate import TrainAndEvaluateResult, train_and_evaluate
+
+__all__ = [
+    "CheckpointSaverHook",
+    "CheckpointSaverListener",
+    "Estimator",
+    "EstimatorSpec",
+    "EvalSpec",
+    "LinearRegressor",
+    "LoggingTensorHook",
+    "ModeKeys",
+    "NanLossDuringTrainingError",
+    "NanTensorHook",
+    "RunConfig",
+    "SecondOrStepTimer",
+    "SessionRunArgs",
+    "SessionRunContext",
+    "SessionRunHook",
+    "SessionRunValues",
+    "StepCounterHook",
+    "StopAtStepHook",
+    "TrainAndEvaluateResult",
+    "TrainSpec",
+    "feature_column",
+    "train_and_evaluate",
+]

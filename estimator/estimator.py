@@ -1,0 +1,327 @@
+"""`Estimator`: a `model_fn` with what it learned, and the verbs train, evaluate, predict."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, final
+
+import numpy as np
+
+from .. import checkpoint, observe
+from ..cluster import tune_malloc
+from ..strategies import DEFAULT_STRATEGY, get_strategy
+from .evaluation import EvaluationSession, evaluate
+from .hooks import (
+    CheckpointSaverHook,
+    CheckpointSaverListener,
+    LoggingTensorHook,
+    SessionRunHook,
+    StepCounterHook,
+    StopAtStepHook,
+)
+from .input_function import batches_for_replicas
+from .model_function import ModelFunction, restored_store
+from .prediction import predict
+from .progress_hook import ProgressHook
+from .run_config import RunConfig
+from .specs import ModeKeys
+from .training import TrainingEnd, TrainingSession, train
+
+_logger = logging.getLogger("paceline")
+
+
+@final
+class Estimator:
+    """Trains, evaluates and uses a model that is given as a function.
+
+    What it learned lies in checkpoints in `model_dir` and nowhere else: each call begins with the
+    newest one, so that training twice continues, also in another process. Customise it by
+    `model_fn`, hooks and strategy.
+
+    Args:
+        model_fn: `model_fn(features, labels, mode, params, config) -> EstimatorSpec`; only `features`
+            is mandatory, of the others it names what it needs. It is called anew for each batch,
+            and finds its variables again by their names.
+        model_dir: Where checkpoints go; also from `config`, where both are given they must be equal.
+        config: How to run.
+        params: Handed to `model_fn` and `input_fn`.
+        warm_start_from: A checkpoint, or a directory with some, whose variables a model begins with
+            that has no checkpoint of its own.
+
+    Raises:
+        ValueError: Arguments that contradict each other, or a `model_fn` that cannot be called.
+    """
+
+    def __init__(
+        self,
+        model_fn: Callable[..., Any],
+        model_dir: str | os.PathLike[str] | None = None,
+        config: RunConfig | None = None,
+        params: dict[str, Any] | None = None,
+        warm_start_from: str | os.PathLike[str] | None = None,
+    ) -> None:
+        observe.ensure_handler()
+        config = config or RunConfig()
+        if not isinstance(config, RunConfig):
+            raise TypeError(f"config must be a paceline.RunConfig, it is {config!r}")
+        self._config = config.replace(model_dir=_one_model_dir(model_dir, config.model_dir))
+        self._params = params
+        self._model = ModelFunction(model_fn, params, self._config)
+        self._model_fn = model_fn
+        self._warm_start_from = None if warm_start_from is None else os.fspath(warm_start_from)
+        _logger.info("Using config: %s", self._config.describe())
+
+    @property
+    def model_dir(self) -> str:
+        assert self._config.model_dir is not None
+        return self._config.model_dir
+
+    @property
+    def config(self) -> RunConfig:
+        return self._config
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """A copy of the parameters."""
+        return dict(self._params or {})
+
+    @property
+    def model_fn(self) -> Callable[..., Any]:
+        return self._model_fn
+
+    def eval_dir(self, name: str | None = None) -> str:
+        """Where evaluations leave what they write."""
+        return os.path.join(self.model_dir, f"eval_{name}" if name else "eval")
+
+    def latest_checkpoint(self) -> str | None:
+        """The path of the newest checkpoint; None without one."""
+        return checkpoint.latest_checkpoint(self.model_dir)
+
+    def get_variable_names(self) -> list[str]:
+        """The names of the variables in the newest checkpoint.
+
+        Raises:
+            ValueError: There is none.
+        """
+        return sorted(self._newest().names)
+
+    def get_variable_value(self, name: str) -> np.ndarray:
+        """The value of a variable in the newest checkpoint.
+
+        Raises:
+            ValueError: There is no checkpoint, or no such variable in it.
+        """
+        newest = self._newest()
+        if name not in newest.names:
+            raise ValueError(
+                f"variable {name!r} is not in {newest.path}; it has {', '.join(newest.names)}"
+            )
+        return newest.read(name)
+
+    def train(
+        self,
+        input_fn: Callable[..., Any],
+        hooks: Sequence[SessionRunHook] | None = None,
+        steps: int | None = None,
+        max_steps: int | None = None,
+        saving_listeners: Sequence[CheckpointSaverListener] | None = None,
+    ) -> Estimator:
+        """Train from the newest checkpoint on, and save.
+
+        Args:
+            input_fn: Returns a `Dataset` of batches (features, labels), each for *one replica*. Of
+                the arguments mode, params, config and input_context it names what it needs.
+            hooks: Take part in the run.
+            steps: How many steps to make; with 10 and again 10 it is 20.
+            max_steps: The global step to end at; nothing happens where it is reached already.
+                At most one of the two; with neither training ends with the data.
+            saving_listeners: Told before and after each checkpoint.
+
+        Returns:
+            Itself.
+
+        Raises:
+            ValueError: Both steps and max_steps, one that is not positive, or an empty dataset.
+            NanLossDuringTrainingError: The loss of a step was not finite.
+            CheckpointError: `model_dir` cannot be written to.
+        """
+        self.train_and_report(input_fn, hooks, steps, max_steps, saving_listeners)
+        return self
+
+    def train_and_report(
+        self,
+        input_fn: Callable[..., Any],
+        hooks: Sequence[SessionRunHook] | None = None,
+        steps: int | None = None,
+        max_steps: int | None = None,
+        saving_listeners: Sequence[CheckpointSaverListener] | None = None,
+    ) -> TrainingEnd:
+        """`train`, returning how it ended."""
+        if steps is not None and max_steps is not None:
+            raise ValueError(
+                f"steps={steps} and max_steps={max_steps} exclude each other: steps counts from now, "
+                f"max_steps from the very beginning; give one of them"
+            )
+        for name, value in (("steps", steps), ("max_steps", max_steps)):
+            if value is not None and value <= 0:
+                raise ValueError(f"{name} must be > 0 or None, it is {value}")
+        newest = self._newest_or_none()
+        start = newest.step if newest else 0
+        if max_steps is not None and start >= max_steps:
+            _logger.info("Nothing to train: step %d ≥ max_steps %d.", start, max_steps)
+            return TrainingEnd(start, None, f"max_steps={max_steps} was reached before")
+        checkpoint.prepare_directory(self.model_dir)
+        tune_malloc()
+        config = self._config
+        strategy = config.train_distribute or get_strategy()
+        store = restored_store(newest, config.tf_random_seed, self._warm_start(newest))
+        last_step = max_steps if steps is None else start + steps
+        session = TrainingSession(self._model, strategy, store)
+        batches = batches_for_replicas(input_fn, strategy, ModeKeys.TRAIN, self._params, config)
+        all_hooks = self._training_hooks(start, last_step, saving_listeners or ())
+        end = train(session, batches, [*all_hooks, *(hooks or ())])
+        _logger.info("Loss for final step: %.8g.", end.loss)
+        reached = last_step is not None and end.global_step >= last_step
+        return TrainingEnd(end.global_step, end.loss, "max_steps was reached") if reached else end
+
+    def evaluate(
+        self,
+        input_fn: Callable[..., Any],
+        steps: int | None = None,
+        hooks: Sequence[SessionRunHook] | None = None,
+        checkpoint_path: str | os.PathLike[str] | None = None,
+        name: str | None = None,
+    ) -> dict[str, Any]:
+        """Evaluate the newest checkpoint, or the one given.
+
+        Args:
+            input_fn: As for `train`.
+            steps: The number of batches (per replica); None takes all data.
+            hooks: Take part in the run.
+            checkpoint_path: What to evaluate. Without any checkpoint the model is evaluated with its
+                initial values.
+            name: Names the evaluation, where there are several.
+
+        Returns:
+            The metrics by name, "loss" (the mean over all examples), and "global_step".
+
+        Raises:
+            ValueError: `steps` is not positive, or the dataset is empty.
+        """
+        if steps is not None and steps <= 0:
+            raise ValueError(f"steps must be > 0 or None, it is {steps}")
+        config = self._config
+        strategy = config.eval_distribute or get_strategy()
+        restored = self._restored(checkpoint_path)
+        _logger.info("Starting evaluation at %s", datetime.now(UTC).isoformat(timespec="seconds"))
+        if restored is None:
+            _logger.info("No checkpoint in %s: initial values are evaluated.", self.model_dir)
+        else:
+            _logger.info("Restoring parameters from %s", restored.path)
+        store = restored_store(restored, config.tf_random_seed, self._warm_start(restored))
+        session = EvaluationSession(self._model, strategy, store)
+        batches = batches_for_replicas(input_fn, strategy, ModeKeys.EVAL, self._params, config)
+        results = evaluate(session, batches, steps, hooks or ())
+        shown = ", ".join(f"{k} = {v:.8g}" for k, v in results.items() if np.ndim(v) == 0)
+        where = f" ({name})" if name else ""
+        _logger.info("Evaluation%s at global step %d: %s", where, results["global_step"], shown)
+        return results
+
+    def predict(
+        self,
+        input_fn: Callable[..., Any],
+        predict_keys: Sequence[str] | None = None,
+        hooks: Sequence[SessionRunHook] | None = None,
+        checkpoint_path: str | os.PathLike[str] | None = None,
+        yield_single_examples: bool = True,
+    ) -> Iterator[Any]:
+        """Predict with the newest checkpoint, or the one given, in this process alone.
+
+        Args:
+            input_fn: As for `train`; labels are left aside.
+            predict_keys: Which of the predictions to give, where they are a dict.
+            checkpoint_path: What to predict with; without any checkpoint the model predicts with its
+                initial values.
+            yield_single_examples: Whether to give the predictions example by example, or as the
+                batches that `model_fn` made.
+
+        Returns:
+            A generator, which ends with the data.
+
+        Raises:
+            ValueError: An unknown key, or predictions that cannot be split into examples.
+        """
+        restored = self._restored(checkpoint_path)
+        config = self._config
+        store = restored_store(restored, config.tf_random_seed, self._warm_start(restored))
+        batches = batches_for_replicas(
+            input_fn, DEFAULT_STRATEGY, ModeKeys.PREDICT, self._params, config
+        )
+        return predict(
+            self._model, store, batches, predict_keys, hooks or (), yield_single_examples
+        )
+
+    def _training_hooks(
+        self, start: int, last_step: int | None, listeners: Sequence[CheckpointSaverListener]
+    ) -> list[SessionRunHook]:
+        config = self._config
+        save = partial(_save, self.model_dir, config.keep_checkpoint_max)
+        hooks: list[SessionRunHook] = [
+            CheckpointSaverHook(
+                save, config.save_checkpoints_secs, config.save_checkpoints_steps, listeners
+            ),
+            ProgressHook(last_step, start),
+        ]
+        if config.log_step_count_steps is not None:
+            every = config.log_step_count_steps
+            hooks += [
+                StepCounterHook(every),
+                LoggingTensorHook({"loss": "loss", "step": "step"}, every_n_iter=every),
+            ]
+        if last_step is not None:
+            hooks.append(StopAtStepHook(last_step=last_step))
+        return hooks
+
+    def _newest(self) -> checkpoint.Checkpoint:
+        newest = self._newest_or_none()
+        if newest is None:
+            raise ValueError(f"there is no checkpoint in {self.model_dir} yet; train first")
+        return newest
+
+    def _newest_or_none(self) -> checkpoint.Checkpoint | None:
+        path = self.latest_checkpoint()
+        return None if path is None else checkpoint.load(path)
+
+    def _restored(self, path: str | os.PathLike[str] | None) -> checkpoint.Checkpoint | None:
+        return self._newest_or_none() if path is None else checkpoint.load(path)
+
+    def _warm_start(self, own: checkpoint.Checkpoint | None) -> checkpoint.Checkpoint | None:
+        if own is not None or self._warm_start_from is None:
+            return None
+        path = checkpoint.latest_checkpoint(self._warm_start_from) or self._warm_start_from
+        _logger.info("Warm start from %s", path)
+        return checkpoint.load(path)
+
+
+def _save(model_dir: str, keep_max: int | None, step: int, values: dict[str, Any]) -> None:
+    checkpoint.save(model_dir, step, values, keep_max=keep_max)
+
+
+def _one_model_dir(argument: Any, configured: str | None) -> str:
+    given = None if argument is None else os.fspath(argument)
+    if given == "":
+        raise ValueError("model_dir must not be empty; leave it out for a temporary directory")
+    if given is not None and configured is not None and given != configured:
+        raise ValueError(
+            f"model_dir is {given!r} in the call and {configured!r} in config; give it once"
+        )
+    if given is None and configured is None:
+        made = tempfile.mkdtemp(prefix="paceline-")
+        _logger.warning("No model_dir is given: checkpoints go to the temporary directory %s", made)
+        return made
+    return given or configured or ""

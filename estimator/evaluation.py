@@ -1,0 +1,142 @@
+"""One evaluation: metrics and loss over a dataset, exact over batches and replicas."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..autodiff import no_grad
+from ..inputs import nest
+from ..strategies import PerReplica, Strategy, VariableStore, get_or_create_global_step
+from .hooks import SessionRunContext, SessionRunHook, SessionRunValues
+from .model_function import ModelFunction, count_examples, split_features_and_labels
+from .specs import EstimatorSpec, ModeKeys
+from .training import ReplicaLoss, mean_loss
+
+_logger = logging.getLogger("paceline")
+
+
+class EvaluationSession:
+    """The state of an evaluation.
+
+    Args:
+        model: What to evaluate.
+        strategy: How to distribute it.
+        store: Its variables. Metrics find theirs in it again at each batch, and so add up.
+    """
+
+    def __init__(self, model: ModelFunction, strategy: Strategy, store: VariableStore) -> None:
+        self.strategy = strategy
+        self.store = store
+        self.loss: float | None = None
+        self.spec: EstimatorSpec | None = None
+        self._model = model
+        self._losses: list[ReplicaLoss] = []
+
+    @property
+    def global_step(self) -> int:
+        with self.strategy.scope(), self.store.building():
+            return int(get_or_create_global_step().numpy())
+
+    def run(self, fetches: Any) -> Any:
+        """The present values of names, in the structure of `fetches` (see `SessionRunArgs`)."""
+        present = {"loss": self.loss, "global_step": self.global_step, **self.values()}
+        return nest.map_structure(lambda name: present[name], fetches)
+
+    def values(self) -> dict[str, Any]:
+        """The values of all variables, by name."""
+        with self.strategy.scope():
+            return self.store.saved_values()
+
+    def step(self, batches: Any) -> None:
+        """Evaluate one batch on each replica."""
+        results = self.strategy.run(self._replica_step, (batches,))
+        parts = results.values if isinstance(results, PerReplica) else (results,)
+        losses = [part.loss for part in parts]
+        self.loss = mean_loss(losses)
+        self._losses += [loss for loss in losses if loss.num_examples]
+        self.spec = self.spec or next(part.spec for part in parts if part.spec is not None)
+
+    def _replica_step(self, batch: Any) -> _Evaluated:
+        num_examples = count_examples(batch)
+        if not num_examples:
+            return _Evaluated(ReplicaLoss(0.0, 0), None)
+        with self.store.building(), no_grad():
+            spec = self._model(*split_features_and_labels(batch), ModeKeys.EVAL)
+        return _Evaluated(ReplicaLoss(spec.loss.item(), num_examples), spec)
+
+    def results(self) -> dict[str, Any]:
+        """Metrics, the loss (the mean over all examples) and the global step."""
+        assert self.spec is not None
+        with self.strategy.scope():
+            metrics = {name: m.result() for name, m in self.spec.eval_metric_ops.items()}
+        found = {name: _as_float32(value) for name, value in metrics.items()}
+        found["loss"] = np.float32(mean_loss(self._losses))
+        found["global_step"] = self.global_step
+        return dict(sorted(found.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Evaluated:
+    """What one replica found for its batch; no spec where it had none."""
+
+    loss: ReplicaLoss
+    spec: EstimatorSpec | None
+
+
+def _as_float32(value: Any) -> Any:
+    return np.asarray(value, np.float32)[()]
+
+
+def evaluate(
+    session: EvaluationSession,
+    batches: Any,
+    steps: int | None,
+    hooks: Sequence[SessionRunHook],
+) -> dict[str, Any]:
+    """Evaluate until the data end, or for a number of steps.
+
+    Raises:
+        ValueError: The data are empty.
+    """
+    hooks = list(hooks)
+    for hook in hooks:
+        hook.begin()
+    context = SessionRunContext(session)
+    started = time.monotonic()
+    done = 0
+    for batch in batches:
+        session.step(batch)
+        if done == 0:
+            assert session.spec is not None
+            hooks += session.spec.evaluation_hooks
+            for hook in hooks:
+                hook.after_create_session(session)
+        for hook in hooks:
+            request = hook.before_run(context)
+            values = session.run(request.fetches) if request is not None else None
+            hook.after_run(context, SessionRunValues(values))
+        done += 1
+        if steps is not None and _is_logged(done, steps):
+            _logger.info("Evaluation [%d/%d]", done, steps)
+        if context.stop_requested or done == steps:
+            break
+    if done == 0:
+        raise ValueError(
+            "input_fn gave no batch to evaluate: the dataset is empty. Check the files or arrays "
+            "that it reads, and that no filter, take or shard leaves nothing over"
+        )
+    for hook in hooks:
+        hook.end(session)
+    _logger.info("Evaluated %d batch(es) in %.3f s.", done, time.monotonic() - started)
+    return session.results()
+
+
+def _is_logged(done: int, steps: int) -> bool:
+    """Every step of a short evaluation, ten lines of a long one."""
+    return steps < 20 or done % max(1, steps // 10) == 0 or done == steps

@@ -1,0 +1,34 @@
+"""Hooks: what takes part in a run without being part of the model."""
+
+from .basic import (
+    LoggingTensorHook,
+    NanLossDuringTrainingError,
+    NanTensorHook,
+    StepCounterHook,
+    StopAtStepHook,
+)
+from .checkpoint_saver import CheckpointSaverHook, CheckpointSaverListener
+from .session_run_hook import (
+    Session,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+)
+from .timer import SecondOrStepTimer
+
+__all__ = [
+    "CheckpointSaverHook",
+    "CheckpointSaverListener",
+    "LoggingTensorHook",
+    "NanLossDuringTrainingError",
+    "NanTensorHook",
+    "SecondOrStepTimer",
+    "Session",
+    "SessionRunArgs",
+    "SessionRunContext",
+    "SessionRunHook",
+    "SessionRunValues",
+    "StepCounterHook",
+    "StopAtStepHook",
+]

@@ -1,0 +1,163 @@
+"""Hooks that stop, watch and report a run."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .session_run_hook import (
+    Session,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+)
+from .timer import SecondOrStepTimer
+
+_logger = logging.getLogger("paceline")
+
+
+class StopAtStepHook(SessionRunHook):
+    """Ends the run after a number of steps, or at a global step.
+
+    Args:
+        num_steps: How many more steps to make.
+        last_step: The global step to stop at. Exactly one of the two.
+    """
+
+    def __init__(self, num_steps: int | None = None, last_step: int | None = None) -> None:
+        if (num_steps is None) == (last_step is None):
+            raise ValueError(
+                f"exactly one of num_steps and last_step must be given, "
+                f"they are {num_steps} and {last_step}"
+            )
+        self._num_steps = num_steps
+        self._last_step = last_step
+
+    def after_create_session(self, session: Session, coord: Any = None) -> None:
+        if self._last_step is None:
+            assert self._num_steps is not None
+            self._last_step = session.global_step + self._num_steps
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        assert self._last_step is not None
+        if run_context.session.global_step >= self._last_step:
+            run_context.request_stop()
+
+
+class NanLossDuringTrainingError(RuntimeError):
+    """The loss of a step was not a finite number."""
+
+
+class NanTensorHook(SessionRunHook):
+    """Watches the loss and ends the run when it is not a finite number.
+
+    Args:
+        loss_tensor: The name of the watched value.
+        fail_on_nan_loss: Whether to raise, or to stop with a warning.
+    """
+
+    def __init__(self, loss_tensor: str = "loss", fail_on_nan_loss: bool = True) -> None:
+        self._args = SessionRunArgs(loss_tensor)
+        self._fail = fail_on_nan_loss
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
+        return self._args
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        if math.isfinite(run_values.results):
+            return
+        message = (
+            f"the loss of step {run_context.session.global_step} is {run_values.results}; the step "
+            f"is not saved. Try a smaller learning rate, clipping (clipnorm=...), or look for bad "
+            f"values in the input"
+        )
+        if self._fail:
+            raise NanLossDuringTrainingError(message)
+        _logger.warning("Training stops: %s.", message)
+        run_context.request_stop()
+
+
+class StepCounterHook(SessionRunHook):
+    """Logs the number of steps per second, and warns when the global step does not move.
+
+    Args:
+        every_n_steps, every_n_secs: How often; exactly one of them.
+    """
+
+    def __init__(self, every_n_steps: int | None = 100, every_n_secs: float | None = None) -> None:
+        self._timer = SecondOrStepTimer(every_n_secs, every_n_steps)
+        self._step_before = -1
+        self._unmoved = 0
+
+    def after_create_session(self, session: Session, coord: Any = None) -> None:
+        self._timer.update_last_triggered_step(session.global_step)
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        step = run_context.session.global_step
+        self._warn_if_unmoved(step)
+        if self._timer.should_trigger_for_step(step):
+            secs, steps = self._timer.update_last_triggered_step(step)
+            if secs:
+                _logger.info("global_step/sec: %.5g", (steps or 0) / secs)
+
+    def _warn_if_unmoved(self, step: int) -> None:
+        self._unmoved = self._unmoved + 1 if step == self._step_before else 0
+        self._step_before = step
+        if self._unmoved == 20:
+            _logger.warning(
+                "The global step has not increased for 20 steps (it is %d); pass a train op that "
+                "comes from optimizer.minimize(loss).",
+                step,
+            )
+
+
+class LoggingTensorHook(SessionRunHook):
+    """Logs values every so many steps of this run, or seconds.
+
+    Args:
+        tensors: Names of values (see `SessionRunArgs`), or a dict of label → name.
+        every_n_iter, every_n_secs: How often; exactly one of them, unless only `at_end`.
+        at_end: Whether to log at the end as well.
+        formatter: Makes the line from the dict of label → value.
+    """
+
+    def __init__(
+        self,
+        tensors: Mapping[str, str] | Sequence[str],
+        every_n_iter: int | None = None,
+        every_n_secs: float | None = None,
+        at_end: bool = False,
+        formatter: Callable[[dict[str, Any]], str] | None = None,
+    ) -> None:
+        names = tensors if isinstance(tensors, Mapping) else {name: name for name in tensors}
+        only_at_end = at_end and every_n_iter is None and every_n_secs is None
+        self._args = SessionRunArgs(dict(names))
+        self._timer = None if only_at_end else SecondOrStepTimer(every_n_secs, every_n_iter)
+        self._at_end = at_end
+        self._format = formatter or _join
+        self._iteration = 0
+        self._due = False
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        self._due = self._timer is not None and self._timer.should_trigger_for_step(self._iteration)
+        return self._args if self._due else None
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        if self._due and self._timer is not None:
+            secs, _ = self._timer.update_last_triggered_step(self._iteration)
+            self._log(run_values.results, secs)
+        self._iteration += 1
+
+    def end(self, session: Session) -> None:
+        if self._at_end:
+            self._log(session.run(self._args.fetches), None)
+
+    def _log(self, values: dict[str, Any], secs: float | None) -> None:
+        _logger.info(self._format(values) + (f" ({secs:.3f} sec)" if secs is not None else ""))
+
+
+def _join(values: dict[str, Any]) -> str:
+    return ", ".join(f"{label} = {value:.8g}" for label, value in values.items())

@@ -1,0 +1,91 @@
+"""The hook that saves checkpoints, and those who listen to it."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .session_run_hook import (
+    Session,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+)
+from .timer import SecondOrStepTimer
+
+_logger = logging.getLogger("paceline")
+
+
+class CheckpointSaverListener:
+    """Told by a `CheckpointSaverHook` about each checkpoint. Write the methods that you need."""
+
+    def begin(self) -> None:
+        """The run is about to begin."""
+
+    def before_save(self, session: Session, global_step_value: int) -> None:
+        """A checkpoint is about to be written."""
+
+    def after_save(self, session: Session, global_step_value: int) -> bool | None:
+        """A checkpoint was written; return True to end the run."""
+        return None
+
+    def end(self, session: Session, global_step_value: int) -> None:
+        """The run has ended; its last checkpoint is written."""
+
+
+class CheckpointSaverHook(SessionRunHook):
+    """Saves at the start, every so many steps or seconds, and at the end.
+
+    A step whose loss was not a finite number is never saved.
+
+    Args:
+        save: Writes one checkpoint: `save(step, values)`.
+        save_secs, save_steps: How often; at most one of them. With neither only at start and end.
+        listeners: Told about each checkpoint.
+    """
+
+    def __init__(
+        self,
+        save: Callable[[int, dict[str, Any]], object],
+        save_secs: float | None = None,
+        save_steps: int | None = None,
+        listeners: Sequence[CheckpointSaverListener] = (),
+    ) -> None:
+        neither = save_secs is None and save_steps is None
+        self._timer = SecondOrStepTimer(math.inf if neither else save_secs, save_steps)
+        self._write = save
+        self._listeners = tuple(listeners)
+
+    def begin(self) -> None:
+        for listener in self._listeners:
+            listener.begin()
+
+    def after_create_session(self, session: Session, coord: Any = None) -> None:
+        self._save(session)
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        session = run_context.session
+        if self._timer.should_trigger_for_step(session.global_step) and self._save(session):
+            run_context.request_stop()
+
+    def end(self, session: Session) -> None:
+        if self._timer.last_triggered_step != session.global_step:
+            self._save(session)
+        for listener in self._listeners:
+            listener.end(session, session.global_step)
+
+    def _save(self, session: Session) -> bool:
+        """Save if the model is sound; return whether a listener wants the run to end."""
+        step = session.global_step
+        if session.loss is not None and not math.isfinite(session.loss):
+            _logger.warning("Step %d is not saved: its loss is %s.", step, session.loss)
+            return False
+        self._timer.update_last_triggered_step(step)
+        for listener in self._listeners:
+            listener.before_save(session, step)
+        self._write(step, session.values())
+        _logger.info("Saved the checkpoint of step %d.", step)
+        # Every listener hears of every checkpoint, also when an earlier one asks to stop.
+        return any([bool(listener.after_save(session, step)) for listener in self._listeners])

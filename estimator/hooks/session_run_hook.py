@@ -1,0 +1,86 @@
+"""What a hook is: something that is told about each step of a run and can ask for its values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+class Session(Protocol):
+    """A run, as its hooks see it."""
+
+    @property
+    def global_step(self) -> int:
+        """The number of steps made so far, those of earlier runs included."""
+
+    @property
+    def loss(self) -> float | None:
+        """The loss of the latest step, the mean over all its examples; None before the first."""
+
+    def run(self, fetches: Any) -> Any:
+        """The present values of names, in the structure of `fetches`; see `SessionRunArgs`."""
+
+    def values(self) -> dict[str, Any]:
+        """The values of all variables that belong into a checkpoint, by name."""
+
+
+@dataclass(frozen=True)
+class SessionRunArgs:
+    """What a hook wants to know after the step.
+
+    Args:
+        fetches: A name, or a list or dict of names: "loss", "global_step" (the number of steps made),
+            "step" (the number of the step just made, from 0), or that of a variable.
+    """
+
+    fetches: Any
+
+
+@dataclass(frozen=True)
+class SessionRunValues:
+    """What a hook gets after the step: the values that it asked for, in the same structure."""
+
+    results: Any = None
+
+
+class SessionRunContext:
+    """One step, as a hook sees it."""
+
+    __slots__ = ("_stop_requested", "session")
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._stop_requested = False
+
+    @property
+    def stop_requested(self) -> bool:
+        return self._stop_requested
+
+    def request_stop(self) -> None:
+        """End the run after all hooks of this step were called."""
+        self._stop_requested = True
+
+
+class SessionRunHook:
+    """Takes part in a run: begin, then after_create_session, then before_run and after_run around
+    each step, then end.
+
+    At the end of the data the last before_run has no after_run, and `end` is still called. After any
+    other exception neither is called. Write the methods that you need.
+    """
+
+    def begin(self) -> None:
+        """The run is about to begin; nothing exists yet."""
+
+    def after_create_session(self, session: Session, coord: Any = None) -> None:
+        """All variables exist and have their first values."""
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        """A step is about to be made; say which values to hand to `after_run`."""
+        return None
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        """A step was made."""
+
+    def end(self, session: Session) -> None:
+        """The run has ended in order."""

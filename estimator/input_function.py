@@ -1,0 +1,76 @@
+"""From a user's `input_fn` to the batches of the replicas."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..inputs import Dataset, DistributedDataset, InputContext, default_seed
+from ..strategies import Strategy
+from .call_by_name import chosen_arguments
+from .run_config import RunConfig
+from .specs import ModeKeys
+
+_logger = logging.getLogger("paceline")
+
+
+def batches_for_replicas(
+    input_fn: Callable[..., Any],
+    strategy: Strategy,
+    mode: ModeKeys,
+    params: dict[str, Any] | None,
+    config: RunConfig,
+) -> DistributedDataset:
+    """One batch per replica and step, as `input_fn` gives them.
+
+    Args:
+        input_fn: Names of mode, params, config and input_context what it needs. Returns a `Dataset`
+            of batches, each for one replica, or one batch (features, labels) to use in every step.
+
+    Raises:
+        ValueError: It returned something else.
+    """
+    names = chosen_arguments(input_fn, "input_fn", ("mode", "params", "config", "input_context"))
+    given = {"mode": mode, "params": params, "config": config}
+
+    def dataset_fn(context: InputContext) -> Dataset:
+        arguments = {name: value for name, value in given.items() if name in names}
+        if "input_context" in names:
+            arguments["input_context"] = context
+        return _as_dataset(input_fn(**arguments))
+
+    with default_seed(config.tf_random_seed):
+        return strategy.distribute_datasets_from_function(dataset_fn)
+
+
+def _as_dataset(result: Any) -> Dataset:
+    if isinstance(result, Dataset):
+        return result
+    if isinstance(result, tuple | list) and len(result) == 2:
+        return Dataset.from_tensors(tuple(result)).repeat()
+    if isinstance(result, np.ndarray | dict):
+        return Dataset.from_tensors(result).repeat()
+    raise ValueError(
+        f"input_fn must return a Dataset, or one batch as (features, labels), it returned "
+        f"{result!r}; make a Dataset with paceline.Dataset.from_tensor_slices(...).batch(...)"
+    )
+
+
+def log_batch_sizes(num_examples: int, strategy: Strategy) -> None:
+    """Say which meaning a batch has: what `input_fn` gives is what one replica takes.
+
+    Args:
+        num_examples: How many examples this worker's replicas took in the first step.
+    """
+    context = strategy.input_context()
+    _logger.info(
+        "Input: each batch goes to one replica; %d example(s) in the first step of shard %d of %d, "
+        "%d replica(s) in all.",
+        num_examples,
+        context.input_pipeline_id,
+        context.num_input_pipelines,
+        context.num_replicas_in_sync,
+    )

@@ -1,0 +1,149 @@
+"""A user's `model_fn` with what belongs to it: how it is called, and where its variables are."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..autodiff import Array
+from ..checkpoint import Checkpoint
+from ..inputs import nest
+from ..strategies import VariableStore
+from .call_by_name import chosen_arguments
+from .run_config import RunConfig
+from .specs import EstimatorSpec, ModeKeys
+
+_logger = logging.getLogger("paceline")
+
+
+class ModelFunction:
+    """Calls a `model_fn` with the arguments that it names.
+
+    Args:
+        model_fn: Names `features`, and of labels, mode, params and config what it needs.
+        params: Handed over as a copy where it is named.
+        config: Handed over where it is named.
+
+    Raises:
+        TypeError: It is not callable.
+        ValueError: It does not take `features`, needs an argument that does not exist, or params
+            are given and it does not take them.
+    """
+
+    def __init__(
+        self, model_fn: Callable[..., Any], params: dict[str, Any] | None, config: RunConfig
+    ) -> None:
+        if model_fn is None:
+            raise ValueError("model_fn must be given: a function model_fn(features, labels, mode)")
+        allowed = ("features", "labels", "mode", "params", "config")
+        self._names = chosen_arguments(model_fn, "model_fn", allowed)
+        if "features" not in self._names:
+            raise ValueError("model_fn must take an argument named features")
+        if params is not None and "params" not in self._names:
+            raise ValueError(
+                "params are given but model_fn has no argument named params; add it, "
+                "or leave params out"
+            )
+        if params is None and "params" in self._names:
+            _logger.warning("model_fn has an argument params, but no params are given.")
+        self._model_fn = model_fn
+        self._fixed: dict[str, Any] = {}
+        if "params" in self._names:
+            self._fixed["params"] = copy.deepcopy(params) or {}
+        if "config" in self._names:
+            self._fixed["config"] = config
+
+    def __call__(self, features: Any, labels: Any, mode: ModeKeys) -> EstimatorSpec:
+        """The specification for one batch."""
+        arguments = dict(self._fixed)
+        if "labels" in self._names:
+            arguments["labels"] = labels
+        elif labels is not None and mode is not ModeKeys.PREDICT:
+            raise ValueError(
+                "input_fn gives labels but model_fn has no argument named labels; add it, "
+                "or let input_fn give features only"
+            )
+        if "mode" in self._names:
+            arguments["mode"] = mode
+        spec = self._model_fn(features=features, **arguments)
+        if not isinstance(spec, EstimatorSpec):
+            raise TypeError(f"model_fn must return an EstimatorSpec, it returned {spec!r}")
+        if spec.mode is not mode:
+            raise ValueError(
+                f"model_fn was called in mode ModeKeys.{mode.name} and returned a spec of mode "
+                f"ModeKeys.{spec.mode.name}; pass mode=mode"
+            )
+        return spec
+
+
+def split_features_and_labels(batch: Any) -> tuple[Any, Any]:
+    """The (features, labels) of one batch; labels are None where a batch is features only.
+
+    Raises:
+        ValueError: A tuple or list that is not a pair.
+    """
+    if isinstance(batch, tuple | list):
+        if len(batch) != 2:
+            raise ValueError(
+                f"input_fn must give features or pairs (features, labels), it gave a "
+                f"{type(batch).__name__} of {len(batch)}; put several features into a dict"
+            )
+        return batch[0], batch[1]
+    return batch, None
+
+
+def count_examples(batch: Any) -> int:
+    """The number of examples in a batch of (features, labels).
+
+    Raises:
+        ValueError: The arrays in it differ in their first dimension.
+    """
+    return nest.batch_size(batch, names=("features", "labels"))
+
+
+def restored_store(
+    checkpoint: Checkpoint | None, seed: int | None, warm_start: Checkpoint | None = None
+) -> VariableStore:
+    """A store whose variables begin with the values of a checkpoint.
+
+    Args:
+        checkpoint: Every variable that is saved must be in it, with its shape and dtype. None:
+            variables begin with their initial values.
+        seed: Seeds the initial values.
+        warm_start: Where a variable begins without a checkpoint, if it is in there.
+    """
+
+    def restore(name: str, shape: tuple[int, ...], dtype: np.dtype) -> Array | None:
+        if checkpoint is None:
+            if warm_start is None or name not in warm_start.names or not _is_weight(name):
+                return None
+            return _read(warm_start, name, shape, dtype)
+        if name not in checkpoint.names:
+            raise ValueError(
+                f"variable {name!r} is not in checkpoint {checkpoint.path}, which has "
+                f"{', '.join(sorted(checkpoint.names))}; the model has changed since. Use another "
+                f"model_dir, with warm_start_from={str(checkpoint.path)!r} to keep what fits"
+            )
+        return _read(checkpoint, name, shape, dtype)
+
+    return VariableStore(seed, restore, averages_replicas=True)
+
+
+def _is_weight(name: str) -> bool:
+    """Whether a warm start takes the variable: the count of steps begins anew."""
+    return name != "global_step" and not name.endswith("/iterations")
+
+
+def _read(checkpoint: Checkpoint, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+    value = checkpoint.read(name)
+    if value.shape != shape or value.dtype != dtype:
+        raise ValueError(
+            f"variable {name!r} has shape {value.shape} and dtype {value.dtype} in checkpoint "
+            f"{checkpoint.path}, but the model makes it with shape {shape} and dtype {dtype}; "
+            f"restore the model's sizes, or use another model_dir"
+        )
+    return value

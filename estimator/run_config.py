@@ -1,0 +1,164 @@
+"""`RunConfig`: how a run is to be made, as opposed to what it computes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from ..strategies import Strategy
+
+
+class RunConfig(BaseModel):
+    """The settings of a run: where to save, how often, under which strategies.
+
+    Frozen; `replace` makes a changed copy. Names and defaults are those of `tf.estimator.RunConfig`.
+
+    Args:
+        model_dir: Where checkpoints go. None: a temporary directory, which a warning names.
+        tf_random_seed: Seeds initial values, dropout and shuffling. None: different each time.
+        save_summary_steps: Steps between summaries; 0 turns them off.
+        save_checkpoints_steps, save_checkpoints_secs: Save every so many steps, or seconds: one of
+            them. Setting one clears the other; both None saves only at the start and the end.
+        keep_checkpoint_max: The number of checkpoints to keep; 0 or None keeps all.
+        keep_checkpoint_every_n_hours: Keep one for good every so many hours.
+        log_step_count_steps: Steps between log lines with loss and steps per second; None turns
+            them off.
+        train_distribute, eval_distribute: The strategies of training and of evaluation; by
+            default that which is current.
+        session_config, device_fn, protocol, experimental_distribute,
+            experimental_max_worker_delay_secs, session_creation_timeout_secs,
+            checkpoint_save_graph_def: Accepted for TensorFlow's signature.
+
+    Raises:
+        pydantic.ValidationError: A ValueError that names the field, the rule and the value.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        arbitrary_types_allowed=True,
+        revalidate_instances="never",
+        protected_namespaces=(),
+    )
+
+    model_dir: str | None = None
+    tf_random_seed: int | None = None
+    save_summary_steps: int = Field(100, ge=0)
+    save_checkpoints_steps: int | None = Field(None, ge=1)
+    save_checkpoints_secs: float | None = Field(600, gt=0)
+    session_config: Any = None
+    keep_checkpoint_max: int | None = Field(5, ge=0)
+    keep_checkpoint_every_n_hours: float = Field(10000, gt=0)
+    log_step_count_steps: int | None = Field(100, ge=1)
+    train_distribute: Strategy | None = None
+    eval_distribute: Strategy | None = None
+    device_fn: Callable[..., Any] | None = None
+    protocol: str | None = None
+    experimental_distribute: Any = None
+    experimental_max_worker_delay_secs: int | None = Field(None, ge=0)
+    session_creation_timeout_secs: float = Field(7200, gt=0)
+    checkpoint_save_graph_def: bool = True
+
+    @field_validator("model_dir", mode="before")
+    @classmethod
+    def _path(cls, value: Any) -> Any:
+        if value is None:
+            return None
+        value = os.fspath(value)
+        if value == "":
+            raise ValueError("model_dir must not be empty; leave it out for a temporary directory")
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_way_of_saving(cls, given: Any) -> Any:
+        steps, secs = (given.get(f"save_checkpoints_{unit}") for unit in ("steps", "secs"))
+        if steps is not None and secs is not None:
+            raise ValueError(
+                f"save_checkpoints_steps={steps} and save_checkpoints_secs={secs} exclude each "
+                f"other; give one of them"
+            )
+        if steps is not None or "save_checkpoints_steps" in given:
+            given = {"save_checkpoints_secs": None, **given}
+        return given
+
+    def replace(self, **changes: Any) -> RunConfig:
+        """A copy with some settings changed, validated anew.
+
+        Raises:
+            ValueError: A name that cannot be set, or a value out of range.
+        """
+        settable = set(type(self).model_fields)
+        unknown = sorted(set(changes) - settable)
+        if unknown:
+            raise ValueError(
+                f"replace cannot set {', '.join(unknown)}; it can set {', '.join(sorted(settable))}"
+            )
+        kept = {name: getattr(self, name) for name in self.model_fields_set}
+        if changes.get("save_checkpoints_steps") or changes.get("save_checkpoints_secs"):
+            kept.pop("save_checkpoints_steps", None)
+            kept.pop("save_checkpoints_secs", None)
+        return RunConfig(**{**kept, **changes})
+
+    # The place in the cluster. One process is a cluster of one worker, the chief.
+    @property
+    def service(self) -> None:
+        return None
+
+    @property
+    def cluster_spec(self) -> dict[str, list[str]]:
+        return {}
+
+    @property
+    def task_type(self) -> str:
+        return "worker"
+
+    @property
+    def task_id(self) -> int:
+        return 0
+
+    @property
+    def global_id_in_cluster(self) -> int | None:
+        return 0
+
+    @property
+    def master(self) -> str:
+        return ""
+
+    @property
+    def evaluation_master(self) -> str:
+        return ""
+
+    @property
+    def is_chief(self) -> bool:
+        return True
+
+    @property
+    def num_ps_replicas(self) -> int:
+        return 0
+
+    @property
+    def num_worker_replicas(self) -> int:
+        return 1
+
+    def describe(self) -> str:
+        """All settings and the place in the cluster, for the log."""
+        names = [*type(self).model_fields, *_PLACE]
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+
+
+_PLACE = (
+    "service",
+    "cluster_spec",
+    "task_type",
+    "task_id",
+    "global_id_in_cluster",
+    "master",
+    "evaluation_master",
+    "is_chief",
+    "num_ps_replicas",
+    "num_worker_replicas",
+)

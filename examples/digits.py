@@ -1,0 +1,148 @@
+"""Train a convolutional network on handwritten digits over two replicas, evaluate it, use it.
+
+    python examples/digits.py                        # scikit-learn's 8×8 digits, no download
+    python examples/digits.py --data-dir mnist/      # MNIST's IDX files, plain or gzipped
+
+The network is that of TensorFlow's tutorial "Multi-worker training with Estimator". Run it again and
+it goes on from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+import paceline as pl
+from paceline.nn import layers, losses, metrics, optimizers
+
+IMAGE = "█▓▒░ "[::-1]
+
+
+def model_fn(features, labels, mode, params):
+    """Two small dense layers on top of one convolution: logits of the ten digits."""
+    model = layers.Sequential(
+        [
+            layers.Conv2D(32, 3, activation="relu"),
+            layers.MaxPooling2D(),
+            layers.Flatten(),
+            layers.Dense(64, activation="relu"),
+            layers.Dense(10),
+        ]
+    )
+    logits = model(features, training=mode == pl.ModeKeys.TRAIN)
+    if mode == pl.ModeKeys.PREDICT:
+        return pl.EstimatorSpec(mode, predictions={"digit": np.argmax(logits, axis=-1)})
+
+    loss = np.mean(losses.sparse_categorical_crossentropy(labels, logits, from_logits=True))
+    if mode == pl.ModeKeys.EVAL:
+        accuracy = metrics.SparseCategoricalAccuracy()
+        accuracy.update_state(labels, logits)
+        return pl.EstimatorSpec(mode, loss=loss, eval_metric_ops={"accuracy": accuracy})
+
+    optimizer = optimizers.Adam(params["learning_rate"])
+    return pl.EstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss))
+
+
+def load_digits():
+    """(images (n, 8, 8, 1) float32 in [0, 1], labels (n,) int64) of scikit-learn's digits."""
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    return (images / 16).reshape(-1, 8, 8, 1).astype(np.float32), labels
+
+
+def load_idx(directory):
+    """(images (n, height, width, 1) float32 in [0, 1], labels (n,) int64) of all IDX pairs there."""
+    images, labels = [], []
+    for path in sorted(Path(directory).glob("*-images-idx3-ubyte*")):
+        images.append(pl.inputs.read_idx(path))
+        labels.append(pl.inputs.read_idx(str(path).replace("images-idx3", "labels-idx1")))
+    if not images:
+        raise SystemExit(f"--data-dir {directory} has no file named *-images-idx3-ubyte or ….gz")
+    scaled = np.concatenate(images)[..., None].astype(np.float32) / 255
+    return scaled, np.concatenate(labels).astype(np.int64)
+
+
+def draw(images, predicted, labels):
+    """Draw images side by side in the terminal, with predicted digits below."""
+    step = max(1, images.shape[1] // 14)
+    rows = images[:, ::step, ::step, 0]
+    for y in range(rows.shape[1]):
+        shades = (rows[:, y] * (len(IMAGE) - 1)).round().astype(int)
+        print("   ".join("".join(IMAGE[s] * 2 for s in line) for line in shades))
+    width = 2 * rows.shape[2]
+    marks = [f"{p}" if p == t else f"{p} (is {t})" for p, t in zip(predicted, labels, strict=True)]
+    print("   ".join(mark.center(width) for mark in marks))
+
+
+def write_png(path, images, predicted):
+    """The same as a picture."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, len(images), figsize=(1.4 * len(images), 1.8))
+    for axis, image, digit in zip(axes, images, predicted, strict=True):
+        axis.imshow(image[..., 0], cmap="gray_r")
+        axis.set_title(str(digit))
+        axis.axis("off")
+    figure.savefig(path, bbox_inches="tight")
+    pyplot.close(figure)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model-dir", default="runs/digits", help="where checkpoints go")
+    parser.add_argument("--data-dir", help="a folder with MNIST's IDX files")
+    parser.add_argument("--steps", type=int, default=600, help="the global step to train to")
+    parser.add_argument("--batch-size", type=int, default=32, help="examples per replica and step")
+    parser.add_argument("--replicas", type=int, default=2, help="replicas, one thread each")
+    parser.add_argument("--png", default="digits.png", help="where the picture goes")
+    args = parser.parse_args()
+
+    images, labels = load_idx(args.data_dir) if args.data_dir else load_digits()
+    order = np.random.default_rng(0).permutation(len(images))
+    train, test = np.split(order, [len(images) * 4 // 5])
+
+    def train_input_fn():
+        dataset = pl.Dataset.from_tensor_slices((images[train], labels[train]))
+        return dataset.shuffle(len(train)).repeat().batch(args.batch_size)
+
+    def test_input_fn():
+        return pl.Dataset.from_tensor_slices((images[test], labels[test])).batch(256)
+
+    strategy = pl.MirroredStrategy([f"CPU:{i}" for i in range(args.replicas)])
+    classifier = pl.Estimator(
+        model_fn,
+        model_dir=args.model_dir,
+        config=pl.RunConfig(
+            train_distribute=strategy,
+            eval_distribute=strategy,
+            save_checkpoints_steps=150,
+            tf_random_seed=1,
+        ),
+        params={"learning_rate": 3e-3},
+    )
+    result = pl.train_and_evaluate(
+        classifier,
+        pl.TrainSpec(train_input_fn, max_steps=args.steps),
+        pl.EvalSpec(test_input_fn, steps=None, throttle_secs=0),
+    )
+    print(
+        f"\n{result.ended} at step {result.global_step}: "
+        f"test accuracy {result.metrics['accuracy']:.4f} on {len(test)} digits\n"
+    )
+
+    some = test[:8]
+    predictions = classifier.predict(lambda: pl.Dataset.from_tensor_slices(images[some]).batch(8))
+    predicted = [p["digit"] for p in predictions]
+    draw(images[some], predicted, labels[some])
+    write_png(args.png, images[some], predicted)
+    print(f"\nThe same as a picture: {args.png}. Run it again with --steps {args.steps * 2} to go on.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""`cache`: each element is computed once and kept in memory."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+from ._elements import ElementIterator, Elements, Elementwise, RandomAccess, State, Stream
+from ._seeds import Key, Seeds
+from ._values import frozen_copy
+
+_END = object()
+
+
+@final
+class CacheMemory:
+    """What one `cache()` has kept; it outlives iterators, so that every later pass profits.
+
+    It belongs to one set of shuffle keys: an input in another order is another input.
+    """
+
+    def __init__(self) -> None:
+        self._keys: list[Key] | None = None
+        self._by_position: dict[int, Any] = {}
+
+    def elements_for(self, keys: list[Key]) -> dict[int, Any]:
+        """The kept elements by position, for an input that was opened with these keys."""
+        if keys != self._keys:
+            self._keys, self._by_position = list(keys), {}
+        return self._by_position
+
+
+def cached(elements: Elements, seeds: Seeds, *, memory: CacheMemory) -> Elements:
+    """The elements of the first iteration, for every iteration."""
+    kept = memory.elements_for(seeds.keys)
+    inner = elements.random_access()
+    return _CachedStream(elements, kept) if inner is None else _Cached(inner, kept)
+
+
+@final
+class _Cached(Elementwise):
+    """Keeps elements by position, in whatever order they are asked for."""
+
+    def __init__(self, inner: RandomAccess, kept: dict[int, Any]) -> None:
+        self.length = inner.length
+        self._inner = inner
+        self._kept = kept
+
+    def element(self, position: int) -> Any:
+        index = position % self.length
+        element = self._kept.get(index, _END)
+        if element is _END:
+            element = self._kept[index] = frozen_copy(self._inner.element(index))
+        return element
+
+
+@final
+class _CachedStream(Stream):
+    """Keeps elements as the passes come to them."""
+
+    def __init__(self, inner: Elements, kept: dict[int, Any]) -> None:
+        self._inner = inner
+        self._kept = kept
+
+    def iterate(self, iteration: int) -> ElementIterator:
+        return _CachedIterator(self._inner, self._kept)
+
+
+@final
+class _CachedIterator(ElementIterator):
+    """Serves what is kept, and reads the input only from the first gap on.
+
+    The end of the input is kept too, as a mark after the last element.
+    """
+
+    def __init__(self, inner: Elements, kept: dict[int, Any]) -> None:
+        self._inner = inner
+        self._kept = kept
+        self._position = 0
+        self._reader: ElementIterator | None = None
+        self._num_read = 0
+
+    def __next__(self) -> Any:
+        if self._position not in self._kept:
+            self._read_up_to(self._position)
+        element = self._kept[self._position]
+        if element is _END:
+            self._close_reader()
+            raise StopIteration
+        self._position += 1
+        return element
+
+    def get_state(self) -> State:
+        return {"position": self._position}
+
+    def set_state(self, state: State) -> None:
+        self._position = state["position"]
+
+    def close(self) -> None:
+        self._close_reader()
+        self._kept = {self._position: _END}
+
+    def _read_up_to(self, position: int) -> None:
+        if self._reader is None:
+            self._reader, self._num_read = self._inner.iterate(0), 0
+        while self._num_read <= position:
+            try:
+                self._kept[self._num_read] = frozen_copy(next(self._reader))
+            except StopIteration:
+                self._kept[self._num_read] = _END
+                return
+            self._num_read += 1
+
+    def _close_reader(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None

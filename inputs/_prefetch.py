@@ -1,0 +1,132 @@
+"""`prefetch`: a background thread that keeps a few elements ready."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from queue import SimpleQueue
+from typing import Any, final
+
+from ._elements import ElementIterator, Elements, State, Stream
+
+_JOIN_SECS = 5.0
+
+
+def prefetched(elements: Elements, depth: int) -> Elements:
+    """The same elements, up to `depth` of them produced ahead; 0 starts no thread."""
+    return PrefetchedStream(elements, depth) if depth else elements
+
+
+@final
+class PrefetchedStream(Stream):
+    """Elements that a background thread produces ahead."""
+
+    def __init__(self, inner: Elements, depth: int) -> None:
+        self._inner = inner
+        self._depth = depth
+
+    def iterate(self, iteration: int) -> ElementIterator:
+        return _PrefetchIterator(self._inner.iterate(iteration), self._depth)
+
+
+@final
+class _PrefetchIterator(ElementIterator):
+    """The consumer's end. Its state is that of the elements consumed, not of those produced.
+
+    The thread starts with the first element asked for, and ends with the input, with `close`, or
+    with this object: nothing that the thread holds refers back to it.
+    """
+
+    def __init__(self, inner: ElementIterator, depth: int) -> None:
+        self._inner = inner
+        self._depth = depth
+        self._state = inner.get_state()
+        self._is_closed = False
+        self._producer: _Producer | None = None
+        self._stop_producer: weakref.finalize | None = None
+
+    def __next__(self) -> Any:
+        if self._is_closed:
+            raise StopIteration
+        if self._producer is None:
+            self._producer = _Producer(self._inner, self._depth)
+            self._stop_producer = weakref.finalize(self, self._producer.stop)
+        element, self._state = self._producer.take()
+        return element
+
+    def get_state(self) -> State:
+        return self._state
+
+    def set_state(self, state: State) -> None:
+        if not self._stop():
+            raise RuntimeError(
+                f"set_state waited {_JOIN_SECS:g} s for the dataset's source, which is still busy "
+                "with an element. Make a new iterator and set the state there."
+            )
+        self._inner.set_state(state)
+        self._state = state
+        self._is_closed = False
+
+    def close(self) -> None:
+        self._is_closed = True
+        # A thread that is still inside the source drops it when it comes back.
+        if self._stop():
+            self._inner.close()
+
+    def _stop(self) -> bool:
+        """Ends the thread; False if the source did not let go of it in time."""
+        producer, self._producer = self._producer, None
+        if producer is None or self._stop_producer is None:
+            return True
+        self._stop_producer()
+        return not producer.is_running()
+
+
+@final
+class _Producer:
+    """A thread that hands over elements, each with the state after it, as places become free."""
+
+    def __init__(self, source: ElementIterator, depth: int) -> None:
+        self._source = source
+        self._ready: SimpleQueue[tuple[Any, State, BaseException | None]] = SimpleQueue()
+        self._free_places: SimpleQueue[None] = SimpleQueue()
+        self._is_stopped = False
+        self._has_ended = False
+        for _ in range(depth):
+            self._free_places.put(None)
+        self._thread = threading.Thread(target=self._run, name="paceline-prefetch", daemon=True)
+        self._thread.start()
+
+    def take(self) -> tuple[Any, State]:
+        """Waits for the next element; at the end raises what ended the source."""
+        if self._has_ended:
+            raise StopIteration
+        element, state, end = self._ready.get()
+        if end is not None:
+            self._has_ended = True
+            self._thread.join()
+            raise end
+        self._free_places.put(None)
+        return element, state
+
+    def is_running(self) -> bool:
+        """Whether the thread is alive."""
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Ends the thread; waits for it unless the source keeps it for long."""
+        self._is_stopped = True
+        self._free_places.put(None)
+        # The garbage collector may call this in the thread itself.
+        if threading.current_thread() is not self._thread:
+            self._thread.join(_JOIN_SECS)
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self._free_places.get()
+                if self._is_stopped:
+                    return
+                self._ready.put((next(self._source), self._source.get_state(), None))
+        except BaseException as error:
+            self._ready.put((None, None, error))

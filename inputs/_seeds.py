@@ -1,0 +1,68 @@
+"""Where randomness comes from: the seed of an iterator and the keys that its shuffles get."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import final
+
+import numpy as np
+
+Key = tuple[int, ...]
+
+_WORD = (1 << 64) - 1
+_default_seed: ContextVar[int | None] = ContextVar("paceline_inputs_default_seed", default=None)
+
+
+@contextmanager
+def default_seed(seed: int | None) -> Iterator[None]:
+    """Iterators created inside take `seed` for every shuffle that was given none.
+
+    Holds for the current thread or asyncio task; None brings back seeds from entropy.
+    """
+    token = _default_seed.set(seed)
+    try:
+        yield
+    finally:
+        _default_seed.reset(token)
+
+
+def current_default_seed() -> int | None:
+    """The seed of the innermost `default_seed`, if any."""
+    return _default_seed.get()
+
+
+def entropy_seed() -> int:
+    """A fresh seed; it fits a signed 64-bit integer."""
+    return secrets.randbits(63)
+
+
+@final
+class Seeds:
+    """Hands each shuffle of one iterator its key while the chain is opened.
+
+    Args:
+        seed: the iterator's seed, used by shuffles without a seed of their own.
+        iteration: how often the dataset was iterated before; it varies reshuffling shuffles.
+    """
+
+    def __init__(self, seed: int, iteration: int) -> None:
+        self._seed = seed
+        self._iteration = iteration
+        self.keys: list[Key] = []
+
+    def key(self, seed: int | None, *, reshuffle: bool) -> Key:
+        """The key of the next shuffle in the chain."""
+        own = (1, len(self.keys), self._seed) if seed is None else (0, 0, seed)
+        key = (*own, self._iteration if reshuffle else 0)
+        self.keys.append(key)
+        return key
+
+
+def generator(key: Key, *numbers: int) -> np.random.Generator:
+    """A generator that depends on `key` and `numbers` alone."""
+    # Fixed-width words: SeedSequence pads short entropy with zeros, so lengths must not vary.
+    words = np.array([number & _WORD for number in (*key, *numbers)], np.uint64)
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(words.view(np.uint32))))

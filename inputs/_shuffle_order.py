@@ -1,0 +1,130 @@
+"""The order in which a shuffle with a bounded buffer hands out its input.
+
+A shuffle of buffer size B over n inputs keeps B inputs in slots. As long as there is input left it
+picks a slot at random, hands out what is there and puts the next input in; when the input has
+ended it hands out the slots in random order. With B >= n this is a permutation of all inputs.
+
+The picks are drawn in blocks, each from its own generator, so nothing has to be replayed from the
+beginning: what a slot holds at time t is decided by the last pick of that slot before t, and
+scanning a few blocks backwards finds it (about B ln B picks, whatever t is).
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._elements import Positions
+from ._seeds import Key, generator
+
+_MIN_BLOCK = 8192
+_MAX_SEGMENTS = 8
+_DRAIN = -1
+
+
+@final
+class ShuffleOrder:
+    """Maps output times to input positions for one iteration of one shuffle.
+
+    Args:
+        key: decides the order.
+        buffer_size: the number of slots.
+        length: the number of inputs; as long as it is not known, a number beyond reach. The
+            outputs before time `length - buffer_size` do not depend on it.
+        origin: the position of the first input.
+    """
+
+    def __init__(self, key: Key, buffer_size: int, length: int, origin: int) -> None:
+        self._key = key
+        self._origin = origin
+        self._num_slots = min(buffer_size, length)
+        self._block_size = max(self._num_slots, _MIN_BLOCK)
+        self._num_picks = length - self._num_slots
+        self._segments: dict[int, tuple[int, Positions]] = {}
+        self._frontier: tuple[int, Positions] | None = None
+
+    def read(self, start: int, stop: int) -> Positions:
+        """The input positions of the outputs from `start` to before `stop`."""
+        pieces = []
+        while start < stop:
+            first, order = self._segment(start)
+            pieces.append(order[start - first : stop - first])
+            start += len(pieces[-1])
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+    def at(self, times: Positions) -> Positions:
+        """The input positions of outputs in any order."""
+        positions = np.empty_like(times)
+        waiting = np.arange(len(times))
+        while len(waiting):
+            first, order = self._segment(int(times[waiting[0]]))
+            offsets = times[waiting] - first
+            inside = (offsets >= 0) & (offsets < len(order))
+            positions[waiting[inside]] = order[offsets[inside]]
+            waiting = waiting[~inside]
+        return positions
+
+    def held(self, time: int) -> Positions:
+        """The inputs that are in the slots before the output of `time`."""
+        if time <= self._num_picks:
+            return self._slots(time) + self._origin
+        first, order = self._segment(time - 1)
+        return order[time - first :]
+
+    def _segment(self, time: int) -> tuple[int, Positions]:
+        """The computed stretch of outputs around `time`, and the time at which it begins."""
+        number = _DRAIN if time >= self._num_picks else time // self._block_size
+        segment = self._segments.get(number)
+        if segment is None:
+            first, order = self._drain() if number == _DRAIN else self._block(number)
+            segment = first, order + self._origin
+            if len(self._segments) == _MAX_SEGMENTS:
+                del self._segments[next(iter(self._segments))]
+            self._segments[number] = segment
+        return segment
+
+    def _drain(self) -> tuple[int, Positions]:
+        slots = self._slots(self._num_picks)
+        rng = generator(self._key, _DRAIN)
+        return self._num_picks, slots[rng.permutation(self._num_slots)]
+
+    def _block(self, number: int) -> tuple[int, Positions]:
+        """Hands out what the slots hold when they are picked, and refills them."""
+        first = number * self._block_size
+        slots = self._slots(first).copy()
+        picks = self._picks(number)[: self._num_picks - first]
+        refills = first + self._num_slots + np.arange(len(picks))
+        by_slot = np.argsort(picks, kind="stable")
+        sorted_picks = picks[by_slot]
+        is_first = np.ones(len(picks), bool)
+        is_first[1:] = sorted_picks[1:] != sorted_picks[:-1]
+        outputs = np.empty(len(picks), np.int64)
+        outputs[by_slot[1:]] = refills[by_slot[:-1]]
+        outputs[by_slot[is_first]] = slots[sorted_picks[is_first]]
+        slots[picks] = refills
+        self._frontier = (first + len(picks), slots)
+        return first, outputs
+
+    def _slots(self, time: int) -> Positions:
+        """What each slot holds before the output of `time`."""
+        if self._frontier is not None and self._frontier[0] == time:
+            return self._frontier[1]
+        slots = np.full(self._num_slots, -1)
+        number = -(-time // self._block_size)
+        while number > 0 and slots.min() < 0:
+            number -= 1
+            first = number * self._block_size
+            picks = self._picks(number)[: time - first]
+            refilled = np.full(self._num_slots, -1)
+            # Of several picks of one slot the last assignment stays.
+            refilled[picks] = first + self._num_slots + np.arange(len(picks))
+            slots = np.where(slots < 0, refilled, slots)
+        return np.where(slots < 0, np.arange(self._num_slots), slots)
+
+    def _picks(self, number: int) -> NDArray[np.integer]:
+        # Two-byte integers are sorted by radix, four times as fast.
+        dtype = np.uint16 if self._num_slots <= 1 << 16 else np.int64
+        rng = generator(self._key, number)
+        return rng.integers(0, self._num_slots, self._block_size, dtype)

@@ -1,0 +1,187 @@
+"""`shuffle`: a permutation of positions, or a bounded buffer of a stream's elements."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import numpy as np
+
+from ._elements import (
+    ENDLESS,
+    ElementIterator,
+    Elements,
+    Positions,
+    RandomAccess,
+    State,
+    Stream,
+    as_array,
+)
+from ._seeds import Key, Seeds
+from ._shuffle_order import ShuffleOrder
+
+_MAX_CACHED_POSITIONS = 1 << 22
+_MIN_SNAPSHOT_INTERVAL = 64
+
+
+@final
+class ShuffleRule:
+    """The arguments of one shuffle and its key: all that decides its orders."""
+
+    def __init__(self, key: Key, buffer_size: int, reshuffle: bool) -> None:
+        self.buffer_size = buffer_size
+        self._key = key
+        self._reshuffle = reshuffle
+
+    def order(self, iteration: int, length: int, origin: int = 0) -> ShuffleOrder:
+        """The order of one iteration over `length` inputs, the first at position `origin`."""
+        key = (*self._key, iteration if self._reshuffle else 0)
+        return ShuffleOrder(key, self.buffer_size, length, origin)
+
+
+def shuffled(
+    elements: Elements, seeds: Seeds, *, buffer_size: int, seed: int | None, reshuffle: bool
+) -> Elements:
+    """The elements in random order."""
+    rule = ShuffleRule(seeds.key(seed, reshuffle=reshuffle), buffer_size, reshuffle)
+    inner = elements.random_access()
+    return _ShuffledStream(elements, rule) if inner is None else _Shuffled(inner, rule)
+
+
+@final
+class _Shuffled(RandomAccess):
+    """Positions in shuffled order."""
+
+    def __init__(self, inner: RandomAccess, rule: ShuffleRule) -> None:
+        self.length = inner.length
+        self._inner = inner
+        self._rule = rule
+        self._orders: dict[int, ShuffleOrder] = {}
+        self._max_orders = max(2, _MAX_CACHED_POSITIONS // max(inner.length, 1))
+
+    def element(self, position: int) -> Any:
+        iteration, time = divmod(position, self.length)
+        return self._inner.element(int(self._order(iteration).read(time, time + 1)[0]))
+
+    def batch(self, positions: range) -> Any:
+        iteration, time = divmod(positions.start, self.length)
+        stop = time + positions[-1] + 1 - positions.start
+        if stop > self.length:
+            return self.gather(as_array(positions))
+        sources = self._order(iteration).read(time, stop)
+        return self._inner.gather(sources[:: positions.step])
+
+    def gather(self, positions: Positions) -> Any:
+        iterations, times = np.divmod(positions, self.length)
+        sources = np.empty_like(positions)
+        for iteration in np.unique(iterations).tolist():
+            chosen = iterations == iteration
+            sources[chosen] = self._order(iteration).at(times[chosen])
+        return self._inner.gather(sources)
+
+    def _order(self, iteration: int) -> ShuffleOrder:
+        order = self._orders.get(iteration)
+        if order is None:
+            if len(self._orders) == self._max_orders:
+                del self._orders[min(self._orders)]
+            origin = iteration * self.length
+            order = self._orders[iteration] = self._rule.order(iteration, self.length, origin)
+        return order
+
+
+@final
+class _ShuffledStream(Stream):
+    """A stream's elements through a buffer."""
+
+    def __init__(self, inner: Elements, rule: ShuffleRule) -> None:
+        self._inner = inner
+        self._rule = rule
+
+    def iterate(self, iteration: int) -> ElementIterator:
+        return _ShuffledIterator(self._inner.iterate(iteration), self._rule, iteration)
+
+
+@final
+class _ShuffledIterator(ElementIterator):
+    """Holds the elements that were read and not yet handed out, by their input position.
+
+    The state has no elements: it names a place in the input from which the held ones can be read
+    again, not far behind the oldest of them.
+    """
+
+    def __init__(self, inner: ElementIterator, rule: ShuffleRule, iteration: int) -> None:
+        self._inner = inner
+        self._rule = rule
+        self._iteration = iteration
+        self._order = rule.order(iteration, ENDLESS)
+        self._snapshot_interval = max(rule.buffer_size, _MIN_SNAPSHOT_INTERVAL)
+        self._snapshots: dict[int, State] = {}
+        self._held: dict[int, Any] = {}
+        self._oldest = 0
+        self._num_read = 0
+        self._num_given = 0
+        self._length: int | None = None
+
+    def __next__(self) -> Any:
+        self._fill()
+        if self._length is not None and self._num_given >= self._length:
+            raise StopIteration
+        source = int(self._order.read(self._num_given, self._num_given + 1)[0])
+        self._num_given += 1
+        element = self._held.pop(source)
+        while self._oldest < self._num_read and self._oldest not in self._held:
+            self._oldest += 1
+        return element
+
+    def get_state(self) -> State:
+        start = max((at for at in self._snapshots if at <= self._oldest), default=None)
+        return {
+            "given": self._num_given,
+            "read": self._num_read,
+            "length": self._length,
+            "from": self._num_read if start is None else start,
+            "inner": self._inner.get_state() if start is None else self._snapshots[start],
+        }
+
+    def set_state(self, state: State) -> None:
+        self._inner.set_state(state["inner"])
+        self._num_given, self._num_read = state["given"], state["from"]
+        self._length = state["length"]
+        known = ENDLESS if self._length is None else self._length
+        self._order = self._rule.order(self._iteration, known)
+        self._held, self._snapshots = {}, {}
+        held = self._order.held(self._num_given).tolist() if state["read"] else []
+        self._oldest = min(held, default=state["read"])
+        wanted = set(held)
+        while self._num_read < state["read"]:
+            position, element = self._read()
+            if position in wanted:
+                self._held[position] = element
+
+    def close(self) -> None:
+        self._held = {}
+        self._length = self._num_given
+        self._inner.close()
+
+    def _fill(self) -> None:
+        """Reads until the slots are full and one more input waits, or the input has ended."""
+        while self._length is None and self._num_read <= self._num_given + self._rule.buffer_size:
+            try:
+                position, element = self._read()
+            except StopIteration:
+                self._length = self._num_read
+                self._order = self._rule.order(self._iteration, self._length)
+            else:
+                self._held[position] = element
+
+    def _read(self) -> tuple[int, Any]:
+        position = self._num_read
+        if position % self._snapshot_interval == 0:
+            self._snapshots = {at: s for at, s in self._snapshots.items() if self._is_needed(at)}
+            self._snapshots[position] = self._inner.get_state()
+        element = next(self._inner)
+        self._num_read = position + 1
+        return position, element
+
+    def _is_needed(self, snapshot: int) -> bool:
+        """Whether the oldest held element lies before the next snapshot."""
+        return snapshot + self._snapshot_interval > self._oldest

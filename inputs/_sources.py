@@ -1,0 +1,105 @@
+"""Where datasets begin: arrays, numbers, iterables, and several datasets side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from . import nest
+from ._elements import Elements
+from ._plan import UNKNOWN, Plan, zipped_cardinality
+from ._random_access import Numbers, Rows, Zipped
+from ._seeds import Seeds
+from ._streams import IterableStream, ZippedStream
+from ._values import ArraySpec, as_element, map_arrays, read_only_view, spec_of
+
+
+def tensors_plan(tensors: Any) -> Plan:
+    """A single element."""
+    element = as_element(tensors)
+    rows = map_arrays(lambda leaf: read_only_view(leaf[None]), element)
+    return Plan("from_tensors()", 1, open=lambda _: Rows(rows, 1), spec=lambda: spec_of(element))
+
+
+def slices_plan(tensors: Any) -> Plan:
+    """The rows of arrays of equal length."""
+    arrays = as_element(tensors)
+    length = _common_length(arrays)
+    rows = map_arrays(read_only_view, arrays)
+    return Plan(
+        f"from_tensor_slices({length})",
+        length,
+        open=lambda _: Rows(rows, length),
+        spec=lambda: map_arrays(lambda a: ArraySpec(a.shape[1:], a.dtype), arrays),
+    )
+
+
+def range_plan(numbers: range) -> Plan:
+    """The int64 numbers of a range."""
+    text = f"range({numbers.start}, {numbers.stop}, {numbers.step})"
+    spec = spec_of(Numbers(range(1)).element(0))
+    return Plan(text, len(numbers), open=lambda _: Numbers(numbers), spec=lambda: spec)
+
+
+def iterable_plan(source: Callable[[], Iterable[Any]] | Iterable[Any]) -> Plan:
+    """The items of an iterable, or of what a function returns for each pass."""
+    if not callable(source):
+        if iter(source) is source:
+            raise ValueError(
+                "generator must be iterable more than once, got an iterator "
+                f"({type(source).__name__}) that one pass would use up. Give the function that "
+                "makes it: from_generator(make_iterator)."
+            )
+        open_source: Callable[[], Iterable[Any]] = source.__iter__
+    else:
+        open_source = source
+    stream = IterableStream(open_source)
+    plan = Plan("from_generator()", UNKNOWN, open=lambda _: stream, spec=lambda: None)
+    return with_spec_of_first_element(plan)
+
+
+def zipped_plan(plans: Any) -> Plan:
+    """Elements of several datasets side by side, in the structure in which they are given."""
+    parts: list[Plan] = nest.flatten(plans)
+
+    def open_parts(seeds: Seeds) -> Elements:
+        opened = nest.map_structure(lambda plan: plan.open(seeds), plans)
+        accesses = [elements.random_access() for elements in nest.flatten(opened)]
+        known = [access for access in accesses if access is not None]
+        return Zipped(opened, known) if len(known) == len(accesses) else ZippedStream(opened)
+
+    return Plan(
+        f"zip({', '.join(plan.text for plan in parts)})",
+        zipped_cardinality([plan.cardinality for plan in parts]),
+        open=open_parts,
+        spec=lambda: nest.map_structure(lambda plan: plan.spec(), plans),
+        draws_seed=any(plan.draws_seed for plan in parts),
+        fixed_seed=next((p.fixed_seed for p in parts if p.fixed_seed is not None), None),
+    )
+
+
+def with_spec_of_first_element(plan: Plan) -> Plan:
+    """The plan, with a spec that is found by reading an element."""
+    return plan.then(lambda elements, _: elements, spec=lambda: _first_spec(plan))
+
+
+def _first_spec(plan: Plan) -> Any:
+    elements = plan.open(Seeds(0, 0)).iterate(0)
+    try:
+        return spec_of(next(elements))
+    except StopIteration:
+        raise ValueError(
+            f"element_spec of {plan.text} is unknown because the dataset has no elements. "
+            "Look at the source of the data."
+        ) from None
+    finally:
+        elements.close()
+
+
+def _common_length(arrays: Any) -> int:
+    if not nest.flatten(arrays):
+        raise ValueError("tensors must hold at least one array, got an empty structure.")
+    try:
+        return nest.batch_size(arrays, ("tensors",))
+    except ValueError as error:
+        raise ValueError(f"from_tensor_slices cannot slice its tensors: {error}") from None

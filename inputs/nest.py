@@ -1,0 +1,218 @@
+"""Nested structures: dicts, lists, tuples and namedtuples whose leaves are anything else.
+
+`None` is a leaf. Dicts keep the order in which their keys were inserted; where several structures
+are walked together, their dicts are matched by key.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+_NO_ARRAYS = -1
+_UNEQUAL = -2
+
+
+def flatten(structure: Any) -> list[Any]:
+    """The leaves of `structure`, depth first, in the order of `paths(structure)`."""
+    children = steps_into(structure)
+    if children is None:
+        return [structure]
+    return [leaf for _, child in children for leaf in flatten(child)]
+
+
+def paths(structure: Any, root: str = "") -> list[str]:
+    """The place of each leaf as Python would spell it: `features['image']`, `[0].mean`.
+
+    Args:
+        structure: the structure whose leaves are named, in the order of `flatten(structure)`.
+        root: what the structure itself is called.
+    """
+    children = steps_into(structure)
+    if children is None:
+        return [root]
+    return [path for step, child in children for path in paths(child, root + step)]
+
+
+def map_structure(function: Callable[..., Any], structure: Any, *others: Any) -> Any:
+    """Applies `function` to the leaves that stand at the same place in every structure.
+
+    Returns:
+        A structure like the first, with the results as leaves.
+
+    Raises:
+        ValueError: a structure differs from the first; the message names the place.
+    """
+    if others:
+        return map_with_path(lambda _, *leaves: function(*leaves), structure, *others)
+    return _map_one(function, structure)
+
+
+def map_with_path(
+    function: Callable[..., Any], structure: Any, *others: Any, root: str = ""
+) -> Any:
+    """`map_structure`, with the path of the leaves as the function's first argument."""
+    children = steps_into(structure)
+    if children is None:
+        _require_leaves(structure, others, root)
+        return function(root, structure, *others)
+    columns = [_matching_children(structure, len(children), other, root) for other in others]
+    results = [
+        map_with_path(function, child, *(column[i] for column in columns), root=root + step)
+        for i, (step, child) in enumerate(children)
+    ]
+    return rebuild(structure, results)
+
+
+def batch_size(structure: Any, names: Sequence[str] = ()) -> int:
+    """The leading dimension that all arrays of `structure` share; leaves that are None have none.
+
+    Args:
+        structure: arrays (anything with a `shape`) in any nesting.
+        names: what the items of a top-level tuple are called in errors, such as
+            `("features", "labels")`.
+
+    Raises:
+        ValueError: the arrays disagree, one has no leading dimension, or there is no array.
+    """
+    size = _common_size(structure)
+    if size < 0:
+        raise _batch_size_error(structure, names)
+    return size
+
+
+def _map_one(function: Callable[[Any], Any], structure: Any) -> Any:
+    kind = type(structure)
+    if kind is tuple:
+        return tuple([_map_one(function, item) for item in structure])
+    if kind is dict:
+        return {key: _map_one(function, item) for key, item in structure.items()}
+    children = steps_into(structure)
+    if children is None:
+        return function(structure)
+    return rebuild(structure, [_map_one(function, child) for _, child in children])
+
+
+def steps_into(structure: Any) -> list[tuple[str, Any]] | None:
+    """The steps into a structure and what lies there; None for a leaf."""
+    if isinstance(structure, dict):
+        return [(f"[{key!r}]", item) for key, item in structure.items()]
+    if _is_namedtuple(structure):
+        return [(f".{name}", getattr(structure, name)) for name in structure._fields]
+    if isinstance(structure, tuple | list):
+        return [(f"[{index}]", item) for index, item in enumerate(structure)]
+    return None
+
+
+def _is_namedtuple(structure: Any) -> bool:
+    return isinstance(structure, tuple) and hasattr(structure, "_fields")
+
+
+def rebuild(like: Any, items: list[Any]) -> Any:
+    """A structure like `like` (which is no leaf) with `items` for its children."""
+    if isinstance(like, dict):
+        # A copy keeps what a dict's subclass carries besides its items (a defaultdict's factory).
+        result = copy.copy(like)
+        result.update(zip(like, items, strict=True))
+        return result
+    if _is_namedtuple(like):
+        return type(like)(*items)
+    return tuple(items) if isinstance(like, tuple) else items
+
+
+def _require_leaves(structure: Any, others: Sequence[Any], path: str) -> None:
+    for other in others:
+        if steps_into(other) is not None:
+            raise _mismatch(structure, other, path)
+
+
+def _matching_children(structure: Any, num_children: int, other: Any, path: str) -> list[Any]:
+    """The children of `other` in the order of `structure`'s."""
+    if isinstance(structure, dict):
+        if not isinstance(other, dict) or structure.keys() != other.keys():
+            raise _mismatch(structure, other, path)
+        return [other[key] for key in structure]
+    same_kind = (
+        type(structure) is type(other) if isinstance(structure, tuple) else isinstance(other, list)
+    )
+    if not same_kind or len(other) != num_children:
+        raise _mismatch(structure, other, path)
+    return list(other)
+
+
+def _mismatch(structure: Any, other: Any, path: str) -> ValueError:
+    place = f"at {path}" if path else "at the top"
+    return ValueError(
+        f"The structures differ {place}: the first has {_describe(structure)}, another has "
+        f"{_describe(other)}. Give all of them the same keys and lengths."
+    )
+
+
+def _describe(structure: Any) -> str:
+    if isinstance(structure, dict):
+        return f"a dict with the keys {list(structure)}"
+    if isinstance(structure, tuple | list):
+        return f"a {type(structure).__name__} of {len(structure)}"
+    return f"a leaf ({type(structure).__name__})"
+
+
+def _common_size(structure: Any) -> int:
+    """The shared leading dimension, `_NO_ARRAYS` or `_UNEQUAL`."""
+    kind = type(structure)
+    if kind is np.ndarray:
+        shape = structure.shape
+        return shape[0] if shape else _UNEQUAL
+    if kind is tuple or kind is list:
+        return _common_size_of(structure)
+    if kind is dict:
+        return _common_size_of(structure.values())
+    children = steps_into(structure)
+    if children is not None:
+        return _common_size_of([child for _, child in children])
+    if structure is None:
+        return _NO_ARRAYS
+    shape = getattr(structure, "shape", ())
+    return shape[0] if shape else _UNEQUAL
+
+
+def _common_size_of(items: Any) -> int:
+    common = _NO_ARRAYS
+    for item in items:
+        size = _common_size(item)
+        if size in (common, _NO_ARRAYS):
+            continue
+        if common != _NO_ARRAYS:
+            return _UNEQUAL
+        common = size
+    return common
+
+
+def _batch_size_error(structure: Any, names: Sequence[str]) -> ValueError:
+    """Names the first leaf without a leading dimension, or the first two that disagree."""
+    sizes: list[tuple[str, int]] = []
+    for path, leaf in zip(_named_paths(structure, names), flatten(structure), strict=True):
+        if leaf is None:
+            continue
+        shape = tuple(getattr(leaf, "shape", ()))
+        if not shape:
+            return ValueError(
+                f"{path or 'the batch'} has no leading dimension ({_describe(leaf)}), so it is no "
+                "batch. Give an array whose first axis counts the examples, as Dataset.batch does."
+            )
+        sizes.append((path, shape[0]))
+    for path, size in sizes[1:]:
+        if size != sizes[0][1]:
+            return ValueError(
+                f"{sizes[0][0]} has {sizes[0][1]} examples but {path} has {size}. Give all arrays "
+                "of a batch the same leading dimension."
+            )
+    return ValueError("The structure holds no array, so it has no batch size.")
+
+
+def _named_paths(structure: Any, names: Sequence[str]) -> list[str]:
+    if names and isinstance(structure, tuple) and len(names) == len(structure):
+        return [p for name, item in zip(names, structure, strict=True) for p in paths(item, name)]
+    return paths(structure, names[0] if len(names) == 1 else "batch")

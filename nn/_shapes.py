@@ -1,0 +1,104 @@
+"""How labels, predictions and weights are brought to one shape, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def like_predictions(name: str, y_true: Any, y_pred: Any) -> Any:
+    """`y_true` in the shape of `y_pred`, from which it may differ by a last axis of length 1.
+
+    NumPy would broadcast (n,) against (n, 1) to (n, n), a wrong result that looks right.
+
+    Args:
+        name: Of the loss or metric, for the message.
+        y_true, y_pred: Arrays or tensors.
+
+    Raises:
+        ValueError: The shapes differ by more.
+    """
+    given, wanted = y_true.shape, y_pred.shape
+    if given == wanted:
+        return y_true
+    if given in ((*wanted, 1), wanted[:-1] if wanted[-1:] == (1,) else None):
+        return np.reshape(y_true, wanted)
+    raise ValueError(
+        f"{name}: y_true has shape {given} and y_pred {wanted}; they must be equal, "
+        f"or differ in a last axis of length 1 only"
+    )
+
+
+def class_indices(name: str, y_true: Any, y_pred: Any) -> Any:
+    """Whole class labels in the shape of `y_pred` without its last axis, the classes.
+
+    Whether they are in [0, num_classes) is checked where they are used.
+
+    Args:
+        name: Of the loss or metric, for the message.
+        y_true: An array of labels: integers, or floats that are whole numbers, (...) or (..., 1).
+        y_pred: An array or tensor, (..., num_classes).
+
+    Raises:
+        ValueError: The shapes do not fit, or a label is no whole number.
+    """
+    wanted = y_pred.shape[:-1]
+    if y_pred.ndim == 0 or y_true.shape not in (wanted, (*wanted, 1)):
+        raise ValueError(
+            f"{name}: y_pred of shape {y_pred.shape} calls for labels of shape {wanted}, "
+            f"one class number for each example; y_true has shape {y_true.shape}"
+            + (
+                " (for one-hot labels use the categorical loss or metric)"
+                if y_true.shape == y_pred.shape
+                else ""
+            )
+        )
+    labels = y_true if y_true.shape == wanted else np.reshape(y_true, wanted)
+    if labels.dtype.kind not in "iu":
+        with np.errstate(invalid="ignore"):  # "not a number" becomes one that differs from it
+            whole = labels.astype(np.int64)
+        if not np.array_equal(whole, labels):
+            raise ValueError(f"{name}: labels must be whole numbers, y_true holds others")
+        labels = whole
+    return labels
+
+
+def check_range(name: str, indices: Any, size: int) -> None:
+    """Refuse whole numbers outside [0, size).
+
+    Raises:
+        ValueError: There are such, as `name` reports.
+    """
+    if indices.size and not (indices.min() >= 0 and indices.max() < size):
+        outside = indices[(indices < 0) | (indices >= size)]
+        raise ValueError(
+            f"{name} must be in [0, {size}); {outside.size} of {indices.size} are outside, "
+            f"the first of them is {int(outside[0])}"
+        )
+
+
+def like_values(name: str, sample_weight: Any, values: Any) -> Any:
+    """`sample_weight` in a shape that broadcasts to that of `values` and no further.
+
+    Args:
+        name: Of the loss or metric, for the message.
+        sample_weight: A number, one weight for each example (n,) or (n, 1), or for each value.
+        values: An array or tensor, (n, ...).
+
+    Raises:
+        ValueError: The weights have another shape.
+    """
+    weight = np.asarray(sample_weight) if np.isscalar(sample_weight) else sample_weight
+    given, wanted = weight.shape, values.shape
+    if len(given) == len(wanted) + 1 and given[-1] == 1:
+        given = given[:-1]
+    given += (1,) * (len(wanted) - len(given)) if given else ()
+    if len(given) > len(wanted) or any(
+        g not in (1, w) for g, w in zip(given, wanted, strict=False)
+    ):
+        raise ValueError(
+            f"{name}: sample_weight has shape {weight.shape}, there are values of shape {wanted}; "
+            f"give one weight for each example, of shape {wanted[:1]}"
+        )
+    return np.reshape(weight, given)

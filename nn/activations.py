@@ -1,0 +1,85 @@
+"""Activation functions under Keras's names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..autodiff import (
+    Tensor,
+    elu,
+    gelu,
+    leaky_relu,
+    lift,
+    relu,
+    sigmoid,
+    silu,
+    softmax,
+    softplus,
+)
+
+__all__ = [
+    "elu",
+    "gelu",
+    "get",
+    "leaky_relu",
+    "linear",
+    "relu",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "softplus",
+    "swish",
+    "tanh",
+]
+
+swish = silu
+
+
+def linear(x: Any) -> Tensor:
+    """`x` itself."""
+    return lift(x)
+
+
+def tanh(x: Any) -> Any:
+    """The hyperbolic tangent."""
+    return np.tanh(lift(x))
+
+
+_BY_NAME: dict[str, Callable[[Any], Any]] = {
+    "elu": elu,
+    "gelu": gelu,
+    "leaky_relu": leaky_relu,
+    "linear": linear,
+    "relu": relu,
+    "sigmoid": sigmoid,
+    "silu": silu,
+    "softmax": softmax,
+    "softplus": softplus,
+    "swish": swish,
+    "tanh": tanh,
+}
+
+
+def get(activation: str | Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+    """The function that a layer's argument means; None is `linear`.
+
+    Raises:
+        ValueError: No activation has this name.
+        TypeError: It is neither a name nor callable.
+    """
+    if activation is None:
+        return linear
+    if isinstance(activation, str):
+        if activation not in _BY_NAME:
+            raise ValueError(
+                f"no activation is called {activation!r}; there are {', '.join(_BY_NAME)}"
+            )
+        return _BY_NAME[activation]
+    if not callable(activation):
+        raise TypeError(
+            f"activation must be a name, a function of an array or None, not {activation!r}"
+        )
+    return activation

@@ -1,0 +1,303 @@
+"""`Layer`: a function of arrays that finds its weights by its name."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias, TypedDict
+
+import numpy as np
+
+from ...autodiff import Tensor, lift, no_grad
+from ...strategies import (
+    Variable,
+    VariableAggregation,
+    VariableSynchronization,
+    current_store,
+    get_variable,
+)
+from .. import activations, initializers
+
+Shape: TypeAlias = "tuple[int, ...]"
+Initializer: TypeAlias = "str | Callable[..., Any]"
+Regularizer: TypeAlias = "Callable[[Any], Tensor] | None"
+
+
+class LayerOptions(TypedDict, total=False):
+    """The keyword arguments that every layer has."""
+
+    name: str | None
+    trainable: bool
+    dtype: Any
+    input_shape: Shape | None
+
+
+class Layer(ABC):
+    """A function of arrays with named weights.
+
+    A layer is cheap to make: it holds its options, and asks for its weights when it is called. They
+    are variables named "<layer>/<weight>", found or created in the store of the calling model. A
+    `model_fn` that makes its layers anew for each step thus gets the same weights each time.
+
+    To write one, set the options in `__init__` and compute in `call`, which asks for the weights
+    there:
+
+        class Scale(Layer):
+            def call(self, inputs):
+                return inputs * self.add_weight("factor", inputs.shape[-1:], initializer="ones")
+
+    A layer may hold other layers as attributes, also in lists; their weights are among its own.
+
+    Args:
+        name: Made unique in the model with a number where it is taken; by default the class's name
+            in snake case: "dense", "dense_1".
+        trainable: Whether optimizers change its weights.
+        dtype: Of the weights, float32 by default. Layers with weights convert their inputs to it;
+            the others leave floats as they are and convert only whole numbers.
+        input_shape: The shape of one example, without the batch: with it the weights are known
+            before the first call. `Sequential` reads it from its first layer.
+    """
+
+    _default_name = "layer"
+    _call_takes_training = True
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls._default_name = _snake_case(cls.__name__)
+        cls._call_takes_training = "training" in inspect.signature(cls.call).parameters
+
+    def __init__(
+        self,
+        name: str | None = None,
+        trainable: bool = True,
+        dtype: Any = None,
+        input_shape: Shape | None = None,
+    ) -> None:
+        self.name = current_store().unique_name(name or self._default_name)
+        self.trainable = trainable
+        self.dtype = _FLOAT32 if dtype is None else np.dtype(dtype)
+        self.input_shape = None if input_shape is None else tuple(input_shape)
+        self._called = False
+        self._weights: dict[str, Variable] = {}
+        self._regularizers: dict[str, Callable[[Any], Tensor]] = {}
+
+    @abstractmethod
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """The layer's outputs, as `call(inputs)` or `call(inputs, training)`."""
+
+    def __call__(self, inputs: Any, training: bool = False) -> Any:
+        """The layer's outputs for a batch of inputs, as a tensor.
+
+        Args:
+            inputs: An array or tensor; batch first, channels last.
+            training: Whether this is a training step: dropout drops, batch normalization uses and
+                collects the statistics of the batch.
+        """
+        self._called = True
+        if self._call_takes_training:
+            return self.call(inputs, training)
+        return self.call(inputs)
+
+    def add_weight(
+        self,
+        name: str,
+        shape: Shape = (),
+        initializer: Initializer = "glorot_uniform",
+        regularizer: Regularizer = None,
+        trainable: bool = True,
+        dtype: Any = None,
+        synchronization: VariableSynchronization = VariableSynchronization.AUTO,
+        aggregation: VariableAggregation = VariableAggregation.NONE,
+    ) -> Variable:
+        """Find this layer's weight of that name, or create it.
+
+        Args:
+            name: Its last name: the variable is "<layer>/<name>".
+            shape: What the inputs call for; a weight that exists must have it.
+            initializer, regularizer: See `nn.initializers` and `nn.regularizers`.
+            trainable: False for weights that the layer itself changes. A layer whose own
+                `trainable` is False has no trainable weights.
+            dtype: The layer's by default.
+            synchronization, aggregation: See `Variable`.
+
+        Raises:
+            ValueError: The weight exists with another shape.
+        """
+        full_name = f"{self.name}/{name}"
+        weight = self._weights.get(name)
+        if weight is None:
+            weight = current_store().variables.get(full_name)
+        if weight is None:
+            weight = get_variable(
+                full_name,
+                shape,
+                dtype or self.dtype,
+                initializers.get(initializer),
+                trainable and self.trainable,
+                synchronization,
+                aggregation,
+            )
+        elif weight.shape != tuple(shape):
+            raise ValueError(
+                f"layer {self.name!r} has a {name} of shape {weight.shape}, these inputs call for "
+                f"one of shape {tuple(shape)}; feed inputs like those the layer was made with, "
+                f"or give a second layer its own name"
+            )
+        self._weights[name] = weight
+        if regularizer is not None:
+            self._regularizers[name] = regularizer
+        return weight
+
+    def make_weights(self) -> None:
+        """Create all weights before the first call, where the shape of the inputs is known.
+
+        The layer is run once on zeros, so that whatever it holds is created as by a real call.
+        """
+        if self.input_shape is not None and not self._called:
+            with no_grad():
+                self(np.zeros((1, *self.input_shape), self.dtype))
+
+    @property
+    def sublayers(self) -> list[Layer]:
+        """The layers that this one holds as attributes, in the order in which they were set."""
+        return list(_layers_in(vars(self).values()))
+
+    @property
+    def weights(self) -> list[Variable]:
+        """All weights, those of sublayers included.
+
+        Before the first call there are none, unless the layer has an `input_shape`.
+        """
+        self.make_weights()
+        own = list(self._weights.values())
+        return own + [weight for layer in self.sublayers for weight in layer.weights]
+
+    @property
+    def variables(self) -> list[Variable]:
+        """Another name for `weights`."""
+        return self.weights
+
+    @property
+    def trainable_weights(self) -> list[Variable]:
+        """The weights that optimizers change."""
+        self.make_weights()
+        own = [w for w in self._weights.values() if w.trainable and self.trainable]
+        below = self.sublayers if self.trainable else []
+        return own + [weight for layer in below for weight in layer.trainable_weights]
+
+    @property
+    def trainable_variables(self) -> list[Variable]:
+        """Another name for `trainable_weights`."""
+        return self.trainable_weights
+
+    @property
+    def non_trainable_weights(self) -> list[Variable]:
+        """The weights that optimizers leave alone."""
+        trainable = {id(weight) for weight in self.trainable_weights}
+        return [weight for weight in self.weights if id(weight) not in trainable]
+
+    @property
+    def losses(self) -> list[Tensor]:
+        """The penalties of the weights that have a regularizer, as scalar tensors."""
+        self.make_weights()
+        own = [penalty(self._weights[name].value()) for name, penalty in self._regularizers.items()]
+        return own + [loss for layer in self.sublayers for loss in layer.losses]
+
+    def get_weights(self) -> list[np.ndarray]:
+        """The values of `weights`, as copies in host memory."""
+        return [weight.numpy() for weight in self.weights]
+
+    def set_weights(self, values: list[Any]) -> None:
+        """Assign one array to each of `weights`, in their order."""
+        weights = self.weights
+        if len(values) != len(weights):
+            raise ValueError(
+                f"layer {self.name!r} has {len(weights)} weights and was given {len(values)} values"
+            )
+        for weight, value in zip(weights, values, strict=True):
+            weight.assign(value)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
+
+
+def to_dtype(inputs: Any, dtype: np.dtype) -> Tensor:
+    """`inputs` as a tensor of `dtype`, through which a gradient flows back."""
+    tensor = lift(inputs)
+    return tensor if tensor.data.dtype == dtype else tensor.astype(dtype)
+
+
+def to_floats(inputs: Any, dtype: np.dtype) -> Tensor:
+    """`inputs` as a tensor of floats: floats as they are, anything else converted to `dtype`."""
+    tensor = lift(inputs)
+    return tensor if tensor.data.dtype.kind == "f" else tensor.astype(dtype)
+
+
+def split_activation(
+    activation: Callable[[Any], Any], in_product: dict[Callable[[Any], Any], str]
+) -> tuple[str | None, Callable[[Any], Any]]:
+    """What to compute together with a product, by name, and what to apply after it."""
+    name = in_product.get(activation)
+    return (None, activation) if name is None else (name, activations.linear)
+
+
+def check_rank(layer: Layer, inputs: Tensor, rank: int, axes: str) -> None:
+    """Refuse inputs that do not have `rank` axes, which are called `axes`."""
+    if inputs.data.ndim != rank:
+        raise ValueError(
+            f"layer {layer.name!r} takes inputs of rank {rank} ({axes}), "
+            f"it was given shape {inputs.data.shape}"
+        )
+
+
+def check_channels_last(layer: str, data_format: str | None) -> None:
+    """Refuse a `data_format` that is not Keras's default."""
+    if data_format not in (None, "channels_last"):
+        raise ValueError(
+            f"{layer} takes data_format='channels_last' only, not {data_format!r}; "
+            f"move the channels with np.transpose(images, (0, 2, 3, 1))"
+        )
+
+
+def pair(argument: str, value: int | Sequence[int]) -> tuple[int, int]:
+    """Two positive numbers, for height and width, from one or two."""
+    numbers = (value, value) if isinstance(value, (int, np.integer)) else tuple(value)
+    if len(numbers) == 2:
+        height, width = numbers
+        whole = isinstance(height, (int, np.integer)) and isinstance(width, (int, np.integer))
+        if whole and height > 0 and width > 0:
+            return int(height), int(width)
+    raise ValueError(f"{argument} must be one or two positive integers, it is {value!r}")
+
+
+def check_padding(padding: str) -> str:
+    """The padding in lower case, which must be "valid" or "same"."""
+    if padding.lower() not in ("valid", "same"):
+        raise ValueError(f"padding must be 'valid' or 'same', it is {padding!r}")
+    return padding.lower()
+
+
+def _layers_in(values: Iterable[Any]) -> Iterator[Layer]:
+    """The layers among some values and, one level down, in lists, tuples and dicts among them."""
+    seen: set[int] = set()
+    for value in values:
+        members: Iterable[Any] = (value,)
+        if isinstance(value, list | tuple):
+            members = value
+        elif isinstance(value, dict):
+            members = value.values()
+        for member in members:
+            if isinstance(member, Layer) and id(member) not in seen:
+                seen.add(id(member))
+                yield member
+
+
+def _snake_case(name: str) -> str:
+    """Keras's name for a class: MaxPooling2D becomes max_pooling2d."""
+    name = re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", name)
+    return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
+
+
+_FLOAT32 = np.dtype(np.float32)

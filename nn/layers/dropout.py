@@ -1,0 +1,85 @@
+"""Dropout."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections import Counter
+from typing import Any, Unpack
+
+import numpy as np
+
+from ...autodiff import Tensor
+from ...strategies import current_store, get_replica_context
+from .base import Layer, LayerOptions, to_floats
+
+
+class Dropout(Layer):
+    """In training, zero for a share `rate` of the inputs, and the others times 1 / (1 - rate).
+
+    Outside training inputs pass through: Srivastava et al. (2014).
+
+    What is dropped depends on the model's seed, the layer's name, the replica, and the number of
+    calls in training so far: a run can be repeated, and no two steps, layers or replicas drop
+        alike.
+
+    Args:
+        rate: In [0, 1).
+        noise_shape: The shape of the random draw, broadcast to the inputs: an axis of length 1 is
+            dropped as a whole. None draws for each input.
+        seed: In the place of the model's.
+        **options: See `Layer`.
+    """
+
+    def __init__(
+        self,
+        rate: float,
+        noise_shape: tuple[int | None, ...] | None = None,
+        seed: int | None = None,
+        **options: Unpack[LayerOptions],
+    ) -> None:
+        super().__init__(**options)
+        if not 0 <= rate < 1:
+            raise ValueError(f"rate must be at least 0 and below 1, it is {rate}")
+        self.rate = rate
+        self.noise_shape = noise_shape
+        store = current_store()
+        self._seed = store.seed if seed is None else seed
+        self._calls: _Calls = store.find_or_create(("dropout calls", self.name), _Calls)
+
+    def call(self, inputs: Any, training: bool) -> Tensor:
+        inputs = to_floats(inputs, self.dtype)
+        if not training or not self.rate:
+            return inputs
+        shape = self._draw_shape(inputs.shape)
+        kept = self._generator().random(shape, np.float32) >= self.rate
+        factors = np.multiply(kept, 1.0 / (1.0 - self.rate), dtype=inputs.dtype)
+        return inputs * np.asarray(factors, like=inputs.data)
+
+    def _draw_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        if self.noise_shape is None:
+            return shape
+        return tuple(n if m is None else m for m, n in zip(self.noise_shape, shape, strict=True))
+
+    def _generator(self) -> np.random.Generator:
+        replica = get_replica_context()
+        replica_id = 0 if replica is None else replica.replica_id_in_sync_group
+        call = self._calls.count(replica_id)
+        if self._seed is None:
+            return np.random.default_rng()
+        return np.random.default_rng([self._seed, zlib.crc32(self.name.encode()), replica_id, call])
+
+
+class _Calls:
+    """How often each replica has called a layer in training."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count: Counter[int] = Counter()
+
+    def count(self, replica_id: int) -> int:
+        """Note a call and return how many came before it."""
+        with self._lock:
+            before = self._count[replica_id]
+            self._count[replica_id] = before + 1
+            return before

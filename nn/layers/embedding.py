@@ -1,0 +1,63 @@
+"""Embeddings: rows of a table for whole numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Unpack
+
+import numpy as np
+
+from ...autodiff import Array, Tensor, lift
+from .. import regularizers
+from .._shapes import check_range
+from .base import Initializer, Layer, LayerOptions
+
+
+class Embedding(Layer):
+    """A trained vector for each whole number in [0, input_dim).
+
+    Inputs (...) of indices give outputs (..., output_dim). Weight: embeddings (input_dim,
+    output_dim). The gradient covers only the rows that were read (`IndexedSlices`), so that a step
+    costs as much as its batch, not as the table.
+
+    Args:
+        input_dim: The number of rows.
+        output_dim: Their length.
+        embeddings_initializer: See `nn.initializers`.
+        embeddings_regularizer: See `nn.regularizers`. It makes the gradient dense.
+        **options: See `Layer`.
+    """
+
+    def __init__(
+        self,
+        input_dim: int,
+        output_dim: int,
+        embeddings_initializer: Initializer = "uniform",
+        embeddings_regularizer: str | Callable[[Any], Tensor] | None = None,
+        **options: Unpack[LayerOptions],
+    ) -> None:
+        super().__init__(**options)
+        if input_dim < 1 or output_dim < 1:
+            raise ValueError(
+                f"input_dim and output_dim must be positive, they are {input_dim} and {output_dim}"
+            )
+        self.input_dim = input_dim
+        self.output_dim = output_dim
+        self._table_options = embeddings_initializer, regularizers.get(embeddings_regularizer)
+
+    def call(self, inputs: Any) -> Tensor:
+        shape = (self.input_dim, self.output_dim)
+        table = self.add_weight("embeddings", shape, *self._table_options)
+        indices = self._checked(lift(inputs).data)
+        return np.take(table.value(), indices, axis=0)
+
+    def _checked(self, indices: Array) -> Array:
+        """Indices as integers, all of them rows of the table: NumPy would count -1 from the end."""
+        if indices.dtype.kind not in "iu":
+            with np.errstate(invalid="ignore"):  # "not a number" becomes one that differs from it
+                whole = indices.astype(np.int64)
+            if not np.array_equal(whole, indices):
+                raise ValueError(f"layer {self.name!r} takes whole numbers, its inputs hold others")
+            indices = whole
+        check_range(f"the inputs of layer {self.name!r}", indices, self.input_dim)
+        return indices

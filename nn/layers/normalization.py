@@ -1,0 +1,210 @@
+"""Batch and layer normalization."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Unpack
+
+import numpy as np
+
+from ...autodiff import Array, Tensor, record
+from ...strategies import (
+    ReplicaContext,
+    Variable,
+    VariableAggregation,
+    VariableSynchronization,
+    current_store,
+    get_replica_context,
+)
+from .. import regularizers
+from .base import Initializer, Layer, LayerOptions, to_dtype
+
+Regularizer = str | Callable[[Any], Tensor] | None
+
+
+class BatchNormalization(Layer):
+    """`gamma · (inputs - mean) / √(variance + epsilon) + beta`, for every channel.
+
+    Ioffe and Szegedy (2015). In training the mean and variance are those of the batch, over all
+    axes but the last; elsewhere they are moving means of them. Weights: gamma, beta, moving_mean,
+    moving_variance, each (channels,).
+
+    Every replica normalizes by its own batch, and moves its own means; read outside replicas (and
+    so saved) they are the mean over the replicas. With `synchronized` the statistics are those of
+    the
+    global batch, to the last example: N replicas compute what one would. The variance is that of
+        the
+    batch itself (divided by n, as in Keras 3), in the moving mean too.
+
+    Args:
+        axis: The axis of the channels; only the last is supported.
+        momentum: How much of the moving means is kept at each step.
+        epsilon: Added to the variance.
+        center, scale: Whether there are a beta and a gamma.
+        beta_initializer, gamma_initializer, moving_mean_initializer, moving_variance_initializer:
+            See `nn.initializers`.
+        beta_regularizer, gamma_regularizer: See `nn.regularizers`.
+        synchronized: Whether the statistics are taken over all replicas, which then meet here in
+            each step, forward and backward.
+        **options: See `Layer`. With `trainable=False` the layer uses its moving means in training
+            too.
+    """
+
+    def __init__(
+        self,
+        axis: int = -1,
+        momentum: float = 0.99,
+        epsilon: float = 1e-3,
+        center: bool = True,
+        scale: bool = True,
+        beta_initializer: Initializer = "zeros",
+        gamma_initializer: Initializer = "ones",
+        moving_mean_initializer: Initializer = "zeros",
+        moving_variance_initializer: Initializer = "ones",
+        beta_regularizer: Regularizer = None,
+        gamma_regularizer: Regularizer = None,
+        *,
+        synchronized: bool = False,
+        **options: Unpack[LayerOptions],
+    ) -> None:
+        super().__init__(**options)
+        if not 0 <= momentum <= 1:
+            raise ValueError(f"momentum must be between 0 and 1, it is {momentum}")
+        self.axis = axis
+        self.momentum = momentum
+        self.epsilon = epsilon
+        self.center = center
+        self.scale = scale
+        self.synchronized = synchronized
+        self._beta_options = beta_initializer, regularizers.get(beta_regularizer)
+        self._gamma_options = gamma_initializer, regularizers.get(gamma_regularizer)
+        self._moving_initializers = moving_mean_initializer, moving_variance_initializer
+
+    def call(self, inputs: Any, training: bool) -> Tensor:
+        inputs = to_dtype(inputs, self.dtype)
+        _check_last_axis(self, self.axis, inputs)
+        shape = inputs.shape[-1:]
+        gamma = self.add_weight("gamma", shape, *self._gamma_options) if self.scale else None
+        beta = self.add_weight("beta", shape, *self._beta_options) if self.center else None
+        moving_mean, moving_variance = self._moving(shape)
+        if not training or not self.trainable:
+            centered = inputs - moving_mean.value()
+            return _scaled(centered, moving_variance.value(), self.epsilon, gamma, beta)
+        mean, centered, variance = self._of_batch(inputs)
+        for moving, now in ((moving_mean, mean), (moving_variance, variance)):
+            old = moving.value().data
+            moving.assign(self.momentum * old + (1 - self.momentum) * now.data)
+        return _scaled(centered, variance, self.epsilon, gamma, beta)
+
+    def _moving(self, shape: tuple[int, ...]) -> list[Variable]:
+        names = ("moving_mean", "moving_variance")
+        return [
+            self.add_weight(
+                name,
+                shape,
+                initializer,
+                trainable=False,
+                synchronization=VariableSynchronization.ON_READ,
+                aggregation=VariableAggregation.MEAN,
+            )
+            for name, initializer in zip(names, self._moving_initializers, strict=True)
+        ]
+
+    def _of_batch(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The mean, the inputs less the mean, and the variance."""
+        axes = tuple(range(inputs.ndim - 1))
+        replica = get_replica_context() if self.synchronized else None
+        if replica is None or replica.num_replicas_in_sync == 1:
+            mean = inputs.mean(axis=axes)
+            centered: Tensor = inputs - mean
+            return mean, centered, np.square(centered).mean(axis=axes)
+        weight = float(inputs.shape[0]) if current_store().averages_replicas else 1.0
+        num_values = inputs.size // inputs.shape[-1]
+        total = sum_over_replicas(inputs.sum(axis=axes), replica, weight)
+        num_all = float(replica.all_reduce("SUM", np.float64(num_values)))
+        mean = total / num_all
+        centered = inputs - mean
+        squares = sum_over_replicas(np.square(centered).sum(axis=axes), replica, weight)
+        return mean, centered, squares / num_all
+
+
+class LayerNormalization(Layer):
+    """`gamma · (inputs - mean) / √(variance + epsilon) + beta` over the last axis of each example.
+
+    Ba et al. (2016). Weights: gamma and beta, each (d,) for inputs (..., d).
+
+    Args:
+        axis: Only the last is supported.
+        epsilon: Added to the variance.
+        center, scale: Whether there are a beta and a gamma.
+        beta_initializer, gamma_initializer: See `nn.initializers`.
+        beta_regularizer, gamma_regularizer: See `nn.regularizers`.
+        **options: See `Layer`.
+    """
+
+    def __init__(
+        self,
+        axis: int = -1,
+        epsilon: float = 1e-3,
+        center: bool = True,
+        scale: bool = True,
+        beta_initializer: Initializer = "zeros",
+        gamma_initializer: Initializer = "ones",
+        beta_regularizer: Regularizer = None,
+        gamma_regularizer: Regularizer = None,
+        **options: Unpack[LayerOptions],
+    ) -> None:
+        super().__init__(**options)
+        self.axis = axis
+        self.epsilon = epsilon
+        self.center = center
+        self.scale = scale
+        self._beta_options = beta_initializer, regularizers.get(beta_regularizer)
+        self._gamma_options = gamma_initializer, regularizers.get(gamma_regularizer)
+
+    def call(self, inputs: Any) -> Tensor:
+        inputs = to_dtype(inputs, self.dtype)
+        _check_last_axis(self, self.axis, inputs)
+        shape = inputs.shape[-1:]
+        gamma = self.add_weight("gamma", shape, *self._gamma_options) if self.scale else None
+        beta = self.add_weight("beta", shape, *self._beta_options) if self.center else None
+        centered = inputs - inputs.mean(axis=-1, keepdims=True)
+        variance = np.square(centered).mean(axis=-1, keepdims=True)
+        return _scaled(centered, variance, self.epsilon, gamma, beta)
+
+
+def sum_over_replicas(values: Tensor, replica: ReplicaContext, weight: float = 1.0) -> Tensor:
+    """The sum of a tensor over all replicas, through which gradients flow back to all of them.
+
+    All replicas must call it, and all must run backward through it.
+
+    Args:
+        values: Of equal shape on all replicas.
+        replica: The calling replica.
+        weight: What this replica's gradients are multiplied by later, when replicas are averaged.
+            Each replica's loss depends on the sum; a gradient from another replica counts with that
+            one's weight.
+    """
+
+    def vjp(gradient: Array, outs: Any) -> tuple[Array]:
+        return (replica.all_reduce("SUM", gradient * weight) / weight,)
+
+    return record(replica.all_reduce("SUM", values.data), (values,), vjp)
+
+
+def _scaled(
+    centered: Any, variance: Any, epsilon: float, gamma: Variable | None, beta: Variable | None
+) -> Tensor:
+    factor = 1.0 / np.sqrt(variance + epsilon)
+    if gamma is not None:
+        factor = factor * gamma
+    outputs = centered * factor
+    return outputs if beta is None else outputs + beta
+
+
+def _check_last_axis(layer: Layer, axis: int, inputs: Tensor) -> None:
+    if axis not in (-1, inputs.ndim - 1):
+        raise ValueError(
+            f"layer {layer.name!r} normalizes over the last axis only (axis=-1), not axis={axis} "
+            f"of inputs of shape {inputs.shape}; move that axis to the end with np.moveaxis"
+        )

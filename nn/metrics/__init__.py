@@ -1,0 +1,87 @@
+"""Metrics under Keras's names: figures over any number of batches and replicas, exact for both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .accuracies import (
+    Accuracy,
+    BinaryAccuracy,
+    CategoricalAccuracy,
+    SparseCategoricalAccuracy,
+    SparseTopKCategoricalAccuracy,
+    TopKCategoricalAccuracy,
+)
+from .base import Metric
+from .classification import AUC, Precision, Recall
+from .means import (
+    Mean,
+    MeanAbsoluteError,
+    MeanMetricWrapper,
+    MeanSquaredError,
+    RootMeanSquaredError,
+    Sum,
+)
+
+__all__ = [
+    "AUC",
+    "Accuracy",
+    "BinaryAccuracy",
+    "CategoricalAccuracy",
+    "Mean",
+    "MeanAbsoluteError",
+    "MeanMetricWrapper",
+    "MeanSquaredError",
+    "Metric",
+    "Precision",
+    "Recall",
+    "RootMeanSquaredError",
+    "SparseCategoricalAccuracy",
+    "SparseTopKCategoricalAccuracy",
+    "Sum",
+    "TopKCategoricalAccuracy",
+    "get",
+]
+
+_BY_NAME: dict[str, Callable[[], Metric]] = {
+    "accuracy": Accuracy,
+    "acc": Accuracy,
+    "auc": AUC,
+    "binary_accuracy": BinaryAccuracy,
+    "categorical_accuracy": CategoricalAccuracy,
+    "mae": MeanAbsoluteError,
+    "mean": Mean,
+    "mean_absolute_error": MeanAbsoluteError,
+    "mean_squared_error": MeanSquaredError,
+    "mse": MeanSquaredError,
+    "precision": Precision,
+    "recall": Recall,
+    "rmse": RootMeanSquaredError,
+    "root_mean_squared_error": RootMeanSquaredError,
+    "sparse_categorical_accuracy": SparseCategoricalAccuracy,
+    "sparse_top_k_categorical_accuracy": SparseTopKCategoricalAccuracy,
+    "sum": Sum,
+    "top_k_categorical_accuracy": TopKCategoricalAccuracy,
+}
+_BY_SPELLING = {name.replace("_", ""): maker for name, maker in _BY_NAME.items()}
+
+
+def get(metric: str | Metric | Callable[[Any, Any], Any]) -> Metric:
+    """The metric that an argument means.
+
+    Args:
+        metric: A name ("accuracy", "mse", or Keras's class name "MeanSquaredError"), a metric, or a
+            function `(y_true, y_pred) -> one value for each example`, of which the mean is taken.
+
+    Raises:
+        ValueError: No metric has this name.
+    """
+    if isinstance(metric, Metric):
+        return metric
+    if not isinstance(metric, str):
+        return MeanMetricWrapper(metric)
+    maker = _BY_SPELLING.get(metric.replace("_", "").lower())
+    if maker is None:
+        raise ValueError(f"no metric is called {metric!r}; there are {', '.join(_BY_NAME)}")
+    return maker()

@@ -1,0 +1,25 @@
+"""Optimizers, learning-rate schedules and gradient clipping."""
+
+from . import schedules
+from .algorithms import SGD, Adagrad, Adam, AdamW, Ftrl, RMSprop, get
+from .clipping import clip_by_global_norm, clip_by_norm, clip_by_value, global_norm
+from .optimizer import Optimizer, TrainOp, group, make_step
+
+__all__ = [
+    "SGD",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Ftrl",
+    "Optimizer",
+    "RMSprop",
+    "TrainOp",
+    "clip_by_global_norm",
+    "clip_by_norm",
+    "clip_by_value",
+    "get",
+    "global_norm",
+    "group",
+    "make_step",
+    "schedules",
+]

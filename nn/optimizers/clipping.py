@@ -1,0 +1,104 @@
+"""Gradients kept within bounds.
+
+All functions return new arrays; what they are given stays as it is.
+A sparse gradient counts as the dense one that it stands for: where a row occurs several times, the
+bound applies to the sum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...autodiff import IndexedSlices
+
+
+def clip_by_value(gradient: Any, clip_value_min: float, clip_value_max: float) -> Any:
+    """Every element cut to [clip_value_min, clip_value_max].
+
+    Args:
+        gradient: An array, or `IndexedSlices`.
+
+    Raises:
+        ValueError: The bounds are the wrong way round, or zero is not between them and the gradient
+            is sparse, so that rows that were never read would change.
+    """
+    if clip_value_min > clip_value_max:
+        raise ValueError(
+            f"clip_value_min must not be above clip_value_max, they are "
+            f"{clip_value_min} and {clip_value_max}"
+        )
+    if not isinstance(gradient, IndexedSlices):
+        return np.clip(gradient, clip_value_min, clip_value_max)
+    if not clip_value_min <= 0 <= clip_value_max:
+        raise ValueError(
+            f"a sparse gradient is zero in all rows that were not read, and zero is not between "
+            f"{clip_value_min} and {clip_value_max}; call to_dense() first if that is meant"
+        )
+    rows = gradient.unique()
+    return _with_values(rows, np.clip(rows.values, clip_value_min, clip_value_max))
+
+
+def clip_by_norm(gradient: Any, clip_norm: float) -> Any:
+    """The gradient, scaled down to the Euclidean norm `clip_norm` where its norm is larger.
+
+    Args:
+        gradient: An array, or `IndexedSlices`.
+        clip_norm: Positive.
+    """
+    _check_norm(clip_norm)
+    return _scaled(gradient, _factor(global_norm([gradient]), clip_norm))
+
+
+def clip_by_global_norm(
+    gradients: Sequence[Any], clip_norm: float, use_norm: float | None = None
+) -> tuple[list[Any], float]:
+    """All gradients scaled by one factor, such that their joint norm is at most `clip_norm`.
+
+    Args:
+        gradients: Arrays or `IndexedSlices`; None, for a variable without gradient, stays None.
+        clip_norm: Positive.
+        use_norm: The joint norm where it is known already.
+
+    Returns:
+        The scaled gradients and the joint norm before. If the norm is not finite, all gradients are
+        NaN: an update from the finite ones among them would hide the failure.
+    """
+    _check_norm(clip_norm)
+    norm = global_norm(gradients) if use_norm is None else float(use_norm)
+    factor = _factor(norm, clip_norm)
+    return [None if g is None else _scaled(g, factor) for g in gradients], norm
+
+
+def global_norm(gradients: Sequence[Any]) -> float:
+    """The Euclidean norm of all elements together, added up in float64; None counts as zero."""
+    return math.sqrt(sum(_sum_of_squares(g) for g in gradients if g is not None))
+
+
+def _sum_of_squares(gradient: Any) -> float:
+    values = gradient.unique().values if isinstance(gradient, IndexedSlices) else gradient
+    return float(np.sum(np.square(values, dtype=np.float64)))
+
+
+def _factor(norm: float, clip_norm: float) -> float:
+    if not math.isfinite(norm):
+        return math.nan
+    return clip_norm / norm if norm > clip_norm else 1.0
+
+
+def _scaled(gradient: Any, factor: float) -> Any:
+    if isinstance(gradient, IndexedSlices):
+        return _with_values(gradient, gradient.values * factor)
+    return gradient * factor
+
+
+def _with_values(slices: IndexedSlices, values: Any) -> IndexedSlices:
+    return IndexedSlices(values, slices.indices, slices.dense_shape)
+
+
+def _check_norm(clip_norm: float) -> None:
+    if not clip_norm > 0:
+        raise ValueError(f"clip_norm must be positive, it is {clip_norm}")

@@ -1,0 +1,390 @@
+"""`Optimizer`: from a loss, or from gradients, to changed variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ...autodiff import Array, IndexedSlices, Tensor, backward, leaves, lift
+from ...strategies import (
+    GradientReducer,
+    ReplicaContext,
+    Round,
+    Variable,
+    VariableAggregation,
+    begin_round,
+    current_store,
+    end_round,
+    get_or_create_global_step,
+    get_replica_context,
+    get_strategy,
+)
+from . import schedules
+from .clipping import clip_by_global_norm, clip_by_norm, clip_by_value
+from .rules import Rule
+
+LearningRate: TypeAlias = "float | Callable[[int], float]"
+
+_BLOCK = 1 << 15
+"""Elements that are updated at a time: temporaries of a rule then stay in the cache."""
+
+
+class Optimizer:
+    """Changes variables along their gradients, by one rule, in step on all replicas.
+
+    Two ways lead to a change, and they differ in who divides the loss:
+
+    - `minimize(loss)`: `loss` is the mean over the replica's examples. Gradients are *averaged* over
+      replicas, weighted by their numbers of examples, so that N replicas do what one would do with
+      the whole batch.
+    - `apply_gradients(...)`, for custom loops: gradients are *summed* over replicas; the loss is to
+      be divided by the global batch size, as `nn.compute_average_loss` does.
+
+    Args:
+        rule: The arithmetic, and the slots that it keeps beside each variable.
+        hyper: The rule's hyper-parameters.
+        learning_rate: A number ≥ 0, or a schedule: a function of the number of updates made so far.
+        name: The beginning of its variables' names.
+        clipnorm, clipvalue, global_clipnorm: At most one of them: the largest norm of each
+            gradient, the largest absolute value of each element, the largest norm of all
+            gradients together. Applies to the gradients after they are reduced.
+
+    Raises:
+        ValueError: A negative learning rate, or more than one way of clipping.
+    """
+
+    def __init__(
+        self,
+        rule: Rule,
+        hyper: Any,
+        learning_rate: LearningRate,
+        name: str,
+        clipnorm: float | None = None,
+        clipvalue: float | None = None,
+        global_clipnorm: float | None = None,
+    ) -> None:
+        self.learning_rate = schedules.get(learning_rate)
+        self.hyper = hyper
+        self.name = current_store().unique_name(name)
+        self._rule = rule
+        self._clip = _clipping(clipnorm, clipvalue, global_clipnorm)
+        self._slot_values = rule.slots(hyper)
+        self._slots: dict[str, list[Variable]] = {}
+        self._iterations: Variable | None = None
+        self._reducer: GradientReducer | None = None
+        self._reducer_names: tuple[str, ...] = ()
+
+    @property
+    def iterations(self) -> Variable:
+        """The number of updates made so far: an int64 scalar variable."""
+        if self._iterations is None:
+            self._iterations = current_store().get_variable(
+                f"{self.name}/iterations",
+                (),
+                np.int64,
+                0,
+                trainable=False,
+                aggregation=VariableAggregation.ONLY_FIRST_REPLICA,
+            )
+        return self._iterations
+
+    def minimize(
+        self,
+        loss: Tensor,
+        global_step: Variable | None = None,
+        var_list: Sequence[Variable] | None = None,
+    ) -> TrainOp:
+        """A deferred training step: call what is returned, in each replica, to make it happen.
+
+        Args:
+            loss: A scalar, the mean over this replica's examples.
+            global_step: The counter that a step increases; the model's global step by default.
+            var_list: The variables to change; by default all trainable ones of the model (in a
+                custom loop: those that the loss depends on). One that the loss does not depend
+                on has a gradient of zero.
+        """
+        if not isinstance(loss, Tensor):
+            raise TypeError(
+                f"loss must be a tensor computed from the model's variables, it is {type(loss)}; "
+                f"values from .numpy() have left the gradient graph"
+            )
+        if loss.size != 1:
+            raise ValueError(
+                f"loss must be a scalar, its shape is {loss.shape}; "
+                f"take its mean over the examples with np.mean(loss)"
+            )
+        counter = get_or_create_global_step() if global_step is None else global_step
+        return TrainOp([Update(self, loss, var_list)], [counter])
+
+    def apply_gradients(self, grads_and_vars: Iterable[tuple[Any, Variable]]) -> None:
+        """Change each variable along its gradient, after summing gradients over replicas.
+
+        In replica context every replica must call it, with the same variables. In cross-replica
+        context all copies are changed along the gradients as they are given.
+
+        Args:
+            grads_and_vars: Pairs; a gradient is an array, `IndexedSlices`, or None for zero.
+
+        Raises:
+            ValueError: No pair has a gradient.
+        """
+        pairs = [(_gradient(g), v) for g, v in grads_and_vars]
+        if all(g is None for g, _ in pairs):
+            raise ValueError(
+                "no gradient is given for any variable; does the loss depend on the variables "
+                f"({', '.join(v.name for _, v in pairs) or 'none given'})?"
+            )
+        replica = get_replica_context()
+        if replica is None:
+            given = [(v, g) for g, v in pairs if g is not None]
+            for index in range(get_strategy().extended.num_local_replicas):
+                self.update(given, index)
+            return
+        found = {v.leaf(replica.local_index): g for g, v in pairs if g is not None}
+        reducer = self.reducer([v for _, v in pairs], found)
+        this_round, _ = begin_round(replica, 1, average=False)
+        reducer.fill(replica.local_index, partial(_hand_over, found), this_round)
+        end_round(replica)
+        self.update_replica(reducer.reduced(replica.local_index), replica)
+
+    def reducer(self, variables: Sequence[Variable], example: dict[Tensor, Any]) -> GradientReducer:
+        """What reduces the gradients of `variables`; made at the first call from one `example`."""
+        names = tuple(v.name for v in variables)
+        if names == self._reducer_names and self._reducer is not None:
+            return self._reducer
+
+        def create() -> GradientReducer:
+            by_name = {v.name: v for v in variables}
+            reached = [leaf.owner.name for leaf in example]
+            order = [by_name[n] for n in reached if n in by_name]
+            order += [v for v in variables if v.name not in reached]
+            sparse = [
+                leaf.owner.name for leaf, g in example.items() if isinstance(g, IndexedSlices)
+            ]
+            extended = get_strategy().extended
+            return GradientReducer(
+                order, frozenset(sparse), extended.num_local_replicas, extended.cross_device_ops
+            )
+
+        self._reducer_names = names
+        self._reducer = current_store().find_or_create(("gradients", self.name, names), create)
+        return self._reducer
+
+    def known_reducer(self, names: tuple[str, ...]) -> GradientReducer | None:
+        """The reducer that an earlier step made for these variables, if there is one."""
+        if names != self._reducer_names:
+            self._reducer = current_store().resources.get(("gradients", self.name, names))
+            self._reducer_names = names
+        return self._reducer
+
+    def update_replica(
+        self, gradients: Sequence[tuple[Variable, Any]], replica: ReplicaContext
+    ) -> None:
+        """Update the copies that are this replica's: its own, and for the first those of all."""
+        shared = [pair for pair in gradients if pair[0].num_copies == 1]
+        if not shared or replica.strategy.extended.num_local_replicas == 1:
+            self.update(gradients, replica.local_index)
+            return
+        own = gradients if replica.local_index == 0 else [p for p in gradients if p not in shared]
+        self.update(own, replica.local_index)
+        replica.exchange("update of shared variables", None)
+
+    def update(self, gradients: Sequence[tuple[Variable, Any]], local_index: int) -> None:
+        """Change the copies of replica `local_index` along reduced gradients."""
+        counter = self.iterations.leaf(local_index).data
+        step = int(counter)
+        learning_rate = self.learning_rate(step)
+        if self._clip is not None:
+            clipped = self._clip([g for _, g in gradients])
+            gradients = [(v, g) for (v, _), g in zip(gradients, clipped, strict=True)]
+        for variable, gradient in gradients:
+            value = variable.leaf(local_index).data
+            slots = [slot.leaf(local_index).data for slot in self.slots(variable)]
+            if isinstance(gradient, IndexedSlices):
+                self._update_rows(value, gradient.unique(), slots, learning_rate, step + 1)
+            else:
+                self._update_blocks(value, gradient, slots, learning_rate, step + 1)
+        counter += 1
+
+    def slots(self, variable: Variable) -> list[Variable]:
+        """What the rule keeps beside `variable`, created at the first call."""
+        slots = self._slots.get(variable.name)
+        if slots is None:
+            slots = self._slots[variable.name] = [
+                current_store().get_variable(
+                    f"{self.name}/{variable.name}/{slot}",
+                    variable.shape,
+                    variable.dtype,
+                    partial(_filled, start),
+                    trainable=False,
+                    aggregation=VariableAggregation.ONLY_FIRST_REPLICA,
+                )
+                for slot, start in self._slot_values.items()
+            ]
+        return slots
+
+    def _update_blocks(
+        self, value: Array, gradient: Array, slots: Sequence[Array], rate: float, step: int
+    ) -> None:
+        value, gradient = value.reshape(-1), gradient.reshape(-1)
+        slots = [slot.reshape(-1) for slot in slots]
+        for start in range(0, value.size, _BLOCK):
+            block = slice(start, start + _BLOCK)
+            self._rule.update(
+                value[block], gradient[block], [s[block] for s in slots], rate, step, self.hyper
+            )
+
+    def _update_rows(
+        self, value: Array, rows: IndexedSlices, slots: Sequence[Array], rate: float, step: int
+    ) -> None:
+        """Apply the rule to the rows that were read; the others keep their values and slots."""
+        row_slots = [slot[rows.indices] for slot in slots]
+        row_values = value[rows.indices]
+        self._update_blocks(row_values, rows.values, row_slots, rate, step)
+        value[rows.indices] = row_values
+        for slot, row_slot in zip(slots, row_slots, strict=True):
+            slot[rows.indices] = row_slot
+
+
+class Update:
+    """One optimizer's part of a training step: this loss, these variables."""
+
+    def __init__(
+        self, optimizer: Optimizer, loss: Tensor, variables: Sequence[Variable] | None
+    ) -> None:
+        self.optimizer = optimizer
+        self._loss = loss
+        self._variables = variables
+
+    def create_variables(self) -> None:
+        """Create what the optimizer keeps, so that a checkpoint before the first step is whole."""
+        _ = self.optimizer.iterations
+        for variable in self._to_change():
+            self.optimizer.slots(variable)
+
+    def reduce(self, replica: ReplicaContext, this_round: Round) -> None:
+        """Compute the gradients of this replica, which has examples, and reduce them."""
+        variables = self._to_change()
+        reducer = self.optimizer.known_reducer(tuple(v.name for v in variables))
+        produce = partial(backward, self._loss, None)
+        if reducer is None:  # the first step: see which gradients are dense, and in which order
+            found: dict[Tensor, Any] = {}
+            backward(self._loss, on_ready=found.__setitem__)
+            produce = partial(_hand_over, found)
+            reducer = self.optimizer.reducer(variables, found)
+        reducer.fill(replica.local_index, produce, this_round)
+
+    def apply(self, replica: ReplicaContext) -> None:
+        """Change the variables along the reduced gradients; any replica's update will do for this."""
+        reducer = self.optimizer.known_reducer(tuple(v.name for v in self._to_change()))
+        assert reducer is not None
+        self.optimizer.update_replica(reducer.reduced(replica.local_index), replica)
+
+    def _to_change(self) -> Sequence[Variable]:
+        if self._variables is not None:
+            return self._variables
+        store = current_store()
+        if store.keep:
+            return store.trainable_variables()
+        return [leaf.owner for leaf in leaves(self._loss) if isinstance(leaf.owner, Variable)]
+
+
+class TrainOp:
+    """A training step that is still to be made: what `minimize` returns and `EstimatorSpec` takes.
+
+    Calling it computes the gradients, reduces them over all replicas, updates the variables, and
+    increases the step counters. Every replica must call it.
+
+    Args:
+        updates: What to do, in order.
+        counters: The step counters to increase by one, once each.
+    """
+
+    def __init__(self, updates: Sequence[Update], counters: Iterable[Variable]) -> None:
+        self.updates = tuple(updates)
+        self.counters = frozenset(counters)
+
+    def create_variables(self) -> None:
+        """Create the variables that the step needs besides the model's."""
+        for update in self.updates:
+            update.create_variables()
+
+    def __call__(self, num_examples: int = 1) -> None:
+        """Make the step; every replica must do so.
+
+        Args:
+            num_examples: How many examples the loss of this replica is the mean of: its weight.
+
+        Raises:
+            RuntimeError: Called in cross-replica context.
+        """
+        make_step(self, num_examples)
+
+
+def make_step(train_op: TrainOp | None, num_examples: int) -> None:
+    """Make a training step; every replica must call it.
+
+    Args:
+        train_op: The replica's own; None for a replica without examples, which contributes nothing
+            and follows the others.
+        num_examples: The number of examples of this replica, its weight.
+
+    Raises:
+        RuntimeError: Called in cross-replica context.
+    """
+    replica = get_replica_context()
+    if replica is None:
+        raise RuntimeError("a train op must be called in a replica: inside strategy.run(...)")
+    this_round, train_ops = begin_round(replica, num_examples, average=True, value=train_op)
+    step = train_op or next(op for op in train_ops if op is not None)
+    for update in step.updates:
+        if train_op is not None:
+            update.reduce(replica, this_round)
+        end_round(replica)
+        update.apply(replica)
+    for counter in step.counters:
+        if counter.num_copies > 1 or replica.local_index == 0:
+            data = counter.leaf(replica.local_index).data
+            data += 1
+
+
+def group(*train_ops: TrainOp) -> TrainOp:
+    """One train op that makes several updates in order and counts as one step."""
+    return TrainOp(
+        [update for op in train_ops for update in op.updates],
+        frozenset().union(*(op.counters for op in train_ops)),
+    )
+
+
+def _hand_over(found: dict[Tensor, Any], into: Any, on_ready: Callable[..., None]) -> None:
+    for leaf, gradient in found.items():
+        on_ready(leaf, gradient)
+
+
+def _gradient(value: Any) -> Any:
+    return value if value is None or isinstance(value, IndexedSlices) else lift(value).data
+
+
+def _filled(value: float, shape: Any, dtype: Any, rng: Any) -> np.ndarray:
+    return np.full(shape, value, dtype)
+
+
+def _clipping(
+    norm: float | None, value: float | None, global_norm: float | None
+) -> Callable[[list[Any]], list[Any]] | None:
+    given = {"clipnorm": norm, "clipvalue": value, "global_clipnorm": global_norm}
+    named = [f"{k}={v}" for k, v in given.items() if v is not None]
+    if len(named) > 1:
+        raise ValueError(
+            f"gradients can be clipped in one way, got {' and '.join(named)}; keep one"
+        )
+    if norm is not None:
+        return lambda gradients: [clip_by_norm(g, norm) for g in gradients]
+    if value is not None:
+        return lambda gradients: [clip_by_value(g, -value, value) for g in gradients]
+    if global_norm is not None:
+        return lambda gradients: clip_by_global_norm(gradients, global_norm)[0]
+    return None

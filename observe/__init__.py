@@ -1,0 +1,9 @@
+"""What a run shows of itself while it runs: log lines and progress."""
+
+from __future__ import annotations
+
+from .log import ensure_handler, logger
+from .progress import Progress, progress
+from .rate import Rate
+
+__all__ = ["Progress", "Rate", "ensure_handler", "logger", "progress"]

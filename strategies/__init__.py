@@ -1,0 +1,75 @@
+"""Strategies: where variables live, where the step runs, and how values are reduced."""
+
+from .context import (
+    ReplicaContext,
+    get_replica_context,
+    get_strategy,
+    has_strategy,
+    in_cross_replica_context,
+)
+from .cross_device_ops import (
+    CrossDeviceOps,
+    HierarchicalCopyAllReduce,
+    NcclAllReduce,
+    ReductionToOneDevice,
+)
+from .default import DEFAULT_STRATEGY, DefaultStrategy
+from .devices import Device, list_devices
+from .extended import StrategyExtended
+from .gradients import GradientReducer, Round, begin_round, end_round
+from .mirrored import MirroredStrategy
+from .one_device import OneDeviceStrategy
+from .reduce_op import ReduceOp
+from .strategy import RunOptions, Strategy, ValueContext
+from .values import DistributedValues, PerReplica
+from .variable_store import (
+    VariableStore,
+    current_store,
+    get_or_create_global_step,
+    get_variable,
+    set_seed,
+)
+from .variables import (
+    Variable,
+    VariableAggregation,
+    VariableSynchronization,
+    variable_creator_scope,
+)
+
+__all__ = [
+    "DEFAULT_STRATEGY",
+    "CrossDeviceOps",
+    "DefaultStrategy",
+    "Device",
+    "DistributedValues",
+    "GradientReducer",
+    "HierarchicalCopyAllReduce",
+    "MirroredStrategy",
+    "NcclAllReduce",
+    "OneDeviceStrategy",
+    "PerReplica",
+    "ReduceOp",
+    "ReductionToOneDevice",
+    "ReplicaContext",
+    "Round",
+    "RunOptions",
+    "Strategy",
+    "StrategyExtended",
+    "ValueContext",
+    "Variable",
+    "VariableAggregation",
+    "VariableStore",
+    "VariableSynchronization",
+    "begin_round",
+    "current_store",
+    "end_round",
+    "get_or_create_global_step",
+    "get_replica_context",
+    "get_strategy",
+    "get_variable",
+    "has_strategy",
+    "in_cross_replica_context",
+    "list_devices",
+    "set_seed",
+    "variable_creator_scope",
+]

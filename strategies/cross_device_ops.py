@@ -1,0 +1,167 @@
+"""How arrays of several local devices are combined: one policy object for each way of doing it."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import numpy as np
+
+from ..autodiff import Array
+from .devices import HOST, Device, to_host
+
+_logger = logging.getLogger("paceline")
+
+
+class CrossDeviceOps(ABC):
+    """Combines one array per local replica; subclass it to bring your own reduction.
+
+    `reduce` is the only method to write. It must give the same bits for the same arrays each time:
+    copies of a variable stay equal because all are updated from one reduced gradient.
+    """
+
+    @abstractmethod
+    def reduce(
+        self, arrays: Sequence[Array], destination: Device, out: Array | None = None
+    ) -> Array:
+        """The sum of `arrays` (equal shapes and dtypes, one per replica) on `destination`.
+
+        Args:
+            arrays: Left unchanged, except for one that is also `out`.
+            destination: Where the result goes.
+            out: If given, an array on `destination` that takes the result; it may be `arrays[0]`.
+        """
+
+    def batch_reduce(
+        self, values: Sequence[Sequence[Array]], destinations: Sequence[Device]
+    ) -> list[Array]:
+        """`reduce` for several values at once, each with its own destination."""
+        return [self.reduce(v, d) for v, d in zip(values, destinations, strict=True)]
+
+    def broadcast(self, array: Array, destinations: Sequence[Device]) -> list[Array]:
+        """A copy of `array` on each destination."""
+        return [device.put(array) for device in destinations]
+
+    def gather(self, arrays: Sequence[Array], axis: int, destination: Device) -> Array:
+        """The concatenation of `arrays`, which have rank ≥ 1, along `axis` on `destination`.
+
+        Raises:
+            ValueError: The arrays are scalars, or `axis` is not in [0, rank).
+        """
+        ndim = np.ndim(arrays[0])
+        if ndim == 0:
+            raise ValueError(
+                "gather needs values of rank ≥ 1, these are scalars; use reduce instead"
+            )
+        if not 0 <= axis < ndim:
+            raise ValueError(f"axis must be in [0, {ndim}) for values of rank {ndim}, it is {axis}")
+        return destination.put(np.concatenate([to_host(a) for a in arrays], axis=axis))
+
+
+def _moved(array: Array, device: Device) -> Array:
+    """`array` itself where it is in `device`'s memory already, else a copy there."""
+    here = isinstance(array, np.ndarray)
+    return array if here and device.kind == "CPU" else device.put(array)
+
+
+def _sum(arrays: Sequence[Array], device: Device, out: Array | None) -> Array:
+    """The sum in the order given, which fixes its rounding."""
+    first = _moved(arrays[0], device)
+    if len(arrays) == 1:
+        if out is None:
+            return first.copy()
+        if out is not first:
+            out[...] = first
+        return out
+    total = np.add(first, _moved(arrays[1], device), out=out)
+    total = np.asarray(total) if isinstance(total, np.generic) else total
+    for array in arrays[2:]:
+        np.add(total, _moved(array, device), out=total)
+    return total
+
+
+@cache
+def _log_plan(description: str) -> None:
+    _logger.debug(description)
+
+
+class ReductionToOneDevice(CrossDeviceOps):
+    """Copy everything to one device and add it up there, in replica order.
+
+    Args:
+        reduce_to_device: Where to add; the destination itself by default.
+        accumulation_fn: `fn(arrays) -> array`, in the place of the sum.
+    """
+
+    def __init__(
+        self,
+        reduce_to_device: str | Device | None = None,
+        accumulation_fn: Callable[[Sequence[Array]], Array] | None = None,
+    ) -> None:
+        self._device = None if reduce_to_device is None else Device.parse(reduce_to_device)
+        self._accumulate = accumulation_fn
+
+    def reduce(
+        self, arrays: Sequence[Array], destination: Device, out: Array | None = None
+    ) -> Array:
+        device = self._device or destination
+        _log_plan(f"Reduce to {device} then broadcast to {destination}.")
+        if self._accumulate is None and device == destination:
+            return _sum(arrays, destination, out)
+        moved = [_moved(a, device) for a in arrays]
+        total = self._accumulate(moved) if self._accumulate else _sum(moved, device, None)
+        return _sum([total], destination, out)
+
+
+class HierarchicalCopyAllReduce(CrossDeviceOps):
+    """Add up in groups of neighbouring devices first, then add the groups' sums.
+
+    Made for cards that are linked in two groups (an NVIDIA DGX-1): only one array crosses from each
+    group to the other.
+
+    Args:
+        num_packs: Accepted for TensorFlow's signature; gradients arrive here already packed.
+        group_size: The number of devices in a group.
+    """
+
+    def __init__(self, num_packs: int = 1, group_size: int = 4) -> None:
+        if group_size < 1:
+            raise ValueError(f"group_size must be ≥ 1, it is {group_size}")
+        self.num_packs = num_packs
+        self._group_size = group_size
+
+    def reduce(
+        self, arrays: Sequence[Array], destination: Device, out: Array | None = None
+    ) -> Array:
+        n = self._group_size
+        groups = [arrays[i : i + n] for i in range(0, len(arrays), n)]
+        _log_plan(f"Reduce in {len(groups)} group(s) of up to {n}, then to {destination}.")
+        hubs = [_sum(group, destination, None) for group in groups[1:]]
+        return _sum([_sum(groups[0], destination, out), *hubs], destination, out)
+
+
+class NcclAllReduce(CrossDeviceOps):
+    """Reduce with NVIDIA's NCCL; where arrays are not on GPUs, add up on one device instead.
+
+    Args:
+        num_packs: Accepted for TensorFlow's signature; gradients arrive here already packed.
+    """
+
+    def __init__(self, num_packs: int = 1) -> None:
+        self.num_packs = num_packs
+
+    def reduce(
+        self, arrays: Sequence[Array], destination: Device, out: Array | None = None
+    ) -> Array:
+        # One process that drives several cards adds them up peer to peer through CuPy's copies;
+        # NCCL itself arrives with the workers' communicators.
+        if destination == HOST or isinstance(arrays[0], np.ndarray):
+            _log_fallback()
+        return _sum(arrays, destination, out)
+
+
+@cache
+def _log_fallback() -> None:
+    _logger.info("NcclAllReduce: the arrays are on the host, so they are added up there.")

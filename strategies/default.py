@@ -1,0 +1,34 @@
+"""The default strategy: one replica where the code runs anyway."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .context import install_default
+from .cross_device_ops import ReductionToOneDevice
+from .devices import HOST
+from .extended import StrategyExtended
+from .strategy import Strategy
+
+
+class DefaultStrategy(Strategy):
+    """The strategy that is current outside any scope: a pass-through with one replica on the host.
+
+    There is exactly one; `get_strategy()` returns it.
+    """
+
+    def __init__(self) -> None:
+        raise RuntimeError(
+            "the default strategy is a singleton and cannot be constructed; "
+            "get it with get_strategy() outside any scope"
+        )
+
+
+def _make() -> Any:
+    strategy = DefaultStrategy.__new__(DefaultStrategy)
+    Strategy.__init__(strategy, StrategyExtended([HOST], [HOST], ReductionToOneDevice()))
+    return strategy
+
+
+DEFAULT_STRATEGY = _make()
+install_default(DEFAULT_STRATEGY)

@@ -1,0 +1,124 @@
+"""Devices: their names, which of them are here, and how arrays get onto them.
+
+`CPU:i` is logical: there are as many as one asks for, and all share the host's memory. `GPU:i` is a
+card that CuPy can see.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..autodiff import Array
+from . import gpu
+
+_NAME = re.compile(
+    r"^/?(?:job:(?P<job>\w+)/)?(?:replica:(?P<replica>\d+)/)?(?:task:(?P<task>\d+)/)?"
+    r"(?:device:)?(?P<kind>CPU|GPU):(?P<index>\d+|\*)$",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Device:
+    """A place for arrays: `CPU:i` (logical) or `GPU:i`, of one task of the cluster."""
+
+    kind: str
+    index: int = 0
+    job: str = "localhost"
+    task: int = 0
+
+    def __str__(self) -> str:
+        return f"/job:{self.job}/replica:0/task:{self.task}/device:{self.kind}:{self.index}"
+
+    @classmethod
+    def parse(cls, name: str | Device) -> Device:
+        """Read "GPU:0", "/gpu:0" or "/job:worker/replica:0/task:1/device:GPU:0".
+
+        Raises:
+            ValueError: The name has none of these forms.
+        """
+        if isinstance(name, Device):
+            return name
+        found = _NAME.match(name)
+        if found is None or found["index"] == "*":
+            raise ValueError(
+                f"device {name!r} is not a device name; write 'CPU:0', 'GPU:1' "
+                f"or '/job:worker/replica:0/task:0/device:GPU:0'"
+            )
+        return cls(
+            found["kind"].upper(),
+            int(found["index"]),
+            found["job"] or "localhost",
+            int(found["task"] or 0),
+        )
+
+    def put(self, array: Array) -> Array:
+        """A copy of `array` in this device's memory."""
+        if self.kind == "GPU":
+            return gpu.put(array, self.index)
+        return np.array(to_host(array), order="C")
+
+    def use(self) -> AbstractContextManager[object]:
+        """Within it, new GPU arrays are made on this device."""
+        return gpu.use(self.index) if self.kind == "GPU" else nullcontext()
+
+
+HOST = Device("CPU", 0)
+
+
+def to_host(array: Array) -> np.ndarray:
+    """The values of an array in host memory; no copy where they are there already."""
+    if isinstance(array, np.ndarray | np.generic | int | float | bool | list | tuple):
+        return np.asarray(array)
+    return array.get()
+
+
+def list_devices(kind: str) -> tuple[Device, ...]:
+    """The devices of one kind in this process: every visible GPU, or the one host CPU."""
+    if kind.upper() == "GPU":
+        return tuple(Device("GPU", i) for i in range(gpu.count()))
+    return (HOST,)
+
+
+def resolve(names: Iterable[str | Device], strict: bool = False) -> tuple[Device, ...]:
+    """The devices to run on for the devices asked for.
+
+    A GPU that is not there is stood in for by a logical CPU, with one warning that names all such,
+    so that a script written for GPUs runs anywhere.
+
+    Args:
+        names: Device names; at least one, none twice.
+        strict: Whether an absent GPU is an error instead.
+
+    Raises:
+        ValueError: No device, one named twice, or (strict) one that is not there.
+    """
+    devices = [Device.parse(name) for name in names]
+    if not devices:
+        raise ValueError("devices is empty; name at least one, such as 'CPU:0', or pass None")
+    twice = sorted({str(d) for d in devices if devices.count(d) > 1})
+    if twice:
+        raise ValueError(
+            f"devices names {', '.join(twice)} more than once; each can hold one replica"
+        )
+    visible = list_devices("GPU")
+    absent = [d for d in devices if d.kind == "GPU" and d.index >= len(visible)]
+    if not absent:
+        return tuple(devices)
+    names_absent = ", ".join(f"GPU:{d.index}" for d in absent)
+    seen = f"{len(visible)} GPU(s) visible to CuPy"
+    if strict:
+        raise ValueError(
+            f"devices asks for {names_absent}, but there are {seen} (strict_devices=True)"
+        )
+    logging.getLogger("paceline").warning(
+        "Devices %s are not here (%s): logical CPU devices stand in for them.", names_absent, seen
+    )
+    free = (i for i in range(2 * len(devices)) if Device("CPU", i) not in devices)
+    return tuple(Device("CPU", next(free)) if d in absent else d for d in devices)

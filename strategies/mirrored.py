@@ -1,0 +1,58 @@
+"""Synchronous training on several devices of one machine."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Sequence
+
+from .cross_device_ops import CrossDeviceOps, NcclAllReduce, ReductionToOneDevice
+from .devices import HOST, Device, list_devices, resolve
+from .extended import StrategyExtended
+from .strategy import Strategy
+
+
+class MirroredStrategy(Strategy):
+    """One replica per device; every variable has a copy on each, kept equal by equal updates.
+
+    Args:
+        devices: Device names, such as ["GPU:0", "GPU:1"] or ["CPU:0", "CPU:1"]; by default all
+            GPUs, or the host where there is none. Logical CPUs are replica threads.
+        cross_device_ops: How gradients are added up; by default NCCL on GPUs and
+            `ReductionToOneDevice` on the host.
+        strict_devices: Whether a GPU that is not there is an error; else a logical CPU stands in
+            for it, with a warning.
+        num_gpus, cross_tower_ops: The names of TensorFlow 1.x; deprecated.
+
+    Raises:
+        ValueError: A name is no device name, occurs twice, or (strict) is not there.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[str] | None = None,
+        cross_device_ops: CrossDeviceOps | None = None,
+        strict_devices: bool = False,
+        num_gpus: int | None = None,
+        cross_tower_ops: CrossDeviceOps | None = None,
+    ) -> None:
+        if num_gpus is not None:
+            _deprecated("num_gpus", "devices", devices is not None)
+            devices = [f"GPU:{i}" for i in range(num_gpus)]
+        if cross_tower_ops is not None:
+            _deprecated("cross_tower_ops", "cross_device_ops", cross_device_ops is not None)
+            cross_device_ops = cross_tower_ops
+        found: Sequence[str | Device] = devices if devices is not None else list_devices("GPU")
+        resolved = resolve(found or [HOST], strict_devices)
+        on_host = all(device.kind == "CPU" for device in resolved)
+        ops = cross_device_ops or (ReductionToOneDevice() if on_host else NcclAllReduce())
+        super().__init__(StrategyExtended(resolved, resolved, ops))
+        logging.getLogger("paceline").info("Using %r.", self)
+
+
+def _deprecated(old: str, new: str, both: bool) -> None:
+    if both:
+        raise ValueError(
+            f"{old} and {new} were both given; leave {old} away, {new} is its new name"
+        )
+    warnings.warn(f"{old} is TensorFlow 1.x's name of {new}", DeprecationWarning, stacklevel=3)

@@ -1,0 +1,288 @@
+"""`Strategy`: the public verbs, the same for every strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..autodiff import lift
+from ..inputs import (
+    Dataset,
+    DistributedDataset,
+    InputContext,
+    InputOptions,
+    nest,
+    per_replica_batches,
+    split_global_batches,
+)
+from .context import Frame, current_frame, entered, has_strategy
+from .devices import HOST, to_host
+from .extended import StrategyExtended
+from .reduce_op import ReduceOp, mean_of
+from .values import DistributedValues, PerReplica, local_values, regroup, select_replica
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Options of `Strategy.run`, accepted for TensorFlow's signature."""
+
+    experimental_enable_dynamic_batch_size: bool = True
+    experimental_bucketizing_dynamic_shape: bool = False
+    experimental_xla_options: Any = None
+
+
+@dataclass(frozen=True)
+class ValueContext:
+    """What a value function may ask: for which replica it makes a value, and of how many."""
+
+    replica_id_in_sync_group: int = 0
+    num_replicas_in_sync: int = 1
+
+
+class Strategy:
+    """A policy that distributes state and computation over devices.
+
+    The step functions and models stay the same under every strategy; what differs is how a strategy
+    is composed (see `StrategyExtended`). `run` and `reduce` may be called inside or outside the
+    scope; what creates variables belongs inside it.
+
+    Args:
+        extended: The policies, and the rarely used verbs.
+    """
+
+    def __init__(self, extended: StrategyExtended) -> None:
+        self._extended = extended
+
+    @property
+    def extended(self) -> StrategyExtended:
+        return self._extended
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        """The number of replicas whose gradients are aggregated in each step."""
+        return self._extended.num_local_replicas * self._extended.num_workers
+
+    @property
+    def cluster_resolver(self) -> Any:
+        """How this strategy learned of its cluster; None for strategies of one worker."""
+        return None
+
+    def __repr__(self) -> str:
+        devices = ", ".join(f"{d.kind}:{d.index}" for d in self._extended.replica_devices)
+        return f"{type(self).__name__}({devices})"
+
+    @contextmanager
+    def scope(self) -> Iterator[Strategy]:
+        """Make this strategy current in the block and enter the cross-replica context.
+
+        Variables that are created in it (by models, optimizers, metrics) are placed by the strategy
+        and remember it.
+
+        Raises:
+            RuntimeError: Another strategy's scope is active, or the caller runs as a replica.
+        """
+        frame = current_frame()
+        if has_strategy() and frame.strategy is not self:
+            raise RuntimeError(
+                f"cannot enter the scope of {self!r} inside the scope of {frame.strategy!r}; "
+                f"leave the other scope first, strategies do not nest"
+            )
+        if has_strategy() and frame.replica is not None:
+            raise RuntimeError(
+                f"cannot enter the scope of {self!r} inside a replica of it; "
+                f"enter it outside `run`, or use get_replica_context().merge_call"
+            )
+        with entered(Frame(self, None)):
+            yield self
+
+    def run(
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        options: RunOptions | None = None,
+    ) -> Any:
+        """Call `fn` once for each local replica, at the same time.
+
+        Args:
+            fn: Called in replica context.
+            args, kwargs: Its arguments; every `DistributedValues` in them, at any depth, is replaced
+                by the replica's part of it.
+            options: Accepted for TensorFlow's signature.
+
+        Returns:
+            What `fn` returns, each leaf a `PerReplica` of the replicas' values; with one replica
+            just what it returns.
+
+        Raises:
+            RuntimeError: The caller is itself a replica of a strategy.
+            BaseException: What the first failing replica raised, noted with its number. The other
+                replicas are released.
+        """
+        self._require_cross_replica("run")
+        kwargs = kwargs or {}
+        if self._extended.num_local_replicas == 1:
+            call = lambda i: fn(*select_replica(args, i), **select_replica(kwargs, i))  # noqa: E731
+            return self._extended.call_for_each_replica(self, call)[0]
+        parts = [
+            (select_replica(args, i), select_replica(kwargs, i))
+            for i in range(self._extended.num_local_replicas)
+        ]
+        return regroup(
+            self._extended.call_for_each_replica(self, lambda i: fn(*parts[i][0], **parts[i][1]))
+        )
+
+    def reduce(self, reduce_op: ReduceOp | str, value: Any, axis: int | None = None) -> Any:
+        """Combine the replicas' values into one, on the host.
+
+        Args:
+            reduce_op: SUM or MEAN (as `ReduceOp` or string).
+            value: A `PerReplica` as `run` returns it, or a nested structure of them; with a single
+                replica also a plain value.
+            axis: None combines over replicas only and needs equal shapes. A number, typically 0 for
+                the batch dimension, combines over that dimension of each value too; MEAN then
+                divides by the true number of elements.
+
+        Returns:
+            NumPy arrays (or scalars) in the structure of `value`.
+
+        Raises:
+            RuntimeError: Called in replica context.
+            ValueError: Shapes differ and `axis` is None.
+        """
+        self._require_cross_replica("reduce")
+        op = ReduceOp.parse(reduce_op)
+        return nest.map_structure(lambda leaf: self._reduce_one(op, leaf, axis), value)
+
+    def _reduce_one(self, op: ReduceOp, value: Any, axis: int | None) -> Any:
+        if not isinstance(value, DistributedValues) and self._extended.num_local_replicas > 1:
+            if op is ReduceOp.MEAN and axis is None:
+                return to_host(lift(value).data)  # the same everywhere, and so is its mean
+            raise ValueError(
+                f"reduce needs one value for each of the {self._extended.num_local_replicas} replicas "
+                f"of {self!r}, got the single value {value!r}; pass what `run` returned"
+            )
+        if axis is None:
+            return _scalar(self._extended.reduce_to(op, value))
+        arrays = [to_host(lift(v).data) for v in local_values(value)]
+        _check_axis(axis, arrays[0].ndim)
+        sums = PerReplica([a.sum(axis=axis, dtype=a.dtype) for a in arrays])
+        total = self._extended.reduce_to(ReduceOp.SUM, sums)
+        if op is ReduceOp.SUM:
+            return _scalar(total)
+        return _scalar(mean_of(total, sum(a.shape[axis] for a in arrays)))
+
+    def gather(self, value: Any, axis: int) -> np.ndarray:
+        """Concatenate the replicas' arrays along `axis`, in replica order, on the host.
+
+        Args:
+            value: A `PerReplica` of dense arrays of rank ≥ 1; with one replica also a plain array.
+            axis: In [0, rank).
+
+        Raises:
+            RuntimeError: Called in replica context.
+            ValueError: Scalars, sparse slices, or an axis out of range.
+        """
+        self._require_cross_replica("gather")
+        for leaf in local_values(value):
+            if not hasattr(lift(leaf).data, "ndim") and not np.isscalar(lift(leaf).data):
+                raise ValueError(
+                    f"gather takes dense arrays, got {leaf!r}; turn slices into an array with "
+                    f".to_dense() first"
+                )
+        arrays = [lift(v).data for v in local_values(value)]
+        return to_host(self._extended.cross_device_ops.gather(arrays, axis, HOST))
+
+    def experimental_local_results(self, value: Any) -> tuple[Any, ...]:
+        """This worker's values as a tuple in replica order; a plain value as a 1-tuple.
+
+        A variable counts as its copies.
+        """
+        return local_values(value)
+
+    def experimental_distribute_values_from_function(
+        self, value_fn: Callable[[ValueContext], Any]
+    ) -> Any:
+        """`value_fn(context)` for each local replica, as one `PerReplica`."""
+        n, first = self._extended.num_local_replicas, self._extended.worker_index
+        return regroup(
+            [value_fn(ValueContext(first * n + i, self.num_replicas_in_sync)) for i in range(n)]
+        )
+
+    def experimental_distribute_dataset(
+        self, dataset: Dataset, options: InputOptions | None = None
+    ) -> DistributedDataset:
+        """Distribute a dataset whose elements are *global* batches.
+
+        Each batch is split over the replicas (a batch that does not divide, raggedly); over several
+        workers each keeps its part. Iterating yields `PerReplica` values.
+        """
+        extended = self._extended
+        return split_global_batches(
+            dataset,
+            extended.num_local_replicas,
+            self.num_replicas_in_sync,
+            shard=(extended.num_workers, extended.worker_index),
+            wrap=self._per_replica,
+        )
+
+    def distribute_datasets_from_function(
+        self,
+        dataset_fn: Callable[[InputContext], Dataset],
+        options: InputOptions | None = None,
+    ) -> DistributedDataset:
+        """Distribute the dataset that `dataset_fn` makes, batched per replica and sharded by itself.
+
+        Args:
+            dataset_fn: Called once per worker with an `InputContext`. Each replica takes one element
+                of its dataset per step; nothing is rebatched.
+        """
+        return per_replica_batches(
+            dataset_fn(self.input_context()),
+            self._extended.num_local_replicas,
+            wrap=self._per_replica,
+        )
+
+    def make_experimental_numpy_dataset(self, numpy_input: Any) -> Dataset:
+        """A dataset of the slices of arrays, as `Dataset.from_tensor_slices`."""
+        return Dataset.from_tensor_slices(numpy_input)
+
+    def input_context(self) -> InputContext:
+        """What an input function of this worker may ask."""
+        return InputContext(
+            num_input_pipelines=self._extended.num_workers,
+            input_pipeline_id=self._extended.worker_index,
+            num_replicas_in_sync=self.num_replicas_in_sync,
+        )
+
+    def _per_replica(self, batches: tuple[Any, ...]) -> Any:
+        """The batches of the local replicas, each on its replica's device."""
+        devices = self._extended.replica_devices
+        placed = [
+            batch if device.kind == "CPU" else nest.map_structure(device.put, batch)
+            for device, batch in zip(devices, batches, strict=True)
+        ]
+        return regroup(placed)
+
+    def _require_cross_replica(self, verb: str) -> None:
+        if has_strategy() and current_frame().replica is not None:
+            raise RuntimeError(
+                f"{verb} was called inside a replica of {current_frame().strategy!r}; call it outside "
+                f"`run`, or use get_replica_context().all_reduce in a step"
+            )
+
+
+def _scalar(array: np.ndarray) -> Any:
+    return array[()] if array.ndim == 0 else array
+
+
+def _check_axis(axis: int, ndim: int) -> None:
+    if not -ndim <= axis < ndim:
+        raise ValueError(
+            f"axis={axis} is not an axis of the replicas' values, which have rank {ndim}; "
+            f"pass axis=None to combine over replicas only"
+        )

@@ -1,0 +1,61 @@
+"""Values that differ between replicas, and how they go into and come out of `Strategy.run`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from ..inputs import nest
+
+
+class DistributedValues:
+    """One value for each local replica, in replica order."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        self.values: Final = tuple(values)
+
+    def __getitem__(self, replica: int) -> Any:
+        return self.values[replica]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values)
+
+    def __repr__(self) -> str:
+        lines = ",\n".join(f"  {i}: {value!r}" for i, value in enumerate(self.values))
+        return f"PerReplica:{{\n{lines}\n}}"
+
+
+class PerReplica(DistributedValues):
+    """What `Strategy.run` returns and a distributed dataset yields: one value per local replica."""
+
+    __slots__ = ()
+
+
+def select_replica(structure: Any, replica: int) -> Any:
+    """The structure that one replica sees: each `DistributedValues` in it is replaced by its part."""
+    return nest.map_structure(
+        lambda leaf: leaf[replica] if isinstance(leaf, DistributedValues) else leaf, structure
+    )
+
+
+def regroup(results: Sequence[Any]) -> Any:
+    """One structure of `PerReplica` leaves from the equal structures of all replicas.
+
+    A single replica's result is returned as it is; where every replica gave None, so is None.
+    """
+    if len(results) == 1:
+        return results[0]
+    return nest.map_structure(
+        lambda *leaves: None if all(leaf is None for leaf in leaves) else PerReplica(leaves),
+        *results,
+    )
+
+
+def local_values(value: Any) -> tuple[Any, ...]:
+    """The values of the local replicas; a single value counts as that of the only one."""
+    return value.values if isinstance(value, DistributedValues) else (value,)

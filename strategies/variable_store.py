@@ -1,0 +1,290 @@
+"""Variables by name: how a `model_fn` that is called anew for each step finds what it made before."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from ..autodiff import Array, lift
+from .context import current_frame
+from .variables import (
+    Variable,
+    VariableAggregation,
+    VariableSynchronization,
+    create_through_scopes,
+    install_constructor,
+    spread_over_copies,
+)
+
+Initializer: TypeAlias = "Callable[[tuple[int, ...], np.dtype, np.random.Generator], Any]"
+Restore: TypeAlias = Callable[[str, tuple[int, ...], np.dtype], "Array | None"]
+
+
+class VariableStore:
+    """The variables of one model, by name, and what else belongs to it.
+
+    Args:
+        seed: Initial values are drawn from generators seeded by this and the variable's name, so
+            that they do not depend on the order of creation. None: different each time.
+        restore: Asked for each new variable that is saved, as `restore(name, shape, dtype)`; what it
+            returns is the initial value, None leaves it to the initializer.
+        averages_replicas: Whether losses are means over a replica's examples whose gradients
+            are averaged (Estimator, fit), rather than summed (custom loops).
+        keep: Whether the store keeps its variables alive. The store that is current outside any
+            model does not: there a variable lives as long as somebody holds it.
+    """
+
+    def __init__(
+        self,
+        seed: int | None = None,
+        restore: Restore | None = None,
+        averages_replicas: bool = False,
+        keep: bool = True,
+    ) -> None:
+        self.seed = seed
+        self.averages_replicas = averages_replicas
+        self.variables: MutableMapping[str, Variable] = {} if keep else WeakValueDictionary()
+        self.resources: MutableMapping[Any, Any] = {} if keep else WeakValueDictionary()
+        self.keep = keep
+        self._restore = restore
+        self._lock = threading.RLock()
+
+    def get_variable(
+        self,
+        name: str,
+        shape: tuple[int, ...] | None = None,
+        dtype: Any = None,
+        initializer: Initializer | Array | float | None = None,
+        trainable: bool = True,
+        synchronization: VariableSynchronization = VariableSynchronization.AUTO,
+        aggregation: VariableAggregation = VariableAggregation.NONE,
+        saved: bool = True,
+    ) -> Variable:
+        """See the module's function of this name."""
+        variable = self.variables.get(name)
+        if variable is None:
+            with self._lock:  # the first replica to come creates it for all
+                variable = self.variables.get(name)
+                if variable is None:
+                    variable = self.variables[name] = create_through_scopes(
+                        self._create,
+                        name=name,
+                        shape=shape,
+                        dtype=dtype,
+                        initializer=initializer,
+                        trainable=trainable,
+                        synchronization=synchronization,
+                        aggregation=aggregation,
+                        saved=saved,
+                    )
+        if shape is not None and variable.shape != tuple(shape):
+            raise ValueError(
+                f"variable {name!r} exists with shape {variable.shape} and is asked for with shape "
+                f"{tuple(shape)}; give the second one another name, or make the shapes equal"
+            )
+        return variable
+
+    def find_or_create(self, key: Any, create: Callable[[], Any]) -> Any:
+        """Something else that belongs to the model, found by `key` or made by `create()`."""
+        found = self.resources.get(key)
+        if found is None:
+            with self._lock:
+                found = self.resources.get(key)
+                if found is None:
+                    found = self.resources[key] = create()
+        return found
+
+    def trainable_variables(self) -> list[Variable]:
+        """The trainable variables in the order in which they were created."""
+        return [v for v in list(self.variables.values()) if v.trainable]
+
+    def saved_values(self) -> dict[str, np.ndarray]:
+        """The values that a checkpoint holds, by name. Call it in cross-replica context."""
+        return {name: v.numpy() for name, v in list(self.variables.items()) if v.saved}
+
+    def unique_name(self, base: str) -> str:
+        """`base`, or `base_1`, `base_2`, … where the calling model has used it already."""
+        counts = _names_used.get()
+        n = counts.get(base, 0)
+        counts[base] = n + 1
+        return base if n == 0 else f"{base}_{n}"
+
+    @contextmanager
+    def building(self) -> Iterator[None]:
+        """Make this store current and count names from the beginning: one call of a `model_fn`."""
+        store_token, names_token = _store.set(self), _names_used.set({})
+        try:
+            yield
+        finally:
+            _names_used.reset(names_token)
+            _store.reset(store_token)
+
+    def _create(
+        self,
+        name: str,
+        shape: tuple[int, ...] | None,
+        dtype: Any,
+        initializer: Any,
+        trainable: bool,
+        synchronization: VariableSynchronization,
+        aggregation: VariableAggregation,
+        saved: bool,
+    ) -> Variable:
+        value = self._initial_value(name, shape, dtype, initializer, saved)
+        strategy = current_frame().strategy
+        devices = strategy.extended.variable_devices
+        spread = spread_over_copies(value, len(devices), synchronization, aggregation)
+        return Variable.with_copies(
+            [device.put(part) for device, part in zip(devices, spread, strict=True)],
+            strategy,
+            name=name,
+            trainable=trainable,
+            synchronization=synchronization,
+            aggregation=aggregation,
+            saved=saved,
+        )
+
+    def _initial_value(
+        self, name: str, shape: Any, dtype: Any, initializer: Any, saved: bool
+    ) -> np.ndarray:
+        if callable(initializer) or (initializer is None and shape is not None):
+            dtype = np.dtype(dtype or np.float32)
+            draw = initializer or _default_initializer
+            value = draw(tuple(shape), dtype, self._generator(name))
+        elif initializer is not None:
+            value = lift(initializer).data
+            dtype = dtype or (np.float32 if isinstance(value, float) else None)
+        else:
+            raise ValueError(
+                f"variable {name!r} does not exist yet, and neither shape nor initializer is given; "
+                f"pass shape=(...) or an initial value"
+            )
+        value = np.asarray(value, dtype=dtype)
+        restored = (
+            self._restore(name, value.shape, value.dtype) if self._restore and saved else None
+        )
+        return value if restored is None else np.asarray(restored, dtype=value.dtype)
+
+    def _generator(self, name: str) -> np.random.Generator:
+        seed = None if self.seed is None else [self.seed, zlib.crc32(name.encode())]
+        return np.random.default_rng(seed)
+
+
+def _default_initializer(
+    shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator
+) -> np.ndarray:
+    """Glorot and Bengio's (2010) uniform distribution for matrices, zeros for the rest."""
+    if len(shape) < 2 or not np.issubdtype(dtype, np.floating):
+        return np.zeros(shape, dtype)
+    receptive = int(np.prod(shape[:-2]))
+    limit = np.sqrt(6.0 / (receptive * (shape[-2] + shape[-1])))
+    return rng.uniform(-limit, limit, shape).astype(dtype)
+
+
+_outside_models = VariableStore(keep=False)
+_store: ContextVar[VariableStore] = ContextVar("paceline_store", default=_outside_models)
+_names_used: ContextVar[dict[str, int]] = ContextVar("paceline_names_used", default={})  # noqa: B039
+
+
+def current_store() -> VariableStore:
+    """The store of the model that is being built or run here."""
+    return _store.get()
+
+
+@contextmanager
+def names_counted_apart() -> Iterator[None]:
+    """Count names from where they are now, in a copy: for replicas that build the same model."""
+    token = _names_used.set(dict(_names_used.get()))
+    try:
+        yield
+    finally:
+        _names_used.reset(token)
+
+
+def set_seed(seed: int | None) -> None:
+    """Seed the initial values of variables that are created outside an Estimator from now on."""
+    _outside_models.seed = seed
+
+
+def get_variable(
+    name: str,
+    shape: tuple[int, ...] | None = None,
+    dtype: Any = None,
+    initializer: Initializer | Array | float | None = None,
+    trainable: bool = True,
+    synchronization: VariableSynchronization = VariableSynchronization.AUTO,
+    aggregation: VariableAggregation = VariableAggregation.NONE,
+    saved: bool = True,
+) -> Variable:
+    """Find the variable of this name in the current model, or create it.
+
+    Args:
+        name: Its name, also in checkpoints; parts are separated by slashes.
+        shape: Needed to create one from an initializer; checked against one that exists.
+        dtype: float32 by default.
+        initializer: `f(shape, dtype, rng)`, or the initial value itself; Glorot uniform for
+            matrices and zeros for the rest by default.
+        trainable: Whether optimizers change it.
+        synchronization, aggregation: See `Variable`.
+        saved: Whether it belongs into checkpoints.
+
+    Raises:
+        ValueError: It exists with another shape, or cannot be created from what is given.
+    """
+    return current_store().get_variable(
+        name, shape, dtype, initializer, trainable, synchronization, aggregation, saved
+    )
+
+
+def _construct(
+    initial_value: Any,
+    trainable: bool = True,
+    name: str | None = None,
+    dtype: Any = None,
+    synchronization: VariableSynchronization = VariableSynchronization.AUTO,
+    aggregation: VariableAggregation = VariableAggregation.NONE,
+    saved: bool = True,
+) -> Variable:
+    """`Variable(...)`: see its docstring."""
+    store = current_store()
+    value = initial_value() if callable(initial_value) else initial_value
+    return store.get_variable(
+        store.unique_name(name or "Variable"),
+        None,
+        dtype,
+        _float32_for_floats(value) if dtype is None else value,
+        trainable,
+        synchronization,
+        aggregation,
+        saved,
+    )
+
+
+def _float32_for_floats(value: Any) -> Any:
+    """Python floats, also in lists, as float32; whatever has a dtype keeps it."""
+    array = lift(value).data
+    if isinstance(value, float | list | tuple) and np.asarray(array).dtype == np.float64:
+        return np.asarray(array, np.float32)
+    return array
+
+
+install_constructor(_construct)
+
+
+def get_or_create_global_step() -> Variable:
+    """The model's count of training steps: the int64 scalar variable "global_step"."""
+    return current_store().get_variable(
+        "global_step",
+        (),
+        np.int64,
+        0,
+        trainable=False,
+        aggregation=VariableAggregation.ONLY_FIRST_REPLICA,
+    )

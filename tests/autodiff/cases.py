@@ -1,0 +1,319 @@
+"""The table that drives the tests: every differentiable function with inputs to try it on."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import paceline.autodiff as ad
+from paceline.autodiff import Tensor, lift
+
+
+class Case(NamedTuple):
+    """A function and float64 inputs around which it is smooth."""
+
+    name: str
+    function: Callable[..., Any]
+    inputs: tuple[np.ndarray, ...]
+
+
+CASES: list[Case] = []
+
+
+def case(name: str, function: Callable[..., Any], *shapes: Any, **interval: float) -> None:
+    """Enter a function, with an input for each shape (or each array) given."""
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    low, high = interval.get("low", -2.0), interval.get("high", 2.0)
+    inputs = tuple(
+        shape if isinstance(shape, np.ndarray) else rng.uniform(low, high, shape)
+        for shape in shapes
+    )
+    CASES.append(Case(name, function, inputs))
+
+
+def ints(values: Any, like: Any) -> Any:
+    """Whole numbers beside the data of a tensor, on its device."""
+    return np.asarray(np.array(values, np.int64), like=lift(like).data)
+
+
+def constant(values: Any, like: Any) -> Any:
+    """Numbers of the dtype of a tensor, on its device."""
+    data = lift(like).data
+    return np.asarray(np.array(values, data.dtype), like=data)
+
+
+def spaced(*shape: int) -> np.ndarray:
+    """Numbers that are far from equal and from zero, in a random order."""
+    size = int(np.prod(shape))
+    return np.random.default_rng(size).permutation(np.linspace(-1.9, 2.0, size)).reshape(shape)
+
+
+for symbol, operator in {
+    "+": lambda x, y: x + y,
+    "-": lambda x, y: x - y,
+    "*": lambda x, y: x * y,
+    "/": lambda x, y: x / y,
+    "logaddexp": np.logaddexp,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+}.items():
+    for first, second in [
+        ((2, 3), (2, 3)),
+        ((2, 3), (3,)),
+        ((2, 1), (1, 3)),
+        ((), (2, 3)),
+        ((), ()),
+        ((2, 1, 3), (4, 1)),
+    ]:
+        case(f"x {symbol} y {first} {second}", operator, first, second, low=0.5)
+
+case("x + 2", lambda x: x + 2, (3,))
+case("2 - x", lambda x: 2 - x, (3,))
+case("x - 2.5", lambda x: x - 2.5, (3,))
+case("2.5 * x", lambda x: 2.5 * x, (3,))
+case("3 / x", lambda x: 3 / x, (3,), low=0.5)
+case("x / 3", lambda x: x / 3, (3,))
+case("x % y", lambda x, y: x % y, np.array([5.3, -2.2, 0.4]), np.array([2.0, 1.5, -3.0]))
+case("x ** 0", lambda x: x**0, (3,))
+case("x ** 1", lambda x: x**1, (3,))
+case("x ** 2", lambda x: x**2, (3,))
+case("x ** 3", lambda x: x**3, ())
+case("x ** -1", lambda x: x**-1, (3,), low=0.5)
+case("x ** 0.5", lambda x: x**0.5, (3,), low=0.5)
+case("x ** 2.5", lambda x: np.power(x, 2.5), (3,), low=0.5)
+case("x ** array", lambda x: x ** constant([0, 1, 2.5], x), (2, 3), low=0.5)
+case("x ** y", lambda x, y: x**y, (2, 3), (3,), low=0.5)
+case("2 ** x", lambda x: 2**x, (3,))
+case("+x", lambda x: +x, (3,))
+case("-x", lambda x: -x, (3,))
+case("abs(x)", abs, np.array([-1.0, 2.0, -0.5]))
+case("clip", lambda x: np.clip(x, -1, 0.5), spaced(7))
+case("clip from below", lambda x: np.clip(x, 0.5, None), spaced(7))
+case("clip by keyword", lambda x: np.clip(x, max=0.5), spaced(7))
+case("clip by arrays", lambda x: np.clip(x, constant([-1, 0], x), constant([0, 1.5], x)), spaced(4, 2))
+case("where", lambda x, y: np.where(lift(x).data > 0, x, y), spaced(2, 3), (3,))
+case("where with a number", lambda x: np.where(lift(x).data > 0, 1.0, x), spaced(5))
+
+for ufunc in (
+    *(np.negative, np.positive, np.square, np.exp, np.exp2, np.expm1, np.sin, np.cos, np.tan),
+    *(np.arctan, np.sinh, np.cosh, np.tanh),
+):
+    case(ufunc.__name__, ufunc, (2, 3), low=-1.2, high=1.2)
+for ufunc in (np.sqrt, np.log, np.log2, np.log10, np.log1p, np.reciprocal, np.absolute):
+    case(ufunc.__name__, ufunc, (2, 3), low=0.3)
+
+for first, second in [
+    ((3,), (3,)),
+    ((2, 3), (3,)),
+    ((3,), (3, 2)),
+    ((2, 3), (3, 4)),
+    ((2, 2, 3), (3, 4)),
+    ((2, 2, 3), (3,)),
+    ((3,), (2, 3, 2)),
+    ((2, 2, 3), (2, 3, 2)),
+    ((2, 1, 2, 3), (3, 3, 2)),
+    ((2, 3), (4, 3, 2)),
+]:
+    case(f"x @ y {first} {second}", lambda x, y: x @ y, first, second)
+case("dot 1-d", np.dot, (3,), (3,))
+case("dot 2-d", np.dot, (2, 3), (3, 2))
+case("dot n-d", np.dot, (2, 3), (2, 3, 2))
+case("dot scalar", np.dot, (), (3, 2))
+case("outer", np.outer, (3,), (2, 2))
+case("tensordot", np.tensordot, (2, 3, 4), (3, 4, 2))
+case("tensordot axes", lambda x, y: np.tensordot(x, y, axes=([0, -1], [1, 0])), (2, 3, 4), (4, 2, 5))
+case("tensordot none", lambda x, y: np.tensordot(x, y, axes=0), (2,), (3,))
+
+for subscripts, *shapes in [
+    ("ij,jk->ik", (2, 3), (3, 4)),
+    ("ij,jk", (2, 3), (3, 4)),
+    ("ba", (2, 3)),
+    ("bhqd,bhkd->bhqk", (2, 2, 3, 2), (2, 2, 2, 2)),
+    ("i,i->", (3,), (3,)),
+    ("ij->", (2, 3)),
+    ("ij->j", (2, 3)),
+    ("ij->ji", (2, 3)),
+    ("i,j->ij", (2,), (3,)),
+    ("ij,j->i", (2, 3), (3,)),
+    ("ij,k->k", (2, 3), (2,)),
+    ("ij,jk,kl->il", (2, 3), (3, 2), (2, 2)),
+    ("i,ij,j->", (2,), (2, 3), (3,)),
+    ("...i,ij->...j", (2, 2, 3), (3, 2)),
+    ("...ij,...jk->...ik", (2, 1, 2, 3), (3, 3, 2)),
+    ("...i,...i", (2, 3), (2, 3)),
+    ("...ij->...", (2, 2, 3)),
+]:
+    case(
+        f"einsum {subscripts}",
+        lambda *operands, subscripts=subscripts: np.einsum(subscripts, *operands),
+        *shapes,
+    )
+case("einsum of one twice", lambda x: np.einsum("ij,kj->ik", x, x), (2, 3))
+
+for function in (np.sum, np.mean, np.max, np.min, np.prod, np.var, np.std, ad.logsumexp):
+    for options in (
+        *({}, {"axis": 0}, {"axis": -1, "keepdims": True}, {"axis": (0, 2)}, {"axis": (-1, 1)}),
+        {"keepdims": True},
+    ):
+        case(
+            f"{function.__name__} {options}",
+            lambda x, function=function, options=options: function(x, **options),
+            spaced(2, 3, 2),
+        )
+case("sum of a scalar", np.sum, ())
+case("max of a vector", np.max, spaced(4))
+case("prod with zeros", np.prod, np.array([2.0, 0.0, 3.0]))
+case("prod with zeros by row", lambda x: np.prod(x, 1), np.array([[0.0, 2.0, 0.0], [1, 0, 3]]))
+case("var ddof", lambda x: np.var(x, axis=0, ddof=1), (4, 2))
+case("std ddof", lambda x: np.std(x, ddof=1), (4, 2))
+case("cumsum", np.cumsum, (2, 3))
+case("cumsum axis", lambda x: np.cumsum(x, axis=1), (2, 3))
+case("methods", lambda x: x.sum(0) + x.mean(axis=0) + x.max(0) - x.min(0), spaced(3, 2))
+
+case("reshape", lambda x: np.reshape(x, (3, -1)), (2, 3))
+case("reshape method", lambda x: x.reshape(3, 2), (2, 3))
+case("ravel", np.ravel, (2, 3))
+case("transpose", np.transpose, (2, 3, 4))
+case("transpose axes", lambda x: np.transpose(x, (1, -1, 0)), (2, 3, 4))
+case("transpose method", lambda x: x.transpose(1, 0) + x.T, (2, 2))
+case("swapaxes", lambda x: np.swapaxes(x, 0, -1), (2, 3, 2))
+case("moveaxis", lambda x: np.moveaxis(x, 0, -1), (2, 3, 2))
+case("moveaxis of several", lambda x: np.moveaxis(x, (0, 1), (2, 0)), (2, 3, 2))
+case("expand_dims", lambda x: np.expand_dims(x, (0, -1)), (2, 3))
+case("squeeze", np.squeeze, (1, 3, 1))
+case("squeeze axis", lambda x: np.squeeze(x, 0), (1, 3, 1))
+case("flip", np.flip, (2, 3))
+case("flip axis", lambda x: np.flip(x, 1), (2, 3))
+case("roll", lambda x: np.roll(x, 1, axis=1), (2, 3))
+case("roll several", lambda x: np.roll(x, (1, -2), axis=(0, 1)), (2, 3))
+case("tril", np.tril, (3, 3))
+case("triu", lambda x: np.triu(x, 1), (2, 3, 3))
+case("broadcast_to", lambda x: np.broadcast_to(x, (4, 2, 3)), (2, 1))
+case("astype", lambda x: np.astype(x, np.float64) * 2, (2, 3))
+case("copy", np.copy, (2, 3))
+case("concatenate", lambda x, y: np.concatenate([x, y], axis=1), (2, 3), (2, 1))
+case("concatenate flat", lambda x, y: np.concatenate([x, y], axis=None), (2, 3), (2,))
+case("concatenate last", lambda x, y: np.concatenate((x, y), -1), (2, 3), (2, 2))
+case("stack", lambda x, y: np.stack([x, y]), (2, 3), (2, 3))
+case("stack last", lambda x, y: np.stack([x, y], axis=-1), (2, 3), (2, 3))
+case("stack scalars", lambda x, y: np.stack([x, y]), (), ())
+case("split", lambda x: np.split(x, 2)[0] * np.split(x, 2)[1], (4, 3))
+case("split at", lambda x: np.split(x, [1, 3], axis=1)[1], (2, 4))
+case("array_split", lambda x: np.array_split(x, 3)[0] * np.array_split(x, 3)[2], (5,)[:0] or (3, 2))
+case("pad", lambda x: np.pad(x, 1), (2, 3))
+case("pad each", lambda x: np.pad(x, ((1, 0), (0, 2)), constant_values=3.0), (2, 3))
+case("tile", lambda x: np.tile(x, 2), (2, 3))
+case("tile more", lambda x: np.tile(x, (2, 1, 3)), (2, 2))
+case("repeat", lambda x: np.repeat(x, 2), (2, 3))
+case("repeat axis", lambda x: np.repeat(x, 3, axis=1), (2, 3))
+case("repeat each", lambda x: np.repeat(x, [0, 2, 1], axis=1), (2, 3))
+
+case("x[1]", lambda x: x[1], (3, 2))
+case("x[-1, 0]", lambda x: x[-1, 0], (3, 2))
+case("x[1:, ::-1]", lambda x: x[1:, ::-1], (3, 4))
+case("x[..., None, 0]", lambda x: x[..., None, 0], (3, 2))
+case("x[list]", lambda x: x[[0, 2, 0, -1]], (3, 2))
+case("x[array]", lambda x: x[ints([[0, 2], [0, -1]], x)], (3, 2))
+case("x[array] 1-d", lambda x: x[ints([2, 2, 0], x)], (3,))
+case("x[arrays]", lambda x: x[ints([0, 1, 0], x), ints([1, 1, 1], x)], (2, 3))
+case("x[:, array]", lambda x: x[:, ints([1, 1, 0], x)], (2, 3))
+case("x[mask]", lambda x: x[lift(x).data > 0], spaced(2, 3))
+case("rows read twice", lambda x: x[ints([0, 1], x)] * x[ints([1, 1], x)], (3, 2))
+case("rows of a result", lambda x: (x * x)[ints([2, 2, 0], x)], (3, 2))
+case("row and all", lambda x: x[ints([1], x)] * np.sum(x, 0) + x[0], (3, 2))
+case("iteration", lambda x: sum(row * (i + 1) for i, row in enumerate(x)), (3, 2))
+case("unpacking", lambda x: (lambda a, b: a * b)(*x), (2, 3))
+case("take", lambda x: np.take(x, ints([3, 0, 3], x)), (2, 3))
+case("take rows", lambda x: np.take(x, ints([[1, 0], [1, -1]], x), axis=0), (3, 2))
+case("take columns", lambda x: np.take(x, ints([1, 0, 1], x), axis=1), (3, 2))
+case(
+    "take_along_axis",
+    lambda x: np.take_along_axis(x, ints([[1, 1], [0, 2]], x), axis=1),
+    (2, 3),
+)
+case("take_along_axis flat", lambda x: np.take_along_axis(x, ints([1, 1], x), axis=None), (2, 3))
+case("sort", lambda x: np.sort(x, axis=0), spaced(3, 2))
+
+case("erf", ad.erf, np.array([[-5.0, -2.0, -0.4], [0.2, 0.47, 3.0]]))
+case("sigmoid", ad.sigmoid, np.array([-30.0, -2.0, 0.5, 8.0]))
+case("relu", ad.relu, spaced(2, 3))
+case("leaky_relu", ad.leaky_relu, spaced(2, 3))
+case("elu", lambda x: ad.elu(x, alpha=0.7), spaced(2, 3))
+case("softplus", ad.softplus, np.array([-30.0, -2.0, 0.5, 40.0]))
+case("silu", ad.silu, (2, 3))
+case("gelu", ad.gelu, (2, 3), low=-3, high=3)
+case("gelu approximate", lambda x: ad.gelu(x, approximate=True), (2, 3), low=-3, high=3)
+case("softmax", ad.softmax, (2, 3))
+case("softmax axis", lambda x: ad.softmax(x, axis=0), (2, 3))
+case("softmax of all", lambda x: ad.softmax(x, axis=(0, 1)), (2, 3))
+case("log_softmax", ad.log_softmax, (2, 3))
+case("log_softmax axis", lambda x: ad.log_softmax(x, axis=0), (2, 3))
+
+for activation in (None, "relu", "tanh", "sigmoid"):
+    case(
+        f"dense {activation}",
+        lambda x, w, b, activation=activation: ad.dense(x, w, b, activation),
+        *((4, 3), (3, 2), (2,)),
+    )
+case("dense without bias", ad.dense, (4, 3), (3, 2))
+case("dense of 3 axes", lambda x, w, b: ad.dense(x, w, b, "tanh"), (2, 2, 3), (3, 2), (2,))
+case("dense of 1 axis", lambda x, w, b: ad.dense(x, w, b, "tanh"), (3,), (3, 2), (2,))
+
+case("softmax_cross_entropy", lambda z: ad.softmax_cross_entropy(z, ints([1, 0, 2], z)), (3, 3))
+case(
+    "softmax_cross_entropy of 3 axes",
+    lambda z: ad.softmax_cross_entropy(z, ints([[1, 0], [3, 3]], z)),
+    (2, 2, 4),
+)
+case(
+    "softmax_cross_entropy one-hot",
+    lambda z: ad.softmax_cross_entropy(z, constant([[0, 1, 0], [1, 0, 0]], z)),
+    (2, 3),
+)
+case("softmax_cross_entropy soft", lambda z, t: ad.softmax_cross_entropy(z, t), (2, 3), (2, 3))
+case("sigmoid_cross_entropy", ad.sigmoid_cross_entropy, (2, 3), (2, 3))
+case(
+    "sigmoid_cross_entropy of labels",
+    lambda z: ad.sigmoid_cross_entropy(z, ints([1, 0, 1], z)),
+    (3,),
+)
+
+IMAGE, FILTERS = (2, 5, 4, 2), (3, 2, 2, 3)
+case("conv2d", ad.conv2d, IMAGE, FILTERS, (3,))
+case("conv2d without bias", ad.conv2d, IMAGE, FILTERS)
+case(
+    "conv2d relu strided same",
+    lambda x, w, b: ad.conv2d(x, w, b, (2, 1), "same", activation="relu"),
+    *(IMAGE, FILTERS, (3,)),
+)
+case(
+    "conv2d_relu_max_pool2d",
+    lambda x, w, b: ad.conv2d_relu_max_pool2d(x, w, b, padding="same"),
+    *(IMAGE, FILTERS, (3,)),
+)
+case("max_pool2d", ad.max_pool2d, spaced(*IMAGE))
+case("max_pool2d same", lambda x: ad.max_pool2d(x, (3, 2), (2, 2), "same"), spaced(*IMAGE))
+case("avg_pool2d", ad.avg_pool2d, IMAGE)
+case("avg_pool2d same", lambda x: ad.avg_pool2d(x, (3, 2), (2, 2), "same"), IMAGE)
+
+
+def leaves_of(case: Case, dtype: Any = np.float64, array: Callable[..., Any] = np.asarray) -> list:
+    """A leaf for each input, from arrays that `array` makes."""
+    return [Tensor(array(x.astype(dtype)), requires_grad=True) for x in case.inputs]
+
+
+def weighted_sum(y: Any) -> Tensor:
+    """A scalar to which the elements of y contribute in different measure."""
+    y = lift(y)
+    weights = np.cos(np.arange(y.size).reshape(y.shape) + 0.3)
+    return np.sum(y * constant(weights, y))
+
+
+def dense_array(gradient: Any) -> Any:
+    """A gradient as a whole array in host memory."""
+    if isinstance(gradient, ad.IndexedSlices):
+        gradient = gradient.to_dense()
+    return gradient if isinstance(gradient, np.ndarray) else gradient.get()

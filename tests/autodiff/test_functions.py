@@ -1,0 +1,173 @@
+"""Every differentiable function, from one table: gradients, dtypes, ownership, devices, threads."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.autodiff import IndexedSlices, Tensor, backward, lift, no_grad
+
+from .cases import CASES, Case, dense_array, leaves_of, weighted_sum
+from .duck_array import DuckArray
+
+every_function = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+
+
+def gradients(case: Case, leaves: list[Tensor]) -> list[Any]:
+    found = backward(weighted_sum(case.function(*leaves)))
+    return [found[leaf] for leaf in leaves]
+
+
+def finite_differences(case: Case, position: int, step: float = 1e-5) -> np.ndarray:
+    """The gradient for one input from values of the function alone."""
+    inputs = [x.copy() for x in case.inputs]
+    x = inputs[position].reshape(-1)
+    slopes = np.empty_like(x)
+    with no_grad():
+        for i in range(x.size):
+            ends = []
+            for shift in (step, -step):
+                x[i] += shift
+                ends.append(weighted_sum(case.function(*map(Tensor, inputs))).item())
+                x[i] -= shift
+            slopes[i] = (ends[0] - ends[1]) / (2 * step)
+    return slopes.reshape(inputs[position].shape)
+
+
+@every_function
+def test_gradients_are_those_of_finite_differences(case: Case) -> None:
+    for position, gradient in enumerate(gradients(case, leaves_of(case))):
+        expected = finite_differences(case, position)
+        np.testing.assert_allclose(dense_array(gradient), expected, rtol=1e-6, atol=1e-8)
+
+
+@every_function
+def test_float32_stays_float32_in_value_and_gradient(case: Case) -> None:
+    if case.name == "astype":
+        pytest.skip("changes the dtype on purpose")
+    leaves = leaves_of(case, np.float32)
+    y = lift(case.function(*leaves))
+    assert y.dtype == np.float32
+    exact = gradients(case, leaves_of(case))
+    for leaf, gradient, wide in zip(leaves, gradients(case, leaves), exact, strict=True):
+        assert gradient.dtype == np.float32
+        assert gradient.shape == leaf.shape
+        np.testing.assert_allclose(dense_array(gradient), dense_array(wide), rtol=1e-3, atol=1e-4)
+
+
+@every_function
+def test_gradients_add_up_where_values_are_used_more_than_once(case: Case) -> None:
+    """Diamonds: each value goes two ways that meet again, and no way spoils the other's arrays."""
+    leaves = leaves_of(case)
+    middle = [leaf * 1.0 for leaf in leaves]
+    y = case.function(*middle)
+    loss = weighted_sum(y) + weighted_sum(y) + weighted_sum(case.function(*leaves))
+    for x in (*middle, *leaves):
+        loss = loss + np.sum(x)
+    found = backward(loss)
+    for leaf, once in zip(leaves, gradients(case, leaves), strict=True):
+        np.testing.assert_allclose(dense_array(found[leaf]), 3 * dense_array(once) + 2, atol=1e-12)
+
+
+@every_function
+def test_one_tensor_may_be_every_input(case: Case) -> None:
+    if len({x.shape for x in case.inputs}) > 1 or len(case.inputs) == 1:
+        pytest.skip("has no two inputs of one shape")
+    shared = Tensor(case.inputs[0], requires_grad=True)
+    buffer = np.full_like(case.inputs[0], np.nan)
+    gradient = backward(weighted_sum(case.function(*[shared] * len(case.inputs))), into={shared: buffer})
+    apart = [Tensor(case.inputs[0], requires_grad=True) for _ in case.inputs]
+    np.testing.assert_allclose(gradient[shared], sum(gradients(case, apart)), rtol=1e-12)
+    assert gradient[shared] is buffer
+
+
+@every_function
+def test_a_vjp_gives_away_nothing_that_is_in_use(case: Case) -> None:
+    """The contract of `Vjp`: no memory twice among its results, and none that forward saved."""
+    leaves = leaves_of(case)
+    y = lift(case.function(*leaves))
+    kept = [y.data, *(leaf.data for leaf in leaves)]
+    before = [array.copy() for array in kept]
+    parts = y.vjp(np.ones_like(y.data), (None,) * len(y.inputs))
+    arrays = [part for part in parts if isinstance(part, np.ndarray)]
+    for i, part in enumerate(arrays):
+        for other in (*arrays[:i], *kept):
+            assert not np.shares_memory(part, other)
+        part[...] = np.nan
+    again = y.vjp(np.ones_like(y.data), (None,) * len(y.inputs))
+    assert all(np.isfinite(part).all() for part in again if isinstance(part, np.ndarray))
+    for array, unchanged in zip(kept, before, strict=True):
+        np.testing.assert_array_equal(array, unchanged)
+
+
+@every_function
+def test_buffers_are_filled_with_the_gradient(case: Case) -> None:
+    leaves = leaves_of(case)
+    buffers = {leaf: np.full_like(leaf.data, np.nan) for leaf in leaves}
+    found = backward(weighted_sum(case.function(*leaves)), into=buffers)
+    for leaf, expected in zip(leaves, gradients(case, leaves), strict=True):
+        if not isinstance(expected, IndexedSlices):
+            assert found[leaf] is buffers[leaf]
+        np.testing.assert_allclose(dense_array(found[leaf]), dense_array(expected), rtol=1e-12)
+
+
+@every_function
+def test_memory_order_does_not_matter(case: Case) -> None:
+    def scattered(array: np.ndarray) -> np.ndarray:
+        """The same values with gaps between them, in the opposite order of axes."""
+        wide = np.zeros([2 * n for n in array.shape[::-1]]).T
+        view = wide[tuple(slice(None, None, 2) for _ in array.shape)]
+        view[...] = array
+        return view
+
+    found = gradients(case, leaves_of(case, array=scattered))
+    for gradient, expected in zip(found, gradients(case, leaves_of(case)), strict=True):
+        np.testing.assert_allclose(dense_array(gradient), dense_array(expected), rtol=1e-10, atol=1e-14)
+
+
+@every_function
+def test_no_array_leaves_its_device(case: Case) -> None:
+    leaves = leaves_of(case, array=DuckArray)
+    y = lift(case.function(*leaves))
+    assert isinstance(y.data, DuckArray)
+    expected = gradients(case, leaves_of(case))
+    for gradient, host in zip(gradients(case, leaves), expected, strict=True):
+        parts = [gradient.values, gradient.indices] if isinstance(gradient, IndexedSlices) else [gradient]
+        assert all(isinstance(part, DuckArray) for part in parts)
+        np.testing.assert_allclose(dense_array(gradient), dense_array(host), rtol=1e-12)
+
+
+@pytest.fixture(scope="session")
+def cupy() -> Any:
+    cupy = pytest.importorskip("cupy", exc_type=ImportError)
+    if not cupy.cuda.is_available():
+        pytest.skip("no GPU")
+    return cupy
+
+
+@pytest.mark.gpu
+@every_function
+def test_cupy_arrays_give_what_numpy_arrays_give(case: Case, cupy: Any) -> None:
+    leaves = leaves_of(case, array=cupy.asarray)
+    y = lift(case.function(*leaves))
+    assert isinstance(y.data, cupy.ndarray)
+    expected = gradients(case, leaves_of(case))
+    for gradient, host in zip(gradients(case, leaves), expected, strict=True):
+        np.testing.assert_allclose(dense_array(gradient), dense_array(host), rtol=1e-9, atol=1e-12)
+
+
+def test_threads_do_not_meet() -> None:
+    def run(thread: int) -> list[list[np.ndarray]]:
+        order = np.random.default_rng(thread).permutation(len(CASES))
+        found = {i: gradients(CASES[i], leaves_of(CASES[i])) for i in order}
+        return [[dense_array(gradient) for gradient in found[i]] for i in range(len(CASES))]
+
+    alone = run(0)
+    with ThreadPoolExecutor(4) as pool:
+        for together in pool.map(run, range(4)):
+            for ours, expected in zip(together, alone, strict=True):
+                for gradient, same in zip(ours, expected, strict=True):
+                    np.testing.assert_array_equal(gradient, same)

@@ -1,0 +1,251 @@
+"""Whatever is damaged is refused, and the message names the file, the tensor and the way out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.checkpoint import CheckpointError, load, save
+
+SHARD = "data-00000-of-00001.safetensors"
+TENSORS: dict[str, np.ndarray] = {
+    "dense/kernel": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "dense/bias": np.arange(3, dtype=np.float64),
+    "mask": np.array([True, False]),
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    save(tmp_path, 5, TENSORS)
+    return Path(save(tmp_path, 10, TENSORS, state={"position": 17}))
+
+
+def read_all(path: Path) -> None:
+    load(path).arrays()
+
+
+def edit_manifest(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Changes the manifest and makes its checksum fit again."""
+    content = json.loads((path / "manifest.json").read_bytes())
+    del content["sha256"]
+    change(content)
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+    content["sha256"] = hashlib.sha256(canonical).hexdigest()
+    (path / "manifest.json").write_text(json.dumps(content))
+
+
+def flip(file: Path, position: int, bit: int = 0) -> None:
+    data = bytearray(file.read_bytes())
+    data[position] ^= 1 << bit
+    file.write_bytes(data)
+
+
+def what_is_said(text: bytes) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def test_the_manifest_can_be_rewritten_by_the_documented_rule(path: Path) -> None:
+    edit_manifest(path, lambda manifest: manifest["state"].update(position=18))
+    assert load(path).state == {"position": 18}
+
+
+@pytest.mark.parametrize("bit", [0, 5, 7])
+def test_every_flipped_bit_in_a_shard_is_found(path: Path, bit: int) -> None:
+    shard = path / SHARD
+    whole = shard.read_bytes()
+    for position in range(len(whole)):
+        flip(shard, position, bit)
+        with pytest.raises(CheckpointError, match=SHARD):
+            read_all(path)
+        shard.write_bytes(whole)
+    read_all(path)
+
+
+def test_a_flipped_bit_in_the_manifest_is_found_or_without_effect(path: Path) -> None:
+    manifest = path / "manifest.json"
+    whole = manifest.read_bytes()
+    expected = load(path).arrays(), load(path).state
+    for position in range(len(whole)):
+        flip(manifest, position, bit=position % 8)
+        # White space may change without changing what is said.
+        if what_is_said(manifest.read_bytes()) == what_is_said(whole):
+            checkpoint = load(path)
+            np.testing.assert_equal((checkpoint.arrays(), checkpoint.state), expected)
+        else:
+            with pytest.raises(CheckpointError, match=r"manifest\.json"):
+                load(path)
+        manifest.write_bytes(whole)
+
+
+@pytest.mark.parametrize("name", list(TENSORS))
+def test_a_damaged_tensor_is_named_and_the_others_are_read(path: Path, name: str) -> None:
+    data = (path / SHARD).read_bytes()
+    flip(path / SHARD, data.index(TENSORS[name].tobytes()))
+    checkpoint = load(path)
+    with pytest.raises(CheckpointError, match=f"{SHARD}.*bytes of tensor '{name}' do not fit"):
+        checkpoint.read(name)
+    for other in TENSORS.keys() - {name}:
+        np.testing.assert_equal(checkpoint.read(other), TENSORS[other])
+
+
+@pytest.mark.parametrize("length", [0, 1, 7, 8, 100, -1])
+def test_a_truncated_shard_is_refused(path: Path, length: int) -> None:
+    shard = path / SHARD
+    shard.write_bytes(shard.read_bytes()[:length])
+    with pytest.raises(CheckpointError, match=rf"{SHARD}.*bytes and the manifest says"):
+        load(path)
+
+
+def test_a_shard_that_grew_is_refused(path: Path) -> None:
+    with (path / SHARD).open("ab") as file:
+        file.write(b"\0")
+    with pytest.raises(CheckpointError, match=SHARD):
+        load(path)
+
+
+def test_a_shard_cut_after_loading_is_refused_when_it_is_read(path: Path) -> None:
+    checkpoint = load(path)
+    (path / SHARD).write_bytes((path / SHARD).read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match=SHARD):
+        checkpoint.read("mask")
+
+
+def test_a_checkpoint_deleted_after_loading_is_refused_when_it_is_read(path: Path) -> None:
+    checkpoint = load(path)
+    shutil.rmtree(path)
+    with pytest.raises(CheckpointError, match=f"{SHARD}' is missing.*beside it is .*model.ckpt-5"):
+        checkpoint.read("mask")
+
+
+def test_a_shard_of_another_checkpoint_is_refused(path: Path) -> None:
+    other = Path(save(path.parent, 11, {name + "!": a for name, a in TENSORS.items()}))
+    shutil.copy(other / SHARD, path / SHARD)
+    with pytest.raises(CheckpointError, match=SHARD):
+        load(path)
+
+
+def test_a_huge_header_length_takes_no_memory(path: Path) -> None:
+    shard = path / SHARD
+    shard.write_bytes(b"\xff" * 8 + shard.read_bytes()[8:])
+    with pytest.raises(CheckpointError, match=f"{SHARD}.*header has 18446744073709551615 bytes"):
+        load(path)
+
+
+@pytest.mark.parametrize("missing", [SHARD, "manifest.json"])
+def test_a_missing_file_is_named(path: Path, missing: str) -> None:
+    (path / missing).unlink()
+    with pytest.raises(CheckpointError, match=missing):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "not JSON"),
+        ("{", "not JSON"),
+        ("\xff", "not JSON"),
+        ("[" * 100_000, "cannot be trusted"),
+        ('{"a":' * 900 + "1" + "}" * 900, "cannot be trusted"),
+        ("9" * 5000, "not JSON"),
+        ("[]", "must be a JSON object, found list"),
+        ("{}", "format_version is None"),
+        ('{"format_version": 2}', "format_version is 2 .* reads version 1"),
+        ('{"format_version": 1}', "does not fit its sha256"),
+        ('{"format_version": 1, "x": 1e999}', "cannot be trusted"),
+    ],
+)
+def test_a_manifest_that_is_something_else_is_refused(path: Path, text: str, message: str) -> None:
+    (path / "manifest.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(CheckpointError, match=f"manifest.json.*{message}"):
+        load(path)
+
+
+def test_a_manifest_edited_by_hand_is_refused(path: Path) -> None:
+    file = path / "manifest.json"
+    file.write_text(file.read_text().replace('"position": 17', '"position": 18'))
+    with pytest.raises(CheckpointError, match=r"manifest.json.*damaged or edited"):
+        load(path)
+
+
+def tensor(manifest: dict[str, Any]) -> dict[str, Any]:
+    entry: dict[str, Any] = manifest["tensors"]["dense/kernel"]
+    return entry
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m.update(extra=1), "extra: .*not permitted"),
+        (lambda m: m.pop("global_step"), "global_step: Field required"),
+        (lambda m: m.update(global_step="10"), "global_step: .*integer, found '10'"),
+        (lambda m: m.update(global_step=-1), "global_step: .*found '-1'"),
+        (lambda m: m.update(global_step=11), "named after step 10 but holds step 11"),
+        (lambda m: tensor(m).update(dtype="bfloat16"), "dense/kernel > dtype.*found 'bfloat16'"),
+        (lambda m: tensor(m).update(dtype="int32"), "'dense/kernel' has dtype float32 .*int32"),
+        (lambda m: tensor(m).update(shape=[3, 2]), r"'dense/kernel' has shape \(2, 3\)"),
+        (lambda m: tensor(m).update(shape=[2**62] * 4), r"'dense/kernel' has shape \(2, 3\)"),
+        (lambda m: tensor(m).update(shape=[-1, 2]), "dense/kernel > shape > 0"),
+        (lambda m: tensor(m).update(crc32=1), "'dense/kernel' do not fit its checksum"),
+        (lambda m: tensor(m).update(shard="/etc/passwd"), "dense/kernel > shard.*/etc/passwd"),
+        (
+            lambda m: tensor(m).update(shard="data-00001-of-00002.safetensors"),
+            "'dense/kernel' is in shard .* unlisted",
+        ),
+        (lambda m: m["tensors"].pop("mask"), "list different tensors: 'mask'"),
+        (lambda m: m["tensors"].update(x=tensor(m)), "list different tensors: 'x'"),
+        (
+            lambda m: m["shards"].update({"../x": m["shards"][SHARD]}),
+            "shards > ../x",
+        ),
+    ],
+)
+def test_a_manifest_that_contradicts_itself_or_its_shards_is_refused(
+    path: Path, change: Callable[[dict[str, Any]], object], message: str
+) -> None:
+    edit_manifest(path, change)
+    with pytest.raises(CheckpointError, match=message):
+        read_all(path)
+
+
+def test_the_refusal_offers_the_newest_whole_checkpoint_beside(path: Path) -> None:
+    flip(path / SHARD, -1)
+    with pytest.raises(CheckpointError, match=r"newest whole checkpoint .*model\.ckpt-5'"):
+        read_all(path)
+    shutil.rmtree(path.parent / "model.ckpt-5")
+    with pytest.raises(CheckpointError, match="no other whole checkpoint"):
+        read_all(path)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("model.ckpt-7", "does not exist; .* holds model.ckpt-5, model.ckpt-10"),
+        ("absent/model.ckpt-7", "does not exist; .* holds no checkpoints"),
+        ("", "is a directory of checkpoints .*latest_checkpoint"),
+        ("checkpoint", "has no manifest.json"),
+    ],
+)
+def test_a_path_that_is_no_checkpoint_is_answered_with_what_is_there(
+    path: Path, given: str, message: str
+) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        load(path.parent / given)
+
+
+def test_a_long_list_of_what_is_there_is_cut(tmp_path: Path) -> None:
+    for step in range(9):
+        save(tmp_path, step, {}, keep_max=None)
+    expected = r"ckpt-0, model.ckpt-1, \.\.\., model.ckpt-6, model.ckpt-7, model.ckpt-8$"
+    with pytest.raises(CheckpointError, match=expected):
+        load(tmp_path / "model.ckpt-9")

@@ -1,0 +1,124 @@
+"""Which checkpoint a run resumes from: the one that is promised, else the newest whole one."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paceline.checkpoint import CheckpointError, latest_checkpoint, list_checkpoints, save
+
+SHARD = "data-00000-of-00001.safetensors"
+
+
+@pytest.fixture
+def model_dir(tmp_path: Path) -> Path:
+    for step in (5, 10, 100):
+        save(tmp_path, step, {"x": np.arange(3)})
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    caplog.set_level(logging.WARNING, logger="paceline")
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+def test_the_latest_is_the_one_saved_last(model_dir: Path, warnings: Callable) -> None:
+    assert latest_checkpoint(model_dir) == str(model_dir / "model.ckpt-100")
+    assert warnings() == []
+
+
+def test_all_are_listed_by_step(model_dir: Path) -> None:
+    expected = [(str(model_dir / f"model.ckpt-{step}"), step) for step in (5, 10, 100)]
+    assert list_checkpoints(str(model_dir)) == expected
+
+
+def test_a_directory_moved_elsewhere_still_knows_its_latest(model_dir: Path) -> None:
+    moved = model_dir.rename(model_dir.with_name("moved"))
+    assert latest_checkpoint(moved) == str(moved / "model.ckpt-100")
+
+
+@pytest.mark.parametrize("name", [".", "absent"])
+def test_where_nothing_was_saved_there_is_no_latest_and_no_fuss(
+    tmp_path: Path, name: str, warnings: Callable
+) -> None:
+    assert latest_checkpoint(tmp_path / name) is None
+    assert list_checkpoints(tmp_path / name) == []
+    assert warnings() == []
+
+
+def test_editing_the_state_file_goes_back(model_dir: Path) -> None:
+    file = model_dir / "checkpoint"
+    file.write_text(file.read_text().replace("model.ckpt-100", "model.ckpt-5", 1))
+    assert latest_checkpoint(model_dir) == str(model_dir / "model.ckpt-5")
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"\xff\xfe", b'model_checkpoint_path: "x"'])
+def test_an_unreadable_state_file_gives_a_warning_and_the_newest(
+    model_dir: Path, content: bytes, warnings: Callable
+) -> None:
+    (model_dir / "checkpoint").write_bytes(content)
+    assert latest_checkpoint(model_dir) == str(model_dir / "model.ckpt-100")
+    assert len(warnings()) == 1
+    assert "checkpoint' is unreadable" in warnings()[0]
+
+
+def test_a_missing_state_file_gives_a_warning_and_the_newest(
+    model_dir: Path, warnings: Callable
+) -> None:
+    (model_dir / "checkpoint").unlink()
+    assert latest_checkpoint(model_dir) == str(model_dir / "model.ckpt-100")
+    assert "there is no state file" in warnings()[0]
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "directory gone": shutil.rmtree,
+    "no manifest": lambda path: (path / "manifest.json").unlink(),
+    "half a manifest": lambda path: (path / "manifest.json").write_text('{"sha256": '),
+    "no shard": lambda path: (path / SHARD).unlink(),
+    "half a shard": lambda path: (path / SHARD).write_bytes(b"half"),
+    "another step's": lambda path: shutil.copytree(
+        path.with_name("model.ckpt-5"), path, dirs_exist_ok=True
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_latest_gives_a_warning_and_the_newest_whole_one(
+    model_dir: Path, damage: Callable[[Path], object], warnings: Callable
+) -> None:
+    damage(model_dir / "model.ckpt-100")
+    assert latest_checkpoint(model_dir) == str(model_dir / "model.ckpt-10")
+    assert "model.ckpt-100" in warnings()[0]
+    assert [step for _, step in list_checkpoints(model_dir)] == [5, 10]
+
+
+def test_b12_if_all_are_damaged_it_is_an_error_and_no_silent_restart(model_dir: Path) -> None:
+    for path, _ in list_checkpoints(model_dir):
+        (Path(path) / "manifest.json").write_text("{}")
+    with pytest.raises(
+        CheckpointError, match=r"no checkpoint .* is whole.*model\.ckpt-100.*step 0"
+    ):
+        latest_checkpoint(model_dir)
+
+
+def test_a_state_file_without_any_checkpoint_gives_a_warning_and_none(
+    model_dir: Path, warnings: Callable
+) -> None:
+    """The user deleted the checkpoints to start afresh."""
+    for path, _ in list_checkpoints(model_dir):
+        shutil.rmtree(path)
+    assert latest_checkpoint(model_dir) is None
+    assert "holds no checkpoint" in warnings()[0]
+
+
+def test_a_model_dir_that_is_a_file_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for search in (latest_checkpoint, list_checkpoints):
+        with pytest.raises(CheckpointError, match=r"model_dir .*file.*in the way"):
+            search(tmp_path / "file")

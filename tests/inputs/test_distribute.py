@@ -1,0 +1,220 @@
+"""Dealing batches out to replicas: golden numbers, ragged and empty parts, several workers."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paceline.inputs import Dataset, default_seed, nest, per_replica_batches, split_global_batches
+
+
+def as_lists(steps: Any) -> list[list[list[int]]]:
+    return [[part.tolist() for part in step] for step in steps]
+
+
+def test_g_06_a_range_of_four_in_batches_of_two_over_two_replicas() -> None:
+    dataset = Dataset.range(4).batch(2).map(lambda x: 2 * x)
+    assert as_lists(split_global_batches(dataset, 2, 2)) == [[[0], [2]], [[4], [6]]]
+
+
+def test_g_10_a_last_batch_of_six_of_eight_goes_as_four_and_two() -> None:
+    steps = as_lists(split_global_batches(Dataset.range(14).batch(8), 2, 2))
+    assert steps == [[[0, 1, 2, 3], [4, 5, 6, 7]], [[8, 9, 10, 11], [12, 13]]]
+
+
+def test_in_10_a_batch_of_seven_goes_as_four_and_three() -> None:
+    steps = as_lists(split_global_batches(Dataset.range(7).batch(7), 2, 2))
+    assert steps == [[[0, 1, 2, 3], [4, 5, 6]]]
+
+
+def test_in_16_five_samples_in_batches_of_four_leave_a_replica_empty() -> None:
+    dataset = Dataset.from_tensor_slices({"x": np.zeros((5, 3)), "n": np.arange(5), "z": None})
+    first, last = split_global_batches(dataset.batch(4), 2, 2)
+    assert [part["n"].tolist() for part in (*first, *last)] == [[0, 1], [2, 3], [4], []]
+    assert last[1]["x"].shape == (0, 3)
+    assert last[1]["z"] is None
+    assert nest.batch_size(last[1]) == 0
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    num_examples=st.integers(0, 30),
+    batch=st.integers(1, 12),
+    num_workers=st.integers(1, 3),
+    num_local=st.integers(1, 3),
+)
+def test_in_09_every_example_reaches_exactly_one_replica_in_order(
+    num_examples: int, batch: int, num_workers: int, num_local: int
+) -> None:
+    dataset = Dataset.range(num_examples).batch(batch)
+    workers = [
+        as_lists(
+            split_global_batches(
+                dataset, num_local, num_workers * num_local, shard=(num_workers, worker)
+            )
+        )
+        for worker in range(num_workers)
+    ]
+    for step, expected in enumerate(dataset):
+        parts = [part for worker in workers for part in worker[step]]
+        assert [v for part in parts for v in part] == expected.tolist()
+        sizes = [len(part) for part in parts]
+        assert sizes == sorted(sizes, reverse=True)
+        if len(expected) == batch:
+            assert max(sizes) - min(sizes) <= 1
+    assert {len(worker) for worker in workers} == {-(-num_examples // batch)}
+
+
+def test_in_09_one_replica_gets_the_batch_itself() -> None:
+    images = np.zeros((4, 2))
+    ((batch,),) = split_global_batches(Dataset.from_tensor_slices(images).batch(4), 1, 1)
+    assert batch.shape == (4, 2)
+
+
+def test_in_09_the_depth_of_prefetching_is_observable() -> None:
+    distributed = split_global_batches(Dataset.range(20).batch(2), 2, 2, prefetch=2)
+    assert distributed.describe().endswith("prefetch 2")
+    iterator = iter(distributed)
+    next(iterator)
+    assert [t.name for t in threading.enumerate()].count("paceline-prefetch") == 1
+    iterator.close()
+
+
+def test_in_03_each_replica_takes_an_element_of_its_own() -> None:
+    num_read = 0
+
+    def batches() -> Any:
+        nonlocal num_read
+        for i in range(10):
+            num_read += 1
+            yield [i]
+
+    steps = as_lists(per_replica_batches(Dataset.from_generator(batches), 2))
+    assert steps == [[[i], [i + 1]] for i in range(0, 10, 2)]
+    assert num_read == 10
+
+
+def test_in_13_nothing_is_rebatched_and_the_end_leaves_replicas_empty() -> None:
+    dataset = Dataset.from_tensor_slices((np.arange(7), np.zeros((7, 2), np.float32))).batch(2)
+    steps = list(per_replica_batches(dataset, 3))
+    assert [[part[0].tolist() for part in step] for step in steps] == [
+        [[0, 1], [2, 3], [4, 5]],
+        [[6], [], []],
+    ]
+    assert [(part[1].shape, part[1].dtype) for part in steps[1]] == [
+        ((1, 2), np.float32),
+        ((0, 2), np.float32),
+        ((0, 2), np.float32),
+    ]
+
+
+def test_elements_without_a_batch_dimension_cannot_be_left_out() -> None:
+    with pytest.raises(ValueError, match=r"no leading dimension .* as Dataset\.batch does"):
+        list(per_replica_batches(Dataset.range(3), 2))
+    with pytest.raises(ValueError, match="no leading dimension"):
+        list(split_global_batches(Dataset.range(3), 2, 2))
+
+
+def test_a_batch_whose_parts_disagree_is_named() -> None:
+    dataset = Dataset.from_generator([(np.zeros(3), np.zeros(2))])
+    with pytest.raises(ValueError, match=r"batch\[0\] has 3 examples but batch\[1\] has 2"):
+        list(split_global_batches(dataset, 2, 2))
+
+
+def test_a_step_is_made_by_the_caller_s_function() -> None:
+    steps = list(
+        split_global_batches(Dataset.range(4).batch(2), 2, 2, wrap=lambda parts: {"parts": parts})
+    )
+    assert [list(step) for step in steps] == [["parts"], ["parts"]]
+    assert isinstance(steps[0]["parts"], tuple)
+
+
+def test_in_12_a_distributed_dataset_is_iterable_many_times() -> None:
+    distributed = split_global_batches(Dataset.range(4).batch(2), 2, 2)
+    assert as_lists(distributed) == as_lists(distributed)
+    shuffled = split_global_batches(Dataset.range(40).shuffle(40, seed=1).batch(40), 1, 1)
+    assert as_lists(shuffled) != as_lists(shuffled)
+
+
+def test_in_12_a_distributed_dataset_has_the_spec_of_its_elements() -> None:
+    distributed = split_global_batches(Dataset.range(4).batch(2), 2, 2)
+    assert distributed.element_spec.shape == (None,)
+
+
+@pytest.mark.parametrize("name", ["map", "batch", "shuffle", "repeat", "take", "prefetch"])
+def test_in_12_a_transformation_is_refused_with_advice(name: str) -> None:
+    distributed = split_global_batches(Dataset.range(4).batch(2), 2, 2)
+    advice = rf"no {name}\(\): .* Call {name}\(\) on the Dataset before it is distributed"
+    with pytest.raises(AttributeError, match=advice):
+        getattr(distributed, name)
+    assert not hasattr(distributed, "shape")
+
+
+def test_in_17_a_distributed_iterator_goes_on_after_ten_steps() -> None:
+    iterator = iter(split_global_batches(Dataset.range(24).batch(2), 2, 2))
+    for _ in range(10):
+        next(iterator)
+    assert as_lists([next(iterator)]) == [[[20], [21]]]
+
+
+@pytest.mark.parametrize(
+    ("distributed", "text"),
+    [
+        (
+            split_global_batches(Dataset.range(4).batch(64).repeat(), 2, 2),
+            "policy DATA, shard 0 of 1, global batch 64 over 2 replicas, prefetch 0",
+        ),
+        (
+            split_global_batches(Dataset.from_generator([[1]]), 1, 3, shard=(3, 2), prefetch=1),
+            "policy DATA, shard 2 of 3, global batch of unknown size over 3 replicas, prefetch 1",
+        ),
+        (
+            per_replica_batches(Dataset.range(4).batch(32).map(lambda x: x), 2),
+            "policy OFF, per-replica batches of 32 for 2 replicas, prefetch 0",
+        ),
+    ],
+)
+def test_in_11_one_line_tells_how_the_data_is_dealt_out(distributed: Any, text: str) -> None:
+    assert distributed.describe() == text
+
+
+def test_several_workers_need_the_same_seed() -> None:
+    dataset = Dataset.range(8).shuffle(8).batch(4)
+    with pytest.raises(ValueError, match=r"shuffle\(\) has no seed, so each worker would draw"):
+        iter(split_global_batches(dataset, 1, 2, shard=(2, 0)))
+
+
+@pytest.mark.parametrize("way", ["shuffle", "argument", "default"])
+def test_in_11_workers_with_the_same_seed_share_the_data_without_overlap(way: str) -> None:
+    seen: list[int] = []
+    for worker in range(2):
+        dataset = Dataset.range(8).shuffle(8, seed=1 if way == "shuffle" else None).batch(4)
+        distributed = split_global_batches(
+            dataset, 1, 2, shard=(2, worker), seed=1 if way == "argument" else None
+        )
+        with default_seed(1 if way == "default" else None):
+            seen += [v for (part,) in distributed for v in part.tolist()]
+    assert sorted(seen) == list(range(8))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"num_local_replicas": 0}, ValueError, "num_local_replicas must be at least 1, got 0"),
+        ({"num_replicas": 3}, ValueError, r"times the number of shards, 2 \* 1, got 3"),
+        ({"shard": (2, 2)}, ValueError, "the shard's index must be below .* = 2, got 2"),
+        ({"prefetch": -1}, ValueError, "prefetch must be at least 0, got -1"),
+        ({"dataset": [1, 2]}, TypeError, "dataset must be a Dataset, got list"),
+    ],
+)
+def test_bad_arguments_are_named(
+    arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    given = {"dataset": Dataset.range(4), "num_local_replicas": 2, "num_replicas": 2}
+    with pytest.raises(error, match=message):
+        split_global_batches(**(given | arguments))

@@ -1,0 +1,166 @@
+"""`prefetch`: a thread that works ahead, reports its errors, and never stays behind."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from paceline.inputs import Dataset
+
+
+def num_threads() -> int:
+    return sum(thread.name == "paceline-prefetch" for thread in threading.enumerate())
+
+
+class Source:
+    """Counts what is read from it, and lets a test wait for that."""
+
+    def __init__(self, length: int, *, fails_at: int | None = None) -> None:
+        self._length = length
+        self._fails_at = fails_at
+        self._changed = threading.Condition()
+        self.num_read = 0
+        self.num_closed = 0
+
+    def __call__(self) -> Iterator[int]:
+        try:
+            for i in range(self._length):
+                if i == self._fails_at:
+                    raise OSError("the disk is on fire")
+                with self._changed:
+                    self.num_read += 1
+                    self._changed.notify_all()
+                yield i
+        finally:
+            self.num_closed += 1
+
+    def wait_until_read(self, count: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.num_read >= count, timeout=10)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5, None])
+def test_prefetch_changes_no_element(depth: int | None) -> None:
+    assert [int(e) for e in Dataset.range(20).prefetch(depth)] == list(range(20))
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_prefetch_works_ahead_by_its_depth_and_no_further(depth: int) -> None:
+    source = Source(20)
+    iterator = iter(Dataset.from_generator(source).prefetch(depth))
+    assert source.num_read == 0
+    next(iterator)
+    source.wait_until_read(1 + depth)
+    next(iterator)
+    source.wait_until_read(2 + depth)
+    assert source.num_read == 2 + depth
+    iterator.close()
+
+
+def test_prefetch_zero_starts_no_thread() -> None:
+    iterator = iter(Dataset.range(5).prefetch(0))
+    next(iterator)
+    assert num_threads() == 0
+
+
+def test_nothing_is_read_and_no_thread_started_before_the_first_element() -> None:
+    source = Source(5)
+    iterator = iter(Dataset.from_generator(source).prefetch(2))
+    assert (source.num_read, num_threads()) == (0, 0)
+    del iterator
+
+
+def exhaust(iterator: Any) -> None:
+    list(iterator)
+    with pytest.raises(StopIteration):
+        next(iterator)
+
+
+def close_twice(iterator: Any) -> None:
+    iterator.close()
+    iterator.close()
+    assert list(iterator) == []
+
+
+@pytest.mark.parametrize("end", [exhaust, close_twice])
+@pytest.mark.parametrize(
+    "chain",
+    [
+        lambda d: d.prefetch(2),
+        lambda d: d.prefetch(2).repeat(2).batch(2).map(lambda x: x).prefetch(2),
+        lambda d: Dataset.zip(d.prefetch(1), Dataset.range(9).prefetch(2)),
+        lambda d: d.prefetch(1).shuffle(3).cache().skip(1),
+    ],
+)
+def test_no_thread_stays_and_the_source_is_closed(
+    chain: Callable[[Dataset], Dataset], end: Callable[[Any], None]
+) -> None:
+    source = Source(8)
+    iterator = iter(chain(Dataset.from_generator(source)))
+    next(iterator)
+    assert num_threads() > 0
+    end(iterator)
+    assert num_threads() == 0
+    assert source.num_closed > 0
+
+
+def test_no_thread_stays_when_the_iterator_is_dropped() -> None:
+    source = Source(100)
+    for _ in Dataset.from_generator(source).prefetch(2).batch(2):
+        break
+    gc.collect()
+    assert num_threads() == 0
+    assert source.num_closed == 1
+
+
+def test_no_thread_stays_when_the_state_is_set() -> None:
+    iterator = iter(Dataset.range(100).prefetch(2))
+    state = iterator.get_state()
+    next(iterator)
+    iterator.set_state(state)
+    assert num_threads() == 0
+    assert int(next(iterator)) == 0
+    iterator.close()
+
+
+def test_an_error_is_raised_where_its_element_is_asked_for_with_the_source_s_traceback() -> None:
+    iterator = iter(Dataset.from_generator(Source(9, fails_at=3)).batch(1).prefetch(5))
+    assert [e.tolist() for e in (next(iterator), next(iterator), next(iterator))] == [[0], [1], [2]]
+    with pytest.raises(OSError, match="the disk is on fire") as caught:
+        next(iterator)
+    text = "".join(traceback.format_exception(caught.value))
+    assert 'raise OSError("the disk is on fire")' in text
+    assert "While reading element 3 of the dataset's source." in text
+    assert num_threads() == 0
+    with pytest.raises(StopIteration):
+        next(iterator)
+
+
+def test_the_state_after_an_error_is_that_of_the_elements_seen() -> None:
+    iterator = iter(Dataset.from_generator(Source(9, fails_at=3)).prefetch(5))
+    for _ in range(3):
+        next(iterator)
+    with pytest.raises(OSError, match="fire"):
+        next(iterator)
+    resumed = iter(Dataset.from_generator(Source(9)))
+    resumed.set_state(iterator.get_state())
+    assert int(next(resumed)) == 3
+
+
+def test_the_state_is_that_of_the_elements_seen_and_not_of_those_produced() -> None:
+    source = Source(20)
+    iterator = iter(Dataset.from_generator(source).prefetch(4))
+    assert int(next(iterator)) == 0
+    source.wait_until_read(5)
+    assert iterator.get_state()["elements"] == {"position": 1}
+    iterator.close()
+
+
+def test_a_map_function_runs_in_the_thread() -> None:
+    names = list(Dataset.range(2).map(lambda _: threading.current_thread().name).prefetch(1))
+    assert [str(n) for n in names] == ["paceline-prefetch"] * 2

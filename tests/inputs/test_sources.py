@@ -1,0 +1,152 @@
+"""Where elements come from, and what becomes of Python values."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.inputs import Dataset, nest
+
+Example = namedtuple("Example", ["image", "label"])
+
+
+def test_in_20_from_tensors_is_one_element() -> None:
+    (element,) = Dataset.from_tensors(([1.0], [1.0]))
+    assert [(leaf.dtype, leaf.shape) for leaf in element] == [(np.float32, (1,))] * 2
+
+
+def test_in_20_the_guide_s_dataset() -> None:
+    dataset = Dataset.from_tensors(([1.0], [1.0])).repeat(100).batch(10)
+    batches = list(dataset)
+    assert len(batches) == 10
+    assert all(leaf.shape == (10, 1) for batch in batches for leaf in batch)
+    assert all((leaf == 1).all() for batch in batches for leaf in batch)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "shape"),
+    [
+        (1.5, "float32", ()),
+        (3, "int64", ()),
+        (True, "bool", ()),
+        ([1, 2.5], "float32", (2,)),
+        ([[1, 2], [3, 4]], "int64", (2, 2)),
+        ([(1.0, 2.0)], "float32", (1, 2)),
+        ([], "float32", (0,)),
+        (np.float64(1), "float64", ()),
+        ([np.float64(1)], "float64", (1,)),
+        (np.zeros(2), "float64", (2,)),
+        (np.zeros(2, np.int8), "int8", (2,)),
+    ],
+)
+def test_python_floats_become_float32_and_arrays_keep_their_dtype(
+    value: Any, dtype: str, shape: tuple[int, ...]
+) -> None:
+    (element,) = Dataset.from_tensors(value)
+    assert (str(element.dtype), element.shape) == (dtype, shape)
+
+
+def test_in_20_from_tensor_slices_gives_rows_in_the_same_structure(images: np.ndarray) -> None:
+    dataset = Dataset.from_tensor_slices(Example({"pixels": images, "none": None}, list(range(10))))
+    last = list(dataset)[9]
+    assert isinstance(last, Example)
+    assert np.array_equal(last.image["pixels"], images[9])
+    assert (last.image["none"], int(last.label)) == (None, 9)
+    (batch,) = dataset.batch(10)
+    assert np.array_equal(batch.image["pixels"], images)
+    assert batch.label.tolist() == list(range(10))
+
+
+def test_from_tensor_slices_does_not_copy(images: np.ndarray) -> None:
+    assert np.shares_memory(next(iter(Dataset.from_tensor_slices(images))), images)
+
+
+def test_from_tensor_slices_reads_a_memory_map(tmp_path: Any, images: np.ndarray) -> None:
+    np.save(tmp_path / "images.npy", images)
+    dataset = Dataset.from_tensor_slices(np.load(tmp_path / "images.npy", mmap_mode="r"))
+    assert np.array_equal(next(iter(dataset.skip(2).batch(3))), images[2:5])
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        (
+            ({"image": np.zeros(3)}, np.zeros(4)),
+            r"tensors\[0\]\['image'\] has 3 examples but tensors\[1\] has 4\. Give all arrays",
+        ),
+        (5.0, r"tensors has no leading dimension"),
+        ((np.zeros(3), 1), r"tensors\[1\] has no leading dimension"),
+        ((), "at least one array, got an empty structure"),
+        ([[1, 2], [3]], r"The value \(list\) cannot become an array"),
+        ({"a": [[1, 2], [3]]}, r"The component \['a'\] \(list\) cannot become an array"),
+    ],
+)
+def test_arrays_that_cannot_be_sliced_are_named(tensors: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Dataset.from_tensor_slices(tensors)
+
+
+def test_a_leaf_that_is_no_array_is_named() -> None:
+    with pytest.raises(TypeError, match=r"The component \[1\]\['x'\] \(object\) is not made of"):
+        Dataset.from_tensors((1, {"x": object()}))
+
+
+@pytest.mark.parametrize("args", [(5,), (2, 9), (2, 9, 3), (9, 2, -3), (0,), (3, 1)])
+def test_in_20_range_is_python_s_range(args: tuple[int, ...]) -> None:
+    dataset = Dataset.range(*args)
+    assert [int(e) for e in dataset] == list(range(*args))
+    assert all(e.dtype == np.int64 for e in dataset)
+    batches = [b.tolist() for b in dataset.batch(100)]
+    assert batches == ([list(range(*args))] if range(*args) else [])
+
+
+def test_a_huge_range_takes_no_memory() -> None:
+    assert [int(e) for e in Dataset.range(10**12).skip(10**11).take(2)] == [10**11, 10**11 + 1]
+
+
+@pytest.mark.parametrize(
+    "source", [lambda: (i for i in range(3)), range(3), [0, 1, 2], lambda: [0, 1, 2]]
+)
+def test_from_generator_takes_a_function_or_an_iterable(source: Any) -> None:
+    dataset = Dataset.from_generator(source)
+    assert [int(e) for e in dataset] == [int(e) for e in dataset] == [0, 1, 2]
+
+
+def test_from_generator_gives_nested_structures() -> None:
+    dataset = Dataset.from_generator(lambda: (({"x": [float(i)]}, i) for i in range(4))).batch(2)
+    assert [nest.map_structure(lambda leaf: leaf.tolist(), e) for e in dataset] == [
+        ({"x": [[0.0], [1.0]]}, [0, 1]),
+        ({"x": [[2.0], [3.0]]}, [2, 3]),
+    ]
+
+
+def test_an_iterator_is_refused_since_one_pass_would_use_it_up() -> None:
+    with pytest.raises(ValueError, match=r"got an iterator \(generator\) that one pass would use"):
+        Dataset.from_generator(i for i in range(3))
+
+
+def test_a_function_that_returns_a_used_iterator_is_found_out() -> None:
+    numbers = iter(range(3))
+    dataset = Dataset.from_generator(lambda: numbers)
+    list(dataset)
+    with pytest.raises(ValueError, match="returned the same iterator twice"):
+        list(dataset)
+
+
+def test_an_error_in_a_generator_tells_the_element() -> None:
+    def broken() -> Iterator[int]:
+        yield 0
+        raise KeyError("label")
+
+    with pytest.raises(KeyError, match="label") as caught:
+        list(Dataset.from_generator(broken))
+    assert caught.value.__notes__ == ["While reading element 1 of the dataset's source."]
+
+
+def test_a_map_function_that_raises_stopiteration_does_not_end_the_data() -> None:
+    with pytest.raises(RuntimeError, match="map_func raised StopIteration"):
+        list(Dataset.range(3).map(lambda _: next(iter(()))))

@@ -1,0 +1,248 @@
+"""Update rules against independent float64 formulas, written one number at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from paceline.nn.optimizers.rules import (
+    RULES,
+    AdagradHyper,
+    AdamHyper,
+    AdamWHyper,
+    FtrlHyper,
+    RMSpropHyper,
+    SGDHyper,
+)
+
+NUM_STEPS = 5
+RATE = 0.05
+
+
+def gradients(size=7, dtype=np.float64):
+    rng = np.random.default_rng(3)
+    return [rng.normal(size=size).astype(dtype) for _ in range(NUM_STEPS)]
+
+
+def start(size=7, dtype=np.float64):
+    return np.linspace(-1, 1, size).astype(dtype)
+
+
+def run(name, hyper, dtype=np.float64):
+    """The value after some steps, by the rule under test."""
+    rule = RULES[name]
+    value = start(dtype=dtype)
+    slots = [np.full_like(value, initial) for initial in rule.slots(hyper).values()]
+    for step, gradient in enumerate(gradients(dtype=dtype), start=1):
+        gradient.setflags(write=False)
+        rule.update(value, gradient, slots, RATE, step, hyper)
+    assert value.dtype == dtype
+    assert all(slot.dtype == dtype for slot in slots)
+    return value
+
+
+def sgd(w, gs, h):
+    velocity = 0.0
+    for g in gs:
+        velocity = h.momentum * velocity - RATE * g
+        w += h.momentum * velocity - RATE * g if h.nesterov else velocity
+    return w
+
+
+def adam(w, gs, h, decay=0.0):
+    m = v = 0.0
+    for t, g in enumerate(gs, start=1):
+        w -= RATE * decay * w
+        m = h.beta_1 * m + (1 - h.beta_1) * g
+        v = h.beta_2 * v + (1 - h.beta_2) * g * g
+        rate = RATE * math.sqrt(1 - h.beta_2**t) / (1 - h.beta_1**t)
+        w -= rate * m / (math.sqrt(v) + h.epsilon)
+    return w
+
+
+def adamw(w, gs, h):
+    return adam(w, gs, h, h.weight_decay)
+
+
+def adagrad(w, gs, h):
+    total = h.initial_accumulator_value
+    for g in gs:
+        total += g * g
+        w -= RATE * g / math.sqrt(total + h.epsilon)
+    return w
+
+
+def rmsprop(w, gs, h):
+    square = mean = velocity = 0.0
+    for g in gs:
+        square = h.rho * square + (1 - h.rho) * g * g
+        mean = h.rho * mean + (1 - h.rho) * g
+        variance = square - mean * mean if h.centered else square
+        velocity = h.momentum * velocity + RATE * g / math.sqrt(variance + h.epsilon)
+        w -= velocity
+    return w
+
+
+def ftrl(w, gs, h):
+    """Algorithm 1 of McMahan et al. (2013), with TensorFlow's factor of 2 before lambda 2."""
+    n, z = h.initial_accumulator_value, 0.0
+    p = -h.learning_rate_power
+    for g in gs:
+        sigma = ((n + g * g) ** p - n**p) / RATE
+        z += g + 2 * h.l2_shrinkage_regularization_strength * w - sigma * w
+        n += g * g
+        lambda_1, lambda_2 = h.l1_regularization_strength, 2 * h.l2_regularization_strength
+        if abs(z) <= lambda_1:
+            w = 0.0
+        else:
+            w = -(z - math.copysign(lambda_1, z)) / ((h.beta + n**p) / RATE + lambda_2)
+    return w
+
+
+CASES = [
+    ("sgd", SGDHyper(), sgd),
+    ("sgd", SGDHyper(momentum=0.9), sgd),
+    ("sgd", SGDHyper(momentum=0.9, nesterov=True), sgd),
+    ("adam", AdamHyper(), adam),
+    ("adam", AdamHyper(beta_1=0.5, beta_2=0.7, epsilon=0.1), adam),
+    ("adamw", AdamWHyper(), adamw),
+    ("adamw", AdamWHyper(weight_decay=0.5), adamw),
+    ("adagrad", AdagradHyper(), adagrad),
+    ("adagrad", AdagradHyper(initial_accumulator_value=0.0, epsilon=1e-3), adagrad),
+    ("rmsprop", RMSpropHyper(), rmsprop),
+    ("rmsprop", RMSpropHyper(momentum=0.8, rho=0.5), rmsprop),
+    ("rmsprop", RMSpropHyper(centered=True, epsilon=0.01), rmsprop),
+    ("rmsprop", RMSpropHyper(centered=True, momentum=0.8, epsilon=0.01), rmsprop),
+    ("ftrl", FtrlHyper(), ftrl),
+    ("ftrl", FtrlHyper(l1_regularization_strength=0.5), ftrl),
+    ("ftrl", FtrlHyper(l2_regularization_strength=0.3, l1_regularization_strength=0.1), ftrl),
+    ("ftrl", FtrlHyper(l2_shrinkage_regularization_strength=0.3, beta=0.4), ftrl),
+    ("ftrl", FtrlHyper(learning_rate_power=-0.3, initial_accumulator_value=0.5), ftrl),
+    ("ftrl", FtrlHyper(learning_rate_power=0.0), ftrl),
+]
+IDS = [f"{name}-{hyper}" for name, hyper, _ in CASES]
+
+
+@pytest.mark.parametrize(("name", "hyper", "reference"), CASES, ids=IDS)
+def test_a_rule_does_what_its_formula_says(name, hyper, reference):
+    expected = [
+        reference(float(w), [float(g[i]) for g in gradients()], hyper)
+        for i, w in enumerate(start())
+    ]
+    np.testing.assert_allclose(run(name, hyper), expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize(("name", "hyper", "reference"), CASES, ids=IDS)
+def test_float32_stays_float32_and_near(name, hyper, reference):
+    np.testing.assert_allclose(
+        run(name, hyper, np.float32), run(name, hyper), rtol=2e-4, atol=2e-5
+    )
+
+
+@pytest.mark.parametrize(("name", "hyper", "reference"), CASES, ids=IDS)
+def test_blocks_give_the_same_bits_as_the_whole(name, hyper, reference):
+    rule = RULES[name]
+    whole, blocks = start(), start()
+    starts = list(rule.slots(hyper).values())
+    whole_slots, block_slots = ([np.full_like(whole, i) for i in starts] for _ in range(2))
+    for step, g in enumerate(gradients(), start=1):
+        rule.update(whole, g, whole_slots, RATE, step, hyper)
+        for part in (slice(0, 3), slice(3, 7)):
+            parts = [slot[part] for slot in block_slots]
+            rule.update(blocks[part], g[part], parts, RATE, step, hyper)
+    np.testing.assert_array_equal(blocks, whole)
+
+
+def test_plain_sgd_has_the_bits_of_the_formula_in_float32():
+    w, g = start(1000, np.float32), gradients(1000, np.float32)[0]
+    expected = w - np.float32(RATE) * g
+    RULES["sgd"].update(w, g, (), RATE, 1, SGDHyper())
+    np.testing.assert_array_equal(w, expected)
+
+
+def test_ftrl_with_l1_leaves_exact_zeros():
+    value = run("ftrl", FtrlHyper(l1_regularization_strength=3.0))
+    assert (value == 0).any()
+
+
+def test_adam_moves_by_the_rate_in_its_first_step():
+    value = np.zeros(3)
+    slots = (np.zeros(3), np.zeros(3))
+    RULES["adam"].update(value, np.array([1e-3, -5.0, 40.0]), slots, 0.1, 1, AdamHyper(epsilon=0.0))
+    np.testing.assert_allclose(value, [-0.1, 0.1, -0.1], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("hyper", "slots"),
+    [
+        (SGDHyper(), {}),
+        (SGDHyper(momentum=0.5), {"momentum": 0.0}),
+        (AdamHyper(), {"m": 0.0, "v": 0.0}),
+        (AdamWHyper(), {"m": 0.0, "v": 0.0}),
+        (AdagradHyper(), {"accumulator": 0.1}),
+        (RMSpropHyper(), {"rms": 0.0}),
+        (
+            RMSpropHyper(centered=True, momentum=0.1),
+            {"rms": 0.0, "average_gradient": 0.0, "momentum": 0.0},
+        ),
+        (FtrlHyper(), {"accumulator": 0.1, "linear": 0.0}),
+    ],
+)
+def test_a_rule_keeps_only_the_slots_it_needs(hyper, slots):
+    (rule,) = (rule for rule in RULES.values() if rule.hyper is type(hyper))
+    assert dict(rule.slots(hyper)) == slots
+
+
+def test_hyper_parameters_travel_as_plain_numbers():
+    for rule in RULES.values():
+        hyper = rule.hyper()
+        assert rule.hyper(**dataclasses.asdict(hyper)) == hyper
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: SGDHyper(momentum=1.5), "momentum must be between 0 and 1, it is 1.5"),
+        (lambda: AdamHyper(beta_1=1.0), "beta_1 must be at least 0 and below 1"),
+        (lambda: AdamWHyper(beta_2=-0.1), "beta_2 must be at least 0"),
+        (lambda: RMSpropHyper(rho=2.0), "rho must be"),
+        (lambda: AdagradHyper(initial_accumulator_value=-1), "must not be negative, it is -1"),
+        (lambda: FtrlHyper(learning_rate_power=0.5), "learning_rate_power must be ≤ 0"),
+    ],
+)
+def test_hyper_parameters_out_of_range_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+TORCH = [
+    ("sgd", SGDHyper(momentum=0.9), "SGD", {"momentum": 0.9}),
+    ("sgd", SGDHyper(momentum=0.9, nesterov=True), "SGD", {"momentum": 0.9, "nesterov": True}),
+    ("adam", AdamHyper(epsilon=1e-30), "Adam", {"eps": 1e-30}),
+    (
+        "adamw",
+        AdamWHyper(epsilon=1e-30, weight_decay=0.1),
+        "AdamW",
+        {"eps": 1e-30, "weight_decay": 0.1},
+    ),
+    (
+        "adagrad",
+        AdagradHyper(epsilon=1e-30),
+        "Adagrad",
+        {"eps": 1e-30, "initial_accumulator_value": 0.1},
+    ),
+    ("rmsprop", RMSpropHyper(epsilon=1e-30), "RMSprop", {"alpha": 0.9, "eps": 1e-30}),
+]
+
+
+@pytest.mark.parametrize(("name", "hyper", "theirs", "options"), TORCH)
+def test_a_rule_agrees_with_pytorch_where_epsilon_is_none(name, hyper, theirs, options):
+    torch = pytest.importorskip("torch")
+    value = torch.tensor(start(), requires_grad=True)
+    optimizer = getattr(torch.optim, theirs)([value], lr=RATE, **options)
+    for gradient in gradients():
+        value.grad = torch.tensor(gradient)
+        optimizer.step()
+    np.testing.assert_allclose(run(name, hyper), value.detach().numpy(), rtol=1e-10)

@@ -1,0 +1,96 @@
+"""Log lines show by default, once, and never against the user's own setting."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import pytest
+
+from paceline.observe import ensure_handler, logger
+
+FreshLogging = Callable[[], AbstractContextManager[None]]
+Capture = pytest.CaptureFixture[str]
+
+
+def test_the_logger_is_called_paceline() -> None:
+    assert logger() is logging.getLogger("paceline")
+
+
+def test_lines_of_level_info_appear_once_with_time_and_level(
+    capsys: Capture, fresh_logging: FreshLogging
+) -> None:
+    with fresh_logging():
+        ensure_handler()
+        ensure_handler()
+        logger().info("loss = %.1f", 0.5)
+        logger().debug("not shown")
+        logging.getLogger("paceline.inputs").warning("below")
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert re.fullmatch(r"\d\d:\d\d:\d\d INFO  loss = 0\.5", lines[0])
+    assert re.fullmatch(r"\d\d:\d\d:\d\d WARNING below", lines[1])
+
+
+def test_lines_follow_stderr_when_it_is_replaced(
+    capsys: Capture, fresh_logging: FreshLogging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with fresh_logging():
+        ensure_handler()
+        later = io.StringIO()
+        monkeypatch.setattr(sys, "stderr", later)
+        logger().info("moved")
+    assert "moved" in later.getvalue()
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", ["paceline", None], ids=["our logger", "the root logger"])
+def test_a_handler_of_the_users_own_is_respected(
+    capsys: Capture, fresh_logging: FreshLogging, name: str | None
+) -> None:
+    stream = io.StringIO()
+    with fresh_logging():
+        logging.getLogger(name).addHandler(logging.StreamHandler(stream))
+        ensure_handler()
+        logger().warning("line")
+        assert logger().level == logging.NOTSET
+    assert stream.getvalue() == "line\n"
+    assert capsys.readouterr().err == ""
+
+
+def test_a_user_who_sets_up_logging_later_sees_no_line_twice(
+    capsys: Capture, fresh_logging: FreshLogging
+) -> None:
+    stream = io.StringIO()
+    with fresh_logging():
+        ensure_handler()
+        logging.basicConfig(stream=stream, format="%(message)s")
+        logger().warning("line")
+    assert stream.getvalue() == "line\n"
+    assert capsys.readouterr().err == ""
+
+
+def test_a_level_of_the_users_own_is_respected(
+    capsys: Capture, fresh_logging: FreshLogging
+) -> None:
+    with fresh_logging():
+        logger().setLevel(logging.ERROR)
+        ensure_handler()
+        logger().warning("not wanted")
+        logger().error("wanted")
+    err = capsys.readouterr().err
+    assert "ERROR wanted" in err
+    assert "not wanted" not in err
+
+
+def test_a_process_without_stderr_logs_nothing_and_goes_on(
+    fresh_logging: FreshLogging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    with fresh_logging():
+        ensure_handler()
+        logger().info("line")
