@@ -71,7 +71,10 @@ class _Run:
         self.into = into
         self.uses_left = uses_left
         self.on_ready = on_ready
-        self.add(root, np.ones_like(root.data) if seed is None else seed, into.get(root))
+        if seed is None:
+            seed = np.empty_like(root.data)
+            seed[...] = 1
+        self.add(root, seed, into.get(root))
         if root.vjp is None:  # the root is itself a leaf
             uses_left[root] = 1
             self.finish(root)
@@ -99,9 +102,12 @@ class _Run:
         """The buffer of each input whose gradient begins here, once where a leaf occurs twice."""
         outs: list[Array | None] = []
         for tensor in inputs:
-            begins = tensor.vjp is None and tensor not in self.gradients
-            out = self.into.get(tensor) if begins else None
-            outs.append(None if any(out is other for other in outs) else out)
+            out = None
+            if tensor.vjp is None and tensor not in self.gradients:
+                out = self.into.get(tensor)
+                if out is not None and any(out is other for other in outs):
+                    out = None
+            outs.append(out)
         return outs
 
     def add(self, tensor: Tensor, part: Any, out: Array | None) -> None:
@@ -215,9 +221,11 @@ class GradientTape:
             Gradients in the structure of `sources`: arrays, `IndexedSlices` where only rows of a
             source were read, or None for a source that `target` does not depend on.
         """
-        gradients = backward(lift(target))
         if isinstance(sources, TensorLike):
-            return gradients.get(lift(sources))
+            return self.gradient(target, [sources])[0]
         if isinstance(sources, dict):
-            return {name: gradients.get(lift(source)) for name, source in sources.items()}
-        return type(sources)(gradients.get(lift(source)) for source in sources)
+            found = self.gradient(target, list(sources.values()))
+            return dict(zip(sources, found, strict=True))
+        tensors = [lift(source) for source in sources]
+        gradients = backward(lift(target), keep=tensors)
+        return type(sources)(gradients.get(tensor) for tensor in tensors)

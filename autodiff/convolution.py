@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .memory import contiguous
 from .pooling import mark_where, max_of_cells, to_winner, winner_dtype
 from .tensor import Array
 from .windows import Windows, batch_first, height_first, pad, place_windows, unpad
@@ -233,7 +234,7 @@ def _patches(
     num_inputs = windows.size[0] * windows.size[1] * channels
     shape = (num_inputs + 4 - num_inputs % 4, pool[0] * windows.count[1] * batch)
     if channels <= _FEW_CHANNELS:
-        padded = np.ascontiguousarray(padded.transpose(3, 0, 1, 2)).transpose(1, 2, 3, 0)
+        padded = padded.transpose(3, 0, 1, 2).copy().transpose(1, 2, 3, 0)
         matrix = np.zeros(shape, dtype, like=x).T
     else:
         matrix = np.zeros(shape[::-1], dtype, like=x)
@@ -251,7 +252,7 @@ def _patches(
 
 def _contiguous_rows(g: Array) -> Iterator[Array]:
     for g_row in height_first(g):
-        yield g_row if g_row.flags.c_contiguous else g_row.copy()
+        yield contiguous(g_row)
 
 
 def _rows_through_relu(g: Array, y: Array) -> Iterator[Array]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .activations import logistic
-from .tensor import Array, Tensor, lift, record
+from .tensor import Array, Tensor, lift_array, record
 
 
 def softmax_cross_entropy(logits: Any, labels: Any) -> Tensor:
@@ -24,7 +24,7 @@ def softmax_cross_entropy(logits: Any, labels: Any) -> Tensor:
     Raises:
         ValueError: A shape that does not fit, or a class number outside [0, num_classes).
     """
-    logits, labels = lift(logits), lift(labels)
+    logits, labels = lift_array(logits), lift_array(labels)
     z, target = logits.data, labels.data
     if target.shape == z.shape:
         return _soft_cross_entropy(logits, labels)
@@ -93,7 +93,7 @@ def sigmoid_cross_entropy(logits: Any, targets: Any) -> Tensor:
     Returns:
         The shape of `logits`, one loss for each element.
     """
-    logits, targets = lift(logits), lift(targets)
+    logits, targets = lift_array(logits), lift_array(targets)
     z, t = logits.data, targets.data
     if np.shape(t) != z.shape:
         raise ValueError(

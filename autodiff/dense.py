@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from .arithmetic import sum_of_rows
 from .linear_algebra import as_rows, product
-from .tensor import Array, Tensor, lift, record
+from .tensor import Array, Tensor, lift_array, record
 
 
 def _sigmoid_in_place(y: Array) -> None:
@@ -20,7 +21,7 @@ def _sigmoid_in_place(y: Array) -> None:
 # name: (y = f(y) in place, g = g f'(x) in place, with f' computed from y = f(x))
 ACTIVATIONS: dict[str, tuple[Callable[[Array], Any], Callable[[Array, Array], Any]]] = {
     "relu": (
-        lambda y: np.maximum(y, 0, out=y),
+        lambda y: y.clip(0, np.inf, out=y),  # in half the time of np.maximum with a number
         lambda g, y: np.multiply(g, y > 0, out=g),
     ),
     "tanh": (
@@ -51,8 +52,8 @@ def dense(x: Any, w: Any, b: Any = None, activation: str | None = None) -> Tenso
             f"activation must be None or one of {', '.join(sorted(ACTIVATIONS))}, got "
             f"{activation!r}; apply any other function to the result"
         )
-    x, w = lift(x), lift(w)
-    inputs: tuple[Tensor, ...] = (x, w) if b is None else (x, w, lift(b))
+    x, w = lift_array(x), lift_array(w)
+    inputs: tuple[Tensor, ...] = (x, w) if b is None else (x, w, lift_array(b))
     _check_shapes(inputs)
     a, weights = x.data, w.data
     rows = as_rows(a)
@@ -70,7 +71,7 @@ def dense(x: Any, w: Any, b: Any = None, activation: str | None = None) -> Tenso
         if w.requires_grad:
             gradients[1] = product(rows.T, g, outs[1])
         if len(inputs) == 3 and inputs[2].requires_grad:
-            gradients[2] = g.sum(axis=0, out=outs[2])
+            gradients[2] = sum_of_rows(g, outs[2])
         if x.requires_grad:
             dx = product(g, weights.T, outs[0] if a.ndim == 2 else None)
             gradients[0] = dx.reshape(a.shape)

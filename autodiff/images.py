@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import convolution, pooling
-from .tensor import Array, Tensor, lift, record
+from .tensor import Array, Tensor, lift_array, record
 
 
 def conv2d(
@@ -66,7 +66,11 @@ def conv2d_relu_max_pool2d(
 
 
 def _lifted(x: Any, w: Any, b: Any) -> tuple[Tensor, ...]:
-    return (lift(x), lift(w)) if b is None else (lift(x), lift(w), lift(b))
+    return (
+        (lift_array(x), lift_array(w))
+        if b is None
+        else (lift_array(x), lift_array(w), lift_array(b))
+    )
 
 
 def _arrays(inputs: tuple[Tensor, ...]) -> list[Array]:
@@ -105,7 +109,7 @@ def max_pool2d(
     Returns:
         (batch, rows, columns, channels).
     """
-    x = lift(x)
+    x = lift_array(x)
     y, saved = pooling.max_pool2d(x.data, pool_size, strides, padding)
     return record(y, (x,), lambda g, outs: (pooling.max_pool2d_gradient(g, saved),))
 
@@ -127,6 +131,6 @@ def avg_pool2d(
     Returns:
         (batch, rows, columns, channels).
     """
-    x = lift(x)
+    x = lift_array(x)
     y, saved = pooling.avg_pool2d(x.data, pool_size, strides, padding)
     return record(y, (x,), lambda g, outs: (pooling.avg_pool2d_gradient(g, saved),))

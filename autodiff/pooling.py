@@ -153,16 +153,17 @@ def max_of_cells(cells: Array, y: Array, winner: Array) -> None:
 
 def mark_where(condition: Array, mark: int, winner: Array) -> None:
     """Write `mark` into `winner` where the condition holds; no greater one may stand there."""
-    marks = condition.astype(winner.dtype)
-    np.multiply(marks, mark, out=marks)
+    marks = condition.view(np.uint8) * winner.dtype.type(mark)
     np.maximum(winner, marks, out=winner)
 
 
 def to_winner(g: Array, winner: Array, cells: Array) -> None:
-    """Write into `cells[winner]` the elements of `g`, zeros elsewhere."""
-    for position, cell in enumerate(cells):
-        cell[...] = winner == position
-    np.multiply(cells, g, out=cells)
+    """Write the elements of `g` into those of `cells` (positions, columns, batch, channels) that
+    won, and zeros into the others.
+    """
+    positions = np.arange(len(cells), dtype=winner.dtype, like=winner)
+    cells[...] = winner == positions.reshape(-1, 1, 1, 1)
+    np.multiply(cells, g, out=cells)  # a product with the truth values themselves is slower
 
 
 def _put(part: Array, windows: Windows, row: int, p: int, q: int, dx: Array) -> None:

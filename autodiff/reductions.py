@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .tensor import Array, Tensor, implements, lift, record
+from .tensor import Array, Tensor, implements, lift, lift_array, record
 
 Axis = int | tuple[int, ...] | None
 
@@ -157,7 +157,7 @@ def cumsum(a: Any, axis: int | None = None) -> Tensor:
 
 def logsumexp(x: Any, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """log(sum(exp(x))) along `axis`, without overflow."""
-    x = lift(x)
+    x = lift_array(x)
     data = x.data
     top = data.max(axis=axis, keepdims=True)
     top = np.where(np.isfinite(top), top, 0)

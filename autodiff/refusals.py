@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 _INSTEAD = {
+    "add.accumulate": "np.cumsum",
+    "add.at": "np.add of whole arrays",
+    "add.reduce": "np.sum",
     "append": "np.concatenate",
     "apply_along_axis": "whole-array expressions",
+    "arctan2": "np.arctan(y / x) and np.where for the quadrant",
     "average": "np.sum(w * x, axis) / np.sum(w)",
     "block": "np.concatenate",
     "column_stack": "np.stack(..., axis=1)",
+    "convolve": "paceline.autodiff.conv2d",
     "cross": "np.einsum or the sum written out",
     "cumprod": "np.exp(np.cumsum(np.log(x))) for positive x",
     "delete": "indexing with the positions that stay",
@@ -20,6 +25,9 @@ _INSTEAD = {
     "dstack": "np.stack(..., axis=2)",
     "erf": "paceline.autodiff.erf",
     "expit": "paceline.autodiff.sigmoid",
+    "float_power": "x ** y",
+    "fmax": "np.maximum",
+    "fmin": "np.minimum",
     "gradient": "paceline.autodiff.backward or GradientTape",
     "hstack": "np.concatenate(..., axis=1)",
     "hypot": "np.sqrt(x * x + y * y)",
@@ -29,8 +37,14 @@ _INSTEAD = {
     "linalg.norm": "np.sqrt(np.sum(np.square(x), axis))",
     "log_softmax": "paceline.autodiff.log_softmax",
     "logsumexp": "paceline.autodiff.logsumexp",
+    "maximum.reduce": "np.max",
     "median": "np.mean, or a sort: np.take_along_axis(x, np.argsort(x, axis), axis)",
+    "minimum.reduce": "np.min",
+    "multiply.outer": "np.outer",
+    "multiply.reduce": "np.prod",
+    "nanmax": "np.max(np.where(np.isnan(x), -np.inf, x), axis)",
     "nanmean": "np.where(np.isnan(x), 0, x) and the sums written out",
+    "nanmin": "np.min(np.where(np.isnan(x), np.inf, x), axis)",
     "nansum": "np.sum(np.where(np.isnan(x), 0, x), axis)",
     "ptp": "np.max(x, axis) - np.min(x, axis)",
     "roll": "np.concatenate of two slices",
@@ -42,26 +56,13 @@ _INSTEAD = {
     "triu": "x * np.triu(np.ones(x.shape, x.dtype))",
     "vdot": "np.sum(x * y)",
     "vstack": "np.concatenate(..., axis=0)",
-    "add.reduce": "np.sum",
-    "add.accumulate": "np.cumsum",
-    "add.at": "np.add of whole arrays",
-    "maximum.reduce": "np.max",
-    "minimum.reduce": "np.min",
-    "multiply.outer": "np.outer",
-    "multiply.reduce": "np.prod",
 }
 
 
-def unknown_function(
-    function: Callable[..., Any], method: str, known: Iterable[Callable[..., Any]]
-) -> TypeError:
+def unknown_function(function: Callable[..., Any], method: str) -> TypeError:
     """The refusal of a function that has no differentiable form here."""
     name = _name(function) if method == "__call__" else f"{_name(function)}.{method}"
-    instead = _INSTEAD.get(name)
-    if instead is None:
-        near = sorted({k.__name__ for k in known if k.__name__ in name or name in k.__name__})
-        instead = ", ".join(f"np.{k}" for k in near)
-    advice = f"use {instead}, or " if instead else "use "
+    advice = f"use {_INSTEAD[name]}, or " if name in _INSTEAD else "use "
     return TypeError(
         f"'{name}' is not differentiable here and would cut the tensor out of the gradient graph; "
         f"{advice}stop_gradient(tensor).data where no gradient is wanted"

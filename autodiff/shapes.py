@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .arithmetic import unbroadcast
+from .memory import contiguous
 from .tensor import Array, Tensor, implements, lift, record
 
 
@@ -20,13 +21,13 @@ def _reshaped(x: Tensor, data: Array) -> Tensor:
 @implements(np.reshape)
 def reshape(a: Any, shape: Any) -> Tensor:
     x = lift(a)
-    return _reshaped(x, x.data.reshape(shape))
+    return _reshaped(x, contiguous(x.data).reshape(shape))
 
 
 @implements(np.ravel)
 def ravel(a: Any) -> Tensor:
     x = lift(a)
-    return _reshaped(x, x.data.reshape(-1))
+    return _reshaped(x, contiguous(x.data).reshape(-1))
 
 
 @implements(np.expand_dims)

@@ -118,7 +118,7 @@ class TensorLike:
             raise write_into_tensor(ufunc.__name__)
         function = _FUNCTIONS.get(ufunc) if method == "__call__" else None
         if function is None:
-            raise unknown_function(ufunc, method, _FUNCTIONS)
+            raise unknown_function(ufunc, method)
         try:
             return function(*inputs, **kwargs)
         except TypeError:
@@ -132,7 +132,7 @@ class TensorLike:
         if function is None:
             if func in _CREATION:  # np.zeros(shape, like=tensor)
                 return func(*args, like=self.tensor().data, **kwargs)
-            raise unknown_function(func, "__call__", _FUNCTIONS)
+            raise unknown_function(func, "__call__")
         try:
             return function(*args, **kwargs)
         except TypeError:
@@ -301,6 +301,12 @@ def lift(value: Any) -> Tensor:
         value = np.asarray(value)
     constant.data = value
     return constant
+
+
+def lift_array(value: Any) -> Tensor:
+    """The same for an operand that must be an array, be it of one number."""
+    tensor = lift(value)
+    return Tensor(tensor.data) if isinstance(tensor.data, (int, float)) else tensor
 
 
 def record(data: Array, inputs: tuple[Tensor, ...], vjp: Vjp) -> Tensor:

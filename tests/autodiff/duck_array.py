@@ -1,8 +1,9 @@
 """`DuckArray`: a stand-in for CuPy's arrays on machines without a GPU.
 
-It holds a NumPy array, and takes part in NumPy's protocols as CuPy does: it refuses to become a NumPy
-array by itself, refuses NumPy arrays as operands, gives 0-d arrays and no scalars, and knows only
-those of NumPy's functions that CuPy has too. Code that runs on it never moves data to the host unasked.
+It holds a NumPy array, and takes part in NumPy's protocols as CuPy does: it refuses to become a
+NumPy array by itself, refuses NumPy arrays as operands, gives 0-d arrays and no scalars, and knows
+only those of NumPy's functions that CuPy has too. Code that runs on it never moves data to the host
+unasked.
 """
 
 from __future__ import annotations
@@ -13,23 +14,24 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 # What our kernels call, and CuPy 14 has with the same arguments.
-FUNCTIONS = frozenset(
-    """
-    allclose any all arange argmax argmin argsort argwhere array array_equal asarray
-    ascontiguousarray astype broadcast_to clip concatenate copy count_nonzero cumprod cumsum diag
-    digitize einsum empty empty_like expand_dims eye flatnonzero flip full full_like isclose
-    max mean min moveaxis ndim nonzero ones ones_like pad repeat reshape result_type roll round
-    searchsorted shape size squeeze stack sum take take_along_axis tile transpose tril triu unique
-    where zeros zeros_like around sliding_window_view amax amin
-    """.split()
-)
-METHODS = frozenset(
-    """
-    all any argmax argmin argsort astype clip copy cumsum dot fill item max mean min prod ravel repeat
-    reshape round squeeze sum swapaxes take tolist transpose
-    """.split()
-)
-ATTRIBUTES = frozenset("T dtype flags itemsize nbytes ndim shape size strides".split())
+FUNCTIONS = {
+    *(np.arange, np.array, np.asarray, np.empty, np.empty_like, np.eye, np.full, np.full_like),
+    *(np.ones, np.ones_like, np.zeros, np.zeros_like, np.copy, np.astype),
+    *(np.broadcast_to, np.expand_dims, np.flip, np.moveaxis, np.pad, np.ravel, np.repeat),
+    *(np.reshape, np.roll, np.squeeze, np.swapaxes, np.tile, np.transpose, np.tril, np.triu),
+    *(np.concatenate, np.stack, np.take, np.take_along_axis, np.where, np.clip, np.unique),
+    *(np.cumprod, np.cumsum, np.einsum, np.max, np.mean, np.min, np.prod, np.sum),
+    *(np.all, np.any, np.allclose, np.isclose, np.array_equal, np.argmax, np.argmin, np.argsort),
+    *(np.argwhere, np.count_nonzero, np.flatnonzero, np.nonzero, np.searchsorted, np.digitize),
+    *(np.ndim, np.shape, np.size, np.result_type, np.round, np.around),
+    np.lib.stride_tricks.sliding_window_view,
+}
+METHODS = {
+    *("all", "any", "argmax", "argmin", "argsort", "astype", "clip", "copy", "cumsum", "dot"),
+    *("fill", "item", "max", "mean", "min", "prod", "ravel", "repeat", "reshape", "round"),
+    *("squeeze", "sum", "swapaxes", "take", "tolist", "transpose", "view"),
+}
+ATTRIBUTES = {"T", "dtype", "flags", "itemsize", "nbytes", "ndim", "shape", "size", "strides"}
 
 
 class DuckArray(NDArrayOperatorsMixin):
@@ -52,12 +54,19 @@ class DuckArray(NDArrayOperatorsMixin):
         raise TypeError("a device array does not become a NumPy array by itself")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        operands = inputs if method == "__call__" else inputs[:1]
+        if not all(
+            isinstance(x, (DuckArray, np.ndarray, np.generic, int, float)) for x in operands
+        ):
+            return NotImplemented
         if method not in ("__call__", "at") or set(kwargs) - {"out", "dtype"}:
             raise TypeError(f"no {ufunc.__name__}.{method} with {sorted(kwargs)} on this device")
         return _wrapped(getattr(ufunc, method)(*_unwrapped(inputs), **_unwrapped(kwargs)))
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        if func.__name__ not in FUNCTIONS:
+        if not set(types) <= {DuckArray, np.ndarray}:
+            return NotImplemented
+        if func not in FUNCTIONS:
             raise TypeError(f"no {func.__name__} on this device")
         if func in (np.asarray, np.array):  # the one way from the host to the device
             return DuckArray(func(_hosted(args[0]), *args[1:], **kwargs))

@@ -1,0 +1,135 @@
+"""What cannot be differentiated is refused by name, and the message says what to use instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.autodiff import Tensor, conv2d, dense, sigmoid_cross_entropy, softmax_cross_entropy
+
+X = Tensor(np.ones((2, 2)), requires_grad=True)
+V = Tensor(np.ones(3), requires_grad=True)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: np.linalg.inv(X), ["'linalg.inv'", "stop_gradient(tensor).data"]),
+        (lambda: np.linalg.norm(X), ["'linalg.norm'", "np.sqrt(np.sum(np.square(x), axis))"]),
+        (lambda: np.fft.fft(X), ["'fft.fft'", "stop_gradient(tensor).data"]),
+        (lambda: np.median(X), ["'median'", "np.take_along_axis"]),
+        (lambda: np.vstack([X, X]), ["'vstack'", "np.concatenate"]),
+        (lambda: np.trace(X), ["'trace'", "np.arange(n)"]),
+        (lambda: np.arctan2(X, X), ["'arctan2'", "np.arctan"]),
+        (lambda: np.nanmax(X), ["'nanmax'", "np.max(np.where(np.isnan(x), -np.inf, x), axis)"]),
+        (lambda: np.fmod(X, X), ["'fmod'", "use stop_gradient(tensor).data"]),
+        (lambda: np.partition(X, 1), ["'partition'"]),
+        (lambda: np.add.reduce(X), ["'add.reduce'", "np.sum"]),
+        (lambda: np.maximum.accumulate(X), ["'maximum.accumulate'"]),
+        (lambda: np.multiply.outer(X, X), ["'multiply.outer'", "np.outer"]),
+        (lambda: np.interp(X, [0, 1], [0, 1]), ["'interp'"]),
+    ],
+)
+def test_an_unknown_function_is_refused_by_name(call: Any, words: list[str]) -> None:
+    with pytest.raises(TypeError) as caught:
+        call()
+    assert "would cut the tensor out of the gradient graph" in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_functions_of_other_libraries_are_refused_too() -> None:
+    special = pytest.importorskip("scipy.special")
+    with pytest.raises(TypeError, match=r"'expit'.*paceline\.autodiff\.sigmoid"):
+        special.expit(X)
+    with pytest.raises(TypeError, match=r"'erf'.*paceline\.autodiff\.erf"):
+        special.erf(X)
+
+
+def test_tensors_without_a_gradient_are_refused_alike() -> None:
+    """A model_fn that runs in evaluation runs in training too."""
+    with pytest.raises(TypeError, match=r"'linalg\.inv'"):
+        np.linalg.inv(Tensor(np.eye(2)))
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda: np.sum(X, dtype=np.float32), "dtype"),
+        (lambda: np.sum(X, where=np.ones((2, 2), bool)), "where"),
+        (lambda: np.sum(X, initial=1.0), "initial"),
+        (lambda: np.mean(X, out=np.zeros(())), "out"),
+        (lambda: np.exp(X, where=np.ones((2, 2), bool)), "where"),
+        (lambda: np.add(X, 1, dtype=np.float32), "dtype"),
+        (lambda: np.var(X, correction=1), "correction"),
+        (lambda: np.reshape(X, (4,), order="F"), "order"),
+        (lambda: np.take(X, [0], mode="wrap"), "mode"),
+        (lambda: np.concatenate([X, X], dtype=np.float32), "dtype"),
+        (lambda: np.einsum("ij->i", X, dtype=np.float32), "dtype"),
+        (lambda: np.max(X, initial=0.0), "initial"),
+        (lambda: np.pad(X, 1, stat_length=2), "stat_length"),
+    ],
+)
+def test_an_argument_that_has_no_effect_here_is_refused(call: Any, argument: str) -> None:
+    with pytest.raises(
+        TypeError, match=rf"np\.\w+ of a tensor: .*'{argument}'; it is called as \w+\("
+    ):
+        call()
+
+
+def test_errors_inside_a_function_stay_as_they_are() -> None:
+    with pytest.raises(TypeError, match="did not contain a loop"):
+        X + "text"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: np.pad(X, 1, mode="reflect"), "mode='constant' only, not 'reflect'"),
+        (lambda: np.split(V, 2), "axis of length 3 into 2 equal parts"),
+        (lambda: np.einsum("ii->i", X), "'ii' of 'ii->i' has a letter twice"),
+        (lambda: np.einsum("ij,jk->ik", X), "names 2 operands, but 1 were given"),
+        (lambda: np.einsum("ijk->i", X), "'ijk' of 'ijk->i' does not fit an operand of 2 axes"),
+        (lambda: np.einsum("...i->i", X), "'...' in an operand but not in the result"),
+        (lambda: dense(X, V), r"w of shape \(num_inputs, num_outputs\), got \(2, 2\) and \(3,\)"),
+        (lambda: dense(X, np.ones((3, 2))), r"got \(2, 2\) and \(3, 2\)"),
+        (lambda: dense(X, X, V), r"b of shape \(2,\).*got \(3,\)"),
+        (lambda: dense(X, X, activation="gelu"), "relu, sigmoid, tanh, got 'gelu'"),
+        (lambda: conv2d(X, X), "x must have shape"),
+        (lambda: softmax_cross_entropy(X, np.ones(3)), r"labels must be whole numbers of shape"),
+        (lambda: softmax_cross_entropy(X, np.ones(2)), r"got float64 of shape \(2,\)"),
+        (lambda: sigmoid_cross_entropy(X, np.ones(2)), r"shape of logits, \(2, 2\), got \(2,\)"),
+    ],
+)
+def test_bad_values_are_errors_that_name_them(call: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_bounds_with_a_gradient_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"np\.minimum\(np\.maximum\(x, low\), high\)"):
+        np.clip(X, V[0], 1.0)
+
+
+def test_interleaved_einsum_operands_are_refused() -> None:
+    with pytest.raises(TypeError, match="subscripts as one string"):
+        np.einsum(X, [0, 1], [1, 0])
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0, 3, 1], r"\[0, 3\).*found 3 at position 1"),
+        ([0, 2, -1], r"\[0, 3\).*found -1 at position 2"),
+    ],
+)
+def test_a_label_out_of_range_is_named_with_its_position(labels: list[int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        softmax_cross_entropy(np.ones((3, 3)), np.array(labels))
+
+
+def test_a_label_out_of_range_is_found_in_two_dimensions() -> None:
+    with pytest.raises(ValueError, match=r"found 7 at position \(1, 0\)"):
+        softmax_cross_entropy(np.ones((2, 2, 3)), np.array([[0, 1], [7, 2]]))
