@@ -1,5 +1,6 @@
 """Strategies: where variables live, where the step runs, and how values are reduced."""
 
+from .aggregation import VariableAggregation, VariableSynchronization
 from .context import (
     ReplicaContext,
     get_replica_context,
@@ -7,6 +8,7 @@ from .context import (
     has_strategy,
     in_cross_replica_context,
 )
+from .creators import variable_creator_scope
 from .cross_device_ops import (
     CrossDeviceOps,
     HierarchicalCopyAllReduce,
@@ -29,12 +31,7 @@ from .variable_store import (
     get_variable,
     set_seed,
 )
-from .variables import (
-    Variable,
-    VariableAggregation,
-    VariableSynchronization,
-    variable_creator_scope,
-)
+from .variables import Variable
 
 __all__ = [
     "DEFAULT_STRATEGY",

@@ -7,20 +7,18 @@ lies the default strategy with its one replica.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ..autodiff import lift
 from ..inputs import nest
-from .devices import Device, to_host
-from .reduce_op import ReduceOp, mean_of
+from .arrays import as_array
+from .devices import Device
+from .reduce_op import ReduceOp
 from .rendezvous import Rendezvous
-from .values import regroup, select_replica
+from .values import PerReplica, regroup, select_replica
 
 if TYPE_CHECKING:
     from .strategy import Strategy
@@ -44,7 +42,13 @@ def install_default(strategy: Strategy) -> None:
     _bottom.append(Frame(strategy, ReplicaContext(strategy, 0, Rendezvous(1))))
 
 
+def default_strategy() -> Strategy:
+    """The one that is current outside any scope."""
+    return _bottom[0].strategy
+
+
 def current_frame() -> Frame:
+    """Where the caller runs."""
     return _frame.get(None) or _bottom[0]
 
 
@@ -65,7 +69,7 @@ def get_strategy() -> Strategy:
 
 def has_strategy() -> bool:
     """Whether a strategy other than the default one is current."""
-    return current_frame().strategy is not _bottom[0].strategy
+    return current_frame().strategy is not default_strategy()
 
 
 def in_cross_replica_context() -> bool:
@@ -79,6 +83,32 @@ def get_replica_context() -> ReplicaContext | None:
     Outside any scope this is the only replica of the default strategy.
     """
     return current_frame().replica
+
+
+def require_no_replica(verb: str) -> None:
+    """Refuse `verb` inside a replica.
+
+    Raises:
+        RuntimeError: The caller is a replica of a strategy other than the default one.
+    """
+    if has_strategy() and current_frame().replica is not None:
+        raise RuntimeError(
+            f"{verb} was called inside a replica of {get_strategy()!r}; call it outside `run`, or "
+            f"use what get_replica_context() offers: all_reduce, all_gather, merge_call"
+        )
+
+
+def require_no_other(strategy: Strategy, verb: str) -> None:
+    """Refuse `verb` of one strategy inside the scope of another.
+
+    Raises:
+        RuntimeError: Neither `strategy` nor the default one is current.
+    """
+    if has_strategy() and get_strategy() is not strategy:
+        raise RuntimeError(
+            f"{verb} of {strategy!r} was called inside the scope of {get_strategy()!r}; "
+            f"leave the other scope first, strategies do not nest"
+        )
 
 
 class ReplicaContext:
@@ -103,45 +133,48 @@ class ReplicaContext:
 
     @property
     def num_replicas_in_sync(self) -> int:
+        """The number of replicas of all workers."""
         return self.strategy.num_replicas_in_sync
+
+    @property
+    def device(self) -> Device:
+        """Where this replica computes."""
+        return self.strategy.extended.replica_devices[self.local_index]
 
     @property
     def devices(self) -> tuple[str, ...]:
         """The name of this replica's device, as a 1-tuple."""
         return (str(self.device),)
 
-    @property
-    def device(self) -> Device:
-        return self.strategy.extended.replica_devices[self.local_index]
+    def exchange(self, place: str, value: Any, combine: Callable[[list[Any]], Any] = tuple) -> Any:
+        """Meet all local replicas; return what `combine` makes of the values they bring.
 
-    def exchange(self, place: str, value: Any) -> list[Any]:
-        """Give `value` to all local replicas; return theirs, in replica order, as they are."""
-        return self._rendezvous.exchange(self.local_index, place, value)
+        Args:
+            place: What the meeting is for; all must have come for the same.
+            value: What this replica brings. The others may read it until they have all met, and
+                not later.
+            combine: Called once, with the values in replica order; everyone gets the same result.
+        """
+        return self._rendezvous.exchange(self.local_index, place, value, combine)
 
     def all_reduce(self, reduce_op: ReduceOp | str, value: Any, options: Any = None) -> Any:
         """Combine a structure of arrays over all replicas; every replica gets the result.
 
         Args:
             reduce_op: `ReduceOp.SUM` or `ReduceOp.MEAN`, or its name.
-            value: A tensor, an array, a number, or a nested structure of them, of equal shapes on all
-                replicas. No gradient flows through the result.
+            value: A tensor, an array, a number or `IndexedSlices`, or a nested structure of them,
+                of equal shapes on all replicas. No gradient flows through the result.
             options: Accepted for TensorFlow's signature.
 
         Returns:
-            The same structure with the combined arrays, on this replica's device.
+            The same structure with the combined arrays, on this replica's device and its own.
+
+        Raises:
+            ValueError: Structures or shapes differ between replicas.
         """
         op = ReduceOp.parse(reduce_op)
-        mine = nest.map_structure(lambda leaf: lift(leaf).data, value)
-        theirs = self.exchange("all_reduce", mine)
-        ops = self.strategy.extended.cross_device_ops
-
-        def combine(*arrays: Any) -> Any:
-            total = ops.reduce(
-                [np.asarray(a) if np.isscalar(a) else a for a in arrays], self.device
-            )
-            return total if op is ReduceOp.SUM else mean_of(total, len(arrays))
-
-        return nest.map_structure(combine, *theirs)
+        reduce = self.strategy.extended.all_reduce
+        return self._combined(f"all_reduce({op.name})", value, lambda parts: reduce(op, parts))
 
     def all_gather(self, value: Any, axis: int, options: Any = None) -> Any:
         """Concatenate the replicas' arrays along `axis`, in replica order; every replica gets all.
@@ -150,33 +183,56 @@ class ReplicaContext:
             value: An array or tensor of rank ≥ 1, or a nested structure of them; the lengths along
                 `axis` may differ between replicas.
             axis: In [0, rank).
+            options: Accepted for TensorFlow's signature.
+
+        Returns:
+            The same structure with the joined arrays, on this replica's device and its own.
+
+        Raises:
+            ValueError: Structures, or shapes apart from `axis`, differ between replicas; a value is
+                a scalar or `IndexedSlices`; `axis` is out of range.
         """
-        theirs = self.exchange("all_gather", nest.map_structure(lambda v: lift(v).data, value))
-        ops = self.strategy.extended.cross_device_ops
-        return nest.map_structure(lambda *arrays: ops.gather(arrays, axis, self.device), *theirs)
+        gather = self.strategy.extended.all_gather
+        return self._combined(f"all_gather(axis={axis})", value, lambda parts: gather(parts, axis))
 
     def merge_call(
-        self, merge_fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: Any = None
+        self,
+        merge_fn: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Meet all local replicas, call `merge_fn` once for all of them, and go on with its result.
 
         Args:
             merge_fn: Called in cross-replica context as `merge_fn(strategy, *args, **kwargs)`, each
-                argument a `PerReplica` of what the replicas gave.
+                argument a `PerReplica` of what the replicas gave. The first replica's thread makes
+                the call, which is the one that called `run`.
+            args, kwargs: What this replica gives.
 
         Returns:
             This replica's part of what `merge_fn` returned.
         """
-        place = f"merge_call({merge_fn.__name__})"
-        theirs = self.exchange(place, (args, kwargs or {}))
-        result = error = None
+        place = f"merge_call({getattr(merge_fn, '__name__', 'function')})"
+        given = self.exchange(place, (args, dict(kwargs or {})))
+        result = None
         if self.local_index == 0:
-            merged_args, merged_kwargs = regroup(theirs)
-            try:
-                with entered(Frame(self.strategy, None)):
-                    result = merge_fn(self.strategy, *merged_args, **merged_kwargs)
-            except BaseException as e:
-                error = e
-        if error is not None:
-            raise error
-        return select_replica(self.exchange(place, result)[0], self.local_index)
+            merged_args, merged_kwargs = regroup(given)
+            with entered(Frame(self.strategy, None)):
+                result = merge_fn(self.strategy, *merged_args, **merged_kwargs)
+        return self._part_of(self.exchange(place, result)[0])
+
+    def _combined(
+        self, place: str, value: Any, combine: Callable[[tuple[Any, ...]], list[Any]]
+    ) -> Any:
+        """This replica's part of what `combine` makes of each leaf's arrays of all replicas."""
+
+        def combine_structures(structures: list[Any]) -> Any:
+            return nest.map_structure(lambda *parts: PerReplica(combine(parts)), *structures)
+
+        mine = nest.map_structure(as_array, value)
+        return self._part_of(self.exchange(place, mine, combine_structures))
+
+    def _part_of(self, structure: Any) -> Any:
+        return select_replica(
+            structure, self.local_index, self.strategy.extended.num_local_replicas
+        )

@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 
 from ..autodiff import Array
-from .devices import HOST, Device, to_host
+from .devices import Device, to_host
 
 _logger = logging.getLogger("paceline")
 
@@ -32,6 +32,7 @@ class CrossDeviceOps(ABC):
             arrays: Left unchanged, except for one that is also `out`.
             destination: Where the result goes.
             out: If given, an array on `destination` that takes the result; it may be `arrays[0]`.
+                Without it the result is a new array.
         """
 
     def batch_reduce(
@@ -45,46 +46,52 @@ class CrossDeviceOps(ABC):
         return [device.put(array) for device in destinations]
 
     def gather(self, arrays: Sequence[Array], axis: int, destination: Device) -> Array:
-        """The concatenation of `arrays`, which have rank ≥ 1, along `axis` on `destination`.
+        """The concatenation of `arrays` along `axis` on `destination`, as a new array.
+
+        Args:
+            arrays: Of one rank ≥ 1 and of shapes that differ along `axis` only.
+            axis: In [0, rank).
+            destination: Where the result goes.
 
         Raises:
-            ValueError: The arrays are scalars, or `axis` is not in [0, rank).
+            ValueError: The arrays are scalars, `axis` is out of range, or the shapes do not fit.
         """
-        ndim = np.ndim(arrays[0])
-        if ndim == 0:
-            raise ValueError(
-                "gather needs values of rank ≥ 1, these are scalars; use reduce instead"
-            )
-        if not 0 <= axis < ndim:
-            raise ValueError(f"axis must be in [0, {ndim}) for values of rank {ndim}, it is {axis}")
-        return destination.put(np.concatenate([to_host(a) for a in arrays], axis=axis))
+        _check_gather([array.shape for array in arrays], axis)
+        joined = np.concatenate([to_host(array) for array in arrays], axis=axis)
+        return destination.bring(joined)
 
 
-def _moved(array: Array, device: Device) -> Array:
-    """`array` itself where it is in `device`'s memory already, else a copy there."""
-    here = isinstance(array, np.ndarray)
-    return array if here and device.kind == "CPU" else device.put(array)
+def _check_gather(shapes: Sequence[tuple[int, ...]], axis: int) -> None:
+    ndim = len(shapes[0])
+    if ndim == 0:
+        raise ValueError("gather needs values of rank ≥ 1, these are scalars; use reduce instead")
+    if not 0 <= axis < ndim:
+        raise ValueError(f"axis must be in [0, {ndim}) for values of rank {ndim}, it is {axis}")
+    if len({(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}) > 1:
+        raise ValueError(
+            f"the replicas' values have shapes {list(shapes)}; to be gathered along axis {axis} "
+            f"they must be equal in all others"
+        )
 
 
 def _sum(arrays: Sequence[Array], device: Device, out: Array | None) -> Array:
     """The sum in the order given, which fixes its rounding."""
-    first = _moved(arrays[0], device)
     if len(arrays) == 1:
         if out is None:
-            return first.copy()
-        if out is not first:
-            out[...] = first
+            return device.put(arrays[0])
+        if out is not arrays[0]:
+            out[...] = device.bring(arrays[0])
         return out
-    total = np.add(first, _moved(arrays[1], device), out=out)
+    total = np.add(device.bring(arrays[0]), device.bring(arrays[1]), out=out)
     total = np.asarray(total) if isinstance(total, np.generic) else total
     for array in arrays[2:]:
-        np.add(total, _moved(array, device), out=total)
+        np.add(total, device.bring(array), out=total)
     return total
 
 
 @cache
-def _log_plan(description: str) -> None:
-    _logger.debug(description)
+def _log_plan(description: str, *arguments: object) -> None:
+    _logger.debug(description, *arguments)
 
 
 class ReductionToOneDevice(CrossDeviceOps):
@@ -107,11 +114,11 @@ class ReductionToOneDevice(CrossDeviceOps):
         self, arrays: Sequence[Array], destination: Device, out: Array | None = None
     ) -> Array:
         device = self._device or destination
-        _log_plan(f"Reduce to {device} then broadcast to {destination}.")
+        _log_plan("Reduce to %s then broadcast to %s.", device, destination)
         if self._accumulate is None and device == destination:
             return _sum(arrays, destination, out)
-        moved = [_moved(a, device) for a in arrays]
-        total = self._accumulate(moved) if self._accumulate else _sum(moved, device, None)
+        on_device = [device.bring(array) for array in arrays]
+        total = self._accumulate(on_device) if self._accumulate else _sum(on_device, device, None)
         return _sum([total], destination, out)
 
 
@@ -137,9 +144,10 @@ class HierarchicalCopyAllReduce(CrossDeviceOps):
     ) -> Array:
         n = self._group_size
         groups = [arrays[i : i + n] for i in range(0, len(arrays), n)]
-        _log_plan(f"Reduce in {len(groups)} group(s) of up to {n}, then to {destination}.")
-        hubs = [_sum(group, destination, None) for group in groups[1:]]
-        return _sum([_sum(groups[0], destination, out), *hubs], destination, out)
+        _log_plan("Reduce in %s group(s) of up to %s, then to %s.", len(groups), n, destination)
+        if len(groups) == 1:
+            return _sum(arrays, destination, out)
+        return _sum([_sum(group, destination, None) for group in groups], destination, out)
 
 
 class NcclAllReduce(CrossDeviceOps):
@@ -157,7 +165,7 @@ class NcclAllReduce(CrossDeviceOps):
     ) -> Array:
         # One process that drives several cards adds them up peer to peer through CuPy's copies;
         # NCCL itself arrives with the workers' communicators.
-        if destination == HOST or isinstance(arrays[0], np.ndarray):
+        if isinstance(arrays[0], np.ndarray):
             _log_fallback()
         return _sum(arrays, destination, out)
 

@@ -45,7 +45,7 @@ class Device:
         """
         if isinstance(name, Device):
             return name
-        found = _NAME.match(name)
+        found = _NAME.match(name) if isinstance(name, str) else None
         if found is None or found["index"] == "*":
             raise ValueError(
                 f"device {name!r} is not a device name; write 'CPU:0', 'GPU:1' "
@@ -63,6 +63,14 @@ class Device:
         if self.kind == "GPU":
             return gpu.put(array, self.index)
         return np.array(to_host(array), order="C")
+
+    def bring(self, array: Array) -> Array:
+        """`array` itself where it is in this device's memory already, else a copy there."""
+        if isinstance(array, np.ndarray):
+            is_here = self.kind == "CPU"
+        else:
+            is_here = self.kind == "GPU" and array.device.id == self.index
+        return array if is_here else self.put(array)
 
     def use(self) -> AbstractContextManager[object]:
         """Within it, new GPU arrays are made on this device."""
@@ -99,6 +107,8 @@ def resolve(names: Iterable[str | Device], strict: bool = False) -> tuple[Device
     Raises:
         ValueError: No device, one named twice, or (strict) one that is not there.
     """
+    if isinstance(names, str):
+        raise ValueError(f"devices must be a list of names, got {names!r}; write [{names!r}]")
     devices = [Device.parse(name) for name in names]
     if not devices:
         raise ValueError("devices is empty; name at least one, such as 'CPU:0', or pass None")

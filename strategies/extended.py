@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from ..autodiff import Array, lift
-from .context import Frame, ReplicaContext, entered
+from ..autodiff import Array, IndexedSlices
+from .arrays import Summand, add_slices, as_array, moved, summands
+from .context import Frame, ReplicaContext, entered, require_no_replica
 from .cross_device_ops import CrossDeviceOps
 from .devices import HOST, Device
 from .reduce_op import ReduceOp, mean_of
-from .rendezvous import Rendezvous, run_replicas
+from .rendezvous import Rendezvous
+from .replica_threads import run_replicas
 from .values import local_values
-from .variable_store import names_counted_apart
+from .variable_store import count_names_apart
+
+_ALONE = Rendezvous(1)
 
 
 class StrategyExtended:
@@ -39,6 +42,7 @@ class StrategyExtended:
         self.cross_device_ops = cross_device_ops
         self.num_workers = 1
         self.worker_index = 0
+        self._thread_names = [f"replica {i} on {d}" for i, d in enumerate(self.replica_devices)]
 
     @property
     def worker_devices(self) -> tuple[str, ...]:
@@ -46,71 +50,114 @@ class StrategyExtended:
         return tuple(str(device) for device in self.replica_devices)
 
     @property
-    def num_local_replicas(self) -> int:
-        return len(self.replica_devices)
-
-    @property
     def parameter_devices(self) -> tuple[str, ...]:
         """The names of the devices that hold variables."""
         return tuple(str(device) for device in self.variable_devices)
 
+    @property
+    def num_local_replicas(self) -> int:
+        """The number of replicas of this worker."""
+        return len(self.replica_devices)
+
     def call_for_each_replica(self, strategy: Any, fn: Callable[[int], Any]) -> list[Any]:
         """`fn(local_index)` in the context of every local replica, at the same time."""
-        if self.num_local_replicas == 1:
-            replica = ReplicaContext(strategy, 0, _ALONE)
-            with entered(Frame(strategy, replica)), self.replica_devices[0].use():
-                return [fn(0)]
-        rendezvous = Rendezvous(self.num_local_replicas)
+        num_replicas = self.num_local_replicas
+        rendezvous = Rendezvous(num_replicas) if num_replicas > 1 else _ALONE
 
         def as_replica(index: int) -> Any:
             replica = ReplicaContext(strategy, index, rendezvous)
             with entered(Frame(strategy, replica)), self.replica_devices[index].use():
-                if index == 0:
-                    return fn(index)
-                with names_counted_apart():
-                    return fn(index)
+                return fn(index)
 
-        return run_replicas(
-            [partial(as_replica, i) for i in range(self.num_local_replicas)],
-            rendezvous,
-            [f"replica {i} on {device}" for i, device in enumerate(self.worker_devices)],
-        )
+        if num_replicas == 1:
+            return [as_replica(0)]
+        calls: list[Callable[[], Any]] = [partial(as_replica, 0)]
+        for index in range(1, num_replicas):
+            context = copy_context()
+            context.run(count_names_apart)
+            calls.append(partial(context.run, as_replica, index))
+        return run_replicas(calls, rendezvous, self._thread_names)
 
     def reduce_to(
         self, reduce_op: ReduceOp | str, value: Any, destinations: Device | str = HOST
-    ) -> Array:
+    ) -> Summand:
         """Combine the replicas' arrays, of equal shapes, on a device of choice.
 
         Args:
             reduce_op: SUM or MEAN.
-            value: One array (tensor, number) per local replica, as a `PerReplica`; a plain value
-                where there is a single replica.
+            value: One array (tensor, number, `IndexedSlices`) per local replica, as a `PerReplica`;
+                a plain value where there is a single replica.
             destinations: The device that gets the result.
 
         Raises:
-            ValueError: The shapes differ.
+            RuntimeError: Called in replica context.
+            ValueError: The shapes differ, or there is not one value for each replica.
         """
-        op = ReduceOp.parse(reduce_op)
-        arrays = [_array(v) for v in local_values(value)]
-        shapes = [a.shape for a in arrays]
-        if len(set(shapes)) > 1:
-            raise ValueError(
-                f"the replicas' values have different shapes {shapes} and cannot be combined as "
-                f"they are; pass axis=0 to reduce over the batch dimension as well"
-            )
-        total = self.cross_device_ops.reduce(arrays, Device.parse(destinations))
-        return total if op is ReduceOp.SUM else mean_of(total, len(arrays))
+        require_no_replica("reduce_to")
+        parts = [as_array(part) for part in self.parts_of("reduce_to", value)]
+        return self._reduced(ReduceOp.parse(reduce_op), parts, Device.parse(destinations))
 
     def batch_reduce_to(
         self, reduce_op: ReduceOp | str, value_destination_pairs: Sequence[tuple[Any, Any]]
-    ) -> list[Array]:
+    ) -> list[Summand]:
         """`reduce_to` for several (value, destination) pairs at once."""
         return [self.reduce_to(reduce_op, v, d) for v, d in value_destination_pairs]
 
+    def all_reduce(self, op: ReduceOp, parts: Sequence[Summand]) -> list[Summand]:
+        """The combination of the local replicas' arrays, once for each of them on its device."""
+        return self._spread(self._reduced(op, parts, self.replica_devices[0]))
 
-_ALONE = Rendezvous(1)
+    def all_gather(self, parts: Sequence[Summand], axis: int) -> list[Summand]:
+        """The concatenation of the local replicas' arrays, once for each of them on its device."""
+        return self._spread(self.gather_to(parts, axis, self.replica_devices[0]))
 
+    def gather_to(self, parts: Sequence[Summand], axis: int, destination: Device) -> Array:
+        """The concatenation of the local replicas' arrays on a device of choice.
 
-def _array(value: Any) -> Array:
-    data = lift(value).data
-    return np.asarray(data) if np.isscalar(data) else data
+        Raises:
+            ValueError: They are no arrays that can be joined along `axis`.
+        """
+        if any(isinstance(part, IndexedSlices) for part in parts):
+            raise ValueError(
+                "gather takes dense arrays, these are IndexedSlices; "
+                "call to_dense() on them, or reduce them instead"
+            )
+        return self.cross_device_ops.gather(parts, axis, destination)
+
+    def parts_of(self, verb: str, value: Any) -> tuple[Any, ...]:
+        """The values of the local replicas.
+
+        Raises:
+            ValueError: There is not one for each.
+        """
+        parts = local_values(value)
+        if len(parts) != self.num_local_replicas:
+            raise ValueError(
+                f"{verb} needs one value for each of the {self.num_local_replicas} replicas, "
+                f"it was given {len(parts)} ({type(value).__name__}); pass what `run` returned"
+            )
+        return parts
+
+    def _reduced(self, op: ReduceOp, parts: Sequence[Summand], destination: Device) -> Summand:
+        if any(isinstance(part, IndexedSlices) for part in parts):
+            total = add_slices([moved(part, destination) for part in parts])
+        else:
+            total = self.cross_device_ops.reduce(summands(parts), destination)
+        if op is ReduceOp.SUM:
+            return total
+        if isinstance(total, IndexedSlices):
+            means = mean_of(total.values, len(parts))
+            return IndexedSlices(means, total.indices, total.dense_shape)
+        return mean_of(total, len(parts))
+
+    def _spread(self, result: Summand) -> list[Summand]:
+        """`result` for the first replica, on whose device it is, and copies for the others."""
+        others = self.replica_devices[1:]
+        if not isinstance(result, IndexedSlices):
+            return [result, *self.cross_device_ops.broadcast(result, others)]
+        copies = zip(
+            self.cross_device_ops.broadcast(result.values, others),
+            self.cross_device_ops.broadcast(result.indices, others),
+            strict=True,
+        )
+        return [result, *(IndexedSlices(v, i, result.dense_shape) for v, i in copies)]

@@ -8,14 +8,18 @@ the scheme). Gradients that touch only rows of a variable travel as `IndexedSlic
 
 from __future__ import annotations
 
+import itertools
 import logging
+import math
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from ..autodiff import Array, IndexedSlices, Tensor
+from .arrays import add_slices, moved
 from .context import ReplicaContext
 from .cross_device_ops import CrossDeviceOps
 from .variables import Variable
@@ -54,22 +58,16 @@ class _Bucket:
     ) -> None:
         self.variables = variables
         self._ops = ops
-        sizes = [v.size for v in variables]
-        ends = np.cumsum(sizes)
+        self._devices = [variables[0].device_of(replica) for replica in range(num_replicas)]
         self._buffers: list[Array] = []
         self._views: list[list[Array]] = []
-        for replica in range(num_replicas):
+        for replica, device in enumerate(self._devices):
             like = variables[0].leaf(replica).data
-            buffer = np.zeros(int(ends[-1]), like.dtype, like=like)
+            with device.use():
+                buffer = np.zeros(sum(v.size for v in variables), like.dtype, like=like)
             self._buffers.append(buffer)
-            self._views.append(
-                [
-                    buffer[end - size : end].reshape(v.shape)
-                    for v, size, end in zip(variables, sizes, ends, strict=True)
-                ]
-            )
-
-        self._on_host = isinstance(self._buffers[0], np.ndarray)
+            self._views.append(_cut(buffer, [v.shape for v in variables]))
+        self._on_host = all(isinstance(buffer, np.ndarray) for buffer in self._buffers)
 
     def slices(self, replica: int) -> list[tuple[Tensor, Array]]:
         """Each variable's tensor in `replica` with the slice that takes its gradient."""
@@ -78,10 +76,13 @@ class _Bucket:
 
     def take(self, replica: int, variable_index: int, gradient: Gradient) -> None:
         view = self._views[replica][variable_index]
+        if gradient is view:
+            return
+        _check_shape(self.variables[variable_index], gradient)
         if isinstance(gradient, IndexedSlices):
             view.fill(0)
             gradient.add_to(view)
-        elif gradient is not view:
+        else:
             view[...] = gradient
 
     def missing(self, replica: int, variable_index: int) -> None:
@@ -96,13 +97,13 @@ class _Bucket:
                     np.multiply(buffer, weight, out=buffer)
         first = self._buffers[0]
         if len(taking_part) > 1 or taking_part[0] is not first:
-            device = self.variables[0].strategy.extended.replica_devices[0]
-            self._ops.reduce(taking_part, device, out=first)
+            self._ops.reduce(taking_part, self._devices[0], out=first)
         if divisor != 1:
             np.divide(first, divisor, out=first)
         if not self._on_host:
-            for buffer in self._buffers[1:]:
-                buffer[...] = first
+            for buffer, device in zip(self._buffers[1:], self._devices[1:], strict=True):
+                with device.use():
+                    buffer[...] = device.put(first)
 
     def reduced(self, replica: int) -> Sequence[Gradient]:
         return self._views[0 if self._on_host else replica]
@@ -112,47 +113,63 @@ class _Rows:
     """The gradient of a variable of which a step reads only some rows."""
 
     def __init__(self, variable: Variable, num_replicas: int) -> None:
-        self.variables = (variable,)
+        self.variables: Sequence[Variable] = (variable,)
+        self._devices = [variable.device_of(replica) for replica in range(num_replicas)]
         self._gradients: list[Gradient | None] = [None] * num_replicas
-        self._reduced: Gradient | None = None
+        self._reduced: list[Gradient] = []
 
     def take(self, replica: int, variable_index: int, gradient: Gradient) -> None:
+        _check_shape(self.variables[0], gradient)
         self._gradients[replica] = gradient
 
     def missing(self, replica: int, variable_index: int) -> None:
         self._gradients[replica] = None
 
     def reduce(self, weights: Sequence[float], divisor: float) -> None:
-        total: Gradient | None = None
-        for gradient, weight in zip(self._gradients, weights, strict=True):
-            if gradient is None or not weight:
-                continue
-            scaled = _scaled(gradient, weight / divisor)
-            total = scaled if total is None else _added(total, scaled)
-        if total is None:
-            leaf = self.variables[0].leaf(0).data
-            total = IndexedSlices(leaf[:0], np.zeros(0, np.int64, like=leaf), leaf.shape)
-        self._reduced = total.unique() if isinstance(total, IndexedSlices) else total
+        parts = [
+            moved(_with_values(np.multiply, gradient, weight), self._devices[0])
+            for gradient, weight in zip(self._gradients, weights, strict=True)
+            if gradient is not None and weight
+        ]
+        total = _with_values(np.divide, add_slices(parts or [self._no_rows()]), divisor)
+        self._reduced = [moved(total, device) for device in self._devices]
         self._gradients = [None] * len(self._gradients)
 
+    def _no_rows(self) -> IndexedSlices:
+        leaf = self.variables[0].leaf(0).data
+        return IndexedSlices(leaf[:0], np.zeros(0, np.int64, like=leaf), leaf.shape)
+
     def reduced(self, replica: int) -> Sequence[Gradient]:
-        assert self._reduced is not None
-        return (self._reduced,)
+        return (self._reduced[replica],)
 
 
-def _scaled(gradient: Gradient, factor: float) -> Gradient:
-    if factor == 1:
+def _cut(buffer: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+    """Consecutive slices of a one-dimensional array, in the given shapes."""
+    sizes = [math.prod(shape) for shape in shapes]
+    ends = itertools.accumulate(sizes)
+    return [
+        buffer[end - size : end].reshape(shape)
+        for shape, size, end in zip(shapes, sizes, ends, strict=True)
+    ]
+
+
+def _with_values(ufunc: np.ufunc, gradient: Gradient, number: float) -> Gradient:
+    """A gradient multiplied or divided; by 1 it stays the same, to the bit."""
+    if number == 1:
         return gradient
     if isinstance(gradient, IndexedSlices):
-        values = gradient.values * gradient.values.dtype.type(factor)
+        values = ufunc(gradient.values, number)
         return IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    return gradient * gradient.dtype.type(factor)
+    return ufunc(gradient, number)
 
 
-def _added(total: Gradient, more: Gradient) -> Gradient:
-    if isinstance(more, IndexedSlices):
-        return more.add_to(total)
-    return total.add_to(more) if isinstance(total, IndexedSlices) else np.add(total, more)
+def _check_shape(variable: Variable, gradient: Gradient) -> None:
+    shape = variable.leaf(0).data.shape
+    if tuple(gradient.shape) != shape:
+        raise ValueError(
+            f"the gradient of variable {variable.name!r} has shape {tuple(gradient.shape)}, "
+            f"the variable has shape {shape}"
+        )
 
 
 class GradientReducer:
@@ -164,6 +181,9 @@ class GradientReducer:
         num_replicas: The number of local replicas that take part in each reduction.
         ops: How buffers of several replicas are added up.
         bytes_per_bucket: A bucket is closed when it has reached this size.
+
+    Raises:
+        ValueError: A variable has copies for another number of replicas.
     """
 
     def __init__(
@@ -174,8 +194,9 @@ class GradientReducer:
         ops: CrossDeviceOps,
         bytes_per_bucket: int = BYTES_PER_BUCKET,
     ) -> None:
+        for variable in variables:
+            _check_copies(variable, num_replicas)
         self.variables = tuple(variables)
-        self._lock = threading.Lock()
         dense = [v for v in variables if v.name not in sparse]
         buckets = [_Bucket(b, num_replicas, ops) for b in plan_buckets(dense, bytes_per_bucket)]
         rows = [_Rows(v, num_replicas) for v in variables if v.name in sparse]
@@ -190,9 +211,24 @@ class GradientReducer:
             for i, v in enumerate(part.variables)
         }
         self._named_unused = False
+        self._lock = threading.Lock()
 
     def fill(self, replica: int, produce: Produce, this_round: Round) -> None:
-        """Compute one replica's gradients; reduce each part that this replica is the last to fill."""
+        """Compute one replica's gradients; what it is the last to fill, it also reduces.
+
+        Args:
+            replica: The local index of the caller. If it has no examples nothing is computed.
+            produce: Hands over the gradients. A variable of which it gives none has a gradient of
+                zero; what it gives for others is left aside.
+            this_round: What the replicas have agreed on.
+
+        Raises:
+            RuntimeError: The caller has filled this reducer in this round already.
+            ValueError: A gradient has not the shape of its variable.
+        """
+        if not this_round.weights[replica]:
+            return
+        this_round.enter(self, replica)
         left = [len(part.variables) for part in self._parts]
         seen: set[str] = set()
 
@@ -207,7 +243,7 @@ class GradientReducer:
 
         def filled(part: int) -> None:
             left[part] -= 1
-            if left[part] == 0 and this_round.is_last((id(self), part)):
+            if left[part] == 0 and this_round.is_last((self, part)):
                 self._parts[part].reduce(this_round.weights, this_round.divisor)
 
         produce(self._into[replica], on_ready)
@@ -235,25 +271,11 @@ class GradientReducer:
             first_time, self._named_unused = not self._named_unused, True
         if first_time:
             logging.getLogger("paceline").info(
-                "The loss does not depend on %d of %d variables, whose gradients count as zero: %s.",
+                "The loss depends on no part of %d of %d variables, whose gradients are zero: %s.",
                 len(names),
                 len(self._place),
                 ", ".join(names),
             )
-
-
-class _Progress:
-    """How many replicas have filled each part in one round."""
-
-    def __init__(self) -> None:
-        self._filled: dict[Any, int] = {}
-        self._lock = threading.Lock()
-
-    def fill(self, part: Any) -> int:
-        """Note that one more replica has filled `part`; return how many have."""
-        with self._lock:
-            self._filled[part] = self._filled.get(part, 0) + 1
-            return self._filled[part]
 
 
 class Round:
@@ -261,26 +283,52 @@ class Round:
 
     Args:
         examples: The number of examples behind each replica's gradients.
-        average: Whether the result is the average over all examples, or the plain sum over replicas.
-        progress: Shared by the replicas.
+        average: Whether the result is the average over all examples, or the sum over replicas.
+
+    Raises:
+        ValueError: No replica has examples, or a number is negative.
     """
 
-    def __init__(self, examples: Sequence[float], average: bool, progress: _Progress) -> None:
+    def __init__(self, examples: Sequence[float], average: bool) -> None:
+        if min(examples) < 0 or max(examples) == 0:
+            raise ValueError(
+                f"the replicas' numbers of examples must be at least 0 and one of them positive, "
+                f"they are {list(examples)}"
+            )
         self.weights, self.divisor = weigh(examples)
         if not average:
             self.weights, self.divisor = [float(weight > 0) for weight in self.weights], 1.0
         self._num_filling = sum(weight > 0 for weight in self.weights)
-        self._progress = progress
+        self._entered: set[tuple[GradientReducer, int]] = set()
+        self._num_filled: Counter[tuple[GradientReducer, int]] = Counter()
+        self._lock = threading.Lock()
 
-    def is_last(self, part: Any) -> bool:
+    def enter(self, reducer: GradientReducer, replica: int) -> None:
+        """Note that `replica` begins to fill `reducer`.
+
+        Raises:
+            RuntimeError: It has done so before in this round.
+        """
+        with self._lock:
+            if (reducer, replica) in self._entered:
+                names = ", ".join(variable.name for variable in reducer.variables)
+                raise RuntimeError(
+                    f"one optimizer changes the same variables twice in one step ({names}); "
+                    f"add up the losses, or use an optimizer for each"
+                )
+            self._entered.add((reducer, replica))
+
+    def is_last(self, part: tuple[GradientReducer, int]) -> bool:
         """Note that the caller has filled `part`; say whether it was the last of those who do."""
-        return self._progress.fill(part) == self._num_filling
+        with self._lock:
+            self._num_filled[part] += 1
+            return self._num_filled[part] == self._num_filling
 
 
 def begin_round(
     replica: ReplicaContext, num_examples: float, average: bool, value: Any = None
 ) -> tuple[Round, list[Any]]:
-    """Meet all replicas to reduce gradients; everyone is then done with the results of the last round.
+    """Meet all replicas to reduce gradients; all are then done with the results of the last round.
 
     Args:
         replica: The caller.
@@ -292,9 +340,13 @@ def begin_round(
     Returns:
         The round, and the values of all replicas in replica order.
     """
-    arrivals = replica.exchange("reduction of gradients", (num_examples, value, _Progress()))
-    this_round = Round([n for n, _, _ in arrivals], average, arrivals[0][2])
-    return this_round, [value for _, value, _ in arrivals]
+    place = f"{'averaging' if average else 'summing'} of gradients"
+
+    def agree(arrivals: list[Any]) -> tuple[Round, list[Any]]:
+        return Round([n for n, _ in arrivals], average), [shown for _, shown in arrivals]
+
+    agreed: tuple[Round, list[Any]] = replica.exchange(place, (num_examples, value), agree)
+    return agreed
 
 
 def end_round(replica: ReplicaContext) -> None:
@@ -311,8 +363,6 @@ def weigh(num_examples: Sequence[float]) -> tuple[list[float], float]:
     (([1.0, 1.0], 2.0), ([1.0, 0.5], 1.5), ([1.0], 1.0))
     """
     largest = max(num_examples)
-    if largest == 0:
-        return [0.0] * len(num_examples), 1.0
     weights = [n / largest for n in num_examples]
     return weights, sum(weights)
 
@@ -322,10 +372,18 @@ def plan_buckets(variables: Sequence[Variable], bytes_per_bucket: int) -> list[l
     buckets: list[list[Variable]] = []
     room = 0
     for variable in variables:
-        size = variable.size * variable.dtype.itemsize
         if not buckets or room <= 0 or buckets[-1][0].dtype != variable.dtype:
             buckets.append([])
             room = bytes_per_bucket
         buckets[-1].append(variable)
-        room -= size
+        room -= variable.size * variable.dtype.itemsize
     return buckets
+
+
+def _check_copies(variable: Variable, num_replicas: int) -> None:
+    if variable.num_copies not in (1, num_replicas):
+        raise ValueError(
+            f"variable {variable.name!r} has a copy for each of {variable.num_copies} replicas of "
+            f"{variable.strategy!r}, and is trained by {num_replicas}; make the step in its "
+            f"strategy's run"
+        )

@@ -25,7 +25,8 @@ class MirroredStrategy(Strategy):
         num_gpus, cross_tower_ops: The names of TensorFlow 1.x; deprecated.
 
     Raises:
-        ValueError: A name is no device name, occurs twice, or (strict) is not there.
+        ValueError: A name is no device name, occurs twice, or (strict) is not there; or there is
+            none.
     """
 
     def __init__(
@@ -38,12 +39,16 @@ class MirroredStrategy(Strategy):
     ) -> None:
         if num_gpus is not None:
             _deprecated("num_gpus", "devices", devices is not None)
+            if num_gpus < 1:
+                raise ValueError(
+                    f"num_gpus must be ≥ 1, it is {num_gpus}; leave it out for the CPU"
+                )
             devices = [f"GPU:{i}" for i in range(num_gpus)]
         if cross_tower_ops is not None:
             _deprecated("cross_tower_ops", "cross_device_ops", cross_device_ops is not None)
             cross_device_ops = cross_tower_ops
-        found: Sequence[str | Device] = devices if devices is not None else list_devices("GPU")
-        resolved = resolve(found or [HOST], strict_devices)
+        here: Sequence[str | Device] = list_devices("GPU") or [HOST]
+        resolved = resolve(here if devices is None else devices, strict_devices)
         on_host = all(device.kind == "CPU" for device in resolved)
         ops = cross_device_ops or (ReductionToOneDevice() if on_host else NcclAllReduce())
         super().__init__(StrategyExtended(resolved, resolved, ops))

@@ -1,4 +1,4 @@
-"""How values are combined, and the arithmetic behind it."""
+"""How values are combined over replicas."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ class ReduceOp(enum.Enum):
 
 def mean_of(total: Array, count: float) -> Array:
     """`total / count`, in the dtype of `total` where that is a float, else in float64."""
-    if np.issubdtype(total.dtype, np.floating):
+    if np.issubdtype(total.dtype, np.inexact):
         return np.divide(total, count, dtype=total.dtype)
     return np.true_divide(total, count)

@@ -9,21 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from ..autodiff import lift
+from ..autodiff import IndexedSlices
 from ..inputs import (
     Dataset,
     DistributedDataset,
     InputContext,
     InputOptions,
+    InputReplicationMode,
     nest,
     per_replica_batches,
     split_global_batches,
 )
-from .context import Frame, current_frame, entered, has_strategy
-from .devices import HOST, to_host
+from .arrays import Summand, as_array
+from .context import Frame, default_strategy, entered, require_no_other, require_no_replica
+from .devices import HOST, Device, to_host
 from .extended import StrategyExtended
 from .reduce_op import ReduceOp, mean_of
-from .values import DistributedValues, PerReplica, local_values, regroup, select_replica
+from .values import local_values, regroup, select_replica
+from .variables import Variable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,17 +88,8 @@ class Strategy:
         Raises:
             RuntimeError: Another strategy's scope is active, or the caller runs as a replica.
         """
-        frame = current_frame()
-        if has_strategy() and frame.strategy is not self:
-            raise RuntimeError(
-                f"cannot enter the scope of {self!r} inside the scope of {frame.strategy!r}; "
-                f"leave the other scope first, strategies do not nest"
-            )
-        if has_strategy() and frame.replica is not None:
-            raise RuntimeError(
-                f"cannot enter the scope of {self!r} inside a replica of it; "
-                f"enter it outside `run`, or use get_replica_context().merge_call"
-            )
+        require_no_other(self, "scope")
+        require_no_replica("scope")
         with entered(Frame(self, None)):
             yield self
 
@@ -110,8 +104,8 @@ class Strategy:
 
         Args:
             fn: Called in replica context.
-            args, kwargs: Its arguments; every `DistributedValues` in them, at any depth, is replaced
-                by the replica's part of it.
+            args, kwargs: Its arguments; every `DistributedValues` in them, at any depth, is
+                replaced by the replica's part of it.
             options: Accepted for TensorFlow's signature.
 
         Returns:
@@ -119,22 +113,20 @@ class Strategy:
             just what it returns.
 
         Raises:
-            RuntimeError: The caller is itself a replica of a strategy.
+            RuntimeError: The caller is itself a replica, or in the scope of another strategy.
+            ValueError: The replicas return different structures.
             BaseException: What the first failing replica raised, noted with its number. The other
                 replicas are released.
         """
-        self._require_cross_replica("run")
-        kwargs = kwargs or {}
-        if self._extended.num_local_replicas == 1:
-            call = lambda i: fn(*select_replica(args, i), **select_replica(kwargs, i))  # noqa: E731
-            return self._extended.call_for_each_replica(self, call)[0]
-        parts = [
-            (select_replica(args, i), select_replica(kwargs, i))
-            for i in range(self._extended.num_local_replicas)
-        ]
-        return regroup(
-            self._extended.call_for_each_replica(self, lambda i: fn(*parts[i][0], **parts[i][1]))
-        )
+        self._require_outside("run")
+        n = self._extended.num_local_replicas
+        parts = [select_replica((args, kwargs or {}), i, n) for i in range(n)]
+
+        def call(index: int) -> Any:
+            own_args, own_kwargs = parts[index]
+            return fn(*own_args, **own_kwargs)
+
+        return regroup(self._extended.call_for_each_replica(self, call))
 
     def reduce(self, reduce_op: ReduceOp | str, value: Any, axis: int | None = None) -> Any:
         """Combine the replicas' values into one, on the host.
@@ -148,33 +140,29 @@ class Strategy:
                 divides by the true number of elements.
 
         Returns:
-            NumPy arrays (or scalars) in the structure of `value`.
+            NumPy arrays (or scalars) in the structure of `value`. Whole numbers and truth values
+            are added in 64 bits, floats keep their width. `IndexedSlices` stay such.
 
         Raises:
-            RuntimeError: Called in replica context.
-            ValueError: Shapes differ and `axis` is None.
+            RuntimeError: Called in a replica, or in the scope of another strategy.
+            ValueError: There is not one value for each replica, shapes differ, or `axis` is out of
+                range.
         """
-        self._require_cross_replica("reduce")
+        self._require_outside("reduce")
         op = ReduceOp.parse(reduce_op)
         return nest.map_structure(lambda leaf: self._reduce_one(op, leaf, axis), value)
 
     def _reduce_one(self, op: ReduceOp, value: Any, axis: int | None) -> Any:
-        if not isinstance(value, DistributedValues) and self._extended.num_local_replicas > 1:
-            if op is ReduceOp.MEAN and axis is None:
-                return to_host(lift(value).data)  # the same everywhere, and so is its mean
-            raise ValueError(
-                f"reduce needs one value for each of the {self._extended.num_local_replicas} replicas "
-                f"of {self!r}, got the single value {value!r}; pass what `run` returned"
-            )
         if axis is None:
-            return _scalar(self._extended.reduce_to(op, value))
-        arrays = [to_host(lift(v).data) for v in local_values(value)]
-        _check_axis(axis, arrays[0].ndim)
-        sums = PerReplica([a.sum(axis=axis, dtype=a.dtype) for a in arrays])
+            return _on_host(self._extended.reduce_to(op, value))
+        arrays = [to_host(as_array(part)) for part in self._extended.parts_of("reduce", value)]
+        for array in arrays:
+            _check_axis(axis, array.ndim)
+        sums = regroup([array.sum(axis=axis) for array in arrays])
         total = self._extended.reduce_to(ReduceOp.SUM, sums)
-        if op is ReduceOp.SUM:
-            return _scalar(total)
-        return _scalar(mean_of(total, sum(a.shape[axis] for a in arrays)))
+        if op is ReduceOp.MEAN:
+            total = mean_of(total, sum(array.shape[axis] for array in arrays))
+        return _on_host(total)
 
     def gather(self, value: Any, axis: int) -> np.ndarray:
         """Concatenate the replicas' arrays along `axis`, in replica order, on the host.
@@ -184,25 +172,20 @@ class Strategy:
             axis: In [0, rank).
 
         Raises:
-            RuntimeError: Called in replica context.
-            ValueError: Scalars, sparse slices, or an axis out of range.
+            RuntimeError: Called in a replica, or in the scope of another strategy.
+            ValueError: Scalars, sparse slices, an axis out of range, shapes that do not fit, or not
+                one value for each replica.
         """
-        self._require_cross_replica("gather")
-        for leaf in local_values(value):
-            if not hasattr(lift(leaf).data, "ndim") and not np.isscalar(lift(leaf).data):
-                raise ValueError(
-                    f"gather takes dense arrays, got {leaf!r}; turn slices into an array with "
-                    f".to_dense() first"
-                )
-        arrays = [lift(v).data for v in local_values(value)]
-        return to_host(self._extended.cross_device_ops.gather(arrays, axis, HOST))
+        self._require_outside("gather")
+        parts = [as_array(part) for part in self._extended.parts_of("gather", value)]
+        return to_host(self._extended.gather_to(parts, axis, HOST))
 
     def experimental_local_results(self, value: Any) -> tuple[Any, ...]:
         """This worker's values as a tuple in replica order; a plain value as a 1-tuple.
 
-        A variable counts as its copies.
+        A variable counts as its copies, which are only to be read.
         """
-        return local_values(value)
+        return tuple(value.local_values()) if isinstance(value, Variable) else local_values(value)
 
     def experimental_distribute_values_from_function(
         self, value_fn: Callable[[ValueContext], Any]
@@ -220,7 +203,11 @@ class Strategy:
 
         Each batch is split over the replicas (a batch that does not divide, raggedly); over several
         workers each keeps its part. Iterating yields `PerReplica` values.
+
+        Raises:
+            ValueError: `options` ask for a dataset per replica.
         """
+        _check_options(options)
         extended = self._extended
         return split_global_batches(
             dataset,
@@ -235,12 +222,17 @@ class Strategy:
         dataset_fn: Callable[[InputContext], Dataset],
         options: InputOptions | None = None,
     ) -> DistributedDataset:
-        """Distribute the dataset that `dataset_fn` makes, batched per replica and sharded by itself.
+        """Distribute the dataset that `dataset_fn` makes, batched per replica and sharded.
 
         Args:
-            dataset_fn: Called once per worker with an `InputContext`. Each replica takes one element
-                of its dataset per step; nothing is rebatched.
+            dataset_fn: Called once per worker with an `InputContext`. Each replica takes one
+                element of its dataset per step; nothing is rebatched.
+            options: See `InputOptions`.
+
+        Raises:
+            ValueError: `options` ask for a dataset per replica.
         """
+        _check_options(options)
         return per_replica_batches(
             dataset_fn(self.input_context()),
             self._extended.num_local_replicas,
@@ -262,21 +254,39 @@ class Strategy:
     def _per_replica(self, batches: tuple[Any, ...]) -> Any:
         """The batches of the local replicas, each on its replica's device."""
         devices = self._extended.replica_devices
-        placed = [
-            batch if device.kind == "CPU" else nest.map_structure(device.put, batch)
-            for device, batch in zip(devices, batches, strict=True)
-        ]
-        return regroup(placed)
+        return regroup([_placed(b, d) for b, d in zip(batches, devices, strict=True)])
 
-    def _require_cross_replica(self, verb: str) -> None:
-        if has_strategy() and current_frame().replica is not None:
-            raise RuntimeError(
-                f"{verb} was called inside a replica of {current_frame().strategy!r}; call it outside "
-                f"`run`, or use get_replica_context().all_reduce in a step"
-            )
+    def _require_outside(self, verb: str) -> None:
+        """Refuse `verb` in a replica and in another strategy's scope.
+
+        The default strategy, which only passes through, may be used in a scope.
+        """
+        require_no_replica(verb)
+        if self is not default_strategy():
+            require_no_other(self, verb)
 
 
-def _scalar(array: np.ndarray) -> Any:
+def _placed(batch: Any, device: Device) -> Any:
+    """A batch in the memory of a device; what is no array (None for labels) stays as it is."""
+    if device.kind == "CPU":
+        return batch
+    return nest.map_structure(lambda leaf: leaf if leaf is None else device.put(leaf), batch)
+
+
+def _check_options(options: InputOptions | None) -> None:
+    mode = options.experimental_replication_mode if options else InputReplicationMode.PER_WORKER
+    if mode is not InputReplicationMode.PER_WORKER:
+        raise ValueError(
+            f"experimental_replication_mode={mode.name} is not supported; with PER_WORKER each "
+            f"replica takes its batches in turn from the worker's dataset"
+        )
+
+
+def _on_host(value: Summand) -> Any:
+    """A result for the caller: a scalar where it has no dimension."""
+    if isinstance(value, IndexedSlices):
+        return value
+    array = to_host(value)
     return array[()] if array.ndim == 0 else array
 
 

@@ -27,7 +27,7 @@ class DistributedValues:
 
     def __repr__(self) -> str:
         lines = ",\n".join(f"  {i}: {value!r}" for i, value in enumerate(self.values))
-        return f"PerReplica:{{\n{lines}\n}}"
+        return f"{type(self).__name__}:{{\n{lines}\n}}"
 
 
 class PerReplica(DistributedValues):
@@ -36,17 +36,33 @@ class PerReplica(DistributedValues):
     __slots__ = ()
 
 
-def select_replica(structure: Any, replica: int) -> Any:
-    """The structure that one replica sees: each `DistributedValues` in it is replaced by its part."""
-    return nest.map_structure(
-        lambda leaf: leaf[replica] if isinstance(leaf, DistributedValues) else leaf, structure
-    )
+def select_replica(structure: Any, replica: int, num_replicas: int) -> Any:
+    """The structure that one replica sees: each `DistributedValues` in it gives its part.
+
+    Raises:
+        ValueError: One of them is made for another number of replicas.
+    """
+
+    def select(leaf: Any) -> Any:
+        if not isinstance(leaf, DistributedValues):
+            return leaf
+        if len(leaf.values) != num_replicas:
+            raise ValueError(
+                f"values of {len(leaf.values)} replicas were given to {num_replicas}; distribute "
+                f"them with the strategy that uses them"
+            )
+        return leaf.values[replica]
+
+    return nest.map_structure(select, structure)
 
 
 def regroup(results: Sequence[Any]) -> Any:
     """One structure of `PerReplica` leaves from the equal structures of all replicas.
 
     A single replica's result is returned as it is; where every replica gave None, so is None.
+
+    Raises:
+        ValueError: The structures differ.
     """
     if len(results) == 1:
         return results[0]

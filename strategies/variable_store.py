@@ -1,4 +1,4 @@
-"""Variables by name: how a `model_fn` that is called anew for each step finds what it made before."""
+"""Variables by name: how a `model_fn`, called anew for each step, finds what it made before."""
 
 from __future__ import annotations
 
@@ -7,21 +7,18 @@ import zlib
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ..autodiff import Array, lift
-from .context import current_frame
-from .variables import (
-    Variable,
-    VariableAggregation,
-    VariableSynchronization,
-    create_through_scopes,
-    install_constructor,
-    spread_over_copies,
-)
+from ..autodiff import Array, IndexedSlices
+from .aggregation import VariableAggregation, VariableSynchronization, spread_over_copies
+from .arrays import as_array
+from .context import Frame, current_frame, entered
+from .creators import create_through_scopes
+from .variables import Variable, install_constructor
 
 Initializer: TypeAlias = "Callable[[tuple[int, ...], np.dtype, np.random.Generator], Any]"
 Restore: TypeAlias = Callable[[str, tuple[int, ...], np.dtype], "Array | None"]
@@ -33,8 +30,8 @@ class VariableStore:
     Args:
         seed: Initial values are drawn from generators seeded by this and the variable's name, so
             that they do not depend on the order of creation. None: different each time.
-        restore: Asked for each new variable that is saved, as `restore(name, shape, dtype)`; what it
-            returns is the initial value, None leaves it to the initializer.
+        restore: Asked for each new variable that is saved, as `restore(name, shape, dtype)`; what
+            it returns is the initial value, None leaves it to the initializer.
         averages_replicas: Whether losses are means over a replica's examples whose gradients
             are averaged (Estimator, fit), rather than summed (custom loops).
         keep: Whether the store keeps its variables alive. The store that is current outside any
@@ -70,29 +67,63 @@ class VariableStore:
         """See the module's function of this name."""
         variable = self.variables.get(name)
         if variable is None:
-            with self._lock:  # the first replica to come creates it for all
+            variable = self.find_or_create_variable(
+                name,
+                partial(self._first_value, name, shape, dtype, initializer),
+                None,
+                trainable,
+                synchronization,
+                aggregation,
+                saved,
+            )
+        data = variable.leaf(0).data
+        if shape is not None and data.shape != tuple(shape):
+            raise _conflict(name, "shape", data.shape, tuple(shape))
+        if dtype is not None and data.dtype != dtype:
+            raise _conflict(name, "dtype", data.dtype, np.dtype(dtype))
+        return variable
+
+    def find_or_create_variable(
+        self,
+        name: str,
+        initial_value: Any,
+        dtype: Any,
+        trainable: bool,
+        synchronization: VariableSynchronization,
+        aggregation: VariableAggregation,
+        saved: bool,
+    ) -> Variable:
+        """The variable of this name; the first replica to ask creates it for all.
+
+        Args:
+            name: Its name.
+            initial_value: An array, a number, or a function of no argument that gives one. It is
+                called in cross-replica context, where no replica can be waited for.
+            dtype: None leaves the value's.
+            trainable, synchronization, aggregation, saved: See `Variable`.
+        """
+        variable = self.variables.get(name)
+        if variable is None:
+            with self._lock, entered(Frame(current_frame().strategy, None)):
                 variable = self.variables.get(name)
                 if variable is None:
                     variable = self.variables[name] = create_through_scopes(
                         self._create,
                         name=name,
-                        shape=shape,
+                        initial_value=initial_value,
                         dtype=dtype,
-                        initializer=initializer,
                         trainable=trainable,
                         synchronization=synchronization,
                         aggregation=aggregation,
                         saved=saved,
                     )
-        if shape is not None and variable.shape != tuple(shape):
-            raise ValueError(
-                f"variable {name!r} exists with shape {variable.shape} and is asked for with shape "
-                f"{tuple(shape)}; give the second one another name, or make the shapes equal"
-            )
         return variable
 
     def find_or_create(self, key: Any, create: Callable[[], Any]) -> Any:
-        """Something else that belongs to the model, found by `key` or made by `create()`."""
+        """Something else that belongs to the model, found by `key` or made by `create()`.
+
+        A store that does not keep its variables does not keep this alive either.
+        """
         found = self.resources.get(key)
         if found is None:
             with self._lock:
@@ -112,8 +143,9 @@ class VariableStore:
     def unique_name(self, base: str) -> str:
         """`base`, or `base_1`, `base_2`, … where the calling model has used it already."""
         counts = _names_used.get()
-        n = counts.get(base, 0)
-        counts[base] = n + 1
+        with self._lock:
+            n = counts.get(base, 0)
+            counts[base] = n + 1
         return base if n == 0 else f"{base}_{n}"
 
     @contextmanager
@@ -129,15 +161,15 @@ class VariableStore:
     def _create(
         self,
         name: str,
-        shape: tuple[int, ...] | None,
+        initial_value: Any,
         dtype: Any,
-        initializer: Any,
         trainable: bool,
         synchronization: VariableSynchronization,
         aggregation: VariableAggregation,
         saved: bool,
     ) -> Variable:
-        value = self._initial_value(name, shape, dtype, initializer, saved)
+        given = initial_value() if callable(initial_value) else initial_value
+        value = self._restored(name, initial_array(given, dtype), saved)
         strategy = current_frame().strategy
         devices = strategy.extended.variable_devices
         spread = spread_over_copies(value, len(devices), synchronization, aggregation)
@@ -151,30 +183,53 @@ class VariableStore:
             saved=saved,
         )
 
-    def _initial_value(
-        self, name: str, shape: Any, dtype: Any, initializer: Any, saved: bool
-    ) -> np.ndarray:
-        if callable(initializer) or (initializer is None and shape is not None):
-            dtype = np.dtype(dtype or np.float32)
-            draw = initializer or _default_initializer
-            value = draw(tuple(shape), dtype, self._generator(name))
-        elif initializer is not None:
-            value = lift(initializer).data
-            dtype = dtype or (np.float32 if isinstance(value, float) else None)
-        else:
-            raise ValueError(
-                f"variable {name!r} does not exist yet, and neither shape nor initializer is given; "
-                f"pass shape=(...) or an initial value"
-            )
-        value = np.asarray(value, dtype=dtype)
-        restored = (
-            self._restore(name, value.shape, value.dtype) if self._restore and saved else None
-        )
+    def _restored(self, name: str, value: Array, saved: bool) -> Array:
+        if self._restore is None or not saved:
+            return value
+        restored = self._restore(name, value.shape, value.dtype)
         return value if restored is None else np.asarray(restored, dtype=value.dtype)
+
+    def _first_value(
+        self, name: str, shape: tuple[int, ...] | None, dtype: Any, initializer: Any
+    ) -> Array:
+        """What `get_variable` gives a new variable."""
+        if initializer is None or callable(initializer):
+            if shape is None:
+                raise ValueError(
+                    f"variable {name!r} does not exist yet, and its shape is not given; "
+                    f"pass shape=(...), or an array as initializer"
+                )
+            draw = initializer or _default_initializer
+            dtype = np.dtype(np.float32 if dtype is None else dtype)
+            value = initial_array(draw(tuple(shape), dtype, self._generator(name)), dtype)
+        else:
+            value = initial_array(initializer, dtype)
+        if shape is not None and value.shape == ():
+            value = np.full_like(value, value, shape=tuple(shape))
+        if shape is not None and value.shape != tuple(shape):
+            raise ValueError(
+                f"variable {name!r} is asked for with shape {tuple(shape)}, and its initializer "
+                f"gives shape {value.shape}; make them equal, or leave shape out"
+            )
+        return value
 
     def _generator(self, name: str) -> np.random.Generator:
         seed = None if self.seed is None else [self.seed, zlib.crc32(name.encode())]
         return np.random.default_rng(seed)
+
+
+def initial_array(value: Any, dtype: Any = None) -> Array:
+    """An initial value as an array; Python's floats, also in lists, become float32.
+
+    Raises:
+        TypeError: `value` is no number and no array.
+    """
+    array = as_array(value)
+    if isinstance(array, IndexedSlices):
+        raise TypeError("a variable cannot begin as IndexedSlices; call to_dense() on them")
+    if dtype is None and array.dtype == np.float64 and not hasattr(value, "dtype"):
+        dtype = np.float32
+    return array if dtype is None else array.astype(dtype, copy=False)
 
 
 def _default_initializer(
@@ -188,6 +243,13 @@ def _default_initializer(
     return rng.uniform(-limit, limit, shape).astype(dtype)
 
 
+def _conflict(name: str, what: str, found: Any, asked: Any) -> ValueError:
+    return ValueError(
+        f"variable {name!r} has {what} {found} and is asked for with {what} {asked}; "
+        f"give the second one another name, or ask for the same {what}"
+    )
+
+
 _outside_models = VariableStore(keep=False)
 _store: ContextVar[VariableStore] = ContextVar("paceline_store", default=_outside_models)
 _names_used: ContextVar[dict[str, int]] = ContextVar("paceline_names_used", default={})  # noqa: B039
@@ -198,14 +260,9 @@ def current_store() -> VariableStore:
     return _store.get()
 
 
-@contextmanager
-def names_counted_apart() -> Iterator[None]:
-    """Count names from where they are now, in a copy: for replicas that build the same model."""
-    token = _names_used.set(dict(_names_used.get()))
-    try:
-        yield
-    finally:
-        _names_used.reset(token)
+def count_names_apart() -> None:
+    """Count names from where they are now, in a copy: for a replica that builds the same model."""
+    _names_used.set(dict(_names_used.get()))
 
 
 def set_seed(seed: int | None) -> None:
@@ -227,8 +284,10 @@ def get_variable(
 
     Args:
         name: Its name, also in checkpoints; parts are separated by slashes.
-        shape: Needed to create one from an initializer; checked against one that exists.
-        dtype: float32 by default.
+        shape: Needed to create one from an initializer that is a function; a number fills it; it
+            is checked against a variable that exists.
+        dtype: By default that of an array given as initializer, else float32. It is checked against
+            a variable that exists.
         initializer: `f(shape, dtype, rng)`, or the initial value itself; Glorot uniform for
             matrices and zeros for the rest by default.
         trainable: Whether optimizers change it.
@@ -236,7 +295,7 @@ def get_variable(
         saved: Whether it belongs into checkpoints.
 
     Raises:
-        ValueError: It exists with another shape, or cannot be created from what is given.
+        ValueError: It exists with another shape or dtype, or cannot be created from what is given.
     """
     return current_store().get_variable(
         name, shape, dtype, initializer, trainable, synchronization, aggregation, saved
@@ -254,25 +313,14 @@ def _construct(
 ) -> Variable:
     """`Variable(...)`: see its docstring."""
     store = current_store()
-    value = initial_value() if callable(initial_value) else initial_value
-    return store.get_variable(
-        store.unique_name(name or "Variable"),
-        None,
-        dtype,
-        _float32_for_floats(value) if dtype is None else value,
-        trainable,
-        synchronization,
-        aggregation,
-        saved,
+    full_name = store.unique_name(name or "Variable")
+    variable = store.find_or_create_variable(
+        full_name, initial_value, dtype, trainable, synchronization, aggregation, saved
     )
-
-
-def _float32_for_floats(value: Any) -> Any:
-    """Python floats, also in lists, as float32; whatever has a dtype keeps it."""
-    array = lift(value).data
-    if isinstance(value, float | list | tuple) and np.asarray(array).dtype == np.float64:
-        return np.asarray(array, np.float32)
-    return array
+    shape = variable.leaf(0).data.shape
+    if not callable(initial_value) and as_array(initial_value).shape != shape:
+        raise _conflict(full_name, "shape", shape, as_array(initial_value).shape)
+    return variable
 
 
 install_constructor(_construct)

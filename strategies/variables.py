@@ -2,79 +2,38 @@
 
 from __future__ import annotations
 
-import enum
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..autodiff import Array, Tensor, TensorLike, lift
+from ..autodiff import Array, IndexedSlices, Tensor, TensorLike
+from .aggregation import (
+    VariableAggregation,
+    VariableSynchronization,
+    aggregate,
+    all_equal,
+    check_aggregation,
+    may_convert,
+    spread_over_copies,
+)
+from .arrays import as_array
 from .context import ReplicaContext, current_frame
-from .devices import to_host
-from .reduce_op import mean_of
+from .devices import Device, to_host
 
 if TYPE_CHECKING:
     from .strategy import Strategy
 
-
-class VariableSynchronization(enum.Enum):
-    """When the copies of a variable are brought together."""
-
-    AUTO = "AUTO"
-    """At each assignment (the same as `ON_WRITE`)."""
-    NONE = "NONE"
-    """Never: each replica has a value of its own; outside replicas the first one's is read."""
-    ON_WRITE = "ON_WRITE"
-    """At each assignment: the replicas' values are aggregated and all copies get the result."""
-    ON_READ = "ON_READ"
-    """When it is read outside replicas (and so when it is saved): replicas write for themselves."""
+_constructor: list[Callable[..., Variable]] = []
+_warning = threading.Lock()
 
 
-class VariableAggregation(enum.Enum):
-    """How the replicas' values become one."""
-
-    NONE = "NONE"
-    SUM = "SUM"
-    MEAN = "MEAN"
-    ONLY_FIRST_REPLICA = "ONLY_FIRST_REPLICA"
-
-
-Creator: TypeAlias = "Callable[..., Variable]"
-_creators: ContextVar[tuple[Callable[..., Variable], ...]] = ContextVar(
-    "paceline_variable_creators", default=()
-)
-_constructor: list[Creator] = []
-
-
-def install_constructor(create: Creator) -> None:
+def install_constructor(create: Callable[..., Variable]) -> None:
     """Let `create` serve `Variable(...)`. Called once, by the module of variable stores."""
     assert not _constructor, "there is one way in which variables are constructed"
     _constructor.append(create)
-
-
-@contextmanager
-def variable_creator_scope(creator: Callable[..., Variable]) -> Iterator[None]:
-    """Let `creator(next_creator, **kwargs)` take part in creating each variable in this block.
-
-    It may change the arguments before it calls `next_creator(**kwargs)`, and wrap or replace what
-    comes back. Scopes nest; the innermost is asked first.
-    """
-    token = _creators.set((*_creators.get(), creator))
-    try:
-        yield
-    finally:
-        _creators.reset(token)
-
-
-def create_through_scopes(create: Creator, **kwargs: Any) -> Variable:
-    """`create(**kwargs)`, seen by each `variable_creator_scope` around the caller."""
-    for creator in _creators.get():
-        create = partial(creator, create)
-    return create(**kwargs)
 
 
 class _Constructed(type):
@@ -101,12 +60,17 @@ class Variable(TensorLike, metaclass=_Constructed):
 
     Args:
         initial_value: An array, a number, or a function of no argument that gives one. Python
-            floats become float32.
-        trainable: Whether optimizers change it. Only floats can be trained.
+            floats become float32, what has a dtype keeps it.
+        trainable: Whether optimizers change it. Only floats can be trained, and not `ON_READ`
+            variables, whose copies differ.
         name: Its name in checkpoints; made unique with a number where it is taken.
         dtype: Converts the initial value.
         synchronization, aggregation: When and how copies are brought together.
         saved: Whether it belongs into checkpoints.
+
+    Raises:
+        ValueError: The aggregation is a mean of whole numbers, or a sum of truth values; or the
+            variable was found and has another shape than `initial_value`.
     """
 
     __slots__ = (
@@ -132,25 +96,27 @@ class Variable(TensorLike, metaclass=_Constructed):
         aggregation: VariableAggregation,
         saved: bool,
     ) -> None:
-        trainable = trainable and np.issubdtype(copies[0].dtype, np.floating)
+        dtype = copies[0].dtype
+        check_aggregation(name, dtype, aggregation)
+        on_read = synchronization is VariableSynchronization.ON_READ
         self.name = name
-        self.trainable = trainable
+        self.trainable = trainable and not on_read and np.issubdtype(dtype, np.floating)
         self.synchronization = synchronization
         self.aggregation = aggregation
         self.saved = saved
-        self._copies = tuple(Tensor(copy, trainable, owner=self) for copy in copies)
+        self._copies = tuple(Tensor(copy, self.trainable, owner=self) for copy in copies)
         self._strategy = strategy
         self._warned = False
 
     def tensor(self) -> Tensor:
-        if len(self._copies) == 1:
-            return self._copies[0]
-        replica = self._replica()
+        """The tensor that stands for this variable where the caller runs."""
+        replica, copies = self._replica(), self._copies
         if replica is not None:
-            return self._copies[replica.local_index]
-        if self._differs_by_replica:
-            return Tensor(_aggregate(self.local_values(), self.aggregation))
-        return self._copies[0]
+            return copies[replica.local_index if len(copies) > 1 else 0]
+        if len(copies) > 1 and self.synchronization is VariableSynchronization.ON_READ:
+            whole = aggregate(self.local_values(), self.aggregation)
+            return Tensor(self.device_of(0).bring(whole))
+        return copies[0]
 
     def leaf(self, local_index: int) -> Tensor:
         """The tensor that stands for this variable in replica `local_index` of this worker."""
@@ -158,6 +124,7 @@ class Variable(TensorLike, metaclass=_Constructed):
 
     @property
     def num_copies(self) -> int:
+        """The number of copies on this worker."""
         return len(self._copies)
 
     def local_values(self) -> list[Array]:
@@ -171,8 +138,12 @@ class Variable(TensorLike, metaclass=_Constructed):
 
     @property
     def device(self) -> str:
-        """The device of the (first) copy."""
-        return str(self._strategy.extended.variable_devices[0])
+        """The name of the device of the (first) copy."""
+        return str(self.device_of(0))
+
+    def device_of(self, local_index: int) -> Device:
+        """The device of the copy that replica `local_index` of this worker uses."""
+        return self._strategy.extended.variable_devices[local_index if len(self._copies) > 1 else 0]
 
     def value(self) -> Tensor:
         """The value here and now as a tensor; a gradient flows to the variable through it."""
@@ -181,86 +152,122 @@ class Variable(TensorLike, metaclass=_Constructed):
     read_value = value
 
     def assign(self, value: Any) -> Variable:
-        """Set the value; see `VariableSynchronization` for what happens to the copies."""
+        """Set the value.
+
+        Outside replicas all copies are set. In a replica it depends on the synchronization: an
+        `ON_READ` or `NONE` variable sets this replica's copy; for another one all replicas must
+        make the call, and all copies get the aggregate of their values.
+
+        Returns:
+            This variable.
+
+        Raises:
+            ValueError: `value` has another shape; or the replicas gave different values and the
+                aggregation is NONE.
+            TypeError: `value` is a fraction (or complex) and the variable holds whole numbers
+                (or reals).
+        """
         return self._update("assign", value, lambda old, new: new)
 
     def assign_add(self, delta: Any) -> Variable:
-        """Add to the value; aggregation applies to `delta`."""
+        """Add to the value; as `assign`, where what is aggregated is `delta`."""
         return self._update("assign_add", delta, np.add)
 
     def assign_sub(self, delta: Any) -> Variable:
-        """Subtract from the value; aggregation applies to `delta`."""
+        """Subtract from the value; as `assign`, where what is aggregated is `delta`."""
         return self._update("assign_sub", delta, np.subtract)
 
     def _update(self, verb: str, value: Any, combine: Callable[[Array, Array], Array]) -> Variable:
-        value = self._checked(lift(value).data)
+        new = self._converted(value)
         replica = self._replica()
-        if replica is None or replica.strategy.extended.num_local_replicas == 1:
-            old = self.tensor().data if replica is None else self.leaf(0).data
-            self._write_all(combine(old, value))
-        elif self._differs_by_replica and len(self._copies) > 1:
-            leaf = self.leaf(replica.local_index)
-            leaf.data = self._converted(combine(leaf.data, value))
+        if replica is None:
+            self._write_all(combine, self.tensor().data, new)
+        elif self._keeps_own_values:
+            index = replica.local_index
+            leaf = self._copies[index]
+            leaf.data = self._put(combine(leaf.data, self.device_of(index).bring(new)), index)
         else:
-            theirs = replica.exchange(f"{verb} of variable {self.name!r}", value)
-            leaf = self.leaf(replica.local_index)
-            new = combine(leaf.data, self._agreed(theirs))
-            if len(self._copies) == 1:  # everyone has read the one copy before anyone writes it
-                replica.exchange(f"{verb} of variable {self.name!r}", None)
-            leaf.data = self._converted(new)
+            replica.exchange(
+                f"{verb} of variable {self.name!r}",
+                new,
+                lambda values: self._write_all(combine, self._copies[0].data, self._agreed(values)),
+            )
         return self
 
-    def _write_all(self, value: Array) -> None:
+    def _write_all(self, combine: Callable[[Array, Array], Array], old: Array, new: Array) -> None:
         """Give all copies one value; a value that is a sum over replicas goes to the first."""
-        spread = spread_over_copies(
-            value, len(self._copies), self.synchronization, self.aggregation
-        )
-        devices = self._strategy.extended.variable_devices
-        for leaf, device, part in zip(self._copies, devices, spread, strict=False):
-            leaf.data = device.put(part).astype(leaf.data.dtype, copy=False)
+        value = combine(old, self.device_of(0).bring(new))
+        parts = spread_over_copies(value, len(self._copies), self.synchronization, self.aggregation)
+        for index, (leaf, part) in enumerate(zip(self._copies, parts, strict=True)):
+            leaf.data = self._put(part, index)
+
+    def _put(self, value: Array, local_index: int) -> Array:
+        """`value` as a copy keeps it: on its device, and never the array somebody else holds."""
+        return self.device_of(local_index).put(value)
 
     def _agreed(self, values: Sequence[Array]) -> Array:
         """The one value that the replicas' values stand for."""
         if self.aggregation is not VariableAggregation.NONE:
-            return _aggregate(values, self.aggregation)
-        if not all(np.array_equal(values[0], v) for v in values[1:]):
+            return aggregate(values, self.aggregation)
+        if not all_equal(values):
             raise ValueError(
                 f"variable {self.name!r} was assigned different values in different replicas, and "
-                f"its aggregation is NONE; create it with aggregation=VariableAggregation.MEAN, SUM "
-                f"or ONLY_FIRST_REPLICA, or with synchronization=ON_READ to keep a value per replica"
+                f"its aggregation is NONE; create it with aggregation=VariableAggregation.MEAN, "
+                f"SUM or ONLY_FIRST_REPLICA, or with synchronization=ON_READ to keep a value per "
+                f"replica"
             )
         return values[0]
 
-    def _checked(self, value: Array) -> Array:
-        if np.shape(value) != self.shape:
+    def _converted(self, value: Any) -> Array:
+        """An array of this variable's shape and dtype."""
+        array, like = as_array(value), self._copies[0].data
+        if array.shape != like.shape:
             raise ValueError(
-                f"variable {self.name!r} has shape {self.shape} and was assigned a value of shape "
-                f"{np.shape(value)}; reshape the value, a variable keeps its shape"
+                f"variable {self.name!r} has shape {like.shape} and was assigned a value of shape "
+                f"{array.shape}; reshape the value, a variable keeps its shape"
             )
-        return value
-
-    def _converted(self, value: Array) -> Array:
-        """`value` as this variable keeps it: of its dtype, and never the array somebody else holds."""
-        like = self._copies[0].data
-        return np.array(value, dtype=like.dtype, order="C", like=like)
+        if not may_convert(array.dtype, like.dtype):
+            raise TypeError(
+                f"variable {self.name!r} has dtype {like.dtype} and was assigned a value of dtype "
+                f"{array.dtype}; convert the value with .astype(...) where that is meant"
+            )
+        dense = array.to_dense() if isinstance(array, IndexedSlices) else array
+        return dense.astype(like.dtype, copy=False)
 
     @property
-    def _differs_by_replica(self) -> bool:
-        return self.synchronization in _PER_REPLICA
+    def _keeps_own_values(self) -> bool:
+        """Whether there are several copies and they differ."""
+        return len(self._copies) > 1 and self.synchronization in (
+            VariableSynchronization.ON_READ,
+            VariableSynchronization.NONE,
+        )
 
     def _replica(self) -> ReplicaContext | None:
-        """The replica that calls, if it is one of several of a strategy."""
+        """The replica whose copy the caller uses; None where it uses the variable as a whole."""
         frame = current_frame()
         replica = frame.replica
-        if replica is not None and frame.strategy is not self._strategy:
-            if frame.strategy.extended.num_local_replicas > 1:
-                self._warn_once(frame.strategy)
-            return replica if len(self._copies) == 1 else None
+        if replica is None or frame.strategy is self._strategy:
+            return replica
+        return self._replica_elsewhere(frame.strategy, replica)
+
+    def _replica_elsewhere(
+        self, strategy: Strategy, replica: ReplicaContext
+    ) -> ReplicaContext | None:
+        """The same in a replica of a strategy that did not create the variable."""
+        if strategy.extended.num_local_replicas == 1:
+            return None
+        if len(self._copies) > 1:
+            raise RuntimeError(
+                f"variable {self.name!r} was created in the scope of {self._strategy!r} and is "
+                f"used in a replica of {strategy!r}; create it in the scope of the one that runs"
+            )
+        self._warn_once(strategy)
         return replica
 
     def _warn_once(self, strategy: Strategy) -> None:
-        if not self._warned:
-            self._warned = True
+        with _warning:
+            first_time, self._warned = not self._warned, True
+        if first_time:
             logging.getLogger("paceline").warning(
                 "Variable %r was created outside the scope of %s, so its replicas share one copy; "
                 "create it inside `with strategy.scope():`.",
@@ -277,33 +284,5 @@ class Variable(TensorLike, metaclass=_Constructed):
         ]
         if len(copies) == 1:
             return copies[0]
-        return "Mirrored:{\n" + ",\n".join(f"  {i}: {c}" for i, c in enumerate(copies)) + "\n}"
-
-
-_PER_REPLICA = (VariableSynchronization.ON_READ, VariableSynchronization.NONE)
-
-
-def _aggregate(values: Sequence[Array], aggregation: VariableAggregation) -> Array:
-    if aggregation in (VariableAggregation.ONLY_FIRST_REPLICA, VariableAggregation.NONE):
-        return values[0]
-    hosted = [to_host(v) for v in values]
-    total = hosted[0].copy()
-    for value in hosted[1:]:
-        total += value
-    return total if aggregation is VariableAggregation.SUM else mean_of(total, len(values))
-
-
-def spread_over_copies(
-    value: Array,
-    num_copies: int,
-    synchronization: VariableSynchronization,
-    aggregation: VariableAggregation,
-) -> list[Array]:
-    """What each copy gets when the variable as a whole is set to `value`.
-
-    A value that is read as the sum of its copies is given to the first one, the others get zeros:
-    the total is kept to the bit, for whole numbers too.
-    """
-    summed = synchronization in _PER_REPLICA and aggregation is VariableAggregation.SUM
-    rest = np.zeros_like(value) if summed else value
-    return [value] + [rest] * (num_copies - 1)
+        lines = ",\n".join(f"  {i}: {copy}" for i, copy in enumerate(copies))
+        return f"MirroredVariable:{{\n{lines}\n}}"

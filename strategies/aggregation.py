@@ -1,0 +1,99 @@
+"""How a variable's copies are kept together: the policies, and the arithmetic behind them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..autodiff import Array
+from .devices import to_host
+from .reduce_op import mean_of
+
+
+class VariableSynchronization(enum.Enum):
+    """When the copies of a variable are brought together."""
+
+    AUTO = "AUTO"
+    """At each assignment (the same as `ON_WRITE`)."""
+    NONE = "NONE"
+    """Never: each replica has a value of its own; outside replicas the first one's is read."""
+    ON_WRITE = "ON_WRITE"
+    """At each assignment: the replicas' values are aggregated and all copies get the result."""
+    ON_READ = "ON_READ"
+    """When it is read outside replicas (and so when it is saved): replicas write for themselves."""
+
+
+class VariableAggregation(enum.Enum):
+    """How the replicas' values become one."""
+
+    NONE = "NONE"
+    """Not at all: to assign different values is an error; of `ON_READ` copies the first is read."""
+    SUM = "SUM"
+    """Their sum; not for truth values."""
+    MEAN = "MEAN"
+    """Their mean; only for floats."""
+    ONLY_FIRST_REPLICA = "ONLY_FIRST_REPLICA"
+    """The first replica's."""
+
+
+def check_aggregation(name: str, dtype: np.dtype, aggregation: VariableAggregation) -> None:
+    """Refuse an aggregation whose result a variable could not hold.
+
+    Raises:
+        ValueError: It is a mean of whole numbers, or a sum of truth values.
+    """
+    kinds_refused = {VariableAggregation.MEAN: "biu", VariableAggregation.SUM: "b"}
+    if dtype.kind in kinds_refused.get(aggregation, ""):
+        raise ValueError(
+            f"variable {name!r} has dtype {dtype}, which cannot hold the {aggregation.value} of "
+            f"the replicas' values; give it another dtype, or aggregation ONLY_FIRST_REPLICA"
+        )
+
+
+def may_convert(source: np.dtype, target: np.dtype) -> bool:
+    """Whether values are converted without being asked to: never a fraction to a whole number."""
+    both_whole = source.kind in "biu" and target.kind in "biu"
+    return both_whole or np.can_cast(source, target, "same_kind")
+
+
+def all_equal(values: Sequence[Array]) -> bool:
+    """Whether all arrays have the same elements; NaN equals NaN."""
+    first, *others = (to_host(value) for value in values)
+    return all(np.array_equal(first, other, equal_nan=True) for other in others)
+
+
+def aggregate(values: Sequence[Array], aggregation: VariableAggregation) -> np.ndarray:
+    """One value for those of all replicas, as a new array on the host.
+
+    The mean of equal values is that value to the bit, so that saving and restoring changes nothing.
+    """
+    total = to_host(values[0]).copy()
+    if aggregation in (VariableAggregation.ONLY_FIRST_REPLICA, VariableAggregation.NONE):
+        return total
+    is_mean = aggregation is VariableAggregation.MEAN
+    if is_mean and all_equal(values):
+        return total
+    for value in values[1:]:
+        total += to_host(value)
+    return mean_of(total, len(values)) if is_mean else total
+
+
+def spread_over_copies(
+    value: Array,
+    num_copies: int,
+    synchronization: VariableSynchronization,
+    aggregation: VariableAggregation,
+) -> list[Array]:
+    """What each copy gets when the variable as a whole is set to `value`.
+
+    A value that is read as the sum of its copies is given to the first one, the others get zeros:
+    the total is kept to the bit, for whole numbers too.
+    """
+    is_read_as_sum = (
+        synchronization is VariableSynchronization.ON_READ
+        and aggregation is VariableAggregation.SUM
+    )
+    rest = np.zeros_like(value) if is_read_as_sum else value
+    return [value] + [rest] * (num_copies - 1)

@@ -1,0 +1,90 @@
+"""Arrays as callers give them, and how several of them are added up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..autodiff import Array, IndexedSlices, TensorLike
+from .devices import Device
+
+Summand: TypeAlias = "Array | IndexedSlices"
+
+_NO_NUMBERS = "OSUMm"
+"""NumPy's kinds of dtypes whose values are objects, text and dates."""
+
+
+def as_array(value: Any) -> Summand:
+    """The array behind a tensor, a variable or a number; arrays and `IndexedSlices` stay.
+
+    Raises:
+        TypeError: It is none of these.
+    """
+    if isinstance(value, TensorLike):
+        return value.tensor().data
+    if isinstance(value, IndexedSlices):
+        return value
+    known = isinstance(value, np.ndarray) or hasattr(value, "__cuda_array_interface__")
+    array = value if known else np.asarray(value)
+    if array.dtype.kind in _NO_NUMBERS:
+        raise TypeError(f"a number, an array or a tensor is needed here, got {value!r}")
+    return array
+
+
+def summands(arrays: Sequence[Array]) -> list[Array]:
+    """The replicas' arrays as they are added up: in the one dtype of their sum.
+
+    Whole numbers and truth values are added in 64 bits, as `np.sum` does; floats keep their width.
+
+    Raises:
+        ValueError: The shapes differ.
+    """
+    shapes = [array.shape for array in arrays]
+    if len(set(shapes)) > 1:
+        raise ValueError(
+            f"the replicas' values have different shapes {shapes} and cannot be combined element "
+            f"by element; pass axis=0 to `reduce` to combine over the batch dimension as well, or "
+            f"gather them"
+        )
+    dtype = np.result_type(*[array.dtype for array in arrays])
+    if dtype.kind in "bi":
+        dtype = np.dtype(np.int64)
+    elif dtype.kind == "u":
+        dtype = np.dtype(np.uint64)
+    return [array.astype(dtype, copy=False) for array in arrays]
+
+
+def moved(value: Summand, device: Device) -> Summand:
+    """`value` itself where it is in the memory of `device` already, else a copy there."""
+    if isinstance(value, IndexedSlices):
+        values, indices = device.bring(value.values), device.bring(value.indices)
+        return IndexedSlices(values, indices, value.dense_shape)
+    return device.bring(value)
+
+
+def add_slices(parts: Sequence[Summand]) -> Summand:
+    """The sum of slices, each row once; a whole array if there are such among them.
+
+    No part is changed.
+
+    Raises:
+        ValueError: The whole arrays that they belong to differ in shape.
+    """
+    shapes = [tuple(part.shape) for part in parts]
+    if len(set(shapes)) > 1:
+        raise ValueError(f"slices of arrays of different shapes {shapes} cannot be added up")
+    slices = [part for part in parts if isinstance(part, IndexedSlices)]
+    joined = slices[0]
+    if len(slices) > 1:
+        values = np.concatenate([part.values for part in slices])
+        indices = np.concatenate([part.indices for part in slices])
+        joined = IndexedSlices(values, indices, shapes[0])
+    arrays = [part for part in parts if not isinstance(part, IndexedSlices)]
+    if not arrays:
+        return joined.unique()
+    total = arrays[0].copy()
+    for array in arrays[1:]:
+        total += array
+    return joined.add_to(total)

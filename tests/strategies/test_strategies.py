@@ -1,0 +1,304 @@
+"""The strategies themselves and their devices: ST-02 to ST-04, ST-19 to ST-22, ST-30 to ST-34."""
+
+import copy
+import logging
+import pickle
+
+import numpy as np
+import pytest
+
+from paceline.inputs import Dataset, InputContext, InputOptions, InputReplicationMode
+from paceline.strategies import (
+    DEFAULT_STRATEGY,
+    DefaultStrategy,
+    Device,
+    HierarchicalCopyAllReduce,
+    MirroredStrategy,
+    NcclAllReduce,
+    OneDeviceStrategy,
+    PerReplica,
+    ReductionToOneDevice,
+    ValueContext,
+    Variable,
+    get_replica_context,
+    get_strategy,
+    list_devices,
+)
+
+no_gpu = pytest.mark.skipif(bool(list_devices("GPU")), reason="there are GPUs here")
+
+
+def test_st_02_the_rarely_used_verbs_are_behind_extended(every_strategy):
+    extended = every_strategy.extended
+    assert len(extended.worker_devices) == every_strategy.num_replicas_in_sync
+    assert extended.parameter_devices
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_st_03_the_number_of_replicas_in_sync(n, mirrored):
+    assert mirrored(n).num_replicas_in_sync == n
+
+
+def test_st_03_default_and_one_device_have_one_replica():
+    assert DEFAULT_STRATEGY.num_replicas_in_sync == 1
+    assert OneDeviceStrategy("CPU:0").num_replicas_in_sync == 1
+
+
+def test_st_04_a_strategy_of_one_worker_has_no_cluster_resolver(every_strategy):
+    assert every_strategy.cluster_resolver is None
+
+
+def test_a_strategy_says_what_it_is(mirrored):
+    assert repr(mirrored(2)) == "MirroredStrategy(CPU:0, CPU:1)"
+
+
+def test_a_strategy_is_plain_data(make_strategy):
+    """A configuration that holds one can be copied and pickled."""
+    if make_strategy() is DEFAULT_STRATEGY:
+        pytest.skip("the default strategy is a singleton")
+    strategy = make_strategy()
+    strategy.run(lambda: None)
+    for twin in copy.deepcopy(strategy), pickle.loads(pickle.dumps(strategy)):
+        assert repr(twin) == repr(strategy)
+        assert twin.reduce("SUM", twin.run(lambda: 1)) == strategy.num_replicas_in_sync
+
+
+def test_st_19_local_results_are_a_tuple(every_strategy):
+    n = every_strategy.num_replicas_in_sync
+    locals_of = every_strategy.experimental_local_results
+    assert locals_of(every_strategy.run(lambda: 7)) == (7,) * n
+    assert locals_of("single") == ("single",)
+    with every_strategy.scope():
+        variable = Variable(2.0)
+    assert locals_of(variable) == (2.0,) * n
+
+
+@pytest.mark.parametrize(
+    ("value_fn", "expected"),
+    [
+        (lambda context: 1.0, (1.0, 1.0)),
+        (lambda context: np.array([3.0, 2.0, 1.0])[context.replica_id_in_sync_group], (3.0, 2.0)),
+        (lambda context: context.num_replicas_in_sync, (2, 2)),
+    ],
+    ids=["constant", "by id", "by number of replicas"],
+)
+def test_g_07_st_20_values_from_a_function(value_fn, expected, two_replicas):
+    values = two_replicas.experimental_distribute_values_from_function(value_fn)
+    assert isinstance(values, PerReplica)
+    assert two_replicas.experimental_local_results(values) == expected
+
+
+def test_st_20_values_may_be_structures(two_replicas):
+    values = two_replicas.experimental_distribute_values_from_function(
+        lambda context: {"id": context.replica_id_in_sync_group, "none": None}
+    )
+    assert values["id"].values == (0, 1)
+    assert values["none"] is None
+
+
+def test_st_20_one_replica_gets_the_bare_value():
+    assert DEFAULT_STRATEGY.experimental_distribute_values_from_function(lambda c: c) == (
+        ValueContext(0, 1)
+    )
+
+
+def test_st_21_a_value_context_is_read_only():
+    context = ValueContext(1, 2)
+    assert (context.replica_id_in_sync_group, context.num_replicas_in_sync) == (1, 2)
+    with pytest.raises(AttributeError):
+        context.num_replicas_in_sync = 3
+
+
+def test_st_22_worker_devices_are_indexed_by_local_replica(two_replicas):
+    devices = two_replicas.extended.worker_devices
+    assert [Device.parse(device) for device in devices] == [Device("CPU", 0), Device("CPU", 1)]
+    placed = [Device.parse(device).put(np.float32(1.0)) for device in devices]
+    values = two_replicas.experimental_distribute_values_from_function(
+        lambda context: placed[context.replica_id_in_sync_group]
+    )
+    assert two_replicas.reduce("SUM", values) == 2.0
+
+
+def test_st_29_input_options_are_accepted_and_what_is_not_supported_is_refused(every_strategy):
+    dataset = Dataset.range(4).batch(4)
+    options = InputOptions(experimental_fetch_to_device=False)
+    per_replica = InputOptions(experimental_replication_mode=InputReplicationMode.PER_REPLICA)
+    for distribute in (
+        lambda o: every_strategy.experimental_distribute_dataset(dataset, o),
+        lambda o: every_strategy.distribute_datasets_from_function(lambda context: dataset, o),
+    ):
+        assert len(list(distribute(options))) == 1
+        with pytest.raises(ValueError, match="PER_REPLICA is not supported; with PER_WORKER"):
+            distribute(per_replica)
+    with pytest.raises(TypeError):
+        InputOptions(unknown=1)
+
+
+def test_g_06_a_global_batch_is_split_over_the_replicas(two_replicas):
+    dataset = two_replicas.experimental_distribute_dataset(Dataset.range(4).batch(2))
+    results = [two_replicas.run(lambda x: x * 2, args=(x,)) for x in dataset]
+    assert [[list(part) for part in result] for result in results] == [[[0], [2]], [[4], [6]]]
+
+
+def test_a_dataset_function_gives_each_replica_batches_of_its_own(every_strategy):
+    n = every_strategy.num_replicas_in_sync
+    contexts = []
+
+    def dataset_fn(context):
+        contexts.append(context)
+        return Dataset.range(8 * n).batch(context.get_per_replica_batch_size(2 * n))
+
+    dataset = every_strategy.distribute_datasets_from_function(dataset_fn)
+    batches = [every_strategy.experimental_local_results(step) for step in dataset]
+    assert contexts == [InputContext(1, 0, n)]
+    assert len(batches) == 4
+    assert np.concatenate([part for step in batches for part in step]).tolist() == list(
+        range(8 * n)
+    )
+
+
+def test_a_numpy_dataset_has_the_slices_of_the_arrays(every_strategy):
+    dataset = every_strategy.make_experimental_numpy_dataset((np.arange(3), np.ones((3, 2))))
+    assert [(int(a), list(b)) for a, b in dataset] == [(i, [1, 1]) for i in range(3)]
+
+
+def test_st_30_the_default_strategy_cannot_be_constructed():
+    with pytest.raises(RuntimeError, match=r"singleton .*get_strategy\(\)"):
+        DefaultStrategy()
+
+
+def test_st_30_the_default_strategy_calls_the_function_with_its_arguments():
+    argument = object()
+    assert get_strategy().run(lambda x, y: (x, y), (argument,), {"y": None}) == (argument, None)
+
+
+def test_st_30_the_default_strategy_changes_no_bit():
+    x = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+
+    def compute():
+        variable = Variable(x)
+        return np.sum(np.tanh(variable * 0.1) @ np.ones((3, 1), np.float32))
+
+    plain = compute().numpy()
+    with DEFAULT_STRATEGY.scope():
+        in_scope = DEFAULT_STRATEGY.run(compute).numpy()
+    assert plain.tobytes() == in_scope.tobytes()
+
+
+def test_st_31_one_device_holds_variables_and_computation():
+    strategy = OneDeviceStrategy("/cpu:3")
+    name = "/job:localhost/replica:0/task:0/device:CPU:3"
+    with strategy.scope():
+        variable = Variable(1.0)
+    assert variable.device == name
+    assert strategy.extended.worker_devices == strategy.extended.parameter_devices == (name,)
+    assert strategy.run(lambda: get_replica_context().devices) == (name,)
+
+
+@no_gpu
+def test_st_32_without_gpus_the_default_is_one_replica_on_the_host():
+    strategy = MirroredStrategy()
+    assert strategy.extended.worker_devices == ("/job:localhost/replica:0/task:0/device:CPU:0",)
+
+
+def test_st_32_reductions_are_chosen_by_device_or_given(mirrored):
+    ops = HierarchicalCopyAllReduce()
+    assert isinstance(mirrored(2).extended.cross_device_ops, ReductionToOneDevice)
+    assert mirrored(2, cross_device_ops=ops).extended.cross_device_ops is ops
+
+
+@no_gpu
+def test_st_33_absent_gpus_are_named_and_stood_in_for(log_lines):
+    strategy = MirroredStrategy(["GPU:0", "/gpu:1", "CPU:0"])
+    assert repr(strategy) == "MirroredStrategy(CPU:1, CPU:2, CPU:0)"
+    (warning,) = log_lines(logging.WARNING)
+    assert "GPU:0, GPU:1 are not here (0 GPU(s) visible to CuPy)" in warning
+    assert strategy.reduce("SUM", strategy.run(lambda: 1)) == 3
+
+
+@no_gpu
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: MirroredStrategy(["GPU:0", "CPU:0"], strict_devices=True),
+        lambda: OneDeviceStrategy("GPU:0", strict_devices=True),
+    ],
+    ids=["mirrored", "one device"],
+)
+def test_st_33_strict_devices_refuse_to_stand_in(make):
+    with pytest.raises(ValueError, match="GPU:0, but there are 0 GPU"):
+        make()
+
+
+@no_gpu
+def test_st_34_num_gpus_is_accepted_with_a_note():
+    with pytest.warns(DeprecationWarning, match="num_gpus is .* name of devices"):
+        strategy = MirroredStrategy(num_gpus=2)
+    assert strategy.num_replicas_in_sync == 2
+
+
+def test_st_34_cross_tower_ops_are_accepted_with_a_note():
+    ops = NcclAllReduce()
+    with pytest.warns(DeprecationWarning, match="cross_tower_ops is .* name of cross_device_ops"):
+        strategy = MirroredStrategy(["CPU:0"], cross_tower_ops=ops)
+    assert strategy.extended.cross_device_ops is ops
+
+
+def test_st_34_the_old_and_the_new_name_together_are_refused():
+    with pytest.raises(ValueError, match="num_gpus and devices were both given"):
+        MirroredStrategy(["CPU:0"], num_gpus=2)
+
+
+def test_st_34_a_number_of_gpus_below_one_is_refused():
+    with (
+        pytest.warns(DeprecationWarning, match="num_gpus"),
+        pytest.raises(ValueError, match="num_gpus must be ≥ 1, it is 0"),
+    ):
+        MirroredStrategy(num_gpus=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [
+        ("CPU:0", Device("CPU", 0)),
+        ("gpu:3", Device("GPU", 3)),
+        ("/gpu:0", Device("GPU", 0)),
+        ("/device:CPU:1", Device("CPU", 1)),
+        ("/job:worker/replica:0/task:2/device:GPU:1", Device("GPU", 1, "worker", 2)),
+        (Device("CPU", 5), Device("CPU", 5)),
+    ],
+    ids=str,
+)
+def test_device_names(name, device):
+    assert Device.parse(name) == device
+    assert Device.parse(str(device)) == device
+
+
+@pytest.mark.parametrize("name", ["", "GPU", "GPU:", "GPU:*", "TPU:0", "CPU:-1", "CPU:0 ", 0, None])
+def test_what_is_no_device_name_is_refused(name):
+    with pytest.raises(ValueError, match="is not a device name; write 'CPU:0'"):
+        MirroredStrategy([name])
+
+
+@pytest.mark.parametrize(
+    ("devices", "error"),
+    [
+        (["CPU:0", "/cpu:0"], "names .*CPU:0 more than once"),
+        ([], "devices is empty"),
+        ("GPU:0", r"a list of names, got 'GPU:0'; write \['GPU:0'\]"),
+    ],
+    ids=["twice", "empty", "no list"],
+)
+def test_lists_of_devices_that_cannot_be_meant(devices, error):
+    with pytest.raises(ValueError, match=error):
+        MirroredStrategy(devices)
+
+
+def test_a_copy_on_the_host_is_a_copy():
+    array = np.asfortranarray(np.arange(6.0).reshape(2, 3))
+    device = Device("CPU", 1)
+    assert device.bring(array) is array
+    copied = device.put(array)
+    assert copied.flags.c_contiguous
+    assert not np.shares_memory(copied, array)
+    assert list_devices("CPU") == (Device("CPU", 0),)
