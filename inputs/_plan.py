@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, final
 
 from ._elements import Elements
 from ._seeds import Seeds
@@ -16,6 +16,7 @@ UNKNOWN = -2
 """The cardinality of a dataset that has to be read to be counted."""
 
 
+@final
 @dataclass(frozen=True)
 class Plan:
     """An immutable description of a dataset.

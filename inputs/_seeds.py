@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import final
+from typing import Any, final
 
 import numpy as np
+
+from ._checks import checked_count
 
 Key = tuple[int, ...]
 
@@ -22,11 +24,19 @@ def default_seed(seed: int | None) -> Iterator[None]:
 
     Holds for the current thread or asyncio task; None brings back seeds from entropy.
     """
-    token = _default_seed.set(seed)
+    token = _default_seed.set(None if seed is None else checked_seed(seed))
     try:
         yield
     finally:
         _default_seed.reset(token)
+
+
+def checked_seed(seed: Any) -> int:
+    """`seed` as an int that fits a signed 64-bit integer."""
+    number = checked_count("seed", seed, -(1 << 63))
+    if number >= 1 << 63:
+        raise ValueError(f"seed must be below 2**63, got {number}. Take it modulo 2**63.")
+    return number
 
 
 def current_default_seed() -> int | None:
@@ -36,7 +46,7 @@ def current_default_seed() -> int | None:
 
 def entropy_seed() -> int:
     """A fresh seed; it fits a signed 64-bit integer."""
-    return secrets.randbits(63)
+    return int.from_bytes(os.urandom(8), "little") >> 1
 
 
 @final

@@ -111,6 +111,8 @@ class ShuffleOrder:
         """What each slot holds before the output of `time`."""
         if self._frontier is not None and self._frontier[0] == time:
             return self._frontier[1]
+        if time == 0:
+            return np.arange(self._num_slots)
         slots = np.full(self._num_slots, -1)
         number = -(-time // self._block_size)
         while number > 0 and slots.min() < 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from . import nest
@@ -43,16 +43,18 @@ def range_plan(numbers: range) -> Plan:
 
 def iterable_plan(source: Callable[[], Iterable[Any]] | Iterable[Any]) -> Plan:
     """The items of an iterable, or of what a function returns for each pass."""
-    if not callable(source):
-        if iter(source) is source:
-            raise ValueError(
-                "generator must be iterable more than once, got an iterator "
-                f"({type(source).__name__}) that one pass would use up. Give the function that "
-                "makes it: from_generator(make_iterator)."
-            )
-        open_source: Callable[[], Iterable[Any]] = source.__iter__
-    else:
-        open_source = source
+    if isinstance(source, Iterator):
+        raise ValueError(
+            f"generator must be iterable more than once, got an iterator ({type(source).__name__}) "
+            "that one pass would use up. Give the function that makes it: "
+            "from_generator(make_iterator)."
+        )
+    if not callable(source) and not isinstance(source, Iterable):
+        raise TypeError(
+            "generator must be an iterable or a function that returns one, got "
+            f"{type(source).__name__}. Wrap what has an index in a generator function."
+        )
+    open_source = source if callable(source) else lambda: source
     stream = IterableStream(open_source)
     plan = Plan("from_generator()", UNKNOWN, open=lambda _: stream, spec=lambda: None)
     return with_spec_of_first_element(plan)

@@ -57,7 +57,7 @@ class _SplitIterator(ElementIterator):
         if self._num_replicas == 1:
             return (batch,)
         points = split_points(size, self._full_batch, self._num_replicas)
-        return tuple(_part(batch, points[r], points[r + 1]) for r in self._local_replicas)
+        return tuple([_part(batch, points[r], points[r + 1]) for r in self._local_replicas])
 
     def get_state(self) -> State:
         return {"full_batch": self._full_batch, "inner": self._inner.get_state()}

@@ -9,13 +9,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
 from . import nest
 
 
+@final
 @dataclass(frozen=True)
 class ArraySpec:
     """Shape and dtype of one component of an element; None is a dimension that may vary."""
@@ -50,6 +51,11 @@ def as_element(value: Any, path: str = "") -> Any:
 
 def map_arrays(function: Callable[[Any], Any], element: Any) -> Any:
     """Applies `function` to every leaf that is not None."""
+    kind = type(element)
+    if kind is np.ndarray:
+        return function(element)
+    if kind is tuple:
+        return tuple([map_arrays(function, item) for item in element])
     return nest.map_structure(lambda leaf: None if leaf is None else function(leaf), element)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, final
 
 from ._checks import checked_count, checked_shard
 
@@ -25,6 +25,7 @@ class InputReplicationMode(Enum):
     PER_REPLICA = "PER_REPLICA"
 
 
+@final
 @dataclass(frozen=True)
 class InputContext:
     """What an input function needs to know to read its part of the data.
@@ -65,6 +66,7 @@ class InputContext:
         return share
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
 class InputOptions:
     """Options of the strategies' `distribute` verbs, with tf.distribute's names.

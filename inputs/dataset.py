@@ -14,7 +14,7 @@ from ._iterator import DatasetIterator, IteratorFactory
 from ._plan import Plan, batched_cardinality, repeated_cardinality, strided_cardinality
 from ._prefetch import prefetched
 from ._random_access import Batched, Mapped, Repeated, Strided
-from ._seeds import entropy_seed
+from ._seeds import checked_seed, entropy_seed
 from ._shuffled import shuffled
 from ._sources import (
     iterable_plan,
@@ -92,6 +92,8 @@ class Dataset:
             datasets: datasets, or one nested structure of them, which the elements then have.
         """
         structure = datasets[0] if len(datasets) == 1 else datasets
+        if not nest.flatten(structure):
+            raise ValueError("datasets must hold at least one Dataset, got an empty structure.")
         paths = nest.paths(structure, "datasets")
         for path, part in zip(paths, nest.flatten(structure), strict=True):
             if not isinstance(part, Dataset):
@@ -106,7 +108,8 @@ class Dataset:
 
         Args:
             map_func: called with the items of a tuple as arguments, or with the element if it is
-                no tuple. What it returns is an element: lists become arrays.
+                no tuple. What it returns is an element: lists become arrays. Over arrays it is
+                called for the elements that are asked for, in the order in which they are.
         """
         if not callable(map_func):
             raise TypeError(
@@ -239,11 +242,6 @@ class Dataset:
             cardinality=strided_cardinality(self._plan.cardinality, start, stop, step),
         )
         return Dataset(plan)
-
-
-def checked_seed(seed: Any) -> int:
-    """`seed` as an int that fits 64 bits."""
-    return checked_count("seed", seed, -(1 << 63))
 
 
 def _fixed_seed(plan: Plan, seed: int | None, reshuffle: bool) -> int | None:

@@ -9,11 +9,12 @@ from typing import Any, NoReturn, final
 from ._checks import checked_count, checked_shard
 from ._elements import Elements
 from ._iterator import DatasetIterator, IteratorFactory
-from ._plan import Plan
+from ._plan import Plan, batched_cardinality
 from ._prefetch import prefetched
+from ._seeds import checked_seed
 from ._split import DealtStream, SplitStream
 from ._streams import MappedStream
-from .dataset import Dataset, checked_seed
+from .dataset import Dataset
 
 Wrap = Callable[[tuple[Any, ...]], Any]
 
@@ -99,7 +100,10 @@ def per_replica_batches(
     plan = _checked_dataset(dataset).plan
     size = "" if plan.batch_size is None else f" of {plan.batch_size}"
     return DistributedDataset(
-        plan.then(lambda elements, _: DealtStream(elements, num_local)),
+        plan.then(
+            lambda elements, _: DealtStream(elements, num_local),
+            cardinality=batched_cardinality(plan.cardinality, num_local, drop_remainder=False),
+        ),
         description=f"policy OFF, per-replica batches{size} for {_replicas(num_local)}, "
         f"prefetch {depth}",
         prefetch_depth=depth,
@@ -137,6 +141,10 @@ class DistributedDataset:
     def describe(self) -> str:
         """One line for the log: the policy, this worker's shard, the batch and the replicas."""
         return self._description
+
+    def cardinality(self) -> int:
+        """The number of steps, or `INFINITE` (-1) or `UNKNOWN` (-2)."""
+        return self._plan.cardinality
 
     @property
     def element_spec(self) -> Any:

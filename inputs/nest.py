@@ -55,14 +55,18 @@ def map_with_path(
     function: Callable[..., Any], structure: Any, *others: Any, root: str = ""
 ) -> Any:
     """`map_structure`, with the path of the leaves as the function's first argument."""
-    children = steps_into(structure)
-    if children is None:
+    kind = type(structure)
+    if kind is np.ndarray and all(type(other) is kind for other in others):
+        return function(root, structure, *others)
+    steps = steps_into(structure)
+    if steps is None:
         _require_leaves(structure, others, root)
         return function(root, structure, *others)
-    columns = [_matching_children(structure, len(children), other, root) for other in others]
+    children: list[Sequence[Any]] = [[child for _, child in steps]]
+    children += [_matching_children(structure, other, root) for other in others]
     results = [
-        map_with_path(function, child, *(column[i] for column in columns), root=root + step)
-        for i, (step, child) in enumerate(children)
+        map_with_path(function, *column, root=root + step)
+        for (step, _), column in zip(steps, zip(*children, strict=True), strict=True)
     ]
     return rebuild(structure, results)
 
@@ -86,6 +90,8 @@ def batch_size(structure: Any, names: Sequence[str] = ()) -> int:
 
 def _map_one(function: Callable[[Any], Any], structure: Any) -> Any:
     kind = type(structure)
+    if kind is np.ndarray:
+        return function(structure)
     if kind is tuple:
         return tuple([_map_one(function, item) for item in structure])
     if kind is dict:
@@ -129,18 +135,18 @@ def _require_leaves(structure: Any, others: Sequence[Any], path: str) -> None:
             raise _mismatch(structure, other, path)
 
 
-def _matching_children(structure: Any, num_children: int, other: Any, path: str) -> list[Any]:
+def _matching_children(structure: Any, other: Any, path: str) -> Sequence[Any]:
     """The children of `other` in the order of `structure`'s."""
-    if isinstance(structure, dict):
-        if not isinstance(other, dict) or structure.keys() != other.keys():
-            raise _mismatch(structure, other, path)
-        return [other[key] for key in structure]
-    same_kind = (
-        type(structure) is type(other) if isinstance(structure, tuple) else isinstance(other, list)
-    )
-    if not same_kind or len(other) != num_children:
-        raise _mismatch(structure, other, path)
-    return list(other)
+    kind = type(structure)
+    if kind is tuple:
+        if type(other) is tuple and len(other) == len(structure):
+            return other
+    elif isinstance(structure, dict):
+        if isinstance(other, dict) and structure.keys() == other.keys():
+            return [other[key] for key in structure]
+    elif type(other) is kind and len(other) == len(structure):
+        return other
+    raise _mismatch(structure, other, path)
 
 
 def _mismatch(structure: Any, other: Any, path: str) -> ValueError:
@@ -199,8 +205,9 @@ def _batch_size_error(structure: Any, names: Sequence[str]) -> ValueError:
         shape = tuple(getattr(leaf, "shape", ()))
         if not shape:
             return ValueError(
-                f"{path or 'the batch'} has no leading dimension ({_describe(leaf)}), so it is no "
-                "batch. Give an array whose first axis counts the examples, as Dataset.batch does."
+                f"{path} has no leading dimension (it is a single {type(leaf).__name__}), so it "
+                "is no batch. Give an array whose first axis counts the examples, as "
+                "Dataset.batch does."
             )
         sizes.append((path, shape[0]))
     for path, size in sizes[1:]:

@@ -146,6 +146,12 @@ def test_in_12_a_distributed_dataset_has_the_spec_of_its_elements() -> None:
     assert distributed.element_spec.shape == (None,)
 
 
+def test_the_number_of_steps_is_known_without_reading() -> None:
+    assert split_global_batches(Dataset.range(9).batch(2), 2, 2).cardinality() == 5
+    assert per_replica_batches(Dataset.range(9).batch(2), 2).cardinality() == 3
+    assert per_replica_batches(Dataset.range(9).batch(2).repeat(), 2).cardinality() == -1
+
+
 @pytest.mark.parametrize("name", ["map", "batch", "shuffle", "repeat", "take", "prefetch"])
 def test_in_12_a_transformation_is_refused_with_advice(name: str) -> None:
     distributed = split_global_batches(Dataset.range(4).batch(2), 2, 2)

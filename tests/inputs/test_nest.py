@@ -116,7 +116,7 @@ def test_batch_size_is_the_common_leading_dimension(structure: Any, size: int) -
         ),
         ((np.zeros(3), np.zeros(4)), (), r"batch\[0\] has 3 examples but batch\[1\] has 4"),
         ({"a": np.zeros(3), "b": np.float32(1)}, ("features",), r"features\['b'\] has no leading"),
-        (1.5, (), r"batch has no leading dimension \(a leaf \(float\)\)"),
+        (1.5, (), r"batch has no leading dimension \(it is a single float\)"),
         (((np.zeros(3), np.zeros(2)), np.zeros(3)), (), r"batch\[0\]\[1\] has 2"),
         ((None, None), (), "holds no array"),
         ({}, (), "holds no array"),

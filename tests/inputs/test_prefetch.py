@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -159,6 +161,18 @@ def test_the_state_is_that_of_the_elements_seen_and_not_of_those_produced() -> N
     source.wait_until_read(5)
     assert iterator.get_state()["elements"] == {"position": 1}
     iterator.close()
+
+
+def test_a_process_ends_while_an_iterator_prefetches() -> None:
+    script = (
+        "from paceline.inputs import Dataset\n"
+        "iterator = iter(Dataset.range(10**9).prefetch(2))\n"
+        "print(int(next(iterator)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
 
 
 def test_a_map_function_runs_in_the_thread() -> None:

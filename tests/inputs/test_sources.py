@@ -129,6 +129,11 @@ def test_an_iterator_is_refused_since_one_pass_would_use_it_up() -> None:
         Dataset.from_generator(i for i in range(3))
 
 
+def test_something_that_cannot_be_iterated_is_refused() -> None:
+    with pytest.raises(TypeError, match="an iterable or a function that returns one, got int"):
+        Dataset.from_generator(3)
+
+
 def test_a_function_that_returns_a_used_iterator_is_found_out() -> None:
     numbers = iter(range(3))
     dataset = Dataset.from_generator(lambda: numbers)

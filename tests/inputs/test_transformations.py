@@ -279,6 +279,7 @@ def test_element_spec_describes_shapes_and_dtypes(images: np.ndarray) -> None:
         (lambda d: d.batch(True), TypeError, "batch_size must be an integer, got True"),
         (lambda d: d.shuffle(0), ValueError, "buffer_size must be at least 1, got 0"),
         (lambda d: d.shuffle(3, seed="x"), TypeError, "seed must be an integer, got 'x'"),
+        (lambda d: d.shuffle(3, seed=2**63), ValueError, r"seed must be below 2\*\*63"),
         (lambda d: d.shard(0, 0), ValueError, "num_shards must be at least 1, got 0"),
         (lambda d: d.shard(2, 2), ValueError, "index must be below num_shards = 2, got 2"),
         (lambda d: d.shard(2, -1), ValueError, "index must be at least 0, got -1"),
@@ -287,6 +288,7 @@ def test_element_spec_describes_shapes_and_dtypes(images: np.ndarray) -> None:
         (lambda d: d.repeat(-2), ValueError, "count must be at least -1, got -2"),
         (lambda d: d.prefetch(-2), ValueError, "buffer_size must be at least -1, got -2"),
         (lambda d: d.map(3), TypeError, "map_func must be a function of an element, got int"),
+        (lambda d: Dataset.zip(), ValueError, "at least one Dataset, got an empty structure"),
         (lambda d: Dataset.zip(d, [1]), TypeError, r"datasets\[1\]\[0\] must be a Dataset"),
     ],
 )
