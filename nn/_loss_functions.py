@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..autodiff import Tensor, lift, sigmoid_cross_entropy, softmax_cross_entropy
-from ._shapes import class_indices, like_predictions
+from ..autodiff import Tensor, sigmoid_cross_entropy, softmax_cross_entropy
+from ._shapes import as_tensor, class_indices, like_predictions
 
 _SMALLEST_PROBABILITY = 1e-7
 """Probabilities are kept this far from 0 and 1 before their logarithm is taken, as in Keras."""
@@ -100,26 +100,22 @@ def sparse_categorical_crossentropy(y_true: Any, y_pred: Any, from_logits: bool 
         ValueError: A label is out of range.
     """
     y_pred = _floats(y_pred)
-    labels = class_indices("sparse_categorical_crossentropy", _tensor(y_true).data, y_pred)
+    labels = class_indices("sparse_categorical_crossentropy", as_tensor(y_true).data, y_pred)
     if not from_logits:
-        y_pred = np.log(np.clip(y_pred, _SMALLEST_PROBABILITY, 1 - _SMALLEST_PROBABILITY))
+        y_pred = np.log(np.maximum(y_pred, _SMALLEST_PROBABILITY))
     return softmax_cross_entropy(y_pred, labels)
 
 
 def _matched(name: str, y_true: Any, y_pred: Any) -> tuple[Any, Any]:
     """Predictions as floats, and labels in their shape and dtype."""
     y_pred = _floats(y_pred)
-    y_true = like_predictions(name, _tensor(y_true), y_pred)
+    y_true = like_predictions(name, as_tensor(y_true), y_pred)
     return y_true.astype(y_pred.dtype), y_pred
 
 
 def _floats(y_pred: Any) -> Tensor:
-    y_pred = _tensor(y_pred)
+    y_pred = as_tensor(y_pred)
     return y_pred if y_pred.dtype.kind == "f" else y_pred.astype(np.float32)
-
-
-def _tensor(value: Any) -> Tensor:
-    return Tensor(value) if isinstance(value, (int, float, np.generic)) else lift(value)
 
 
 def _over_outputs(values: Any) -> Tensor:

@@ -6,6 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from ..autodiff import Tensor, lift
+
+
+def as_tensor(value: Any) -> Tensor:
+    """An array, a tensor or a number as a tensor that has a shape and a dtype."""
+    return Tensor(value) if isinstance(value, (int, float, np.generic)) else lift(value)
+
 
 def like_predictions(name: str, y_true: Any, y_pred: Any) -> Any:
     """`y_true` in the shape of `y_pred`, from which it may differ by a last axis of length 1.
@@ -83,14 +90,14 @@ def like_values(name: str, sample_weight: Any, values: Any) -> Any:
 
     Args:
         name: Of the loss or metric, for the message.
-        sample_weight: A number, one weight for each example (n,) or (n, 1), or for each value.
+        sample_weight: An array or tensor: one weight for each example (n,) or (n, 1), one for each
+            value, or one for all ().
         values: An array or tensor, (n, ...).
 
     Raises:
         ValueError: The weights have another shape.
     """
-    weight = np.asarray(sample_weight) if np.isscalar(sample_weight) else sample_weight
-    given, wanted = weight.shape, values.shape
+    given, wanted = sample_weight.shape, values.shape
     if len(given) == len(wanted) + 1 and given[-1] == 1:
         given = given[:-1]
     given += (1,) * (len(wanted) - len(given)) if given else ()
@@ -98,7 +105,7 @@ def like_values(name: str, sample_weight: Any, values: Any) -> Any:
         g not in (1, w) for g, w in zip(given, wanted, strict=False)
     ):
         raise ValueError(
-            f"{name}: sample_weight has shape {weight.shape}, there are values of shape {wanted}; "
-            f"give one weight for each example, of shape {wanted[:1]}"
+            f"{name}: sample_weight has shape {sample_weight.shape}, there are values of shape "
+            f"{wanted}; give one weight for each example, of shape {wanted[:1]}"
         )
-    return np.reshape(weight, given)
+    return np.reshape(sample_weight, given)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from ..autodiff import Tensor, lift
+from ..autodiff import Tensor
 from ..strategies import current_store, get_replica_context
-from ._shapes import like_values
+from ._shapes import as_tensor, like_values
 
 
 class Reduction(enum.StrEnum):
@@ -52,11 +52,11 @@ def reduce_losses(losses: Tensor, reduction: Reduction) -> Tensor:
 
 def weighted(name: str, losses: Any, sample_weight: Any) -> Tensor:
     """Losses times their examples' weights; None leaves them as they are."""
-    losses = lift(losses)
+    losses = as_tensor(losses)
     if sample_weight is None:
         return losses
-    weight = lift(like_values(name, lift(sample_weight).data, losses))
-    return losses * weight.astype(losses.dtype)
+    weight = as_tensor(sample_weight).astype(losses.dtype)
+    return losses * like_values(name, weight, losses)
 
 
 def compute_average_loss(
@@ -103,7 +103,7 @@ def scale_regularization_loss(regularization_loss: Any) -> Tensor:
         RuntimeError: It is called outside a replica.
     """
     num_replicas = _num_replicas("scale_regularization_loss")
-    return lift(regularization_loss).sum() / float(num_replicas)
+    return as_tensor(regularization_loss).sum() / float(num_replicas)
 
 
 def _num_replicas(caller: str) -> int:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import inspect
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias, TypedDict
 
 import numpy as np
 
-from ...autodiff import Tensor, lift, no_grad
+from ...autodiff import Tensor, no_grad
 from ...strategies import (
     Variable,
     VariableAggregation,
     VariableSynchronization,
     current_store,
+    get_replica_context,
+    get_strategy,
     get_variable,
 )
-from .. import activations, initializers
+from .. import initializers
 
 Shape: TypeAlias = "tuple[int, ...]"
 Initializer: TypeAlias = "str | Callable[..., Any]"
@@ -42,13 +44,14 @@ class Layer(ABC):
     `model_fn` that makes its layers anew for each step thus gets the same weights each time.
 
     To write one, set the options in `__init__` and compute in `call`, which asks for the weights
-    there:
+    there. A layer may hold other layers as attributes, also in lists; their weights are among its
+    own.
 
-        class Scale(Layer):
-            def call(self, inputs):
-                return inputs * self.add_weight("factor", inputs.shape[-1:], initializer="ones")
-
-    A layer may hold other layers as attributes, also in lists; their weights are among its own.
+    >>> class Scale(Layer):
+    ...     def call(self, inputs):
+    ...         return inputs * self.add_weight("factor", inputs.shape[-1:], initializer="ones")
+    >>> Scale()(np.array([[1.0, 2.0]], np.float32)).numpy()
+    array([[1., 2.]], dtype=float32)
 
     Args:
         name: Made unique in the model with a number where it is taken; by default the class's name
@@ -56,8 +59,9 @@ class Layer(ABC):
         trainable: Whether optimizers change its weights.
         dtype: Of the weights, float32 by default. Layers with weights convert their inputs to it;
             the others leave floats as they are and convert only whole numbers.
-        input_shape: The shape of one example, without the batch: with it the weights are known
-            before the first call. `Sequential` reads it from its first layer.
+        input_shape: The shape of one example, without the batch. With it the weights are known
+            before the first call, unless a length in it is None. `Sequential` reads that of its
+            first layer.
     """
 
     _default_name = "layer"
@@ -104,10 +108,10 @@ class Layer(ABC):
         self,
         name: str,
         shape: Shape = (),
+        dtype: Any = None,
         initializer: Initializer = "glorot_uniform",
         regularizer: Regularizer = None,
         trainable: bool = True,
-        dtype: Any = None,
         synchronization: VariableSynchronization = VariableSynchronization.AUTO,
         aggregation: VariableAggregation = VariableAggregation.NONE,
     ) -> Variable:
@@ -116,10 +120,10 @@ class Layer(ABC):
         Args:
             name: Its last name: the variable is "<layer>/<name>".
             shape: What the inputs call for; a weight that exists must have it.
+            dtype: The layer's by default.
             initializer, regularizer: See `nn.initializers` and `nn.regularizers`.
             trainable: False for weights that the layer itself changes. A layer whose own
                 `trainable` is False has no trainable weights.
-            dtype: The layer's by default.
             synchronization, aggregation: See `Variable`.
 
         Raises:
@@ -155,9 +159,13 @@ class Layer(ABC):
 
         The layer is run once on zeros, so that whatever it holds is created as by a real call.
         """
-        if self.input_shape is not None and not self._called:
-            with no_grad():
-                self(np.zeros((1, *self.input_shape), self.dtype))
+        if self._called or self.input_shape is None or None in self.input_shape:
+            return
+        replica = get_replica_context()
+        places = get_strategy().extended.variable_devices
+        device = places[0] if replica is None else replica.device
+        with no_grad():
+            self(device.put(np.zeros((1, *self.input_shape), self.dtype)))
 
     @property
     def sublayers(self) -> list[Layer]:
@@ -221,62 +229,6 @@ class Layer(ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
-
-
-def to_dtype(inputs: Any, dtype: np.dtype) -> Tensor:
-    """`inputs` as a tensor of `dtype`, through which a gradient flows back."""
-    tensor = lift(inputs)
-    return tensor if tensor.data.dtype == dtype else tensor.astype(dtype)
-
-
-def to_floats(inputs: Any, dtype: np.dtype) -> Tensor:
-    """`inputs` as a tensor of floats: floats as they are, anything else converted to `dtype`."""
-    tensor = lift(inputs)
-    return tensor if tensor.data.dtype.kind == "f" else tensor.astype(dtype)
-
-
-def split_activation(
-    activation: Callable[[Any], Any], in_product: dict[Callable[[Any], Any], str]
-) -> tuple[str | None, Callable[[Any], Any]]:
-    """What to compute together with a product, by name, and what to apply after it."""
-    name = in_product.get(activation)
-    return (None, activation) if name is None else (name, activations.linear)
-
-
-def check_rank(layer: Layer, inputs: Tensor, rank: int, axes: str) -> None:
-    """Refuse inputs that do not have `rank` axes, which are called `axes`."""
-    if inputs.data.ndim != rank:
-        raise ValueError(
-            f"layer {layer.name!r} takes inputs of rank {rank} ({axes}), "
-            f"it was given shape {inputs.data.shape}"
-        )
-
-
-def check_channels_last(layer: str, data_format: str | None) -> None:
-    """Refuse a `data_format` that is not Keras's default."""
-    if data_format not in (None, "channels_last"):
-        raise ValueError(
-            f"{layer} takes data_format='channels_last' only, not {data_format!r}; "
-            f"move the channels with np.transpose(images, (0, 2, 3, 1))"
-        )
-
-
-def pair(argument: str, value: int | Sequence[int]) -> tuple[int, int]:
-    """Two positive numbers, for height and width, from one or two."""
-    numbers = (value, value) if isinstance(value, (int, np.integer)) else tuple(value)
-    if len(numbers) == 2:
-        height, width = numbers
-        whole = isinstance(height, (int, np.integer)) and isinstance(width, (int, np.integer))
-        if whole and height > 0 and width > 0:
-            return int(height), int(width)
-    raise ValueError(f"{argument} must be one or two positive integers, it is {value!r}")
-
-
-def check_padding(padding: str) -> str:
-    """The padding in lower case, which must be "valid" or "same"."""
-    if padding.lower() not in ("valid", "same"):
-        raise ValueError(f"padding must be 'valid' or 'same', it is {padding!r}")
-    return padding.lower()
 
 
 def _layers_in(values: Iterable[Any]) -> Iterator[Layer]:

@@ -8,10 +8,7 @@ from typing import Any, Unpack
 from ...autodiff import Tensor, conv2d
 from ...strategies import Variable
 from .. import activations, regularizers
-from .base import (
-    Initializer,
-    Layer,
-    LayerOptions,
+from .arguments import (
     check_channels_last,
     check_padding,
     check_rank,
@@ -19,6 +16,7 @@ from .base import (
     split_activation,
     to_dtype,
 )
+from .base import Initializer, Layer, LayerOptions
 
 _IN_PRODUCT: dict[Callable[[Any], Any], str] = {activations.relu: "relu"}
 """The activations that `autodiff.conv2d` computes together with the product, by its names."""
@@ -83,11 +81,13 @@ class Conv2D(Layer):
     def prepare(self, inputs: Any) -> tuple[Tensor, Variable, Variable | None]:
         """The inputs in the layer's dtype, the kernel and the bias."""
         inputs = to_dtype(inputs, self.dtype)
-        check_rank(self, inputs, 4, "batch, height, width, channels")
+        check_rank(self.name, inputs, 4, "batch, height, width, channels")
         shape = (*self.kernel_size, inputs.shape[-1], self.filters)
-        kernel = self.add_weight("kernel", shape, *self._kernel_options)
+        kernel = self.add_weight("kernel", shape, None, *self._kernel_options)
         bias = (
-            self.add_weight("bias", (self.filters,), *self._bias_options) if self.use_bias else None
+            self.add_weight("bias", (self.filters,), None, *self._bias_options)
+            if self.use_bias
+            else None
         )
         return inputs, kernel, bias
 

@@ -7,7 +7,8 @@ from typing import Any, Unpack
 
 from ...autodiff import Tensor, dense
 from .. import activations, regularizers
-from .base import Initializer, Layer, LayerOptions, split_activation, to_dtype
+from .arguments import split_activation, to_dtype
+from .base import Initializer, Layer, LayerOptions
 
 _IN_PRODUCT: dict[Callable[[Any], Any], str] = {
     activations.relu: "relu",
@@ -54,8 +55,12 @@ class Dense(Layer):
 
     def call(self, inputs: Any) -> Tensor:
         inputs = to_dtype(inputs, self.dtype)
-        kernel = self.add_weight("kernel", (inputs.shape[-1], self.units), *self._kernel_options)
+        kernel = self.add_weight(
+            "kernel", (inputs.shape[-1], self.units), None, *self._kernel_options
+        )
         bias = (
-            self.add_weight("bias", (self.units,), *self._bias_options) if self.use_bias else None
+            self.add_weight("bias", (self.units,), None, *self._bias_options)
+            if self.use_bias
+            else None
         )
         return self._after(dense(inputs, kernel, bias, self._in_product))

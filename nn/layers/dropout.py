@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections import Counter
 from typing import Any, Unpack
 
 import numpy as np
 
 from ...autodiff import Tensor
 from ...strategies import current_store, get_replica_context
-from .base import Layer, LayerOptions, to_floats
+from .arguments import to_floats
+from .base import Layer, LayerOptions
 
 
 class Dropout(Layer):
@@ -19,9 +19,9 @@ class Dropout(Layer):
 
     Outside training inputs pass through: Srivastava et al. (2014).
 
-    What is dropped depends on the model's seed, the layer's name, the replica, and the number of
-    calls in training so far: a run can be repeated, and no two steps, layers or replicas drop
-        alike.
+    What is dropped depends on the model's seed, the layer's name, the replica, the model's global
+    step where it has one, and the calls in training since that last moved. A run can be repeated,
+    a resumed one drops what it would have dropped, and no two steps, layers or replicas drop alike.
 
     Args:
         rate: In [0, 1).
@@ -64,22 +64,26 @@ class Dropout(Layer):
     def _generator(self) -> np.random.Generator:
         replica = get_replica_context()
         replica_id = 0 if replica is None else replica.replica_id_in_sync_group
-        call = self._calls.count(replica_id)
+        global_step = current_store().variables.get("global_step")
+        step = 0 if global_step is None else int(global_step)
+        call = self._calls.count(replica_id, step)
         if self._seed is None:
             return np.random.default_rng()
-        return np.random.default_rng([self._seed, zlib.crc32(self.name.encode()), replica_id, call])
+        key = [self._seed, zlib.crc32(self.name.encode()), replica_id, step, call]
+        return np.random.default_rng(key)
 
 
 class _Calls:
-    """How often each replica has called a layer in training."""
+    """How often each replica has called a layer in training since the global step moved."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._count: Counter[int] = Counter()
+        self._last: dict[int, tuple[int, int]] = {}
 
-    def count(self, replica_id: int) -> int:
-        """Note a call and return how many came before it."""
+    def count(self, replica_id: int, step: int) -> int:
+        """Note a call at `step` and return how many came before it at the same step."""
         with self._lock:
-            before = self._count[replica_id]
-            self._count[replica_id] = before + 1
+            last_step, calls = self._last.get(replica_id, (step, 0))
+            before = calls if last_step == step else 0
+            self._last[replica_id] = (step, before + 1)
             return before

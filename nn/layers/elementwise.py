@@ -8,7 +8,8 @@ from typing import Any, Unpack
 
 from ...autodiff import Tensor, lift
 from .. import activations
-from .base import Layer, LayerOptions, check_channels_last, to_floats
+from .arguments import check_channels_last, to_floats
+from .base import Layer, LayerOptions
 
 
 class Flatten(Layer):

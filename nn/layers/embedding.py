@@ -47,7 +47,7 @@ class Embedding(Layer):
 
     def call(self, inputs: Any) -> Tensor:
         shape = (self.input_dim, self.output_dim)
-        table = self.add_weight("embeddings", shape, *self._table_options)
+        table = self.add_weight("embeddings", shape, None, *self._table_options)
         indices = self._checked(lift(inputs).data)
         return np.take(table.value(), indices, axis=0)
 

@@ -17,7 +17,8 @@ from ...strategies import (
     get_replica_context,
 )
 from .. import regularizers
-from .base import Initializer, Layer, LayerOptions, to_dtype
+from .arguments import to_dtype
+from .base import Initializer, Layer, LayerOptions
 
 Regularizer = str | Callable[[Any], Tensor] | None
 
@@ -31,10 +32,8 @@ class BatchNormalization(Layer):
 
     Every replica normalizes by its own batch, and moves its own means; read outside replicas (and
     so saved) they are the mean over the replicas. With `synchronized` the statistics are those of
-    the
-    global batch, to the last example: N replicas compute what one would. The variance is that of
-        the
-    batch itself (divided by n, as in Keras 3), in the moving mean too.
+    the global batch, to the last example: N replicas compute what one would. The variance is that
+    of the batch itself (divided by n, as in Keras 3), in the moving mean too.
 
     Args:
         axis: The axis of the channels; only the last is supported.
@@ -84,8 +83,8 @@ class BatchNormalization(Layer):
         inputs = to_dtype(inputs, self.dtype)
         _check_last_axis(self, self.axis, inputs)
         shape = inputs.shape[-1:]
-        gamma = self.add_weight("gamma", shape, *self._gamma_options) if self.scale else None
-        beta = self.add_weight("beta", shape, *self._beta_options) if self.center else None
+        gamma = self.add_weight("gamma", shape, None, *self._gamma_options) if self.scale else None
+        beta = self.add_weight("beta", shape, None, *self._beta_options) if self.center else None
         moving_mean, moving_variance = self._moving(shape)
         if not training or not self.trainable:
             centered = inputs - moving_mean.value()
@@ -102,7 +101,7 @@ class BatchNormalization(Layer):
             self.add_weight(
                 name,
                 shape,
-                initializer,
+                initializer=initializer,
                 trainable=False,
                 synchronization=VariableSynchronization.ON_READ,
                 aggregation=VariableAggregation.MEAN,
@@ -166,8 +165,8 @@ class LayerNormalization(Layer):
         inputs = to_dtype(inputs, self.dtype)
         _check_last_axis(self, self.axis, inputs)
         shape = inputs.shape[-1:]
-        gamma = self.add_weight("gamma", shape, *self._gamma_options) if self.scale else None
-        beta = self.add_weight("beta", shape, *self._beta_options) if self.center else None
+        gamma = self.add_weight("gamma", shape, None, *self._gamma_options) if self.scale else None
+        beta = self.add_weight("beta", shape, None, *self._beta_options) if self.center else None
         centered = inputs - inputs.mean(axis=-1, keepdims=True)
         variance = np.square(centered).mean(axis=-1, keepdims=True)
         return _scaled(centered, variance, self.epsilon, gamma, beta)

@@ -6,15 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Unpack
 
 from ...autodiff import Tensor, avg_pool2d, max_pool2d
-from .base import (
-    Layer,
-    LayerOptions,
-    check_channels_last,
-    check_padding,
-    check_rank,
-    pair,
-    to_floats,
-)
+from .arguments import check_channels_last, check_padding, check_rank, pair, to_floats
+from .base import Layer, LayerOptions
 
 
 class _Pooling2D(Layer):
@@ -37,7 +30,7 @@ class _Pooling2D(Layer):
     def prepare(self, inputs: Any) -> Tensor:
         """The inputs as floats of the right rank."""
         inputs = to_floats(inputs, self.dtype)
-        check_rank(self, inputs, 4, "batch, height, width, channels")
+        check_rank(self.name, inputs, 4, "batch, height, width, channels")
         return inputs
 
 

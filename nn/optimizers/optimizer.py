@@ -27,8 +27,9 @@ from .clipping import clip_by_global_norm, clip_by_norm, clip_by_value
 from .rules import Rule
 
 LearningRate: TypeAlias = "float | Callable[[int], float]"
+Produce: TypeAlias = Callable[..., Any]
 
-_BLOCK = 1 << 15
+_BLOCK = 1 << 16
 """Elements that are updated at a time: temporaries of a rule then stay in the cache."""
 
 
@@ -37,9 +38,9 @@ class Optimizer:
 
     Two ways lead to a change, and they differ in who divides the loss:
 
-    - `minimize(loss)`: `loss` is the mean over the replica's examples. Gradients are *averaged* over
-      replicas, weighted by their numbers of examples, so that N replicas do what one would do with
-      the whole batch.
+    - `minimize(loss)`: `loss` is the mean over the replica's examples. Gradients are *averaged*
+      over replicas, weighted by their numbers of examples, so that N replicas do what one would do
+      with the whole batch.
     - `apply_gradients(...)`, for custom loops: gradients are *summed* over replicas; the loss is to
       be divided by the global batch size, as `nn.compute_average_loss` does.
 
@@ -93,7 +94,7 @@ class Optimizer:
 
     def minimize(
         self,
-        loss: Tensor,
+        loss: Any,
         global_step: Variable | None = None,
         var_list: Sequence[Variable] | None = None,
     ) -> TrainOp:
@@ -142,6 +143,7 @@ class Optimizer:
             given = [(v, g) for g, v in pairs if g is not None]
             for index in range(get_strategy().extended.num_local_replicas):
                 self.update(given, index)
+                self.count_update(index)
             return
         found = {v.leaf(replica.local_index): g for g, v in pairs if g is not None}
         reducer = self.reducer([v for _, v in pairs], found)
@@ -183,31 +185,35 @@ class Optimizer:
     def update_replica(
         self, gradients: Sequence[tuple[Variable, Any]], replica: ReplicaContext
     ) -> None:
-        """Update the copies that are this replica's: its own, and for the first those of all."""
-        shared = [pair for pair in gradients if pair[0].num_copies == 1]
-        if not shared or replica.strategy.extended.num_local_replicas == 1:
-            self.update(gradients, replica.local_index)
-            return
-        own = gradients if replica.local_index == 0 else [p for p in gradients if p not in shared]
-        self.update(own, replica.local_index)
-        replica.exchange("update of shared variables", None)
+        """Update the copies that are this replica's; all replicas must do so."""
+        self.update(gradients, replica.local_index)
+        variables = [self.iterations, *[variable for variable, _ in gradients]]
+        several = replica.strategy.extended.num_local_replicas > 1
+        if several and any(v.num_copies == 1 for v in variables):
+            # Nobody reads the shared copies before the first replica has written them.
+            replica.exchange("update of shared variables", None)
+        self.count_update(replica.local_index)
 
     def update(self, gradients: Sequence[tuple[Variable, Any]], local_index: int) -> None:
         """Change the copies of replica `local_index` along reduced gradients."""
-        counter = self.iterations.leaf(local_index).data
-        step = int(counter)
+        step = int(self.iterations.leaf(local_index).data)
         learning_rate = self.learning_rate(step)
         if self._clip is not None:
             clipped = self._clip([g for _, g in gradients])
             gradients = [(v, g) for (v, _), g in zip(gradients, clipped, strict=True)]
         for variable, gradient in gradients:
+            if is_left_to_first(variable, local_index):
+                continue
             value = variable.leaf(local_index).data
             slots = [slot.leaf(local_index).data for slot in self.slots(variable)]
             if isinstance(gradient, IndexedSlices):
                 self._update_rows(value, gradient.unique(), slots, learning_rate, step + 1)
             else:
                 self._update_blocks(value, gradient, slots, learning_rate, step + 1)
-        counter += 1
+
+    def count_update(self, local_index: int) -> None:
+        """Increase the number of updates by one in the copy of replica `local_index`."""
+        increase(self.iterations, local_index)
 
     def slots(self, variable: Variable) -> list[Variable]:
         """What the rule keeps beside `variable`, created at the first call."""
@@ -262,14 +268,14 @@ class Update:
     def create_variables(self) -> None:
         """Create what the optimizer keeps, so that a checkpoint before the first step is whole."""
         _ = self.optimizer.iterations
-        for variable in self._to_change():
+        for variable in self.variables:
             self.optimizer.slots(variable)
 
     def reduce(self, replica: ReplicaContext, this_round: Round) -> None:
         """Compute the gradients of this replica, which has examples, and reduce them."""
-        variables = self._to_change()
-        reducer = self.optimizer.known_reducer(tuple(v.name for v in variables))
-        produce = partial(backward, self._loss, None)
+        variables = self.variables
+        reducer = self.optimizer.known_reducer(tuple([v.name for v in variables]))
+        produce: Produce = partial(backward, self._loss, None)
         if reducer is None:  # the first step: see which gradients are dense, and in which order
             found: dict[Tensor, Any] = {}
             backward(self._loss, on_ready=found.__setitem__)
@@ -278,18 +284,22 @@ class Update:
         reducer.fill(replica.local_index, produce, this_round)
 
     def apply(self, replica: ReplicaContext) -> None:
-        """Change the variables along the reduced gradients; any replica's update will do for this."""
-        reducer = self.optimizer.known_reducer(tuple(v.name for v in self._to_change()))
+        """Change the variables along the reduced gradients; any replica's update will do here."""
+        reducer = self.optimizer.known_reducer(tuple([v.name for v in self.variables]))
         assert reducer is not None
         self.optimizer.update_replica(reducer.reduced(replica.local_index), replica)
 
-    def _to_change(self) -> Sequence[Variable]:
-        if self._variables is not None:
-            return self._variables
-        store = current_store()
-        if store.keep:
-            return store.trainable_variables()
-        return [leaf.owner for leaf in leaves(self._loss) if isinstance(leaf.owner, Variable)]
+    @property
+    def variables(self) -> Sequence[Variable]:
+        """What to change: as given; else all of the model; in a custom loop what the loss reads."""
+        if self._variables is None:
+            store = current_store()
+            if store.keep:
+                self._variables = store.trainable_variables()
+            else:
+                owners = [leaf.owner for leaf in leaves(self._loss)]
+                self._variables = [owner for owner in owners if isinstance(owner, Variable)]
+        return self._variables
 
 
 class TrainOp:
@@ -346,9 +356,19 @@ def make_step(train_op: TrainOp | None, num_examples: int) -> None:
         end_round(replica)
         update.apply(replica)
     for counter in step.counters:
-        if counter.num_copies > 1 or replica.local_index == 0:
-            data = counter.leaf(replica.local_index).data
-            data += 1
+        increase(counter, replica.local_index)
+
+
+def is_left_to_first(variable: Variable, local_index: int) -> bool:
+    """Whether a variable has one copy for all replicas, which the first of them changes."""
+    return local_index > 0 and variable.num_copies == 1
+
+
+def increase(counter: Variable, local_index: int) -> None:
+    """Add one to the copy of replica `local_index`."""
+    if not is_left_to_first(counter, local_index):
+        data = counter.leaf(local_index).data
+        data += 1
 
 
 def group(*train_ops: TrainOp) -> TrainOp:

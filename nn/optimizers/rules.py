@@ -281,6 +281,8 @@ def ftrl(
     Slots are the sum of squared gradients n and the paper's z. The value is computed from them
     alone; with an L1 strength, weights whose z stays below it are exactly zero.
     """
+    if learning_rate == 0:  # the start of a warm-up; the formula would divide by it
+        return
     accumulator, linear = slots
     l2 = hyper.l2_regularization_strength + hyper.beta / (2 * learning_rate)
     root_before = _power(accumulator, -hyper.learning_rate_power)

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+
 from paceline.autodiff import IndexedSlices
 from paceline.nn.optimizers import clip_by_global_norm, clip_by_norm, clip_by_value, global_norm
 

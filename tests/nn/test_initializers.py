@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+
 from paceline.nn import initializers
 
 SHAPE = (200, 300)
@@ -103,9 +104,7 @@ def test_a_seed_of_its_own_overrides_the_models_generator():
 
 def test_get_takes_names_class_names_classes_and_callables():
     for spelling in ("glorot_uniform", "GlorotUniform", initializers.glorot_uniform):
-        assert initializers.get(spelling) == initializers.VarianceScaling(
-            1.0, "fan_avg", "uniform"
-        )
+        assert initializers.get(spelling) == initializers.VarianceScaling(1.0, "fan_avg", "uniform")
     assert initializers.get(initializers.Zeros) == initializers.Zeros()
     own = lambda shape, dtype, rng: np.zeros(shape, dtype)  # noqa: E731
     assert initializers.get(own) is own

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+
 from paceline.nn.optimizers.rules import (
     RULES,
     AdagradHyper,
@@ -136,9 +137,7 @@ def test_a_rule_does_what_its_formula_says(name, hyper, reference):
 
 @pytest.mark.parametrize(("name", "hyper", "reference"), CASES, ids=IDS)
 def test_float32_stays_float32_and_near(name, hyper, reference):
-    np.testing.assert_allclose(
-        run(name, hyper, np.float32), run(name, hyper), rtol=2e-4, atol=2e-5
-    )
+    np.testing.assert_allclose(run(name, hyper, np.float32), run(name, hyper), rtol=2e-4, atol=2e-5)
 
 
 @pytest.mark.parametrize(("name", "hyper", "reference"), CASES, ids=IDS)
@@ -160,6 +159,14 @@ def test_plain_sgd_has_the_bits_of_the_formula_in_float32():
     expected = w - np.float32(RATE) * g
     RULES["sgd"].update(w, g, (), RATE, 1, SGDHyper())
     np.testing.assert_array_equal(w, expected)
+
+
+@pytest.mark.parametrize(("name", "hyper", "reference"), CASES, ids=IDS)
+def test_a_rate_of_zero_changes_nothing(name, hyper, reference):
+    rule, value = RULES[name], start()
+    slots = [np.full_like(value, initial) for initial in rule.slots(hyper).values()]
+    rule.update(value, gradients()[0], slots, 0.0, 1, hyper)
+    np.testing.assert_array_equal(value, start())
 
 
 def test_ftrl_with_l1_leaves_exact_zeros():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+
 from paceline.nn.optimizers import schedules as s
 
 TABLE = [

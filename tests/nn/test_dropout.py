@@ -1,0 +1,110 @@
+"""Dropout: what is dropped, and that it can be repeated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from paceline.autodiff import Tensor, backward
+from paceline.nn.layers import Dropout
+from paceline.strategies import MirroredStrategy, VariableStore, get_or_create_global_step
+
+ONES = np.ones((200, 50), np.float32)
+
+
+def drop(rate=0.25, **options):
+    return Dropout(rate, **options)(ONES, training=True).numpy()
+
+
+def test_outside_training_inputs_pass_through():
+    np.testing.assert_array_equal(Dropout(0.5)(ONES).numpy(), ONES)
+    np.testing.assert_array_equal(Dropout(0.0)(ONES, training=True).numpy(), ONES)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.25, 0.5])
+def test_a_share_is_dropped_and_the_rest_grows(rate):
+    values = drop(rate)
+    assert values.dtype == np.float32
+    np.testing.assert_allclose(np.unique(values), [0, 1 / (1 - rate)], rtol=1e-6)
+    assert (values == 0).mean() == pytest.approx(rate, abs=0.02)
+
+
+def test_gradients_flow_where_inputs_do():
+    x = Tensor(ONES, requires_grad=True)
+    y = Dropout(0.5)(x, training=True)
+    np.testing.assert_array_equal(backward(y.sum())[x], y.numpy())
+
+
+def test_a_noise_shape_drops_an_axis_as_a_whole():
+    values = drop(noise_shape=(None, 1))
+    assert (values == values[:, :1]).all()
+    assert (values == 0).any()
+
+
+def test_layers_and_calls_drop_differently():
+    layer = Dropout(0.5)
+    first, second = (layer(ONES, training=True).numpy() for _ in range(2))
+    other = drop(0.5)
+    assert not np.array_equal(first, second)
+    assert not np.array_equal(first, other)
+
+
+def run_of_three_steps(seed):
+    store = VariableStore(seed=seed)
+    steps = []
+    for _ in range(3):
+        with store.building():
+            steps.append(drop())
+    return np.stack(steps)
+
+
+def test_a_run_can_be_repeated_and_its_steps_differ():
+    steps = run_of_three_steps(seed=5)
+    np.testing.assert_array_equal(steps, run_of_three_steps(seed=5))
+    assert not np.array_equal(steps[0], steps[1])
+    assert not np.array_equal(steps[1], steps[2])
+    assert not np.array_equal(steps, run_of_three_steps(seed=6))
+
+
+def test_a_resumed_run_drops_what_it_would_have_dropped():
+    def steps(first, last):
+        masks = []
+        store = VariableStore(seed=5)
+        for step in range(first, last):
+            with store.building():
+                get_or_create_global_step().assign(step)
+                layer = Dropout(0.5)
+                masks += [layer(ONES, training=True).numpy() for _ in range(2)]
+        return masks
+
+    whole, resumed = steps(0, 4), steps(2, 4)
+    np.testing.assert_array_equal(whole[4:], resumed)
+    assert len({mask.tobytes() for mask in whole}) == 8
+
+
+def test_a_seed_of_its_own_overrides_the_models():
+    first, second = (VariableStore(seed=s) for s in (1, 2))
+    with first.building():
+        one = drop(seed=3)
+    with second.building():
+        np.testing.assert_array_equal(drop(seed=3), one)
+
+
+def test_without_any_seed_it_is_random():
+    with VariableStore(seed=None).building():
+        layer = Dropout(0.5)
+        first, second = (layer(ONES, training=True).numpy() for _ in range(2))
+    assert not np.array_equal(first, second)
+
+
+def test_replicas_drop_differently_and_can_be_repeated():
+    def both():
+        strategy = MirroredStrategy(["CPU:0", "CPU:1"])
+        with VariableStore(seed=5).building(), strategy.scope():
+            layer = Dropout(0.5)
+            return strategy.run(lambda: layer(ONES, training=True).numpy())
+
+    first, again = both(), both()
+    assert not np.array_equal(first[0], first[1])
+    for one, other in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one, other)

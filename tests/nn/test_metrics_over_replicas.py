@@ -1,0 +1,103 @@
+"""Metrics count on every replica for itself and are exact over all of them (MB-20, ES-21)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from paceline.nn import metrics
+from paceline.strategies import MirroredStrategy, PerReplica
+
+RNG = np.random.default_rng(0)
+LABELS = RNG.integers(0, 2, 11)
+PREDICTIONS = np.clip(RNG.normal(0.3 + 0.4 * LABELS, 0.3), 0, 1)
+MAKERS = [
+    metrics.BinaryAccuracy,
+    metrics.Precision,
+    metrics.Recall,
+    metrics.AUC,
+    metrics.MeanSquaredError,
+    metrics.RootMeanSquaredError,
+]
+
+
+def uneven(array, num_replicas):
+    """Very different shares, of which the mean of means would be wrong; the last one is empty."""
+    cuts = {2: [8], 4: [1, 7, 11]}[num_replicas]
+    return PerReplica(np.split(array, cuts))
+
+
+def alone(make):
+    metric = make()
+    metric.update_state(LABELS, PREDICTIONS)
+    return metric.result()
+
+
+@pytest.mark.parametrize("num_replicas", [2, 4])
+@pytest.mark.parametrize("make", MAKERS)
+def test_mb_20_replicas_together_measure_what_one_does(make, num_replicas):
+    strategy = MirroredStrategy([f"CPU:{i}" for i in range(num_replicas)])
+    with strategy.scope():
+        metric = make()
+    batches = uneven(LABELS, num_replicas), uneven(PREDICTIONS, num_replicas)
+    strategy.run(metric.update_state, batches)
+    with strategy.scope():
+        assert metric.result() == pytest.approx(alone(make), rel=1e-14)
+    assert metric.result() == pytest.approx(alone(make), rel=1e-14)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_mb_20_every_replica_can_ask_for_the_result_of_all(make):
+    strategy = MirroredStrategy(["CPU:0", "CPU:1"])
+    with strategy.scope():
+        metric = make()
+
+    def step(labels, predictions):
+        metric.update_state(labels, predictions)
+        return metric.result()
+
+    results = strategy.run(step, (uneven(LABELS, 2), uneven(PREDICTIONS, 2)))
+    assert list(results) == pytest.approx([alone(make)] * 2, rel=1e-14)
+
+
+def test_reset_and_merge_outside_replicas_concern_all_of_them():
+    strategy = MirroredStrategy(["CPU:0", "CPU:1"])
+    with strategy.scope():
+        metric, other = metrics.Sum(), metrics.Sum()
+        strategy.run(metric.update_state, (PerReplica([1.0, 2.0]),))
+        strategy.run(other.update_state, (PerReplica([10.0, 20.0]),))
+        metric.merge_state(other)
+        assert metric.result() == 33.0
+        metric.reset_state()
+        assert metric.result() == 0.0
+        strategy.run(metric.update_state, (PerReplica([1.0, 2.0]),))
+        assert metric.result() == 3.0
+
+
+def test_a_metric_made_outside_the_scope_still_counts_everything():
+    strategy = MirroredStrategy(["CPU:0", "CPU:1"])
+    metric = metrics.Mean()
+
+    def step(value):
+        metric.update_state(value)
+        return metric.result()
+
+    assert list(strategy.run(step, (PerReplica([1.0, 5.0]),))) == [3.0, 3.0]
+    assert metric.result() == 3.0
+
+
+def test_a_metric_that_is_built_anew_in_each_replica_keeps_one_state(store):
+    strategy = MirroredStrategy(["CPU:0", "CPU:1"])
+    made = []
+
+    def step(value):
+        metric = metrics.Mean()
+        metric.update_state(value)
+        made.append(metric)
+
+    for values in ([1.0, 2.0], [3.0, 6.0]):
+        with store.building():
+            strategy.run(step, (PerReplica(values),))
+    assert {metric.name for metric in made} == {"mean"}
+    with strategy.scope():
+        assert made[-1].result() == 3.0
