@@ -6,6 +6,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, final
@@ -44,10 +45,10 @@ class Estimator:
     `model_fn`, hooks and strategy.
 
     Args:
-        model_fn: `model_fn(features, labels, mode, params, config) -> EstimatorSpec`; only `features`
-            is mandatory, of the others it names what it needs. It is called anew for each batch,
+        model_fn: `model_fn(features, labels, mode, params, config) -> EstimatorSpec`; `features` is
+            mandatory, of the others it names what it needs. It is called anew for each batch,
             and finds its variables again by their names.
-        model_dir: Where checkpoints go; also from `config`, where both are given they must be equal.
+        model_dir: Where checkpoints go; may come from `config`; where both are given they agree.
         config: How to run.
         params: Handed to `model_fn` and `input_fn`.
         warm_start_from: A checkpoint, or a directory with some, whose variables a model begins with
@@ -164,8 +165,8 @@ class Estimator:
         """`train`, returning how it ended."""
         if steps is not None and max_steps is not None:
             raise ValueError(
-                f"steps={steps} and max_steps={max_steps} exclude each other: steps counts from now, "
-                f"max_steps from the very beginning; give one of them"
+                f"steps={steps} and max_steps={max_steps} exclude each other: steps counts from "
+                f"now, max_steps from the very beginning; give one of them"
             )
         for name, value in (("steps", steps), ("max_steps", max_steps)):
             if value is not None and value <= 0:
@@ -182,9 +183,11 @@ class Estimator:
         store = restored_store(newest, config.tf_random_seed, self._warm_start(newest))
         last_step = max_steps if steps is None else start + steps
         session = TrainingSession(self._model, strategy, store)
-        batches = batches_for_replicas(input_fn, strategy, ModeKeys.TRAIN, self._params, config)
         all_hooks = self._training_hooks(start, last_step, saving_listeners or ())
-        end = train(session, batches, [*all_hooks, *(hooks or ())])
+        with closing(
+            batches_for_replicas(input_fn, strategy, ModeKeys.TRAIN, self._params, config)
+        ) as batches:
+            end = train(session, batches, [*all_hooks, *(hooks or ())])
         _logger.info("Loss for final step: %.8g.", end.loss)
         reached = last_step is not None and end.global_step >= last_step
         return TrainingEnd(end.global_step, end.loss, "max_steps was reached") if reached else end
@@ -203,8 +206,8 @@ class Estimator:
             input_fn: As for `train`.
             steps: The number of batches (per replica); None takes all data.
             hooks: Take part in the run.
-            checkpoint_path: What to evaluate. Without any checkpoint the model is evaluated with its
-                initial values.
+            checkpoint_path: What to evaluate. Without any checkpoint the model is evaluated with
+                its initial values.
             name: Names the evaluation, where there are several.
 
         Returns:
@@ -225,8 +228,10 @@ class Estimator:
             _logger.info("Restoring parameters from %s", restored.path)
         store = restored_store(restored, config.tf_random_seed, self._warm_start(restored))
         session = EvaluationSession(self._model, strategy, store)
-        batches = batches_for_replicas(input_fn, strategy, ModeKeys.EVAL, self._params, config)
-        results = evaluate(session, batches, steps, hooks or ())
+        with closing(
+            batches_for_replicas(input_fn, strategy, ModeKeys.EVAL, self._params, config)
+        ) as batches:
+            results = evaluate(session, batches, steps, hooks or ())
         shown = ", ".join(f"{k} = {v:.8g}" for k, v in results.items() if np.ndim(v) == 0)
         where = f" ({name})" if name else ""
         _logger.info("Evaluation%s at global step %d: %s", where, results["global_step"], shown)
@@ -245,8 +250,8 @@ class Estimator:
         Args:
             input_fn: As for `train`; labels are left aside.
             predict_keys: Which of the predictions to give, where they are a dict.
-            checkpoint_path: What to predict with; without any checkpoint the model predicts with its
-                initial values.
+            checkpoint_path: What to predict with. Without any checkpoint the model predicts with
+                its initial values.
             yield_single_examples: Whether to give the predictions example by example, or as the
                 batches that `model_fn` made.
 

@@ -13,10 +13,10 @@ import numpy as np
 from ..autodiff import no_grad
 from ..inputs import nest
 from ..strategies import PerReplica, Strategy, VariableStore, get_or_create_global_step
-from .hooks import SessionRunContext, SessionRunHook, SessionRunValues
+from .hooks import SessionRunContext, SessionRunHook
 from .model_function import ModelFunction, count_examples, split_features_and_labels
 from .specs import EstimatorSpec, ModeKeys
-from .training import ReplicaLoss, mean_loss
+from .training import ReplicaLoss, asked_for, mean_loss
 
 _logger = logging.getLogger("paceline")
 
@@ -65,10 +65,10 @@ class EvaluationSession:
     def _replica_step(self, batch: Any) -> _Evaluated:
         num_examples = count_examples(batch)
         if not num_examples:
-            return _Evaluated(ReplicaLoss(0.0, 0), None)
+            return _Evaluated(ReplicaLoss.of(None, 0), None)
         with self.store.building(), no_grad():
             spec = self._model(*split_features_and_labels(batch), ModeKeys.EVAL)
-        return _Evaluated(ReplicaLoss(spec.loss.item(), num_examples), spec)
+        return _Evaluated(ReplicaLoss.of(spec, num_examples), spec)
 
     def results(self) -> dict[str, Any]:
         """Metrics, the loss (the mean over all examples) and the global step."""
@@ -118,9 +118,7 @@ def evaluate(
             for hook in hooks:
                 hook.after_create_session(session)
         for hook in hooks:
-            request = hook.before_run(context)
-            values = session.run(request.fetches) if request is not None else None
-            hook.after_run(context, SessionRunValues(values))
+            hook.after_run(context, asked_for(session, hook.before_run(context)))
         done += 1
         if steps is not None and _is_logged(done, steps):
             _logger.info("Evaluation [%d/%d]", done, steps)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..inputs import Dataset, DistributedDataset, InputContext, default_seed
+from ..inputs import Dataset, DatasetIterator, InputContext, default_seed
 from ..strategies import Strategy
 from .call_by_name import chosen_arguments
 from .run_config import RunConfig
@@ -23,8 +23,8 @@ def batches_for_replicas(
     mode: ModeKeys,
     params: dict[str, Any] | None,
     config: RunConfig,
-) -> DistributedDataset:
-    """One batch per replica and step, as `input_fn` gives them.
+) -> DatasetIterator:
+    """An iterator of one batch per replica and step, as `input_fn` gives them; to be closed.
 
     Args:
         input_fn: Names of mode, params, config and input_context what it needs. Returns a `Dataset`
@@ -34,7 +34,7 @@ def batches_for_replicas(
         ValueError: It returned something else.
     """
     names = chosen_arguments(input_fn, "input_fn", ("mode", "params", "config", "input_context"))
-    given = {"mode": mode, "params": params, "config": config}
+    given: dict[str, Any] = {"mode": mode, "params": params, "config": config}
 
     def dataset_fn(context: InputContext) -> Dataset:
         arguments = {name: value for name, value in given.items() if name in names}
@@ -43,7 +43,7 @@ def batches_for_replicas(
         return _as_dataset(input_fn(**arguments))
 
     with default_seed(config.tf_random_seed):
-        return strategy.distribute_datasets_from_function(dataset_fn)
+        return iter(strategy.distribute_datasets_from_function(dataset_fn))
 
 
 def _as_dataset(result: Any) -> Dataset:

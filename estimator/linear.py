@@ -35,7 +35,7 @@ def LinearRegressor(  # noqa: N802 (it is used like the class that it is in Tens
         model_dir, config, warm_start_from: See `Estimator`.
         label_dimension: The number of values to predict for each example.
         optimizer: The name of an optimizer, whose learning rate is then min(0.2, 1/√(number of
-            columns)) for Ftrl and 0.2 for all others, or a function without arguments that makes one.
+            columns)) for Ftrl and 0.2 for all others; or a function of no argument that makes one.
 
     Raises:
         ValueError: No column, or an unknown optimizer.
@@ -83,7 +83,7 @@ def _regression_metrics(labels: np.ndarray, outputs: Any) -> dict[str, metrics.M
         "label/mean": labels,
         "prediction/mean": outputs.numpy(),
     }
-    found = {}
+    found: dict[str, metrics.Metric] = {}
     for name, values in means.items():
         found[name] = metrics.Mean(name=name)
         found[name].update_state(values)

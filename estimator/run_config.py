@@ -14,7 +14,7 @@ from ..strategies import Strategy
 class RunConfig(BaseModel):
     """The settings of a run: where to save, how often, under which strategies.
 
-    Frozen; `replace` makes a changed copy. Names and defaults are those of `tf.estimator.RunConfig`.
+    Frozen; `replace` makes a changed copy. Names and defaults: those of `tf.estimator.RunConfig`.
 
     Args:
         model_dir: Where checkpoints go. None: a temporary directory, which a warning names.
@@ -46,20 +46,20 @@ class RunConfig(BaseModel):
 
     model_dir: str | None = None
     tf_random_seed: int | None = None
-    save_summary_steps: int = Field(100, ge=0)
-    save_checkpoints_steps: int | None = Field(None, ge=1)
-    save_checkpoints_secs: float | None = Field(600, gt=0)
+    save_summary_steps: int = Field(default=100, ge=0)
+    save_checkpoints_steps: int | None = Field(default=None, ge=1)
+    save_checkpoints_secs: float | None = Field(default=600, gt=0)
     session_config: Any = None
-    keep_checkpoint_max: int | None = Field(5, ge=0)
-    keep_checkpoint_every_n_hours: float = Field(10000, gt=0)
-    log_step_count_steps: int | None = Field(100, ge=1)
+    keep_checkpoint_max: int | None = Field(default=5, ge=0)
+    keep_checkpoint_every_n_hours: float = Field(default=10000, gt=0)
+    log_step_count_steps: int | None = Field(default=100, ge=1)
     train_distribute: Strategy | None = None
     eval_distribute: Strategy | None = None
     device_fn: Callable[..., Any] | None = None
     protocol: str | None = None
     experimental_distribute: Any = None
-    experimental_max_worker_delay_secs: int | None = Field(None, ge=0)
-    session_creation_timeout_secs: float = Field(7200, gt=0)
+    experimental_max_worker_delay_secs: int | None = Field(default=None, ge=0)
+    session_creation_timeout_secs: float = Field(default=7200, gt=0)
     checkpoint_save_graph_def: bool = True
 
     @field_validator("model_dir", mode="before")

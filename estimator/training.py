@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ..inputs import nest
@@ -18,7 +19,9 @@ from ..strategies import (
     get_replica_context,
 )
 from .hooks import (
+    NO_VALUES,
     NanTensorHook,
+    Session,
     SessionRunArgs,
     SessionRunContext,
     SessionRunHook,
@@ -37,6 +40,13 @@ class ReplicaLoss:
 
     value: float
     num_examples: int
+
+    @classmethod
+    def of(cls, spec: EstimatorSpec | None, num_examples: int) -> ReplicaLoss:
+        """The loss of a batch; of no weight where there was none."""
+        if spec is None or spec.loss is None:
+            return cls(0.0, 0)
+        return cls(spec.loss.item(), num_examples)
 
 
 def mean_loss(losses: Sequence[ReplicaLoss]) -> float:
@@ -62,14 +72,10 @@ class TrainingSession:
         self.store = store
         self.loss: float | None = None
         self.num_examples = 0
+        self.global_step = 0
         self.step_index = 0
         self._model = model
-        self._global_step: Variable | None = None
-
-    @property
-    def global_step(self) -> int:
-        assert self._global_step is not None, "the global step exists from the first batch on"
-        return int(self._global_step.leaf(0).data)
+        self._step_counter: Variable | None = None
 
     def run(self, fetches: Any) -> Any:
         """The present values of names, in the structure of `fetches` (see `SessionRunArgs`)."""
@@ -87,14 +93,16 @@ class TrainingSession:
             batches: A batch per replica; a replica whose batch is empty contributes nothing.
             on_built: Called in the first step when all variables exist, before any is changed.
         """
-        self.step_index = self.global_step if self._global_step is not None else 0
-        losses = self.strategy.run(self._replica_step, (batches, on_built))
+        self.step_index = self.global_step
+        losses = self.strategy.run(partial(self._replica_step, on_built), (batches,))
         parts = losses.values if isinstance(losses, PerReplica) else (losses,)
         self.loss = mean_loss(parts)
-        self.num_examples = sum(part.num_examples for part in parts)
+        self.num_examples = sum([part.num_examples for part in parts])
+        assert self._step_counter is not None
+        self.global_step = int(self._step_counter.leaf(0).data)
 
     def _replica_step(
-        self, batch: Any, on_built: Callable[[EstimatorSpec], None] | None
+        self, on_built: Callable[[EstimatorSpec], None] | None, batch: Any
     ) -> ReplicaLoss:
         replica = get_replica_context()
         assert replica is not None
@@ -107,11 +115,11 @@ class TrainingSession:
                 self._build(spec)
                 replica.merge_call(_call_on_built, (on_built, spec))
             make_step(spec.train_op if spec else None, num_examples)
-        return ReplicaLoss(spec.loss.item() if spec else 0.0, num_examples)
+        return ReplicaLoss.of(spec, num_examples)
 
     def _build(self, spec: EstimatorSpec | None) -> None:
-        self._global_step = get_or_create_global_step()
-        self.step_index = self.global_step
+        self._step_counter = get_or_create_global_step()
+        self.global_step = self.step_index = int(self._step_counter.leaf(0).data)
         if spec is not None and spec.train_op is not None:
             spec.train_op.create_variables()
 
@@ -136,6 +144,11 @@ def _call_on_built(strategy: Strategy, on_built: Any, spec: Any) -> None:
     specs = spec.values if isinstance(spec, PerReplica) else (spec,)
     call = on_built.values[0] if isinstance(on_built, PerReplica) else on_built
     call(next(s for s in specs if s is not None))
+
+
+def asked_for(session: Session, request: SessionRunArgs | None) -> SessionRunValues:
+    """The values that a hook wants to know after a step."""
+    return NO_VALUES if request is None else SessionRunValues(session.run(request.fetches))
 
 
 @dataclass(frozen=True)
@@ -186,13 +199,12 @@ def train(session: TrainingSession, batches: Any, hooks: Sequence[SessionRunHook
             log_batch_sizes(session.num_examples, session.strategy)
             requests = [hook.before_run(context) for hook in hooks]
         for hook, request in zip(hooks, requests, strict=True):
-            results = session.run(request.fetches) if request is not None else None
-            hook.after_run(context, SessionRunValues(results))
+            hook.after_run(context, asked_for(session, request))
         if context.stop_requested:
             break
     if session.loss is None:
         raise ValueError(
-            "input_fn gave no batch: the dataset is empty. Check the files or arrays that it reads, "
+            "input_fn gave no batch: the dataset is empty. Check the files or arrays that it reads "
             "and that no filter, take or shard leaves nothing over"
         )
     for hook in hooks:

@@ -9,6 +9,7 @@ from .basic import (
 )
 from .checkpoint_saver import CheckpointSaverHook, CheckpointSaverListener
 from .session_run_hook import (
+    NO_VALUES,
     Session,
     SessionRunArgs,
     SessionRunContext,
@@ -18,6 +19,7 @@ from .session_run_hook import (
 from .timer import SecondOrStepTimer
 
 __all__ = [
+    "NO_VALUES",
     "CheckpointSaverHook",
     "CheckpointSaverListener",
     "LoggingTensorHook",

@@ -55,22 +55,18 @@ class NanTensorHook(SessionRunHook):
     """Watches the loss and ends the run when it is not a finite number.
 
     Args:
-        loss_tensor: The name of the watched value.
         fail_on_nan_loss: Whether to raise, or to stop with a warning.
     """
 
-    def __init__(self, loss_tensor: str = "loss", fail_on_nan_loss: bool = True) -> None:
-        self._args = SessionRunArgs(loss_tensor)
+    def __init__(self, fail_on_nan_loss: bool = True) -> None:
         self._fail = fail_on_nan_loss
 
-    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
-        return self._args
-
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        if math.isfinite(run_values.results):
+        session = run_context.session
+        if session.loss is None or math.isfinite(session.loss):
             return
         message = (
-            f"the loss of step {run_context.session.global_step} is {run_values.results}; the step "
+            f"the loss of step {session.global_step} is {session.loss}; the step "
             f"is not saved. Try a smaller learning rate, clipping (clipnorm=...), or look for bad "
             f"values in the input"
         )

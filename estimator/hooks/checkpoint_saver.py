@@ -88,4 +88,5 @@ class CheckpointSaverHook(SessionRunHook):
         self._write(step, session.values())
         _logger.info("Saved the checkpoint of step %d.", step)
         # Every listener hears of every checkpoint, also when an earlier one asks to stop.
-        return any([bool(listener.after_save(session, step)) for listener in self._listeners])
+        answers = [listener.after_save(session, step) for listener in self._listeners]
+        return any(answers)

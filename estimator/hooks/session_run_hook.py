@@ -29,7 +29,7 @@ class SessionRunArgs:
     """What a hook wants to know after the step.
 
     Args:
-        fetches: A name, or a list or dict of names: "loss", "global_step" (the number of steps made),
+        fetches: A name, or a list or dict of names: "loss", "global_step" (the steps made in all),
             "step" (the number of the step just made, from 0), or that of a variable.
     """
 
@@ -41,6 +41,10 @@ class SessionRunValues:
     """What a hook gets after the step: the values that it asked for, in the same structure."""
 
     results: Any = None
+
+
+NO_VALUES = SessionRunValues()
+"""What a hook gets that has asked for nothing."""
 
 
 class SessionRunContext:
@@ -65,8 +69,8 @@ class SessionRunHook:
     """Takes part in a run: begin, then after_create_session, then before_run and after_run around
     each step, then end.
 
-    At the end of the data the last before_run has no after_run, and `end` is still called. After any
-    other exception neither is called. Write the methods that you need.
+    `end` is called at the end of the data too, but not after an exception. Write the methods that
+    you need.
     """
 
     def begin(self) -> None:

@@ -90,7 +90,9 @@ def test_g02_evaluation_after_g01(regressor):
     assert set(metrics) == {"average_loss", "loss", "label/mean", "prediction/mean", "global_step"}
     assert metrics["average_loss"] == metrics["loss"] == np.float32(1.4210855e-14)
     assert metrics["label/mean"] == 1.0
-    assert abs(metrics["prediction/mean"] - np.float32(0.99999994)) <= np.spacing(np.float32(0.9999))
+    assert abs(metrics["prediction/mean"] - np.float32(0.99999994)) <= np.spacing(
+        np.float32(0.9999)
+    )
     assert metrics["global_step"] == 10
 
 
@@ -115,9 +117,7 @@ def test_g05_custom_loop_prints_the_guides_thirty_losses(strategy):
         optimizer = optimizers.SGD()
     dataset = pl.Dataset.from_tensors(([1.0], [1.0])).repeat(400).batch(global_batch_size)
     distributed = strategy.experimental_distribute_dataset(dataset)
-    loss_object = losses.BinaryCrossentropy(
-        from_logits=True, reduction=losses.Reduction.NONE
-    )
+    loss_object = losses.BinaryCrossentropy(from_logits=True, reduction=losses.Reduction.NONE)
 
     def train_step(inputs):
         features, labels = inputs

@@ -1,0 +1,119 @@
+"""Estimator.evaluate and Estimator.predict."""
+
+import numpy as np
+import pytest
+
+import paceline as pl
+
+
+@pytest.fixture
+def trained(estimator, input_fn):
+    return estimator.train(input_fn, steps=3)
+
+
+def test_evaluation_gives_metrics_loss_and_step(trained, one_pass):
+    results = trained.evaluate(one_pass)
+    assert list(results) == ["global_step", "loss", "mean_label"]
+    assert results["global_step"] == 3
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3])
+@pytest.mark.parametrize("batch_size", [48, 8, 7, 5])
+def test_metrics_and_loss_are_exact_over_batches_and_replicas(
+    linear_model_fn, input_fn, examples, tmp_path, replicas, batch_size
+):
+    """Ruling 6, ES-21: the means over all examples, never means of means."""
+    strategy = pl.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
+    config = pl.RunConfig(eval_distribute=strategy)
+    estimator = pl.Estimator(linear_model_fn, tmp_path, config).train(input_fn, steps=3)
+    x, y = examples
+    results = estimator.evaluate(lambda: pl.Dataset.from_tensor_slices((x, y)).batch(batch_size))
+    w = estimator.get_variable_value("w")
+    assert results["loss"] == pytest.approx(np.mean((x @ w - y) ** 2), rel=1e-6)
+    assert results["mean_label"] == pytest.approx(np.mean(y), rel=1e-6)
+
+
+def test_evaluation_takes_as_many_batches_as_it_is_told(trained, examples):
+    results = trained.evaluate(lambda: pl.Dataset.from_tensor_slices(examples).batch(8), steps=2)
+    assert results["mean_label"] == pytest.approx(np.mean(examples[1][:16]), rel=1e-6)
+
+
+def test_evaluating_twice_does_not_add_up(trained, one_pass):
+    assert trained.evaluate(one_pass) == trained.evaluate(one_pass)
+
+
+def test_a_given_checkpoint_is_evaluated(trained, one_pass, lines):
+    """CK-06."""
+    start = f"{trained.model_dir}/model.ckpt-0"
+    assert trained.evaluate(one_pass, checkpoint_path=start)["global_step"] == 0
+    assert any(line.endswith(start) for line in lines() if "Restoring" in line)
+
+
+def test_without_a_checkpoint_the_initial_values_are_evaluated(
+    estimator, one_pass, examples, lines
+):
+    results = estimator.evaluate(one_pass)
+    assert results["loss"] == pytest.approx(np.mean(examples[1] ** 2), rel=1e-6)
+    assert any("initial values" in line for line in lines())
+
+
+def test_evaluation_changes_nothing(trained, one_pass):
+    before = trained.get_variable_value("w")
+    trained.evaluate(one_pass)
+    np.testing.assert_array_equal(trained.get_variable_value("w"), before)
+    assert trained.latest_checkpoint().endswith("-3")
+
+
+def test_evaluation_logs_each_of_a_few_steps(trained, one_pass, lines):
+    """OB-02."""
+    trained.evaluate(one_pass, steps=3)
+    assert [line for line in lines() if line.startswith("Evaluation [")] == [
+        "Evaluation [1/3]",
+        "Evaluation [2/3]",
+        "Evaluation [3/3]",
+    ]
+
+
+def test_predictions_come_example_by_example(trained, examples, one_pass):
+    predictions = list(trained.predict(one_pass))
+    expected = examples[0] @ trained.get_variable_value("w")
+    np.testing.assert_array_equal([p["y"] for p in predictions], expected)
+
+
+def test_predictions_come_in_batches_on_request(trained, one_pass):
+    batches = list(trained.predict(one_pass, yield_single_examples=False))
+    assert [b["y"].shape for b in batches] == [(8, 1)] * 6
+
+
+def test_features_need_no_labels_to_predict(trained, examples):
+    predictions = trained.predict(lambda: pl.Dataset.from_tensor_slices(examples[0]).batch(8))
+    assert len(list(predictions)) == 48
+
+
+def test_predict_keys_choose(trained, one_pass):
+    assert set(next(trained.predict(one_pass, predict_keys=["twice"]))) == {"twice"}
+
+
+def test_unknown_predict_keys_are_refused_with_those_there_are(trained, one_pass):
+    with pytest.raises(ValueError, match=r"predict_keys names z; the predictions are twice, y"):
+        next(trained.predict(one_pass, predict_keys=["z"]))
+
+
+def test_two_predictions_can_be_interleaved(trained, one_pass):
+    """D-19."""
+    first, second = trained.predict(one_pass), trained.predict(one_pass)
+    pairs = list(zip(first, second, strict=True))
+    assert len(pairs) == 48
+    assert all(a["y"] == b["y"] for a, b in pairs)
+
+
+def test_variables_can_be_read_from_the_newest_checkpoint(trained):
+    assert trained.get_variable_names() == ["global_step", "sgd/iterations", "w"]
+    with pytest.raises(ValueError, match=r"'v' is not in .*model.ckpt-3"):
+        trained.get_variable_value("v")
+
+
+def test_without_a_checkpoint_there_are_no_variables(estimator):
+    assert estimator.latest_checkpoint() is None
+    with pytest.raises(ValueError, match="train first"):
+        estimator.get_variable_names()

@@ -1,0 +1,130 @@
+"""RunConfig: fields, defaults and rules (semantics.md B2, ES-10)."""
+
+import copy
+import pickle
+
+import pytest
+from pydantic import ValidationError
+
+import paceline as pl
+
+
+def test_defaults_are_those_of_tensorflow():
+    config = pl.RunConfig()
+    expected = {
+        "model_dir": None,
+        "tf_random_seed": None,
+        "save_summary_steps": 100,
+        "save_checkpoints_steps": None,
+        "save_checkpoints_secs": 600,
+        "session_config": None,
+        "keep_checkpoint_max": 5,
+        "keep_checkpoint_every_n_hours": 10000,
+        "log_step_count_steps": 100,
+        "train_distribute": None,
+        "device_fn": None,
+        "protocol": None,
+        "eval_distribute": None,
+        "experimental_distribute": None,
+        "experimental_max_worker_delay_secs": None,
+        "session_creation_timeout_secs": 7200,
+        "service": None,
+        "cluster_spec": {},
+        "task_type": "worker",
+        "task_id": 0,
+        "global_id_in_cluster": 0,
+        "master": "",
+        "evaluation_master": "",
+        "is_chief": True,
+        "num_ps_replicas": 0,
+        "num_worker_replicas": 1,
+    }
+    assert {name: getattr(config, name) for name in expected} == expected
+
+
+def test_the_description_names_every_field():
+    """ES-10."""
+    text = pl.RunConfig(save_checkpoints_steps=7).describe()
+    assert "save_checkpoints_steps=7, save_checkpoints_secs=None" in text
+    for name in (*pl.RunConfig.model_fields, "cluster_spec", "task_type", "is_chief", "master"):
+        assert f"{name}=" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "steps", "secs"),
+    [
+        ({}, None, 600),
+        ({"save_checkpoints_steps": 5}, 5, None),
+        ({"save_checkpoints_secs": 5}, None, 5),
+        ({"save_checkpoints_secs": None}, None, None),
+        ({"save_checkpoints_steps": None, "save_checkpoints_secs": None}, None, None),
+        ({"save_checkpoints_steps": None, "save_checkpoints_secs": 3}, None, 3),
+    ],
+)
+def test_setting_one_way_of_saving_clears_the_other(arguments, steps, secs):
+    config = pl.RunConfig(**arguments)
+    assert (config.save_checkpoints_steps, config.save_checkpoints_secs) == (steps, secs)
+
+
+def test_two_ways_of_saving_exclude_each_other():
+    with pytest.raises(ValueError, match="save_checkpoints_steps=1 and save_checkpoints_secs=2"):
+        pl.RunConfig(save_checkpoints_steps=1, save_checkpoints_secs=2)
+
+
+def test_replace_follows_the_same_rule():
+    by_steps = pl.RunConfig(save_checkpoints_steps=5)
+    by_secs = by_steps.replace(save_checkpoints_secs=3)
+    assert (by_secs.save_checkpoints_steps, by_secs.save_checkpoints_secs) == (None, 3)
+    again = by_secs.replace(save_checkpoints_steps=4)
+    assert (again.save_checkpoints_steps, again.save_checkpoints_secs) == (4, None)
+    assert by_steps.save_checkpoints_steps == 5
+
+
+def test_replace_keeps_the_rest_and_validates():
+    config = pl.RunConfig(tf_random_seed=3, save_checkpoints_steps=5).replace(model_dir="/m")
+    assert (config.tf_random_seed, config.save_checkpoints_steps) == (3, 5)
+    with pytest.raises(ValidationError, match="keep_checkpoint_max"):
+        config.replace(keep_checkpoint_max=-1)
+
+
+def test_replace_refuses_what_is_derived():
+    with pytest.raises(ValueError, match=r"cannot set is_chief; it can set .*model_dir"):
+        pl.RunConfig().replace(is_chief=False)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"model_dir": ""},
+        {"save_summary_steps": -1},
+        {"save_checkpoints_steps": 0},
+        {"keep_checkpoint_every_n_hours": 0},
+        {"log_step_count_steps": 0},
+        {"session_creation_timeout_secs": 0},
+        {"tf_random_seed": "x"},
+        {"train_distribute": "mirrored"},
+        {"no_such_field": 1},
+    ],
+)
+def test_what_is_out_of_range_is_refused_by_name(arguments):
+    with pytest.raises(ValidationError, match=next(iter(arguments))):
+        pl.RunConfig(**arguments)
+
+
+def test_a_config_is_frozen():
+    with pytest.raises(ValidationError, match="frozen"):
+        pl.RunConfig().tf_random_seed = 1
+
+
+def test_a_config_with_strategies_can_be_copied_and_pickled():
+    """ES-25, D-05."""
+    strategy = pl.MirroredStrategy(["CPU:0", "CPU:1"])
+    config = pl.RunConfig(train_distribute=strategy, tf_random_seed=1)
+    assert copy.deepcopy(config).train_distribute.num_replicas_in_sync == 2
+    thawed = pickle.loads(pickle.dumps(config))
+    assert thawed.train_distribute.num_replicas_in_sync == 2
+    assert thawed.tf_random_seed == 1
+
+
+def test_paths_are_accepted_as_model_dir(tmp_path):
+    assert pl.RunConfig(model_dir=tmp_path).model_dir == str(tmp_path)
