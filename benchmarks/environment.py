@@ -11,10 +11,8 @@ import numpy as np
 
 def describe(malloc_tuned: bool) -> str:
     """A few lines for the head of a benchmark's output."""
-    lines = [
-        f"python {platform.python_version()}, numpy {np.__version__}, "
-        f"{_processor()}, {os.cpu_count()} core(s)"
-    ]
+    versions = f"python {platform.python_version()}, numpy {np.__version__}"
+    lines = [f"{versions}, {_processor()}, {os.cpu_count()} core(s)"]
     for info in _blas():
         lines.append(
             f"BLAS {info['internal_api']} {info.get('version')}, core {info.get('architecture')}, "

@@ -8,7 +8,7 @@
 (d) torch: PyTorch, where it is installed
 
 All take batches of 64 by shuffled index from the same arrays, in float32, with one BLAS thread.
-Rounds alternate between the variants, so that a noisy neighbour troubles all; medians over all steps.
+Rounds alternate between the variants, so that a noisy neighbour troubles all. Medians.
 """
 
 from __future__ import annotations
@@ -170,7 +170,11 @@ def measure(model: str, rounds: int, num_steps: int) -> dict[str, float]:
 
 
 def report(model: str, ms: dict[str, float]) -> str:
-    peer = f"{ms['torch']:8.3f} {ms['estimator'] / ms['torch']:6.2f}" if "torch" in ms else "       –      –"
+    peer = (
+        f"{ms['torch']:8.3f} {ms['estimator'] / ms['torch']:6.2f}"
+        if "torch" in ms
+        else "       –      –"
+    )
     return (
         f"{model:10} {ms['hand']:8.3f} {ms['parts']:8.3f} {ms['estimator']:10.3f} "
         f"{ms['parts'] / ms['hand']:6.2f} {1e3 * (ms['estimator'] - ms['parts']):9.0f} {peer}"
@@ -178,7 +182,9 @@ def report(model: str, ms: dict[str, float]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--steps", type=int, default=25, help="steps per round and variant")
     parser.add_argument("--models", nargs="+", choices=SHAPES, default=list(SHAPES))

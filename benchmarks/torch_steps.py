@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -38,8 +39,7 @@ class Mlp(nn.Module):
 
     def __init__(self, sizes: Sequence[int]) -> None:
         super().__init__()
-        pairs = zip(sizes[:-1], sizes[1:], strict=True)
-        self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairs)
+        self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(sizes))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.layers[:-1]:
@@ -62,12 +62,13 @@ def make_cnn_step(
         `step(x, y)`: trains on images (batch, 28, 28, 1) and labels (batch,), returns the loss.
     """
     model = Cnn()
-    with torch.no_grad():
-        model.conv.weight.copy_(torch.tensor(params["conv/w"]).permute(3, 2, 0, 1))
-        model.conv.bias.copy_(torch.tensor(params["conv/b"]))
-    _load_dense([model.dense_0, model.dense_1], params)
+    state = {
+        "conv.weight": torch.tensor(params["conv/w"]).permute(3, 2, 0, 1),
+        "conv.bias": torch.tensor(params["conv/b"]),
+    }
+    model.load_state_dict(state | _dense_state(params, "dense_{}", 2))
     memory_format = torch.channels_last if channels_last else torch.contiguous_format
-    model = model.to(memory_format=memory_format)
+    model.to(memory_format=memory_format)  # type: ignore[call-overload]
 
     def images(x: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(x).permute(0, 3, 1, 2).contiguous(memory_format=memory_format)
@@ -80,15 +81,20 @@ def make_mlp_step(
 ) -> Step:
     """An MLP from weights as `handwritten.mlp_params` makes them; see `make_cnn_step`."""
     model = Mlp(sizes)
-    _load_dense(list(model.layers), params)
+    model.load_state_dict(_dense_state(params, "layers.{}", len(sizes) - 1))
     return _step(model, torch.from_numpy, learning_rate)
 
 
-def _load_dense(layers: Sequence[nn.Module], params: Mapping[str, np.ndarray]) -> None:
-    with torch.no_grad():
-        for index, layer in enumerate(layers):
-            layer.weight.copy_(torch.tensor(params[f"dense_{index}/w"]).T)
-            layer.bias.copy_(torch.tensor(params[f"dense_{index}/b"]))
+def _dense_state(
+    params: Mapping[str, np.ndarray], layer: str, num_layers: int
+) -> dict[str, torch.Tensor]:
+    """The dense layers' weights under PyTorch's names; `layer` is the pattern of those names."""
+    state = {}
+    for index in range(num_layers):
+        name = layer.format(index)
+        state[f"{name}.weight"] = torch.tensor(params[f"dense_{index}/w"]).T
+        state[f"{name}.bias"] = torch.tensor(params[f"dense_{index}/b"])
+    return state
 
 
 def _step(

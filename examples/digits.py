@@ -3,8 +3,8 @@
     python examples/digits.py                        # scikit-learn's 8×8 digits, no download
     python examples/digits.py --data-dir mnist/      # MNIST's IDX files, plain or gzipped
 
-The network is that of TensorFlow's tutorial "Multi-worker training with Estimator". Run it again and
-it goes on from its last checkpoint.
+The network is that of TensorFlow's tutorial "Multi-worker training with Estimator". Run again, it
+goes on from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def load_digits():
 
 
 def load_idx(directory):
-    """(images (n, height, width, 1) float32 in [0, 1], labels (n,) int64) of all IDX pairs there."""
+    """(images (n, height, width, 1) float32 in [0, 1], labels (n,) int64) of all files there."""
     images, labels = [], []
     for path in sorted(Path(directory).glob("*-images-idx3-ubyte*")):
         images.append(pl.inputs.read_idx(path))
@@ -141,7 +141,9 @@ def main():
     predicted = [p["digit"] for p in predictions]
     draw(images[some], predicted, labels[some])
     write_png(args.png, images[some], predicted)
-    print(f"\nThe same as a picture: {args.png}. Run it again with --steps {args.steps * 2} to go on.")
+    print(
+        f"\nThe same as a picture: {args.png}. Run it again with --steps {args.steps * 2} to go on."
+    )
 
 
 if __name__ == "__main__":

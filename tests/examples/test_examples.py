@@ -1,0 +1,97 @@
+"""The examples and the README, run as a user runs them."""
+
+import gzip
+import os
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*arguments, cwd):
+    result = subprocess.run(
+        [sys.executable, "-W", "error", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "MPLCONFIGDIR": str(cwd)},
+    )
+    assert result.returncode == 0, result.stderr
+    return result
+
+
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory):
+    pytest.importorskip("sklearn")
+    pytest.importorskip("matplotlib")
+    folder = tmp_path_factory.mktemp("digits")
+    return folder, run(ROOT / "examples" / "digits.py", cwd=folder)
+
+
+def test_digits_reaches_its_accuracy(first_run):
+    _, result = first_run
+    accuracy = float(re.search(r"test accuracy (\d\.\d+)", result.stdout)[1])
+    assert accuracy >= 0.97
+
+
+def test_digits_evaluates_as_it_goes(first_run):
+    _, result = first_run
+    steps = re.findall(r"Evaluation at global step (\d+): accuracy", result.stderr)
+    assert steps == ["150", "300", "450", "600"]
+
+
+def test_digits_draws_eight_digits_and_writes_a_picture(first_run):
+    folder, result = first_run
+    *_, drawn, _, _ = result.stdout.rstrip().split("\n")
+    assert len(re.findall(r"\d", drawn)) >= 8
+    assert (folder / "digits.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_digits_prints_no_warning_and_few_lines(first_run):
+    """OB-07."""
+    _, result = first_run
+    assert "WARNING" not in result.stderr
+    assert len(result.stderr.splitlines()) <= 40
+
+
+def test_digits_goes_on_where_it_stopped(first_run):
+    folder, _ = first_run
+    result = run(ROOT / "examples" / "digits.py", "--steps", "620", cwd=folder)
+    assert "step = 600" in result.stderr
+    assert "max_steps was reached at step 620" in result.stdout
+
+
+def test_digits_reads_mnists_files(tmp_path):
+    """Two images a class, plain and gzipped, of MNIST's size."""
+    pytest.importorskip("matplotlib")
+    labels = np.tile(np.arange(10, dtype=np.uint8), 4)
+    images = np.zeros((40, 28, 28), np.uint8)
+    images[np.arange(40), labels * 2 + 2] = 255
+    data = tmp_path / "data"
+    data.mkdir()
+    packed = struct.pack(">iiii", 0x803, 40, 28, 28) + images.tobytes()
+    (data / "t10k-images-idx3-ubyte.gz").write_bytes(gzip.compress(packed))
+    (data / "t10k-labels-idx1-ubyte.gz").write_bytes(
+        gzip.compress(struct.pack(">ii", 0x801, 40) + labels.tobytes())
+    )
+    arguments = ["--data-dir", data, "--steps", "3", "--batch-size", "4", "--replicas", "1"]
+    result = run(ROOT / "examples" / "digits.py", *arguments, cwd=tmp_path)
+    assert "on 8 digits" in result.stdout
+
+
+def test_the_readmes_script_runs(tmp_path):
+    (script,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (tmp_path / "script.py").write_text(script)
+    assert "'accuracy'" in run("script.py", cwd=tmp_path).stdout
+
+
+def test_the_readme_begins_with_two_commands():
+    first_screen = (ROOT / "README.md").read_text().split("```")[1].strip().splitlines()
+    assert [line.split("#")[0].strip() for line in first_screen] == ["make demo", "make test"]
