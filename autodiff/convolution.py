@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .memory import contiguous
-from .pooling import mark_where, max_of_cells, to_winner, winner_dtype
+from .pooling import mark_where, max_of_scratch_cells, to_winner, winner_dtype
 from .tensor import Array
 from .windows import Windows, batch_first, height_first, pad, place_windows, unpad
 
@@ -171,7 +171,7 @@ def conv2d_relu_max_pool2d(
         bias[...] = b
     for row, patches in enumerate(_patches(x, windows, weights.dtype, pool)):
         np.matmul(patches[:, : len(weights)], weights, out=_lines(cells))
-        max_of_cells(cells, y[row], winner[row])
+        max_of_scratch_cells(cells, y[row], winner[row])
         np.add(y[row], bias, out=y[row])
         np.maximum(y[row], zeros, out=y[row])
         mark_where(y[row] <= 0, len(cells), winner[row])

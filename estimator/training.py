@@ -34,7 +34,7 @@ from .specs import EstimatorSpec, ModeKeys
 _logger = logging.getLogger("paceline")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ReplicaLoss:
     """The mean loss of one replica's examples, and how many they were."""
 

@@ -64,27 +64,31 @@ def moved(value: Summand, device: Device) -> Summand:
     return device.bring(value)
 
 
-def add_slices(parts: Sequence[Summand]) -> Summand:
-    """The sum of slices, each row once; a whole array if there are such among them.
+def add_up(parts: Sequence[Summand]) -> Summand:
+    """The sum of slices and whole arrays. Without an array it is slices, with each row once.
 
     No part is changed.
 
     Raises:
-        ValueError: The whole arrays that they belong to differ in shape.
+        ValueError: The shapes of the parts differ.
     """
     shapes = [tuple(part.shape) for part in parts]
     if len(set(shapes)) > 1:
-        raise ValueError(f"slices of arrays of different shapes {shapes} cannot be added up")
+        raise ValueError(f"values of different shapes {shapes} cannot be added up")
     slices = [part for part in parts if isinstance(part, IndexedSlices)]
-    joined = slices[0]
-    if len(slices) > 1:
-        values = np.concatenate([part.values for part in slices])
-        indices = np.concatenate([part.indices for part in slices])
-        joined = IndexedSlices(values, indices, shapes[0])
     arrays = [part for part in parts if not isinstance(part, IndexedSlices)]
     if not arrays:
-        return joined.unique()
+        return _joined(slices).unique()
     total = arrays[0].copy()
     for array in arrays[1:]:
         total += array
-    return joined.add_to(total)
+    return _joined(slices).add_to(total) if slices else total
+
+
+def _joined(slices: Sequence[IndexedSlices]) -> IndexedSlices:
+    """All rows one after another."""
+    if len(slices) == 1:
+        return slices[0]
+    values = np.concatenate([part.values for part in slices])
+    indices = np.concatenate([part.indices for part in slices])
+    return IndexedSlices(values, indices, slices[0].dense_shape)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from ..autodiff import Array, IndexedSlices
-from .arrays import Summand, add_slices, as_array, moved, summands
+from .arrays import Summand, add_up, as_array, moved, summands
 from .context import Frame, ReplicaContext, entered, require_no_replica
 from .cross_device_ops import CrossDeviceOps
 from .devices import HOST, Device
@@ -140,7 +140,7 @@ class StrategyExtended:
 
     def _reduced(self, op: ReduceOp, parts: Sequence[Summand], destination: Device) -> Summand:
         if any(isinstance(part, IndexedSlices) for part in parts):
-            total = add_slices([moved(part, destination) for part in parts])
+            total = add_up([moved(part, destination) for part in parts])
         else:
             total = self.cross_device_ops.reduce(summands(parts), destination)
         if op is ReduceOp.SUM:

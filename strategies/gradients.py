@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from ..autodiff import Array, IndexedSlices, Tensor
-from .arrays import add_slices, moved
+from .arrays import add_up, moved
 from .context import ReplicaContext
 from .cross_device_ops import CrossDeviceOps
 from .variables import Variable
@@ -131,7 +131,7 @@ class _Rows:
             for gradient, weight in zip(self._gradients, weights, strict=True)
             if gradient is not None and weight
         ]
-        total = _with_values(np.divide, add_slices(parts or [self._no_rows()]), divisor)
+        total = _with_values(np.divide, add_up(parts or [self._no_rows()]), divisor)
         self._reduced = [moved(total, device) for device in self._devices]
         self._gradients = [None] * len(self._gradients)
 
@@ -183,7 +183,7 @@ class GradientReducer:
         bytes_per_bucket: A bucket is closed when it has reached this size.
 
     Raises:
-        ValueError: A variable has copies for another number of replicas.
+        RuntimeError: A variable has copies for another number of replicas.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class GradientReducer:
         bytes_per_bucket: int = BYTES_PER_BUCKET,
     ) -> None:
         for variable in variables:
-            _check_copies(variable, num_replicas)
+            variable.require_copies_for(num_replicas)
         self.variables = tuple(variables)
         dense = [v for v in variables if v.name not in sparse]
         buckets = [_Bucket(b, num_replicas, ops) for b in plan_buckets(dense, bytes_per_bucket)]
@@ -378,12 +378,3 @@ def plan_buckets(variables: Sequence[Variable], bytes_per_bucket: int) -> list[l
         buckets[-1].append(variable)
         room -= variable.size * variable.dtype.itemsize
     return buckets
-
-
-def _check_copies(variable: Variable, num_replicas: int) -> None:
-    if variable.num_copies not in (1, num_replicas):
-        raise ValueError(
-            f"variable {variable.name!r} has a copy for each of {variable.num_copies} replicas of "
-            f"{variable.strategy!r}, and is trained by {num_replicas}; make the step in its "
-            f"strategy's run"
-        )

@@ -31,6 +31,6 @@ class ReduceOp(enum.Enum):
 
 def mean_of(total: Array, count: float) -> Array:
     """`total / count`, in the dtype of `total` where that is a float, else in float64."""
-    if np.issubdtype(total.dtype, np.inexact):
-        return np.divide(total, count, dtype=total.dtype)
-    return np.true_divide(total, count)
+    dtype = total.dtype if np.issubdtype(total.dtype, np.inexact) else np.float64
+    mean = np.divide(total, count, dtype=dtype)
+    return np.asarray(mean) if isinstance(mean, np.generic) else mean

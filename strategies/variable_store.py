@@ -65,17 +65,10 @@ class VariableStore:
         saved: bool = True,
     ) -> Variable:
         """See the module's function of this name."""
-        variable = self.variables.get(name)
-        if variable is None:
-            variable = self.find_or_create_variable(
-                name,
-                partial(self._first_value, name, shape, dtype, initializer),
-                None,
-                trainable,
-                synchronization,
-                aggregation,
-                saved,
-            )
+        initial_value = partial(self._first_value, name, shape, dtype, initializer)
+        variable = self.find_or_create_variable(
+            name, initial_value, None, trainable, synchronization, aggregation, saved
+        )
         data = variable.leaf(0).data
         if shape is not None and data.shape != tuple(shape):
             raise _conflict(name, "shape", data.shape, tuple(shape))
@@ -117,6 +110,7 @@ class VariableStore:
                         aggregation=aggregation,
                         saved=saved,
                     )
+        variable.replica_here()  # refuses a variable that the caller's strategy cannot use
         return variable
 
     def find_or_create(self, key: Any, create: Callable[[], Any]) -> Any:

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import numpy as np
 
@@ -45,6 +46,23 @@ class _Constructed(type):
     def with_copies(cls, *args: Any, **kwargs: Any) -> Any:
         """A new variable from its copies; for the store."""
         return super().__call__(*args, **kwargs)
+
+
+class _Leaf(Tensor):
+    """A copy of a variable in expressions: it knows the variable, but does not keep it alive.
+
+    A variable is thus gone with its last holder, and not at some later time.
+    """
+
+    __slots__ = ("_owner",)
+
+    @property
+    def owner(self) -> Variable | None:
+        return self._owner()
+
+    @owner.setter
+    def owner(self, variable: Variable) -> None:
+        self._owner = ref(variable)
 
 
 class Variable(TensorLike, metaclass=_Constructed):
@@ -104,13 +122,13 @@ class Variable(TensorLike, metaclass=_Constructed):
         self.synchronization = synchronization
         self.aggregation = aggregation
         self.saved = saved
-        self._copies = tuple(Tensor(copy, self.trainable, owner=self) for copy in copies)
+        self._copies = tuple(_Leaf(copy, self.trainable, owner=self) for copy in copies)
         self._strategy = strategy
         self._warned = False
 
     def tensor(self) -> Tensor:
         """The tensor that stands for this variable where the caller runs."""
-        replica, copies = self._replica(), self._copies
+        replica, copies = self.replica_here(), self._copies
         if replica is not None:
             return copies[replica.local_index if len(copies) > 1 else 0]
         if len(copies) > 1 and self.synchronization is VariableSynchronization.ON_READ:
@@ -126,6 +144,19 @@ class Variable(TensorLike, metaclass=_Constructed):
     def num_copies(self) -> int:
         """The number of copies on this worker."""
         return len(self._copies)
+
+    def require_copies_for(self, num_replicas: int) -> None:
+        """Make sure that so many replicas each have a copy, or all share the only one.
+
+        Raises:
+            RuntimeError: There are copies for another number of replicas.
+        """
+        if len(self._copies) not in (1, num_replicas):
+            raise RuntimeError(
+                f"variable {self.name!r} was created in the scope of {self._strategy!r} and is "
+                f"used by {num_replicas} replica(s) of another strategy; create it in the scope of "
+                f"the strategy that runs, and make training steps in its run"
+            )
 
     def local_values(self) -> list[Array]:
         """The copies of this worker, in replica order. They are not to be written to."""
@@ -179,7 +210,7 @@ class Variable(TensorLike, metaclass=_Constructed):
 
     def _update(self, verb: str, value: Any, combine: Callable[[Array, Array], Array]) -> Variable:
         new = self._converted(value)
-        replica = self._replica()
+        replica = self.replica_here()
         if replica is None:
             self._write_all(combine, self.tensor().data, new)
         elif self._keeps_own_values:
@@ -242,8 +273,13 @@ class Variable(TensorLike, metaclass=_Constructed):
             VariableSynchronization.NONE,
         )
 
-    def _replica(self) -> ReplicaContext | None:
-        """The replica whose copy the caller uses; None where it uses the variable as a whole."""
+    def replica_here(self) -> ReplicaContext | None:
+        """The replica whose copy the caller uses; None where it uses the variable as a whole.
+
+        Raises:
+            RuntimeError: The caller is one of several replicas of a strategy for which there are no
+                copies.
+        """
         frame = current_frame()
         replica = frame.replica
         if replica is None or frame.strategy is self._strategy:
@@ -256,12 +292,9 @@ class Variable(TensorLike, metaclass=_Constructed):
         """The same in a replica of a strategy that did not create the variable."""
         if strategy.extended.num_local_replicas == 1:
             return None
-        if len(self._copies) > 1:
-            raise RuntimeError(
-                f"variable {self.name!r} was created in the scope of {self._strategy!r} and is "
-                f"used in a replica of {strategy!r}; create it in the scope of the one that runs"
-            )
-        self._warn_once(strategy)
+        self.require_copies_for(strategy.extended.num_local_replicas)
+        if len(self._copies) == 1:
+            self._warn_once(strategy)
         return replica
 
     def _warn_once(self, strategy: Strategy) -> None:

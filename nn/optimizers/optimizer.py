@@ -75,8 +75,7 @@ class Optimizer:
         self._slot_values = rule.slots(hyper)
         self._slots: dict[str, list[Variable]] = {}
         self._iterations: Variable | None = None
-        self._reducer: GradientReducer | None = None
-        self._reducer_names: tuple[str, ...] = ()
+        self._reducers: dict[tuple[str, ...], GradientReducer] = {}
 
     @property
     def iterations(self) -> Variable:
@@ -155,8 +154,9 @@ class Optimizer:
     def reducer(self, variables: Sequence[Variable], example: dict[Tensor, Any]) -> GradientReducer:
         """What reduces the gradients of `variables`; made at the first call from one `example`."""
         names = tuple(v.name for v in variables)
-        if names == self._reducer_names and self._reducer is not None:
-            return self._reducer
+        known = self.known_reducer(names)
+        if known is not None:
+            return known
 
         def create() -> GradientReducer:
             by_name = {v.name: v for v in variables}
@@ -171,16 +171,21 @@ class Optimizer:
                 order, frozenset(sparse), extended.num_local_replicas, extended.cross_device_ops
             )
 
-        self._reducer_names = names
-        self._reducer = current_store().find_or_create(("gradients", self.name, names), create)
-        return self._reducer
+        made: GradientReducer = current_store().find_or_create(self._reducer_key(names), create)
+        self._reducers[names] = made
+        return made
 
     def known_reducer(self, names: tuple[str, ...]) -> GradientReducer | None:
         """The reducer that an earlier step made for these variables, if there is one."""
-        if names != self._reducer_names:
-            self._reducer = current_store().resources.get(("gradients", self.name, names))
-            self._reducer_names = names
-        return self._reducer
+        known = self._reducers.get(names)
+        if known is None:
+            known = current_store().resources.get(self._reducer_key(names))
+            if known is not None:
+                self._reducers[names] = known
+        return known
+
+    def _reducer_key(self, names: tuple[str, ...]) -> tuple[Any, ...]:
+        return ("gradients", self.name, names)
 
     def update_replica(
         self, gradients: Sequence[tuple[Variable, Any]], replica: ReplicaContext
@@ -350,10 +355,11 @@ def make_step(train_op: TrainOp | None, num_examples: int) -> None:
         raise RuntimeError("a train op must be called in a replica: inside strategy.run(...)")
     this_round, train_ops = begin_round(replica, num_examples, average=True, value=train_op)
     step = train_op or next(op for op in train_ops if op is not None)
-    for update in step.updates:
-        if train_op is not None:
+    if train_op is not None:
+        for update in step.updates:
             update.reduce(replica, this_round)
-        end_round(replica)
+    end_round(replica)  # all losses were followed before any variable changes
+    for update in step.updates:
         update.apply(replica)
     for counter in step.counters:
         increase(counter, replica.local_index)
@@ -395,6 +401,8 @@ def _filled(value: float, shape: Any, dtype: Any, rng: Any) -> np.ndarray:
 def _clipping(
     norm: float | None, value: float | None, global_norm: float | None
 ) -> Callable[[list[Any]], list[Any]] | None:
+    if norm is value is global_norm is None:
+        return None
     given = {"clipnorm": norm, "clipvalue": value, "global_clipnorm": global_norm}
     named = [f"{k}={v}" for k, v in given.items() if v is not None]
     if len(named) > 1:
@@ -405,6 +413,5 @@ def _clipping(
         return lambda gradients: [clip_by_norm(g, norm) for g in gradients]
     if value is not None:
         return lambda gradients: [clip_by_value(g, -value, value) for g in gradients]
-    if global_norm is not None:
-        return lambda gradients: clip_by_global_norm(gradients, global_norm)[0]
-    return None
+    assert global_norm is not None
+    return lambda gradients: clip_by_global_norm(gradients, global_norm)[0]

@@ -43,6 +43,7 @@ def test_g_09_st_24_the_sum_of_ids_on_every_replica(every_strategy):
     n = every_strategy.num_replicas_in_sync
     totals = in_each_replica(every_strategy, lambda: all_reduce("SUM", replica_id()))
     assert totals == [sum(range(n))] * n
+    assert all(isinstance(total, np.ndarray) for total in totals)
 
 
 @pytest.mark.parametrize("op", ["SUM", "mean"])

@@ -2,11 +2,12 @@
 
 import gc
 import threading
+from weakref import ref
 
 import numpy as np
 import pytest
 
-from paceline.autodiff import IndexedSlices
+from paceline.autodiff import IndexedSlices, leaves
 from paceline.strategies import (
     DEFAULT_STRATEGY,
     Variable,
@@ -260,19 +261,41 @@ def test_two_threads_that_create_variables_outside_models_get_unique_names():
     assert len({v.name for variables in made for v in variables}) == 800
 
 
+def test_a_variable_is_gone_with_its_last_holder_and_not_later(several_replicas):
+    gc.disable()
+    try:
+        with several_replicas.scope():
+            variable = Variable([1.0])
+        gone = ref(variable)
+        loss = np.sum(variable * 2.0)
+        assert next(iter(leaves(loss))).owner is variable
+        del variable
+        assert gone() is None
+        assert next(iter(leaves(loss))).owner is None
+    finally:
+        gc.enable()
+
+
+def test_a_variable_found_must_suit_the_strategy_that_asks(mirrored):
+    two, four = mirrored(2), mirrored(4)
+    held = two.run(lambda: [get_or_create_global_step()])
+    with pytest.raises(RuntimeError, match=r"'global_step' was created in .*4 repl"):
+        four.run(get_or_create_global_step)
+    del held
+    assert four.run(lambda: get_or_create_global_step().num_copies).values == (4,) * 4
+
+
 def test_outside_models_a_variable_lives_as_long_as_somebody_holds_it():
     variable = get_variable("held by a test", (2,), initializer=ones)
     assert get_variable("held by a test") is variable
-    name = variable.name
     del variable
-    gc.collect()
-    assert name not in current_store().variables
+    assert "held by a test" not in current_store().variables
+    assert get_variable("held by a test", (3,)).shape == (3,)
 
 
 def test_a_store_keeps_its_variables(store):
     with store.building():
         get_variable("w", (2,), initializer=ones).assign([5.0, 6.0])
-    gc.collect()
     with store.building():
         assert list(get_variable("w").numpy()) == [5.0, 6.0]
 
@@ -358,9 +381,7 @@ def test_set_seed_seeds_variables_outside_models():
     try:
         set_seed(5)
         first = value()
-        gc.collect()
         assert np.array_equal(first, value())
-        gc.collect()
         set_seed(6)
         assert not np.array_equal(first, value())
     finally:
