@@ -1,5 +1,40 @@
 """Who is in the job, and this process's place in it."""
 
+from .errors import ClusterError
+from .launchers import MPIClusterResolver, SlurmClusterResolver, TorchrunClusterResolver
+from .local import free_ports, local_cluster, num_cores
 from .memory import tune_malloc
+from .place import Place, agreed_model_dir, place_of
+from .ports import bind_problem, is_loopback, port_owner
+from .resolve import job_id, resolve
+from .resolver import ClusterResolver, SimpleClusterResolver, TFConfigClusterResolver
+from .spec import ClusterSpec, Task, split_address
+from .tf_config import JobSettings
+from .world import check_world_size
 
-__all__ = ["tune_malloc"]
+__all__ = [
+    "ClusterError",
+    "ClusterResolver",
+    "ClusterSpec",
+    "JobSettings",
+    "MPIClusterResolver",
+    "Place",
+    "SimpleClusterResolver",
+    "SlurmClusterResolver",
+    "TFConfigClusterResolver",
+    "Task",
+    "TorchrunClusterResolver",
+    "agreed_model_dir",
+    "bind_problem",
+    "check_world_size",
+    "free_ports",
+    "is_loopback",
+    "job_id",
+    "local_cluster",
+    "num_cores",
+    "place_of",
+    "port_owner",
+    "resolve",
+    "split_address",
+    "tune_malloc",
+]

@@ -1,0 +1,62 @@
+"""The command line: `paceline`, or `python -m paceline`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from . import __version__
+from .cluster.check import add_check_arguments, run_check
+from .cluster.doctor import add_doctor_arguments, run_doctor
+from .cluster.errors import ClusterError
+from .cluster.launch import add_launch_arguments, run_launch
+
+_COMMANDS = (
+    ("launch", "start all tasks of a job on this machine", add_launch_arguments, run_launch),
+    ("check-cluster", "show the cluster and try its addresses", add_check_arguments, run_check),
+    ("doctor", "show which backends work here", add_doctor_arguments, run_doctor),
+)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    parser = argparse.ArgumentParser(
+        prog="paceline",
+        description="The Estimator way of distributed training, on NumPy and CuPy arrays.",
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=28),
+    )
+    parser.add_argument("--version", action="version", version=f"paceline {__version__}")
+    commands = parser.add_subparsers(title="commands", dest="command", required=True)
+    for name, summary, add_arguments, run in _COMMANDS:
+        command = commands.add_parser(name, help=summary)
+        add_arguments(command)
+        command.set_defaults(run=run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Carry out one command.
+
+    Args:
+        argv: The arguments after the program's name; by default those of this process.
+
+    Returns:
+        The exit code: 2 where the request itself is wrong.
+    """
+    arguments = build_parser().parse_args(argv)
+    try:
+        code: int = arguments.run(arguments)
+    except ClusterError as error:
+        print(f"paceline {arguments.command}: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # Whoever read our output has gone; what is still to be flushed at exit goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + 13
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,277 @@
+"""`paceline doctor`: which backends work here, and why the others do not."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from .errors import ClusterError
+from .local import num_cores
+from .memory import tune_malloc
+from .mpirun import find_mpirun, mpirun_options, without_mpi_variables
+
+_TIMEOUT_SECS = 60
+_DESCRIPTION = """
+Show which backends work on this machine and why the others do not. The exit code is 1 if something
+that paceline needs, or that is installed, does not work.
+"""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What was found out about one part.
+
+    Args:
+        state: "ok", "warning", "absent" (not installed, or no such hardware) or "broken".
+        part: Which part.
+        text: Version or reason, and what to do.
+    """
+
+    state: str
+    part: str
+    text: str
+
+
+def add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line of `paceline doctor`."""
+    parser.description = _DESCRIPTION
+
+
+def run_doctor(arguments: argparse.Namespace) -> int:
+    """Carry out `paceline doctor`; its exit code."""
+    from rich.console import Console
+    from rich.text import Text
+
+    colours = {"ok": "green", "warning": "yellow", "absent": "dim", "broken": "bold red"}
+    console = Console(soft_wrap=True, highlight=False)
+    diagnoses = diagnose()
+    for found in diagnoses:
+        line = Text(f"{found.state:<8} ", style=colours[found.state])
+        console.print(line + Text(f"{found.part:<13} {found.text}", style="default"))
+    return 1 if any(found.state == "broken" for found in diagnoses) else 0
+
+
+def diagnose(environ: Mapping[str, str] = os.environ) -> list[Diagnosis]:
+    """Look at every part. Libraries are tried in processes of their own, all at once."""
+    examinations: list[Callable[[], Diagnosis | None]] = [
+        _python,
+        _numpy,
+        partial(_core_type, environ),
+        partial(_malloc, environ),
+        *(partial(_library, *part) for part in _CORE),
+        partial(_shared_memory, "/dev/shm"),
+        _mpi4py,
+        partial(_mpirun, environ),
+        _cupy,
+        *(partial(_optional, *part) for part in _OPTIONAL),
+    ]
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        found = list(pool.map(lambda examine: examine(), examinations))
+    return [diagnosis for diagnosis in found if diagnosis is not None]
+
+
+_CORE = (
+    ("pydantic", "import pydantic; print(pydantic.VERSION)"),
+    ("rich", "import rich; from importlib.metadata import version; print(version('rich'))"),
+    ("safetensors", "import safetensors.numpy as s; import safetensors as t; print(t.__version__)"),
+    (
+        "grpcio",
+        """
+import grpc
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(1) as pool:
+    assert grpc.server(pool).add_insecure_port("127.0.0.1:0"), "cannot listen on 127.0.0.1"
+print(grpc.__version__, "(RING)")
+""",
+    ),
+)
+_OPTIONAL = (
+    ("tensorboard", "tensorboard", "to look at summaries"),
+    ("fsspec", "remote", "for a model_dir on other storage"),
+)
+_MPI4PY = """
+import mpi4py
+mpi4py.rc.initialize = False
+from mpi4py import MPI
+library = MPI.Get_library_version().splitlines()[0].split(",")[0]
+print(mpi4py.__version__, "on", " ".join(library.split()))
+"""
+_WORLD = "from mpi4py import MPI; print(MPI.COMM_WORLD.Get_size())"
+_CUPY = """
+import cupy
+count = cupy.cuda.runtime.getDeviceCount()
+names = [cupy.cuda.runtime.getDeviceProperties(i)["name"].decode() for i in range(count)]
+try:
+    from cupy.cuda import nccl
+    reduce = f"NCCL {nccl.get_version()}"
+except ImportError:
+    reduce = "no NCCL (pip install nvidia-nccl-cu12)"
+print(cupy.__version__, "on", ", ".join(names) + ";", reduce)
+"""
+
+
+def _python() -> Diagnosis:
+    text = f"{sys.version.split()[0]} ({sys.executable}), {num_cores()} cores"
+    return Diagnosis("ok", "Python", text)
+
+
+def _numpy() -> Diagnosis:
+    import numpy as np
+
+    blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    text = f"{np.__version__}, {blas['name']} {blas.get('version', '')}".rstrip()
+    core, threads = openblas_core()
+    if core:
+        text += f", kernels for {core}, {threads} thread{'s' if threads != 1 else ''}"
+    return Diagnosis("ok", "NumPy", text)
+
+
+def openblas_core() -> tuple[str, int]:
+    """The processor whose kernels NumPy's OpenBLAS has chosen, and its threads; ("", 0) without."""
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return "", 0
+    for path in {line.split()[-1] for line in lines if "openblas" in line}:
+        library = ctypes.CDLL(path)
+        for name in ("scipy_openblas_{}64_", "scipy_openblas_{}", "openblas_{}64_", "openblas_{}"):
+            core = getattr(library, name.format("get_corename"), None)
+            threads = getattr(library, name.format("get_num_threads"), None)
+            if core is not None and threads is not None:
+                core.restype = ctypes.c_char_p
+                return core().decode(), threads()
+    return "", 0
+
+
+def _core_type(environ: Mapping[str, str]) -> Diagnosis | None:
+    chosen = environ.get("OPENBLAS_CORETYPE")
+    if not chosen:
+        return None
+    text = (
+        f"OPENBLAS_CORETYPE={chosen} keeps OpenBLAS from choosing its kernels; the best may be "
+        f"almost twice as fast: unset it"
+    )
+    return Diagnosis("warning", "NumPy", text)
+
+
+def _malloc(environ: Mapping[str, str]) -> Diagnosis:
+    if tune_malloc(environ):
+        return Diagnosis(
+            "ok", "malloc", "keeps freed arrays (PACELINE_MALLOC=default turns it off)"
+        )
+    if environ.get("PACELINE_MALLOC") == "default":
+        return Diagnosis("warning", "malloc", "not tuned: PACELINE_MALLOC=default; unset it")
+    return Diagnosis("absent", "malloc", "not tuned: only glibc's can be")
+
+
+def _library(part: str, code: str) -> Diagnosis:
+    """A library that paceline needs."""
+    works, text = try_python(code)
+    if works:
+        return Diagnosis("ok", part, text)
+    return Diagnosis("broken", part, f"{text}; pip install --force-reinstall {part}")
+
+
+def _optional(part: str, extra: str, purpose: str) -> Diagnosis:
+    try:
+        return Diagnosis("ok", part, version(part))
+    except PackageNotFoundError:
+        text = f"not installed; pip install 'paceline[{extra}]' {purpose}"
+        return Diagnosis("absent", part, text)
+
+
+def _shared_memory(directory: str) -> Diagnosis:
+    """Where workers of one host put the arrays that they exchange."""
+    part = "shared memory"
+    try:
+        free = shutil.disk_usage(directory).free >> 20
+    except OSError:
+        return Diagnosis("absent", part, f"no {directory}: workers of one host use TCP")
+    if free < 256:
+        text = f"only {free} MiB free in {directory}; give the container more (--shm-size=1g)"
+        return Diagnosis("warning", part, text)
+    return Diagnosis("ok", part, f"{free} MiB free in {directory}")
+
+
+def _mpi4py() -> Diagnosis:
+    install = "pip install 'paceline[mpich]' installs it with an MPI"
+    try:
+        version("mpi4py")
+    except PackageNotFoundError:
+        return Diagnosis("absent", "mpi4py", f"not installed; {install}")
+    works, text = try_python(_MPI4PY)
+    if works:
+        return Diagnosis("ok", "mpi4py", text)
+    return Diagnosis("broken", "mpi4py", f"{text}; it has no MPI library: {install}")
+
+
+def _mpirun(environ: Mapping[str, str]) -> Diagnosis:
+    """Whether two ranks that mpirun starts are in one world."""
+    try:
+        mpirun = find_mpirun(search_path=environ.get("PATH"))
+    except ClusterError as error:
+        return Diagnosis("absent", "mpirun", str(error))
+    where = "beside Python" if mpirun.beside_python else "on PATH, not beside Python"
+    try:
+        version("mpi4py")
+    except PackageNotFoundError:
+        return Diagnosis("warning", "mpirun", f"{mpirun}, {where}, but there is no mpi4py")
+    options, extra = mpirun_options(mpirun, 2)
+    command = [mpirun.path, *options, "-n", "2", sys.executable, "-c", _WORLD]
+    works, text = _try(command, without_mpi_variables(environ) | extra)
+    if not works:
+        hint = "" if mpirun.beside_python else "; it may be of another MPI than mpi4py's"
+        text = f"{mpirun}, {where}, does not start two ranks: {text}{hint}"
+        return Diagnosis("broken", "mpirun", text)
+    if text.split() != ["2", "2"]:
+        problem = "two ranks are each alone, so it is of another MPI than mpi4py's"
+        return Diagnosis("broken", "mpirun", f"{mpirun}, {where}: {problem}")
+    return Diagnosis("ok", "mpirun", f"{mpirun}, {where}; two ranks meet")
+
+
+def _cupy() -> Diagnosis:
+    works, text = try_python(_CUPY)
+    if works:
+        return Diagnosis("ok", "CuPy", text)
+    if "No module named 'cupy'" in text:
+        return Diagnosis("absent", "CuPy", "not installed; pip install 'paceline[gpu]' for GPUs")
+    return Diagnosis("absent", "CuPy", f"no GPU that it can use: {text}")
+
+
+def try_python(code: str) -> tuple[bool, str]:
+    """Run Python code in a process of its own.
+
+    Returns:
+        Whether it worked; what it printed, or the last line of its error.
+    """
+    return _try([sys.executable, "-W", "ignore", "-c", code], os.environ)
+
+
+def _try(command: list[str], environ: Mapping[str, str]) -> tuple[bool, str]:
+    try:
+        ran = subprocess.run(
+            command,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT_SECS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return False, str(error)
+    if ran.returncode == 0:
+        return True, ran.stdout.strip()
+    lines = [line for line in ran.stderr.splitlines() if line.strip(" -=")]
+    return False, lines[-1].strip() if lines else f"exit code {ran.returncode}"

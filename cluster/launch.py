@@ -1,0 +1,272 @@
+"""`paceline launch`: all tasks of a job on this machine, watched over as one."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from .errors import ClusterError
+from .local import local_cluster, num_cores
+from .mpirun import find_mpirun, mpirun_options, without_mpi_variables
+from .output import Prefixer, wants_colour
+from .processes import Command, Job, LocalJob, MpiJob
+from .ranks import ROLES_VARIABLE
+from .spec import TASK_TYPES, Task
+from .supervise import Outcome, Signals, supervise
+from .world import WORLD_SIZE_VARIABLE
+
+_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+_DESCRIPTION = """
+Start all tasks of a job on this machine. Each line of output begins with its task. When a task
+fails the others are ended, its traceback is printed last, and its exit code (128 + n after signal
+n) is returned. Ctrl-C ends all.
+"""
+_EPILOGUE = """
+Each task gets OPENBLAS_NUM_THREADS and OMP_NUM_THREADS so that all of them share the cores, unless
+they are set. With --backend grpc the cluster comes in TF_CONFIG; with --backend mpi the tasks are
+the ranks of one mpirun: chief, workers, ps, evaluator.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchOptions:
+    """What to launch.
+
+    Args:
+        program: The script (or module) and its arguments.
+        is_module: `program` begins with a module's name.
+        num_workers, num_ps: How many of these.
+        chief, evaluator: Whether there is one.
+        backend: "grpc" or "mpi".
+        max_restarts: How often to start the whole job again after a failure.
+        grace_secs: The time from SIGTERM to SIGKILL when the job is ended.
+    """
+
+    program: tuple[str, ...]
+    is_module: bool = False
+    num_workers: int = 2
+    chief: bool = False
+    num_ps: int = 0
+    evaluator: bool = False
+    backend: str = "grpc"
+    max_restarts: int = 0
+    grace_secs: float = 10.0
+
+
+def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line of `paceline launch`."""
+    parser.description, parser.epilog = _DESCRIPTION, _EPILOGUE
+    add = parser.add_argument
+    add("--workers", type=_count, default=2, metavar="N", help="workers (2)")
+    add("--chief", action="store_true", help="a chief beside the workers (else worker 0 is it)")
+    add("--ps", type=_count, default=0, metavar="N", help="parameter servers (0)")
+    add("--evaluator", action="store_true", help="an evaluator beside the training")
+    add("--backend", choices=("grpc", "mpi"), default="grpc", help="how tasks find each other")
+    add("--max-restarts", type=_count, default=0, metavar="N", help="restart a failed job (0)")
+    add("--grace-secs", type=_secs, default=10.0, metavar="S", help="SIGTERM to SIGKILL (10)")
+    add("-m", dest="is_module", action="store_true", help="the script is a module, as python -m")
+    add("script", help="what each task runs")
+    add("arguments", nargs=argparse.REMAINDER, help="its arguments")
+
+
+def run_launch(arguments: argparse.Namespace) -> int:
+    """Carry out `paceline launch`; its exit code."""
+    options = LaunchOptions(
+        program=(arguments.script, *arguments.arguments),
+        is_module=arguments.is_module,
+        num_workers=arguments.workers,
+        chief=arguments.chief,
+        num_ps=arguments.ps,
+        evaluator=arguments.evaluator,
+        backend=arguments.backend,
+        max_restarts=arguments.max_restarts,
+        grace_secs=arguments.grace_secs,
+    )
+    return launch(options)
+
+
+def launch(
+    options: LaunchOptions,
+    environ: Mapping[str, str] = os.environ,
+    out: BinaryIO | None = None,
+    err: BinaryIO | None = None,
+) -> int:
+    """Run a job to its end, restarting it as often as allowed. Call it from the main thread.
+
+    Args:
+        options: What to launch.
+        environ: What the tasks' environment is made of.
+        out, err: Where the tasks' stdout and stderr go; by default to those of this process.
+
+    Returns:
+        0, or the exit code of the first task that failed (128 + n after signal n).
+
+    Raises:
+        ClusterError: The script is not there, nobody would train, or there is no MPI.
+    """
+    if not options.is_module and not Path(options.program[0]).is_file():
+        raise ClusterError(
+            f"script is {options.program[0]!r}, but there is no such file in {Path.cwd()}; "
+            f"name a Python file, or a module after -m"
+        )
+    launcher = _Launcher(options, environ, out or sys.stdout.buffer, err or sys.stderr.buffer)
+    with Signals() as signals:
+        for attempt in range(options.max_restarts + 1):
+            outcome = launcher.run(attempt, signals)
+            if outcome.exit_code == 0 or outcome.interrupted:
+                break
+            launcher.tell_failure(outcome, attempt)
+    return outcome.exit_code
+
+
+class _Launcher:
+    """One `paceline launch`, over all of its restarts."""
+
+    def __init__(
+        self, options: LaunchOptions, environ: Mapping[str, str], out: BinaryIO, err: BinaryIO
+    ) -> None:
+        self._options = options
+        self._tasks = tasks_of(options)
+        names = [str(task) for task in self._tasks]
+        self._out = Prefixer(out, names, wants_colour(out, environ))
+        self._err = Prefixer(err, names, wants_colour(err, environ))
+        self._environ = {**shared_environ(environ, len(self._tasks))}
+        self._mpirun: list[str] = []
+        how = "gRPC"
+        if options.backend == "mpi":
+            how = self._prepare_mpi()
+        self._say_what_starts(how, environ)
+
+    def _note(self, text: str) -> None:
+        self._err.write("launch", [text.encode(errors="backslashreplace")])
+
+    def _show(self, name: str, lines: list[bytes], is_error: bool) -> None:
+        (self._err if is_error else self._out).write(name, lines)
+
+    def _say_what_starts(self, how: str, environ: Mapping[str, str]) -> None:
+        ours = [name for name in _THREADS if name not in environ]
+        threads = ""
+        if ours:
+            setting = " ".join(f"{name}={self._environ[name]}" for name in ours)
+            cores, count = num_cores(), len(self._tasks)
+            threads = (
+                f", each with {setting} ({cores} cores for {count} tasks; set them to change this)"
+            )
+        self._note(f"starting {', '.join(map(str, self._tasks))} over {how}{threads}")
+        if environ.get("TF_CONFIG"):
+            self._note("TF_CONFIG is set here; the tasks do not see it, they get their own cluster")
+
+    def _prepare_mpi(self) -> str:
+        """Find the mpirun and its options, and tell the ranks their roles."""
+        if importlib.util.find_spec("mpi4py") is None:
+            raise ClusterError(
+                f"--backend mpi needs mpi4py, which {sys.executable} does not have; "
+                f"pip install 'paceline[mpich]' installs it with an MPI"
+            )
+        mpirun = find_mpirun(search_path=self._environ.get("PATH"))
+        if not mpirun.beside_python:
+            self._note(
+                f"warning: no mpirun beside {sys.executable}, using {mpirun.path}; if it is of "
+                f"another MPI than mpi4py's, each rank will be alone"
+            )
+        flags, extra = mpirun_options(mpirun, len(self._tasks))
+        self._mpirun = [mpirun.path, *flags]
+        counts = Counter(task.type for task in self._tasks if task.type != "worker")
+        self._environ = without_mpi_variables(self._environ)
+        self._environ |= extra | {WORLD_SIZE_VARIABLE: str(len(self._tasks))}
+        if counts:
+            roles = ",".join(f"{kind}={number}" for kind, number in counts.items())
+            self._environ[ROLES_VARIABLE] = roles
+        return f"MPI, {mpirun}"
+
+    def run(self, attempt: int, signals: Signals) -> Outcome:
+        """Start the job once and watch it to its end."""
+        restarts = {
+            "PACELINE_JOB_ID": uuid.uuid4().hex,
+            "PACELINE_RESTART_COUNT": str(attempt),
+            "PACELINE_MAX_RESTARTS": str(self._options.max_restarts),
+        }
+        job = self._start({**self._environ, **restarts})
+        return supervise(job, signals, self._note, self._options.grace_secs)
+
+    def _start(self, environ: Mapping[str, str]) -> Job:
+        program = (
+            ("-m", *self._options.program) if self._options.is_module else (self._options.program)
+        )
+        if self._mpirun:
+            python = (sys.executable, "-m", "mpi4py", *program)
+            return MpiJob(self._mpirun, self._tasks, python, environ, self._show)
+        configs = local_cluster(
+            self._options.num_workers,
+            chief=self._options.chief,
+            num_ps=self._options.num_ps,
+            evaluator=self._options.evaluator,
+        )
+        commands = [
+            Command(task, (sys.executable, *program), {**environ, "TF_CONFIG": json.dumps(config)})
+            for task, config in zip(self._tasks, configs, strict=True)
+        ]
+        return LocalJob(commands, self._show)
+
+    def tell_failure(self, outcome: Outcome, attempt: int) -> None:
+        """Say who failed; after the last attempt, with its traceback as the last thing printed."""
+        who = outcome.failed or "the job"
+        code = outcome.exit_code
+        how = f"signal {code - 128}" if code > 128 else f"exit code {code}"
+        if attempt < self._options.max_restarts:
+            left = f"restart {attempt + 1} of {self._options.max_restarts}"
+            self._note(f"{who} failed ({how}); {left} of the whole job")
+            return
+        self._note(f"{who} failed ({how})")
+        if outcome.traceback and outcome.failed:
+            self._show(str(outcome.failed), outcome.traceback, True)
+
+
+def tasks_of(options: LaunchOptions) -> tuple[Task, ...]:
+    """All tasks of a job: chief, workers, ps, evaluator. Under MPI this is rank order.
+
+    Raises:
+        ClusterError: Nobody would train.
+    """
+    counts = {
+        "chief": int(options.chief),
+        "worker": options.num_workers,
+        "ps": options.num_ps,
+        "evaluator": int(options.evaluator),
+    }
+    if not options.chief and not options.num_workers:
+        raise ClusterError("--workers is 0 and there is no --chief: ask for somebody to train")
+    return tuple(Task(kind, index) for kind in TASK_TYPES for index in range(counts[kind]))
+
+
+def shared_environ(environ: Mapping[str, str], num_tasks: int) -> dict[str, str]:
+    """The environment that all tasks have: their share of the cores, and output without delay."""
+    threads = str(max(1, num_cores() // num_tasks))
+    ours = {"PYTHONUNBUFFERED": "1", **dict.fromkeys(_THREADS, threads)}
+    without = ("TF_CONFIG", ROLES_VARIABLE, WORLD_SIZE_VARIABLE)
+    return {**ours, **{name: value for name, value in environ.items() if name not in without}}
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 0 or more")
+    return int(text)
+
+
+def _secs(text: str) -> float:
+    try:
+        secs = float(text)
+    except ValueError:
+        secs = -1.0
+    if not 0 <= secs < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return secs

@@ -1,0 +1,115 @@
+"""What a launched job prints: each line with the name of the task that wrote it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import BinaryIO
+
+_COLOURS = tuple(f"\x1b[{code}m".encode() for code in (36, 32, 33, 35, 34, 96, 92, 93, 95, 94))
+_RESET = b"\x1b[0m"
+_LONGEST_LINE_BYTES = 1 << 16
+_TAIL_LINES = 400
+_TRACEBACK = b"Traceback (most recent call last):"
+_CHAINED = (
+    b"During handling of the above exception",
+    b"The above exception was the direct cause",
+)
+# What MPI libraries print below the traceback of a rank that aborts the job.
+_MPI_EPILOGUE = (b"Abort(", b"-----", b"MPI_ABORT")
+
+
+class Prefixer:
+    """Writes lines to a stream, each after its task's name.
+
+    Args:
+        stream: Where the lines go.
+        names: All tasks, for the colours.
+        colour: Whether to colour the names.
+    """
+
+    def __init__(self, stream: BinaryIO, names: Sequence[str], colour: bool) -> None:
+        self._stream = stream
+        self._prefixes = {
+            name: _COLOURS[i % len(_COLOURS)] + f"[{name}]".encode() + _RESET + b" "
+            if colour
+            else f"[{name}] ".encode()
+            for i, name in enumerate(names)
+        }
+
+    def write(self, name: str, lines: Sequence[bytes]) -> None:
+        """Print lines of one task.
+
+        Raises:
+            OSError: Nobody reads the stream any more.
+        """
+        prefix = self._prefixes.get(name) or f"[{name}] ".encode()
+        self._stream.write(b"".join(prefix + line + b"\n" for line in lines))
+        self._stream.flush()
+
+
+class LineSplitter:
+    """Puts the pieces read from a pipe together to lines. Very long ones are cut."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        """The lines that `piece` completes, without their ends."""
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        if len(self._rest) > _LONGEST_LINE_BYTES:
+            lines.append(self._rest)
+            self._rest = b""
+        return [line.removesuffix(b"\r") for line in lines]
+
+    def end(self) -> list[bytes]:
+        """The last line, if it was not ended."""
+        rest, self._rest = self._rest, b""
+        return [rest] if rest else []
+
+
+class Tail:
+    """The last lines that a task wrote to stderr.
+
+    `raised_at` is the time (`time.monotonic`) at which it first wrote a traceback.
+    """
+
+    def __init__(self) -> None:
+        self._lines: deque[bytes] = deque(maxlen=_TAIL_LINES)
+        self.raised_at = math.inf
+
+    def add(self, lines: Sequence[bytes]) -> None:
+        """Keep these, and forget the oldest."""
+        self._lines.extend(lines)
+        if self.raised_at == math.inf and any(_TRACEBACK in line for line in lines):
+            self.raised_at = time.monotonic()
+
+    def traceback(self) -> list[bytes]:
+        """The last traceback with those it was chained to; without any, the last ten lines."""
+        return traceback_in(list(self._lines)) or list(self._lines)[-10:]
+
+    def has_traceback(self) -> bool:
+        """Whether a traceback was written."""
+        return self.raised_at < math.inf
+
+
+def traceback_in(lines: list[bytes]) -> list[bytes]:
+    """The last traceback in a task's output, with those to which it is chained; [] without one."""
+    starts = [i for i, line in enumerate(lines) if _TRACEBACK in line]
+    if not starts:
+        return []
+    start = starts.pop()
+    while starts and any(
+        line.strip().startswith(_CHAINED) for line in lines[max(0, start - 3) : start]
+    ):
+        start = starts.pop()
+    found = lines[start:]
+    ends = (i for i, line in enumerate(found) if line.startswith(_MPI_EPILOGUE))
+    return found[: next(ends, len(found))]
+
+
+def wants_colour(stream: BinaryIO, environ: Mapping[str, str]) -> bool:
+    """Whether a stream is a terminal whose user has not asked for plain text (NO_COLOR)."""
+    return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"

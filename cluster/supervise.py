@@ -1,0 +1,187 @@
+"""Watching over a started job: its output, its ends, and the signals sent to the launcher."""
+
+from __future__ import annotations
+
+import os
+import select
+import selectors
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import FrameType, TracebackType
+from typing import Any
+
+from .processes import Job, Pipe, Process
+from .spec import Task
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Signals:
+    """Within it, signals to this process are bytes to read from `fd`. For the main thread."""
+
+    def __init__(self) -> None:
+        self.fd, self._write_fd = os.pipe()
+        os.set_blocking(self.fd, False)
+        os.set_blocking(self._write_fd, False)
+        self._before: dict[int, Any] = {}
+        self._wakeup_before = -1
+
+    def __enter__(self) -> Signals:
+        for number in (*_ENDING, signal.SIGCHLD):
+            self._before[number] = signal.signal(number, _ignore)
+        self._wakeup_before = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        signal.set_wakeup_fd(self._wakeup_before)
+        for number, before in self._before.items():
+            signal.signal(number, before)
+        os.close(self.fd)
+        os.close(self._write_fd)
+
+    def received(self) -> list[int]:
+        """The signals since the last call that ask this process to end."""
+        try:
+            numbers = os.read(self.fd, 4096)
+        except BlockingIOError:
+            return []
+        return [number for number in numbers if number in _ENDING]
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """A handler of our own, because an ignored signal would write no byte."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a job ended.
+
+    Args:
+        exit_code: 0, or that of the first task that failed; 128 + n after signal n.
+        failed: That task; None if none did, or if it is not known.
+        traceback: What it wrote about it.
+        interrupted: The launcher was asked to end.
+    """
+
+    exit_code: int = 0
+    failed: Task | None = None
+    traceback: list[bytes] = field(default_factory=list)
+    interrupted: bool = False
+
+
+def supervise(
+    job: Job, signals: Signals, note: Callable[[str], None], grace_secs: float
+) -> Outcome:
+    """Watch a job until all of its tasks have ended; when one fails, end the others.
+
+    Args:
+        job: The started processes.
+        signals: Those to this process; SIGINT, SIGTERM and SIGHUP end the job.
+        note: Prints a line of the launcher's own.
+        grace_secs: The time from SIGTERM to SIGKILL.
+    """
+    watch = _Watch(job, signals, note, grace_secs)
+    try:
+        watch.until_all_ended()
+        return watch.outcome()
+    finally:
+        watch.close()
+
+
+class _Watch:
+    """One job being watched."""
+
+    def __init__(
+        self, job: Job, signals: Signals, note: Callable[[str], None], grace_secs: float
+    ) -> None:
+        self._job = job
+        self._signals = signals
+        self._note = note
+        self._grace_secs = grace_secs
+        self._kill_at: float | None = None
+        self._interrupt: int | None = None
+        self._failure: tuple[Process | None, int] | None = None
+        self._said_who_is_left = False
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(signals.fd, selectors.EVENT_READ)
+        for pipe in job.pipes:
+            self._selector.register(pipe.fd, selectors.EVENT_READ, pipe)
+
+    def until_all_ended(self) -> None:
+        while not self._job.poll():
+            self._end_if_due()
+            for key, _ in self._selector.select(self._wait_secs()):
+                pipe: Pipe | None = key.data
+                if pipe is not None and not pipe.read():
+                    self._selector.unregister(pipe.fd)
+            for number in self._signals.received():
+                self._on_interrupt(number)
+        self._drain()
+        self._failure = self._failure or self._job.first_failure()
+
+    def _wait_secs(self) -> float | None:
+        return None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
+
+    def _on_interrupt(self, number: int) -> None:
+        """Ask all to end; a second time, end them."""
+        if self._interrupt is None:
+            self._interrupt = number
+            self._note(f"{signal.Signals(number).name}: ending all tasks")
+            self._ask_to_end()
+        else:
+            self._kill_at = time.monotonic()
+
+    def _ask_to_end(self) -> None:
+        if self._kill_at is None:
+            self._job.signal(signal.SIGTERM)
+            self._kill_at = time.monotonic() + self._grace_secs
+
+    def _end_if_due(self) -> None:
+        self._failure = self._failure or self._job.first_failure()
+        if self._failure and self._kill_at is None:
+            self._ask_to_end()
+        if self._kill_at is not None and time.monotonic() >= self._kill_at:
+            self._job.signal(signal.SIGKILL)
+            self._kill_at = time.monotonic() + 1.0
+        self._say_who_is_left()
+
+    def _say_who_is_left(self) -> None:
+        trainers = [p for p in self._job.processes if p.task.type in ("chief", "worker")]
+        left = [p.name for p in self._job.processes if p.status is None]
+        if left and not self._said_who_is_left and all(p.status == 0 for p in trainers):
+            self._said_who_is_left = True
+            self._note(f"training has ended; waiting for {', '.join(left)}")
+
+    def outcome(self) -> Outcome:
+        if self._interrupt is not None:
+            return Outcome(exit_code=128 + self._interrupt, interrupted=True)
+        if self._failure is None:
+            return Outcome()
+        process, status = self._failure
+        return Outcome(
+            exit_code=status if status >= 0 else 128 - status,
+            failed=process.task if process else None,
+            traceback=process.tail.traceback() if process else [],
+        )
+
+    def _drain(self) -> None:
+        while self._job.pipes:
+            self._job.pipes.pop().drain()
+
+    def close(self) -> None:
+        """End what still runs, if watching it failed, and give everything back."""
+        self._selector.close()
+        while not self._job.poll():
+            self._job.signal(signal.SIGKILL)
+            select.select([self._signals.fd], [], [], 0.1)
+            self._signals.received()
+        for pipe in self._job.pipes:
+            os.close(pipe.fd)
+        self._job.close()

@@ -1,0 +1,69 @@
+"""Jobs of tiny scripts, launched within this process or by the command."""
+
+import io
+import os
+import re
+from dataclasses import dataclass
+
+import pytest
+
+from paceline.cluster.launch import LaunchOptions, launch
+
+
+@dataclass
+class Result:
+    """What a job returned and printed, line by line."""
+
+    code: int
+    out: list[str]
+    err: list[str]
+
+    def of(self, name):
+        """What a task wrote to stdout, without its name."""
+        return [line.partition("] ")[2] for line in self.out if line.startswith(f"[{name}] ")]
+
+    def notes(self):
+        """What the launcher itself said."""
+        return [line.partition("] ")[2] for line in self.err if line.startswith("[launch] ")]
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Writes a script: every task runs it."""
+
+    def write(text, name="script.py"):
+        path = tmp_path / name
+        path.write_text(PREAMBLE + text)
+        return str(path)
+
+    return write
+
+
+PREAMBLE = """
+import json, os, signal, sys, time
+if "TF_CONFIG" in os.environ:
+    TASK = "{type} {index}".format(**json.loads(os.environ["TF_CONFIG"])["task"])
+RANK = os.environ.get("PMI_RANK") or os.environ.get("OMPI_COMM_WORLD_RANK")
+
+def wait_for_ever():
+    print("waiting", flush=True)
+    while True:
+        signal.pause()
+"""
+
+
+@pytest.fixture
+def run(script):
+    """Launches a job of one script and waits for its end."""
+
+    def run_script(text, *arguments, environ=None, **options):
+        out, err = io.BytesIO(), io.BytesIO()
+        program = (script(text), *arguments)
+        environ = dict(os.environ) if environ is None else environ
+        code = launch(LaunchOptions(program=program, **options), environ, out, err)
+        printed = [stream.getvalue().decode().splitlines() for stream in (out, err)]
+        for line in printed[0] + printed[1]:
+            assert re.match(r"\[(launch|mpirun|(chief|worker|ps|evaluator) \d+)\] ", line), line
+        return Result(code, *printed)
+
+    return run_script

@@ -1,0 +1,62 @@
+"""`paceline doctor`: which backends work here, and why the others do not (D-08)."""
+
+import os
+import sys
+
+import pytest
+
+from paceline.cluster import doctor
+
+
+@pytest.fixture(scope="module")
+def diagnoses():
+    environ = {k: v for k, v in os.environ.items() if not k.startswith(("OPENBLAS", "PACELINE"))}
+    return doctor.diagnose(environ | {"OPENBLAS_CORETYPE": "Haswell"})
+
+
+def test_d08_every_part_is_named_with_its_version_or_a_reason(diagnoses):
+    parts = [found.part for found in diagnoses]
+    for part in ("Python", "NumPy", "malloc", "grpcio", "safetensors", "mpi4py", "mpirun", "CuPy"):
+        assert part in parts
+    assert {found.state for found in diagnoses} <= {"ok", "warning", "absent", "broken"}
+    assert all(found.text for found in diagnoses)
+
+
+def test_what_paceline_needs_is_here(diagnoses):
+    states = {found.part: found.state for found in diagnoses if found.part != "NumPy"}
+    for part in ("Python", "pydantic", "rich", "safetensors", "grpcio"):
+        assert states[part] == "ok"
+
+
+def test_what_is_not_installed_says_how_to_install_it(diagnoses):
+    for found in diagnoses:
+        if "not installed" in found.text:
+            assert found.state == "absent"
+            assert "pip install" in found.text
+
+
+def test_a_forced_blas_kernel_is_warned_of(diagnoses):
+    (found,) = [found for found in diagnoses if "OPENBLAS_CORETYPE" in found.text]
+    assert found.state == "warning"
+    assert "unset" in found.text
+
+
+def test_blas_says_its_kernels_and_threads():
+    core, threads = doctor.openblas_core()
+    assert (core == "") == (threads == 0)
+
+
+@pytest.mark.parametrize(
+    ("code", "works", "text"),
+    [
+        ("print('1.2')", True, "1.2"),
+        ("import no_such_library", False, "ModuleNotFoundError: No module named 'no_such_library'"),
+        ("import os; os._exit(3)", False, "exit code 3"),
+    ],
+)
+def test_a_library_is_tried_in_a_process_of_its_own(code, works, text):
+    assert doctor.try_python(code) == (works, text)
+
+
+def test_the_examination_imports_no_backend_into_this_process(diagnoses):
+    assert not {"mpi4py.MPI", "cupy"} & set(sys.modules)

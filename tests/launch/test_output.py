@@ -1,0 +1,93 @@
+"""What the launcher makes of its tasks' output: lines, names, colours, tracebacks."""
+
+import io
+
+import pytest
+
+from paceline.cluster.output import LineSplitter, Prefixer, Tail, traceback_in, wants_colour
+
+
+@pytest.mark.parametrize(
+    ("pieces", "lines"),
+    [
+        ([b"one\ntwo\n"], [b"one", b"two"]),
+        ([b"o", b"n", b"e\ntw", b"o"], [b"one", b"two"]),
+        ([b"windows\r\n\n"], [b"windows", b""]),
+        ([b"\xff\xfe\n"], [b"\xff\xfe"]),
+        ([], []),
+    ],
+)
+def test_lines_are_whole_however_they_arrive(pieces, lines):
+    splitter = LineSplitter()
+    found = [line for piece in pieces for line in splitter.feed(piece)]
+    assert found + splitter.end() == lines
+
+
+def test_a_line_without_end_is_cut_so_that_memory_is_bounded():
+    splitter = LineSplitter()
+    found = [line for _ in range(100) for line in splitter.feed(b"x" * 4096)]
+    assert sum(map(len, found + splitter.end())) == 409_600
+    assert max(map(len, found)) < 80_000
+
+
+def test_each_line_has_its_task_and_on_a_terminal_a_colour():
+    plain, coloured = io.BytesIO(), io.BytesIO()
+    for stream, colour in ((plain, False), (coloured, True)):
+        prefixer = Prefixer(stream, ["worker 0", "worker 1"], colour)
+        prefixer.write("worker 0", [b"a", b"b"])
+        prefixer.write("launch", [b"c"])
+    assert plain.getvalue() == b"[worker 0] a\n[worker 0] b\n[launch] c\n"
+    assert coloured.getvalue().startswith(b"\x1b[36m[worker 0]\x1b[0m a\n")
+
+
+class Terminal(io.BytesIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "environ", "colour"),
+    [
+        (Terminal(), {"TERM": "xterm"}, True),
+        (Terminal(), {"NO_COLOR": "1"}, False),
+        (Terminal(), {"TERM": "dumb"}, False),
+        (io.BytesIO(), {"TERM": "xterm"}, False),
+    ],
+)
+def test_colour_is_for_terminals_whose_user_wants_it(stream, environ, colour):
+    assert bool(wants_colour(stream, environ)) is colour
+
+
+PLAIN = ["Traceback (most recent call last):", '  File "a.py", line 1', "ValueError: boom"]
+CHAINED = [
+    "Traceback (most recent call last):",
+    "KeyError: 1",
+    "",
+    "During handling of the above exception, another exception occurred:",
+    "",
+]
+GROUP = ["  + Exception Group Traceback (most recent call last):", "  | ExceptionGroup: two"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ([], []),
+        (["no traceback"], []),
+        (["before", *PLAIN], PLAIN),
+        ([*PLAIN, "went on", *PLAIN, "more of the message"], [*PLAIN, "more of the message"]),
+        (["before", *CHAINED, *PLAIN], [*CHAINED, *PLAIN]),
+        ([*PLAIN, "caught", *CHAINED, *PLAIN], [*CHAINED, *PLAIN]),
+        (["before", *GROUP], GROUP),
+        ([*PLAIN, "Abort(1) on node 1 (rank 1 in comm 0): application called MPI_Abort"], PLAIN),
+    ],
+)
+def test_the_last_traceback_is_found_with_what_it_is_chained_to(lines, found):
+    assert traceback_in([line.encode() for line in lines]) == [line.encode() for line in found]
+
+
+def test_without_a_traceback_the_last_ten_lines_must_do():
+    tail = Tail()
+    tail.add([str(i).encode() for i in range(1000)])
+    assert tail.traceback() == [str(i).encode() for i in range(990, 1000)]
+    assert not tail.has_traceback()
