@@ -1,0 +1,138 @@
+"""The seam between algorithms and transports: a byte path to one peer, and news of the peers.
+
+A transport writes a `Link` and, if it has a control channel, a `Health`. It moves bytes and reports
+breakage; it does not wait, count time or know about collectives. All waiting is done in one place,
+by the communicator, which thereby polls health and deadlines the same way over every transport.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from typing import final
+
+from .errors import LinkTimeout
+
+MAX_WAIT_SECS = 0.05
+SMALL_SEND_BYTES = 64 << 10
+
+
+class Link(ABC):
+    """One end of a two-way, ordered, reliable byte path to one peer.
+
+    The path is a stream: what one `try_send` took need not arrive as one piece. Sending and
+    receiving are independent of each other; each is used by one thread at a time. Small sends must
+    not depend on the peer: `SMALL_SEND_BYTES` can be under way before the peer takes anything.
+
+    Attributes:
+        segment_bytes: The most that `try_peek` is ever asked for, and the piece that this link
+            moves best. A multiple of 64, at least `SMALL_SEND_BYTES`.
+    """
+
+    def __init__(self, segment_bytes: int) -> None:
+        self.segment_bytes = segment_bytes
+
+    @abstractmethod
+    def try_send(self, data: memoryview) -> int:
+        """Take as many leading bytes of ``data`` as can go now, and return how many.
+
+        Does not wait. Bytes taken have been copied: the caller may change them on return.
+
+        Args:
+            data: Contiguous bytes (format "B"), not empty.
+
+        Raises:
+            LinkBroken: The other end is gone, or this end is closed.
+        """
+
+    @abstractmethod
+    def try_peek(self, num_bytes: int) -> memoryview | None:
+        """Return the next ``num_bytes`` in place, or None while not all of them have arrived.
+
+        Does not wait. The view stays valid, and asking again gives the same bytes, until `release`.
+        It starts at a 16-byte boundary if the bytes before it in the stream are a multiple of 16.
+        Bytes that arrived before a break can still be read.
+
+        Args:
+            num_bytes: From 1 to `segment_bytes`.
+
+        Raises:
+            LinkBroken: They will never arrive: the other end is gone, or this end is closed.
+        """
+
+    @abstractmethod
+    def release(self, num_bytes: int) -> None:
+        """Drop the next ``num_bytes``, which `try_peek` has shown: their memory may be reused."""
+
+    @abstractmethod
+    def wait(self, timeout_secs: float, *, to_send: bool, to_receive: bool) -> None:
+        """Sleep until sending or receiving may get further, or the time is over.
+
+        Waking up early or for nothing is fine, and so is a break (the next call reports it). Called
+        only after a stretch of fruitless polling, so it should give up the processor.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close this end; the other end sees `LinkBroken` after reading what is under way.
+
+        Never raises; may be called again, and from another thread.
+        """
+
+    @final
+    def send(self, data: memoryview, deadline: float) -> None:
+        """Send all of ``data`` (bytes) before ``deadline`` (a `time.monotonic()` value).
+
+        Raises:
+            LinkTimeout: The deadline passed.
+            LinkBroken: The other end is gone, or this end is closed.
+        """
+        while len(data):
+            sent = self.try_send(data)
+            data = data[sent:]
+            if not sent:
+                self.wait(_left(deadline), to_send=True, to_receive=False)
+
+    @final
+    def receive_into(self, buffer: memoryview, deadline: float) -> None:
+        """Fill ``buffer`` (bytes) before ``deadline`` (a `time.monotonic()` value).
+
+        Raises:
+            LinkTimeout: The deadline passed.
+            LinkBroken: The other end is gone, or this end is closed.
+        """
+        while len(buffer):
+            num_bytes = min(len(buffer), self.segment_bytes)
+            view = self.try_peek(num_bytes)
+            if view is None:
+                self.wait(_left(deadline), to_send=False, to_receive=True)
+                continue
+            buffer[:num_bytes] = view
+            self.release(num_bytes)
+            buffer = buffer[num_bytes:]
+
+
+class Health(ABC):
+    """What the control channel knows about the other ranks. Polled often: answers at once."""
+
+    @abstractmethod
+    def last_heard(self, rank: int) -> float | None:
+        """Return how many seconds ago ``rank`` gave a sign of life, or None if unknown."""
+
+    @abstractmethod
+    def lost(self) -> tuple[int, str] | None:
+        """Return the first rank known to be gone and why, or None while all are there.
+
+        A rank that announced that it gives up counts as gone.
+        """
+
+    @abstractmethod
+    def announce(self, reason: str) -> None:
+        """Tell all other ranks that this one gives up, and why. Does not wait, never raises."""
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise LinkTimeout("nothing moved before the deadline")
+    return min(left, MAX_WAIT_SECS)

@@ -1,0 +1,206 @@
+"""The communicator over links: checks arguments, agrees on the call, picks the algorithm."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, final
+
+import numpy as np
+
+from . import algorithms
+from .agreement import gather_records
+from .arrays import check_array, check_rank
+from .calls import ANY_LENGTH
+from .communicator import DEFAULT_TIMEOUT_SECS, Array, Communicator, Handle, Op, part_bounds
+from .direct import Direct
+from .errors import ClosedError, CollectiveError, PeerLostError
+from .link import Health, Link
+from .members import Member
+from .messages import MAX_PAYLOAD_BYTES, child_tag
+from .peers import Peers, World
+from .plans import SMALL_BYTES, Plans
+from .runner import Runner
+
+DEFAULT_SPIN_SECS = 200e-6
+# Up to here two ranks are faster when each sends all it has than when each reduces a half.
+SWAP_BYTES = 1 << 20
+
+_NO_DTYPE = np.dtype(bool)
+_LENGTH = struct.Struct("<q")
+_COLOR_AND_KEY = struct.Struct("<qq")
+
+
+def linked_communicator(
+    members: Sequence[Member],
+    rank: int,
+    connect: Callable[[int], Link],
+    *,
+    health: Health | None = None,
+    timeout_secs: float = DEFAULT_TIMEOUT_SECS,
+    spin_secs: float = DEFAULT_SPIN_SECS,
+    on_close: Callable[[], None] | None = None,
+) -> LinkedCommunicator:
+    """Return a communicator whose ranks are joined by links.
+
+    Args:
+        members: All ranks by name, in order of rank.
+        rank: This rank.
+        connect: Returns the link to another rank; called once for each rank that is needed. It may
+            block while that rank is on its way, and raises `LinkTimeout` or `LinkBroken`.
+        health: News of the other ranks, looked at by every wait.
+        timeout_secs: How long a wait without progress may last.
+        spin_secs: How long a wait polls before it sleeps; 0 where ranks share a processor.
+        on_close: Called once, after the links have been closed.
+    """
+    world = World(members, rank, connect, health, spin_secs, on_close)
+    peers = Peers(world, range(len(members)), timeout_secs)
+    runner = Runner(f"paceline-collectives-{rank}")
+    return LinkedCommunicator(peers, runner, members, tag=0)
+
+
+@final
+class LinkedCommunicator(Communicator):
+    """A communicator over links; made by `linked_communicator` and by `split`."""
+
+    def __init__(self, peers: Peers, runner: Runner, members: Sequence[Member], tag: int) -> None:
+        super().__init__(members, peers.rank, peers.timeout_secs)
+        self._peers = peers
+        self._runner = runner
+        self._tag = tag
+        self._plans = Plans(peers, tag)
+        self._direct = Direct(peers, tag)
+        self._num_splits = 0
+        self._closed = False
+
+    def all_reduce(self, array: Array, name: str, op: Op = Op.SUM) -> None:
+        check_array(array, name)
+        self._run(self._all_reduce, array, name, op)
+
+    def start_all_reduce(self, array: Array, name: str, op: Op = Op.SUM) -> Handle:
+        check_array(array, name)
+        action = partial(self._guarded, self.step, self._all_reduce, array, name, op)
+        return self._runner.start(action)
+
+    def reduce_scatter(self, array: Array, name: str, op: Op = Op.SUM) -> Array:
+        check_array(array, name)
+        self._run(self._reduce_scatter, array, name, op)
+        start, stop = part_bounds(len(array), self.size)[self.rank]
+        return array[start:stop].copy()
+
+    def all_gather(self, array: Array, name: str) -> list[Array]:
+        check_array(array, name, writeable=False)
+        arrays: list[Array] = []
+        self._run(self._all_gather, array, name, arrays)
+        return arrays
+
+    def broadcast(self, array: Array, name: str, root: int = 0) -> None:
+        check_array(array, name)
+        check_rank(root, "root", self.size)
+        self._run(self._broadcast, array, name, root)
+
+    def send(self, array: Array, name: str, to: int) -> None:
+        check_array(array, name, writeable=False)
+        check_rank(to, "to", self.size, other_than=self.rank)
+        self._run(self._direct.send, array, name, to)
+
+    def receive(self, array: Array, name: str, source: int) -> None:
+        check_array(array, name)
+        check_rank(source, "source", self.size, other_than=self.rank)
+        self._run(self._direct.receive, array, name, source)
+
+    def barrier(self, name: str) -> None:
+        self._run(self._barrier, name)
+
+    def split(self, color: int, key: int) -> Communicator:
+        records: list[bytes] = []
+        self._run(self._gather_colors, color, key, records)
+        pairs = [_COLOR_AND_KEY.unpack(record) for record in records]
+        ranks = [rank for rank in range(self.size) if pairs[rank][0] == color]
+        ranks.sort(key=lambda rank: (pairs[rank][1], rank))
+        self._num_splits += 1
+        world_ranks = [self._peers.ranks[rank] for rank in ranks]
+        peers = Peers(self._peers.world, world_ranks, self.timeout_secs)
+        members = [replace(self.members[r], rank=i) for i, r in enumerate(ranks)]
+        tag = child_tag(self._tag, self._num_splits, color)
+        return LinkedCommunicator(peers, self._runner, members, tag)
+
+    def close(self, reason: str = "") -> None:
+        self._closed = True
+        if self._tag and not reason:
+            return  # a part of a communicator: the whole goes on
+        self._peers.world.close(reason)
+        self._runner.stop()
+        self._peers.world.release()
+
+    def _run(self, action: Callable[..., None], *arguments: Any) -> None:
+        """Do ``action`` here and now, or behind what has been started."""
+        if self._runner.idle:
+            self._guarded(self.step, action, *arguments)
+        else:
+            self._runner.start(partial(self._guarded, self.step, action, *arguments)).wait()
+
+    def _guarded(self, step: int | None, action: Callable[..., None], *arguments: Any) -> None:
+        """Do ``action``; what interrupts it, whatever it is, has broken the streams."""
+        world, self._peers.step = self._peers.world, step
+        self._peers.timeout_secs = self.timeout_secs
+        world.check_usable()
+        if self._closed:
+            raise ClosedError("this communicator is closed")
+        try:
+            action(*arguments)
+        except CollectiveError as error:
+            world.fail(error)
+            raise
+        except BaseException as error:
+            reason = f"{self._peers.describe()} was interrupted by {type(error).__name__}: {error}"
+            world.fail(CollectiveError(reason))
+            raise
+
+    def _all_reduce(self, array: Array, name: str, op: Op) -> None:
+        plan = self._plans.next("all_reduce", name, array.dtype, len(array), op)
+        if self.size == 1:
+            return
+        num_bytes = array.nbytes
+        if num_bytes <= SMALL_BYTES:
+            algorithms.double_all_reduce(self._peers, plan, array)
+        elif self.size == 2 and num_bytes <= SWAP_BYTES:
+            algorithms.swap_all_reduce(self._peers, plan, array)
+        else:
+            algorithms.ring_all_reduce(self._peers, plan, array)
+
+    def _reduce_scatter(self, array: Array, name: str, op: Op) -> None:
+        plan = self._plans.next("reduce_scatter", name, array.dtype, len(array), op)
+        if self.size > 1:
+            algorithms.ring_reduce_scatter(self._peers, plan, array)
+
+    def _all_gather(self, array: Array, name: str, arrays: list[Array]) -> None:
+        plan = self._plans.next("all_gather", name, array.dtype, ANY_LENGTH)
+        records = gather_records(self._peers, plan.header, _LENGTH.pack(len(array)))
+        lengths = [_LENGTH.unpack(record)[0] for record in records]
+        self._check_lengths(lengths, array.itemsize)
+        arrays += [np.empty(length, array.dtype) for length in lengths]
+        arrays[self.rank][:] = array
+        if self.size > 1:
+            algorithms.ring_all_gather(self._peers, plan, arrays)
+
+    def _check_lengths(self, lengths: Sequence[int], itemsize: int) -> None:
+        for rank, length in enumerate(lengths):
+            if not 0 <= length * itemsize <= MAX_PAYLOAD_BYTES:
+                who = self._peers.name(rank)
+                raise PeerLostError(f"{who} announces an impossible array of {length} elements")
+
+    def _broadcast(self, array: Array, name: str, root: int) -> None:
+        plan = self._plans.next("broadcast", name, array.dtype, len(array), root=root)
+        if self.size > 1:
+            algorithms.tree_broadcast(self._peers, plan, array, root)
+
+    def _barrier(self, name: str) -> None:
+        plan = self._plans.next("barrier", name, _NO_DTYPE, 0)
+        algorithms.dissemination_barrier(self._peers, plan)
+
+    def _gather_colors(self, color: int, key: int, records: list[bytes]) -> None:
+        plan = self._plans.next("split", "", _NO_DTYPE, 0)
+        records += gather_records(self._peers, plan.header, _COLOR_AND_KEY.pack(color, key))

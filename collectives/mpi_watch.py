@@ -1,0 +1,201 @@
+"""A watch over a rank that may be stuck inside MPI: it says on whom, and ends the job.
+
+A thread looks at the call under way now and then. If that has not moved for a second, the thread
+tells the watches of all other ranks what this rank is waiting in. From what it is told in turn it
+knows who waits in the same call (all is well, somebody is late), who has called something else (a
+mismatch: abort), and, when time is up, who has not come (abort, naming them).
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, final
+
+from .calls import NOTHING, RECORD_BYTES, RULE, Call, record_text
+from .communicator import Communicator
+from .members import Member
+from .mpi_accord import History
+
+PERIOD_SECS = 0.2
+NOTICE_SECS = 1.0
+
+_USER = str(Path(__file__).with_name("mpi.py"))
+# Launchers drop what they have not yet passed on when the job is aborted.
+_PASS_ON_SECS = 0.2
+_NOTICE = struct.Struct(f"<QQq{RECORD_BYTES}s")
+_NOTICE_TAG = 7
+
+
+def abort_job(comm: Any, text: str) -> NoReturn:
+    """Print ``text`` as one piece and end the whole MPI job."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+    time.sleep(_PASS_ON_SECS)
+    comm.Abort(1)
+    raise SystemExit(1)
+
+
+@dataclass(frozen=True)
+class Notice:
+    """What a rank is waiting in."""
+
+    tag: int
+    sequence: int
+    digest: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Position:
+    """Where the working thread is.
+
+    Attributes:
+        communicator: Whose call it is in.
+        history: Its history.
+        call: Which call.
+        waited_for: The one rank that is waited for, if there is only one.
+    """
+
+    communicator: Communicator
+    history: History
+    call: Call
+    waited_for: int | None = None
+
+
+@final
+class Watch:
+    """Watches the calls of one rank, in all communicators split from one.
+
+    Args:
+        mpi: The module ``mpi4py.MPI``.
+        comm: A communicator that nobody else uses for messages between single ranks.
+        members: All ranks by name.
+
+    Attributes:
+        members: The same.
+        now: Where the working thread is; None outside of MPI. Setting it is all that the working
+            thread does for the watch, for it is in a hurry. It has moved if this is another object
+            or the history is longer.
+    """
+
+    def __init__(self, mpi: Any, comm: Any, members: Sequence[Member]) -> None:
+        self._mpi = mpi
+        self._comm = comm
+        self.members = tuple(members)
+        self._histories: dict[int, History] = {}
+        self._notices: dict[int, Notice] = {}
+        self._sends: list[tuple[Any, bytes]] = []
+        self._stopped = threading.Event()
+        self._speaks = mpi.Query_thread() == mpi.THREAD_MULTIPLE
+        self._thread = threading.Thread(target=self._watch, name="paceline-mpi-watch", daemon=True)
+        self.now: Position | None = None
+        self._thread.start()
+
+    def add_history(self, history: History) -> None:
+        """Watch over the calls of another communicator too."""
+        self._histories[history.tag] = history
+
+    def stop(self) -> None:
+        """End the thread. Notices that nobody has taken are dropped."""
+        self._stopped.set()
+        self._thread.join()
+        for request, _ in self._sends:
+            if not request.Test():
+                request.Cancel()
+                request.Free()
+        self._sends.clear()
+
+    @property
+    def call(self) -> Call:
+        """The call under way."""
+        now = self.now
+        return now.call if now else NOTHING
+
+    def _watch(self) -> None:
+        seen: tuple[Position, int] | None = None
+        since, period_secs, told = 0.0, PERIOD_SECS, False
+        while not self._stopped.wait(period_secs):
+            self._take_notices()
+            now, clock = self.now, time.monotonic()
+            here = (now, now.history.sequence) if now else None
+            if now is None or here != seen:
+                seen, since, told = here, clock, False
+                continue
+            timeout_secs = now.communicator.timeout_secs
+            period_secs = min(PERIOD_SECS, timeout_secs / 4)
+            if clock - since >= min(NOTICE_SECS, timeout_secs / 4):
+                if not told:
+                    self._tell(now.history, now.call)
+                    told = True
+                self._look_for_mismatch()
+            if clock - since > timeout_secs:
+                what = now.call.describe(now.communicator.step)
+                about = f"{what} timed out after {clock - since:.3g} s: "
+                self._abort_inside(about + self._whom_we_wait_for(now))
+
+    def _tell(self, history: History, call: Call) -> None:
+        """Tell all other ranks what this one waits in."""
+        if not self._speaks:
+            return
+        self._sends = [send for send in self._sends if not send[0].Test()]
+        data = _NOTICE.pack(history.tag, history.sequence, history.digest, call.record)
+        for rank in range(len(self.members)):
+            if rank != self._comm.rank:
+                request = self._comm.Isend((data, self._mpi.BYTE), rank, _NOTICE_TAG)
+                self._sends.append((request, data))
+
+    def _take_notices(self) -> None:
+        buffer, status = bytearray(_NOTICE.size), self._mpi.Status()
+        anyone = self._mpi.ANY_SOURCE
+        while self._speaks and self._comm.Iprobe(anyone, _NOTICE_TAG, status):
+            self._comm.Recv((buffer, self._mpi.BYTE), status.source, _NOTICE_TAG)
+            tag, sequence, digest, text = _NOTICE.unpack(buffer)
+            self._notices[status.source] = Notice(tag, sequence, digest, record_text(text))
+
+    def _look_for_mismatch(self) -> None:
+        """Abort if a rank that waits somewhere got there by other calls than this one's."""
+        for rank, notice in self._notices.items():
+            history = self._histories.get(notice.tag)
+            ours = history.at(notice.sequence) if history else None
+            if ours is not None and ours[0] != notice.digest:
+                self._abort_inside(
+                    f"{self.members[rank]} called {notice.text} as call {notice.sequence} of this "
+                    f"communicator, while {self.members[self._comm.rank]} called {ours[1].text} "
+                    f"as call {notice.sequence}, or they differed before. {RULE}"
+                )
+
+    def _abort_inside(self, text: str) -> NoReturn:
+        """Abort on behalf of the thread that is inside MPI, showing how it got there."""
+        stacks = map(traceback.extract_stack, sys._current_frames().values())
+        inside = [stack for stack in stacks if any(f.filename == _USER for f in stack)]
+        trace = "".join(line for stack in inside for line in traceback.format_list(stack))
+        abort_job(self._comm, f"{trace}{self.members[self._comm.rank]}: {text}")
+
+    def _whom_we_wait_for(self, now: Position) -> str:
+        history = now.history
+        if now.waited_for is not None:
+            return "waiting for " + self._whereabouts(now.waited_for)
+        others = [rank for rank in history.ranks if rank != self._comm.rank]
+        absent = [rank for rank in others if not self._is_at(rank, history)]
+        if not absent:
+            return "all ranks have called it, but MPI does not complete it"
+        if not self._speaks:
+            return "some rank has not called it (this MPI does not let us ask which)"
+        return "waiting for " + ", ".join(map(self._whereabouts, absent))
+
+    def _is_at(self, rank: int, history: History) -> bool:
+        notice = self._notices.get(rank)
+        there = (history.tag, history.sequence)
+        return notice is not None and (notice.tag, notice.sequence) == there
+
+    def _whereabouts(self, rank: int) -> str:
+        notice = self._notices.get(rank)
+        elsewhere = f", which was seen waiting in {notice.text}" if notice else ""
+        return f"{self.members[rank]}{elsewhere}"

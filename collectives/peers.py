@@ -1,0 +1,293 @@
+"""The other ranks as an algorithm sees them: send, look, wait; and who is to blame if it fails.
+
+All waiting over links happens here: a short spin for latency, then the link's own sleep in slices,
+with a look at health, our own `close` and the deadline between them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NoReturn, final
+
+from .calls import NOTHING, Call
+from .errors import (
+    ClosedError,
+    CollectiveError,
+    CollectiveTimeoutError,
+    LinkBroken,
+    LinkError,
+    PeerLostError,
+)
+from .link import MAX_WAIT_SECS, Health, Link
+from .members import Member
+
+# Other threads of this process get no turn during the first part of a spin.
+_GREEDY_SECS = 50e-6
+# Two links at once cannot be waited for; the one not waited for is looked at this often.
+_TWO_LINKS_SECS = 0.5e-3
+# A link may break a moment before the control channel has heard why.
+_REASON_GRACE_SECS = 0.5
+# Silence longer than this is worth a remark.
+_SILENCE_SECS = 2.5
+
+
+# time.sleep(0) can take 0.1 ms.
+_give_way: Callable[[], object] = getattr(os, "sched_yield", partial(time.sleep, 0))
+
+
+@final
+class World:
+    """All ranks and the links to them, shared by a communicator and those split from it.
+
+    Attributes:
+        members: All ranks by name.
+        rank: This rank.
+        health: News of the other ranks, if there is a control channel.
+        spin_secs: How long a wait polls before it sleeps.
+        failure: The first error, after which nothing is sent any more.
+        closed: Whether this rank has left.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        rank: int,
+        connect: Callable[[int], Link],
+        health: Health | None,
+        spin_secs: float,
+        on_close: Callable[[], None] | None,
+    ) -> None:
+        self.members = tuple(members)
+        self.rank = rank
+        self.health = health
+        self.spin_secs = spin_secs
+        self.failure: CollectiveError | None = None
+        self.closed = False
+        self._connect = connect
+        self._on_close = on_close
+        self._links: dict[int, Link] = {}
+        self._lock = threading.Lock()
+
+    def link(self, rank: int) -> Link:
+        """Return the link to ``rank``, made when first asked for."""
+        link = self._links.get(rank)
+        if link is None:
+            link = self._connect(rank)
+            with self._lock:
+                self._links[rank] = link
+                closed = self.closed
+            if closed:
+                link.close()
+        return link
+
+    def check_usable(self) -> None:
+        """Raise if this rank has left or an earlier operation failed.
+
+        Raises:
+            ClosedError: `close` was called.
+            CollectiveError: The kind that the first failure was.
+        """
+        if self.closed:
+            raise ClosedError("this communicator is closed")
+        if self.failure is not None:
+            raise type(self.failure)(f"unusable since an earlier failure: {self.failure}")
+
+    def fail(self, failure: CollectiveError) -> None:
+        """Note the first failure and tell the other ranks why this one gives up."""
+        if self.failure is None and not self.closed:
+            self.failure = failure
+            self._announce(str(failure))
+
+    def _announce(self, reason: str) -> None:
+        if self.health is not None:
+            self.health.announce(reason)
+
+    def close(self, reason: str) -> None:
+        """Leave: close the links and the control channel, telling the reason if there is one."""
+        with self._lock:
+            if self.closed:
+                return
+            self.closed = True
+            links = list(self._links.values())
+        if reason and self.failure is None:
+            self._announce(reason)
+        for link in links:
+            link.close()
+
+    def release(self) -> None:
+        """Let go of what lies below the links, when nothing uses them any more."""
+        on_close, self._on_close = self._on_close, None
+        if on_close is not None:
+            on_close()
+
+
+@final
+class Peers:
+    """The ranks of one communicator.
+
+    Attributes:
+        rank: This rank within the communicator.
+        size: Number of its ranks.
+        ranks: Their ranks in the world.
+        world: What it shares with others.
+        call: What is being done, for error texts.
+        step: The training step, for error texts.
+        timeout_secs: How long a wait without progress may last.
+        known_calls: All calls made before, by digest, to put a name to what others send.
+    """
+
+    def __init__(self, world: World, ranks: Sequence[int], timeout_secs: float) -> None:
+        self.world = world
+        self.ranks = tuple(ranks)
+        self.timeout_secs = timeout_secs
+        self.rank = self.ranks.index(world.rank)
+        self.size = len(self.ranks)
+        self.call = NOTHING
+        self.step: int | None = None
+        self.known_calls: dict[bytes, Call] = {}
+        self._links: dict[int, Link] = {}
+
+    def link(self, peer: int) -> Link:
+        """Return the link to ``peer``."""
+        link = self._links.get(peer)
+        if link is None:
+            try:
+                link = self._links[peer] = self.world.link(self.ranks[peer])
+            except LinkError as error:
+                self.raise_lost(peer, error)
+        return link
+
+    def try_send(self, peer: int, data: memoryview) -> int:
+        """`Link.try_send`, with a break turned into a collective error."""
+        try:
+            return self.link(peer).try_send(data)
+        except LinkBroken as error:
+            self.raise_lost(peer, error)
+
+    def try_peek(self, peer: int, num_bytes: int) -> memoryview | None:
+        """`Link.try_peek`, with a break turned into a collective error."""
+        try:
+            return self.link(peer).try_peek(num_bytes)
+        except LinkBroken as error:
+            self.raise_lost(peer, error)
+
+    def release(self, peer: int, num_bytes: int) -> None:
+        """`Link.release`."""
+        self.link(peer).release(num_bytes)
+
+    def send(self, peer: int, data: memoryview) -> None:
+        """Send all of ``data`` (bytes), waiting as long as the peer takes some of it."""
+        patience = Patience(self)
+        while len(data):
+            sent = self.try_send(peer, data)
+            if sent:
+                data = data[sent:]
+                patience.renew()
+            else:
+                patience.wait(to=peer)
+
+    def peek(self, peer: int, num_bytes: int) -> memoryview:
+        """Wait for the next ``num_bytes`` (at most the link's segment) and return them in place."""
+        patience = Patience(self)
+        while (view := self.try_peek(peer, num_bytes)) is None:
+            patience.wait(source=peer)
+        return view
+
+    def describe(self) -> str:
+        """Return what is being done, such as "all_reduce 'bucket 3' (25.0 MB, step 1841)"."""
+        return self.call.describe(self.step)
+
+    def name(self, peer: int) -> str:
+        return str(self.world.members[self.ranks[peer]])
+
+    def check(self, waited_for: Sequence[int], waited_secs: float) -> None:
+        """Raise if waiting has become pointless: closed, somebody lost, or too long."""
+        if self.world.closed:
+            raise ClosedError(f"{self.describe()} ended: this communicator was closed")
+        lost = self.world.health.lost() if self.world.health else None
+        if lost is not None:
+            self._raise_gone(*lost, waited_for, waited_secs)
+        if waited_secs > self.timeout_secs:
+            names = " and ".join(self.name(peer) + self._silence(peer) for peer in waited_for)
+            raise CollectiveTimeoutError(
+                f"{self.describe()} timed out after {waited_secs:.3g} s: waiting for {names}"
+                + self._somebody_more_silent(waited_for)
+            )
+
+    def raise_lost(self, peer: int, error: LinkError) -> NoReturn:
+        """Raise what a break of the link to ``peer`` means."""
+        if self.world.closed:
+            raise ClosedError(f"{self.describe()} ended: this communicator was closed") from error
+        started = time.monotonic()
+        lost = None
+        while self.world.health and time.monotonic() - started < _REASON_GRACE_SECS:
+            lost = self.world.health.lost()
+            if lost is not None:
+                self._raise_gone(*lost, [peer], 0.0)
+            time.sleep(0.01)
+        raise PeerLostError(f"{self.describe()} failed: lost {self.name(peer)}: {error}") from error
+
+    def _raise_gone(
+        self, world_rank: int, reason: str, waited_for: Sequence[int], waited_secs: float
+    ) -> NoReturn:
+        """Raise that a rank is gone; say whom we waited for, who may be behind it all."""
+        after = f" after {waited_secs:.3g} s" if waited_secs >= 0.001 else ""
+        others = [self.name(peer) for peer in waited_for if self.ranks[peer] != world_rank]
+        waiting = f" waiting for {' and '.join(others)}" if others else ""
+        who = self.world.members[world_rank]
+        raise PeerLostError(f"{self.describe()} failed{after}{waiting}: lost {who}: {reason}")
+
+    def _silence(self, peer: int) -> str:
+        heard = self._last_heard(self.ranks[peer])
+        return "" if heard is None else f", last heard of {heard:.3g} s ago"
+
+    def _somebody_more_silent(self, waited_for: Sequence[int]) -> str:
+        """Name the rank that everybody may really be waiting for."""
+        others = [r for r in range(len(self.world.members)) if r != self.world.rank]
+        silent = max(others, key=lambda rank: self._last_heard(rank) or 0.0)
+        heard = self._last_heard(silent)
+        if heard is None or heard < _SILENCE_SECS or silent in [self.ranks[p] for p in waited_for]:
+            return ""
+        return f" ({self.world.members[silent]} was last heard of {heard:.3g} s ago)"
+
+    def _last_heard(self, world_rank: int) -> float | None:
+        return self.world.health.last_heard(world_rank) if self.world.health else None
+
+
+@final
+class Patience:
+    """How one wait goes: spin, then sleep in slices until something moves or time is up."""
+
+    __slots__ = ("_peers", "_since")
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+        self._since = 0.0
+
+    def renew(self) -> None:
+        """Something has moved: the wait begins anew."""
+        self._since = 0.0
+
+    def wait(self, to: int | None = None, source: int | None = None) -> None:
+        """Wait a little for room to send ``to`` a peer, for bytes from a ``source``, or either."""
+        now = time.monotonic()
+        if not self._since:
+            self._since = now
+            return
+        waited_secs = now - self._since
+        if waited_secs < self._peers.world.spin_secs:
+            if waited_secs > _GREEDY_SECS:
+                _give_way()
+            return
+        both = [peer for peer in (source, to) if peer is not None]
+        self._peers.check(both, waited_secs)
+        two_links = len(set(both)) == 2
+        self._peers.link(both[0]).wait(
+            _TWO_LINKS_SECS if two_links else MAX_WAIT_SECS,
+            to_send=to == both[0],
+            to_receive=source == both[0],
+        )

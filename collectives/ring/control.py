@@ -1,0 +1,359 @@
+"""The control channel: how members find each other, and how they know of each other afterwards.
+
+Between each two members there is one stream, opened by the higher rank; the lower one calls only to
+find out who is there, so that both directions are known to work. A stream that ends without a
+goodbye means that the member is lost, and whoever sees it tells all others. A member that is
+stopped or cut off keeps its stream; only its heartbeats are missed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, final
+
+from ..errors import LinkBroken
+from ..link import Health, Link
+from ._grpc import Channel, Server, Stream, StreamError
+from .errors import RendezvousError
+from .frames import (
+    Accepted,
+    Answer,
+    Attach,
+    Frame,
+    FrameError,
+    GivingUp,
+    Goodbye,
+    Heartbeat,
+    Hello,
+    Linked,
+    LinkKind,
+    Lost,
+    NoLink,
+    Offer,
+    Ready,
+    VersionError,
+    cut,
+    decode,
+    encode,
+)
+from .handshake import HostsError, Identity, Purpose, RefusedError, answer, call, refuse
+from .host import Address, parse_address
+from .negotiation import Guest, Picked, Tickets, offer_links, take_offer
+from .roster import Peer, Roster
+from .streams import StreamLink
+
+HEARTBEAT_SECS = 1.0
+# A member silent for longer does not hear a goodbye either.
+_SILENCE_SECS = 2.5 * HEARTBEAT_SECS
+
+_HANDSHAKE_SECS = 10.0
+_RETRY_SECS = 0.2
+_FAREWELL_SECS = 2.0
+_SHORT_FAREWELL_SECS = 0.2
+_JOIN_SECS = 5.0
+# No more than this is queued for a member that takes nothing.
+_MAX_PENDING_BYTES = 16 << 10
+_HEARTBEAT = encode(Heartbeat())
+
+
+@final
+class Control(Health):
+    """This member's end of all control streams.
+
+    Args:
+        identity: Who this member is.
+        roster: What is known about the others.
+        ip: Where to listen; the port is that of the member's address.
+
+    Raises:
+        RendezvousError: The port cannot be used.
+    """
+
+    def __init__(self, identity: Identity, roster: Roster, ip: str) -> None:
+        self._identity = identity
+        self._roster = roster
+        self._ip = ip
+        self._stopping = threading.Event()
+        self._changed = threading.Condition()
+        self._streams: dict[Stream, int | None] = {}
+        self._handshakes: dict[Stream, float] = {}
+        self._threads: list[threading.Thread] = []
+        self._tickets = Tickets()
+        self._tried: dict[int, tuple[LinkKind, Link]] = {}
+        self._stream_links: dict[int, StreamLink] = {}
+        self._channels = [Channel(str(peer.address)) for peer in roster.peers.values()]
+        member = identity.members[identity.rank]
+        address = str(Address(ip, parse_address(member).port))
+        try:
+            self._server = Server(address, 8 * len(identity.members) + 16, self._serve)
+        except OSError as error:
+            raise RendezvousError(f"{member} cannot listen: {error}") from error
+        self._start("heartbeat", self._keep_alive)
+        for peer, channel in zip(roster.peers.values(), self._channels, strict=True):
+            self._start(f"call-{peer.member.rank}", self._call, peer, channel)
+
+    def last_heard(self, rank: int) -> float | None:
+        peer = self._roster.peers.get(rank)
+        if peer is None or peer.heard_at is None:
+            return None
+        return time.monotonic() - peer.heard_at
+
+    def lost(self) -> tuple[int, str] | None:
+        return self._roster.lost
+
+    def announce(self, reason: str) -> None:
+        self._roster.announce(reason)
+
+    def close(self) -> None:
+        """Say goodbye, wait until the others have heard it, and release the port.
+
+        Called once, by one thread.
+        """
+        silent = {rank for rank in self._roster.peers if self._is_silent(rank)}
+        for link in self._roster.close():
+            link.close()
+        self._stopping.set()
+        with self._changed:
+            self._changed.wait_for(lambda: silent >= {*self._streams.values()}, _FAREWELL_SECS)
+            late = list(self._streams)
+        for stream in late:
+            stream.cancel()
+        self._server.stop(_SHORT_FAREWELL_SECS if silent or late else _FAREWELL_SECS)
+        for channel in self._channels:
+            channel.close()
+        for thread in self._threads:
+            thread.join(_JOIN_SECS)
+
+    def _start(self, name: str, target: Callable[..., None], *arguments: Any) -> None:
+        thread = threading.Thread(
+            target=target, args=arguments, name=f"paceline-ring-{name}", daemon=True
+        )
+        self._threads.append(thread)
+        thread.start()
+
+    @contextmanager
+    def _tracking(self, stream: Stream) -> Iterator[None]:
+        """Know of ``stream`` while it is open; break it if its handshake takes too long."""
+        with self._changed:
+            self._streams[stream] = None
+            self._handshakes[stream] = time.monotonic() + _HANDSHAKE_SECS
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._streams.pop(stream, None)
+                self._handshakes.pop(stream, None)
+                self._changed.notify_all()
+
+    def _finish_handshake(self, stream: Stream, rank: int) -> None:
+        """Note that ``rank`` is at the other end of ``stream``."""
+        with self._changed:
+            self._handshakes.pop(stream, None)
+            if stream in self._streams:
+                self._streams[stream] = rank
+
+    def _is_silent(self, rank: int) -> bool:
+        """Return whether ``rank`` is connected and yet does not listen."""
+        peer = self._roster.peers[rank]
+        silent_secs = self.last_heard(rank)
+        return peer.stream is not None and silent_secs is not None and silent_secs > _SILENCE_SECS
+
+    def _keep_alive(self) -> None:
+        while not self._stopping.wait(HEARTBEAT_SECS):
+            for peer in self._roster.peers.values():
+                stream = peer.stream
+                if stream is not None and stream.pending_bytes < _MAX_PENDING_BYTES:
+                    stream.send(_HEARTBEAT)
+            now = time.monotonic()
+            with self._changed:
+                overdue = [stream for stream, end in self._handshakes.items() if now > end]
+            for stream in overdue:
+                stream.cancel()
+
+    def _call(self, peer: Peer, channel: Channel) -> None:
+        """Call ``peer`` until it has been joined or greeted, or all is over."""
+        purpose: Purpose = "join" if peer.member.rank < self._identity.rank else "greet"
+        while self._roster.needs(peer, to_join=purpose == "join"):
+            try:
+                self._converse(peer, channel, purpose)
+            except RefusedError as error:
+                if error.is_final:
+                    self._roster.fail(f"{peer.member}: {error}")
+                self._roster.complain(peer, str(error))
+            except VersionError as error:
+                self._roster.fail(f"{peer.member} {error}; install one version everywhere")
+            except (StreamError, FrameError) as error:
+                self._roster.complain(peer, str(error).lower())
+            self._stopping.wait(_RETRY_SECS)
+
+    def _converse(self, peer: Peer, channel: Channel, purpose: Purpose) -> None:
+        stream = channel.open()
+        with self._tracking(stream):
+            hello, messages = call(stream, self._identity, peer.member.rank, purpose)
+            self._finish_handshake(stream, peer.member.rank)
+            if purpose == "join":
+                self._roster.admit(peer, stream, hello, is_caller=False)
+                self._attend(peer, stream, messages)
+            else:
+                self._roster.greet(peer)
+                stream.finish()
+                deque(messages, maxlen=0)
+
+    def _serve(self, stream: Stream) -> None:
+        """Find out who has opened ``stream`` and why; attend to it until it ends."""
+        with self._tracking(stream):
+            messages = iter(stream)
+            try:
+                match decode(next(messages, b"")):
+                    case Hello() as hello:
+                        self._receive(stream, messages, hello)
+                    case Attach() as shown:
+                        self._attach(stream, messages, shown)
+                    case frame:
+                        raise FrameError(f"a {type(frame).__name__} frame to begin with")
+            except RefusedError as error:
+                self._roster.turn_away(stream.peer_ip, str(error))
+            except VersionError as error:
+                self._roster.turn_away(stream.peer_ip, str(error))
+                refuse(stream, self._identity, RefusedError(str(error), is_final=True))
+            except FrameError as error:
+                self._roster.turn_away(stream.peer_ip, str(error))
+                stream.cancel()
+            except StreamError:
+                pass  # it went away again
+
+    def _receive(self, stream: Stream, messages: Iterator[bytes], hello: Hello) -> None:
+        """Answer a member's call."""
+        try:
+            answer(stream, messages, self._identity, hello)
+        except HostsError as error:
+            self._roster.fail(f"{self._identity.members[hello.rank]}: {error}")
+            raise
+        peer = self._roster.peers[hello.rank]
+        if hello.purpose == "greet":
+            stream.send(encode(Accepted()))
+            return
+        if hello.rank < self._identity.rank:
+            raise FrameError("a lower rank that wants to join")
+        try:
+            self._roster.admit(peer, stream, hello, is_caller=True)
+        except RefusedError as error:
+            refuse(stream, self._identity, error)
+            raise
+        self._finish_handshake(stream, hello.rank)
+        self._start(f"link-{hello.rank}", self._offer_links, peer, stream, hello)
+        self._attend(peer, stream, messages)
+
+    def _attach(self, stream: Stream, messages: Iterator[bytes], shown: Attach) -> None:
+        """Take a stream for data, if its opener has the ticket."""
+        link = self._tickets.redeem(shown, stream, messages)
+        if link is None:
+            raise FrameError("a data stream with a wrong ticket")
+        self._finish_handshake(stream, shown.rank)
+        self._stream_links[shown.rank] = link
+        link.pump()
+
+    def _attend(self, peer: Peer, stream: Stream, messages: Iterator[bytes]) -> None:
+        """Listen to ``peer`` until the stream ends."""
+        reason = "its connection was closed without a goodbye"
+        try:
+            for data in messages:
+                self._roster.hear(peer)
+                self._take(peer, stream, decode(data))
+        except StreamError as error:
+            reason = str(error).lower()
+        except FrameError as error:
+            reason = f"it sent {error}"
+            stream.cancel()
+        finally:
+            self._drop_tried(peer.member.rank)
+            self._roster.disconnect(peer, stream, reason)
+
+    def _take(self, peer: Peer, stream: Stream, frame: Frame) -> None:
+        """Act on what ``peer`` has said."""
+        match frame:
+            case Heartbeat():
+                pass
+            case Offer():
+                self._take_offer(peer, frame)
+            case Answer():
+                peer.answers.put(frame)
+            case Linked():
+                self._take_link(peer, stream, frame)
+            case NoLink():
+                self._roster.fail(f"no link to {peer.member}: {frame.reason}")
+            case Ready():
+                self._roster.ready(peer)
+            case Lost():
+                self._take_loss(peer, frame)
+            case GivingUp():
+                self._roster.lose(peer, f"it gave up: {frame.reason}")
+            case Goodbye():
+                self._roster.leave(peer)
+                if (link := self._stream_links.get(peer.member.rank)) is not None:
+                    link.expect_end()
+            case _:
+                raise FrameError(f"a {type(frame).__name__} frame out of place")
+
+    def _take_loss(self, reporter: Peer, frame: Lost) -> None:
+        peer = self._roster.peers.get(frame.rank)
+        if peer is not None:
+            self._roster.lose(peer, f"{frame.reason} (says {reporter.member.task})")
+
+    def _offer_links(self, peer: Peer, stream: Stream, hello: Hello) -> None:
+        """Agree with a higher rank on a link."""
+        guest = Guest(hello.rank, stream.peer_ip, peer.say, peer.answers)
+        kinds = [kind for kind in self._identity.links if kind in hello.links]
+        try:
+            picked = offer_links(guest, kinds, self._ip, self._tickets)
+        except LinkBroken as error:
+            if peer.stream is stream:
+                self._roster.fail(f"no link to {peer.member}: {error}")
+        else:
+            self._roster.link(peer, stream, picked)
+
+    def _take_offer(self, peer: Peer, offer: Offer) -> None:
+        """Connect to what a lower rank offers, and say whether that worked."""
+        rank = peer.member.rank
+        self._drop_tried(rank)
+        open_stream = partial(self._open_data_stream, peer)
+        try:
+            link = take_offer(offer, peer.address.host, self._identity.rank, open_stream)
+        except (OSError, LinkBroken) as error:
+            peer.say(Answer(kind=offer.kind, problem=cut(str(error).lower())))
+        else:
+            self._tried[rank] = (offer.kind, link)
+            peer.say(Answer(kind=offer.kind, problem=""))
+
+    def _take_link(self, peer: Peer, stream: Stream, frame: Linked) -> None:
+        kind, link = self._tried.pop(peer.member.rank, (None, None))
+        if link is None or kind != frame.kind:
+            raise FrameError("an agreement on a link that was not offered")
+        self._roster.link(peer, stream, Picked(link, frame.kind, frame.why))
+
+    def _drop_tried(self, rank: int) -> None:
+        _, link = self._tried.pop(rank, (None, None))
+        if link is not None:
+            link.close()
+
+    def _open_data_stream(self, peer: Peer, ticket: str) -> StreamLink:
+        """Open a stream for data, over a connection that heartbeats need not share."""
+        channel = Channel(str(peer.address))
+        self._channels.append(channel)
+        stream = channel.open()
+        link = StreamLink(stream, iter(stream))
+        stream.send(encode(Attach(rank=self._identity.rank, ticket=ticket)))
+        rank = peer.member.rank
+        self._stream_links[rank] = link
+        self._start(f"data-{rank}", self._pump, rank, stream, link)
+        return link
+
+    def _pump(self, rank: int, stream: Stream, link: StreamLink) -> None:
+        with self._tracking(stream):
+            self._finish_handshake(stream, rank)
+            link.pump()

@@ -1,0 +1,75 @@
+"""One rank of an MPI job does something wrong; which, is the argument. See test_mpi.py."""
+
+import sys
+import threading
+import time
+
+import numpy as np
+
+from paceline.collectives.mpi import abort_on_exception, mpi_communicator
+
+
+def use(communicator, names):
+    for name in names:
+        communicator.all_reduce(np.zeros(100), name)
+
+
+def raises_inside_with(communicator):
+    with communicator:
+        if communicator.rank == 1:
+            raise KeyError("no such column")
+        use(communicator, "a")
+
+
+def raises_uncaught(communicator):
+    abort_on_exception()
+    if communicator.rank == 1:
+        raise KeyError("no such column")
+    use(communicator, "a")
+
+
+def raises_in_a_thread(communicator):
+    abort_on_exception()
+    if communicator.rank == 1:
+        threading.Thread(target=[].pop).start()
+    use(communicator, "a")
+
+
+def never_comes(communicator):
+    communicator.step = 1841
+    use(communicator, "ab")
+    if communicator.rank == 1:
+        time.sleep(60)
+    communicator.all_reduce(np.zeros(500_000), "bucket 3")
+
+
+def skips_a_short_call(communicator):
+    """The two are of equal length, so MPI itself adds up what does not belong together."""
+    for turn in range(100):
+        if turn != 10 or communicator.rank != 0:
+            use(communicator, "a")
+        use(communicator, "b")
+
+
+def skips_a_long_call(communicator):
+    array = np.zeros(1 << 18)
+    for turn in range(5):
+        if turn != 3 or communicator.rank != 0:
+            communicator.all_reduce(array, "a")
+        communicator.all_reduce(array, "b")
+
+
+def is_stuck_elsewhere(communicator):
+    """Both wait, in calls known to both that MPI cannot bring together."""
+    part = communicator.split(communicator.rank, 0)
+    use(part, "c")
+    use(communicator, "abab")
+    if communicator.rank == 1:
+        use(communicator, "b")
+        communicator.receive(np.zeros(3), "weights", 0)
+    else:
+        communicator.barrier("end")
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](mpi_communicator(timeout_secs=float(sys.argv[2])))

@@ -1,0 +1,55 @@
+"""One member as a process of its own, told what to do line by line. Run by the tests.
+
+Its argument is JSON: members (task and address of each), rank, and options of `connect_ring`. It
+says "started", then "in" when it has connected, then the answer to each command.
+"""
+
+import json
+import sys
+
+import numpy as np
+
+from paceline.collectives import CollectiveError, Member
+from paceline.collectives.ring import connect_ring
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def reduce_for_ever(communicator):
+    array = np.ones(50_000, np.float32)
+    communicator.all_reduce(array, "x")
+    say("reducing")
+    while True:
+        communicator.all_reduce(array, "x")
+
+
+def main():
+    arguments = json.loads(sys.argv[1])
+    members = [Member(i, *pair) for i, pair in enumerate(arguments["members"])]
+    say("started")
+    try:
+        communicator = connect_ring(members, arguments["rank"], **arguments["options"])
+        say("in")
+        for command in map(str.strip, sys.stdin):
+            match command:
+                case "reduce":
+                    communicator.all_reduce(np.ones(50_000, np.float32), "x")
+                    say("reduced")
+                case "reduce for ever":
+                    reduce_for_ever(communicator)
+                case "raise":
+                    with communicator:
+                        raise ArithmeticError("a loss of NaN")
+                case "close":
+                    communicator.close()
+                    say("closed")
+                case "leave":
+                    return
+    except CollectiveError as error:
+        say(f"{type(error).__name__}: {error}")
+        sys.exit(3)
+
+
+main()

@@ -1,0 +1,75 @@
+"""The ring passes the published checks of tests/conformance/communicator.py over every link."""
+
+import importlib.util
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paceline.collectives import Op
+
+_PATH = Path(__file__).parents[2] / "conformance" / "communicator.py"
+_SPEC = importlib.util.spec_from_file_location("conformance_of_communicators", _PATH)
+conformance = sys.modules.setdefault(_SPEC.name, importlib.util.module_from_spec(_SPEC))
+_SPEC.loader.exec_module(conformance)
+
+SIZES = {"shm": [1, 2, 3, 4], "tcp": [2, 3], "grpc": [2, 3]}
+
+
+def close(ring, run_at_once):
+    run_at_once([communicator.close for communicator in ring])
+
+
+@pytest.fixture(scope="module")
+def ring(request, connect_ranks, loopback, run_at_once):
+    """One ring for all cases that end in order: connecting takes longer than they do."""
+    link, size = request.param
+    made = connect_ranks(loopback(size), range(size), links=[link])
+    for handle in [each.start_all_reduce(np.zeros(1), "first") for each in made]:
+        handle.wait()  # from here on there are no new threads
+    yield made
+    close(made, run_at_once)
+
+
+def is_about_links(case):
+    """Every element size, but not every type and op: those are the algorithms' business."""
+    return not case.arguments or {*case.arguments} <= {"bool", "float16", "float64", Op.SUM}
+
+
+ENDING_IN_ORDER = [
+    pytest.param((link, size), case, id=f"{link}-{case}")
+    for link, sizes in SIZES.items()
+    for size in sizes
+    for case in conformance.cases([size])
+    if case.name != "closed" and is_about_links(case)
+]
+
+
+@pytest.mark.parametrize(("ring", "case"), ENDING_IN_ORDER, indirect=["ring"])
+def test_results(ring, case, run_at_once):
+    def run(size, body, timeout_secs):
+        assert size == len(ring)
+        return [outcome for outcome, _ in run_at_once([partial(body, each) for each in ring])]
+
+    case(run)
+
+
+ENDING_IN_ERRORS = [
+    *(("shm", case) for case in conformance.mismatches([3])),
+    *((link, case) for link in SIZES for case in conformance.losses([3])),
+    *((link, case) for link in SIZES for case in conformance.cases([3]) if case.name == "closed"),
+]
+
+
+@pytest.mark.parametrize(("link", "case"), ENDING_IN_ERRORS, ids=str)
+def test_errors(link, case, connect_ranks, loopback, run_at_once):
+    def run(size, body, timeout_secs):
+        ring = connect_ranks(loopback(size), range(size), links=[link], timeout_secs=timeout_secs)
+        try:
+            return [outcome for outcome, _ in run_at_once([partial(body, each) for each in ring])]
+        finally:
+            close(ring, run_at_once)
+
+    case(run)

@@ -1,0 +1,167 @@
+"""Faults of a member (faults.md E2), as processes on loopback: who notices what, and how soon."""
+
+import signal
+import threading
+import time
+from functools import partial
+
+import numpy as np
+import pytest
+
+from paceline.collectives import ClosedError, CollectiveTimeoutError, PeerLostError
+
+LINKS = ["shm", "tcp", "grpc"]
+
+
+def reduce_once(communicator):
+    communicator.all_reduce(np.ones(50_000, np.float32), "x")
+
+
+def reduce_for_ever(communicator):
+    while True:
+        reduce_once(communicator)
+
+
+@pytest.fixture
+def outcomes(run_at_once):
+    """What an action on each communicator raises or returns, and the seconds that it took."""
+    return lambda communicators, action: run_at_once([partial(action, c) for c in communicators])
+
+
+@pytest.fixture
+def two_and_a_process(loopback, start_process, connect_beside):
+    """Ranks 0 and 1 as threads, rank 2 as a process: (communicators, process, members)."""
+
+    def make(**options):
+        members = loopback(3)
+        wait = connect_beside(members, [0, 1], **options)
+        process = start_process(members, 2, **options)
+        process.expect("started")
+        process.expect("in")
+        return wait(), process, members
+
+    return make
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_killed_inside_all_reduce_it_is_named_by_all_at_once(two_and_a_process, link, outcomes):
+    communicators, process, members = two_and_a_process(links=[link])
+    process.tell("reduce for ever")
+    killer = threading.Thread(
+        target=lambda: (process.expect("reducing"), process.signal(signal.SIGKILL))
+    )
+    killer.start()
+    results = outcomes(communicators, reduce_for_ever)
+    killer.join()
+    for error, _ in results:
+        assert isinstance(error, PeerLostError)
+        assert f"lost {members[2]}" in str(error)
+        assert "all_reduce 'x' (200.0 KB)" in str(error)
+
+
+def test_killed_when_idle_it_is_named_at_the_next_call(two_and_a_process, outcomes):
+    communicators, process, members = two_and_a_process()
+    process.signal(signal.SIGKILL)
+    process.wait()
+    for error, seconds in outcomes(communicators, reduce_once):
+        assert isinstance(error, PeerLostError)
+        assert f"lost {members[2]}" in str(error)
+        assert seconds < 2
+
+
+def test_killed_while_others_wait_for_it_they_notice_within_a_second(two_and_a_process, outcomes):
+    communicators, process, members = two_and_a_process()
+    died = []
+
+    def kill_when_waited_for():
+        process.tell("reduce")
+        process.expect("reduced")
+        process.signal(signal.SIGKILL)
+        died.append(time.monotonic())
+
+    killer = threading.Thread(target=kill_when_waited_for)
+    killer.start()
+    results = outcomes(communicators, reduce_for_ever)
+    noticed = time.monotonic()
+    killer.join()
+    assert all(f"lost {members[2]}" in str(error) for error, _ in results)
+    assert noticed - died[0] < 5
+    print(f"detected after {noticed - died[0]:.3f} s")
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_stopped_it_is_named_at_the_deadline_with_its_silence(two_and_a_process, link, outcomes):
+    communicators, process, members = two_and_a_process(timeout_secs=3.0, links=[link])
+    process.signal(signal.SIGSTOP)
+    results = outcomes(communicators, reduce_once)
+    assert all(members[2].task in str(error) for error, _ in results)
+    assert all(2.9 < seconds < 5 for _, seconds in results)
+    timeouts = [error for error, _ in results if isinstance(error, CollectiveTimeoutError)]
+    assert timeouts
+    assert "timed out after 3" in str(timeouts[0])
+    assert "last heard of" in str(timeouts[0])
+
+
+def test_stopped_for_a_while_it_goes_on(two_and_a_process, outcomes):
+    communicators, process, _ = two_and_a_process()
+    process.signal(signal.SIGSTOP)
+    process.tell("reduce")
+    threading.Timer(1.5, process.signal, [signal.SIGCONT]).start()
+    results = outcomes(communicators, reduce_once)
+    process.expect("reduced")
+    assert [result for result, _ in results] == [None, None]
+
+
+def test_raising_it_tells_the_others_why(two_and_a_process, outcomes):
+    communicators, process, members = two_and_a_process()
+    process.tell("raise")
+    for error, _ in outcomes(communicators, reduce_once):
+        assert isinstance(error, PeerLostError)
+        assert f"lost {members[2]}" in str(error)
+        assert "ArithmeticError: a loss of NaN" in str(error)
+
+
+@pytest.mark.parametrize("how", ["close", "leave"])
+def test_ending_it_releases_whoever_waits_for_it(two_and_a_process, how, outcomes):
+    communicators, process, members = two_and_a_process()
+    process.tell(how)
+    process.tell("leave")
+    for error, seconds in outcomes(communicators, reduce_once):
+        assert isinstance(error, PeerLostError)
+        assert members[2].task in str(error)
+        assert seconds < 5
+
+
+def test_leaving_in_order_harms_nobody_who_does_not_wait_for_it(two_and_a_process, outcomes):
+    communicators, process, _ = two_and_a_process()
+    process.tell("reduce")
+    assert [result for result, _ in outcomes(communicators, reduce_once)] == [None, None]
+    process.expect("reduced")
+    process.tell("close")
+    process.expect("closed")
+    payloads = [np.array([7.0]), np.zeros(1)]
+
+    def exchange(communicator):
+        if communicator.rank == 0:
+            communicator.send(payloads[0], "between us", to=1)
+        else:
+            communicator.receive(payloads[1], "between us", source=0)
+
+    assert [result for result, _ in outcomes(communicators, exchange)] == [None, None]
+    assert payloads[1] == payloads[0]
+
+
+def test_an_interpreter_that_ends_without_closing_ends_promptly_and_quietly(two_and_a_process):
+    _, process, _ = two_and_a_process()
+    process.tell("leave")
+    code, errors = process.wait()
+    assert (code, errors) == (0, "")
+
+
+def test_closing_releases_our_own_waiting_call(loopback, connect, outcomes):
+    communicators = connect(loopback(2))
+    waiting = threading.Timer(0.2, communicators[0].close)
+    waiting.start()
+    [(error, _)] = outcomes(communicators[:1], reduce_once)
+    waiting.join()
+    assert isinstance(error, ClosedError)

@@ -1,0 +1,54 @@
+"""The in-process communicator is a verified fake: it passes the conformance suite."""
+
+import importlib.util
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from paceline.collectives import in_process_communicators
+
+_PATH = Path(__file__).parents[1] / "conformance" / "communicator.py"
+_SPEC = importlib.util.spec_from_file_location("conformance_of_communicators", _PATH)
+conformance = importlib.util.module_from_spec(_SPEC)
+sys.modules[_SPEC.name] = conformance
+_SPEC.loader.exec_module(conformance)
+
+SIZES = (1, 2, 3, 4)
+
+
+def run(size, body, timeout_secs):
+    """Run ``body`` on ``size`` threads; close every communicator when its rank has ended."""
+    communicators = in_process_communicators(size, timeout_secs)
+    outcomes = [None] * size
+
+    def run_rank(rank):
+        try:
+            outcomes[rank] = body(communicators[rank])
+        except BaseException as error:
+            outcomes[rank] = error
+
+    threads = [threading.Thread(target=run_rank, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for communicator in communicators:
+        communicator.close()
+    return outcomes
+
+
+@pytest.mark.parametrize("case", conformance.cases(SIZES), ids=str)
+def test_results(case):
+    case(run)
+
+
+@pytest.mark.parametrize("case", conformance.mismatches(SIZES), ids=str)
+def test_mismatches(case):
+    case(run)
+
+
+@pytest.mark.parametrize("case", conformance.losses(SIZES), ids=str)
+def test_losses(case):
+    case(run)

@@ -1,0 +1,82 @@
+"""The MPI communicator: the conformance suite and the faults, as jobs under mpiexec."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+# Not resolved: the mpiexec of the virtual environment, whose MPI mpi4py loads, and no other.
+MPIEXEC = Path(sys.executable).parent / "mpiexec"
+
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="needs mpi4py"),
+    pytest.mark.skipif(not MPIEXEC.exists(), reason=f"needs {MPIEXEC} (pip install mpich)"),
+]
+OPEN_MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
+
+
+def run_job(size, *command):
+    """Run a Python script on ``size`` ranks; return its exit status, output and duration."""
+    started = time.monotonic()
+    result = subprocess.run(
+        [MPIEXEC, "-n", str(size), sys.executable, "-m", "mpi4py", *map(str, command)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+        env={**os.environ, **OPEN_MPI},
+    )
+    return result.returncode, result.stdout + result.stderr, time.monotonic() - started
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_conformance(size):
+    status, output, _ = run_job(size, HERE / "mpi_conformance.py")
+    assert status == 0, output
+    assert "cases passed" in output
+
+
+@pytest.mark.parametrize(
+    ("fault", "timeout_secs", "texts"),
+    [
+        ("raises_inside_with", 60, ["Traceback", "KeyError: 'no such column'", "rank 1"]),
+        ("raises_uncaught", 60, ["Traceback", "KeyError: 'no such column'"]),
+        ("raises_in_a_thread", 60, ["Traceback", "IndexError: pop from empty list"]),
+        (
+            "never_comes",
+            1,
+            ["all_reduce 'bucket 3' (4.0 MB, step 1841) timed out after 1", "waiting for rank 1"],
+        ),
+        ("skips_a_short_call", 60, ["MismatchError", "all_reduce 'a'", "all_reduce 'b'"]),
+        ("skips_a_long_call", 60, ["MismatchError", "all_reduce 'a'", "all_reduce 'b'"]),
+        ("is_stuck_elsewhere", 2, ["rank 1", "called all_reduce 'b'", "barrier 'end'"]),
+    ],
+)
+def test_a_fault_ends_the_job_and_is_named(fault, timeout_secs, texts):
+    status, output, elapsed = run_job(2, HERE / "mpi_faults.py", fault, timeout_secs)
+    assert status != 0
+    assert elapsed < 30
+    for text in texts:
+        assert text in output
+
+
+def test_a_world_of_another_size_is_an_error():
+    """A foreign mpirun gives silent worlds of one rank each."""
+    code = "from paceline.collectives.mpi import mpi_communicator as m; m(expected_size=3)"
+    status, output, _ = run_job(1, "-c", code)
+    assert status != 0
+    assert "asked for 3 ranks, but this process is in a world of 1" in output
+
+
+def test_importing_the_module_does_not_import_mpi():
+    code = "import sys, paceline.collectives.mpi; assert 'mpi4py' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
