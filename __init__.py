@@ -17,9 +17,12 @@ from .estimator import (
 )
 from .inputs import Dataset, InputContext, InputOptions
 from .strategies import (
+    CommunicationImplementation,
+    CommunicationOptions,
     CrossDeviceOps,
     HierarchicalCopyAllReduce,
     MirroredStrategy,
+    MultiWorkerMirroredStrategy,
     NcclAllReduce,
     OneDeviceStrategy,
     PerReplica,
@@ -42,6 +45,8 @@ from .strategies import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "CommunicationImplementation",
+    "CommunicationOptions",
     "CrossDeviceOps",
     "Dataset",
     "Estimator",
@@ -53,6 +58,7 @@ __all__ = [
     "InputOptions",
     "MirroredStrategy",
     "ModeKeys",
+    "MultiWorkerMirroredStrategy",
     "NcclAllReduce",
     "OneDeviceStrategy",
     "PerReplica",

@@ -14,9 +14,9 @@ from __future__ import annotations
 import inspect
 import itertools
 import operator
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -45,21 +45,20 @@ _CREATION: frozenset[Callable[..., Any]] = frozenset(
 _creation_order = itertools.count()
 
 
-class _Recording(threading.local):
-    enabled = True
-
-
-_recording = _Recording()
+_recording: ContextVar[bool] = ContextVar("paceline_recording", default=True)
 
 
 @contextmanager
 def no_grad() -> Iterator[None]:
-    """Within it, this thread's operations remember nothing: for evaluation and prediction."""
-    before, _recording.enabled = _recording.enabled, False
+    """Within it operations remember nothing: for evaluation and prediction.
+
+    It holds for this thread, and for the replicas that a strategy runs from it.
+    """
+    token = _recording.set(False)
     try:
         yield
     finally:
-        _recording.enabled = before
+        _recording.reset(token)
 
 
 def implements(*functions: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
@@ -315,7 +314,7 @@ def record(data: Array, inputs: tuple[Tensor, ...], vjp: Vjp) -> Tensor:
     result.data = np.asarray(data) if isinstance(data, np.generic) else data
     result.owner = None
     result.requires_grad = False
-    if _recording.enabled:
+    if _recording.get():
         for tensor in inputs:
             if tensor.requires_grad:
                 result.requires_grad = True

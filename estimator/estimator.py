@@ -14,8 +14,8 @@ from typing import Any, final
 import numpy as np
 
 from .. import checkpoint, observe
-from ..cluster import tune_malloc
-from ..strategies import DEFAULT_STRATEGY, get_strategy
+from ..cluster import agreed_model_dir, tune_malloc
+from ..strategies import DEFAULT_STRATEGY, Strategy, get_strategy
 from .evaluation import EvaluationSession, evaluate
 from .hooks import (
     CheckpointSaverHook,
@@ -70,7 +70,7 @@ class Estimator:
         config = config or RunConfig()
         if not isinstance(config, RunConfig):
             raise TypeError(f"config must be a paceline.RunConfig, it is {config!r}")
-        self._config = config.replace(model_dir=_one_model_dir(model_dir, config.model_dir))
+        self._config = config.replace(model_dir=_one_model_dir(model_dir, config))
         self._params = params
         self._model = ModelFunction(model_fn, params, self._config)
         self._model_fn = model_fn
@@ -171,19 +171,24 @@ class Estimator:
         for name, value in (("steps", steps), ("max_steps", max_steps)):
             if value is not None and value <= 0:
                 raise ValueError(f"{name} must be > 0 or None, it is {value}")
-        newest = self._newest_or_none()
-        start = newest.step if newest else 0
+        config = self._config
+        strategy = config.train_distribute or get_strategy()
+        workers = strategy.extended.workers
+        self._refuse_to_train_apart(strategy)
+        newest = self._newest_or_none() if workers.rank == 0 else None
+        start = workers.number_from_chief(newest.step if newest else 0, "first step")
         if max_steps is not None and start >= max_steps:
             _logger.info("Nothing to train: step %d ≥ max_steps %d.", start, max_steps)
             return TrainingEnd(start, None, f"max_steps={max_steps} was reached before")
-        checkpoint.prepare_directory(self.model_dir)
+        if workers.rank == 0:
+            checkpoint.prepare_directory(self.model_dir)
         tune_malloc()
-        config = self._config
-        strategy = config.train_distribute or get_strategy()
         store = restored_store(newest, config.tf_random_seed, self._warm_start(newest))
         last_step = max_steps if steps is None else start + steps
         session = TrainingSession(self._model, strategy, store)
-        all_hooks = self._training_hooks(start, last_step, saving_listeners or ())
+        all_hooks = self._training_hooks(
+            start, last_step, saving_listeners or (), workers.rank == 0
+        )
         with closing(
             batches_for_replicas(input_fn, strategy, ModeKeys.TRAIN, self._params, config)
         ) as batches:
@@ -271,14 +276,35 @@ class Estimator:
             self._model, store, batches, predict_keys, hooks or (), yield_single_examples
         )
 
+    def _refuse_to_train_apart(self, strategy: Strategy) -> None:
+        """Each worker of a cluster would train a model of its own.
+
+        Raises:
+            ValueError: The cluster has several workers and the strategy knows of one.
+        """
+        num_workers = self._config.num_worker_replicas
+        if num_workers > 1 and strategy.extended.num_workers == 1:
+            raise ValueError(
+                f"the cluster has {num_workers} workers, but {strategy!r} trains each of them "
+                f"alone; pass RunConfig(train_distribute=MultiWorkerMirroredStrategy())"
+            )
+
     def _training_hooks(
-        self, start: int, last_step: int | None, listeners: Sequence[CheckpointSaverListener]
+        self,
+        start: int,
+        last_step: int | None,
+        listeners: Sequence[CheckpointSaverListener],
+        is_chief: bool,
     ) -> list[SessionRunHook]:
         config = self._config
-        save = partial(_save, self.model_dir, config.keep_checkpoint_max)
+        save = partial(_save, self.model_dir, config.keep_checkpoint_max) if is_chief else _leave
         hooks: list[SessionRunHook] = [
             CheckpointSaverHook(
-                save, config.save_checkpoints_secs, config.save_checkpoints_steps, listeners
+                save,
+                config.save_checkpoints_secs,
+                config.save_checkpoints_steps,
+                listeners,
+                decides=is_chief,
             ),
             ProgressHook(last_step, start),
         ]
@@ -315,9 +341,15 @@ class Estimator:
 
 def _save(model_dir: str, keep_max: int | None, step: int, values: dict[str, Any]) -> None:
     checkpoint.save(model_dir, step, values, keep_max=keep_max)
+    _logger.info("Saved the checkpoint of step %d.", step)
 
 
-def _one_model_dir(argument: Any, configured: str | None) -> str:
+def _leave(step: int, values: dict[str, Any]) -> None:
+    """The chief writes."""
+
+
+def _one_model_dir(argument: Any, config: RunConfig) -> str:
+    configured = agreed_model_dir(config.model_dir, config.place)
     given = None if argument is None else os.fspath(argument)
     if given == "":
         raise ValueError("model_dir must not be empty; leave it out for a temporary directory")
@@ -326,7 +358,10 @@ def _one_model_dir(argument: Any, configured: str | None) -> str:
             f"model_dir is {given!r} in the call and {configured!r} in config; give it once"
         )
     if given is None and configured is None:
-        made = tempfile.mkdtemp(prefix="paceline-")
+        strategy = config.train_distribute or get_strategy()
+        workers = strategy.extended.workers
+        made = tempfile.mkdtemp(prefix="paceline-") if workers.rank == 0 else ""
+        made = workers.text_from_chief(made, "temporary model_dir")
         _logger.warning("No model_dir is given: checkpoints go to the temporary directory %s", made)
         return made
     return given or configured or ""

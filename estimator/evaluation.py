@@ -12,11 +12,17 @@ import numpy as np
 
 from ..autodiff import no_grad
 from ..inputs import nest
-from ..strategies import PerReplica, Strategy, VariableStore, get_or_create_global_step
+from ..strategies import (
+    PerReplica,
+    Strategy,
+    Variable,
+    VariableStore,
+    get_or_create_global_step,
+)
 from .hooks import SessionRunContext, SessionRunHook
 from .model_function import ModelFunction, count_examples, split_features_and_labels
 from .specs import EstimatorSpec, ModeKeys
-from .training import ReplicaLoss, asked_for, mean_loss
+from .training import asked_for
 
 _logger = logging.getLogger("paceline")
 
@@ -35,13 +41,17 @@ class EvaluationSession:
         self.store = store
         self.loss: float | None = None
         self.spec: EstimatorSpec | None = None
+        self.wants_save = self.save_is_agreed = False  # an evaluation is not saved
         self._model = model
-        self._losses: list[ReplicaLoss] = []
+        self._loss_times_examples = 0.0
+        self._num_examples = 0
+        self._step_counter: Variable | None = None
 
     @property
     def global_step(self) -> int:
-        with self.strategy.scope(), self.store.building():
-            return int(get_or_create_global_step().numpy())
+        """The step of the checkpoint that is evaluated."""
+        assert self._step_counter is not None, "the global step exists from the first batch on"
+        return int(self._step_counter.leaf(0).data)
 
     def run(self, fetches: Any) -> Any:
         """The present values of names, in the structure of `fetches` (see `SessionRunArgs`)."""
@@ -54,29 +64,36 @@ class EvaluationSession:
             return self.store.saved_values()
 
     def step(self, batches: Any) -> None:
-        """Evaluate one batch on each replica."""
+        """Evaluate one batch on each replica of this worker."""
         results = self.strategy.run(self._replica_step, (batches,))
         parts = results.values if isinstance(results, PerReplica) else (results,)
-        losses = [part.loss for part in parts]
-        self.loss = mean_loss(losses)
-        self._losses += [loss for loss in losses if loss.num_examples]
+        total = sum([part.loss * part.num_examples for part in parts])
+        num_examples = sum([part.num_examples for part in parts])
+        self.loss = total / num_examples
+        self._loss_times_examples += total
+        self._num_examples += num_examples
         self.spec = self.spec or next(part.spec for part in parts if part.spec is not None)
 
     def _replica_step(self, batch: Any) -> _Evaluated:
         num_examples = count_examples(batch)
-        if not num_examples:
-            return _Evaluated(ReplicaLoss.of(None, 0), None)
         with self.store.building(), no_grad():
+            self._step_counter = get_or_create_global_step()
+            if not num_examples:
+                return _Evaluated(0.0, 0, None)
             spec = self._model(*split_features_and_labels(batch), ModeKeys.EVAL)
-        return _Evaluated(ReplicaLoss.of(spec, num_examples), spec)
+        assert spec.loss is not None
+        return _Evaluated(spec.loss.item(), num_examples, spec)
 
     def results(self) -> dict[str, Any]:
-        """Metrics, the loss (the mean over all examples) and the global step."""
+        """Metrics, the loss (the mean over all examples) and the global step, over all workers."""
         assert self.spec is not None
         with self.strategy.scope():
             metrics = {name: m.result() for name, m in self.spec.eval_metric_ops.items()}
+        loss_times_examples, num_examples = self.strategy.extended.workers.add_up_numbers(
+            [self._loss_times_examples, self._num_examples], "loss"
+        )
         found = {name: _as_float32(value) for name, value in metrics.items()}
-        found["loss"] = np.float32(mean_loss(self._losses))
+        found["loss"] = np.float32(loss_times_examples / num_examples)
         found["global_step"] = self.global_step
         return dict(sorted(found.items()))
 
@@ -85,7 +102,8 @@ class EvaluationSession:
 class _Evaluated:
     """What one replica found for its batch; no spec where it had none."""
 
-    loss: ReplicaLoss
+    loss: float
+    num_examples: int
     spec: EstimatorSpec | None
 
 

@@ -6,8 +6,16 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    field_validator,
+    model_validator,
+)
 
+from ..cluster import Place, place_of, resolve
 from ..strategies import Strategy
 
 
@@ -40,6 +48,7 @@ class RunConfig(BaseModel):
         frozen=True,
         extra="forbid",
         arbitrary_types_allowed=True,
+        defer_build=True,  # its validator is made when the first one is
         revalidate_instances="never",
         protected_namespaces=(),
     )
@@ -61,6 +70,15 @@ class RunConfig(BaseModel):
     experimental_max_worker_delay_secs: int | None = Field(default=None, ge=0)
     session_creation_timeout_secs: float = Field(default=7200, gt=0)
     checkpoint_save_graph_def: bool = True
+
+    _place: Place = PrivateAttr()
+
+    def model_post_init(self, context: Any) -> None:
+        """Find out this process's place in the cluster, once."""
+        strategy = self.train_distribute or self.eval_distribute
+        resolver = strategy.cluster_resolver if strategy is not None else None
+        with_strategy = strategy is not None
+        self._place = place_of(resolver or resolve(os.environ), with_strategy=with_strategy)
 
     @field_validator("model_dir", mode="before")
     @classmethod
@@ -103,46 +121,50 @@ class RunConfig(BaseModel):
             kept.pop("save_checkpoints_secs", None)
         return RunConfig(**{**kept, **changes})
 
-    # The place in the cluster. One process is a cluster of one worker, the chief.
     @property
-    def service(self) -> None:
-        return None
+    def place(self) -> Place:
+        """This process's place in the cluster, as its launcher or the strategy's resolver says."""
+        return self._place
 
     @property
-    def cluster_spec(self) -> dict[str, list[str]]:
-        return {}
+    def service(self) -> Any:
+        return self._place.service
+
+    @property
+    def cluster_spec(self) -> dict[str, Any]:
+        return dict(self._place.cluster_spec.as_dict())
 
     @property
     def task_type(self) -> str:
-        return "worker"
+        return self._place.task_type
 
     @property
     def task_id(self) -> int:
-        return 0
+        return self._place.task_id
 
     @property
     def global_id_in_cluster(self) -> int | None:
-        return 0
+        return self._place.global_id_in_cluster
 
     @property
     def master(self) -> str:
-        return ""
+        return self._place.master
 
     @property
     def evaluation_master(self) -> str:
-        return ""
+        return self._place.evaluation_master
 
     @property
     def is_chief(self) -> bool:
-        return True
+        return self._place.is_chief
 
     @property
     def num_ps_replicas(self) -> int:
-        return 0
+        return self._place.num_ps_replicas
 
     @property
     def num_worker_replicas(self) -> int:
-        return 1
+        return self._place.num_worker_replicas
 
     def describe(self) -> str:
         """All settings and the place in the cluster, for the log."""

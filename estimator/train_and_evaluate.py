@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..strategies import get_strategy
+from .continuous_evaluation import ContinuousEvaluation
+from .end_marker import EndMarker, remove_end_marker, write_end_marker
 from .estimator import Estimator
 from .hooks import CheckpointSaverListener, Session
 from .specs import EvalSpec, TrainSpec
-
-_logger = logging.getLogger("paceline")
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,10 @@ class TrainAndEvaluateResult:
 
 
 class _Evaluator(CheckpointSaverListener):
-    """Evaluates checkpoints as they are saved, but not more often than it should."""
+    """Evaluates checkpoints as they are saved, but not more often than it should.
+
+    On several workers every one has it; the first one's clock decides.
+    """
 
     def __init__(
         self, estimator: Estimator, spec: EvalSpec, clock: Callable[[], float] = time.monotonic
@@ -45,15 +48,18 @@ class _Evaluator(CheckpointSaverListener):
         self._spec = spec
         self._clock = clock
         self._last_time: float | None = None
+        strategy = estimator.config.train_distribute or get_strategy()
+        self._workers = strategy.extended.workers
         self.metrics: dict[str, Any] = {}
 
     def after_save(self, session: Session, global_step_value: int) -> None:
         """The first checkpoint is that of the initial values (or of the last run): it only starts
         the clock."""
         now = self._clock()
+        due = self._last_time is not None and now >= self._last_time + self._spec.throttle_secs
         if self._last_time is None:
             self._last_time = now
-        elif now >= self._last_time + self._spec.throttle_secs:
+        if self._workers.number_from_chief(due, "evaluation is due"):
             self.evaluate()
 
     def end(self, session: Session, global_step_value: int) -> None:
@@ -61,6 +67,7 @@ class _Evaluator(CheckpointSaverListener):
             self.evaluate()
 
     def evaluate(self) -> None:
+        self._workers.number_from_chief(0, "checkpoint is written")
         spec = self._spec
         self.metrics = self._estimator.evaluate(
             spec.input_fn, steps=spec.steps, hooks=spec.hooks, name=spec.name
@@ -73,8 +80,13 @@ def train_and_evaluate(
 ) -> TrainAndEvaluateResult:
     """Train, evaluate checkpoints as they are saved, and evaluate the last one.
 
-    In one process, evaluation happens between training steps, when a checkpoint was saved and
-    `eval_spec.throttle_secs` have passed since the last evaluation, and at the end.
+    The same call in every process of a job; what it does depends on the task:
+
+    - A worker (a process that is alone is one) trains. Unless the cluster lists an evaluator, all
+      workers stop between two steps and evaluate together when a checkpoint was saved and
+      `eval_spec.throttle_secs` have passed since the last evaluation, and at the end.
+    - An evaluator evaluates the newest checkpoint again and again, until the run has ended. It may
+      start before, during or after training, and needs nothing but `model_dir`.
 
     Args:
         estimator: What to train; its `RunConfig` says how often it saves.
@@ -90,13 +102,41 @@ def train_and_evaluate(
     for value, kind in ((estimator, Estimator), (train_spec, TrainSpec), (eval_spec, EvalSpec)):
         if not isinstance(value, kind):
             raise TypeError(f"train_and_evaluate needs a {kind.__name__}, got {value!r}")
+    if estimator.config.task_type == "evaluator":
+        return _evaluate_beside(estimator, train_spec, eval_spec)
+    return _train(estimator, train_spec, eval_spec)
+
+
+def _evaluate_beside(
+    estimator: Estimator, train_spec: TrainSpec, eval_spec: EvalSpec
+) -> TrainAndEvaluateResult:
+    evaluation = ContinuousEvaluation(estimator, eval_spec, train_spec.max_steps)
+    end = evaluation.run()
+    return TrainAndEvaluateResult(evaluation.metrics, end.global_step, end.reason)
+
+
+def _train(
+    estimator: Estimator, train_spec: TrainSpec, eval_spec: EvalSpec
+) -> TrainAndEvaluateResult:
+    config = estimator.config
+    strategy = config.train_distribute or get_strategy()
+    is_chief = strategy.extended.worker_index == 0
     evaluator = _Evaluator(estimator, eval_spec)
+    has_other_evaluator = config.place.has_evaluator
+    listeners = [
+        *(train_spec.saving_listeners if is_chief else ()),
+        *(() if has_other_evaluator else (evaluator,)),
+    ]
+    if is_chief:
+        remove_end_marker(estimator.model_dir)
     end = estimator.train_and_report(
         train_spec.input_fn,
         hooks=train_spec.hooks,
         max_steps=train_spec.max_steps,
-        saving_listeners=[*train_spec.saving_listeners, evaluator],
+        saving_listeners=listeners,
     )
-    if not evaluator.metrics:  # training had reached its end before
+    if is_chief:
+        write_end_marker(estimator.model_dir, EndMarker(end.global_step, end.reason))
+    if not evaluator.metrics and not has_other_evaluator:  # training had reached its end before
         evaluator.evaluate()
     return TrainAndEvaluateResult(evaluator.metrics, end.global_step, end.reason)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from ..inputs import nest
-from ..nn.optimizers import make_step
+from ..nn.optimizers import StepResult, TrainOp, make_step
 from ..strategies import (
     PerReplica,
     Strategy,
@@ -34,30 +34,6 @@ from .specs import EstimatorSpec, ModeKeys
 _logger = logging.getLogger("paceline")
 
 
-@dataclass(slots=True)
-class ReplicaLoss:
-    """The mean loss of one replica's examples, and how many they were."""
-
-    value: float
-    num_examples: int
-
-    @classmethod
-    def of(cls, spec: EstimatorSpec | None, num_examples: int) -> ReplicaLoss:
-        """The loss of a batch; of no weight where there was none."""
-        if spec is None or spec.loss is None:
-            return cls(0.0, 0)
-        return cls(spec.loss.item(), num_examples)
-
-
-def mean_loss(losses: Sequence[ReplicaLoss]) -> float:
-    """The mean over all examples. A single replica's loss comes through untouched."""
-    taking_part = [loss for loss in losses if loss.num_examples]
-    if len(taking_part) == 1:
-        return taking_part[0].value
-    total = sum(loss.value * loss.num_examples for loss in taking_part)
-    return total / sum(loss.num_examples for loss in taking_part)
-
-
 class TrainingSession:
     """The state of a training run.
 
@@ -74,8 +50,11 @@ class TrainingSession:
         self.num_examples = 0
         self.global_step = 0
         self.step_index = 0
+        self.wants_save = False
+        self.save_is_agreed = False
         self._model = model
         self._step_counter: Variable | None = None
+        self._usual_train_op: TrainOp | None = None
 
     def run(self, fetches: Any) -> Any:
         """The present values of names, in the structure of `fetches` (see `SessionRunArgs`)."""
@@ -86,40 +65,59 @@ class TrainingSession:
         with self.strategy.scope():
             return self.store.saved_values()
 
-    def step(self, batches: Any, on_built: Callable[[EstimatorSpec], None] | None) -> None:
-        """Make one step on all replicas.
+    def step(
+        self, batches: Any, veto: bool, on_built: Callable[[EstimatorSpec], None] | None
+    ) -> bool:
+        """Make one step on all replicas of all workers.
 
         Args:
-            batches: A batch per replica; a replica whose batch is empty contributes nothing.
+            batches: A batch per replica, or None for none. A replica whose batch is empty
+                contributes nothing.
+            veto: Whether this worker wants to stop instead.
             on_built: Called in the first step when all variables exist, before any is changed.
+
+        Returns:
+            Whether the step was made: not where nobody has a batch any more, or one has a veto.
         """
-        self.step_index = self.global_step
-        losses = self.strategy.run(partial(self._replica_step, on_built), (batches,))
-        parts = losses.values if isinstance(losses, PerReplica) else (losses,)
-        self.loss = mean_loss(parts)
-        self.num_examples = sum([part.num_examples for part in parts])
+        results = self.strategy.run(partial(self._replica_step, veto, on_built), (batches,))
+        result = results.values[0] if isinstance(results, PerReplica) else results
+        self._usual_train_op = result.train_op
+        if not result.is_made:
+            return False
+        loss_times_examples, num_examples, votes_to_save = result.sums
+        self.loss = loss_times_examples / num_examples
+        self.num_examples = int(num_examples)
+        self.save_is_agreed = votes_to_save > 0
         assert self._step_counter is not None
-        self.global_step = int(self._step_counter.leaf(0).data)
+        self.step_index, self.global_step = self.global_step, int(self._step_counter.leaf(0).data)
+        return True
 
     def _replica_step(
-        self, on_built: Callable[[EstimatorSpec], None] | None, batch: Any
-    ) -> ReplicaLoss:
+        self, veto: bool, on_built: Callable[[EstimatorSpec], None] | None, batch: Any
+    ) -> StepResult:
         replica = get_replica_context()
         assert replica is not None
-        num_examples = count_examples(batch)
+        num_examples = 0 if batch is None else count_examples(batch)
+        spec, loss = None, 0.0
         with self.store.building():
-            spec = None
             if num_examples:
                 spec = self._model(*split_features_and_labels(batch), ModeKeys.TRAIN)
+                assert spec.loss is not None
+                loss = spec.loss.item()
             if on_built is not None:
                 self._build(spec)
                 replica.merge_call(_call_on_built, (on_built, spec))
-            make_step(spec.train_op if spec else None, num_examples)
-        return ReplicaLoss.of(spec, num_examples)
+            return make_step(
+                spec.train_op if spec is not None else None,
+                num_examples,
+                (loss * num_examples, num_examples, self.wants_save),
+                veto,
+                self._usual_train_op,
+            )
 
     def _build(self, spec: EstimatorSpec | None) -> None:
         self._step_counter = get_or_create_global_step()
-        self.global_step = self.step_index = int(self._step_counter.leaf(0).data)
+        self.global_step = int(self._step_counter.leaf(0).data)
         if spec is not None and spec.train_op is not None:
             spec.train_op.create_variables()
 
@@ -166,6 +164,21 @@ class TrainingEnd:
     reason: str
 
 
+def _require_data(have_data: Sequence[int]) -> None:
+    """Refuse to begin where a worker has no batch at all: it could not even build the model.
+
+    Args:
+        have_data: For each worker whether it has a first batch.
+    """
+    without = [f"worker {i}" for i, has in enumerate(have_data) if not has]
+    if without:
+        who = "" if len(have_data) == 1 else f" on {', '.join(without)} of {len(have_data)}"
+        raise ValueError(
+            f"input_fn gave no batch{who}: the dataset is empty. Check the files or arrays that it "
+            f"reads and that no filter, take or shard leaves nothing over"
+        )
+
+
 def train(session: TrainingSession, batches: Any, hooks: Sequence[SessionRunHook]) -> TrainingEnd:
     """Make steps until the data end or a hook asks to stop.
 
@@ -181,32 +194,35 @@ def train(session: TrainingSession, batches: Any, hooks: Sequence[SessionRunHook
     for hook in hooks:
         hook.begin()
 
+    context = SessionRunContext(session)
+    requests: list[SessionRunArgs | None] = []
+
     def built(spec: EstimatorSpec) -> None:
-        for hook in [*spec.training_chief_hooks, *spec.training_hooks]:
+        is_chief = session.strategy.extended.worker_index == 0
+        for hook in [*(spec.training_chief_hooks if is_chief else ()), *spec.training_hooks]:
             hook.begin()
             hooks.append(hook)
         for hook in hooks:
             hook.after_create_session(session)
+        requests.extend(hook.before_run(context) for hook in hooks)
 
-    context = SessionRunContext(session)
-    requests: list[SessionRunArgs | None] = []
-    for batch in batches:
-        first = session.loss is None
-        if not first:
-            requests = [hook.before_run(context) for hook in hooks]
-        session.step(batch, built if first else None)
-        if first:
-            log_batch_sizes(session.num_examples, session.strategy)
-            requests = [hook.before_run(context) for hook in hooks]
+    batches = iter(batches)
+    batch = next(batches, None)
+    workers = session.strategy.extended.workers
+    _require_data(workers.gather_numbers(int(batch is not None), "first batch"))
+    session.step(batch, False, built)
+    log_batch_sizes(session.num_examples, session.strategy)
+    while True:
         for hook, request in zip(hooks, requests, strict=True):
             hook.after_run(context, asked_for(session, request))
         if context.stop_requested:
+            batch, requests = None, []
+        else:
+            batch = next(batches, None)
+            requests = [hook.before_run(context) for hook in hooks]
+        # Also a worker that wants to stop, or has no more data, takes part: so all stop together.
+        if not session.step(batch, context.stop_requested, None):
             break
-    if session.loss is None:
-        raise ValueError(
-            "input_fn gave no batch: the dataset is empty. Check the files or arrays that it reads "
-            "and that no filter, take or shard leaves nothing over"
-        )
     for hook in hooks:
         hook.end(session)
     reason = "a hook asked to stop" if context.stop_requested else "the input ended"

@@ -20,6 +20,11 @@ from .devices import Device, list_devices
 from .extended import StrategyExtended
 from .gradients import GradientReducer, Round, begin_round, end_round
 from .mirrored import MirroredStrategy
+from .multi_worker import (
+    CommunicationImplementation,
+    CommunicationOptions,
+    MultiWorkerMirroredStrategy,
+)
 from .one_device import OneDeviceStrategy
 from .reduce_op import ReduceOp
 from .strategy import RunOptions, Strategy, ValueContext
@@ -35,6 +40,8 @@ from .variables import Variable
 
 __all__ = [
     "DEFAULT_STRATEGY",
+    "CommunicationImplementation",
+    "CommunicationOptions",
     "CrossDeviceOps",
     "DefaultStrategy",
     "Device",
@@ -42,6 +49,7 @@ __all__ = [
     "GradientReducer",
     "HierarchicalCopyAllReduce",
     "MirroredStrategy",
+    "MultiWorkerMirroredStrategy",
     "NcclAllReduce",
     "OneDeviceStrategy",
     "PerReplica",

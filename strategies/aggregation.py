@@ -85,15 +85,16 @@ def spread_over_copies(
     num_copies: int,
     synchronization: VariableSynchronization,
     aggregation: VariableAggregation,
+    is_first_worker: bool,
 ) -> list[Array]:
-    """What each copy gets when the variable as a whole is set to `value`.
+    """What each copy of a worker gets when the variable as a whole is set to `value`.
 
-    A value that is read as the sum of its copies is given to the first one, the others get zeros:
-    the total is kept to the bit, for whole numbers too.
+    A value that is read as the sum of its copies is given to the very first one, the others get
+    zeros: the total is kept to the bit, for whole numbers too.
     """
     is_read_as_sum = (
         synchronization is VariableSynchronization.ON_READ
         and aggregation is VariableAggregation.SUM
     )
     rest = np.zeros_like(value) if is_read_as_sum else value
-    return [value] + [rest] * (num_copies - 1)
+    return [value if is_first_worker else rest] + [rest] * (num_copies - 1)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from ..autodiff import Array, IndexedSlices
+from ..collectives import Communicator
 from .arrays import Summand, add_up, as_array, moved, summands
 from .context import Frame, ReplicaContext, entered, require_no_replica
 from .cross_device_ops import CrossDeviceOps
@@ -17,6 +18,7 @@ from .rendezvous import Rendezvous
 from .replica_threads import run_replicas
 from .values import local_values
 from .variable_store import count_names_apart
+from .workers import Workers
 
 _ALONE = Rendezvous(1)
 
@@ -29,6 +31,7 @@ class StrategyExtended:
         variable_devices: The devices that hold a copy of each variable: as many as there are local
             replicas, or a single one.
         cross_device_ops: How arrays of several local replicas become one.
+        communicator: How arrays of several workers become one; by default this worker is alone.
     """
 
     def __init__(
@@ -36,12 +39,12 @@ class StrategyExtended:
         replica_devices: Sequence[Device],
         variable_devices: Sequence[Device],
         cross_device_ops: CrossDeviceOps,
+        communicator: Communicator | None = None,
     ) -> None:
         self.replica_devices = tuple(replica_devices)
         self.variable_devices = tuple(variable_devices)
         self.cross_device_ops = cross_device_ops
-        self.num_workers = 1
-        self.worker_index = 0
+        self.workers = Workers(communicator)
         self._thread_names = [f"replica {i} on {d}" for i, d in enumerate(self.replica_devices)]
 
     @property
@@ -53,6 +56,21 @@ class StrategyExtended:
     def parameter_devices(self) -> tuple[str, ...]:
         """The names of the devices that hold variables."""
         return tuple(str(device) for device in self.variable_devices)
+
+    @property
+    def num_workers(self) -> int:
+        """The number of processes that train together."""
+        return self.workers.size
+
+    @property
+    def worker_index(self) -> int:
+        """This process's number among them."""
+        return self.workers.rank
+
+    @property
+    def num_replicas(self) -> int:
+        """The number of replicas of all workers."""
+        return self.num_local_replicas * self.num_workers
 
     @property
     def num_local_replicas(self) -> int:
@@ -122,7 +140,8 @@ class StrategyExtended:
                 "gather takes dense arrays, these are IndexedSlices; "
                 "call to_dense() on them, or reduce them instead"
             )
-        return self.cross_device_ops.gather(parts, axis, destination)
+        local = self.cross_device_ops.gather(parts, axis, HOST)
+        return destination.bring(self.workers.gather(local, axis, "gather"))
 
     def parts_of(self, verb: str, value: Any) -> tuple[Any, ...]:
         """The values of the local replicas.
@@ -140,15 +159,16 @@ class StrategyExtended:
 
     def _reduced(self, op: ReduceOp, parts: Sequence[Summand], destination: Device) -> Summand:
         if any(isinstance(part, IndexedSlices) for part in parts):
-            total = add_up([moved(part, destination) for part in parts])
+            local = add_up([moved(part, destination) for part in parts])
         else:
-            total = self.cross_device_ops.reduce(summands(parts), destination)
+            local = self.cross_device_ops.reduce(summands(parts), destination)
+        total = moved(self.workers.add_up(local, "reduce"), destination)
         if op is ReduceOp.SUM:
             return total
         if isinstance(total, IndexedSlices):
-            means = mean_of(total.values, len(parts))
+            means = mean_of(total.values, self.num_replicas)
             return IndexedSlices(means, total.indices, total.dense_shape)
-        return mean_of(total, len(parts))
+        return mean_of(total, self.num_replicas)
 
     def _spread(self, result: Summand) -> list[Summand]:
         """`result` for the first replica, on whose device it is, and copies for the others."""

@@ -1,175 +1,31 @@
 """Gradients on their way from the replicas' backward passes to one reduced value per variable.
 
-Many variables share a *bucket*, one contiguous buffer per replica. A gradient is written straight
-into its slice; when all replicas have filled a bucket, the last one to do so adds it up over the
-replicas while the others go on with backward (Li et al., "PyTorch Distributed", VLDB 2020, describe
-the scheme). Gradients that touch only rows of a variable travel as `IndexedSlices` on their own.
+Each replica's backward pass fills its share of the buckets. The last one to fill a bucket adds it
+up over all replicas, while the others go on with backward.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
-import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..autodiff import Array, IndexedSlices, Tensor
-from .arrays import add_up, moved
+from ..autodiff import Array, Tensor
+from .buckets import Bucket, Gradient, GradientPart, Rows, plan_buckets
 from .context import ReplicaContext
 from .cross_device_ops import CrossDeviceOps
 from .variables import Variable
+from .workers import Workers
 
-Gradient: TypeAlias = "Array | IndexedSlices"
 OnReady: TypeAlias = Callable[[Tensor, Any], None]
 Produce: TypeAlias = Callable[[Mapping[Tensor, Array], OnReady], Any]
 """`produce(into, on_ready)` computes one replica's gradients, as `autodiff.backward` does."""
 
 BYTES_PER_BUCKET = 4 << 20
-
-
-class _Part(Protocol):
-    """The gradients of some variables that are reduced together."""
-
-    variables: Sequence[Variable]
-
-    def take(self, replica: int, variable_index: int, gradient: Gradient) -> None:
-        """Note one gradient of one replica; a dense one may lie in its slice already."""
-
-    def missing(self, replica: int, variable_index: int) -> None:
-        """Note that a replica's gradient of a variable is zero."""
-
-    def reduce(self, weights: Sequence[float], divisor: float) -> None:
-        """Replace the replicas' gradients by Σ weight × gradient / divisor."""
-
-    def reduced(self, replica: int) -> Sequence[Gradient]:
-        """What `reduce` made, one for each variable, where `replica` can read it."""
-
-
-class _Bucket:
-    """Dense gradients of one dtype, packed into a contiguous buffer per replica."""
-
-    def __init__(
-        self, variables: Sequence[Variable], num_replicas: int, ops: CrossDeviceOps
-    ) -> None:
-        self.variables = variables
-        self._ops = ops
-        self._devices = [variables[0].device_of(replica) for replica in range(num_replicas)]
-        self._buffers: list[Array] = []
-        self._views: list[list[Array]] = []
-        for replica, device in enumerate(self._devices):
-            like = variables[0].leaf(replica).data
-            with device.use():
-                buffer = np.zeros(sum(v.size for v in variables), like.dtype, like=like)
-            self._buffers.append(buffer)
-            self._views.append(_cut(buffer, [v.shape for v in variables]))
-        self._on_host = all(isinstance(buffer, np.ndarray) for buffer in self._buffers)
-
-    def slices(self, replica: int) -> list[tuple[Tensor, Array]]:
-        """Each variable's tensor in `replica` with the slice that takes its gradient."""
-        views = self._views[replica]
-        return [(v.leaf(replica), view) for v, view in zip(self.variables, views, strict=True)]
-
-    def take(self, replica: int, variable_index: int, gradient: Gradient) -> None:
-        view = self._views[replica][variable_index]
-        if gradient is view:
-            return
-        _check_shape(self.variables[variable_index], gradient)
-        if isinstance(gradient, IndexedSlices):
-            view.fill(0)
-            gradient.add_to(view)
-        else:
-            view[...] = gradient
-
-    def missing(self, replica: int, variable_index: int) -> None:
-        self._views[replica][variable_index].fill(0)
-
-    def reduce(self, weights: Sequence[float], divisor: float) -> None:
-        taking_part = []
-        for buffer, weight in zip(self._buffers, weights, strict=True):
-            if weight:
-                taking_part.append(buffer)
-                if weight != 1:
-                    np.multiply(buffer, weight, out=buffer)
-        first = self._buffers[0]
-        if len(taking_part) > 1 or taking_part[0] is not first:
-            self._ops.reduce(taking_part, self._devices[0], out=first)
-        if divisor != 1:
-            np.divide(first, divisor, out=first)
-        if not self._on_host:
-            for buffer, device in zip(self._buffers[1:], self._devices[1:], strict=True):
-                with device.use():
-                    buffer[...] = device.put(first)
-
-    def reduced(self, replica: int) -> Sequence[Gradient]:
-        return self._views[0 if self._on_host else replica]
-
-
-class _Rows:
-    """The gradient of a variable of which a step reads only some rows."""
-
-    def __init__(self, variable: Variable, num_replicas: int) -> None:
-        self.variables: Sequence[Variable] = (variable,)
-        self._devices = [variable.device_of(replica) for replica in range(num_replicas)]
-        self._gradients: list[Gradient | None] = [None] * num_replicas
-        self._reduced: list[Gradient] = []
-
-    def take(self, replica: int, variable_index: int, gradient: Gradient) -> None:
-        _check_shape(self.variables[0], gradient)
-        self._gradients[replica] = gradient
-
-    def missing(self, replica: int, variable_index: int) -> None:
-        self._gradients[replica] = None
-
-    def reduce(self, weights: Sequence[float], divisor: float) -> None:
-        parts = [
-            moved(_with_values(np.multiply, gradient, weight), self._devices[0])
-            for gradient, weight in zip(self._gradients, weights, strict=True)
-            if gradient is not None and weight
-        ]
-        total = _with_values(np.divide, add_up(parts or [self._no_rows()]), divisor)
-        self._reduced = [moved(total, device) for device in self._devices]
-        self._gradients = [None] * len(self._gradients)
-
-    def _no_rows(self) -> IndexedSlices:
-        leaf = self.variables[0].leaf(0).data
-        return IndexedSlices(leaf[:0], np.zeros(0, np.int64, like=leaf), leaf.shape)
-
-    def reduced(self, replica: int) -> Sequence[Gradient]:
-        return (self._reduced[replica],)
-
-
-def _cut(buffer: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
-    """Consecutive slices of a one-dimensional array, in the given shapes."""
-    sizes = [math.prod(shape) for shape in shapes]
-    ends = itertools.accumulate(sizes)
-    return [
-        buffer[end - size : end].reshape(shape)
-        for shape, size, end in zip(shapes, sizes, ends, strict=True)
-    ]
-
-
-def _with_values(ufunc: np.ufunc, gradient: Gradient, number: float) -> Gradient:
-    """A gradient multiplied or divided; by 1 it stays the same, to the bit."""
-    if number == 1:
-        return gradient
-    if isinstance(gradient, IndexedSlices):
-        values = ufunc(gradient.values, number)
-        return IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    return ufunc(gradient, number)
-
-
-def _check_shape(variable: Variable, gradient: Gradient) -> None:
-    shape = variable.leaf(0).data.shape
-    if tuple(gradient.shape) != shape:
-        raise ValueError(
-            f"the gradient of variable {variable.name!r} has shape {tuple(gradient.shape)}, "
-            f"the variable has shape {shape}"
-        )
 
 
 class GradientReducer:
@@ -198,16 +54,16 @@ class GradientReducer:
             variable.require_copies_for(num_replicas)
         self.variables = tuple(variables)
         dense = [v for v in variables if v.name not in sparse]
-        buckets = [_Bucket(b, num_replicas, ops) for b in plan_buckets(dense, bytes_per_bucket)]
-        rows = [_Rows(v, num_replicas) for v in variables if v.name in sparse]
-        self._parts: list[_Part] = [*buckets, *rows]
+        buckets = [Bucket(b, num_replicas, ops) for b in plan_buckets(dense, bytes_per_bucket)]
+        rows = [Rows(v, num_replicas) for v in variables if v.name in sparse]
+        self.parts: list[GradientPart] = [*buckets, *rows]
         self._into = [
             {leaf: view for bucket in buckets for leaf, view in bucket.slices(replica)}
             for replica in range(num_replicas)
         ]
         self._place = {
             v.name: (p, i)
-            for p, part in enumerate(self._parts)
+            for p, part in enumerate(self.parts)
             for i, v in enumerate(part.variables)
         }
         self._named_unused = False
@@ -229,7 +85,7 @@ class GradientReducer:
         if not this_round.weights[replica]:
             return
         this_round.enter(self, replica)
-        left = [len(part.variables) for part in self._parts]
+        left = [len(part.variables) for part in self.parts]
         seen: set[str] = set()
 
         def on_ready(leaf: Tensor, gradient: Any) -> None:
@@ -238,19 +94,20 @@ class GradientReducer:
                 return
             seen.add(variable.name)
             part, index = self._place[variable.name]
-            self._parts[part].take(replica, index, gradient)
+            self.parts[part].take(replica, index, gradient)
             filled(part)
 
         def filled(part: int) -> None:
             left[part] -= 1
             if left[part] == 0 and this_round.is_last((self, part)):
-                self._parts[part].reduce(this_round.weights, this_round.divisor)
+                self.parts[part].reduce(this_round.weights)
+                this_round.pass_on(self, part)
 
         produce(self._into[replica], on_ready)
         unused = [name for name in self._place if name not in seen]
         for name in unused:
             part, index = self._place[name]
-            self._parts[part].missing(replica, index)
+            self.parts[part].missing(replica, index)
             filled(part)
         if unused:
             self._name_unused(unused)
@@ -262,7 +119,7 @@ class GradientReducer:
         """
         return [
             pair
-            for part in self._parts
+            for part in self.parts
             for pair in zip(part.variables, part.reduced(replica), strict=True)
         ]
 
@@ -279,29 +136,46 @@ class GradientReducer:
 
 
 class Round:
-    """What the replicas agree on when they meet to reduce gradients.
+    """What the replicas agree on when they meet to reduce gradients, and how far they are.
+
+    Over several workers a part travels as soon as this worker's replicas have filled it, in the
+    order that all workers share.
 
     Args:
-        examples: The number of examples behind each replica's gradients.
+        examples: The number of examples behind each local replica's gradients.
         average: Whether the result is the average over all examples, or the sum over replicas.
+        workers: Who reduces together.
+        sums: Numbers to add up over all workers on the way; see `totals`.
 
     Raises:
-        ValueError: No replica has examples, or a number is negative.
+        ValueError: A number of examples is negative.
     """
 
-    def __init__(self, examples: Sequence[float], average: bool) -> None:
-        if min(examples) < 0 or max(examples) == 0:
+    def __init__(
+        self, examples: Sequence[float], average: bool, workers: Workers, sums: Sequence[float]
+    ) -> None:
+        if min(examples) < 0:
             raise ValueError(
-                f"the replicas' numbers of examples must be at least 0 and one of them positive, "
-                f"they are {list(examples)}"
+                f"the replicas' numbers of examples must be at least 0, they are {list(examples)}"
             )
-        self.weights, self.divisor = weigh(examples)
-        if not average:
-            self.weights, self.divisor = [float(weight > 0) for weight in self.weights], 1.0
-        self._num_filling = sum(weight > 0 for weight in self.weights)
+        full_batch = workers.full_batch(max(examples))
+        self.weights = [n / full_batch if average else float(n > 0) for n in examples]
+        self._average = average
+        self._workers = workers
+        self._num_filling = sum(n > 0 for n in examples)
+        self._sums = np.array([sum(self.weights), *sums], np.float64)
+        self._sums_under_way = workers.start_adding_up(self._sums, "sums of a step")
         self._entered: set[tuple[GradientReducer, int]] = set()
         self._num_filled: Counter[tuple[GradientReducer, int]] = Counter()
+        self._queue: list[tuple[GradientReducer, int]] = []
+        self._ready: set[tuple[GradientReducer, int]] = set()
+        self._num_started = 0
         self._lock = threading.Lock()
+
+    @property
+    def totals(self) -> np.ndarray:
+        """The replicas' weights and `sums`, added up over all workers. After the end only."""
+        return self._sums
 
     def enter(self, reducer: GradientReducer, replica: int) -> None:
         """Note that `replica` begins to fill `reducer`.
@@ -317,6 +191,11 @@ class Round:
                     f"add up the losses, or use an optimizer for each"
                 )
             self._entered.add((reducer, replica))
+            self._enqueue(reducer)
+
+    def _enqueue(self, reducer: GradientReducer) -> None:
+        if all(queued is not reducer for queued, _ in self._queue):
+            self._queue += [(reducer, part) for part in range(len(reducer.parts))]
 
     def is_last(self, part: tuple[GradientReducer, int]) -> bool:
         """Note that the caller has filled `part`; say whether it was the last of those who do."""
@@ -324,9 +203,50 @@ class Round:
             self._num_filled[part] += 1
             return self._num_filled[part] == self._num_filling
 
+    def pass_on(self, reducer: GradientReducer, part: int) -> None:
+        """A part is added up on this worker; send on what can go in the common order."""
+        if self._workers.size == 1:
+            reducer.parts[part].finish(self._workers, self._divisor)
+            return
+        with self._lock:
+            self._ready.add((reducer, part))
+            self._start_ready()
+
+    def _start_ready(self) -> None:
+        while self._num_started < len(self._queue):
+            reducer, part = self._queue[self._num_started]
+            if (reducer, part) not in self._ready:
+                return
+            reducer.parts[part].start(self._workers, f"gradients, part {self._num_started}")
+            self._num_started += 1
+
+    @property
+    def _divisor(self) -> float:
+        return float(self._sums[0]) if self._average else 1.0
+
+    def finish(self, reducers: Callable[[], Sequence[GradientReducer]]) -> None:
+        """Wait for everything that is under way. Called once on each worker, by any replica.
+
+        Args:
+            reducers: Gives what the workers fill, also where no replica of this one has.
+        """
+        if self._workers.size == 1:
+            return
+        for reducer in reducers():
+            self._enqueue(reducer)
+        self._ready.update(self._queue)
+        self._start_ready()
+        self._sums_under_way.wait()
+        for reducer, part in self._queue:
+            reducer.parts[part].finish(self._workers, self._divisor or 1.0)
+
 
 def begin_round(
-    replica: ReplicaContext, num_examples: float, average: bool, value: Any = None
+    replica: ReplicaContext,
+    num_examples: float,
+    average: bool,
+    value: Any = None,
+    sums: Sequence[float] = (),
 ) -> tuple[Round, list[Any]]:
     """Meet all replicas to reduce gradients; all are then done with the results of the last round.
 
@@ -335,46 +255,34 @@ def begin_round(
         num_examples: How many examples are behind its gradients: its weight in an average. With 0
             it fills nothing.
         average: See `Round`.
-        value: Something to show to the others.
+        value: Something to show to the other replicas of this worker.
+        sums: Numbers to add up over all replicas of all workers on the way.
 
     Returns:
-        The round, and the values of all replicas in replica order.
+        The round, and the values of this worker's replicas in replica order.
     """
     place = f"{'averaging' if average else 'summing'} of gradients"
+    workers = replica.strategy.extended.workers
 
     def agree(arrivals: list[Any]) -> tuple[Round, list[Any]]:
-        return Round([n for n, _ in arrivals], average), [shown for _, shown in arrivals]
+        examples, shown, numbers = zip(*arrivals, strict=True)
+        local_sums = [sum(column) for column in zip(*numbers, strict=True)]
+        return Round(examples, average, workers, local_sums), list(shown)
 
-    agreed: tuple[Round, list[Any]] = replica.exchange(place, (num_examples, value), agree)
+    agreed: tuple[Round, list[Any]] = replica.exchange(place, (num_examples, value, sums), agree)
     return agreed
 
 
-def end_round(replica: ReplicaContext) -> None:
-    """Wait until all replicas have filled what they had to."""
-    replica.exchange("end of the reduction of gradients", None)
+def end_round(
+    replica: ReplicaContext, this_round: Round, reducers: Callable[[], Sequence[GradientReducer]]
+) -> None:
+    """Wait until all replicas of all workers have filled what they had to.
 
-
-def weigh(num_examples: Sequence[float]) -> tuple[list[float], float]:
-    """Each replica's weight relative to the largest batch, and what to divide the sum by.
-
-    Equal batches weigh exactly 1, and a single replica's gradient stays untouched to the bit.
-
-    >>> weigh([4, 4]), weigh([4, 2]), weigh([3])
-    (([1.0, 1.0], 2.0), ([1.0, 0.5], 1.5), ([1.0], 1.0))
+    Args:
+        reducers: Gives what the workers fill in this round, in the order in which they do.
     """
-    largest = max(num_examples)
-    weights = [n / largest for n in num_examples]
-    return weights, sum(weights)
 
+    def finish(_: list[Any]) -> None:
+        this_round.finish(reducers)
 
-def plan_buckets(variables: Sequence[Variable], bytes_per_bucket: int) -> list[list[Variable]]:
-    """Cut a list of variables into runs of one dtype and of about `bytes_per_bucket` each."""
-    buckets: list[list[Variable]] = []
-    room = 0
-    for variable in variables:
-        if not buckets or room <= 0 or buckets[-1][0].dtype != variable.dtype:
-            buckets.append([])
-            room = bytes_per_bucket
-        buckets[-1].append(variable)
-        room -= variable.size * variable.dtype.itemsize
-    return buckets
+    replica.exchange("end of the reduction of gradients", None, finish)

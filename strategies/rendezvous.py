@@ -64,15 +64,9 @@ class Rendezvous:
             meeting.places[replica] = place
             meeting.values[replica] = value
             self._check()
-            if self._failure is None and len(meeting.places) == self._num_replicas:
-                self._conclude(meeting, combine)
-            while not meeting.is_over and self._failure is None:
-                self._changed.wait()
-            if meeting.is_over:
-                return meeting.outcome
-            raise ReplicaAbortedError(
-                f"replica {replica} stopped waiting at {place}: {self._failure}"
-            )
+            if self._failure is not None or len(meeting.places) < self._num_replicas:
+                return self._wait_for_outcome(meeting, replica)
+        return self._conclude(meeting, combine)
 
     def leave(self, replica: int, error: BaseException | None = None) -> None:
         """Say that `replica` has returned, or failed with `error`, and will not come any more."""
@@ -82,15 +76,27 @@ class Rendezvous:
                 self._fail(f"replica {replica} failed with {error!r}")
             self._check()
 
-    def _conclude(self, meeting: _Meeting, combine: Callable[[list[Any]], Any]) -> None:
+    def _wait_for_outcome(self, meeting: _Meeting, replica: int) -> Any:
+        while not meeting.is_over and self._failure is None:
+            self._changed.wait()
+        if meeting.is_over:
+            return meeting.outcome
+        place = meeting.places[replica]
+        raise ReplicaAbortedError(f"replica {replica} stopped waiting at {place}: {self._failure}")
+
+    def _conclude(self, meeting: _Meeting, combine: Callable[[list[Any]], Any]) -> Any:
         try:
-            meeting.outcome = combine([meeting.values[i] for i in range(self._num_replicas)])
+            outcome = combine([meeting.values[i] for i in range(self._num_replicas)])
         except BaseException as error:
-            self._fail(f"what the replicas brought cannot be combined: {error!r}")
+            with self._changed:
+                self._fail(f"what the replicas brought cannot be combined: {error!r}")
             raise
-        meeting.is_over = True
-        self._meeting = _Meeting()
-        self._changed.notify_all()
+        with self._changed:
+            meeting.outcome = outcome
+            meeting.is_over = True
+            self._meeting = _Meeting()
+            self._changed.notify_all()
+        return outcome
 
     def _check(self) -> None:
         """Find out whether those who wait can still be joined by all others."""

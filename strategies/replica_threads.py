@@ -19,7 +19,7 @@ from .rendezvous import Rendezvous, ReplicaAbortedError
 IDLE_SECS = 0.01
 """How long a thread waits for its next call: long beside what starting another would cost."""
 
-_Job: TypeAlias = "tuple[Callable[[], None], SimpleQueue[None]]"
+_Job: TypeAlias = "tuple[Callable[[], None], threading.Event]"
 
 
 class _ReplicaThread(threading.Thread):
@@ -36,11 +36,11 @@ class _ReplicaThread(threading.Thread):
         except Empty:
             pass
 
-    def _make(self, call: Callable[[], None], done: SimpleQueue[None]) -> None:
+    def _make(self, call: Callable[[], None], done: threading.Event) -> None:
         call()
         del call  # what is done keeps nothing alive
         _idle.append(self)
-        done.put(None)
+        done.set()
 
     def _next_job(self) -> _Job:
         try:
@@ -97,24 +97,26 @@ def _run_together(
     rendezvous: Rendezvous,
 ) -> None:
     """Make one call in this thread and each of `others` in one of its own; wait for all."""
-    done: SimpleQueue[None] = SimpleQueue()
-    num_running = 0
+    running: list[threading.Event] = []
     try:
         for call, name in others:
+            done = threading.Event()
             thread = _some_thread()
             thread.name = name
             thread.jobs.put((call, done))
-            num_running += 1
+            running.append(done)
         here()
-        while num_running:
-            done.get()
-            num_running -= 1
+        _wait_for(running)
     except BaseException as error:  # no thread is left, or this one was interrupted
         rendezvous.leave(0, error)
-        while num_running:
-            done.get()
-            num_running -= 1
+        _wait_for(running)
         raise
+
+
+def _wait_for(events: Sequence[threading.Event]) -> None:
+    """Wait for all; whoever is interrupted in it may do so again."""
+    for event in events:
+        event.wait()
 
 
 def _some_thread() -> _ReplicaThread:

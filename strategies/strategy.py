@@ -62,6 +62,7 @@ class Strategy:
 
     @property
     def extended(self) -> StrategyExtended:
+        """The policies, and the rarely used verbs."""
         return self._extended
 
     @property
@@ -161,7 +162,8 @@ class Strategy:
         sums = regroup([array.sum(axis=axis) for array in arrays])
         total = self._extended.reduce_to(ReduceOp.SUM, sums)
         if op is ReduceOp.MEAN:
-            total = mean_of(total, sum(array.shape[axis] for array in arrays))
+            here = sum(array.shape[axis] for array in arrays)
+            total = mean_of(total, sum(self._extended.workers.gather_numbers(here, "examples")))
         return _on_host(total)
 
     def gather(self, value: Any, axis: int) -> np.ndarray:

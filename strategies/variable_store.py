@@ -13,14 +13,14 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ..autodiff import Array, IndexedSlices
+from ..autodiff import Array
 from .aggregation import VariableAggregation, VariableSynchronization, spread_over_copies
 from .arrays import as_array
 from .context import Frame, current_frame, entered
 from .creators import create_through_scopes
+from .initial_values import Initializer, initial_array, initial_value
 from .variables import Variable, install_constructor
 
-Initializer: TypeAlias = "Callable[[tuple[int, ...], np.dtype, np.random.Generator], Any]"
 Restore: TypeAlias = Callable[[str, tuple[int, ...], np.dtype], "Array | None"]
 
 
@@ -65,9 +65,9 @@ class VariableStore:
         saved: bool = True,
     ) -> Variable:
         """See the module's function of this name."""
-        initial_value = partial(self._first_value, name, shape, dtype, initializer)
+        draw = partial(self._draw, name, shape, dtype, initializer)
         variable = self.find_or_create_variable(
-            name, initial_value, None, trainable, synchronization, aggregation, saved
+            name, draw, None, trainable, synchronization, aggregation, saved
         )
         data = variable.leaf(0).data
         if shape is not None and data.shape != tuple(shape):
@@ -163,10 +163,14 @@ class VariableStore:
         saved: bool,
     ) -> Variable:
         given = initial_value() if callable(initial_value) else initial_value
-        value = self._restored(name, initial_array(given, dtype), saved)
         strategy = current_frame().strategy
+        value = strategy.extended.workers.from_chief(
+            self._restored(name, initial_array(given, dtype), saved),
+            f"initial value of variable {name!r}",
+        )
         devices = strategy.extended.variable_devices
-        spread = spread_over_copies(value, len(devices), synchronization, aggregation)
+        is_first = strategy.extended.worker_index == 0
+        spread = spread_over_copies(value, len(devices), synchronization, aggregation, is_first)
         return Variable.with_copies(
             [device.put(part) for device, part in zip(devices, spread, strict=True)],
             strategy,
@@ -183,58 +187,13 @@ class VariableStore:
         restored = self._restore(name, value.shape, value.dtype)
         return value if restored is None else np.asarray(restored, dtype=value.dtype)
 
-    def _first_value(
+    def _draw(
         self, name: str, shape: tuple[int, ...] | None, dtype: Any, initializer: Any
     ) -> Array:
-        """What `get_variable` gives a new variable."""
-        if initializer is None or callable(initializer):
-            if shape is None:
-                raise ValueError(
-                    f"variable {name!r} does not exist yet, and its shape is not given; "
-                    f"pass shape=(...), or an array as initializer"
-                )
-            draw = initializer or _default_initializer
-            dtype = np.dtype(np.float32 if dtype is None else dtype)
-            value = initial_array(draw(tuple(shape), dtype, self._generator(name)), dtype)
-        else:
-            value = initial_array(initializer, dtype)
-        if shape is not None and value.shape == ():
-            value = np.full_like(value, value, shape=tuple(shape))
-        if shape is not None and value.shape != tuple(shape):
-            raise ValueError(
-                f"variable {name!r} is asked for with shape {tuple(shape)}, and its initializer "
-                f"gives shape {value.shape}; make them equal, or leave shape out"
-            )
-        return value
-
-    def _generator(self, name: str) -> np.random.Generator:
+        """What a variable begins with that is asked for with `get_variable`."""
         seed = None if self.seed is None else [self.seed, zlib.crc32(name.encode())]
-        return np.random.default_rng(seed)
-
-
-def initial_array(value: Any, dtype: Any = None) -> Array:
-    """An initial value as an array; Python's floats, also in lists, become float32.
-
-    Raises:
-        TypeError: `value` is no number and no array.
-    """
-    array = as_array(value)
-    if isinstance(array, IndexedSlices):
-        raise TypeError("a variable cannot begin as IndexedSlices; call to_dense() on them")
-    if dtype is None and array.dtype == np.float64 and not hasattr(value, "dtype"):
-        dtype = np.float32
-    return array if dtype is None else array.astype(dtype, copy=False)
-
-
-def _default_initializer(
-    shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator
-) -> np.ndarray:
-    """Glorot and Bengio's (2010) uniform distribution for matrices, zeros for the rest."""
-    if len(shape) < 2 or not np.issubdtype(dtype, np.floating):
-        return np.zeros(shape, dtype)
-    receptive = int(np.prod(shape[:-2]))
-    limit = np.sqrt(6.0 / (receptive * (shape[-2] + shape[-1])))
-    return rng.uniform(-limit, limit, shape).astype(dtype)
+        rng = np.random.default_rng(seed)
+        return initial_value(name, shape, dtype, initializer, rng)
 
 
 def _conflict(name: str, what: str, found: Any, asked: Any) -> ValueError:

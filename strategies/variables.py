@@ -131,9 +131,10 @@ class Variable(TensorLike, metaclass=_Constructed):
         replica, copies = self.replica_here(), self._copies
         if replica is not None:
             return copies[replica.local_index if len(copies) > 1 else 0]
-        if len(copies) > 1 and self.synchronization is VariableSynchronization.ON_READ:
-            whole = aggregate(self.local_values(), self.aggregation)
-            return Tensor(self.device_of(0).bring(whole))
+        extended = self._strategy.extended
+        if extended.num_replicas > 1 and self.synchronization is VariableSynchronization.ON_READ:
+            parts = extended.workers.of_all_replicas(self.local_values(), f"read of {self.name!r}")
+            return Tensor(self.device_of(0).bring(aggregate(parts, self.aggregation)))
         return copies[0]
 
     def leaf(self, local_index: int) -> Tensor:
@@ -228,7 +229,13 @@ class Variable(TensorLike, metaclass=_Constructed):
     def _write_all(self, combine: Callable[[Array, Array], Array], old: Array, new: Array) -> None:
         """Give all copies one value; a value that is a sum over replicas goes to the first."""
         value = combine(old, self.device_of(0).bring(new))
-        parts = spread_over_copies(value, len(self._copies), self.synchronization, self.aggregation)
+        parts = spread_over_copies(
+            value,
+            len(self._copies),
+            self.synchronization,
+            self.aggregation,
+            self._strategy.extended.worker_index == 0,
+        )
         for index, (leaf, part) in enumerate(zip(self._copies, parts, strict=True)):
             leaf.data = self._put(part, index)
 
@@ -238,6 +245,8 @@ class Variable(TensorLike, metaclass=_Constructed):
 
     def _agreed(self, values: Sequence[Array]) -> Array:
         """The one value that the replicas' values stand for."""
+        workers = self._strategy.extended.workers
+        values = workers.of_all_replicas(values, f"assignment to {self.name!r}")
         if self.aggregation is not VariableAggregation.NONE:
             return aggregate(values, self.aggregation)
         if not all_equal(values):

@@ -38,12 +38,15 @@ class CheckpointSaverListener:
 class CheckpointSaverHook(SessionRunHook):
     """Saves at the start, every so many steps or seconds, and at the end.
 
-    A step whose loss was not a finite number is never saved.
+    On several workers every one has this hook: all collect the values, since some are only known
+    to all together, and save at the same step, which the chief's clock decides. A step whose loss
+    was not a finite number is never saved.
 
     Args:
-        save: Writes one checkpoint: `save(step, values)`.
+        save: Writes one checkpoint: `save(step, values)`; called on every worker.
         save_secs, save_steps: How often; at most one of them. With neither only at start and end.
         listeners: Told about each checkpoint.
+        decides: Whether this worker says when it is time.
     """
 
     def __init__(
@@ -52,11 +55,13 @@ class CheckpointSaverHook(SessionRunHook):
         save_secs: float | None = None,
         save_steps: int | None = None,
         listeners: Sequence[CheckpointSaverListener] = (),
+        decides: bool = True,
     ) -> None:
         neither = save_secs is None and save_steps is None
         self._timer = SecondOrStepTimer(math.inf if neither else save_secs, save_steps)
         self._write = save
         self._listeners = tuple(listeners)
+        self._decides = decides
 
     def begin(self) -> None:
         for listener in self._listeners:
@@ -65,9 +70,14 @@ class CheckpointSaverHook(SessionRunHook):
     def after_create_session(self, session: Session, coord: Any = None) -> None:
         self._save(session)
 
+    def before_run(self, run_context: SessionRunContext) -> None:
+        session = run_context.session
+        due = self._timer.should_trigger_for_step(session.global_step + 1)
+        session.wants_save = self._decides and due
+
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         session = run_context.session
-        if self._timer.should_trigger_for_step(session.global_step) and self._save(session):
+        if session.save_is_agreed and self._save(session):
             run_context.request_stop()
 
     def end(self, session: Session) -> None:
@@ -86,7 +96,6 @@ class CheckpointSaverHook(SessionRunHook):
         for listener in self._listeners:
             listener.before_save(session, step)
         self._write(step, session.values())
-        _logger.info("Saved the checkpoint of step %d.", step)
         # Every listener hears of every checkpoint, also when an earlier one asks to stop.
         answers = [listener.after_save(session, step) for listener in self._listeners]
         return any(answers)

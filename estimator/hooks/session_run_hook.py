@@ -17,6 +17,13 @@ class Session(Protocol):
     def loss(self) -> float | None:
         """The loss of the latest step, the mean over all its examples; None before the first."""
 
+    wants_save: bool
+    """A hook may set this before a step to ask all workers for a checkpoint after it."""
+
+    @property
+    def save_is_agreed(self) -> bool:
+        """Whether a worker has asked for a checkpoint after the step that was just made."""
+
     def run(self, fetches: Any) -> Any:
         """The present values of names, in the structure of `fetches`; see `SessionRunArgs`."""
 

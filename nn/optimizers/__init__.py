@@ -3,7 +3,7 @@
 from . import schedules
 from .algorithms import SGD, Adagrad, Adam, AdamW, Ftrl, RMSprop, get
 from .clipping import clip_by_global_norm, clip_by_norm, clip_by_value, global_norm
-from .optimizer import Optimizer, TrainOp, group, make_step
+from .optimizer import Optimizer, StepResult, TrainOp, group, make_step
 
 __all__ = [
     "SGD",
@@ -13,6 +13,7 @@ __all__ = [
     "Ftrl",
     "Optimizer",
     "RMSprop",
+    "StepResult",
     "TrainOp",
     "clip_by_global_norm",
     "clip_by_norm",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -75,6 +76,7 @@ class Optimizer:
         self._slot_values = rule.slots(hyper)
         self._slots: dict[str, list[Variable]] = {}
         self._iterations: Variable | None = None
+        self._global_step: Variable | None = None
         self._reducers: dict[tuple[str, ...], GradientReducer] = {}
 
     @property
@@ -116,8 +118,10 @@ class Optimizer:
                 f"loss must be a scalar, its shape is {loss.shape}; "
                 f"take its mean over the examples with np.mean(loss)"
             )
-        counter = get_or_create_global_step() if global_step is None else global_step
-        return TrainOp([Update(self, loss, var_list)], [counter])
+        if global_step is None:
+            # Outside a model nobody else would keep the count.
+            self._global_step = global_step = get_or_create_global_step()
+        return TrainOp([Update(self, loss, var_list)], [global_step])
 
     def apply_gradients(self, grads_and_vars: Iterable[tuple[Any, Variable]]) -> None:
         """Change each variable along its gradient, after summing gradients over replicas.
@@ -148,7 +152,7 @@ class Optimizer:
         reducer = self.reducer([v for _, v in pairs], found)
         this_round, _ = begin_round(replica, 1, average=False)
         reducer.fill(replica.local_index, partial(_hand_over, found), this_round)
-        end_round(replica)
+        end_round(replica, this_round, lambda: [reducer])
         self.update_replica(reducer.reduced(replica.local_index), replica)
 
     def reducer(self, variables: Sequence[Variable], example: dict[Tensor, Any]) -> GradientReducer:
@@ -160,12 +164,14 @@ class Optimizer:
 
         def create() -> GradientReducer:
             by_name = {v.name: v for v in variables}
-            reached = [leaf.owner.name for leaf in example]
-            order = [by_name[n] for n in reached if n in by_name]
-            order += [v for v in variables if v.name not in reached]
-            sparse = [
-                leaf.owner.name for leaf, g in example.items() if isinstance(g, IndexedSlices)
-            ]
+            found = {
+                leaf.owner.name: gradient
+                for leaf, gradient in example.items()
+                if isinstance(leaf.owner, Variable)
+            }
+            order = [by_name[name] for name in found if name in by_name]
+            order += [v for v in variables if v.name not in found]
+            sparse = [name for name, g in found.items() if isinstance(g, IndexedSlices)]
             extended = get_strategy().extended
             return GradientReducer(
                 order, frozenset(sparse), extended.num_local_replicas, extended.cross_device_ops
@@ -288,11 +294,15 @@ class Update:
             reducer = self.optimizer.reducer(variables, found)
         reducer.fill(replica.local_index, produce, this_round)
 
-    def apply(self, replica: ReplicaContext) -> None:
-        """Change the variables along the reduced gradients; any replica's update will do here."""
+    def reducer(self) -> GradientReducer:
+        """What reduced the gradients; any replica's update knows it after the first step."""
         reducer = self.optimizer.known_reducer(tuple([v.name for v in self.variables]))
         assert reducer is not None
-        self.optimizer.update_replica(reducer.reduced(replica.local_index), replica)
+        return reducer
+
+    def apply(self, replica: ReplicaContext) -> None:
+        """Change the variables along the reduced gradients; any replica's update will do here."""
+        self.optimizer.update_replica(self.reducer().reduced(replica.local_index), replica)
 
     @property
     def variables(self) -> Sequence[Variable]:
@@ -339,30 +349,67 @@ class TrainOp:
         make_step(self, num_examples)
 
 
-def make_step(train_op: TrainOp | None, num_examples: int) -> None:
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What came of a step, the same on every replica.
+
+    Args:
+        is_made: Whether the variables were changed.
+        sums: The numbers given, added up over all replicas of all workers.
+        train_op: The one that was followed on this worker.
+    """
+
+    is_made: bool
+    sums: Sequence[float]
+    train_op: TrainOp
+
+
+def make_step(
+    train_op: TrainOp | None,
+    num_examples: int,
+    sums: Sequence[float] = (),
+    veto: bool = False,
+    usual: TrainOp | None = None,
+) -> StepResult:
     """Make a training step; every replica must call it.
+
+    No variable is changed where no replica has examples, or one has a veto: so all replicas of all
+    workers know at the same step that the data have ended, or that one of them wants to stop.
 
     Args:
         train_op: The replica's own; None for a replica without examples, which contributes nothing
             and follows the others.
         num_examples: The number of examples of this replica, its weight.
+        sums: Numbers to add up over all replicas on the way.
+        veto: Whether this replica asks that the step be not made.
+        usual: A train op of an earlier step, for a worker without any examples.
 
     Raises:
         RuntimeError: Called in cross-replica context.
+        ValueError: No replica of this worker has examples, and there was no earlier step.
     """
     replica = get_replica_context()
     if replica is None:
         raise RuntimeError("a train op must be called in a replica: inside strategy.run(...)")
-    this_round, train_ops = begin_round(replica, num_examples, average=True, value=train_op)
-    step = train_op or next(op for op in train_ops if op is not None)
+    this_round, train_ops = begin_round(
+        replica, num_examples, average=True, value=train_op, sums=(float(veto), *sums)
+    )
+    step = next((op for op in (train_op, *train_ops, usual) if op is not None), None)
+    if step is None:
+        raise ValueError("no replica of this worker has examples, and there was no earlier step")
     if train_op is not None:
         for update in step.updates:
             update.reduce(replica, this_round)
-    end_round(replica)  # all losses were followed before any variable changes
-    for update in step.updates:
-        update.apply(replica)
-    for counter in step.counters:
-        increase(counter, replica.local_index)
+    # All losses were followed before any variable changes.
+    end_round(replica, this_round, lambda: [update.reducer() for update in step.updates])
+    weight, vetoes, *totals = this_round.totals.tolist()
+    is_made = weight > 0 and not vetoes
+    if is_made:
+        for update in step.updates:
+            update.apply(replica)
+        for counter in step.counters:
+            increase(counter, replica.local_index)
+    return StepResult(is_made, totals, step)
 
 
 def is_left_to_first(variable: Variable, local_index: int) -> bool:

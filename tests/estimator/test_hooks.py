@@ -58,7 +58,7 @@ def test_a_hook_is_told_of_the_run_in_order(estimator, input_fn):
 def test_end_is_called_at_the_end_of_the_data(estimator, one_pass):
     diary = Diary()
     estimator.train(one_pass, hooks=[diary])
-    assert diary.entries[-2:] == ["after", "end at 6"]
+    assert diary.entries[-3:] == ["after", "before", "end at 6"]
 
 
 def test_after_another_exception_neither_after_run_nor_end_is_called(input_fn, tmp_path):

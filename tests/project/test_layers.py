@@ -20,7 +20,11 @@ MAY_IMPORT = {
 MAY_IMPORT["estimator"] = set(MAY_IMPORT)
 MAY_IMPORT["compat"] = {*MAY_IMPORT}
 
-BACKENDS = {"cupy": {"strategies/gpu.py"}, "mpi4py": set(), "grpc": set()}
+BACKENDS = {
+    "cupy": {"strategies/gpu.py"},
+    "mpi4py": {"collectives/mpi.py"},
+    "grpc": {"collectives/ring/_grpc.py"},
+}
 BEYOND_NUMPY_AND_PYDANTIC = {"rich", "safetensors", *BACKENDS}
 
 

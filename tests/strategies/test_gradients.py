@@ -9,14 +9,15 @@ import pytest
 from paceline.autodiff import IndexedSlices
 from paceline.strategies import (
     GradientReducer,
+    MirroredStrategy,
     ReductionToOneDevice,
     Variable,
     begin_round,
     end_round,
     get_replica_context,
-    gradients,
 )
-from paceline.strategies.gradients import plan_buckets, weigh
+from paceline.strategies.buckets import plan_buckets
+from paceline.strategies.gradients import BYTES_PER_BUCKET
 
 
 def make_variables(strategy, *shapes, dtype=np.float64):
@@ -24,7 +25,7 @@ def make_variables(strategy, *shapes, dtype=np.float64):
         return [Variable(np.zeros(shape, dtype), name="v") for shape in shapes]
 
 
-def make_reducer(strategy, variables, sparse=(), bytes_per_bucket=gradients.BYTES_PER_BUCKET):
+def make_reducer(strategy, variables, sparse=(), bytes_per_bucket=BYTES_PER_BUCKET):
     extended = strategy.extended
     return GradientReducer(
         variables,
@@ -61,7 +62,7 @@ def reduce_once(strategy, reducer, variables, values, examples=None, average=Tru
         num_examples = examples[i] if examples else 1
         this_round, _ = begin_round(replica, num_examples, average)
         reducer.fill(i, handing_over(variables, values[i], i, **options), this_round)
-        end_round(replica)
+        end_round(replica, this_round, lambda: [reducer])
         results[i] = {v.name: copied(g) for v, g in reducer.reduced(i)}
         replica.exchange("the test has read", None)
 
@@ -125,7 +126,16 @@ def test_a_bucket_has_one_dtype(two_replicas):
     ],
 )
 def test_replicas_weigh_by_their_examples_relative_to_the_largest_batch(examples, weights, divisor):
-    assert weigh(examples) == (weights, divisor)
+    strategy = MirroredStrategy([f"CPU:{i}" for i in range(len(examples))])
+
+    def step():
+        replica = get_replica_context()
+        this_round, _ = begin_round(replica, examples[replica.local_index], average=True)
+        return tuple(this_round.weights), this_round.totals[0]
+
+    found, totals = strategy.run(step)
+    assert [strategy.experimental_local_results(w)[0] for w in found] == weights
+    assert strategy.experimental_local_results(totals)[0] == divisor
 
 
 @pytest.mark.parametrize("into_buffers", [True, False], ids=["in place", "handed over"])
@@ -227,14 +237,14 @@ def test_who_has_no_examples_is_not_even_asked(two_replicas):
             on_ready(variable.leaf(i), np.array([5.0]))
 
         reducer.fill(i, produce, this_round)
-        end_round(replica)
+        end_round(replica, this_round, lambda: [reducer])
         return float(reducer.reduced(i)[0][1][0])
 
     assert two_replicas.run(step).values == (5.0, 5.0)
     assert asked == [0]
 
 
-@pytest.mark.parametrize("examples", [[0, 0], [-1, 4]])
+@pytest.mark.parametrize("examples", [[-1, 4], [0, -2]])
 def test_impossible_numbers_of_examples_are_refused(examples, two_replicas):
     def step():
         replica = get_replica_context()
@@ -328,7 +338,7 @@ def test_gradients_of_other_tensors_are_left_aside(two_replicas):
         i = replica.local_index
         this_round, _ = begin_round(replica, 1, average=True)
         reducer.fill(i, handing_over([asked_for, other], values[i], i), this_round)
-        end_round(replica)
+        end_round(replica, this_round, lambda: [reducer])
         return len(reducer.reduced(i))
 
     assert two_replicas.run(step).values == (1, 1)
@@ -391,7 +401,7 @@ def test_after_a_step_that_failed_the_next_one_works(culprit, when, two_replicas
         reducer.fill(i, produce, this_round)
         if i == culprit:
             raise ZeroDivisionError
-        end_round(replica)
+        end_round(replica, this_round, lambda: [reducer])
 
     for _ in range(3):
         with pytest.raises(ZeroDivisionError):
@@ -417,7 +427,7 @@ def test_many_rounds_in_one_run_do_not_disturb_each_other(mirrored):
             this_round, _ = begin_round(replica, 1, average=False)
             values = [np.full(50, float(k + i))] * 6
             reducer.fill(i, handing_over(variables, values, i, into_buffers=True), this_round)
-            end_round(replica)
+            end_round(replica, this_round, lambda: [reducer])
             for _, gradient in reducer.reduced(i):
                 assert (gradient == 4 * k + 6).all()
 

@@ -2,6 +2,7 @@
 
 import contextvars
 import gc
+import signal
 import threading
 import time
 import traceback
@@ -221,6 +222,23 @@ def test_an_interrupt_of_the_caller_releases_the_others(two_replicas):
 
     with pytest.raises(KeyboardInterrupt):
         two_replicas.run(step)
+
+
+@pytest.mark.parametrize("to", ["the waiting thread", "another thread"])
+def test_an_interrupt_while_waiting_for_the_others_is_heard(to, two_replicas):
+    """Ctrl-C may reach any thread; its handler runs in the main one, at once or when it wakes."""
+
+    def step():
+        if replica_id() == 0:
+            return
+        if to == "the waiting thread":
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        else:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        two_replicas.run(step)
+    assert two_replicas.run(replica_id).values == (0, 1)
 
 
 def test_a_replica_may_run_nothing_on_its_strategy(two_replicas):

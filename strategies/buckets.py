@@ -1,0 +1,214 @@
+"""Buckets: gradients of many variables packed together, one buffer for each replica.
+
+A gradient is written straight into its slice; when all replicas have filled a bucket, it is added
+up over them in one go (Li et al., "PyTorch Distributed", VLDB 2020, describe the scheme). Gradients
+that touch only rows of a variable travel as `IndexedSlices` on their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from ..autodiff import Array, IndexedSlices, Tensor
+from ..collectives import Handle
+from .arrays import add_up, moved
+from .cross_device_ops import CrossDeviceOps
+from .devices import to_host
+from .variables import Variable
+from .workers import Workers
+
+Gradient: TypeAlias = "Array | IndexedSlices"
+
+
+class GradientPart(Protocol):
+    """The gradients of some variables that are reduced together."""
+
+    variables: Sequence[Variable]
+
+    def take(self, replica: int, variable_index: int, gradient: Gradient) -> None:
+        """Note one gradient of one replica; a dense one may lie in its slice already."""
+
+    def missing(self, replica: int, variable_index: int) -> None:
+        """Note that a replica's gradient of a variable is zero."""
+
+    def reduce(self, weights: Sequence[float]) -> None:
+        """Add up this worker's gradients, each times its replica's weight."""
+
+    def start(self, workers: Workers, name: str) -> None:
+        """Begin to add up over all workers what `reduce` made, or zero without it."""
+
+    def finish(self, workers: Workers, divisor: float) -> None:
+        """Wait for the sum over all workers, and divide it."""
+
+    def reduced(self, replica: int) -> Sequence[Gradient]:
+        """What `reduce` made, one for each variable, where `replica` can read it."""
+
+
+class Bucket:
+    """Dense gradients of one dtype, packed into a contiguous buffer per replica."""
+
+    def __init__(
+        self, variables: Sequence[Variable], num_replicas: int, ops: CrossDeviceOps
+    ) -> None:
+        self.variables = variables
+        self._ops = ops
+        self._devices = [variables[0].device_of(replica) for replica in range(num_replicas)]
+        self._buffers: list[Array] = []
+        self._views: list[list[Array]] = []
+        for replica, device in enumerate(self._devices):
+            like = variables[0].leaf(replica).data
+            with device.use():
+                buffer = np.zeros(sum(v.size for v in variables), like.dtype, like=like)
+            self._buffers.append(buffer)
+            self._views.append(_cut(buffer, [v.shape for v in variables]))
+        self._on_host = all(isinstance(buffer, np.ndarray) for buffer in self._buffers)
+        self._is_reduced = False
+        self._handle: Handle | None = None
+        self._sent: np.ndarray | None = None
+
+    def slices(self, replica: int) -> list[tuple[Tensor, Array]]:
+        """Each variable's tensor in `replica` with the slice that takes its gradient."""
+        views = self._views[replica]
+        return [(v.leaf(replica), view) for v, view in zip(self.variables, views, strict=True)]
+
+    def take(self, replica: int, variable_index: int, gradient: Gradient) -> None:
+        view = self._views[replica][variable_index]
+        if gradient is view:
+            return
+        _check_shape(self.variables[variable_index], gradient)
+        if isinstance(gradient, IndexedSlices):
+            view.fill(0)
+            gradient.add_to(view)
+        else:
+            view[...] = gradient
+
+    def missing(self, replica: int, variable_index: int) -> None:
+        self._views[replica][variable_index].fill(0)
+
+    def reduce(self, weights: Sequence[float]) -> None:
+        taking_part = []
+        for buffer, weight in zip(self._buffers, weights, strict=True):
+            if weight:
+                taking_part.append(buffer)
+                if weight != 1:
+                    np.multiply(buffer, weight, out=buffer)
+        first = self._buffers[0]
+        if len(taking_part) > 1 or taking_part[0] is not first:
+            self._ops.reduce(taking_part, self._devices[0], out=first)
+        self._is_reduced = True
+
+    def start(self, workers: Workers, name: str) -> None:
+        first = self._buffers[0]
+        if not self._is_reduced:
+            first.fill(0)
+        self._sent = to_host(first)
+        self._handle = workers.communicator.start_all_reduce(self._sent, name)
+
+    def finish(self, workers: Workers, divisor: float) -> None:
+        first = self._buffers[0]
+        self._is_reduced = False
+        if self._handle is not None:
+            self._handle.wait()
+            self._handle = None
+            if self._sent is not first:
+                first[...] = self._devices[0].put(self._sent)
+        if divisor != 1:
+            np.divide(first, divisor, out=first)
+        if not self._on_host:
+            for buffer, device in zip(self._buffers[1:], self._devices[1:], strict=True):
+                with device.use():
+                    buffer[...] = device.put(first)
+
+    def reduced(self, replica: int) -> Sequence[Gradient]:
+        return self._views[0 if self._on_host else replica]
+
+
+class Rows:
+    """The gradient of a variable of which a step reads only some rows."""
+
+    def __init__(self, variable: Variable, num_replicas: int) -> None:
+        self.variables: Sequence[Variable] = (variable,)
+        self._devices = [variable.device_of(replica) for replica in range(num_replicas)]
+        self._gradients: list[Gradient | None] = [None] * num_replicas
+        self._total: Gradient | None = None
+        self._name = ""
+        self._reduced: list[Gradient] = []
+
+    def take(self, replica: int, variable_index: int, gradient: Gradient) -> None:
+        _check_shape(self.variables[0], gradient)
+        self._gradients[replica] = gradient
+
+    def missing(self, replica: int, variable_index: int) -> None:
+        self._gradients[replica] = None
+
+    def reduce(self, weights: Sequence[float]) -> None:
+        parts = [
+            moved(_with_values(np.multiply, gradient, weight), self._devices[0])
+            for gradient, weight in zip(self._gradients, weights, strict=True)
+            if gradient is not None and weight
+        ]
+        self._total = add_up(parts or [self._no_rows()])
+        self._gradients = [None] * len(self._gradients)
+
+    def start(self, workers: Workers, name: str) -> None:
+        self._name = name
+
+    def finish(self, workers: Workers, divisor: float) -> None:
+        own = self._no_rows() if self._total is None else self._total
+        total = _with_values(np.divide, workers.add_up(own, self._name), divisor)
+        self._reduced = [moved(total, device) for device in self._devices]
+        self._total = None
+
+    def _no_rows(self) -> IndexedSlices:
+        leaf = self.variables[0].leaf(0).data
+        return IndexedSlices(leaf[:0], np.zeros(0, np.int64, like=leaf), leaf.shape)
+
+    def reduced(self, replica: int) -> Sequence[Gradient]:
+        return (self._reduced[replica],)
+
+
+def plan_buckets(variables: Sequence[Variable], bytes_per_bucket: int) -> list[list[Variable]]:
+    """Cut a list of variables into runs of one dtype and of about `bytes_per_bucket` each."""
+    buckets: list[list[Variable]] = []
+    room = 0
+    for variable in variables:
+        if not buckets or room <= 0 or buckets[-1][0].dtype != variable.dtype:
+            buckets.append([])
+            room = bytes_per_bucket
+        buckets[-1].append(variable)
+        room -= variable.size * variable.dtype.itemsize
+    return buckets
+
+
+def _cut(buffer: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+    """Consecutive slices of a one-dimensional array, in the given shapes."""
+    sizes = [math.prod(shape) for shape in shapes]
+    ends = itertools.accumulate(sizes)
+    return [
+        buffer[end - size : end].reshape(shape)
+        for shape, size, end in zip(shapes, sizes, ends, strict=True)
+    ]
+
+
+def _with_values(ufunc: np.ufunc, gradient: Gradient, number: float) -> Gradient:
+    """A gradient multiplied or divided; by 1 it stays the same, to the bit."""
+    if number == 1:
+        return gradient
+    if isinstance(gradient, IndexedSlices):
+        values = ufunc(gradient.values, number)
+        return IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return ufunc(gradient, number)
+
+
+def _check_shape(variable: Variable, gradient: Gradient) -> None:
+    shape = variable.leaf(0).data.shape
+    if tuple(gradient.shape) != shape:
+        raise ValueError(
+            f"the gradient of variable {variable.name!r} has shape {tuple(gradient.shape)}, "
+            f"the variable has shape {shape}"
+        )

@@ -1,0 +1,80 @@
+"""What variables begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..autodiff import Array, IndexedSlices
+from .arrays import as_array
+
+Initializer: TypeAlias = "Callable[[tuple[int, ...], np.dtype, np.random.Generator], Any]"
+
+
+def initial_value(
+    name: str,
+    shape: tuple[int, ...] | None,
+    dtype: Any,
+    initializer: Initializer | Array | float | None,
+    rng: np.random.Generator,
+) -> Array:
+    """What a new variable begins with.
+
+    Args:
+        name: Its name, for errors.
+        shape: Needed where `initializer` is a function or None; a number fills it.
+        dtype: By default that of an array given as `initializer`, else float32.
+        initializer: `f(shape, dtype, rng)`, or the value itself; None draws from Glorot's uniform
+            distribution for matrices and gives zeros for the rest.
+        rng: What is drawn from.
+
+    Raises:
+        ValueError: The shape is missing, or not the one that `initializer` gives.
+        TypeError: `initializer` is no number, no array and no function.
+    """
+    if initializer is None or callable(initializer):
+        if shape is None:
+            raise ValueError(
+                f"variable {name!r} does not exist yet, and its shape is not given; "
+                f"pass shape=(...), or an array as initializer"
+            )
+        draw = initializer or _default_initializer
+        dtype = np.dtype(np.float32 if dtype is None else dtype)
+        value = initial_array(draw(tuple(shape), dtype, rng), dtype)
+    else:
+        value = initial_array(initializer, dtype)
+    if shape is not None and value.shape == ():
+        value = np.full_like(value, value, shape=tuple(shape))
+    if shape is not None and value.shape != tuple(shape):
+        raise ValueError(
+            f"variable {name!r} is asked for with shape {tuple(shape)}, and its initializer "
+            f"gives shape {value.shape}; make them equal, or leave shape out"
+        )
+    return value
+
+
+def initial_array(value: Any, dtype: Any = None) -> Array:
+    """An initial value as an array; Python's floats, also in lists, become float32.
+
+    Raises:
+        TypeError: `value` is no number and no array.
+    """
+    array = as_array(value)
+    if isinstance(array, IndexedSlices):
+        raise TypeError("a variable cannot begin as IndexedSlices; call to_dense() on them")
+    if dtype is None and array.dtype == np.float64 and not hasattr(value, "dtype"):
+        dtype = np.float32
+    return array if dtype is None else array.astype(dtype, copy=False)
+
+
+def _default_initializer(
+    shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator
+) -> np.ndarray:
+    """Glorot and Bengio's (2010) uniform distribution for matrices, zeros for the rest."""
+    if len(shape) < 2 or not np.issubdtype(dtype, np.floating):
+        return np.zeros(shape, dtype)
+    receptive = int(np.prod(shape[:-2]))
+    limit = np.sqrt(6.0 / (receptive * (shape[-2] + shape[-1])))
+    return rng.uniform(-limit, limit, shape).astype(dtype)

@@ -1,0 +1,149 @@
+"""What the workers of one strategy do together, in terms of the arrays of strategies.
+
+All workers make the same calls in the same order. A worker that is alone gets its own arrays back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..autodiff import IndexedSlices
+from ..collectives import Communicator, Handle, Op
+from .arrays import Summand, add_up
+from .devices import to_host
+
+
+class _Done(Handle):
+    """Nothing was to be done."""
+
+    def wait(self) -> None:
+        pass
+
+
+_DONE = _Done()
+
+
+class Workers:
+    """The workers that train together, seen from one of them.
+
+    Args:
+        communicator: Joins one rank per worker; None for a worker that is alone.
+    """
+
+    def __init__(self, communicator: Communicator | None = None) -> None:
+        self._communicator = communicator
+        self._full_batch: float | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of workers."""
+        return 1 if self._communicator is None else self._communicator.size
+
+    @property
+    def rank(self) -> int:
+        """This worker's number."""
+        return 0 if self._communicator is None else self._communicator.rank
+
+    @property
+    def communicator(self) -> Communicator:
+        """What joins the workers, where there are several."""
+        assert self._communicator is not None, "a worker that is alone has nobody to talk to"
+        return self._communicator
+
+    def full_batch(self, largest_here: float) -> float:
+        """The number of examples whose weight is 1.
+
+        A worker that is alone takes the largest batch of the step; several workers the largest one
+        of their first step, on which they agree then.
+        """
+        if self.size == 1:
+            return largest_here or 1.0
+        if self._full_batch is None:
+            largest = np.array([largest_here], np.float64)
+            self.communicator.all_reduce(largest, "the full batch", Op.MAX)
+            self._full_batch = float(largest[0]) or 1.0
+        return self._full_batch
+
+    def start_adding_up(self, numbers: np.ndarray, name: str) -> Handle:
+        """Begin to replace numbers by their sums over all workers; wait for the handle."""
+        if self.size == 1:
+            return _DONE
+        return self.communicator.start_all_reduce(numbers, name)
+
+    def add_up(self, value: Summand, name: str) -> Summand:
+        """The sum of all workers' values, on the host if there are several."""
+        if self.size == 1:
+            return value
+        if isinstance(value, IndexedSlices):
+            return add_up(self.gather_slices(value, name))
+        flat = _flat_copy(value)
+        self.communicator.all_reduce(flat, name)
+        return flat.reshape(value.shape)
+
+    def gather_slices(self, slices: IndexedSlices, name: str) -> list[IndexedSlices]:
+        """All workers' slices, in the order of workers."""
+        if self.size == 1:
+            return [slices]
+        values = self.communicator.all_gather(_flat_copy(slices.values), f"rows of {name}")
+        indices = self.communicator.all_gather(_flat_copy(slices.indices), f"row numbers of {name}")
+        row = slices.values.shape[1:]
+        return [
+            IndexedSlices(v.reshape(len(i), *row), i, slices.dense_shape)
+            for v, i in zip(values, indices, strict=True)
+        ]
+
+    def gather(self, array: np.ndarray, axis: int, name: str) -> np.ndarray:
+        """All workers' arrays one after another along `axis`, along which they may differ."""
+        if self.size == 1:
+            return array
+        first = np.moveaxis(array, axis, 0)
+        parts = self.communicator.all_gather(_flat_copy(first), name)
+        joined = np.concatenate([part.reshape(-1, *first.shape[1:]) for part in parts])
+        return np.ascontiguousarray(np.moveaxis(joined, 0, axis))
+
+    def gather_numbers(self, number: int, name: str) -> list[int]:
+        """Each worker's number, in the order of workers."""
+        return self.gather(np.array([number], np.int64), 0, name).tolist()
+
+    def add_up_numbers(self, numbers: Sequence[float], name: str) -> list[float]:
+        """The sums of all workers' numbers."""
+        sums = np.array(numbers, np.float64)
+        self.start_adding_up(sums, name).wait()
+        return sums.tolist()
+
+    def number_from_chief(self, number: int, name: str) -> int:
+        """The first worker's number; nobody gets it before the first worker has called."""
+        return self.gather_numbers(number, name)[0]
+
+    def text_from_chief(self, text: str, name: str) -> str:
+        """The first worker's text."""
+        if self.size == 1:
+            return text
+        code_points = np.array([ord(character) for character in text], np.int64)
+        return "".join(map(chr, self.communicator.all_gather(code_points, name)[0].tolist()))
+
+    def of_all_replicas(self, values: Sequence[np.ndarray], name: str) -> list[np.ndarray]:
+        """The values of the replicas of all workers, in the order of replicas.
+
+        Args:
+            values: Those of this worker's replicas, of one shape and dtype.
+        """
+        if self.size == 1:
+            return list(values)
+        together = np.stack([to_host(value) for value in values])
+        return list(self.gather(together, 0, name))
+
+    def from_chief(self, value: np.ndarray, name: str) -> np.ndarray:
+        """The first worker's value; those of the others must have its shape and dtype."""
+        if self.size == 1:
+            return value
+        flat = _flat_copy(value)
+        self.communicator.broadcast(flat, name)
+        return flat.reshape(value.shape)
+
+
+def _flat_copy(value: Summand) -> np.ndarray:
+    """A contiguous one-dimensional copy on the host, which a communicator may write into."""
+    return np.array(to_host(value), order="C").reshape(-1)
