@@ -62,6 +62,11 @@ class ContinuousEvaluation:
             self._evaluate_newest()
             if end is not None and self.evaluated_step >= end.global_step:
                 return end
+            if end is not None and self._estimator.latest_checkpoint() is None:
+                raise ValueError(
+                    f"training in {self._estimator.model_dir} ended at step {end.global_step}, but "
+                    f"there is no checkpoint to evaluate; was it deleted?"
+                )
             if self._max_steps is not None and self.evaluated_step >= self._max_steps:
                 return EndMarker(self.evaluated_step, "max_steps was reached")
             self._wait_until(max(began + self._spec.throttle_secs, self._clock() + _POLL_SECS))
@@ -87,11 +92,11 @@ class ContinuousEvaluation:
         self._reminded = self._clock()
 
     def _wait_until(self, moment: float) -> None:
-        """Wait, but no longer than until training has ended."""
+        """Wait, but little longer than until training has ended."""
         while self._clock() < moment:
+            self._sleep(min(_POLL_SECS, moment - self._clock()))
             if read_end_marker(self._estimator.model_dir) is not None:
                 return
-            self._sleep(min(_POLL_SECS, max(0.0, moment - self._clock())))
 
     def _remind(self, newest: str | None) -> None:
         """Say now and then that there is nothing to do."""

@@ -1,0 +1,145 @@
+"""The evaluator beside training (semantics.md B6, its defects mended: B12), on a clock of its own."""
+
+import shutil
+
+import pytest
+
+import paceline as pl
+from paceline.estimator.continuous_evaluation import ContinuousEvaluation
+from paceline.estimator.end_marker import (
+    EndMarker,
+    read_end_marker,
+    remove_end_marker,
+    write_end_marker,
+)
+
+
+class World:
+    """Time that passes only in `sleep`, and what happens at given moments."""
+
+    def __init__(self, events=()):
+        self.now = 0.0
+        self.slept = 0.0
+        self._events = sorted(events, key=lambda event: event[0])
+
+    def clock(self):
+        return self.now
+
+    def sleep(self, secs):
+        assert secs > 0
+        self.now += secs
+        while self._events and self._events[0][0] <= self.now:
+            self._events.pop(0)[1]()
+        assert self.now < 10_000, "the evaluator waits for ever"
+
+
+@pytest.fixture
+def evaluated(estimator, one_pass):
+    """`evaluated(events, **spec)`: the end, and the steps that were evaluated."""
+
+    def run(events=(), max_steps=None, **spec):
+        world, steps = World(events), []
+
+        class Note(pl.estimator.SessionRunHook):
+            def end(self, session):
+                steps.append((session.global_step, world.now))
+
+        given = {"start_delay_secs": 0, "throttle_secs": 10, **spec}
+        eval_spec = pl.EvalSpec(one_pass, hooks=[Note()], **given)
+        evaluation = ContinuousEvaluation(
+            estimator, eval_spec, max_steps, clock=world.clock, sleep=world.sleep
+        )
+        return evaluation.run(), steps
+
+    return run
+
+
+@pytest.fixture
+def train_to(estimator, input_fn):
+    return lambda step: lambda: estimator.train(input_fn, max_steps=step)
+
+
+@pytest.fixture
+def end_at(estimator):
+    return lambda step: lambda: write_end_marker(estimator.model_dir, EndMarker(step, "it ended"))
+
+
+def test_it_evaluates_what_is_saved_until_the_run_has_ended(evaluated, train_to, end_at):
+    end, steps = evaluated(
+        [(5, train_to(2)), (22, train_to(4)), (33, train_to(6)), (34, end_at(6))]
+    )
+    assert [step for step, _ in steps] == [2, 4, 6]
+    assert end == EndMarker(6, "it ended")
+
+
+def test_it_may_start_after_training(evaluated, train_to, end_at):
+    train_to(3)()
+    end_at(3)()
+    assert evaluated()[1] == [(3, pytest.approx(0, abs=1))]
+
+
+def test_it_may_start_before_training(evaluated, train_to, end_at):
+    _, steps = evaluated([(500, train_to(3)), (501, end_at(3))])
+    assert [step for step, _ in steps] == [3]
+
+
+def test_it_waits_at_the_beginning_but_not_for_a_run_that_has_ended(evaluated, train_to, end_at):
+    train_to(1)()
+    _, steps = evaluated([(300, end_at(1))], start_delay_secs=120)
+    assert steps[0][1] == pytest.approx(120)
+    _, steps = evaluated(start_delay_secs=120)
+    assert steps[0][1] < 2
+
+
+def test_it_does_not_evaluate_more_often_than_it_should(evaluated, train_to, end_at):
+    _, steps = evaluated([(0, train_to(1)), (1, train_to(2)), (25, train_to(3)), (26, end_at(3))])
+    assert steps[1][1] - steps[0][1] >= 10
+
+
+def test_it_misses_no_last_checkpoint_within_its_pause(evaluated, train_to, end_at):
+    _, steps = evaluated([(0, train_to(1)), (3, train_to(2)), (4, end_at(2))], throttle_secs=600)
+    assert steps[-1][0] == 2
+    assert steps[-1][1] < 10
+
+
+def test_it_ends_at_max_steps_without_a_mark(evaluated, train_to):
+    end, steps = evaluated([(0, train_to(5))], max_steps=5)
+    assert [step for step, _ in steps] == [5]
+    assert end.global_step == 5
+
+
+def test_a_checkpoint_is_evaluated_once(evaluated, train_to, end_at):
+    _, steps = evaluated([(0, train_to(2)), (100, end_at(2))])
+    assert [step for step, _ in steps] == [2]
+
+
+def test_it_reminds_of_a_run_that_saves_nothing_but_not_all_the_time(
+    evaluated, train_to, end_at, lines
+):
+    evaluated([(2000, train_to(1)), (2001, end_at(1))])
+    assert 1 <= len([line for line in lines() if "no checkpoint yet" in line]) <= 4
+
+
+def test_a_run_that_ended_without_a_checkpoint_is_an_error(evaluated, estimator, train_to, end_at):
+    train_to(1)()
+    end_at(1)()
+    shutil.rmtree(estimator.latest_checkpoint())
+    for path, _ in pl.checkpoint.list_checkpoints(estimator.model_dir):
+        shutil.rmtree(path)
+    with pytest.raises((ValueError, pl.checkpoint.CheckpointError)):
+        evaluated()
+
+
+def test_the_end_mark_comes_and_goes(tmp_path):
+    assert read_end_marker(tmp_path) is None
+    write_end_marker(tmp_path, EndMarker(7, "because"))
+    assert read_end_marker(tmp_path) == EndMarker(7, "because")
+    remove_end_marker(tmp_path)
+    remove_end_marker(tmp_path)
+    assert read_end_marker(tmp_path) is None
+
+
+def test_train_and_evaluate_marks_the_end_of_a_run(linear_model_fn, input_fn, one_pass, tmp_path):
+    estimator = pl.Estimator(linear_model_fn, tmp_path)
+    pl.train_and_evaluate(estimator, pl.TrainSpec(input_fn, max_steps=3), pl.EvalSpec(one_pass))
+    assert read_end_marker(tmp_path) == EndMarker(3, "max_steps was reached")
