@@ -49,7 +49,7 @@ $(VENV)/demo: $(VENV)/python setup.cfg
 	rm -rf build && $(PIP) install '.[examples]' && rm -rf build && touch $@ $(VENV)/installed
 
 $(VENV)/test: $(VENV)/python setup.cfg
-	rm -rf build && $(PIP) install '.[examples,test]' && rm -rf build && touch $@ $(VENV)/installed
+	rm -rf build && $(PIP) install '.[examples,test,mpich]' && rm -rf build && touch $@ $(VENV)/installed
 
 $(VENV)/dev: $(VENV)/python setup.cfg
 	rm -rf build && $(PIP) install '.[test,dev]' && rm -rf build && touch $@ $(VENV)/installed
