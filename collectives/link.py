@@ -27,10 +27,14 @@ class Link(ABC):
     Attributes:
         segment_bytes: The most that `try_peek` is ever asked for, and the piece that this link
             moves best. A multiple of 64, at least `SMALL_SEND_BYTES`.
+        swap_bytes: The longest array for which two ranks had better send each other the whole of it
+            than halves back and forth. The bytes are the same; the one has no waiting in the
+            middle, the other half the arithmetic.
     """
 
-    def __init__(self, segment_bytes: int) -> None:
+    def __init__(self, segment_bytes: int, swap_bytes: int = 1 << 20) -> None:
         self.segment_bytes = segment_bytes
+        self.swap_bytes = swap_bytes
 
     @abstractmethod
     def try_send(self, data: memoryview) -> int:

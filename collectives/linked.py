@@ -25,9 +25,6 @@ from .plans import SMALL_BYTES, Plans
 from .runner import Runner
 
 DEFAULT_SPIN_SECS = 200e-6
-# Up to here two ranks are faster when each sends all it has than when each reduces a half.
-SWAP_BYTES = 1 << 20
-
 _NO_DTYPE = np.dtype(bool)
 _LENGTH = struct.Struct("<q")
 _COLOR_AND_KEY = struct.Struct("<qq")
@@ -166,7 +163,7 @@ class LinkedCommunicator(Communicator):
         num_bytes = array.nbytes
         if num_bytes <= SMALL_BYTES:
             algorithms.double_all_reduce(self._peers, plan, array)
-        elif self.size == 2 and num_bytes <= SWAP_BYTES:
+        elif self.size == 2 and num_bytes <= self._peers.link(1 - self.rank).swap_bytes:
             algorithms.swap_all_reduce(self._peers, plan, array)
         else:
             algorithms.ring_all_reduce(self._peers, plan, array)

@@ -175,24 +175,23 @@ class Estimator:
         strategy = config.train_distribute or get_strategy()
         workers = strategy.extended.workers
         self._refuse_to_train_apart(strategy)
-        newest = self._newest_or_none() if workers.rank == 0 else None
+        newest = self._begin_writing() if workers.rank == 0 else None
         start = workers.number_from_chief(newest.step if newest else 0, "first step")
         if max_steps is not None and start >= max_steps:
             _logger.info("Nothing to train: step %d ≥ max_steps %d.", start, max_steps)
             return TrainingEnd(start, None, f"max_steps={max_steps} was reached before")
-        if workers.rank == 0:
-            checkpoint.prepare_directory(self.model_dir)
         tune_malloc()
         store = restored_store(newest, config.tf_random_seed, self._warm_start(newest))
         last_step = max_steps if steps is None else start + steps
         session = TrainingSession(self._model, strategy, store)
-        all_hooks = self._training_hooks(
-            start, last_step, saving_listeners or (), workers.rank == 0
-        )
-        with closing(
-            batches_for_replicas(input_fn, strategy, ModeKeys.TRAIN, self._params, config)
-        ) as batches:
-            end = train(session, batches, [*all_hooks, *(hooks or ())])
+        all_hooks = self._training_hooks(last_step, saving_listeners or (), workers.rank == 0)
+        with (
+            closing(
+                batches_for_replicas(input_fn, strategy, ModeKeys.TRAIN, self._params, config)
+            ) as batches,
+            closing(ProgressHook(last_step, start)) as progress,
+        ):
+            end = train(session, batches, [progress, *all_hooks, *(hooks or ())])
         _logger.info("Loss for final step: %.8g.", end.loss)
         reached = last_step is not None and end.global_step >= last_step
         return TrainingEnd(end.global_step, end.loss, "max_steps was reached") if reached else end
@@ -276,6 +275,11 @@ class Estimator:
             self._model, store, batches, predict_keys, hooks or (), yield_single_examples
         )
 
+    def _begin_writing(self) -> checkpoint.Checkpoint | None:
+        """Make sure that checkpoints can be written, before work is spent; return the newest."""
+        checkpoint.prepare_directory(self.model_dir)
+        return self._newest_or_none()
+
     def _refuse_to_train_apart(self, strategy: Strategy) -> None:
         """Each worker of a cluster would train a model of its own.
 
@@ -291,7 +295,6 @@ class Estimator:
 
     def _training_hooks(
         self,
-        start: int,
         last_step: int | None,
         listeners: Sequence[CheckpointSaverListener],
         is_chief: bool,
@@ -306,7 +309,6 @@ class Estimator:
                 listeners,
                 decides=is_chief,
             ),
-            ProgressHook(last_step, start),
         ]
         if config.log_step_count_steps is not None:
             every = config.log_step_count_steps

@@ -42,6 +42,14 @@ def batches_for_replicas(
             arguments["input_context"] = context
         return _as_dataset(input_fn(**arguments))
 
+    num_workers = strategy.extended.num_workers
+    if mode is ModeKeys.TRAIN and num_workers > 1 and "input_context" not in names:
+        _logger.warning(
+            "input_fn does not ask for input_context, so each of %d workers trains on what it "
+            "gives; shard by input_context.num_input_pipelines and .input_pipeline_id if all read "
+            "the same data.",
+            num_workers,
+        )
     with default_seed(config.tf_random_seed):
         return iter(strategy.distribute_datasets_from_function(dataset_fn))
 

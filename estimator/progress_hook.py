@@ -29,6 +29,7 @@ class ProgressHook(SessionRunHook):
         assert self._bar is not None
         self._bar.update(session.global_step - self._start, loss=session.loss or 0.0)
 
-    def end(self, session: Session) -> None:
-        assert self._bar is not None
-        self._bar.close()
+    def close(self) -> None:
+        """Take the bar away, also after an error."""
+        if self._bar is not None:
+            self._bar.close()

@@ -183,7 +183,7 @@ class Control(Health):
                 self._converse(peer, channel, purpose)
             except RefusedError as error:
                 if error.is_final:
-                    self._roster.fail(f"{peer.member}: {error}")
+                    self._roster.fail(f"{peer.member} {error}")
                 self._roster.complain(peer, str(error))
             except VersionError as error:
                 self._roster.fail(f"{peer.member} {error}; install one version everywhere")
@@ -220,9 +220,9 @@ class Control(Health):
                 self._roster.turn_away(stream.peer_ip, str(error))
             except VersionError as error:
                 self._roster.turn_away(stream.peer_ip, str(error))
-                refuse(stream, self._identity, RefusedError(str(error), is_final=True))
+                refuse(stream, RefusedError(str(error), is_final=True))
             except FrameError as error:
-                self._roster.turn_away(stream.peer_ip, str(error))
+                self._roster.turn_away(stream.peer_ip, f"sent {error}")
                 stream.cancel()
             except StreamError:
                 pass  # it went away again
@@ -232,7 +232,7 @@ class Control(Health):
         try:
             answer(stream, messages, self._identity, hello)
         except HostsError as error:
-            self._roster.fail(f"{self._identity.members[hello.rank]}: {error}")
+            self._roster.fail(f"{self._identity.members[hello.rank]} {error}")
             raise
         peer = self._roster.peers[hello.rank]
         if hello.purpose == "greet":
@@ -243,7 +243,7 @@ class Control(Health):
         try:
             self._roster.admit(peer, stream, hello, is_caller=True)
         except RefusedError as error:
-            refuse(stream, self._identity, error)
+            refuse(stream, error)
             raise
         self._finish_handshake(stream, hello.rank)
         self._start(f"link-{hello.rank}", self._offer_links, peer, stream, hello)

@@ -43,6 +43,8 @@ _FrameType = TypeVar("_FrameType", bound=Frame)
 class RefusedError(Exception):
     """The other side does not belong to us, or says that we do not belong to it.
 
+    The text goes on after the other's name: "worker 1 …".
+
     Attributes:
         is_final: Whether trying again is pointless.
     """
@@ -103,7 +105,7 @@ class Identity:
     def check_proof(self, proof: str, role: str, caller: Hello, other: Hello) -> None:
         """Raise `RefusedError` if ``proof`` is not what `prove` gives."""
         if not hmac.compare_digest(proof, self.prove(role, caller, other)):
-            raise RefusedError("it has another token", is_final=True)
+            raise RefusedError("has another token", is_final=True)
 
     def check(self, hello: Hello, rank: int | None = None) -> None:
         """Check that ``hello`` comes from a member of this job, if given from ``rank``.
@@ -113,15 +115,15 @@ class Identity:
         """
         size = len(self.members)
         if hello.job_id != self.job_id:
-            problem = f"it belongs to job {hello.job_id!r}, this is job {self.job_id!r}"
+            problem = f"comes from job {hello.job_id!r} instead of {self.job_id!r}"
         elif hello.size != size:
-            problem = f"its cluster has {hello.size} members, this one has {size}"
+            problem = f"has a cluster of {hello.size} members instead of {size}"
         elif hello.members != members_fingerprint(self.members):
-            problem = "its list of members differs from the one here in names, addresses or order"
+            problem = "has a list of members with other names, addresses or another order"
         elif not 0 <= hello.rank < size or hello.rank == self.rank:
-            problem = f"it claims rank {hello.rank}, here is rank {self.rank} of {size}"
+            problem = f"claims rank {hello.rank} towards rank {self.rank} of {size}"
         elif rank is not None and hello.rank != rank:
-            problem = f"its address leads to {self.members[hello.rank].task}"
+            problem = f"has an address that leads to {self.members[hello.rank].task}"
         else:
             return
         raise RefusedError(problem, is_final=True)
@@ -141,7 +143,7 @@ class Identity:
             local.append(self.members[self.rank])
         if local:
             raise HostsError(
-                f"it runs on another machine, where the address of {local[0]} leads to that "
+                f"runs on another machine, where the address of {local[0]} leads to that "
                 "machine itself; give each task an address that all machines can reach",
                 is_final=True,
             )
@@ -187,14 +189,13 @@ def answer(stream: Stream, messages: Iterator[bytes], identity: Identity, hello:
         identity.check_proof(_expect(Proof, messages).proof, "caller", hello, mine)
         identity.check_hosts(hello)
     except RefusedError as error:
-        refuse(stream, identity, error)
+        refuse(stream, error)
         raise
 
 
-def refuse(stream: Stream, identity: Identity, error: RefusedError) -> None:
+def refuse(stream: Stream, error: RefusedError) -> None:
     """Tell the caller why it is not taken."""
-    reason = f"{identity.members[identity.rank].task} turned this process away: {error}"
-    stream.send(encode(Refusal(reason=cut(reason), is_final=error.is_final)))
+    stream.send(encode(Refusal(reason=cut(str(error)), is_final=error.is_final)))
 
 
 def _expect(kind: type[_FrameType], messages: Iterator[bytes]) -> _FrameType:
@@ -203,7 +204,7 @@ def _expect(kind: type[_FrameType], messages: Iterator[bytes]) -> _FrameType:
         raise StreamError("it hung up")
     frame = decode(data)
     if isinstance(frame, Refusal):
-        raise RefusedError(frame.reason, frame.is_final)
+        raise RefusedError(f"turned this process away, which {frame.reason}", frame.is_final)
     if not isinstance(frame, kind):
         raise FrameError(f"a {type(frame).__name__} frame instead of {kind.__name__}")
     return frame

@@ -135,9 +135,9 @@ class Roster:
         """
         with self._changed:
             if self._is_closing or self._failure:
-                raise RefusedError("it is about to end", is_final=False)
+                raise RefusedError("has come too late", is_final=False)
             if peer.stream is not None or self._is_complete:
-                raise RefusedError(f"{peer.member.task} has already come", is_final=False)
+                raise RefusedError("is already there as another process", is_final=False)
             if is_caller:
                 stream.send(encode(Accepted()))
             peer.answers = SimpleQueue()
@@ -209,7 +209,7 @@ class Roster:
     def turn_away(self, ip: str, reason: str) -> None:
         """Note that somebody who called from ``ip`` does not belong here."""
         with self._changed:
-            self._turned_away = f"turned away a caller from {ip}: {reason}"
+            self._turned_away = f"turned away a caller from {ip}, which {reason}"
 
     def announce(self, reason: str) -> None:
         """Tell all others that this member gives up."""
@@ -256,7 +256,8 @@ class Roster:
 
     def _missing(self, waited: str) -> str:
         """Return who is missing and why, as far as is known."""
-        missing = [p for p in self.peers.values() if not p.is_ready]
+        missing = [p for p in self.peers.values() if not (p.greeted and p.picked)]
+        missing = missing or [p for p in self.peers.values() if not p.is_ready]
         names = ", ".join(str(peer.member) for peer in missing)
         remarks = [f"{peer.member.task}: {text}" for peer in missing if (text := _remark(peer))]
         remarks += [self._turned_away] if self._turned_away else []

@@ -19,7 +19,7 @@ sys.modules[_SPEC.name] = conformance
 _SPEC.loader.exec_module(conformance)
 
 
-class SomebodyElseChecks(Exception):
+class SomebodyElseChecksError(Exception):
     """Ends a check on all ranks but the first."""
 
 
@@ -34,7 +34,7 @@ def run(size, body, timeout_secs):
     outcomes = MPI.COMM_WORLD.gather(outcome)
     communicator.close()
     if outcomes is None:
-        raise SomebodyElseChecks
+        raise SomebodyElseChecksError
     return outcomes
 
 
@@ -45,7 +45,7 @@ def main():
     for case in cases:
         try:
             case(run)
-        except SomebodyElseChecks:
+        except SomebodyElseChecksError:
             continue
         except Exception:
             failed.append(f"{case}\n{traceback.format_exc()}")

@@ -1,4 +1,4 @@
-"""The evaluator beside training (semantics.md B6, its defects mended: B12), on a clock of its own."""
+"""The evaluator beside training (semantics.md B6, with B12 mended), on a clock of its own."""
 
 import shutil
 

@@ -1,0 +1,316 @@
+"""Each kind of link keeps the contract of `paceline.collectives.link.Link`."""
+
+import fcntl
+import mmap
+import os
+import random
+import secrets
+import socket
+import threading
+import time
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+
+from paceline.collectives.errors import LinkBroken, LinkTimeout
+from paceline.collectives.link import SMALL_SEND_BYTES
+from paceline.collectives.ring import shared_memory, tcp
+from paceline.collectives.ring._grpc import Channel, Server
+from paceline.collectives.ring.sockets import pack_hello
+from paceline.collectives.ring.streams import StreamLink
+
+TICKET = secrets.token_hex(32)
+LIMIT_SECS = 20.0
+
+
+def soon():
+    return time.monotonic() + LIMIT_SECS
+
+
+def shared_memory_pair(stack, port):
+    listener, name = shared_memory.listen_shared_memory(1, TICKET)
+    with_listener = stack.enter_context(closing_all(listener))
+    first = shared_memory.connect_shared_memory(name, 1, TICKET)
+    return first, shared_memory.accept_shared_memory(*with_listener.accept(soon()))
+
+
+def tcp_pair(stack, port):
+    listener, address = tcp.listen_tcp("127.0.0.1", 1, TICKET, "127.0.0.1")
+    with_listener = stack.enter_context(closing_all(listener))
+    first = tcp.connect_tcp("127.0.0.1", address, 1, TICKET)
+    return first, tcp.TcpLink(with_listener.accept(soon())[0])
+
+
+def grpc_pair(stack, port):
+    made = []
+    is_made = threading.Event()
+
+    def serve(stream):
+        link = StreamLink(stream, iter(stream))
+        made.append(link)
+        is_made.set()
+        link.pump()
+
+    server = Server(f"127.0.0.1:{port}", 2, serve)
+    stack.callback(server.stop, 1.0)
+    channel = Channel(f"127.0.0.1:{port}")
+    stack.callback(channel.close)
+    stream = channel.open()
+    link = StreamLink(stream, iter(stream))
+    threading.Thread(target=link.pump, daemon=True).start()
+    assert is_made.wait(LIMIT_SECS)
+    return link, made[0]
+
+
+def closing_all(each):
+    stack = ExitStack()
+    stack.callback(each.close)
+    stack.accept = each.accept
+    return stack
+
+
+PAIRS = {"shm": shared_memory_pair, "tcp": tcp_pair, "grpc": grpc_pair}
+
+
+@pytest.fixture(params=PAIRS)
+def pair(request, loopback):
+    """Both ends of a link within this process."""
+    port = int(loopback(1)[0].address.rpartition(":")[2])
+    with ExitStack() as stack:
+        ends = PAIRS[request.param](stack, port)
+        for end in ends:
+            stack.callback(end.close)
+        yield ends
+
+
+def receive(link, num_bytes):
+    buffer = bytearray(num_bytes)
+    link.receive_into(memoryview(buffer), soon())
+    return bytes(buffer)
+
+
+def peek(link, num_bytes):
+    deadline = soon()
+    while (view := link.try_peek(num_bytes)) is None:
+        assert time.monotonic() < deadline
+        link.wait(1.0, to_send=False, to_receive=True)
+    return view
+
+
+def test_bytes_arrive_in_order_in_whatever_pieces(pair):
+    """4 MB in each direction at once, sent and taken in pieces of random sizes."""
+    data = random.Random(1).randbytes(4_000_000)
+
+    def send(link, seed):
+        rng, rest = random.Random(seed), memoryview(data)
+        while rest:
+            piece = rest[: rng.choice([1, 63, 64, 5_000, 70_000, 600_000])]
+            link.send(piece, soon())
+            rest = rest[len(piece) :]
+
+    def take(link, seed, out):
+        rng = random.Random(seed)
+        while len(out) < len(data):
+            size = min(rng.choice([1, 64, 100, 9_999, link.segment_bytes]), len(data) - len(out))
+            out += peek(link, size)
+            link.release(size)
+
+    arrived = [bytearray(), bytearray()]
+    threads = [threading.Thread(target=send, args=(pair[i], i), daemon=True) for i in range(2)]
+    threads += [
+        threading.Thread(target=take, args=(pair[i], 7 + i, arrived[i]), daemon=True)
+        for i in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT_SECS)
+    assert arrived[0] == data
+    assert arrived[1] == data
+
+
+def test_what_starts_at_a_multiple_of_16_is_aligned(pair):
+    first, second = pair
+    rng, position = random.Random(2), 0
+    while position < 8 * second.segment_bytes:
+        size = rng.choice([64, 1, 15, 16, 4_096 + 64, 40_001, second.segment_bytes])
+        first.send(memoryview(bytes(size)), soon())
+        view = peek(second, size)
+        if position % 16 == 0:
+            assert np.frombuffer(view, np.uint8).ctypes.data % 16 == 0
+        second.release(size)
+        position += size
+
+
+def test_asking_again_shows_the_same_bytes_until_they_are_released(pair):
+    first, second = pair
+    first.send(memoryview(b"abcdef"), soon())
+    assert bytes(peek(second, 4)) == b"abcd"
+    assert bytes(peek(second, 6)) == b"abcdef"
+    second.release(3)
+    assert bytes(peek(second, 3)) == b"def"
+    assert second.try_peek(4) is None
+
+
+def test_short_messages_can_be_sent_before_the_other_side_takes_anything(pair):
+    first, second = pair
+    data = random.Random(3).randbytes(SMALL_SEND_BYTES)
+    first.send(memoryview(data), soon())
+    second.send(memoryview(data), soon())
+    assert receive(second, len(data)) == receive(first, len(data)) == data
+
+
+def test_a_sender_gets_only_so_far_ahead(pair):
+    first, _ = pair
+    data = memoryview(bytes(1 << 20))
+    sent = 0
+    with pytest.raises(LinkTimeout):
+        while sent < 64:
+            first.send(data, time.monotonic() + 0.2)
+            sent += 1
+    assert sent < 64
+
+
+@pytest.mark.parametrize("to_send", [False, True])
+def test_a_wait_ends_when_bytes_arrive(pair, to_send):
+    first, second = pair
+    timer = threading.Timer(0.1, first.send, [memoryview(b"x" * 10), soon()])
+    timer.start()
+    started = time.monotonic()
+    while second.try_peek(10) is None:
+        second.wait(10.0, to_send=False, to_receive=True)
+    timer.join()
+    assert time.monotonic() - started < 5
+
+
+def test_a_wait_ends_when_there_is_room_again(pair):
+    first, second = pair
+    data = memoryview(bytes(1 << 20))
+    sent = 0
+    with pytest.raises(LinkTimeout):
+        while True:
+            sent += first.try_send(data) or 0
+            if first.try_send(data) == 0:
+                first.send(data, time.monotonic() + 0.1)
+
+    def take():
+        for _ in range(8):
+            peek(second, 1 << 16)
+            second.release(1 << 16)
+
+    timer = threading.Timer(0.1, take)
+    timer.start()
+    started = time.monotonic()
+    while first.try_send(data) == 0:
+        first.wait(10.0, to_send=True, to_receive=False)
+    timer.join()
+    assert time.monotonic() - started < 5
+
+
+def test_a_wait_ends_at_its_limit(pair):
+    started = time.monotonic()
+    pair[0].wait(0.02, to_send=False, to_receive=True)
+    assert time.monotonic() - started < 2
+
+
+def test_what_was_sent_before_closing_arrives_and_then_the_link_is_broken(pair):
+    first, second = pair
+    first.send(memoryview(b"last words"), soon())
+    first.close()
+    first.close()
+    assert receive(second, 10) == b"last words"
+    with pytest.raises(LinkBroken, match="it has closed its end"):
+        peek(second, 1)
+    with pytest.raises(LinkBroken):
+        second.send(memoryview(bytes(8 << 20)), soon())
+    with pytest.raises(LinkBroken):
+        first.send(memoryview(b"x"), soon())
+
+
+def test_closing_ends_a_wait_of_another_thread(pair):
+    first, _ = pair
+    timer = threading.Timer(0.1, first.close)
+    timer.start()
+    with pytest.raises(LinkBroken):
+        while first.try_peek(1) is None:
+            first.wait(10.0, to_send=False, to_receive=True)
+    timer.join()
+
+
+def test_shared_memory_has_no_name_in_the_file_system():
+    before = set(os.listdir("/dev/shm"))
+    with ExitStack() as stack:
+        for end in shared_memory_pair(stack, 0):
+            stack.callback(end.close)
+        assert set(os.listdir("/dev/shm")) == before
+
+
+def test_counters_that_make_no_sense_break_a_shared_memory_link():
+    """The other side could write anything there: nothing beyond the ring is ever read."""
+    with ExitStack() as stack:
+        first, second = shared_memory_pair(stack, 0)
+        stack.callback(first.close)
+        stack.callback(second.close)
+        first.send(memoryview(b"x"), soon())
+        first._words[shared_memory._WRITTEN] = 1 << 40
+        with pytest.raises(LinkBroken, match="make no sense"):
+            second.try_peek(1)
+
+
+def connected(name, fds):
+    """A caller of `listen_shared_memory` with file descriptors of its own choosing."""
+    caller = socket.socket(socket.AF_UNIX)
+    caller.connect("\0" + name)
+    socket.send_fds(caller, [pack_hello(1, TICKET)], fds)
+    return caller
+
+
+def test_only_sealed_memory_of_the_right_size_is_shared(tmp_path):
+    """Memory that its owner could cut off would kill whoever reads it."""
+    right_size = mmap.PAGESIZE + 2 * shared_memory.RING_BYTES
+    with ExitStack() as stack:
+        listener, name = shared_memory.listen_shared_memory(1, TICKET)
+        stack.callback(listener.close)
+        small = os.memfd_create("small", os.MFD_ALLOW_SEALING)
+        os.ftruncate(small, 4096)
+        fcntl.fcntl(small, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+        unsealed = os.memfd_create("unsealed", os.MFD_ALLOW_SEALING)
+        os.ftruncate(unsealed, right_size)
+        file = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+        stack.callback(lambda: [os.close(fd) for fd in (small, unsealed, file)])
+        for fds in ([], [small], [unsealed], [file], [small, unsealed]):
+            stack.enter_context(connected(name, fds))
+            with pytest.raises(LinkBroken, match="cannot share memory"):
+                shared_memory.accept_shared_memory(*listener.accept(soon()))
+
+
+def test_a_caller_without_the_ticket_is_sent_away_and_the_right_one_still_gets_in():
+    with ExitStack() as stack:
+        listener, port = tcp.listen_tcp("127.0.0.1", 1, TICKET, "127.0.0.1")
+        stack.callback(listener.close)
+        callers = [
+            b"",
+            b"GET / HTTP/1.1\r\n\r\n" * 10,
+            pack_hello(1, secrets.token_hex(32)),
+            pack_hello(2, TICKET),
+            pack_hello(1, TICKET)[:20],
+        ]
+        for data in callers:
+            wrong = stack.enter_context(socket.create_connection(("127.0.0.1", int(port))))
+            wrong.sendall(data)
+            wrong.shutdown(socket.SHUT_WR)
+        right = stack.enter_context(socket.create_connection(("127.0.0.1", int(port))))
+        right.sendall(pack_hello(1, TICKET))
+        accepted, _ = listener.accept(soon())
+        stack.enter_context(accepted)
+        assert accepted.getpeername() == right.getsockname()
+
+
+def test_a_caller_from_another_address_is_sent_away():
+    with ExitStack() as stack:
+        listener, port = tcp.listen_tcp("127.0.0.1", 1, TICKET, peer_ip="127.0.0.9")
+        stack.callback(listener.close)
+        stack.callback(tcp.connect_tcp("127.0.0.1", port, 1, TICKET).close)
+        with pytest.raises(LinkTimeout):
+            listener.accept(time.monotonic() + 0.2)

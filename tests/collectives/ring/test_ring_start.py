@@ -1,0 +1,245 @@
+"""How members find each other, and what is said when they do not (pain D-01, faults E2)."""
+
+import logging
+import re
+import socket
+import threading
+
+import numpy as np
+import pytest
+
+from paceline.collectives import Member
+from paceline.collectives.ring import RendezvousError, connect_ring
+from paceline.collectives.ring.handshake import HostsError, Identity
+
+HOSTS = ["11" * 16, "22" * 16]
+
+
+def texts(outcomes):
+    assert all(isinstance(outcome, RendezvousError) for outcome in outcomes), outcomes
+    return [str(outcome) for outcome in outcomes]
+
+
+def test_a_member_that_never_starts_is_named_while_waiting_and_at_the_end(
+    loopback, connect, caplog
+):
+    members = loopback(3)
+    with caplog.at_level(logging.INFO, "paceline"):
+        outcomes = connect(members, [0, 2], start_timeout_secs=2.0, report_secs=1.0)
+    for text in texts(outcomes):
+        assert f"waiting for {members[1]}" in text
+    assert any("gave up" in text and "2 s" in text for text in texts(outcomes))
+    lines = [record.getMessage() for record in caplog.records]
+    assert any(line.startswith(f"waiting for {members[1]}: 1 s") for line in lines), lines
+    assert any("worker 1: connection refused" in line for line in lines), lines
+
+
+def test_all_missing_members_are_named(loopback, connect):
+    members = loopback(4)
+    [text] = texts(connect(members, [1], start_timeout_secs=0.5))
+    assert f"waiting for {members[0]}, {members[2]}, {members[3]}: 0.5 s" in text
+    assert "localhost is looked for on this machine only" in text
+
+
+def test_a_member_may_come_late(loopback, connect, start_process):
+    """Whoever is there keeps calling; one killed while it waits may start again."""
+    members = loopback(2)
+    early = start_process(members, 1)
+    early.expect("started")
+    early.end()
+    second = start_process(members, 1)
+    second.expect("started")
+    outcomes = connect(members, [0])
+    second.expect("in")
+    assert outcomes[0].size == 2
+
+
+def test_a_port_in_use_is_named_with_its_task(loopback):
+    members = loopback(2)
+    with socket.create_server(("127.0.0.1", int(members[1].address.rpartition(":")[2]))) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(RendezvousError, match=rf"worker 1 \(.*\).*port {port} is in use"):
+            connect_ring(members, 1, job_id="test", token="secret")
+
+
+def test_an_address_of_another_machine_cannot_be_listened_at(loopback):
+    members = [*loopback(1), Member(1, "worker 1", "192.0.2.1:2222")]
+    with pytest.raises(RendezvousError, match="'192.0.2.1' is no address of this machine"):
+        connect_ring(members, 1, job_id="test", token="secret")
+
+
+def test_an_unknown_host_name_is_named(loopback):
+    members = [*loopback(1), Member(1, "worker 1", "no-such-host.invalid:2222")]
+    with pytest.raises(RendezvousError, match="worker 1 .* 'no-such-host.invalid' is unknown"):
+        connect_ring(members, 1, job_id="test", token="secret")
+
+
+OTHERS = {
+    "job": ({"job_id": "another"}, r"job '\w+' instead of '\w+'"),
+    "token": ({"token": "guessed"}, "has another token"),
+    "no token": ({"token": None}, "has another token"),
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_a_member_of_something_else_is_turned_away(loopback, run_at_once, connect, what):
+    options, text = OTHERS[what]
+    members = loopback(2)
+    (first, _), (second, _) = run_at_once(
+        [
+            lambda: connect(members, [0], start_timeout_secs=3.0)[0],
+            lambda: connect(members, [1], **options)[0],
+        ]
+    )
+    begin = re.escape(f"start of {members[1]} failed: {members[0]} ")
+    assert re.match(rf"{begin}(turned this process away, which )?.*{text}", str(second))
+    assert isinstance(first, RendezvousError)
+    assert "worker 1" in str(first)
+
+
+def test_members_with_different_lists_turn_each_other_away(loopback, run_at_once, connect):
+    members, [other] = loopback(2), loopback(1)
+    longer = [*members, Member(2, "worker 2", other.address)]
+    outcomes = run_at_once(
+        [
+            lambda: connect(members, [0], start_timeout_secs=3.0)[0],
+            lambda: connect(longer, [1], start_timeout_secs=3.0)[0],
+        ]
+    )
+    assert re.search(r"has a cluster of \d members instead of \d", str(outcomes[1][0]))
+
+
+def test_a_second_process_with_the_same_rank_is_not_let_in(loopback, connect):
+    members = loopback(2)
+    ring = connect(members)
+    # It can listen, because it does so at another address.
+    zombie = connect(members, [1], start_timeout_secs=1.0, bind_host="127.0.0.2")
+    assert "turned this process away, which is already there as another process" in texts(zombie)[0]
+    results = [np.ones(3), np.ones(3)]
+    handles = [c.start_all_reduce(a, "x") for c, a in zip(ring, results, strict=True)]
+    for handle in handles:
+        handle.wait()
+    assert results[0].tolist() == [2.0] * 3
+
+
+REFUSED = {
+    "no port": ({"members": [Member(0, "worker 0", "host-a")]}, "must be host:port"),
+    "port 0": ({"members": [Member(0, "worker 0", "host-a:0")]}, "a port from 1 to 65535"),
+    "one address twice": (
+        {"members": [Member(0, "chief", "host-a:1"), Member(1, "worker 0", "host-a:1")]},
+        "chief and worker 0 have one address, host-a:1",
+    ),
+    "rank": ({"rank": 1}, "rank must be from 0 to 0; found 1"),
+    "links": ({"links": ("udp",)}, "links must be some of shm, tcp, grpc"),
+    "no links": ({"links": ()}, "links must be some of"),
+    "job_id": ({"job_id": ""}, "job_id must have 1 to 256 characters"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_arguments_that_make_no_sense_are_refused(what):
+    options, text = REFUSED[what]
+    standard = {"members": [Member(0, "worker 0", "127.0.0.1:2222")], "rank": 0, "job_id": "test"}
+    with pytest.raises(ValueError, match=text):
+        connect_ring(**(standard | options))
+
+
+def test_other_machines_may_call_only_with_a_token():
+    """E3: no open port without credentials."""
+    [address] = {
+        info[4][0]
+        for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)
+        if not info[4][0].startswith("127.")
+    } or {None}
+    if address is None:
+        pytest.skip("this machine has no address but loopback")
+    members = [Member(0, "worker 0", f"{address}:2222"), Member(1, "worker 1", "192.0.2.1:2222")]
+    with pytest.raises(ValueError, match="give all members the same token"):
+        connect_ring(members, 0, job_id="test")
+
+
+def identity(rank, addresses, host, is_bound_to_loopback=False):
+    return Identity(
+        members=tuple(Member(i, f"worker {i}", a) for i, a in enumerate(addresses)),
+        rank=rank,
+        job_id="test",
+        token="secret",
+        host=host,
+        is_bound_to_loopback=is_bound_to_loopback,
+        links=("tcp",),
+    )
+
+
+@pytest.mark.parametrize(
+    ("addresses", "bound", "is_refused"),
+    [
+        (["localhost:1", "host-b:1"], (False, False), True),
+        (["127.0.0.1:1", "host-b:1"], (False, False), True),
+        (["host-a:1", "[::1]:1"], (False, False), True),
+        (["host-a:1", "host-b:1"], (True, False), True),
+        (["host-a:1", "host-b:1"], (False, False), False),
+    ],
+)
+def test_localhost_is_refused_where_there_are_two_machines(addresses, bound, is_refused):
+    """D-01: two machines, and an address that leads each to itself."""
+    first, second = (identity(i, addresses, HOSTS[i], bound[i]) for i in range(2))
+    if is_refused:
+        with pytest.raises(HostsError, match="runs on another machine, where the address of work"):
+            second.check_hosts(first.hello("join"))
+    else:
+        second.check_hosts(first.hello("join"))
+
+
+def test_localhost_is_fine_on_one_machine():
+    first, second = (identity(i, ["localhost:1", "localhost:2"], HOSTS[0], True) for i in range(2))
+    second.check_hosts(first.hello("join"))
+
+
+def test_a_world_of_one_needs_nobody():
+    with connect_ring([Member(0, "worker 0", "127.0.0.1:1")], 0, job_id="test") as communicator:
+        communicator.barrier("alone")
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "picked"),
+    [
+        (("shm", "tcp", "grpc"), ("shm", "tcp", "grpc"), "shared memory to worker 1"),
+        (("shm", "tcp", "grpc"), ("grpc", "tcp"), "TCP to worker 1"),
+        (("grpc", "tcp"), ("shm", "tcp", "grpc"), "gRPC to worker 1"),
+    ],
+)
+def test_the_first_kind_of_link_that_both_have_is_taken(
+    loopback, connect, run_at_once, caplog, mine, theirs, picked
+):
+    members = loopback(2)
+    with caplog.at_level(logging.INFO, "paceline"):
+        run_at_once(
+            [
+                lambda: connect(members, [0], links=mine),
+                lambda: connect(members, [1], links=theirs),
+            ]
+        )
+    lines = [record.getMessage() for record in caplog.records]
+    assert f"ring of 2, here {members[0]}: {picked}" in lines
+    assert len(lines) == 2
+
+
+def test_members_without_a_common_kind_of_link_say_so(loopback, connect, run_at_once):
+    members = loopback(2)
+    outcomes = run_at_once(
+        [
+            lambda: connect(members, [0], links=("tcp",))[0],
+            lambda: connect(members, [1], links=("grpc",))[0],
+        ]
+    )
+    for outcome, _ in outcomes:
+        assert "they have no kind of link in common" in str(outcome)
+
+
+def test_closing_leaves_neither_port_nor_thread_nor_file(loopback, connect_ranks, run_at_once):
+    members = loopback(2)
+    before = threading.active_count()
+    for _ in range(2):  # the second time only if the first has released its ports
+        ring = connect_ranks(members, range(2))
+        run_at_once([communicator.close for communicator in ring])
+    assert threading.active_count() <= before
