@@ -1,4 +1,9 @@
-"""Moving arrays between replicas, workers and parameter servers."""
+"""Moving arrays between replicas, workers and parameter servers.
+
+A `Communicator` comes from `in_process_communicators`, from `ring.connect_ring` or from
+`mpi.mpi_communicator`; the last two modules are imported by name, because they need libraries that
+may not be there. A new transport brings a `Link`, and perhaps a `Health`, to `linked_communicator`.
+"""
 
 from .communicator import DEFAULT_TIMEOUT_SECS, Communicator, Handle, Op, part_bounds
 from .errors import (
@@ -9,6 +14,8 @@ from .errors import (
     PeerLostError,
 )
 from .in_process import in_process_communicators
+from .link import Health, Link
+from .linked import linked_communicator
 from .members import Member
 
 __all__ = [
@@ -18,10 +25,13 @@ __all__ = [
     "CollectiveTimeoutError",
     "Communicator",
     "Handle",
+    "Health",
+    "Link",
     "Member",
     "MismatchError",
     "Op",
     "PeerLostError",
     "in_process_communicators",
+    "linked_communicator",
     "part_bounds",
 ]

@@ -11,6 +11,7 @@ MPI blocks inside C, does not say on whom, and adds up whatever arrives. Therefo
 
 from __future__ import annotations
 
+import secrets
 import sys
 import traceback
 import weakref
@@ -87,8 +88,9 @@ def mpi_communicator(
         )
     control = comm.Dup()
     members = members or _hosts(mpi, control)
-    shared = _Shared(mpi, Watch(mpi, control, members), Runner(f"paceline-mpi-{comm.rank}"))
-    history = History(0, range(comm.size))
+    watch, runner = Watch(mpi, control, members), Runner(f"paceline-mpi-{comm.rank}")
+    shared = _Shared(mpi, watch, runner, _agreed_tag(control))
+    history = History(shared.tag, range(comm.size))
     return MpiCommunicator(shared, comm.Dup(), control, members, history, timeout_secs)
 
 
@@ -121,6 +123,7 @@ class _Shared:
     mpi: Any
     watch: Watch
     runner: Runner
+    tag: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +243,8 @@ class MpiCommunicator(Communicator):
         if reason and len(self._watch.members) > 1:
             trace = traceback.format_exc() if sys.exc_info()[0] else ""
             abort_job(self._control, f"{trace}{self.members[self.rank]} gives up: {reason}")
-        if self._history.tag:
-            return
+        if self._history.tag != self._shared.tag:
+            return  # a part of a communicator: the whole goes on
         self._runner.stop()
         self._watch.stop()
         if self._failure is None and not self._mpi.Is_finalized():
@@ -391,6 +394,13 @@ def _check_world(mpi: Any, comm: Any, expected_size: int | None) -> None:
             f"{mpi.Get_library_version().splitlines()[0].strip()}), such as the one in the "
             "directory of this Python interpreter"
         )
+
+
+def _agreed_tag(comm: Any) -> int:
+    """Return a number by which messages of earlier communicators are told apart."""
+    tag = np.array([secrets.randbits(63)], np.int64)
+    comm.Bcast(tag)
+    return int(tag[0])
 
 
 def _hosts(mpi: Any, comm: Any) -> list[Member]:

@@ -60,7 +60,7 @@ class History:
         self.tag = tag
         self.ranks = tuple(ranks)
         self.sequence = 0
-        self.digest = tag
+        self.digest = 0
         self._recent: list[tuple[int, int, Call]] = [(-1, 0, NOTHING)] * _NUM_REMEMBERED
 
     def add(self, call: Call, key: int) -> None:
@@ -69,6 +69,11 @@ class History:
         # Python's hash of integers is the same in every process.
         self.digest = digest = hash((self.digest, key))
         self._recent[sequence % _NUM_REMEMBERED] = (sequence, digest, call)
+
+    @property
+    def latest(self) -> Call:
+        """The latest call."""
+        return self._recent[self.sequence % _NUM_REMEMBERED][2]
 
     @property
     def state(self) -> bytes:

@@ -8,6 +8,7 @@ mismatch: abort), and, when time is up, who has not come (abort, naming them).
 
 from __future__ import annotations
 
+import atexit
 import struct
 import sys
 import threading
@@ -29,7 +30,7 @@ NOTICE_SECS = 1.0
 _USER = str(Path(__file__).with_name("mpi.py"))
 # Launchers drop what they have not yet passed on when the job is aborted.
 _PASS_ON_SECS = 0.2
-_NOTICE = struct.Struct(f"<QQq{RECORD_BYTES}s")
+_NOTICE = struct.Struct(f"<QQq?{RECORD_BYTES}s")
 _NOTICE_TAG = 7
 
 
@@ -44,11 +45,20 @@ def abort_job(comm: Any, text: str) -> NoReturn:
 
 @dataclass(frozen=True)
 class Notice:
-    """What a rank is waiting in."""
+    """What a rank is waiting in, or that it has left.
+
+    Attributes:
+        tag: Of the communicator.
+        sequence: Number of the call.
+        digest: Of all calls up to this one.
+        left: Whether the rank has left after this call.
+        text: The call.
+    """
 
     tag: int
     sequence: int
     digest: int
+    left: bool
     text: str
 
 
@@ -91,26 +101,29 @@ class Watch:
         self.members = tuple(members)
         self._histories: dict[int, History] = {}
         self._notices: dict[int, Notice] = {}
+        self._left: dict[tuple[int, int], Notice] = {}
         self._sends: list[tuple[Any, bytes]] = []
         self._stopped = threading.Event()
         self._speaks = mpi.Query_thread() == mpi.THREAD_MULTIPLE
         self._thread = threading.Thread(target=self._watch, name="paceline-mpi-watch", daemon=True)
         self.now: Position | None = None
         self._thread.start()
+        atexit.register(self.stop)  # before MPI is finalised
 
     def add_history(self, history: History) -> None:
         """Watch over the calls of another communicator too."""
         self._histories[history.tag] = history
 
     def stop(self) -> None:
-        """End the thread. Notices that nobody has taken are dropped."""
+        """End the thread, and tell the others that no more calls will come from this rank."""
+        if self._stopped.is_set():
+            return
+        atexit.unregister(self.stop)
         self._stopped.set()
         self._thread.join()
-        for request, _ in self._sends:
-            if not request.Test():
-                request.Cancel()
-                request.Free()
-        self._sends.clear()
+        if not self._mpi.Is_finalized():
+            for history in self._histories.values():
+                self._tell(history, history.latest, left=True)
 
     @property
     def call(self) -> Call:
@@ -135,18 +148,20 @@ class Watch:
                     self._tell(now.history, now.call)
                     told = True
                 self._look_for_mismatch()
+                self._look_for_leavers(now)
             if clock - since > timeout_secs:
                 what = now.call.describe(now.communicator.step)
                 about = f"{what} timed out after {clock - since:.3g} s: "
                 self._abort_inside(about + self._whom_we_wait_for(now))
 
-    def _tell(self, history: History, call: Call) -> None:
-        """Tell all other ranks what this one waits in."""
+    def _tell(self, history: History, call: Call, left: bool = False) -> None:
+        """Tell the other ranks what this one waits in, or that it leaves."""
         if not self._speaks:
             return
         self._sends = [send for send in self._sends if not send[0].Test()]
-        data = _NOTICE.pack(history.tag, history.sequence, history.digest, call.record)
-        for rank in range(len(self.members)):
+        state = history.tag, history.sequence, history.digest
+        data = _NOTICE.pack(*state, left, call.record)
+        for rank in history.ranks if left else range(len(self.members)):
             if rank != self._comm.rank:
                 request = self._comm.Isend((data, self._mpi.BYTE), rank, _NOTICE_TAG)
                 self._sends.append((request, data))
@@ -156,8 +171,12 @@ class Watch:
         anyone = self._mpi.ANY_SOURCE
         while self._speaks and self._comm.Iprobe(anyone, _NOTICE_TAG, status):
             self._comm.Recv((buffer, self._mpi.BYTE), status.source, _NOTICE_TAG)
-            tag, sequence, digest, text = _NOTICE.unpack(buffer)
-            self._notices[status.source] = Notice(tag, sequence, digest, record_text(text))
+            *state, left, text = _NOTICE.unpack(buffer)
+            notice = Notice(*state, left, record_text(text))
+            if left:
+                self._left[status.source, notice.tag] = notice
+            else:
+                self._notices[status.source] = notice
 
     def _look_for_mismatch(self) -> None:
         """Abort if a rank that waits somewhere got there by other calls than this one's."""
@@ -169,6 +188,18 @@ class Watch:
                     f"{self.members[rank]} called {notice.text} as call {notice.sequence} of this "
                     f"communicator, while {self.members[self._comm.rank]} called {ours[1].text} "
                     f"as call {notice.sequence}, or they differed before. {RULE}"
+                )
+
+    def _look_for_leavers(self, now: Position) -> None:
+        """Abort if a rank that this call needs has left without making it."""
+        for rank in now.history.ranks:
+            notice = self._left.get((rank, now.history.tag))
+            if notice is not None and notice.sequence < now.history.sequence:
+                what = now.call.describe(now.communicator.step)
+                self._abort_inside(
+                    f"{what} failed: {self.members[rank]} has left. Its last call of this "
+                    f"communicator was number {notice.sequence}, {notice.text}; "
+                    f"this one is number {now.history.sequence}"
                 )
 
     def _abort_inside(self, text: str) -> NoReturn:

@@ -13,11 +13,11 @@ from ..errors import LinkBroken
 from ..link import Link
 from ._grpc import MAX_MESSAGE_BYTES, Stream, StreamError
 
-SEGMENT_BYTES = 256 << 10
+SEGMENT_BYTES = 1 << 20
 
 # What may be on its way in each direction before the sender has to wait.
-_OUTBOX_BYTES = 2 << 20
-_INBOX_BYTES = 4 << 20
+_OUTBOX_BYTES = 8 << 20
+_INBOX_BYTES = 8 << 20
 _ALIGNMENT = 64
 
 
@@ -33,6 +33,7 @@ class StreamLink(Link):
     def __init__(self, stream: Stream, messages: Iterator[bytes]) -> None:
         super().__init__(SEGMENT_BYTES)
         stream.on_taken = self._note
+        stream.max_joined_bytes = MAX_MESSAGE_BYTES
         self._stream = stream
         self._messages = messages
         self._moved = threading.Condition()

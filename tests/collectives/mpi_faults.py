@@ -52,11 +52,26 @@ def skips_a_short_call(communicator):
 
 
 def skips_a_long_call(communicator):
-    array = np.zeros(1 << 18)
+    array = np.zeros(1 << 19)
     for turn in range(5):
         if turn != 3 or communicator.rank != 0:
             communicator.all_reduce(array, "a")
         communicator.all_reduce(array, "b")
+
+
+def leaves_early(communicator):
+    for turn in range(5):
+        if turn == 3 and communicator.rank == 0:
+            return
+        use(communicator, "a")
+
+
+def closes_early(communicator):
+    use(communicator, "a")
+    if communicator.rank == 0:
+        communicator.close()
+    else:
+        use(communicator, "a")
 
 
 def is_stuck_elsewhere(communicator):

@@ -58,6 +58,8 @@ def test_conformance(size):
         ),
         ("skips_a_short_call", 60, ["MismatchError", "all_reduce 'a'", "all_reduce 'b'"]),
         ("skips_a_long_call", 60, ["MismatchError", "all_reduce 'a'", "all_reduce 'b'"]),
+        ("leaves_early", 60, ["all_reduce 'a'", "rank 0", "has left"]),
+        ("closes_early", 60, ["all_reduce 'a'", "rank 0", "has left"]),
         ("is_stuck_elsewhere", 2, ["rank 1", "called all_reduce 'b'", "barrier 'end'"]),
     ],
 )

@@ -34,7 +34,7 @@ def ring(request, connect_ranks, loopback, run_at_once):
 
 
 def is_about_links(case):
-    """The smallest and the largest elements, but not every type and op: those are the algorithms' business."""
+    """The smallest and the largest elements; other types and ops do not matter to a link."""
     return not case.arguments or {*case.arguments} <= {"bool", "float64", Op.SUM}
 
 

@@ -64,13 +64,13 @@ def test_a_port_in_use_is_named_with_its_task(loopback):
 
 def test_an_address_of_another_machine_cannot_be_listened_at(loopback):
     members = [*loopback(1), Member(1, "worker 1", "192.0.2.1:2222")]
-    with pytest.raises(RendezvousError, match="'192.0.2.1' is no address of this machine"):
+    with pytest.raises(RendezvousError, match=r"'192\.0\.2\.1' is no address of this"):
         connect_ring(members, 1, job_id="test", token="secret")
 
 
 def test_an_unknown_host_name_is_named(loopback):
     members = [*loopback(1), Member(1, "worker 1", "no-such-host.invalid:2222")]
-    with pytest.raises(RendezvousError, match="worker 1 .* 'no-such-host.invalid' is unknown"):
+    with pytest.raises(RendezvousError, match=r"worker 1 .* 'no-such-host\.invalid' is unkn"):
         connect_ring(members, 1, job_id="test", token="secret")
 
 
