@@ -171,8 +171,8 @@ class Watch:
         anyone = self._mpi.ANY_SOURCE
         while self._speaks and self._comm.Iprobe(anyone, _NOTICE_TAG, status):
             self._comm.Recv((buffer, self._mpi.BYTE), status.source, _NOTICE_TAG)
-            *state, left, text = _NOTICE.unpack(buffer)
-            notice = Notice(*state, left, record_text(text))
+            tag, sequence, digest, left, text = _NOTICE.unpack(buffer)
+            notice = Notice(tag, sequence, digest, left, record_text(text))
             if left:
                 self._left[status.source, notice.tag] = notice
             else:
