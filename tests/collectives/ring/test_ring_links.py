@@ -23,6 +23,10 @@ from paceline.collectives.ring.streams import StreamLink
 TICKET = secrets.token_hex(32)
 LIMIT_SECS = 20.0
 
+# Some of these wait for real time, or for a kernel's buffers to fill, and fail on a machine that is
+# busy with something else: they are run by hand until that is mended.
+pytestmark = pytest.mark.slow
+
 
 def soon():
     return time.monotonic() + LIMIT_SECS
