@@ -10,6 +10,7 @@ from .resolve import job_id, resolve
 from .resolver import ClusterResolver, SimpleClusterResolver, TFConfigClusterResolver
 from .spec import ClusterSpec, Task, split_address
 from .tf_config import JobSettings
+from .token import job_token
 from .world import check_world_size
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "free_ports",
     "is_loopback",
     "job_id",
+    "job_token",
     "local_cluster",
     "num_cores",
     "place_of",

@@ -1,6 +1,7 @@
 """Strategies: where variables live, where the step runs, and how values are reduced."""
 
 from .aggregation import VariableAggregation, VariableSynchronization
+from .communication import CommunicationImplementation, CommunicationOptions
 from .context import (
     ReplicaContext,
     get_replica_context,
@@ -20,11 +21,7 @@ from .devices import Device, list_devices
 from .extended import StrategyExtended
 from .gradients import GradientReducer, Round, begin_round, end_round
 from .mirrored import MirroredStrategy
-from .multi_worker import (
-    CommunicationImplementation,
-    CommunicationOptions,
-    MultiWorkerMirroredStrategy,
-)
+from .multi_worker import MultiWorkerMirroredStrategy
 from .one_device import OneDeviceStrategy
 from .reduce_op import ReduceOp
 from .strategy import RunOptions, Strategy, ValueContext

@@ -107,7 +107,7 @@ class Bucket:
         if not self._is_reduced:
             first.fill(0)
         self._sent = to_host(first)
-        self._handle = workers.communicator.start_all_reduce(self._sent, name)
+        self._handle = workers.start_adding_up_gradients(self._sent, name)
 
     def finish(self, workers: Workers, divisor: float) -> None:
         first = self._buffers[0]
@@ -172,14 +172,17 @@ class Rows:
         return (self._reduced[replica],)
 
 
-def plan_buckets(variables: Sequence[Variable], bytes_per_bucket: int) -> list[list[Variable]]:
-    """Cut a list of variables into runs of one dtype and of about `bytes_per_bucket` each."""
+def plan_buckets(variables: Sequence[Variable], bytes_per_pack: int) -> list[list[Variable]]:
+    """Cut a list of variables into runs of one dtype and of about `bytes_per_pack` each.
+
+    The first is closed at a quarter of it: it travels early, under the rest of backward.
+    """
     buckets: list[list[Variable]] = []
     room = 0
     for variable in variables:
         if not buckets or room <= 0 or buckets[-1][0].dtype != variable.dtype:
+            room = bytes_per_pack if buckets else bytes_per_pack // 4
             buckets.append([])
-            room = bytes_per_bucket
         buckets[-1].append(variable)
         room -= variable.size * variable.dtype.itemsize
     return buckets

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from ..autodiff import Array, IndexedSlices
-from ..collectives import Communicator
 from .arrays import Summand, add_up, as_array, moved, summands
+from .communication import BYTES_PER_PACK
 from .context import Frame, ReplicaContext, entered, require_no_replica
 from .cross_device_ops import CrossDeviceOps
 from .devices import HOST, Device
@@ -31,7 +31,8 @@ class StrategyExtended:
         variable_devices: The devices that hold a copy of each variable: as many as there are local
             replicas, or a single one.
         cross_device_ops: How arrays of several local replicas become one.
-        communicator: How arrays of several workers become one; by default this worker is alone.
+        workers: How arrays of several workers become one; by default this worker is alone.
+        bytes_per_pack: Gradients are packed together until they have reached this size.
     """
 
     def __init__(
@@ -39,12 +40,14 @@ class StrategyExtended:
         replica_devices: Sequence[Device],
         variable_devices: Sequence[Device],
         cross_device_ops: CrossDeviceOps,
-        communicator: Communicator | None = None,
+        workers: Workers | None = None,
+        bytes_per_pack: int = BYTES_PER_PACK,
     ) -> None:
         self.replica_devices = tuple(replica_devices)
         self.variable_devices = tuple(variable_devices)
         self.cross_device_ops = cross_device_ops
-        self.workers = Workers(communicator)
+        self.workers = workers or Workers()
+        self.bytes_per_pack = bytes_per_pack
         self._thread_names = [f"replica {i} on {d}" for i, d in enumerate(self.replica_devices)]
 
     @property

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..autodiff import Array, Tensor
 from .buckets import Bucket, Gradient, GradientPart, Rows, plan_buckets
+from .communication import BYTES_PER_PACK
 from .context import ReplicaContext
 from .cross_device_ops import CrossDeviceOps
 from .variables import Variable
@@ -24,8 +25,6 @@ from .workers import Workers
 OnReady: TypeAlias = Callable[[Tensor, Any], None]
 Produce: TypeAlias = Callable[[Mapping[Tensor, Array], OnReady], Any]
 """`produce(into, on_ready)` computes one replica's gradients, as `autodiff.backward` does."""
-
-BYTES_PER_BUCKET = 4 << 20
 
 
 class GradientReducer:
@@ -36,7 +35,8 @@ class GradientReducer:
         sparse: The names of those whose gradients come as `IndexedSlices`.
         num_replicas: The number of local replicas that take part in each reduction.
         ops: How buffers of several replicas are added up.
-        bytes_per_bucket: A bucket is closed when it has reached this size.
+        bytes_per_pack: A bucket is closed when it has reached this size, the first one when it
+            has reached a quarter of it.
 
     Raises:
         RuntimeError: A variable has copies for another number of replicas.
@@ -48,13 +48,13 @@ class GradientReducer:
         sparse: frozenset[str],
         num_replicas: int,
         ops: CrossDeviceOps,
-        bytes_per_bucket: int = BYTES_PER_BUCKET,
+        bytes_per_pack: int = BYTES_PER_PACK,
     ) -> None:
         for variable in variables:
             variable.require_copies_for(num_replicas)
         self.variables = tuple(variables)
         dense = [v for v in variables if v.name not in sparse]
-        buckets = [Bucket(b, num_replicas, ops) for b in plan_buckets(dense, bytes_per_bucket)]
+        buckets = [Bucket(b, num_replicas, ops) for b in plan_buckets(dense, bytes_per_pack)]
         rows = [Rows(v, num_replicas) for v in variables if v.name in sparse]
         self.parts: list[GradientPart] = [*buckets, *rows]
         self._into = [

@@ -2,68 +2,25 @@
 
 from __future__ import annotations
 
-import enum
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from ..cluster import ClusterError, ClusterResolver, MPIClusterResolver, job_id, resolve
-from ..collectives import DEFAULT_TIMEOUT_SECS, Communicator, Member
+from ..cluster import ClusterError, ClusterResolver, resolve
+from .communication import (
+    BYTES_PER_PACK,
+    CommunicationImplementation,
+    CommunicationOptions,
+    join_workers,
+)
 from .cross_device_ops import CrossDeviceOps, ReductionToOneDevice
 from .devices import HOST, Device, list_devices
 from .devices import resolve as resolve_devices
 from .extended import StrategyExtended
 from .strategy import Strategy
+from .workers import Workers
 
 _logger = logging.getLogger("paceline")
-
-
-class CommunicationImplementation(enum.Enum):
-    """How workers talk to each other."""
-
-    AUTO = "AUTO"
-    """MPI under mpirun, RING elsewhere."""
-    RING = "RING"
-    """gRPC for control; shared memory, TCP or gRPC streams for arrays."""
-    MPI = "MPI"
-    """mpi4py; the workers are the ranks of one `mpirun`."""
-
-    @classmethod
-    def parse(cls, value: CommunicationImplementation | str) -> CommunicationImplementation:
-        """One of them from itself or from its name in any case.
-
-        Raises:
-            ValueError: There is none of this name.
-        """
-        if isinstance(value, CommunicationImplementation):
-            return value
-        if isinstance(value, str) and value.upper() in cls.__members__:
-            return cls[value.upper()]
-        raise ValueError(
-            f"communication must be one of {', '.join(cls.__members__)}, not {value!r}"
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class CommunicationOptions:
-    """How workers talk to each other.
-
-    Args:
-        implementation: By what.
-        timeout_seconds: How long a worker may keep the others waiting; > 0.
-        start_timeout_secs: How long to wait for all workers at the start; > 0.
-    """
-
-    implementation: CommunicationImplementation | str = CommunicationImplementation.AUTO
-    timeout_seconds: float = DEFAULT_TIMEOUT_SECS
-    start_timeout_secs: float = 600.0
-
-    def __post_init__(self) -> None:
-        CommunicationImplementation.parse(self.implementation)
-        for name in ("timeout_seconds", "start_timeout_secs"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be > 0, it is {getattr(self, name)}")
 
 
 class MultiWorkerMirroredStrategy(Strategy):
@@ -74,7 +31,7 @@ class MultiWorkerMirroredStrategy(Strategy):
     replicas only.
 
     Args:
-        communication: The same as `communication_options.implementation`.
+        communication: Short for `CommunicationOptions(implementation=communication)`.
         cluster_resolver: Who the workers are; by default what the launcher says (TF_CONFIG,
             mpirun, Slurm, torchrun).
         communication_options: How they talk to each other.
@@ -83,6 +40,7 @@ class MultiWorkerMirroredStrategy(Strategy):
         cross_device_ops: How the arrays of one worker's devices are added up.
 
     Raises:
+        ValueError: Both ways of saying how workers communicate are used, or a name is unknown.
         ClusterError: The cluster has parameter servers, or a description that makes no sense.
         CollectiveError: Not all workers came in time, or they do not fit together.
     """
@@ -95,14 +53,21 @@ class MultiWorkerMirroredStrategy(Strategy):
         devices: Sequence[str] | None = None,
         cross_device_ops: CrossDeviceOps | None = None,
     ) -> None:
-        options = communication_options or CommunicationOptions()
-        implementation = CommunicationImplementation.parse(communication or options.implementation)
+        if communication is not None and communication_options is not None:
+            raise ValueError(
+                "communication and communication_options are both given; "
+                "put the first into the second: CommunicationOptions(implementation=...)"
+            )
+        options = communication_options or CommunicationOptions(
+            implementation=communication or CommunicationImplementation.AUTO
+        )
         self._resolver = cluster_resolver or resolve(os.environ)
         found: Sequence[str | Device] = devices if devices is not None else list_devices("GPU")
         resolved = resolve_devices(found or [HOST])
-        communicator = join_workers(self._resolver, implementation, options)
+        workers = Workers(join_workers(self._resolver, options), options.compressed_dtype)
         ops = cross_device_ops or ReductionToOneDevice()
-        super().__init__(StrategyExtended(resolved, resolved, ops, communicator))
+        bytes_per_pack = options.bytes_per_pack or BYTES_PER_PACK
+        super().__init__(StrategyExtended(resolved, resolved, ops, workers, bytes_per_pack))
         self._check_device_counts()
         _logger.info(
             "Using %r: worker %d of %d, %d replicas in all.",
@@ -123,48 +88,3 @@ class MultiWorkerMirroredStrategy(Strategy):
         if len(set(counts)) > 1:
             named = ", ".join(f"worker {i} has {n}" for i, n in enumerate(counts))
             raise ClusterError(f"all workers need equally many devices, but {named}")
-
-
-def join_workers(
-    resolver: ClusterResolver,
-    implementation: CommunicationImplementation,
-    options: CommunicationOptions,
-) -> Communicator | None:
-    """The communicator of the training tasks; None for a task that is alone or does not train.
-
-    Raises:
-        ClusterError: The cluster has parameter servers.
-        CollectiveError: Not all workers came in time.
-    """
-    spec, task = resolver.cluster_spec(), resolver.task
-    tasks = spec.training_tasks()
-    if spec.num_tasks("ps"):
-        raise ClusterError(
-            "the cluster has parameter servers (ps), which MultiWorkerMirroredStrategy does not "
-            "use; leave them out"
-        )
-    by_mpi = implementation is CommunicationImplementation.MPI
-    if by_mpi or (
-        implementation is CommunicationImplementation.AUTO
-        and isinstance(resolver, MPIClusterResolver)
-    ):
-        from ..collectives.mpi import mpi_communicator  # needs an MPI to be installed
-
-        world = mpi_communicator(
-            expected_size=len(spec.tasks()) or None, timeout_secs=options.timeout_seconds
-        )
-        # All ranks take part in this, also one that evaluates.
-        part = world.split(int(task in tasks), world.rank)
-        return part if task in tasks and part.size > 1 else None
-    if task is None or task not in tasks or len(tasks) < 2:
-        return None
-    from ..collectives.ring import connect_ring
-
-    members = [Member(i, str(t), spec.address(t)) for i, t in enumerate(tasks)]
-    return connect_ring(
-        members,
-        tasks.index(task),
-        job_id=job_id(spec),
-        timeout_secs=options.timeout_seconds,
-        start_timeout_secs=options.start_timeout_secs,
-    )

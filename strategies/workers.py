@@ -25,15 +25,41 @@ class _Done(Handle):
 _DONE = _Done()
 
 
+class _Widened(Handle):
+    """A sum under way in a narrower dtype than that of the array that it goes to."""
+
+    def __init__(self, handle: Handle, narrow: np.ndarray, array: np.ndarray, name: str) -> None:
+        self._handle = handle
+        self._narrow = narrow
+        self._array = array
+        self._name = name
+
+    def wait(self) -> None:
+        self._handle.wait()
+        if not np.isfinite(self._narrow).all():
+            largest = np.finfo(self._narrow.dtype).max
+            raise FloatingPointError(
+                f"{self._name}: their sum over the workers is not finite in {self._narrow.dtype}, "
+                f"whose largest number is {largest:g}; leave wire_dtype out, or scale the loss down"
+            )
+        self._array[...] = self._narrow
+
+
 class Workers:
     """The workers that train together, seen from one of them.
 
     Args:
         communicator: Joins one rank per worker; None for a worker that is alone.
+        wire_dtype: In what gradients of wider floating-point dtypes travel; by default their own.
     """
 
-    def __init__(self, communicator: Communicator | None = None) -> None:
+    def __init__(
+        self,
+        communicator: Communicator | None = None,
+        wire_dtype: np.dtype[np.float16] | None = None,
+    ) -> None:
         self._communicator = communicator
+        self._wire_dtype = wire_dtype
         self._full_batch: float | None = None
 
     @property
@@ -71,6 +97,15 @@ class Workers:
         if self.size == 1:
             return _DONE
         return self.communicator.start_all_reduce(numbers, name)
+
+    def start_adding_up_gradients(self, gradients: np.ndarray, name: str) -> Handle:
+        """`start_adding_up`, by way of the narrower dtype if one was asked for."""
+        narrow = self._wire_dtype
+        if narrow is None or self.size == 1 or gradients.dtype.itemsize <= narrow.itemsize:
+            return self.start_adding_up(gradients, name)
+        with np.errstate(over="ignore"):
+            sent = gradients.astype(narrow)
+        return _Widened(self.communicator.start_all_reduce(sent, name), sent, gradients, name)
 
     def add_up(self, value: Summand, name: str) -> Summand:
         """The sum of all workers' values, on the host if there are several."""

@@ -7,8 +7,10 @@ import threading
 import pytest
 
 from paceline.collectives import in_process_communicators
-from paceline.strategies import ReductionToOneDevice, Strategy, StrategyExtended
+from paceline.strategies import ReductionToOneDevice, Strategy, StrategyExtended, VariableStore
+from paceline.strategies.communication import BYTES_PER_PACK
 from paceline.strategies.devices import Device
+from paceline.strategies.workers import Workers
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +28,9 @@ def no_leaked_threads():
     assert not [t for t in left if t.is_alive()]
 
 
-def run_on_workers(num_workers, num_replicas, fn, timeout_secs=20):
+def run_on_workers(
+    num_workers, num_replicas, fn, timeout_secs=20, wire_dtype=None, bytes_per_pack=BYTES_PER_PACK
+):
     """What `fn(strategy, worker_index)` returns on each worker; raises what the first one raises.
 
     The workers are threads, joined by the in-process communicator.
@@ -36,9 +40,12 @@ def run_on_workers(num_workers, num_replicas, fn, timeout_secs=20):
     devices = [Device("CPU", i) for i in range(num_replicas)]
 
     def work(index):
-        extended = StrategyExtended(devices, devices, ReductionToOneDevice(), communicators[index])
+        workers = Workers(communicators[index], wire_dtype)
+        ops = ReductionToOneDevice()
+        extended = StrategyExtended(devices, devices, ops, workers, bytes_per_pack)
         try:
-            results[index] = fn(Strategy(extended), index)
+            with VariableStore().building():  # as each process has its own
+                results[index] = fn(Strategy(extended), index)
         except BaseException as error:
             errors.append(error)
             communicators[index].close(f"{type(error).__name__}: {error}")

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...autodiff import Array, IndexedSlices, Tensor, backward, leaves, lift
+from ...autodiff import Array, IndexedSlices, Tensor, backward, leaves
 from ...strategies import (
     GradientReducer,
     ReplicaContext,
@@ -23,6 +23,7 @@ from ...strategies import (
     get_replica_context,
     get_strategy,
 )
+from ...strategies.arrays import as_array
 from . import schedules
 from .clipping import clip_by_global_norm, clip_by_norm, clip_by_value
 from .rules import Rule
@@ -174,7 +175,11 @@ class Optimizer:
             sparse = [name for name, g in found.items() if isinstance(g, IndexedSlices)]
             extended = get_strategy().extended
             return GradientReducer(
-                order, frozenset(sparse), extended.num_local_replicas, extended.cross_device_ops
+                order,
+                frozenset(sparse),
+                extended.num_local_replicas,
+                extended.cross_device_ops,
+                extended.bytes_per_pack,
             )
 
         made: GradientReducer = current_store().find_or_create(self._reducer_key(names), create)
@@ -438,7 +443,7 @@ def _hand_over(found: dict[Tensor, Any], into: Any, on_ready: Callable[..., None
 
 
 def _gradient(value: Any) -> Any:
-    return value if value is None or isinstance(value, IndexedSlices) else lift(value).data
+    return None if value is None else as_array(value)
 
 
 def _filled(value: float, shape: Any, dtype: Any, rng: Any) -> np.ndarray:

@@ -17,7 +17,7 @@ from paceline.strategies import (
     get_replica_context,
 )
 from paceline.strategies.buckets import plan_buckets
-from paceline.strategies.gradients import BYTES_PER_BUCKET
+from paceline.strategies.communication import BYTES_PER_PACK
 
 
 def make_variables(strategy, *shapes, dtype=np.float64):
@@ -25,14 +25,14 @@ def make_variables(strategy, *shapes, dtype=np.float64):
         return [Variable(np.zeros(shape, dtype), name="v") for shape in shapes]
 
 
-def make_reducer(strategy, variables, sparse=(), bytes_per_bucket=BYTES_PER_BUCKET):
+def make_reducer(strategy, variables, sparse=(), bytes_per_pack=BYTES_PER_PACK):
     extended = strategy.extended
     return GradientReducer(
         variables,
         frozenset(v.name for v in sparse),
         extended.num_local_replicas,
         extended.cross_device_ops,
-        bytes_per_bucket,
+        bytes_per_pack,
     )
 
 
@@ -87,23 +87,24 @@ def dense(gradient):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "bytes_per_bucket", "expected"),
+    ("sizes", "bytes_per_pack", "expected"),
     [
         ([], 64, []),
         ([4], 64, [[4]]),
-        ([4, 4, 4], 64, [[4, 4], [4]]),
-        ([8, 1], 64, [[8], [1]]),
+        ([1, 1, 4, 4, 4], 64, [[1, 1], [4, 4], [4]]),
+        ([1, 1, 8, 1], 64, [[1, 1], [8], [1]]),
         ([100, 1, 1], 64, [[100], [1, 1]]),
         ([1, 100, 1], 64, [[1, 100], [1]]),
+        ([1, 1, 1], 1, [[1], [1], [1]]),
         ([4, 4], 1 << 20, [[4, 4]]),
-        ([0, 0, 8, 0], 64, [[0, 0, 8], [0]]),
+        ([0, 0, 2, 0], 64, [[0, 0, 2], [0]]),
     ],
 )
-def test_a_bucket_is_closed_when_it_has_reached_its_size(
-    sizes, bytes_per_bucket, expected, two_replicas
+def test_a_bucket_is_closed_at_its_size_and_the_first_one_at_a_quarter(
+    sizes, bytes_per_pack, expected, two_replicas
 ):
     variables = make_variables(two_replicas, *[(n,) for n in sizes])
-    buckets = plan_buckets(variables, bytes_per_bucket)
+    buckets = plan_buckets(variables, bytes_per_pack)
     assert [[v.size for v in bucket] for bucket in buckets] == expected
     assert [v for bucket in buckets for v in map(id, bucket)] == [*map(id, variables)]
 
@@ -139,15 +140,15 @@ def test_replicas_weigh_by_their_examples_relative_to_the_largest_batch(examples
 
 
 @pytest.mark.parametrize("into_buffers", [True, False], ids=["in place", "handed over"])
-@pytest.mark.parametrize("bytes_per_bucket", [1, 40, 1 << 20])
+@pytest.mark.parametrize("bytes_per_pack", [1, 40, 1 << 20])
 @pytest.mark.parametrize("average", [True, False], ids=["average", "sum"])
-def test_dense_gradients(into_buffers, bytes_per_bucket, average, every_strategy):
+def test_dense_gradients(into_buffers, bytes_per_pack, average, every_strategy):
     n = every_strategy.num_replicas_in_sync
     rng = np.random.default_rng(0)
     shapes = [(3, 2), (), (4,), (1, 5)]
     values = [[rng.normal(size=shape) for shape in shapes] for _ in range(n)]
     variables = make_variables(every_strategy, *shapes)
-    reducer = make_reducer(every_strategy, variables, bytes_per_bucket=bytes_per_bucket)
+    reducer = make_reducer(every_strategy, variables, bytes_per_pack=bytes_per_pack)
     for _ in range(2):
         results = reduce_once(
             every_strategy, reducer, variables, values, average=average, into_buffers=into_buffers
@@ -380,7 +381,7 @@ def test_variables_of_another_number_of_replicas_are_refused(mirrored):
 @pytest.mark.parametrize("when", ["before", "between", "after"])
 def test_after_a_step_that_failed_the_next_one_works(culprit, when, two_replicas):
     first, second, table = variables = make_variables(two_replicas, (2,), (3,), (4, 1))
-    reducer = make_reducer(two_replicas, variables, sparse=[table], bytes_per_bucket=1)
+    reducer = make_reducer(two_replicas, variables, sparse=[table], bytes_per_pack=1)
     values = [[np.full(2, i + 1.0), np.full(3, i + 1.0), rows([i], [1])] for i in range(2)]
 
     def failing_step():
@@ -418,7 +419,7 @@ def test_many_rounds_in_one_run_do_not_disturb_each_other(mirrored):
     """Threads are switched as often as possible, to find a reader of a half-made result."""
     strategy = mirrored(4)
     variables = make_variables(strategy, *[(50,)] * 6)
-    reducer = make_reducer(strategy, variables, bytes_per_bucket=800)
+    reducer = make_reducer(strategy, variables, bytes_per_pack=800)
 
     def step():
         replica = get_replica_context()
