@@ -12,13 +12,13 @@ export OPENBLAS_NUM_THREADS ?= 1
 .PHONY: help demo test check format bench clean
 
 help:
-	@echo "make demo    train a convolutional network on handwritten digits over two replicas"
+	@echo "make demo    train a convolutional network on handwritten digits: two workers and an evaluator"
 	@echo "make test    run the tests"
 	@echo "make check   format, lint, types, layers"
 	@echo "make bench   training steps side by side with plain NumPy (and PyTorch, if installed)"
 
 demo: $(VENV)/demo $(VENV)/installed
-	$(BIN)/python examples/digits.py --model-dir runs/digits
+	$(BIN)/paceline launch --workers 2 --evaluator examples/digits.py --replicas 1 --model-dir runs/digits
 
 test: $(VENV)/test $(VENV)/installed
 	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)

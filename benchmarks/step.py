@@ -19,6 +19,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -121,18 +122,20 @@ class StepTimes(pl.estimator.SessionRunHook):
         self.marks.append(time.perf_counter())
 
 
-def estimator(model: str, data: Data) -> Variant:
+def estimator(
+    model: str, data: Data, model_dir: Path | None = None, config: pl.RunConfig | None = None
+) -> Variant:
     def model_fn(features, labels, mode):
         loss = mean_loss(labels, build(model)(features, training=True))
         optimizer = optimizers.SGD(LEARNING_RATE)
         return pl.EstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss))
 
-    def input_fn():
+    def input_fn(input_context):  # of several workers each has data of its own
         dataset = pl.Dataset.from_tensor_slices((data.x, data.y))
         return dataset.shuffle(len(data.x)).repeat().batch(BATCH)
 
     directory = tempfile.TemporaryDirectory()
-    subject = pl.Estimator(model_fn, model_dir=directory.name)
+    subject = pl.Estimator(model_fn, model_dir or directory.name, config)
 
     def run(num_steps: int) -> list[float]:
         assert directory  # lives as long as the variant

@@ -1,10 +1,14 @@
-"""Train a convolutional network on handwritten digits over two replicas, evaluate it, use it.
+"""Train a convolutional network on handwritten digits, evaluate it, use it.
 
     python examples/digits.py                        # scikit-learn's 8×8 digits, no download
     python examples/digits.py --data-dir mnist/      # MNIST's IDX files, plain or gzipped
 
-The network is that of TensorFlow's tutorial "Multi-worker training with Estimator". Run again, it
-goes on from its last checkpoint.
+    paceline launch --workers 2 --evaluator examples/digits.py --replicas 1
+    mpirun -n 2 python -m mpi4py examples/digits.py --replicas 1
+
+The same script is one process with two replicas, or one of several workers, or the evaluator beside
+them. The network is that of TensorFlow's tutorial "Multi-worker training with Estimator". Run
+again, it goes on from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -71,15 +75,16 @@ def load_idx(directory):
 
 
 def draw(images, predicted, labels):
-    """Draw images side by side in the terminal, with predicted digits below."""
+    """Draw images in the terminal, four side by side, with predicted digits below."""
     step = max(1, images.shape[1] // 14)
-    rows = images[:, ::step, ::step, 0]
-    for y in range(rows.shape[1]):
-        shades = (rows[:, y] * (len(IMAGE) - 1)).round().astype(int)
-        print("   ".join("".join(IMAGE[s] * 2 for s in line) for line in shades))
-    width = 2 * rows.shape[2]
+    shades = (images[:, ::step, ::step, 0] * (len(IMAGE) - 1)).round().astype(int)
+    width = 2 * shades.shape[2]
     marks = [f"{p}" if p == t else f"{p} (is {t})" for p, t in zip(predicted, labels, strict=True)]
-    print("   ".join(mark.center(width) for mark in marks))
+    for first in range(0, len(images), 4):
+        four = slice(first, first + 4)
+        for y in range(shades.shape[1]):
+            print("   ".join("".join(IMAGE[s] * 2 for s in line) for line in shades[four, y]))
+        print("   ".join(mark.center(width) for mark in marks[four]))
 
 
 def write_png(path, images, predicted):
@@ -104,7 +109,9 @@ def main():
     parser.add_argument("--data-dir", help="a folder with MNIST's IDX files")
     parser.add_argument("--steps", type=int, default=600, help="the global step to train to")
     parser.add_argument("--batch-size", type=int, default=32, help="examples per replica and step")
-    parser.add_argument("--replicas", type=int, default=2, help="replicas, one thread each")
+    parser.add_argument(
+        "--replicas", type=int, default=2, help="replicas per worker, one thread each"
+    )
     parser.add_argument("--png", default="digits.png", help="where the picture goes")
     args = parser.parse_args()
 
@@ -112,14 +119,16 @@ def main():
     order = np.random.default_rng(0).permutation(len(images))
     train, test = np.split(order, [len(images) * 4 // 5])
 
-    def train_input_fn():
+    def train_input_fn(input_context):
         dataset = pl.Dataset.from_tensor_slices((images[train], labels[train]))
-        return dataset.shuffle(len(train)).repeat().batch(args.batch_size)
+        mine = dataset.shard(input_context.num_input_pipelines, input_context.input_pipeline_id)
+        return mine.shuffle(len(train)).repeat().batch(args.batch_size)
 
     def test_input_fn():
         return pl.Dataset.from_tensor_slices((images[test], labels[test])).batch(256)
 
-    strategy = pl.MirroredStrategy([f"CPU:{i}" for i in range(args.replicas)])
+    devices = [f"CPU:{i}" for i in range(args.replicas)]
+    strategy = pl.MultiWorkerMirroredStrategy(devices=devices)
     classifier = pl.Estimator(
         model_fn,
         model_dir=args.model_dir,
@@ -134,8 +143,10 @@ def main():
     result = pl.train_and_evaluate(
         classifier,
         pl.TrainSpec(train_input_fn, max_steps=args.steps),
-        pl.EvalSpec(test_input_fn, steps=None, throttle_secs=0),
+        pl.EvalSpec(test_input_fn, steps=None, start_delay_secs=0, throttle_secs=0),
     )
+    if not (classifier.config.is_chief and result.metrics):
+        return  # another worker shows what came of it, or the evaluator does
     print(
         f"\n{result.ended} at step {result.global_step}: "
         f"test accuracy {result.metrics['accuracy']:.4f} on {len(test)} digits\n"

@@ -49,8 +49,9 @@ def test_digits_evaluates_as_it_goes(first_run):
 
 def test_digits_draws_eight_digits_and_writes_a_picture(first_run):
     folder, result = first_run
-    *_, drawn, _, _ = result.stdout.rstrip().split("\n")
+    drawn = re.search(r"on 360 digits\n(.*)\nThe same", result.stdout, re.DOTALL)[1]
     assert len(re.findall(r"\d", drawn)) >= 8
+    assert max(map(len, drawn.splitlines())) <= 80
     assert (folder / "digits.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -59,6 +60,23 @@ def test_digits_prints_no_warning_and_few_lines(first_run):
     _, result = first_run
     assert "WARNING" not in result.stderr
     assert len(result.stderr.splitlines()) <= 40
+
+
+def test_digits_runs_as_two_workers_and_an_evaluator(tmp_path):
+    """As `make demo` does; the evaluator alone evaluates, and says what came of it."""
+    pytest.importorskip("sklearn")
+    pytest.importorskip("matplotlib")
+    launch = ["-m", "paceline", "launch", "--workers", "2", "--evaluator"]
+    result = run(*launch, ROOT / "examples" / "digits.py", "--replicas", "1", cwd=tmp_path)
+    assert "[evaluator 0] max_steps was reached at step 600: test accuracy 0.9" in result.stdout
+    assert re.findall(r"\[(.*?)\] .* Evaluation at global step 600", result.stderr) == [
+        "evaluator 0"
+    ]
+    for worker in ("worker 0", "worker 1"):
+        assert result.stderr.count(f"[{worker}] ") <= 40
+        assert f"[{worker}] " not in result.stdout
+    assert "WARNING" not in result.stderr
+    assert (tmp_path / "digits.png").exists()
 
 
 def test_digits_goes_on_where_it_stopped(first_run):
