@@ -5,13 +5,17 @@ from __future__ import annotations
 import enum
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from ..cluster import ClusterError, ClusterResolver, MPIClusterResolver, job_id, job_token
 from ..collectives import DEFAULT_TIMEOUT_SECS, Communicator, Member
 from .devices import list_devices
+
+LinkKind: TypeAlias = Literal["shm", "tcp", "grpc"]
 
 BYTES_PER_PACK = 4 << 20
 
@@ -63,6 +67,8 @@ class CommunicationOptions:
             bytes or less; they are added up in float16 too, so that results differ by about
             1e-3 of a gradient. Gradients beyond its range (65504) are an error. None sends them
             as they are.
+        links: What RING may use for arrays between two workers, best first, of "shm" (memory that
+            processes of one host share), "tcp" and "grpc". The first that works is taken.
         token: The job's secret of at least 16 characters, for RING between machines: the same on
             all workers. By default what the environment variable PACELINE_TOKEN holds.
 
@@ -75,6 +81,7 @@ class CommunicationOptions:
     implementation: CommunicationImplementation | str = CommunicationImplementation.AUTO
     start_timeout_secs: float = 600.0
     wire_dtype: str | None = None
+    links: Sequence[LinkKind] = ("shm", "tcp", "grpc")
     token: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -87,6 +94,8 @@ class CommunicationOptions:
             raise ValueError(f"start_timeout_secs must be > 0, it is {self.start_timeout_secs}")
         if self.wire_dtype not in (None, "float16"):
             raise ValueError(f"wire_dtype must be 'float16' or None, it is {self.wire_dtype!r}")
+        if not self.links or not {"shm", "tcp", "grpc"} >= set(self.links):
+            raise ValueError(f"links must be some of shm, tcp and grpc, they are {self.links!r}")
         if self.token is not None and len(self.token) < 16:
             raise ValueError(f"token must have at least 16 characters, it has {len(self.token)}")
 
@@ -138,6 +147,7 @@ def join_workers(resolver: ClusterResolver, options: CommunicationOptions) -> Co
         token=options.token or job_token(os.environ),
         timeout_secs=timeout_secs,
         start_timeout_secs=options.start_timeout_secs,
+        links=options.links,
     )
 
 

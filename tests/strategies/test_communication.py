@@ -33,10 +33,12 @@ def test_an_unknown_implementation_lists_the_known_ones(wrong):
         ("timeout_seconds", float("nan"), "> 0"),
         ("start_timeout_secs", -1, "> 0"),
         ("wire_dtype", "float8", "'float16' or None"),
+        ("links", ("shm", "udp"), "some of shm, tcp and grpc"),
+        ("links", (), "some of shm, tcp and grpc"),
     ],
 )
 def test_options_out_of_range_are_refused(option, value, rule):
-    with pytest.raises(ValueError, match=f"{option} must be {rule}, it is {value!r}"):
+    with pytest.raises(ValueError, match=f"{option} must be {rule}, (it is|they are) "):
         pl.CommunicationOptions(**{option: value})
 
 
