@@ -19,10 +19,12 @@ import numpy as np
 from .agreement import check_header, receive_header
 from .arrays import as_bytes
 from .communicator import Array, part_bounds
+from .errors import LinkBroken
 from .flow import Piece, flow
 from .messages import HEADER_BYTES, padding
 from .peers import Peers
 from .plans import Plan
+from .short import exchange
 
 
 def double_all_reduce(peers: Peers, plan: Plan, array: Array) -> None:
@@ -42,9 +44,7 @@ def double_all_reduce(peers: Peers, plan: Plan, array: Array) -> None:
         _receive_small(peers, rank + num_active, plan, array, plan.ufunc)
     distance = 1
     while distance < num_active:
-        partner = rank ^ distance
-        _send_small(peers, partner, plan, array)
-        _receive_small(peers, partner, plan, array, plan.ufunc)
+        _exchange_small(peers, rank ^ distance, plan, array)
         distance *= 2
     if has_guest:
         _send_small(peers, rank + num_active, plan, array)
@@ -125,34 +125,35 @@ def tree_neighbours(rank: int, size: int, root: int) -> tuple[int | None, list[i
 _ZEROS = memoryview(bytes(HEADER_BYTES))
 
 
+def _exchange_small(peers: Peers, partner: int, plan: Plan, array: Array) -> None:
+    link = peers.link(partner)
+    try:
+        view = exchange(peers, partner, link, plan.fill(array))
+        theirs: Array = np.frombuffer(view, plan.dtype, plan.length, HEADER_BYTES)
+        if partner < peers.rank:
+            plan.ufunc(theirs, array, out=array)
+        else:
+            plan.ufunc(array, theirs, out=array)
+        link.release(len(view))
+    except LinkBroken as error:
+        peers.raise_lost(partner, error)
+
+
 def _send_small(peers: Peers, peer: int, plan: Plan, array: Array) -> None:
-    message = plan.message
-    plan.payload[:] = array
-    message[:HEADER_BYTES] = plan.header
-    sent = peers.try_send(peer, message)
-    if sent < len(message):
-        peers.send(peer, message[sent:])
+    peers.send(peer, plan.fill(array))
 
 
 def _receive_small(
     peers: Peers, peer: int, plan: Plan, array: Array, ufunc: np.ufunc | None
 ) -> None:
-    num_bytes = len(plan.message)
-    view = peers.try_peek(peer, num_bytes)
-    if view is None:
-        # The header alone may be all that comes, if the peer is doing something else.
-        check_header(peers, peer, peers.peek(peer, HEADER_BYTES), plan.header)
-        view = peers.peek(peer, num_bytes)
-    else:
-        check_header(peers, peer, view[:HEADER_BYTES], plan.header)
+    check_header(peers, peer, peers.peek(peer, HEADER_BYTES), plan.header)
+    view = peers.peek(peer, len(plan.message))
     theirs: Array = np.frombuffer(view, plan.dtype, plan.length, HEADER_BYTES)
     if ufunc is None:
         array[:] = theirs
-    elif peer < peers.rank:
-        ufunc(theirs, array, out=array)
     else:
         ufunc(array, theirs, out=array)
-    peers.release(peer, num_bytes)
+    peers.release(peer, len(view))
 
 
 def _around(peers: Peers, plan: Plan, out: Sequence[Array], pieces: Sequence[Piece]) -> None:

@@ -15,18 +15,19 @@ from .errors import LinkTimeout
 
 MAX_WAIT_SECS = 0.05
 SMALL_SEND_BYTES = 64 << 10
+MIN_SEGMENT_BYTES = 128 << 10
 
 
 class Link(ABC):
     """One end of a two-way, ordered, reliable byte path to one peer.
 
-    The path is a stream: what one `try_send` took need not arrive as one piece. Sending and
-    receiving are independent of each other; each is used by one thread at a time. Small sends must
-    not depend on the peer: `SMALL_SEND_BYTES` can be under way before the peer takes anything.
+    The path is a stream: what one `try_send` took need not arrive as one piece. One thread at a
+    time uses an end; only `close` may come from another. What is under way is limited, but small
+    sends do not depend on the peer: `SMALL_SEND_BYTES` can go before it takes anything.
 
     Attributes:
         segment_bytes: The most that `try_peek` is ever asked for, and the piece that this link
-            moves best. A multiple of 64, at least `SMALL_SEND_BYTES`.
+            moves best. A multiple of 64, at least `MIN_SEGMENT_BYTES`.
         swap_bytes: The longest array for which two ranks had better send each other the whole of it
             than halves back and forth. The bytes are the same; the one has no waiting in the
             middle, the other half the arithmetic.

@@ -5,6 +5,8 @@ MPI blocks inside C, does not say on whom, and adds up whatever arrives. Therefo
 - the first use of a name is compared over all ranks before any data moves;
 - afterwards each rank keeps a running digest of its calls. It is compared with every call of more
   than 2 MiB and with every 128th, but not with each short one, whose time that would double;
+- all_reduces of different names go over different MPI communicators, in turn, so that ranks which
+  confuse two of them wait for each other instead of adding up what does not belong together;
 - a watch notices a call that does not end, finds out who is missing or elsewhere, and aborts the
   job with that text, because a rank that is inside MPI cannot raise.
 """
@@ -36,7 +38,8 @@ from .communicator import DEFAULT_TIMEOUT_SECS, Array, Communicator, Handle, Op,
 from .errors import ClosedError, CollectiveError, MismatchError, PeerLostError
 from .members import Member
 from .messages import child_tag
-from .mpi_accord import CHUNK_BYTES, COMPARED_CALLS, Accord, History, Plan
+from .mpi_accord import CHUNK_BYTES, COMPARED_CALLS, NUM_LANES, Accord, History, Plan
+from .mpi_start import end_if_stuck, wait_for_ranks
 from .mpi_watch import Position, Watch, abort_job
 from .runner import Runner
 
@@ -62,23 +65,28 @@ def import_mpi() -> Any:
 def mpi_communicator(
     comm: Any = None,
     *,
-    members: Sequence[Member] | None = None,
+    tasks: Sequence[str] | None = None,
     expected_size: int | None = None,
     timeout_secs: float = DEFAULT_TIMEOUT_SECS,
+    start_timeout_secs: float = 600.0,
+    report_secs: float = 10.0,
 ) -> MpiCommunicator:
     """Return a communicator over all ranks of an MPI communicator; all of them call this.
 
     Args:
         comm: An ``mpi4py.MPI.Comm``; the world if None. It is duplicated, not used.
-        members: All ranks by name; by default "rank 0", … with their hosts.
+        tasks: The names of all ranks, by default "rank 0", …; errors show them with their hosts.
         expected_size: How many ranks the launcher was asked for.
         timeout_secs: How long a call may last before the job is aborted.
+        start_timeout_secs: How long to wait for all ranks before the job is aborted.
+        report_secs: How often to say who is missing meanwhile.
 
     Raises:
         ImportError: There is no MPI.
         RuntimeError: The world has another size, or this MPI forbids calls from several threads.
     """
-    mpi = import_mpi()
+    with end_if_stuck(start_timeout_secs):
+        mpi = import_mpi()
     comm = mpi.COMM_WORLD if comm is None else comm
     _check_world(mpi, comm, expected_size)
     if mpi.Query_thread() < mpi.THREAD_SERIALIZED:
@@ -86,8 +94,10 @@ def mpi_communicator(
             "this MPI was initialised for calls from the main thread only, but started operations "
             "run in another: let mpi4py initialise MPI, or ask for MPI_THREAD_MULTIPLE"
         )
+    names = list(tasks or (f"rank {rank}" for rank in range(comm.size)))
+    wait_for_ranks(mpi, comm, names, start_timeout_secs, report_secs)
     control = comm.Dup()
-    members = members or _hosts(mpi, control)
+    members = _members(mpi, control, names)
     watch, runner = Watch(mpi, control, members), Runner(f"paceline-mpi-{comm.rank}")
     shared = _Shared(mpi, watch, runner, _agreed_tag(control))
     history = History(shared.tag, range(comm.size))
@@ -134,6 +144,7 @@ class _Short:
     op: Op
     key: int
     position: Position
+    all_reduce: Callable[..., None]
     mpi_type: Any
     mpi_op: Any
 
@@ -152,7 +163,8 @@ class MpiCommunicator(Communicator):
         timeout_secs: float,
     ) -> None:
         super().__init__(members, data.rank, timeout_secs)
-        for comm in (data, control):
+        self._lanes = [data, *(data.Dup() for _ in range(NUM_LANES - 1))]
+        for comm in (*self._lanes, control):
             comm.Set_errhandler(shared.mpi.ERRORS_RETURN)
         self._shared = shared
         self._mpi = shared.mpi
@@ -186,7 +198,7 @@ class MpiCommunicator(Communicator):
         self._history.add(position.call, short.key)
         watch.now = position
         try:
-            self._data.Allreduce(self._in_place, (array, short.mpi_type), short.mpi_op)
+            short.all_reduce(self._in_place, (array, short.mpi_type), short.mpi_op)
         except self._mpi.Exception as error:
             raise self._failed(self._what_it_means(error, position.call)) from error
         finally:
@@ -248,8 +260,8 @@ class MpiCommunicator(Communicator):
         self._runner.stop()
         self._watch.stop()
         if self._failure is None and not self._mpi.Is_finalized():
-            self._data.Free()
-            self._control.Free()
+            for comm in (*self._lanes, self._control):
+                comm.Free()
 
     def _run(self, action: Callable[..., None], *arguments: Any) -> None:
         """Do ``action`` here and now, or behind what has been started."""
@@ -315,11 +327,14 @@ class MpiCommunicator(Communicator):
     def _all_reduce(self, array: Array, name: str, op: Op) -> None:
         plan = self._begin("all_reduce", name, array.dtype, len(array), op)
         in_place, mpi_type, mpi_op = self._in_place, plan.mpi_type, plan.mpi_op
+        all_reduce = self._lanes[plan.lane].Allreduce
         for chunk in self._chunks(array, plan.call):
-            self._data.Allreduce(in_place, (chunk, mpi_type), mpi_op)
+            all_reduce(in_place, (chunk, mpi_type), mpi_op)
         if 0 < plan.call.num_bytes <= CHUNK_BYTES:
             position = Position(self, self._history, plan.call)
-            self._short[name] = _Short(weakref.ref(array), op, plan.key, position, mpi_type, mpi_op)
+            self._short[name] = _Short(
+                weakref.ref(array), op, plan.key, position, all_reduce, mpi_type, mpi_op
+            )
 
     def _reduce_scatter(
         self, array: Array, part: Array, lengths: Sequence[int], name: str, op: Op
@@ -403,11 +418,12 @@ def _agreed_tag(comm: Any) -> int:
     return int(tag[0])
 
 
-def _hosts(mpi: Any, comm: Any) -> list[Member]:
-    """Return the ranks by number and host; all ranks call this."""
-    names = np.zeros((comm.size, mpi.MAX_PROCESSOR_NAME), np.uint8)
+def _members(mpi: Any, comm: Any, names: Sequence[str]) -> list[Member]:
+    """Return the ranks by name and host; all ranks call this."""
+    table = np.zeros((comm.size, mpi.MAX_PROCESSOR_NAME), np.uint8)
     own = mpi.Get_processor_name().encode()
-    names[comm.rank, : len(own)] = np.frombuffer(own, np.uint8)
-    comm.Allgather(mpi.IN_PLACE, names)
-    hosts = (row.tobytes().rstrip(b"\0").decode(errors="replace") for row in names)
-    return [Member(rank, f"rank {rank}", host) for rank, host in enumerate(hosts)]
+    table[comm.rank, : len(own)] = np.frombuffer(own, np.uint8)
+    comm.Allgather(mpi.IN_PLACE, table)
+    hosts = [row.tobytes().rstrip(b"\0").decode(errors="replace") for row in table]
+    pairs = zip(names, hosts, strict=True)
+    return [Member(rank, name, host) for rank, (name, host) in enumerate(pairs)]

@@ -19,6 +19,9 @@ from .mpi_kinds import mpi_kind
 CHUNK_BYTES = 2 << 20
 # Calls of more than a chunk are compared each time, others when their number is a multiple of this.
 COMPARED_CALLS = 128
+# Different calls go different ways, as far as these suffice: ranks that make different ones then
+# wait for each other, which is noticed, instead of adding up what does not belong together.
+NUM_LANES = 4
 
 _NUM_REMEMBERED = 256
 _STATE = struct.Struct("<Qq")
@@ -33,6 +36,7 @@ class Plan:
         key: 64 bits of its digest.
         dtype, length, op, root: What it is about.
         mpi_type, mpi_op: The same in MPI's terms.
+        lane: Which of the communicator's lanes it takes.
     """
 
     call: Call
@@ -43,6 +47,7 @@ class Plan:
     root: int
     mpi_type: Any
     mpi_op: Any
+    lane: int
 
 
 @final
@@ -103,7 +108,7 @@ class Accord:
         self._members = tuple(members)
         self._history = history
         self._plans: dict[tuple[str, str], Plan] = {}
-        self._agreed: set[int] = set()
+        self._lanes: dict[int, int] = {}
         self._table = np.zeros((len(self._members), _STATE.size + RECORD_BYTES), np.uint8)
 
     def plan(
@@ -120,7 +125,10 @@ class Accord:
         ):
             call = collective_call(operation, name, dtype, length, op, root)
             key = int.from_bytes(call.digest[:8], "little")
-            plan = Plan(call, key, dtype, length, op, root, *mpi_kind(self._mpi, dtype, op))
+            # Equal on all ranks: whoever adds another call is found out when they compare it.
+            lane = self._lanes.get(key, len(self._lanes) % NUM_LANES)
+            kind = mpi_kind(self._mpi, dtype, op)
+            plan = Plan(call, key, dtype, length, op, root, *kind, lane)
             self._plans[operation, name] = plan
         return plan
 
@@ -130,9 +138,9 @@ class Accord:
         Raises:
             MismatchError: Some rank calls, or has called, something else.
         """
-        if plan.key not in self._agreed:
+        if plan.key not in self._lanes:
             self._compare(plan.call)
-            self._agreed.add(plan.key)
+            self._lanes[plan.key] = plan.lane
         elif plan.call.num_bytes > CHUNK_BYTES or not self._history.sequence % COMPARED_CALLS:
             self._compare(plan.call)
 

@@ -15,7 +15,7 @@ from .messages import HEADER_BYTES, Kind, pack_header, padding, set_sequence
 from .peers import Peers
 
 # Arrays up to this size are sent header and all from a scratch buffer.
-SMALL_BYTES = 32 << 10
+SMALL_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,12 @@ class Plan:
     ufunc: np.ufunc
     message: memoryview
     payload: Array
+
+    def fill(self, array: Array) -> memoryview:
+        """Return the message with the header and ``array`` in it."""
+        self.payload[:] = array
+        self.message[:HEADER_BYTES] = self.header
+        return self.message
 
 
 @final
@@ -81,7 +87,7 @@ class Plans:
             MismatchError: Some rank calls something else.
         """
         plan = self._latest.get((operation, name))
-        self._sequence += 1
+        number = self.number()
         if (
             plan is None
             or plan.length != length
@@ -91,9 +97,14 @@ class Plans:
         ):
             plan = self._agree(operation, name, dtype, length, op, root)
             self._latest[operation, name] = plan
-        set_sequence(plan.header, self._sequence)
+        set_sequence(plan.header, number)
         self._peers.call = plan.call
         return plan
+
+    def number(self) -> int:
+        """Return the number of the next call."""
+        self._sequence += 1
+        return self._sequence
 
     def _agree(
         self, operation: str, name: str, dtype: np.dtype[Any], length: int, op: Op, root: int

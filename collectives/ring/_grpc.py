@@ -10,21 +10,21 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from concurrent import futures
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, final
 from urllib.parse import unquote
 
-import grpc  # type: ignore[import-untyped]
+# Longer messages leave less to do at the same time.
+MAX_SEND_BYTES = 1 << 20
+# Shorter ones wait for what is queued behind them: a message costs more than its bytes.
+_JOINED_BYTES = 64 << 10
 
-MAX_MESSAGE_BYTES = 4 << 20
-
-_NOTHING = b""
 _SERVICE = "paceline.Ring"
 _METHOD = "Open"
 _OPTIONS = (
     # Whoever sends more is cut off before the memory is taken.
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_SEND_BYTES + 2 * _JOINED_BYTES),
+    ("grpc.max_send_message_length", MAX_SEND_BYTES + 2 * _JOINED_BYTES),
     ("grpc.optimization_target", "throughput"),
 )
 _CHANNEL_OPTIONS = (
@@ -53,15 +53,12 @@ class Stream:
 
     Attributes:
         peer_ip: From where it was opened; empty at the end that opened it.
-        on_taken: Called by the sending thread for each message that it has taken up.
-        max_joined_bytes: Messages that wait to be sent become one, up to this size: what costs
-            time is less their bytes than their number. 0 where they have to stay what they are.
+        joins: Whether short messages that wait to be sent may become one.
     """
 
     def __init__(self, peer_ip: str = "") -> None:
         self.peer_ip = peer_ip
-        self.on_taken: Callable[[], None] | None = None
-        self.max_joined_bytes = 0
+        self.joins = False
         self._received: Iterator[bytes] = iter(())
         self._cancel: Callable[[], object] = _do_nothing
         self._outgoing: SimpleQueue[bytes | None] = SimpleQueue()
@@ -74,7 +71,10 @@ class Stream:
         return self._queued_bytes - self._taken_bytes
 
     def send(self, message: bytes) -> None:
-        """Queue ``message``. Never waits, never raises; lost if the stream is broken."""
+        """Queue ``message``, of at most `MAX_SEND_BYTES` and a little.
+
+        Never waits, never raises; lost if the stream is broken.
+        """
         self._queued_bytes += len(message)
         self._outgoing.put(message)
 
@@ -90,7 +90,7 @@ class Stream:
     def __iter__(self) -> Iterator[bytes]:
         try:
             yield from self._received
-        except grpc.RpcError as error:
+        except _library().RpcError as error:
             raise StreamError(_reason(error)) from None
         finally:
             self.finish()
@@ -100,25 +100,16 @@ class Stream:
         self._cancel = cancel
 
     def _messages(self) -> Iterator[bytes]:
-        first = self._outgoing.get()
-        while first is not None:
-            parts, num_bytes, then = [first], len(first), self._next_if_there()
-            while then and num_bytes + len(then) <= self.max_joined_bytes:
-                parts.append(then)
-                num_bytes += len(then)
-                then = self._next_if_there()
+        while (message := self._outgoing.get()) is not None:
+            parts, num_bytes = [message], len(message)
+            while self.joins and num_bytes < _JOINED_BYTES and not self._outgoing.empty():
+                if (message := self._outgoing.get()) is None:
+                    self.finish()
+                    break
+                parts.append(message)
+                num_bytes += len(message)
             self._taken_bytes += num_bytes
-            yield first if len(parts) == 1 else b"".join(parts)
-            if self.on_taken is not None:
-                self.on_taken()
-            first = self._outgoing.get() if then == _NOTHING else then
-
-    def _next_if_there(self) -> bytes | None:
-        """Return the next message, None for the end, or `_NOTHING` if none is queued."""
-        try:
-            return self._outgoing.get_nowait()
-        except Empty:
-            return _NOTHING
+            yield b"".join(parts)
 
 
 @final
@@ -136,7 +127,7 @@ class Server:
 
     def __init__(self, address: str, max_streams: int, serve: Callable[[Stream], None]) -> None:
         self._serve = serve
-        self._server = grpc.server(
+        self._server = _library().server(
             _DaemonThreads(),
             handlers=[_handler(self._open)],
             options=_SERVER_OPTIONS,
@@ -180,7 +171,7 @@ class Channel:
     """
 
     def __init__(self, address: str) -> None:
-        self._channel = grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
+        self._channel = _library().insecure_channel(address, options=_CHANNEL_OPTIONS)
         self._method = self._channel.stream_stream(f"/{_SERVICE}/{_METHOD}")
 
     def open(self) -> Stream:
@@ -213,11 +204,11 @@ class _DaemonThreads(futures.Executor):
 
 
 def _handler(behaviour: Callable[..., Iterator[bytes]]) -> Any:
-    method = grpc.stream_stream_rpc_method_handler(behaviour)
-    return grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: method})
+    method = _library().stream_stream_rpc_method_handler(behaviour)
+    return _library().method_handlers_generic_handler(_SERVICE, {_METHOD: method})
 
 
-def _reason(error: grpc.RpcError) -> str:
+def _reason(error: Any) -> str:
     """Return what broke a stream, in a few words; a server learns no more than that it did."""
     with contextlib.suppress(AttributeError):
         return str(error.details()).rpartition(": ")[2]
@@ -228,6 +219,13 @@ def _ip(peer: str) -> str:
     """Return the IP address in gRPC's name for a peer, "ipv4:10.0.0.1:1234"."""
     host = unquote(peer).partition(":")[2].rpartition(":")[0]
     return host.removeprefix("[").removesuffix("]")
+
+
+def _library() -> Any:
+    """Return gRPC, which is loaded when it is first needed and not with this package."""
+    import grpc  # type: ignore[import-untyped]
+
+    return grpc
 
 
 def _do_nothing() -> None:

@@ -70,8 +70,9 @@ def connect_ring(
     if not (token or is_loopback(ip) or allow_unauthenticated):
         raise ValueError(
             f"{members[rank]} would listen at {ip}, where other machines can call, without asking "
-            "them for a token; give all members the same token, or set allow_unauthenticated=True "
-            "if the network keeps everybody else out"
+            "them for a token: set the environment variable PACELINE_TOKEN to the same secret for "
+            "all tasks, or pass CommunicationOptions(token=...) (allow_unauthenticated=True where "
+            "the network keeps everybody else out)"
         )
     identity = Identity(
         members=members,
@@ -85,7 +86,8 @@ def connect_ring(
     roster = Roster(members, rank)
     control = Control(identity, roster, ip)
     try:
-        roster.wait_until_complete(start_timeout_secs, report_secs, _log.info)
+        # A warning shows even where nobody has set up logging yet.
+        roster.wait_until_complete(start_timeout_secs, report_secs, _log.warning)
     except BaseException as error:
         control.announce(str(error) or type(error).__name__)
         control.close()

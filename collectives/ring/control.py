@@ -85,7 +85,6 @@ class Control(Health):
         self._threads: list[threading.Thread] = []
         self._tickets = Tickets()
         self._tried: dict[int, tuple[LinkKind, Link]] = {}
-        self._stream_links: dict[int, StreamLink] = {}
         self._channels = [Channel(str(peer.address)) for peer in roster.peers.values()]
         member = identity.members[identity.rank]
         address = str(Address(ip, parse_address(member).port))
@@ -255,7 +254,6 @@ class Control(Health):
         if link is None:
             raise FrameError("a data stream with a wrong ticket")
         self._finish_handshake(stream, shown.rank)
-        self._stream_links[shown.rank] = link
         link.pump()
 
     def _attend(self, peer: Peer, stream: Stream, messages: Iterator[bytes]) -> None:
@@ -295,8 +293,6 @@ class Control(Health):
                 self._roster.lose(peer, f"it gave up: {frame.reason}")
             case Goodbye():
                 self._roster.leave(peer)
-                if (link := self._stream_links.get(peer.member.rank)) is not None:
-                    link.expect_end()
             case _:
                 raise FrameError(f"a {type(frame).__name__} frame out of place")
 
@@ -349,7 +345,6 @@ class Control(Health):
         link = StreamLink(stream, iter(stream))
         stream.send(encode(Attach(rank=self._identity.rank, ticket=ticket)))
         rank = peer.member.rank
-        self._stream_links[rank] = link
         self._start(f"data-{rank}", self._pump, rank, stream, link)
         return link
 

@@ -168,7 +168,6 @@ def call(
     welcome = _expect(Welcome, messages)
     identity.check(welcome.hello, rank)
     identity.check_proof(welcome.proof, "other", mine, welcome.hello)
-    identity.check_hosts(welcome.hello)
     stream.send(encode(Proof(proof=identity.prove("caller", mine, welcome.hello))))
     _expect(Accepted, messages)
     return welcome.hello, messages
@@ -176,6 +175,8 @@ def call(
 
 def answer(stream: Stream, messages: Iterator[bytes], identity: Identity, hello: Hello) -> None:
     """Make sure of a caller that has said ``hello``; telling it that it is in is left to others.
+
+    Whether the hosts can reach each other is checked at this side only, so that both hear of it.
 
     Raises:
         RefusedError: It is none of ours, and has been told so.

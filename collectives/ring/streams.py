@@ -1,7 +1,17 @@
-"""Links over gRPC streams: slower than the others, but through the one port that is open anyway."""
+"""Links over gRPC streams: slower than the others, but through the one port that is open anyway.
+
+gRPC takes in tens of megabytes before it slows a sender down, hence limits of our own: a message is
+a sequence of parts, each of them
+
+    offset  bytes
+         0      8   how many bytes the sender of this has released so far
+         8      8   size of the data
+        16    ...   the data, and zeros up to the next multiple of 16
+"""
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -11,14 +21,15 @@ import numpy as np
 
 from ..errors import LinkBroken
 from ..link import Link
-from ._grpc import MAX_MESSAGE_BYTES, Stream, StreamError
+from ._grpc import MAX_SEND_BYTES, Stream, StreamError
 
-SEGMENT_BYTES = 1 << 20
+SEGMENT_BYTES = MAX_SEND_BYTES
+# Nothing is sent while this much has not been released at the other end.
+WINDOW_BYTES = 8 << 20
 
-# What may be on its way in each direction before the sender has to wait.
-_OUTBOX_BYTES = 8 << 20
-_INBOX_BYTES = 8 << 20
-_ALIGNMENT = 64
+_PREFIX = struct.Struct("<QQ")
+_ALIGNMENT = 16
+_ZEROS = bytes(_ALIGNMENT)
 
 
 @final
@@ -32,8 +43,7 @@ class StreamLink(Link):
 
     def __init__(self, stream: Stream, messages: Iterator[bytes]) -> None:
         super().__init__(SEGMENT_BYTES)
-        stream.on_taken = self._note
-        stream.max_joined_bytes = MAX_MESSAGE_BYTES
+        stream.joins = True
         self._stream = stream
         self._messages = messages
         self._moved = threading.Condition()
@@ -41,17 +51,21 @@ class StreamLink(Link):
         self._num_bytes = 0
         self._position = 0
         self._asked_bytes = 1
+        self._wants_room = False
+        self._released = 0
+        self._reported = 0
+        self._sent = 0
+        self._taken = 0
         self._ended = ""
-        self._is_ending = False
 
     def try_send(self, data: memoryview) -> int:
         if self._ended:
             raise LinkBroken(self._ended)
-        room = _OUTBOX_BYTES - self._stream.pending_bytes
-        num_bytes = min(len(data), room, MAX_MESSAGE_BYTES)
-        if num_bytes <= 0:
+        if not self._has_room():
             return 0
-        self._stream.send(bytes(data[:num_bytes]))
+        num_bytes = min(len(data), SEGMENT_BYTES)
+        self._sent += num_bytes
+        self._say(data[:num_bytes])
         return num_bytes
 
     def try_peek(self, num_bytes: int) -> memoryview | None:
@@ -72,25 +86,22 @@ class StreamLink(Link):
             if num_bytes < len(first):
                 self._inbox.appendleft(first[num_bytes:])
             self._num_bytes -= num_bytes
-            self._moved.notify_all()
+            self._released += num_bytes
+        if self._released - self._reported >= WINDOW_BYTES // 4:
+            self._say(memoryview(b""))
 
     def wait(self, timeout_secs: float, *, to_send: bool, to_receive: bool) -> None:
         with self._moved:
             if self._ended or (to_receive and self._num_bytes >= self._asked_bytes):
                 return
-            if to_send and self._stream.pending_bytes < _OUTBOX_BYTES:
+            if to_send and self._has_room():
                 return
+            self._wants_room = to_send
             self._moved.wait(timeout_secs)
 
     def close(self) -> None:
         self._stream.finish()
         self._end("this end is closed")
-
-    def expect_end(self) -> None:
-        """Take in everything that comes from now on: the other side waits for that and leaves."""
-        with self._moved:
-            self._is_ending = True
-            self._moved.notify_all()
 
     def pump(self) -> None:
         """Take in what arrives until the stream ends."""
@@ -100,26 +111,41 @@ class StreamLink(Link):
             self._end("it has closed its end")
         except StreamError as error:
             self._end(str(error))
+        except (struct.error, _OverrunError):
+            self._end("it sent what this protocol does not allow")
+            self._stream.cancel()
+
+    def _say(self, data: memoryview) -> None:
+        self._reported = self._released
+        prefix = _PREFIX.pack(self._reported, len(data))
+        self._stream.send(b"".join((prefix, data, _ZEROS[: -len(data) % _ALIGNMENT])))
 
     def _take(self, message: memoryview) -> None:
-        with self._moved:
-            while self._num_bytes >= _INBOX_BYTES and not (self._is_ending or self._ended):
-                self._moved.wait()
-            if self._ended:
-                return
-            self._inbox.append(_joined([message], self._position % _ALIGNMENT))
-            self._position += len(message)
-            self._num_bytes += len(message)
-            if self._num_bytes >= self._asked_bytes:
-                self._moved.notify_all()
+        while message:
+            taken, num_bytes = _PREFIX.unpack_from(message)
+            stop = _PREFIX.size + num_bytes
+            data, message = message[_PREFIX.size : stop], message[stop + -stop % _ALIGNMENT :]
+            with self._moved:
+                self._note(taken, data)
+                if len(data) != num_bytes or self._num_bytes > WINDOW_BYTES + SEGMENT_BYTES:
+                    raise _OverrunError
+
+    def _note(self, taken: int, data: memoryview) -> None:
+        """Enter one part, and wake up whoever waits for it."""
+        self._taken = taken
+        if len(data):
+            self._inbox.append(_joined([data], self._position % _ALIGNMENT))
+            self._position += len(data)
+            self._num_bytes += len(data)
+        if self._num_bytes >= self._asked_bytes or (self._wants_room and self._has_room()):
+            self._moved.notify_all()
+
+    def _has_room(self) -> bool:
+        return self._sent - self._taken < WINDOW_BYTES
 
     def _end(self, reason: str) -> None:
         with self._moved:
             self._ended = self._ended or reason
-            self._moved.notify_all()
-
-    def _note(self) -> None:
-        with self._moved:
             self._moved.notify_all()
 
     def _join(self, num_bytes: int) -> None:
@@ -132,8 +158,12 @@ class StreamLink(Link):
             self._inbox.appendleft(_joined(parts, start % _ALIGNMENT))
 
 
+class _OverrunError(Exception):
+    """The other end has sent more than it may."""
+
+
 def _joined(parts: list[memoryview], offset: int) -> memoryview:
-    """Return ``parts`` as one, ``offset`` bytes behind an aligned address; bytes objects are."""
+    """Return ``parts`` as one, ``offset`` bytes behind an aligned address, as messages begin."""
     if len(parts) == 1 and offset == 0:
         return parts[0]
     num_bytes = sum(map(len, parts))

@@ -12,8 +12,10 @@ from ..errors import LinkBroken
 from ..link import Link
 from .sockets import CONNECT_SECS, Listener, WaitableSocket, pack_hello
 
-SEGMENT_BYTES = 256 << 10
+SEGMENT_BYTES = 1 << 20
 
+# Halves would have to wait for each other.
+_SWAP_BYTES = 1 << 62
 # Short messages are read in one go, whatever of them is asked for first.
 _GREEDY_BYTES = 64 << 10
 _ALIGNMENT = 64
@@ -57,7 +59,7 @@ class TcpLink(Link):
     """
 
     def __init__(self, connected: socket.socket) -> None:
-        super().__init__(SEGMENT_BYTES)
+        super().__init__(SEGMENT_BYTES, _SWAP_BYTES)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._waitable = WaitableSocket(connected)
         self._socket = connected

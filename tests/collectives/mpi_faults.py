@@ -44,11 +44,16 @@ def never_comes(communicator):
 
 
 def skips_a_short_call(communicator):
-    """The two are of equal length, so MPI itself adds up what does not belong together."""
+    """The two are of equal length, so MPI itself would add up what does not belong together."""
     for turn in range(100):
         if turn != 10 or communicator.rank != 0:
             use(communicator, "a")
         use(communicator, "b")
+
+
+def swaps_two_short_calls(communicator):
+    use(communicator, "ab")
+    use(communicator, "ab" if communicator.rank == 0 else "ba")
 
 
 def skips_a_long_call(communicator):

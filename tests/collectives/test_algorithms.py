@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from paceline.collectives import Op, linked_communicator, part_bounds
 from paceline.collectives.algorithms import tree_neighbours
 from paceline.collectives.in_process import in_process_link_pair
-from paceline.collectives.link import SMALL_SEND_BYTES
+from paceline.collectives.link import MIN_SEGMENT_BYTES
 from paceline.collectives.members import local_members
 
 LONG = 10**6 + 3
@@ -21,9 +21,9 @@ def on_narrow_links(size, body, swap_bytes):
     ends = [{} for _ in range(size)]
     for low in range(size):
         for high in range(low + 1, size):
-            ends[low][high], ends[high][low] = in_process_link_pair(SMALL_SEND_BYTES)
+            ends[low][high], ends[high][low] = in_process_link_pair(MIN_SEGMENT_BYTES)
     for link in (link for links in ends for link in links.values()):
-        link.segment_bytes, link.swap_bytes = SMALL_SEND_BYTES, swap_bytes
+        link.segment_bytes, link.swap_bytes = MIN_SEGMENT_BYTES, swap_bytes
     results = [None] * size
 
     def run_rank(rank):

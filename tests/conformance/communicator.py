@@ -71,6 +71,15 @@ def cases(sizes: Iterable[int]) -> list[Case]:
     return [Case(name, size, *what) for size in sizes for name, *what in [*_MATRIX, *_SINGLE]]
 
 
+def essential(cases: Iterable[Case]) -> list[Case]:
+    """Return the cases with the smallest and the largest elements, added up, and those without.
+
+    Other types and ops do not matter to the link or to the number of ranks.
+    """
+    kept = {"bool", "float64", Op.SUM}
+    return [case for case in cases if not case.arguments or {*case.arguments} <= kept]
+
+
 def mismatches(sizes: Iterable[int]) -> list[Case]:
     """Return first uses of a name that differ between ranks: an error on every rank."""
     return [

@@ -71,14 +71,15 @@ def connect_threads(members, ranks, **options):
 class MemberProcess:
     """A member in a process of its own; see `member_process.py`."""
 
-    def __init__(self, members, rank, **options):
+    def __init__(self, members, rank, *, prefix=(), log=False, **options):
         arguments = {
+            "log": log,
             "members": [(member.task, member.address) for member in members],
             "rank": rank,
             "options": OPTIONS | options,
         }
         self._process = subprocess.Popen(
-            [sys.executable, str(PROGRAM), json.dumps(arguments)],
+            [*prefix, sys.executable, str(PROGRAM), json.dumps(arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -91,6 +92,9 @@ class MemberProcess:
 
     def hear(self):
         return self._process.stdout.readline().strip()
+
+    def hear_log(self):
+        return self._process.stderr.readline().strip()
 
     def expect(self, line):
         heard = self.hear()
@@ -137,8 +141,8 @@ def start_process():
     """Starts member processes and ends those that are left."""
     with ExitStack() as stack:
 
-        def start(members, rank, **options):
-            process = MemberProcess(members, rank, **options)
+        def start(members, rank, **how):
+            process = MemberProcess(members, rank, **how)
             stack.callback(process.end)
             return process
 

@@ -1,10 +1,11 @@
 """One member as a process of its own, told what to do line by line. Run by the tests.
 
-Its argument is JSON: members (task and address of each), rank, and options of `connect_ring`. It
-says "started", then "in" when it has connected, then the answer to each command.
+Its argument is JSON: members (task and address of each), rank, options of `connect_ring`, and
+whether to log. It says "started", then "in" when it has connected, then the answer to each command.
 """
 
 import json
+import logging
 import sys
 
 import numpy as np
@@ -27,6 +28,8 @@ def reduce_for_ever(communicator):
 
 def main():
     arguments = json.loads(sys.argv[1])
+    if arguments["log"]:
+        logging.basicConfig(level=logging.INFO, format="%(message)s")
     members = [Member(i, *pair) for i, pair in enumerate(arguments["members"])]
     say("started")
     try:
@@ -35,8 +38,9 @@ def main():
         for command in map(str.strip, sys.stdin):
             match command:
                 case "reduce":
-                    communicator.all_reduce(np.ones(50_000, np.float32), "x")
-                    say("reduced")
+                    array = np.ones(50_000, np.float32)
+                    communicator.all_reduce(array, "x")
+                    say("reduced" if (array == communicator.size).all() else "wrong")
                 case "reduce for ever":
                     reduce_for_ever(communicator)
                 case "raise":

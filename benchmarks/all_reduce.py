@@ -1,0 +1,218 @@
+"""All-reduce of float32 sums between two processes of this host, side by side in one run.
+
+    python benchmarks/all_reduce.py [--rounds 15] [--sizes 4096 65536 …] [--only mpi shm …]
+
+one call   raw mpi4py: one Allreduce in place
+chunks     raw mpi4py: chunks of 2 MiB, as our own communicator takes them
+mpi        our communicator over MPI
+shm, tcp, grpc   our ring over each kind of link
+bare grpc  a gRPC stream and nothing else, as a yardstick for ours
+gloo       PyTorch's, where it is installed
+memcpy     copying as many bytes within one process, as a yardstick
+
+Rounds alternate between the variants, so that a noisy neighbour troubles all. Medians over calls.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import environment
+import numpy as np
+from bare_grpc import bare_grpc
+
+from paceline.cluster import tune_malloc
+from paceline.collectives import Communicator, Member
+
+SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 128 << 20)
+CHUNK = (2 << 20) // 4
+VARIANTS = ("one call", "chunks", "mpi", "shm", "tcp", "grpc", "bare grpc", "gloo", "memcpy")
+RATIOS = (
+    ("mpi", "chunks"),
+    ("shm", "mpi"),
+    ("tcp", "gloo"),
+    ("grpc", "bare grpc"),
+    ("grpc", "gloo"),
+)
+
+Array = np.ndarray
+Variant = Callable[[Array], None]
+
+
+def raw_mpi() -> dict[str, Variant]:
+    from mpi4py import MPI
+
+    world, in_place, add = MPI.COMM_WORLD, MPI.IN_PLACE, MPI.SUM
+
+    def chunks(array: Array) -> None:
+        for start in range(0, len(array), CHUNK):
+            world.Allreduce(in_place, array[start : start + CHUNK], add)
+
+    return {"one call": lambda array: world.Allreduce(in_place, array, add), "chunks": chunks}
+
+
+def over(communicator: Communicator) -> Variant:
+    return lambda array: communicator.all_reduce(array, "array")
+
+
+@contextmanager
+def gloo(rank: int, port: int) -> Iterator[Variant]:
+    import torch
+    from torch import distributed
+
+    address = f"tcp://127.0.0.1:{port}"
+    distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
+    yield lambda array: distributed.all_reduce(torch.from_numpy(array))
+    distributed.destroy_process_group()
+
+
+def memcpy() -> Variant:
+    copies: dict[int, Array] = {}
+
+    def copy(array: Array) -> None:
+        np.copyto(copies.setdefault(len(array), np.empty_like(array)), array)
+
+    return copy
+
+
+def open_variants(
+    stack: ExitStack, rank: int, ports: list[int], job_id: str, wanted: list[str]
+) -> dict[str, Variant]:
+    """Return what works here; both ranks come to the same list."""
+    variants: dict[str, Variant] = {}
+    try:
+        from paceline.collectives.mpi import mpi_communicator
+
+        mpi = stack.enter_context(mpi_communicator(expected_size=2))
+        variants |= raw_mpi() | {"mpi": over(mpi)}
+    except ImportError as error:
+        print(error, file=sys.stderr)
+    from paceline.collectives.ring import connect_ring
+
+    for kind in ("shm", "tcp", "grpc"):
+        if kind in wanted:
+            pair = ports.pop(), ports.pop()
+            members = [Member(i, f"worker {i}", f"127.0.0.1:{pair[i]}") for i in range(2)]
+            ring = connect_ring(members, rank, job_id=job_id, links=(kind,))
+            variants[kind] = over(stack.enter_context(ring))
+    if "bare grpc" in wanted:
+        variants["bare grpc"] = stack.enter_context(bare_grpc(rank, ports.pop()))
+    if "gloo" in wanted:
+        with suppress(ImportError):
+            variants["gloo"] = stack.enter_context(gloo(rank, ports.pop()))
+    variants["memcpy"] = memcpy()
+    return {name: variants[name] for name in VARIANTS if name in variants and name in wanted}
+
+
+def repetitions(num_bytes: int) -> int:
+    return max(1, min(50, (4 << 20) // num_bytes))
+
+
+def measure(variants: dict[str, Variant], num_bytes: int, rounds: int) -> dict[str, float]:
+    """Return the median seconds that a call of each variant takes."""
+    array = np.zeros(num_bytes // 4, np.float32)
+    seconds: dict[str, list[float]] = {name: [] for name in variants}
+    for round_index in range(rounds + 1):
+        for name, reduce in variants.items():
+            reduce(array)  # the two ranks meet
+            marks = [time.perf_counter()]
+            for _ in range(repetitions(num_bytes)):
+                reduce(array)
+                marks.append(time.perf_counter())
+            if round_index > 0:  # the first round warms up
+                seconds[name] += np.diff(marks).tolist()
+    return {name: float(np.median(times)) for name, times in seconds.items()}
+
+
+def check(variants: dict[str, Variant]) -> None:
+    for name, reduce in variants.items():
+        array = np.ones(1000, np.float32)
+        reduce(array)
+        assert name == "memcpy" or (array == 2).all(), name
+
+
+def report(num_bytes: int, seconds: dict[str, float]) -> str:
+    size = f"{num_bytes >> 20} MiB" if num_bytes >= 1 << 20 else f"{num_bytes >> 10} KiB"
+    columns = "".join(f"{1e6 * s:11.1f}" for s in seconds.values())
+    speeds = "".join(f"{num_bytes / 1e9 / s:11.2f}" for s in seconds.values())
+    lines = [f"{size:>8} µs   {columns}", f"{'':8} GB/s {speeds}"]
+    ratios = [
+        f"{ours}/{theirs} {seconds[ours] / seconds[theirs]:.2f}"
+        for ours, theirs in RATIOS
+        if ours in seconds and theirs in seconds
+    ]
+    return "\n".join([*lines, f"{'':8} {', '.join(ratios)}"])
+
+
+def run_rank(args: argparse.Namespace) -> None:
+    rank = args.rank
+    if rank is None:
+        from mpi4py import MPI
+
+        rank = MPI.COMM_WORLD.rank
+    logging.getLogger("paceline").setLevel(logging.WARNING)
+    tuned = tune_malloc()
+    with ExitStack() as stack:
+        variants = open_variants(stack, rank, args.ports, args.job_id, args.only)
+        check(variants)
+        if rank == 0:
+            print(environment.describe(tuned))
+            print(f"\n{'':13} {''.join(f'{name:>11}' for name in variants)}", flush=True)
+        for num_bytes in args.sizes:
+            rounds = max(5, args.rounds // 3) if num_bytes > 64 << 20 else args.rounds
+            seconds = measure(variants, num_bytes, rounds)
+            if rank == 0:
+                print(report(num_bytes, seconds), flush=True)
+
+
+def free_ports(count: int) -> list[str]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [str(s.getsockname()[1]) for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+def start_ranks() -> int:
+    """Start this script twice: under mpiexec if there is one beside the interpreter."""
+    shared = ["--job-id", uuid.uuid4().hex, "--ports", *free_ports(8)]
+    script = [__file__, *sys.argv[1:], *shared]
+    mpiexec = Path(sys.executable).parent / "mpiexec"
+    if mpiexec.exists():
+        return subprocess.call([mpiexec, "-n", "2", sys.executable, "-m", "mpi4py", *script])
+    ranks = [subprocess.Popen([sys.executable, *script, "--rank", str(i)]) for i in range(2)]
+    return max(rank.wait() for rank in ranks)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="bytes")
+    parser.add_argument("--only", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    parser.add_argument("--job-id", help=argparse.SUPPRESS)
+    parser.add_argument("--ports", type=int, nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.ports:
+        run_rank(args)
+    else:
+        sys.exit(start_ranks())
+
+
+if __name__ == "__main__":
+    main()

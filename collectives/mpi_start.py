@@ -1,0 +1,66 @@
+"""The start of an MPI job, where MPI itself waits for ever and does not say on whom."""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from .mpi_watch import abort_job
+
+_TAG = 28_771
+_FIRST_PAUSE_SECS, _LONGEST_PAUSE_SECS = 0.5e-3, 20e-3
+
+_log = logging.getLogger("paceline")
+
+
+@contextmanager
+def end_if_stuck(timeout_secs: float) -> Iterator[None]:
+    """Within it, a process that MPI_Init keeps waiting that long ends, showing where it was.
+
+    MPI_Init holds Python's lock, so that no thread of ours could look at the clock.
+    """
+    if sys.stderr is not sys.__stderr__:  # somebody captures it, and it may be no file
+        yield
+        return
+    faulthandler.dump_traceback_later(timeout_secs, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def wait_for_ranks(
+    mpi: Any, comm: Any, names: Sequence[str], timeout_secs: float, report_secs: float
+) -> None:
+    """Wait until all ranks of a communicator are here; all of them call this.
+
+    Says now and then who is missing, and ends the job when it takes too long.
+
+    Args:
+        mpi: The module ``mpi4py.MPI``.
+        comm: The communicator.
+        names: Its ranks by name.
+        timeout_secs: How long to wait.
+        report_secs: How often to say who is missing.
+    """
+    others = [rank for rank in range(comm.size) if rank != comm.rank]
+    nothing = (bytearray(), mpi.BYTE)
+    sends = [comm.Isend(nothing, rank, _TAG) for rank in others]
+    missing = {rank: comm.Irecv(nothing, rank, _TAG) for rank in others}
+    began, report_at, pause_secs = time.monotonic(), report_secs, _FIRST_PAUSE_SECS
+    while missing := {rank: r for rank, r in missing.items() if not r.Test()}:
+        waited_secs = time.monotonic() - began
+        text = f"waiting for {', '.join(names[rank] for rank in missing)}: {waited_secs:.3g} s"
+        if waited_secs >= timeout_secs:
+            abort_job(comm, f"start of {names[comm.rank]} gave up: {text}")
+        if waited_secs >= report_at:
+            report_at += report_secs
+            _log.warning("%s", text)
+        time.sleep(pause_secs)
+        pause_secs = min(2 * pause_secs, _LONGEST_PAUSE_SECS)
+    mpi.Request.Waitall(sends)
