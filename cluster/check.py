@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from .ports import bind_problem, is_loopback
 from .resolve import resolve
 from .spec import ClusterSpec, Task, split_address
+from .token import MAKE_ONE, TOKEN_VARIABLE, job_token, needs_token
 
 _DESCRIPTION = """
 Show the cluster that the environment describes (TF_CONFIG, mpirun, srun, torchrun), listen on this
@@ -62,8 +63,14 @@ def run_check(arguments: argparse.Namespace, environ: Mapping[str, str] = os.env
     if not spec:
         print("There is nobody to reach.")
         return 0
+    token = job_token(environ)
     findings = check_cluster(spec, resolver.task, arguments.timeout_secs)
     _print_table(findings, resolver.task)
+    if token is None and needs_token(spec):
+        print(
+            f"{TOKEN_VARIABLE} is not set: workers that other machines can call refuse to listen "
+            f"without the job's secret; {MAKE_ONE}: give the same one to all tasks"
+        )
     problems = [finding for finding in findings if finding.problem]
     for finding in problems:
         print(f"{finding.task}: {finding.problem}")

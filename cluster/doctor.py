@@ -19,6 +19,7 @@ from .errors import ClusterError
 from .local import num_cores
 from .memory import tune_malloc
 from .mpirun import find_mpirun, mpirun_options, without_mpi_variables
+from .token import MAKE_ONE, TOKEN_VARIABLE, job_token
 
 _TIMEOUT_SECS = 60
 _DESCRIPTION = """
@@ -70,6 +71,7 @@ def diagnose(environ: Mapping[str, str] = os.environ) -> list[Diagnosis]:
         partial(_malloc, environ),
         *(partial(_library, *part) for part in _CORE),
         partial(_shared_memory, "/dev/shm"),
+        partial(examine_token, environ),
         _mpi4py,
         partial(_mpirun, environ),
         _cupy,
@@ -201,6 +203,18 @@ def _shared_memory(directory: str) -> Diagnosis:
         text = f"only {free} MiB free in {directory}; give the container more (--shm-size=1g)"
         return Diagnosis("warning", part, text)
     return Diagnosis("ok", part, f"{free} MiB free in {directory}")
+
+
+def examine_token(environ: Mapping[str, str]) -> Diagnosis:
+    """The job's secret; what it is, is nobody's business."""
+    try:
+        token = job_token(environ)
+    except ClusterError as error:
+        return Diagnosis("broken", "token", str(error))
+    if token is None:
+        text = f"{TOKEN_VARIABLE} is not set; RING asks for it on several machines: {MAKE_ONE}"
+        return Diagnosis("absent", "token", text)
+    return Diagnosis("ok", "token", f"{TOKEN_VARIABLE} is set")
 
 
 def _mpi4py() -> Diagnosis:

@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 import json
 import os
+import secrets
 import sys
 import uuid
 from collections import Counter
@@ -22,6 +23,7 @@ from .processes import Command, Job, LocalJob, MpiJob
 from .ranks import ROLES_VARIABLE
 from .spec import TASK_TYPES, Task
 from .supervise import Outcome, Signals, supervise
+from .token import TOKEN_VARIABLE, job_token
 from .world import WORLD_SIZE_VARIABLE
 
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
@@ -33,7 +35,9 @@ n) is returned. Ctrl-C ends all.
 _EPILOGUE = """
 Each task gets OPENBLAS_NUM_THREADS and OMP_NUM_THREADS so that all of them share the cores, unless
 they are set. With --backend grpc the cluster comes in TF_CONFIG; with --backend mpi the tasks are
-the ranks of one mpirun: chief, workers, ps, evaluator.
+the ranks of one mpirun: chief, workers, ps, evaluator. The same by hand is 'mpirun -n 3 python -m
+mpi4py script.py'; all ranks are workers then, and with PACELINE_ROLES=evaluator in the environment
+the last one is the evaluator (PACELINE_ROLES=chief,ps=2,evaluator names all roles).
 """
 
 
@@ -111,7 +115,8 @@ def launch(
         0, or the exit code of the first task that failed (128 + n after signal n).
 
     Raises:
-        ClusterError: The script is not there, nobody would train, or there is no MPI.
+        ClusterError: The script is not there, nobody would train, PACELINE_TOKEN is too short, or
+            there is no MPI.
     """
     if not options.is_module and not Path(options.program[0]).is_file():
         raise ClusterError(
@@ -249,11 +254,13 @@ def tasks_of(options: LaunchOptions) -> tuple[Task, ...]:
 
 
 def shared_environ(environ: Mapping[str, str], num_tasks: int) -> dict[str, str]:
-    """The environment that all tasks have: their share of the cores, and output without delay."""
+    """The environment that all tasks have: their share of the cores, output without delay, and a
+    secret of their own."""
     threads = str(max(1, num_cores() // num_tasks))
     ours = {"PYTHONUNBUFFERED": "1", **dict.fromkeys(_THREADS, threads)}
     without = ("TF_CONFIG", ROLES_VARIABLE, WORLD_SIZE_VARIABLE)
-    return {**ours, **{name: value for name, value in environ.items() if name not in without}}
+    given = {name: value for name, value in environ.items() if name not in without}
+    return {**ours, **given, TOKEN_VARIABLE: job_token(environ) or secrets.token_hex()}
 
 
 def _count(text: str) -> int:

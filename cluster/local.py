@@ -31,7 +31,8 @@ def local_cluster(
         num_workers: How many workers.
         chief: Whether there is a chief beside them; else worker 0 is the chief.
         num_ps: How many parameter servers.
-        evaluator: Whether there is an evaluator. It has no address.
+        evaluator: Whether there is an evaluator. The workers see it listed, and leave evaluation to
+            it; nobody calls its address.
         host: The address of this machine to listen on.
 
     Returns:
@@ -40,7 +41,12 @@ def local_cluster(
     Raises:
         ClusterError: Nobody would train.
     """
-    counts = {"chief": int(chief), "worker": num_workers, "ps": num_ps}
+    counts = {
+        "chief": int(chief),
+        "worker": num_workers,
+        "ps": num_ps,
+        "evaluator": int(evaluator),
+    }
     if num_workers < 0 or num_ps < 0 or not (chief or num_workers):
         raise ClusterError(
             f"a cluster of {num_workers} workers and {num_ps} ps, {'with' if chief else 'without'} "
@@ -50,8 +56,6 @@ def local_cluster(
     cluster: dict[str, list[str]] = {}
     for task, port in zip(tasks, free_ports(len(tasks), host), strict=True):
         cluster.setdefault(task.type, []).append(f"{host}:{port}")
-    if evaluator:
-        tasks.append(Task("evaluator", 0))
     return tuple(
         {"cluster": cluster, "task": {"type": task.type, "index": task.index}} for task in tasks
     )

@@ -18,7 +18,8 @@ _CHAINED = (
     b"The above exception was the direct cause",
 )
 # What MPI libraries print below the traceback of a rank that aborts the job.
-_MPI_EPILOGUE = (b"Abort(", b"-----", b"MPI_ABORT")
+_MPI_ABORT = (b"Abort(", b"MPI_ABORT")
+_MPI_EPILOGUE = (*_MPI_ABORT, b"-----")
 
 
 class Prefixer:
@@ -88,7 +89,8 @@ class Tail:
 
     def traceback(self) -> list[bytes]:
         """The last traceback with those it was chained to; without any, the last ten lines."""
-        return traceback_in(list(self._lines)) or list(self._lines)[-10:]
+        lines = list(self._lines)
+        return traceback_in(lines) or _up_to(_MPI_ABORT, lines)[-10:]
 
     def has_traceback(self) -> bool:
         """Whether a traceback was written."""
@@ -105,9 +107,13 @@ def traceback_in(lines: list[bytes]) -> list[bytes]:
         line.strip().startswith(_CHAINED) for line in lines[max(0, start - 3) : start]
     ):
         start = starts.pop()
-    found = lines[start:]
-    ends = (i for i, line in enumerate(found) if line.startswith(_MPI_EPILOGUE))
-    return found[: next(ends, len(found))]
+    return _up_to(_MPI_EPILOGUE, lines[start:])
+
+
+def _up_to(beginnings: tuple[bytes, ...], lines: list[bytes]) -> list[bytes]:
+    """The lines before the first one with such a beginning."""
+    ends = (i for i, line in enumerate(lines) if line.startswith(beginnings))
+    return lines[: next(ends, len(lines))]
 
 
 def wants_colour(stream: BinaryIO, environ: Mapping[str, str]) -> bool:

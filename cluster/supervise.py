@@ -66,7 +66,7 @@ class Outcome:
     Args:
         exit_code: 0, or that of the first task that failed; 128 + n after signal n.
         failed: That task; None if none did, or if it is not known.
-        traceback: What it wrote about it.
+        traceback: What it wrote about it; nothing if it was killed (SIGKILL) without warning.
         interrupted: The launcher was asked to end.
     """
 
@@ -165,10 +165,11 @@ class _Watch:
         if self._failure is None:
             return Outcome()
         process, status = self._failure
+        could_speak = status != -signal.SIGKILL
         return Outcome(
             exit_code=status if status >= 0 else 128 - status,
             failed=process.task if process else None,
-            traceback=process.tail.traceback() if process else [],
+            traceback=process.tail.traceback() if process and could_speak else [],
         )
 
     def _drain(self) -> None:

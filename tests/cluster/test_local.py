@@ -18,6 +18,7 @@ from paceline.cluster import (
     is_loopback,
     local_cluster,
     num_cores,
+    place_of,
     port_owner,
 )
 
@@ -35,8 +36,17 @@ def test_cl09_local_cluster_builds_tf_config_for_each_task():
     assert len({r.cluster_spec() for r in resolvers}) == 1
     spec = resolvers[0].cluster_spec()
     addresses = [spec.address(task) for task in spec.tasks()]
-    assert len(set(addresses)) == 4
+    assert len(set(addresses)) == 5
     assert all(address.startswith("127.0.0.1:") for address in addresses)
+
+
+@pytest.mark.parametrize("evaluator", [False, True])
+def test_the_workers_know_whether_an_evaluator_is_beside_them(evaluator):
+    for config in local_cluster(2, evaluator=evaluator):
+        resolver = TFConfigClusterResolver(environ={"TF_CONFIG": json.dumps(config)})
+        place = place_of(resolver, with_strategy=True)
+        assert place.has_evaluator is evaluator
+        assert place.num_worker_replicas == (0 if place.task_type == "evaluator" else 2)
 
 
 def test_cl09_the_two_workers_of_the_tutorial():

@@ -1,13 +1,19 @@
 """Jobs of tiny scripts, launched within this process or by the command."""
 
+import importlib.util
 import io
 import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
+from paceline.cluster import ClusterError
 from paceline.cluster.launch import LaunchOptions, launch
+from paceline.cluster.mpirun import find_mpirun
+
+TRAIN = Path(__file__).parents[1] / "faults" / "train.py"
 
 
 @dataclass
@@ -57,13 +63,41 @@ def run(script):
     """Launches a job of one script and waits for its end."""
 
     def run_script(text, *arguments, environ=None, **options):
-        out, err = io.BytesIO(), io.BytesIO()
         program = (script(text), *arguments)
-        environ = dict(os.environ) if environ is None else environ
-        code = launch(LaunchOptions(program=program, **options), environ, out, err)
-        printed = [stream.getvalue().decode().splitlines() for stream in (out, err)]
-        for line in printed[0] + printed[1]:
-            assert re.match(r"\[(launch|mpirun|(chief|worker|ps|evaluator) \d+)\] ", line), line
-        return Result(code, *printed)
+        return run_job(LaunchOptions(program=program, **options), environ)
 
     return run_script
+
+
+@pytest.fixture
+def train(tmp_path):
+    """Launches a job that trains a small model, and waits for its end."""
+
+    def run_training(*arguments, **options):
+        program = (str(TRAIN), str(tmp_path / "model"), *arguments)
+        return run_job(LaunchOptions(program=program, **options))
+
+    return run_training
+
+
+def run_job(options, environ=None):
+    out, err = io.BytesIO(), io.BytesIO()
+    code = launch(options, dict(os.environ) if environ is None else environ, out, err)
+    printed = [stream.getvalue().decode().splitlines() for stream in (out, err)]
+    for line in printed[0] + printed[1]:
+        assert re.match(r"\[(launch|mpirun|(chief|worker|ps|evaluator) \d+)\] ", line), line
+    return Result(code, *printed)
+
+
+@pytest.fixture
+def mpi():
+    """Skips the test where pip has not installed an MPI."""
+    if importlib.util.find_spec("mpi4py") is None:
+        pytest.skip("mpi4py is not installed")
+    try:
+        mpirun = find_mpirun()
+    except ClusterError as error:
+        pytest.skip(str(error))
+    if not mpirun.beside_python:
+        pytest.skip("no mpirun beside this Python")
+    return mpirun

@@ -102,6 +102,25 @@ def test_the_table_shows_every_task_and_marks_this_one(capsys):
     assert "worker 0: 127.0.0.1 answers, but nobody listens" in out
 
 
+SECRET = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "token", "is_told"),
+    [
+        (["no-such-host.invalid:1", "no-such-host.invalid:2"], "", True),
+        (["no-such-host.invalid:1", "no-such-host.invalid:2"], SECRET, False),
+        (["127.0.0.1:1", "127.0.0.1:2"], "", False),
+    ],
+)
+def test_e3_a_missing_secret_is_told_where_other_machines_can_call(capsys, cluster, token, is_told):
+    config = {"cluster": {"worker": cluster}, "task": {"type": "evaluator", "index": 0}}
+    environ = {"TF_CONFIG": json.dumps(config), "PACELINE_TOKEN": token}
+    _, out = check(environ, capsys)
+    assert ("PACELINE_TOKEN is not set" in out) is is_told
+    assert SECRET not in out
+
+
 def test_one_process_has_nobody_to_reach(capsys):
     code, out = check({}, capsys)
     assert code == 0

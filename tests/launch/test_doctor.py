@@ -41,6 +41,21 @@ def test_a_forced_blas_kernel_is_warned_of(diagnoses):
     assert "unset" in found.text
 
 
+@pytest.mark.parametrize(
+    ("value", "state", "text"),
+    [
+        ("", "absent", "secrets.token_hex"),
+        ("guess", "broken", "at least 16 characters"),
+        ("0123456789abcdef", "ok", "PACELINE_TOKEN is set"),
+    ],
+)
+def test_e3_the_secret_of_the_job_is_judged_but_not_shown(value, state, text):
+    found = doctor.examine_token({"PACELINE_TOKEN": value})
+    assert found.state == state
+    assert text in found.text
+    assert not value or value not in found.text
+
+
 def test_blas_says_its_kernels_and_threads():
     core, threads = doctor.openblas_core()
     assert (core == "") == (threads == 0)

@@ -1,5 +1,6 @@
 """`paceline launch` over gRPC: a job of processes, watched over as one (CL-05)."""
 
+import hashlib
 import json
 import os
 import signal
@@ -28,8 +29,9 @@ def test_all_tasks_have_one_cluster_on_different_ports(run):
     configs = [json.loads(result.of(f"{name} 0")[0]) for name in ("worker", "evaluator")]
     configs.append(json.loads(result.of("worker 1")[0]))
     assert len({json.dumps(config["cluster"]) for config in configs}) == 1
-    assert list(configs[0]["cluster"]) == ["worker"]
-    assert len(set(configs[0]["cluster"]["worker"])) == 2
+    cluster = configs[0]["cluster"]
+    assert list(cluster) == ["worker", "evaluator"]
+    assert len({*cluster["worker"], *cluster["evaluator"]}) == 3
 
 
 def test_both_streams_keep_their_lines_and_their_task(run):
@@ -177,6 +179,28 @@ def test_a_tf_config_of_the_launcher_is_not_passed_on_and_that_is_said(run):
     result = run("print('environment' in os.environ['TF_CONFIG'])", num_workers=1, environ=environ)
     assert result.of("worker 0") == ["False"]
     assert "TF_CONFIG is set here" in result.notes()[1]
+
+
+def test_e3_all_tasks_have_one_secret_that_nobody_prints(run):
+    text = """
+import hashlib
+print(hashlib.sha256(os.environ["PACELINE_TOKEN"].encode()).hexdigest())
+"""
+    environ = {k: v for k, v in os.environ.items() if k != "PACELINE_TOKEN"}
+    results = [run(text, num_workers=2, environ=environ) for _ in range(2)]
+    for result in results:
+        assert result.of("worker 0") == result.of("worker 1")
+    assert results[0].of("worker 0") != results[1].of("worker 0")
+
+    given = "one given by hand, long enough"
+    result = run(text, num_workers=1, environ=environ | {"PACELINE_TOKEN": given})
+    assert result.of("worker 0") == [hashlib.sha256(given.encode()).hexdigest()]
+    assert given not in "".join(result.out + result.err)
+
+
+def test_e3_a_secret_that_is_too_short_is_refused_before_anything_starts(run):
+    with pytest.raises(ClusterError, match="PACELINE_TOKEN must have at least 16"):
+        run("", environ=os.environ | {"PACELINE_TOKEN": "guess"})
 
 
 def test_nothing_stays_open(run):

@@ -18,18 +18,7 @@ from paceline.cluster.mpirun import (
     without_mpi_variables,
 )
 
-
-def why_no_mpi():
-    if importlib.util.find_spec("mpi4py") is None:
-        return "mpi4py is not installed"
-    try:
-        mpirun = find_mpirun()
-    except ClusterError as error:
-        return str(error)
-    return "" if mpirun.beside_python else "no mpirun beside this Python"
-
-
-needs_mpi = pytest.mark.skipif(bool(why_no_mpi()), reason=why_no_mpi() or "-")
+needs_mpi = pytest.mark.usefixtures("mpi")
 
 ROLES = """
 from paceline.cluster import MPIClusterResolver, check_world_size

@@ -91,3 +91,9 @@ def test_without_a_traceback_the_last_ten_lines_must_do():
     tail.add([str(i).encode() for i in range(1000)])
     assert tail.traceback() == [str(i).encode() for i in range(990, 1000)]
     assert not tail.has_traceback()
+
+
+def test_what_mpi_prints_at_an_abort_is_not_among_the_last_lines():
+    tail = Tail()
+    tail.add([b"-----", b"rank 0: timed out, waiting for rank 1", b"Abort(1) on node 0"])
+    assert tail.traceback() == [b"-----", b"rank 0: timed out, waiting for rank 1"]
