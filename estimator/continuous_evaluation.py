@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..checkpoint import CheckpointError
+from ..checkpoint import CheckpointError, list_checkpoints
 from .end_marker import EndMarker, read_end_marker
 from .estimator import Estimator
 from .specs import EvalSpec
@@ -15,6 +15,7 @@ from .specs import EvalSpec
 _logger = logging.getLogger("paceline")
 
 _POLL_SECS = 0.5
+_SECS_FOR_NEXT_RUN = 60.0
 _SECS_BETWEEN_REMINDERS = 600.0
 
 
@@ -22,7 +23,9 @@ class ContinuousEvaluation:
     """Evaluates the newest checkpoint again and again.
 
     It may start before, during or after training. It ends when it has evaluated the last checkpoint
-    of a run that has left its end mark, or one whose step is `max_steps`.
+    of a run that has left its end mark, or one whose step is `max_steps`. A mark that is there from
+    the beginning may be that of an earlier run which is about to be continued: unless nothing is
+    left to train, it is believed only a minute later (or after `start_delay_secs`, if longer).
 
     Args:
         estimator: Whose checkpoints.
@@ -46,6 +49,8 @@ class ContinuousEvaluation:
         self._sleep = sleep
         self._evaluated: str | None = None
         self._reminded = clock()
+        self._found = read_end_marker(estimator.model_dir)
+        self._found_counts_from = clock() + max(spec.start_delay_secs, _SECS_FOR_NEXT_RUN)
         self.metrics: dict[str, Any] = {}
 
     @property
@@ -56,28 +61,51 @@ class ContinuousEvaluation:
     def run(self) -> EndMarker:
         """Evaluate until the run has ended; return how it did."""
         self._wait_until(self._clock() + self._spec.start_delay_secs)
+        earliest = 0.0
         while True:
             began = self._clock()
-            end = read_end_marker(self._estimator.model_dir)  # before looking: misses no checkpoint
-            self._evaluate_newest()
+            end = self._end_of_run()  # before looking: misses no checkpoint
+            if self._evaluate_newest():
+                earliest = began + self._spec.throttle_secs
             if end is not None and self.evaluated_step >= end.global_step:
                 return end
-            if end is not None and self._estimator.latest_checkpoint() is None:
-                raise ValueError(
-                    f"training in {self._estimator.model_dir} ended at step {end.global_step}, but "
-                    f"there is no checkpoint to evaluate; was it deleted?"
-                )
+            if end is not None and self._nothing_is_left():
+                return self._ended_without_last_checkpoint(end)
             if self._max_steps is not None and self.evaluated_step >= self._max_steps:
                 return EndMarker(self.evaluated_step, "max_steps was reached")
-            self._wait_until(max(began + self._spec.throttle_secs, self._clock() + _POLL_SECS))
+            self._wait_until(max(earliest, self._clock() + _POLL_SECS))
 
-    def _evaluate_newest(self) -> None:
-        """Evaluate the newest checkpoint, unless that is done."""
+    def _end_of_run(self) -> EndMarker | None:
+        """How the run has ended; None while it goes on, or may not have begun."""
+        end = read_end_marker(self._estimator.model_dir)
+        if end is None or end != self._found:
+            self._found = None
+            return end
+        is_last = self._max_steps is not None and end.global_step >= self._max_steps
+        return end if is_last or self._clock() >= self._found_counts_from else None
+
+    def _nothing_is_left(self) -> bool:
+        """Whether there is no checkpoint besides what was evaluated."""
+        return self._estimator.latest_checkpoint() in (None, self._evaluated)
+
+    def _ended_without_last_checkpoint(self, end: EndMarker) -> EndMarker:
+        what = (
+            f"training in {self._estimator.model_dir} ended at step {end.global_step}, but the "
+            f"checkpoint of that step is not there; was it deleted?"
+        )
+        if not self.metrics:
+            raise ValueError(what)
+        _logger.warning("The last evaluation is that of step %d: %s", self.evaluated_step, what)
+        return end
+
+    def _evaluate_newest(self) -> bool:
+        """Evaluate the newest checkpoint, unless that is done; return whether it was to do."""
         try:
             newest = self._estimator.latest_checkpoint()
             if newest is None or newest == self._evaluated:
                 self._remind(newest)
-                return
+                return False
+            self._tell_skipped(newest)
             self.metrics = self._estimator.evaluate(
                 self._spec.input_fn,
                 steps=self._spec.steps,
@@ -87,16 +115,25 @@ class ContinuousEvaluation:
             )
         except CheckpointError as error:  # deleted or replaced between looking and reading
             _logger.info("The checkpoint went away while it was read, looking again: %s", error)
-            return
+            return False
         self._evaluated = newest
         self._reminded = self._clock()
+        return True
 
     def _wait_until(self, moment: float) -> None:
         """Wait, but little longer than until training has ended."""
         while self._clock() < moment:
             self._sleep(min(_POLL_SECS, moment - self._clock()))
-            if read_end_marker(self._estimator.model_dir) is not None:
+            if self._end_of_run() is not None:
                 return
+
+    def _tell_skipped(self, newest: str) -> None:
+        """Say which checkpoints are left out because a newer one came before their turn."""
+        steps = dict(list_checkpoints(self._estimator.model_dir))
+        skipped = [s for s in steps.values() if self.evaluated_step < s < steps.get(newest, 0)]
+        if self.metrics and skipped:
+            listed = ", ".join(map(str, skipped))
+            _logger.info("Not evaluated, since newer ones have come: checkpoints of %s.", listed)
 
     def _remind(self, newest: str | None) -> None:
         """Say now and then that there is nothing to do."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import checkpoint, observe
 from ..cluster import agreed_model_dir, tune_malloc
-from ..strategies import DEFAULT_STRATEGY, Strategy, get_strategy
+from ..strategies import DEFAULT_STRATEGY, Strategy, VariableStore, get_strategy
 from .evaluation import EvaluationSession, evaluate
 from .hooks import (
     CheckpointSaverHook,
@@ -141,13 +141,15 @@ class Estimator:
             steps: How many steps to make; with 10 and again 10 it is 20.
             max_steps: The global step to end at; nothing happens where it is reached already.
                 At most one of the two; with neither training ends with the data.
-            saving_listeners: Told before and after each checkpoint.
+            saving_listeners: Told before and after each checkpoint, on the chief.
 
         Returns:
-            Itself.
+            Itself; on every worker when the last checkpoint is written.
 
         Raises:
-            ValueError: Both steps and max_steps, one that is not positive, or an empty dataset.
+            ValueError: Both steps and max_steps, one that is not positive, an empty dataset, or a
+                task that cannot train: an evaluator, a parameter server, a worker without a
+                strategy that knows of the others.
             NanLossDuringTrainingError: The loss of a step was not finite.
             CheckpointError: `model_dir` cannot be written to.
         """
@@ -181,7 +183,7 @@ class Estimator:
             _logger.info("Nothing to train: step %d ≥ max_steps %d.", start, max_steps)
             return TrainingEnd(start, None, f"max_steps={max_steps} was reached before")
         tune_malloc()
-        store = restored_store(newest, config.tf_random_seed, self._warm_start(newest))
+        store = self._store(newest, workers.rank == 0)
         last_step = max_steps if steps is None else start + steps
         session = TrainingSession(self._model, strategy, store)
         all_hooks = self._training_hooks(last_step, saving_listeners or (), workers.rank == 0)
@@ -192,6 +194,7 @@ class Estimator:
             closing(ProgressHook(last_step, start)) as progress,
         ):
             end = train(session, batches, [progress, *all_hooks, *(hooks or ())])
+        workers.number_from_chief(0, "the last checkpoint is written")
         _logger.info("Loss for final step: %.8g.", end.loss)
         reached = last_step is not None and end.global_step >= last_step
         return TrainingEnd(end.global_step, end.loss, "max_steps was reached") if reached else end
@@ -224,13 +227,14 @@ class Estimator:
             raise ValueError(f"steps must be > 0 or None, it is {steps}")
         config = self._config
         strategy = config.eval_distribute or get_strategy()
-        restored = self._restored(checkpoint_path)
+        is_chief = strategy.extended.worker_index == 0
+        restored = self._restored(checkpoint_path) if is_chief else None
         _logger.info("Starting evaluation at %s", datetime.now(UTC).isoformat(timespec="seconds"))
-        if restored is None:
-            _logger.info("No checkpoint in %s: initial values are evaluated.", self.model_dir)
-        else:
+        if restored is not None:
             _logger.info("Restoring parameters from %s", restored.path)
-        store = restored_store(restored, config.tf_random_seed, self._warm_start(restored))
+        elif is_chief:
+            _logger.info("No checkpoint in %s: initial values are evaluated.", self.model_dir)
+        store = self._store(restored, is_chief)
         session = EvaluationSession(self._model, strategy, store)
         with closing(
             batches_for_replicas(input_fn, strategy, ModeKeys.EVAL, self._params, config)
@@ -267,7 +271,7 @@ class Estimator:
         """
         restored = self._restored(checkpoint_path)
         config = self._config
-        store = restored_store(restored, config.tf_random_seed, self._warm_start(restored))
+        store = self._store(restored, is_chief=True)
         batches = batches_for_replicas(
             input_fn, DEFAULT_STRATEGY, ModeKeys.PREDICT, self._params, config
         )
@@ -281,12 +285,24 @@ class Estimator:
         return self._newest_or_none()
 
     def _refuse_to_train_apart(self, strategy: Strategy) -> None:
-        """Each worker of a cluster would train a model of its own.
+        """Refuse what would train a model beside that of the others.
 
         Raises:
-            ValueError: The cluster has several workers and the strategy knows of one.
+            ValueError: This task does not train, the cluster has parameter servers, or it has
+                several workers and the strategy knows of one.
         """
-        num_workers = self._config.num_worker_replicas
+        config = self._config
+        if config.task_type in ("evaluator", "ps"):
+            raise ValueError(
+                f"this process is {config.task_type} {config.task_id}, which does not train; call "
+                f"train_and_evaluate, the same in every process of the job"
+            )
+        if config.num_ps_replicas:
+            raise ValueError(
+                f"the cluster has {config.num_ps_replicas} parameter servers (ps), which no "
+                f"strategy of this version uses; leave them out"
+            )
+        num_workers = config.num_worker_replicas
         if num_workers > 1 and strategy.extended.num_workers == 1:
             raise ValueError(
                 f"the cluster has {num_workers} workers, but {strategy!r} trains each of them "
@@ -306,7 +322,7 @@ class Estimator:
                 save,
                 config.save_checkpoints_secs,
                 config.save_checkpoints_steps,
-                listeners,
+                listeners if is_chief else (),
                 decides=is_chief,
             ),
         ]
@@ -319,6 +335,14 @@ class Estimator:
         if last_step is not None:
             hooks.append(StopAtStepHook(last_step=last_step))
         return hooks
+
+    def _store(self, restored: checkpoint.Checkpoint | None, is_chief: bool) -> VariableStore:
+        """Variables that begin with those of a checkpoint.
+
+        All workers begin with the chief's values, so that the others need not see its files.
+        """
+        warm_start = self._warm_start(restored) if is_chief else None
+        return restored_store(restored, self._config.tf_random_seed, warm_start)
 
     def _newest(self) -> checkpoint.Checkpoint:
         newest = self._newest_or_none()
@@ -360,6 +384,11 @@ def _one_model_dir(argument: Any, config: RunConfig) -> str:
             f"model_dir is {given!r} in the call and {configured!r} in config; give it once"
         )
     if given is None and configured is None:
+        if config.task_type == "evaluator":
+            raise ValueError(
+                "model_dir is not given, and an evaluator cannot know where the others train; "
+                "pass Estimator or RunConfig the model_dir of the training job"
+            )
         strategy = config.train_distribute or get_strategy()
         workers = strategy.extended.workers
         made = tempfile.mkdtemp(prefix="paceline-") if workers.rank == 0 else ""

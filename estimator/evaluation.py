@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from ..strategies import (
 from .hooks import SessionRunContext, SessionRunHook
 from .model_function import ModelFunction, count_examples, split_features_and_labels
 from .specs import EstimatorSpec, ModeKeys
-from .training import asked_for
+from .training import asked_for, require_data, variable_value
 
 _logger = logging.getLogger("paceline")
 
@@ -55,8 +56,15 @@ class EvaluationSession:
 
     def run(self, fetches: Any) -> Any:
         """The present values of names, in the structure of `fetches` (see `SessionRunArgs`)."""
-        present = {"loss": self.loss, "global_step": self.global_step, **self.values()}
-        return nest.map_structure(lambda name: present[name], fetches)
+        return nest.map_structure(self._value, fetches)
+
+    def _value(self, name: str) -> Any:
+        if name == "loss":
+            return self.loss
+        if name == "global_step":
+            return self.global_step
+        with self.strategy.scope():
+            return variable_value(self.store, name, ("loss", "global_step"))
 
     def values(self) -> dict[str, Any]:
         """The values of all variables, by name."""
@@ -120,7 +128,7 @@ def evaluate(
     """Evaluate until the data end, or for a number of steps.
 
     Raises:
-        ValueError: The data are empty.
+        ValueError: The data are empty, be it on one worker of several.
     """
     hooks = list(hooks)
     for hook in hooks:
@@ -128,7 +136,10 @@ def evaluate(
     context = SessionRunContext(session)
     started = time.monotonic()
     done = 0
-    for batch in batches:
+    batches = iter(batches)
+    first = next(batches, None)
+    require_data(first, session.strategy, " to evaluate")
+    for batch in chain([first], batches):
         session.step(batch)
         if done == 0:
             assert session.spec is not None
@@ -142,11 +153,6 @@ def evaluate(
             _logger.info("Evaluation [%d/%d]", done, steps)
         if context.stop_requested or done == steps:
             break
-    if done == 0:
-        raise ValueError(
-            "input_fn gave no batch to evaluate: the dataset is empty. Check the files or arrays "
-            "that it reads, and that no filter, take or shard leaves nothing over"
-        )
     for hook in hooks:
         hook.end(session)
     _logger.info("Evaluated %d batch(es) in %.3f s.", done, time.monotonic() - started)

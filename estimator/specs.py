@@ -143,7 +143,7 @@ class TrainSpec:
         input_fn: Gives the training data; see `Estimator.train`.
         max_steps: The global step at which training ends; None: at the end of the data.
         hooks: Take part in training.
-        saving_listeners: Told before and after each checkpoint.
+        saving_listeners: Told before and after each checkpoint, on the chief.
     """
 
     input_fn: Callable[..., Any]

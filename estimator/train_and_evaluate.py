@@ -11,7 +11,7 @@ from ..strategies import get_strategy
 from .continuous_evaluation import ContinuousEvaluation
 from .end_marker import EndMarker, remove_end_marker, write_end_marker
 from .estimator import Estimator
-from .hooks import CheckpointSaverListener, Session
+from .hooks import Session, SessionRunContext, SessionRunHook, SessionRunValues
 from .specs import EvalSpec, TrainSpec
 
 
@@ -35,10 +35,11 @@ class TrainAndEvaluateResult:
         return iter((self.metrics, self.exports))
 
 
-class _Evaluator(CheckpointSaverListener):
+class _Evaluator(SessionRunHook):
     """Evaluates checkpoints as they are saved, but not more often than it should.
 
-    On several workers every one has it; the first one's clock decides.
+    The first one is that of the initial values, or of the last run: it only starts the clock. On
+    several workers every one has this hook; the first one's clock decides.
     """
 
     def __init__(
@@ -47,30 +48,36 @@ class _Evaluator(CheckpointSaverListener):
         self._estimator = estimator
         self._spec = spec
         self._clock = clock
-        self._last_time: float | None = None
+        self._last_time = clock()
         strategy = estimator.config.train_distribute or get_strategy()
         self._workers = strategy.extended.workers
         self.metrics: dict[str, Any] = {}
 
-    def after_save(self, session: Session, global_step_value: int) -> None:
-        """The first checkpoint is that of the initial values (or of the last run): it only starts
-        the clock."""
-        now = self._clock()
-        due = self._last_time is not None and now >= self._last_time + self._spec.throttle_secs
-        if self._last_time is None:
-            self._last_time = now
+    def after_create_session(self, session: Session, coord: Any = None) -> None:
+        self._last_time = self._clock()
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        if not run_context.session.save_is_agreed:
+            return
+        due = self._clock() >= self._last_time + self._spec.throttle_secs
         if self._workers.number_from_chief(due, "evaluation is due"):
             self.evaluate()
 
-    def end(self, session: Session, global_step_value: int) -> None:
-        if self.metrics.get("global_step") != global_step_value:
+    def end(self, session: Session) -> None:
+        if self.metrics.get("global_step") != session.global_step:
             self.evaluate()
 
     def evaluate(self) -> None:
-        self._workers.number_from_chief(0, "checkpoint is written")
+        """Evaluate what the chief saved last; a worker that cannot read it fails."""
+        newest = self._estimator.latest_checkpoint() if self._workers.rank == 0 else None
+        path = self._workers.text_from_chief(newest or "", "checkpoint to evaluate")
         spec = self._spec
         self.metrics = self._estimator.evaluate(
-            spec.input_fn, steps=spec.steps, hooks=spec.hooks, name=spec.name
+            spec.input_fn,
+            steps=spec.steps,
+            hooks=spec.hooks,
+            checkpoint_path=path or None,
+            name=spec.name,
         )
         self._last_time = self._clock()
 
@@ -84,7 +91,8 @@ def train_and_evaluate(
 
     - A worker (a process that is alone is one) trains. Unless the cluster lists an evaluator, all
       workers stop between two steps and evaluate together when a checkpoint was saved and
-      `eval_spec.throttle_secs` have passed since the last evaluation, and at the end.
+      `eval_spec.throttle_secs` have passed since the last evaluation. At the end they evaluate
+      in any case, so that each of them returns the final metrics.
     - An evaluator evaluates the newest checkpoint again and again, until the run has ended. It may
       start before, during or after training, and needs nothing but `model_dir`.
 
@@ -98,10 +106,12 @@ def train_and_evaluate(
 
     Raises:
         TypeError: An argument is of another type.
+        ClusterError: This is a second evaluator.
     """
     for value, kind in ((estimator, Estimator), (train_spec, TrainSpec), (eval_spec, EvalSpec)):
         if not isinstance(value, kind):
             raise TypeError(f"train_and_evaluate needs a {kind.__name__}, got {value!r}")
+    estimator.config.place.refuse_second_evaluator()
     if estimator.config.task_type == "evaluator":
         return _evaluate_beside(estimator, train_spec, eval_spec)
     return _train(estimator, train_spec, eval_spec)
@@ -123,20 +133,16 @@ def _train(
     is_chief = strategy.extended.worker_index == 0
     evaluator = _Evaluator(estimator, eval_spec)
     has_other_evaluator = config.place.has_evaluator
-    listeners = [
-        *(train_spec.saving_listeners if is_chief else ()),
-        *(() if has_other_evaluator else (evaluator,)),
-    ]
     if is_chief:
         remove_end_marker(estimator.model_dir)
     end = estimator.train_and_report(
         train_spec.input_fn,
-        hooks=train_spec.hooks,
+        hooks=[*train_spec.hooks, *(() if has_other_evaluator else (evaluator,))],
         max_steps=train_spec.max_steps,
-        saving_listeners=listeners,
+        saving_listeners=train_spec.saving_listeners,
     )
     if is_chief:
         write_end_marker(estimator.model_dir, EndMarker(end.global_step, end.reason))
-    if not evaluator.metrics and not has_other_evaluator:  # training had reached its end before
+    if not evaluator.metrics:  # another task evaluates, or training had reached its end before
         evaluator.evaluate()
     return TrainAndEvaluateResult(evaluator.metrics, end.global_step, end.reason)

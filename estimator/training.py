@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from ..inputs import nest
 from ..nn.optimizers import StepResult, TrainOp, make_step
 from ..strategies import (
@@ -90,6 +92,7 @@ class TrainingSession:
         self.save_is_agreed = votes_to_save > 0
         assert self._step_counter is not None
         self.step_index, self.global_step = self.global_step, int(self._step_counter.leaf(0).data)
+        self.strategy.extended.workers.at_step(self.global_step)
         return True
 
     def _replica_step(
@@ -118,6 +121,7 @@ class TrainingSession:
     def _build(self, spec: EstimatorSpec | None) -> None:
         self._step_counter = get_or_create_global_step()
         self.global_step = int(self._step_counter.leaf(0).data)
+        self.strategy.extended.workers.at_step(self.global_step)
         if spec is not None and spec.train_op is not None:
             spec.train_op.create_variables()
 
@@ -128,13 +132,8 @@ class TrainingSession:
             return self.step_index
         if name == "global_step":
             return self.global_step
-        if name not in self.store.variables:
-            raise ValueError(
-                f"a hook asks for {name!r}; there are loss, step, global_step, "
-                f"{', '.join(sorted(self.store.variables))}"
-            )
         with self.strategy.scope():
-            return self.store.variables[name].numpy()
+            return variable_value(self.store, name, ("loss", "step", "global_step"))
 
 
 def _call_on_built(strategy: Strategy, on_built: Any, spec: Any) -> None:
@@ -142,6 +141,21 @@ def _call_on_built(strategy: Strategy, on_built: Any, spec: Any) -> None:
     specs = spec.values if isinstance(spec, PerReplica) else (spec,)
     call = on_built.values[0] if isinstance(on_built, PerReplica) else on_built
     call(next(s for s in specs if s is not None))
+
+
+def variable_value(store: VariableStore, name: str, others: Sequence[str]) -> np.ndarray:
+    """The value of a variable that a hook asks for. Call it in cross-replica context.
+
+    Args:
+        others: What hooks can ask for besides variables, for the error.
+
+    Raises:
+        ValueError: There is no such variable.
+    """
+    if name not in store.variables:
+        there_are = ", ".join([*others, *sorted(store.variables)])
+        raise ValueError(f"a hook asks for {name!r}; there are {there_are}")
+    return store.variables[name].numpy()
 
 
 def asked_for(session: Session, request: SessionRunArgs | None) -> SessionRunValues:
@@ -164,18 +178,25 @@ class TrainingEnd:
     reason: str
 
 
-def _require_data(have_data: Sequence[int]) -> None:
+def require_data(first_batch: Any, strategy: Strategy, purpose: str = "") -> None:
     """Refuse to begin where a worker has no batch at all: it could not even build the model.
 
     Args:
-        have_data: For each worker whether it has a first batch.
+        first_batch: This worker's; None for none.
+        strategy: That of the run; all its workers call this.
+        purpose: What the batch was for, for the error.
+
+    Raises:
+        ValueError: On all workers, if one has no batch.
     """
+    has_data = int(first_batch is not None)
+    have_data = strategy.extended.workers.gather_numbers(has_data, f"first batch{purpose}")
     without = [f"worker {i}" for i, has in enumerate(have_data) if not has]
     if without:
         who = "" if len(have_data) == 1 else f" on {', '.join(without)} of {len(have_data)}"
         raise ValueError(
-            f"input_fn gave no batch{who}: the dataset is empty. Check the files or arrays that it "
-            f"reads and that no filter, take or shard leaves nothing over"
+            f"input_fn gave no batch{purpose}{who}: the dataset is empty. Check the files or "
+            f"arrays that it reads and that no filter, take or shard leaves nothing over"
         )
 
 
@@ -208,8 +229,7 @@ def train(session: TrainingSession, batches: Any, hooks: Sequence[SessionRunHook
 
     batches = iter(batches)
     batch = next(batches, None)
-    workers = session.strategy.extended.workers
-    _require_data(workers.gather_numbers(int(batch is not None), "first batch"))
+    require_data(batch, session.strategy)
     session.step(batch, False, built)
     log_batch_sizes(session.num_examples, session.strategy)
     while True:
@@ -223,7 +243,16 @@ def train(session: TrainingSession, batches: Any, hooks: Sequence[SessionRunHook
         # Also a worker that wants to stop, or has no more data, takes part: so all stop together.
         if not session.step(batch, context.stop_requested, None):
             break
+    reason = _reason(context.stop_requested, session.strategy)
     for hook in hooks:
         hook.end(session)
-    reason = "a hook asked to stop" if context.stop_requested else "the input ended"
     return TrainingEnd(session.global_step, session.loss, reason)
+
+
+def _reason(stop_requested: bool, strategy: Strategy) -> str:
+    """Why the run has ended, the same on all workers, who all call this."""
+    asked = strategy.extended.workers.gather_numbers(int(stop_requested), "who asked to stop")
+    if not any(asked):
+        return "the input ended"
+    where = "" if all(asked) else f" on worker {asked.index(1)}"
+    return f"a hook asked to stop{where}"

@@ -145,8 +145,8 @@ def main():
         pl.TrainSpec(train_input_fn, max_steps=args.steps),
         pl.EvalSpec(test_input_fn, steps=None, start_delay_secs=0, throttle_secs=0),
     )
-    if not (classifier.config.is_chief and result.metrics):
-        return  # another worker shows what came of it, or the evaluator does
+    if not classifier.config.is_chief or classifier.config.task_type == "evaluator":
+        return  # the chief shows what came of it
     print(
         f"\n{result.ended} at step {result.global_step}: "
         f"test accuracy {result.metrics['accuracy']:.4f} on {len(test)} digits\n"

@@ -5,19 +5,31 @@ from __future__ import annotations
 import enum
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Literal, TypeAlias
 
 import numpy as np
 
-from ..cluster import ClusterError, ClusterResolver, MPIClusterResolver, job_id, job_token
-from ..collectives import DEFAULT_TIMEOUT_SECS, Communicator, Member
+from ..cluster import (
+    ClusterError,
+    ClusterResolver,
+    ClusterSpec,
+    MPIClusterResolver,
+    Task,
+    job_id,
+    job_token,
+)
+from ..collectives import DEFAULT_TIMEOUT_SECS, ClosedError, Communicator, Member
 from .devices import list_devices
 
 LinkKind: TypeAlias = Literal["shm", "tcp", "grpc"]
 
 BYTES_PER_PACK = 4 << 20
+
+_worlds: dict[Hashable, Communicator] = {}
+"""Whom this process has joined: it has one address among them, also for a second strategy."""
 
 _logger = logging.getLogger("paceline")
 
@@ -61,7 +73,7 @@ class CommunicationOptions:
             gradient on its own, one larger than the model sends all of them at the end.
         timeout_seconds: How long a worker may keep the others waiting; > 0. None stands for the
             default of 30 s.
-        implementation: By what.
+        implementation: What carries their arrays, also by its name in any case.
         start_timeout_secs: How long to wait for all workers at the start; > 0.
         wire_dtype: "float16" sends gradients of float32 and float64 between workers in half the
             bytes or less; they are added up in float16 too, so that results differ by about
@@ -127,41 +139,73 @@ def join_workers(resolver: ClusterResolver, options: CommunicationOptions) -> Co
             "the cluster has parameter servers (ps), which MultiWorkerMirroredStrategy does not "
             "use; leave them out"
         )
-    timeout_secs = options.timeout_seconds or DEFAULT_TIMEOUT_SECS
-    if _takes_mpi(options.implementation, resolver):
-        from ..collectives.mpi import mpi_communicator  # needs an MPI to be installed
+    implementation, why = _pick(options.implementation, resolver)
+    if len(tasks) > 1:
+        _logger.info("Workers communicate by %s (%s).", implementation.value, why)
+    if implementation is CommunicationImplementation.MPI:
+        joined = _join_by_mpi(resolver, options)
+    elif task is None or task not in tasks or len(tasks) < 2:
+        joined = None
+    else:
+        joined = _join_by_ring(spec, tasks, tasks.index(task), options)
+    if joined is not None:
+        joined.timeout_secs = options.timeout_seconds or DEFAULT_TIMEOUT_SECS
+    return joined
 
-        world = mpi_communicator(expected_size=len(spec.tasks()) or None, timeout_secs=timeout_secs)
-        # All ranks take part in this, also one that evaluates.
-        part = world.split(int(task in tasks), world.rank)
-        return part if task in tasks and part.size > 1 else None
-    if task is None or task not in tasks or len(tasks) < 2:
-        return None
+
+def _join_by_mpi(resolver: ClusterResolver, options: CommunicationOptions) -> Communicator | None:
+    """Part the ranks of mpirun into those that train and the others; all of them take part."""
+    from ..collectives.mpi import mpi_communicator  # needs an MPI to be installed
+
+    spec, task = resolver.cluster_spec(), resolver.task
+    started_by_mpirun = isinstance(resolver, MPIClusterResolver)
+    world = _worlds.get("MPI")
+    if world is None:
+        world = _worlds["MPI"] = mpi_communicator(
+            tasks=[str(t) for t in spec.tasks()] if started_by_mpirun else None,
+            expected_size=len(spec.tasks()) or None,
+            start_timeout_secs=options.start_timeout_secs,
+        )
+    trains = task in spec.training_tasks()
+    part = world.split(int(trains), world.rank)
+    return part if trains and part.size > 1 else None
+
+
+def _join_by_ring(
+    spec: ClusterSpec, tasks: Sequence[Task], rank: int, options: CommunicationOptions
+) -> Communicator:
+    """Meet the other training tasks at their addresses."""
     from ..collectives.ring import connect_ring
 
     members = [Member(i, str(t), spec.address(t)) for i, t in enumerate(tasks)]
-    return connect_ring(
+    key = (tuple(members), rank)
+    world = _worlds.get(key)
+    if world is not None:
+        with suppress(ClosedError):
+            return world.split(0, rank)
+    world = _worlds[key] = connect_ring(
         members,
-        tasks.index(task),
+        rank,
         job_id=job_id(spec),
         token=options.token or job_token(os.environ),
-        timeout_secs=timeout_secs,
         start_timeout_secs=options.start_timeout_secs,
         links=options.links,
     )
+    return world
 
 
-def _takes_mpi(wish: CommunicationImplementation | str, resolver: ClusterResolver) -> bool:
-    """Whether the workers are to be joined by MPI, and not by a ring of their own."""
+def _pick(
+    wish: CommunicationImplementation | str, resolver: ClusterResolver
+) -> tuple[CommunicationImplementation, str]:
+    """What carries the workers' arrays, MPI or RING, and why."""
     implementation = CommunicationImplementation.parse(wish)
+    if implementation in (CommunicationImplementation.RING, CommunicationImplementation.MPI):
+        return implementation, "as asked for"
     if implementation is CommunicationImplementation.NCCL:
         missing = "has no NCCL yet" if list_devices("GPU") else "finds no GPU here"
         _logger.warning(
             "communication is NCCL, but paceline %s; arrays travel as under AUTO.", missing
         )
-    if implementation in (CommunicationImplementation.RING, CommunicationImplementation.MPI):
-        return implementation is CommunicationImplementation.MPI
-    by_mpirun = isinstance(resolver, MPIClusterResolver)
-    picked = "MPI: mpirun has started" if by_mpirun else "RING: no mpirun has started"
-    _logger.info("Communication: AUTO picks %s this process.", picked)
-    return by_mpirun
+    if isinstance(resolver, MPIClusterResolver):
+        return CommunicationImplementation.MPI, "mpirun has started this process"
+    return CommunicationImplementation.RING, "no mpirun has started this process"

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 
 from ..cluster import ClusterError, ClusterResolver, resolve
+from ..observe import ensure_handler
 from .communication import (
     BYTES_PER_PACK,
     CommunicationImplementation,
@@ -58,9 +59,9 @@ class MultiWorkerMirroredStrategy(Strategy):
                 "communication and communication_options are both given; "
                 "put the first into the second: CommunicationOptions(implementation=...)"
             )
-        options = communication_options or CommunicationOptions(
-            implementation=communication or CommunicationImplementation.AUTO
-        )
+        ensure_handler()  # waiting for others is worth a line
+        wish = CommunicationImplementation.AUTO if communication is None else communication
+        options = communication_options or CommunicationOptions(implementation=wish)
         self._resolver = cluster_resolver or resolve(os.environ)
         found: Sequence[str | Device] = devices if devices is not None else list_devices("GPU")
         resolved = resolve_devices(found or [HOST])
@@ -86,5 +87,6 @@ class MultiWorkerMirroredStrategy(Strategy):
             self.extended.num_local_replicas, "number of devices"
         )
         if len(set(counts)) > 1:
+            self.extended.workers.communicator.close()
             named = ", ".join(f"worker {i} has {n}" for i, n in enumerate(counts))
             raise ClusterError(f"all workers need equally many devices, but {named}")

@@ -214,7 +214,7 @@ class Variable(TensorLike, metaclass=_Constructed):
         replica = self.replica_here()
         if replica is None:
             self._write_all(combine, self.tensor().data, new)
-        elif self._keeps_own_values:
+        elif self._keeps_own_values(replica):
             index = replica.local_index
             leaf = self._copies[index]
             leaf.data = self._put(combine(leaf.data, self.device_of(index).bring(new)), index)
@@ -274,10 +274,10 @@ class Variable(TensorLike, metaclass=_Constructed):
         dense = array.to_dense() if isinstance(array, IndexedSlices) else array
         return dense.astype(like.dtype, copy=False)
 
-    @property
-    def _keeps_own_values(self) -> bool:
-        """Whether there are several copies and they differ."""
-        return len(self._copies) > 1 and self.synchronization in (
+    def _keeps_own_values(self, replica: ReplicaContext) -> bool:
+        """Whether each replica has a copy of its own, and they may differ."""
+        each_has_one = len(self._copies) == replica.strategy.extended.num_local_replicas
+        return each_has_one and self.synchronization in (
             VariableSynchronization.ON_READ,
             VariableSynchronization.NONE,
         )

@@ -78,6 +78,11 @@ class Workers:
         assert self._communicator is not None, "a worker that is alone has nobody to talk to"
         return self._communicator
 
+    def at_step(self, step: int) -> None:
+        """Note the step that is being made: errors name it."""
+        if self._communicator is not None:
+            self._communicator.step = step
+
     def full_batch(self, largest_here: float) -> float:
         """The number of examples whose weight is 1.
 
@@ -175,7 +180,8 @@ class Workers:
         if self.size == 1:
             return value
         flat = _flat_copy(value)
-        self.communicator.broadcast(flat, name)
+        # What travels is flat: with its shape in the name, workers that differ in it find out.
+        self.communicator.broadcast(flat, f"{name} of shape {value.shape}")
         return flat.reshape(value.shape)
 
 

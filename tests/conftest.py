@@ -65,7 +65,7 @@ def run_on_workers(
     return results
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def on_workers():
     """`on_workers(num_workers, num_replicas, fn)`: see `run_on_workers`."""
     return run_on_workers

@@ -87,13 +87,22 @@ def test_it_waits_at_the_beginning_but_not_for_a_run_that_has_ended(evaluated, t
     train_to(1)()
     _, steps = evaluated([(300, end_at(1))], start_delay_secs=120)
     assert steps[0][1] == pytest.approx(120)
-    _, steps = evaluated(start_delay_secs=120)
+    _, steps = evaluated(start_delay_secs=120, max_steps=1)
     assert steps[0][1] < 2
 
 
 def test_it_does_not_evaluate_more_often_than_it_should(evaluated, train_to, end_at):
     _, steps = evaluated([(0, train_to(1)), (1, train_to(2)), (25, train_to(3)), (26, end_at(3))])
     assert steps[1][1] - steps[0][1] >= 10
+
+
+def test_it_evaluates_a_late_checkpoint_at_once(evaluated, train_to, end_at):
+    """What it pauses between is evaluations, not looks."""
+    events = [(5, train_to(1)), (700, train_to(2)), (1500, end_at(2))]
+    _, steps = evaluated(events, throttle_secs=600)
+    assert [step for step, _ in steps] == [1, 2]
+    assert steps[0][1] < 6
+    assert steps[1][1] < 701
 
 
 def test_it_misses_no_last_checkpoint_within_its_pause(evaluated, train_to, end_at):
@@ -106,6 +115,92 @@ def test_it_ends_at_max_steps_without_a_mark(evaluated, train_to):
     end, steps = evaluated([(0, train_to(5))], max_steps=5)
     assert [step for step, _ in steps] == [5]
     assert end.global_step == 5
+
+
+def test_d_28_it_ends_with_a_run_that_was_stopped_early(evaluated, train_to, end_at):
+    end, steps = evaluated([(20, train_to(3)), (21, end_at(3))], max_steps=100)
+    assert [step for step, _ in steps] == [3]
+    assert end == EndMarker(3, "it ended")
+
+
+def test_the_mark_of_an_earlier_run_does_not_send_it_away(evaluated, train_to, end_at, estimator):
+    """The chief, who removes it, may start later than the evaluator."""
+    train_to(2)()
+    end_at(2)()
+    events = [
+        (5, lambda: remove_end_marker(estimator.model_dir)),
+        (100, train_to(4)),
+        (101, end_at(4)),
+    ]
+    _, steps = evaluated(events, max_steps=8)
+    assert [step for step, _ in steps] == [2, 4]
+
+
+@pytest.mark.parametrize("max_steps", [None, 8])
+def test_where_no_run_follows_it_leaves_soon(evaluated, train_to, end_at, max_steps):
+    train_to(2)()
+    end_at(2)()
+    _, steps = evaluated([(100, pytest.fail)], max_steps=max_steps)
+    assert steps == [(2, pytest.approx(0, abs=1))]
+
+
+def test_it_says_which_checkpoints_it_leaves_out(evaluated, train_to, end_at, lines):
+    """B12."""
+    events = [(0, train_to(1)), (3, train_to(2)), (4, train_to(3)), (25, train_to(4))]
+    _, steps = evaluated([*events, (26, end_at(4))])
+    assert [step for step, _ in steps] == [1, 3, 4]
+    (line,) = [line for line in lines() if "Not evaluated" in line]
+    assert line.endswith("checkpoints of 2.")
+
+
+@pytest.mark.parametrize("when", ["before it is opened", "while it is read"])
+def test_d_11_a_checkpoint_that_is_deleted_meanwhile_is_passed_over(
+    estimator, one_pass, train_to, monkeypatch, when
+):
+    """The one that came in its place is evaluated."""
+    train_to(1)()
+    world, deleted = World(), []
+
+    def replaced_by_a_newer_one():
+        if not deleted:
+            deleted.append(estimator.latest_checkpoint())
+            train_to(2)()
+            shutil.rmtree(deleted[0])
+
+    def eval_fn():
+        replaced_by_a_newer_one()
+        return one_pass()
+
+    if when == "before it is opened":
+        found = estimator.latest_checkpoint()
+        looked = iter([found])
+
+        def latest(model_dir):
+            path = next(looked, None)
+            if path is not None:
+                replaced_by_a_newer_one()
+            return path or latest_checkpoint(model_dir)
+
+        latest_checkpoint = pl.checkpoint.latest_checkpoint
+        monkeypatch.setattr(pl.checkpoint, "latest_checkpoint", latest)
+    spec = pl.EvalSpec(eval_fn, start_delay_secs=0, throttle_secs=10)
+    evaluation = ContinuousEvaluation(estimator, spec, 2, clock=world.clock, sleep=world.sleep)
+    assert evaluation.run().global_step == 2
+    assert deleted
+    assert evaluation.metrics["global_step"] == 2
+
+
+def test_a_last_checkpoint_that_was_deleted_is_told(evaluated, estimator, train_to, end_at, lines):
+    """D-13: what was evaluated before is not lost."""
+
+    def delete_newest():
+        shutil.rmtree(estimator.latest_checkpoint())
+
+    events = [(0, train_to(1)), (3, train_to(2)), (4, delete_newest), (5, end_at(2))]
+    end, steps = evaluated(events)
+    assert [step for step, _ in steps] == [1]
+    assert end.global_step == 2
+    assert any("last evaluation is that of step 1" in line for line in lines())
 
 
 def test_a_checkpoint_is_evaluated_once(evaluated, train_to, end_at):

@@ -45,7 +45,6 @@ def test_g01_on_several_workers(on_workers, size, tmp_path):
         )
         regressor = LinearRegressor([numeric_column("feats")], optimizer="SGD", config=config)
         end = regressor.train_and_report(input_fn, steps=10)
-        strategy.extended.workers.number_from_chief(0, "saved")
         return end.loss, regressor.evaluate(input_fn, steps=10)
 
     for loss, found in on_workers(*size, work):
@@ -132,7 +131,6 @@ def test_es_21_evaluation_over_workers_is_exact(on_workers, size, tmp_path, exam
         config = pl.RunConfig(train_distribute=strategy, eval_distribute=strategy)
         estimator = pl.Estimator(model_fn, tmp_path, config)
         estimator.train(input_fn, steps=2)
-        strategy.extended.workers.number_from_chief(0, "saved")
         return estimator.evaluate(
             lambda input_context: (
                 pl.Dataset.from_tensor_slices((x, y))

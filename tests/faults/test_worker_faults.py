@@ -1,86 +1,90 @@
-"""What becomes of a job when one of its workers dies, fails, stalls or never comes."""
-
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
+"""What becomes of a job when one of its workers dies, fails or stalls."""
 
 import pytest
 
 import paceline as pl
 from paceline.cluster import local_cluster
 
-SCRIPT = Path(__file__).with_name("train.py")
+
+def options(fault, culprit):
+    """How to fail; only who stalls needs a short deadline."""
+    deadline = ("--timeout-secs", 3) if fault == "stop" else ()
+    return ("--fault", fault, "--by", f"worker {culprit}", *deadline)
 
 
-def start(configs, indices, *arguments):
-    return {
-        i: subprocess.Popen(
-            [sys.executable, SCRIPT, *map(str, arguments)],
-            env={**os.environ, "TF_CONFIG": json.dumps(configs[i]), "OPENBLAS_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for i in indices
-    }
+def newest_checkpoint(model_dir):
+    """The newest checkpoint, read as a whole: its checksums are right."""
+    found = pl.checkpoint.load(pl.checkpoint.latest_checkpoint(model_dir))
+    assert found.arrays()
+    return found
 
 
 @pytest.fixture
-def job(tmp_path):
-    """`job(fault, fault_index, num_workers)`: what is left of a job with a fault."""
-    started = []
+def survivors(start_job, detection):
+    """`survivors(num_workers, model_dir, fault, culprit)`: how the others ended, and the address
+    of the culprit."""
 
-    def run(fault, fault_index, num_workers=2):
+    def run(num_workers, model_dir, fault, culprit):
         configs = local_cluster(num_workers)
-        workers = start(configs, range(num_workers), tmp_path, fault, fault_index)
-        started.extend(workers.values())
-        culprit = workers.pop(fault_index)
-        assert "AT THE FAULT" in culprit.stdout.readline()
-        happened = time.monotonic()
-        survivors = {i: (w.communicate(timeout=30)[1], w.returncode) for i, w in workers.items()}
-        print(f"{fault}: the others ended {time.monotonic() - happened:.2f} s after it")
-        return survivors
+        workers = start_job(configs, "train.py", model_dir, *options(fault, culprit))
+        workers.pop(culprit).wait_for("AT THE FAULT")
+        with detection(f"RING, worker {culprit} of {num_workers}: {fault}"):
+            ended = [worker.end() for worker in workers]
+        return ended, configs[0]["cluster"]["worker"][culprit]
 
-    yield run
-    for process in started:
-        process.kill()
-        process.communicate()
+    return run
 
 
-@pytest.mark.parametrize("fault", ["kill", "exit", "raise", "stop"])
-@pytest.mark.parametrize("fault_index", [0, 1], ids=["the chief", "a worker"])
-def test_the_others_end_and_name_the_culprit(job, tmp_path, fault, fault_index):
-    for text, code in job(fault, fault_index).values():
-        assert code != 0
-        assert f"worker {fault_index}" in text.splitlines()[-1]
-    newest = pl.checkpoint.load(pl.checkpoint.latest_checkpoint(tmp_path))
-    assert newest.arrays()
-    assert newest.step in (10, 20)
+@pytest.mark.parametrize(
+    ("fault", "culprit"),
+    [("kill", 0), ("kill", 1), ("exit", 1), ("raise", 0), ("stop", 0), ("stop", 1)],
+)
+def test_over_ring_the_others_end_and_name_the_culprit(survivors, tmp_path, fault, culprit):
+    ended, address = survivors(2, tmp_path, fault, culprit)
+    for code, _, errors in ended:
+        assert code == 1
+        told = errors.splitlines()[-1]
+        assert f"worker {culprit} ({address})" in told
+        assert "all_reduce" in told
+        assert "step 25" in told
+    assert newest_checkpoint(tmp_path).step in (10, 20)
 
 
-def test_all_of_several_survivors_name_the_same_culprit(job):
-    for text, code in job("kill", 1, num_workers=3).values():
-        assert code != 0
-        assert "worker 1" in text.splitlines()[-1]
+@pytest.mark.parametrize(
+    ("fault", "culprit"), [("kill", 1), ("exit", 0), ("raise", 1), ("stop", 0)]
+)
+def test_over_mpi_the_launcher_ends_the_others_and_names_the_culprit(
+    launch, detection, tmp_path, fault, culprit
+):
+    job = launch("mpi", "train.py", tmp_path, *options(fault, culprit))
+    job.wait_for("AT THE FAULT")
+    with detection(f"MPI, worker {culprit} of 2: {fault}"):
+        code, _, errors = job.end()
+    if fault == "stop":
+        assert code == 1
+        assert f"waiting for worker {culprit}" in errors
+        assert "step 25" in errors
+    else:
+        assert code == {"kill": 137, "exit": 3, "raise": 1}[fault]
+        assert f"[launch] worker {culprit} failed" in errors
+    assert newest_checkpoint(tmp_path).step in (10, 20)
 
 
-def test_a_restarted_job_goes_on_from_the_checkpoint(job, tmp_path):
-    job("kill", 1)
-    workers = start(local_cluster(2), range(2), tmp_path, "none", 0)
-    for worker in workers.values():
-        text = worker.communicate(timeout=30)[1]
-        assert worker.returncode == 0, text
-    assert "step = 0" not in text
-    assert pl.checkpoint.load(pl.checkpoint.latest_checkpoint(tmp_path)).step == 40
+def test_all_of_several_survivors_name_the_same_culprit(survivors, tmp_path):
+    ended, address = survivors(3, tmp_path, "kill", 1)
+    for code, _, errors in ended:
+        assert code == 1
+        assert f"lost worker 1 ({address})" in errors.splitlines()[-1]
 
 
-def test_a_worker_that_never_comes_is_named(tmp_path):
-    """D-01."""
-    (worker,) = start(local_cluster(2), [0], tmp_path, "none", 0).values()
-    text = worker.communicate(timeout=30)[1]
-    assert worker.returncode not in (0, -signal.SIGKILL)
-    assert "worker 1" in text.splitlines()[-1]
+@pytest.mark.parametrize("backend", ["grpc", "mpi"])
+def test_a_restarted_job_ends_as_if_nothing_had_happened(launch, tmp_path, weights, backend):
+    """D-23: it goes on from the last checkpoint with the same data."""
+    fault = ("--fault", "kill", "--by", "worker 1", "--once")
+    job = launch(backend, "train.py", tmp_path, "--steps", 40, *fault, max_restarts=1)
+    code, out, errors = job.end()
+    assert code == 0, errors
+    assert "worker 1 failed (signal 9); restart 1 of 1 of the whole job" in errors
+    assert errors.count("step = 0") == 2, "only the first start begins at the beginning"
+    assert out.count("ended at step 40") == 2
+    assert newest_checkpoint(tmp_path).arrays()["w"].tobytes() == weights

@@ -14,7 +14,7 @@ MAY_IMPORT = {
     "observe": set(),
     "collectives": {"cluster"},
     "checkpoint": {"collectives"},
-    "strategies": {"collectives", "cluster", "inputs", "autodiff"},
+    "strategies": {"collectives", "cluster", "inputs", "autodiff", "observe"},
     "nn": {"strategies", "inputs", "autodiff", "checkpoint", "observe"},
 }
 MAY_IMPORT["estimator"] = set(MAY_IMPORT)
