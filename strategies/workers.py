@@ -119,7 +119,7 @@ class Workers:
         if isinstance(value, IndexedSlices):
             return add_up(self.gather_slices(value, name))
         flat = _flat_copy(value)
-        self.communicator.all_reduce(flat, name)
+        self.communicator.all_reduce(flat, _with_shape(name, value.shape))
         return flat.reshape(value.shape)
 
     def gather_slices(self, slices: IndexedSlices, name: str) -> list[IndexedSlices]:
@@ -139,7 +139,9 @@ class Workers:
         if self.size == 1:
             return array
         first = np.moveaxis(array, axis, 0)
-        parts = self.communicator.all_gather(_flat_copy(first), name)
+        parts = self.communicator.all_gather(
+            _flat_copy(first), _with_shape(name, ("any", *first.shape[1:]))
+        )
         joined = np.concatenate([part.reshape(-1, *first.shape[1:]) for part in parts])
         return np.ascontiguousarray(np.moveaxis(joined, 0, axis))
 
@@ -180,9 +182,13 @@ class Workers:
         if self.size == 1:
             return value
         flat = _flat_copy(value)
-        # What travels is flat: with its shape in the name, workers that differ in it find out.
-        self.communicator.broadcast(flat, f"{name} of shape {value.shape}")
+        self.communicator.broadcast(flat, _with_shape(name, value.shape))
         return flat.reshape(value.shape)
+
+
+def _with_shape(name: str, shape: tuple[object, ...]) -> str:
+    """A name by which workers whose arrays differ in shape find out; what travels is flat."""
+    return f"{name} of shape ({', '.join(map(str, shape))})"
 
 
 def _flat_copy(value: Summand) -> np.ndarray:

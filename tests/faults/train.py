@@ -1,6 +1,6 @@
 """A small job, for the tests of this folder and of tests/launch. It may be told to fail.
 
-It prints AT THE FAULT just before it fails, and otherwise where it ended and how often it evaluated.
+It prints AT THE FAULT just before it fails, otherwise where it ended and how often it evaluated.
 """
 
 import argparse

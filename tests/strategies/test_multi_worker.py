@@ -189,7 +189,7 @@ def test_st_37_a_worker_that_skips_a_collective_is_named(outcomes):
 
     for error in outcomes(2, on_each(work)):
         assert isinstance(error, MismatchError)
-        for told in ("worker 0", "worker 1", "'reduce'", "'gather'"):
+        for told in ("worker 0", "worker 1", "'reduce of shape", "'gather of shape"):
             assert told in str(error)
 
 
@@ -199,6 +199,30 @@ def test_st_37_a_worker_that_calls_with_another_shape_is_named(outcomes):
         assert isinstance(error, MismatchError)
         for told in ("worker 0", "worker 1", "float64[3]", "float64[4]"):
             assert told in str(error)
+
+
+def test_st_37_equally_many_elements_of_another_shape_are_no_match(outcomes):
+    """D-26."""
+
+    def reduce(strategy, index):
+        strategy.reduce("SUM", np.ones((3, 2) if index else (2, 3)))
+
+    for error in outcomes(2, on_each(reduce)):
+        assert isinstance(error, MismatchError)
+        for told in ("shape (2, 3)", "shape (3, 2)"):
+            assert told in str(error)
+
+
+def test_two_strategies_of_one_process_share_its_address(outcomes):
+    """For instance one to train and one to evaluate."""
+
+    def work(resolver, index):
+        with Joined(resolver) as first:
+            second = pl.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
+            sums = [s.reduce("SUM", float(index + 1)) for s in (first, second, first)]
+        return sums
+
+    assert outcomes(2, work) == [[3.0, 3.0, 3.0]] * 2
 
 
 def test_st_37_a_worker_that_has_left_is_named(outcomes):
@@ -243,7 +267,7 @@ def test_co_12_a_worker_that_does_not_come_in_time_is_named(outcomes):
     first, second = outcomes(2, on_each(work, timeout_seconds=1))
     assert second is None
     assert isinstance(first, CollectiveTimeoutError)
-    for told in ("'reduce'", "timed out after 1", "worker 1"):
+    for told in ("'reduce of shape ()'", "timed out after 1", "worker 1"):
         assert told in str(first)
 
 
