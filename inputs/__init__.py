@@ -6,11 +6,17 @@ from . import nest
 from ._iterator import DatasetIterator
 from ._plan import INFINITE, UNKNOWN
 from ._seeds import default_seed
-from ._values import ArraySpec
-from .context import AutoShardPolicy, InputContext, InputOptions, InputReplicationMode
+from ._values import ArraySpec, DatasetSpec
+from .array_files import npy_rows, npz_rows
+from .context import InputContext, InputOptions, InputReplicationMode
+from .csv_files import csv_rows
 from .dataset import Dataset
 from .distribute import DistributedDataset, per_replica_batches, split_global_batches
+from .example import FixedLenFeature, VarLenFeature, encode_example, parse_example
 from .idx import read_idx
+from .options import AutoShardPolicy, Options
+from .text_files import json_lines, text_lines
+from .tfrecord import TFRecordWriter, tf_records
 
 __all__ = [
     "INFINITE",
@@ -19,13 +25,26 @@ __all__ = [
     "AutoShardPolicy",
     "Dataset",
     "DatasetIterator",
+    "DatasetSpec",
     "DistributedDataset",
+    "FixedLenFeature",
     "InputContext",
     "InputOptions",
     "InputReplicationMode",
+    "Options",
+    "TFRecordWriter",
+    "VarLenFeature",
+    "csv_rows",
     "default_seed",
+    "encode_example",
+    "json_lines",
     "nest",
+    "npy_rows",
+    "npz_rows",
+    "parse_example",
     "per_replica_batches",
     "read_idx",
     "split_global_batches",
+    "text_lines",
+    "tf_records",
 ]

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import Any, final
 
-from ._elements import ElementIterator, Elements, Elementwise, RandomAccess, State, Stream
-from ._seeds import Key, Seeds
+from ._elements import (
+    ElementIterator,
+    Elements,
+    Elementwise,
+    Positions,
+    RandomAccess,
+    State,
+    Stream,
+)
+from ._plan import Opening
+from ._seeds import Key
 from ._values import frozen_copy
 
 _END = object()
@@ -15,23 +24,25 @@ _END = object()
 class CacheMemory:
     """What one `cache()` has kept; it outlives iterators, so that every later pass profits.
 
-    It belongs to one set of shuffle keys: an input in another order is another input.
+    It belongs to one set of shuffle keys and one share of the files: an input in another order is
+    another input.
     """
 
     def __init__(self) -> None:
-        self._keys: list[Key] | None = None
+        self._input: tuple[list[Key], tuple[int, int], int] | None = None
         self._by_position: dict[int, Any] = {}
 
-    def elements_for(self, keys: list[Key]) -> dict[int, Any]:
-        """The kept elements by position, for an input that was opened with these keys."""
-        if keys != self._keys:
-            self._keys, self._by_position = list(keys), {}
+    def elements_for(self, opening: Opening) -> dict[int, Any]:
+        """The kept elements by position, for an input that was opened like this."""
+        opened = list(opening.seeds.keys), opening.file_shard, opening.start
+        if opened != self._input:
+            self._input, self._by_position = opened, {}
         return self._by_position
 
 
-def cached(elements: Elements, seeds: Seeds, *, memory: CacheMemory) -> Elements:
+def cached(elements: Elements, opening: Opening, *, memory: CacheMemory) -> Elements:
     """The elements of the first iteration, for every iteration."""
-    kept = memory.elements_for(seeds.keys)
+    kept = memory.elements_for(opening)
     inner = elements.random_access()
     return _CachedStream(elements, kept) if inner is None else _Cached(inner, kept)
 
@@ -44,6 +55,9 @@ class _Cached(Elementwise):
         self.length = inner.length
         self._inner = inner
         self._kept = kept
+
+    def each(self, positions: Positions) -> list[Any]:
+        return [self.element(position) for position in positions.tolist()]
 
     def element(self, position: int) -> Any:
         index = position % self.length

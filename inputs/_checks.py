@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from enum import Enum
 from typing import Any
 
 
@@ -30,3 +31,25 @@ def checked_shard(num_shards: Any, index: Any, count_name: str, index_name: str)
             f"Number the shards from 0 to {count - 1}."
         )
     return count, position
+
+
+def checked_bool(name: str, value: Any) -> bool:
+    """`value`, if it is True or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, got {value!r}.")
+    return value
+
+
+def checked_choice(name: str, value: Any, kind: type[Enum]) -> Any:
+    """`value`, if it is a member of the enumeration."""
+    if not isinstance(value, kind):
+        choices = " or ".join(str(choice) for choice in kind)
+        raise TypeError(f"{name} must be {choices}, got {value!r}.")
+    return value
+
+
+def checked_function(name: str, value: Any, of: str = "an element") -> Any:
+    """`value`, if it can be called."""
+    if not callable(value):
+        raise TypeError(f"{name} must be a function of {of}, got {type(value).__name__}.")
+    return value

@@ -16,7 +16,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ._values import stack_elements
+from ._stacking import stack_elements
 
 Positions = NDArray[np.int64]
 State = Any
@@ -85,6 +85,10 @@ class RandomAccess(Elements):
     def gather(self, positions: Positions) -> Any:
         """The elements at the given positions (at least one, in any order), stacked."""
 
+    @abstractmethod
+    def each(self, positions: Positions) -> list[Any]:
+        """The elements at the given positions (at least one, in any order), one by one."""
+
     def random_access(self) -> RandomAccess:
         """Itself."""
         return self
@@ -118,11 +122,11 @@ class Elementwise(RandomAccess):
 
     def batch(self, positions: range) -> Any:
         """The elements of a range, stacked."""
-        return stack_elements([self.element(position) for position in positions])
+        return stack_elements(self.each(as_array(positions)))
 
     def gather(self, positions: Positions) -> Any:
         """The elements at the positions, stacked."""
-        return stack_elements([self.element(position) for position in positions.tolist()])
+        return stack_elements(self.each(positions))
 
 
 @final

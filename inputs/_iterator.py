@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any, final
 
 from ._elements import ElementIterator, State
-from ._plan import Plan
+from ._plan import Opening, Plan
+from ._resharding import checked_state, describe_shard, state_for
 from ._seeds import Seeds, current_default_seed, entropy_seed
-
-_FIELDS = {"dataset", "seed", "iteration", "elements"}
 
 
 @final
@@ -20,13 +20,17 @@ class DatasetIterator:
         plan: the dataset's description.
         seed: what shuffles without a seed of their own use.
         iteration: how often the dataset was iterated before; it varies reshuffling shuffles.
+        place: on which worker this is, for errors.
     """
 
-    def __init__(self, plan: Plan, seed: int, iteration: int) -> None:
+    def __init__(self, plan: Plan, seed: int, iteration: int, place: str = "") -> None:
         self._plan = plan
+        self._place = place
         self._seed = seed
         self._iteration = iteration
-        self._elements = _open(plan, seed, iteration)
+        self._num_given = 0
+        self._start = 0
+        self._elements = _open(plan, seed, iteration, 0)
         self._last_state: State = None
 
     def __iter__(self) -> DatasetIterator:
@@ -34,11 +38,17 @@ class DatasetIterator:
 
     def __next__(self) -> Any:
         try:
-            return next(self._elements)
+            element = next(self._elements)
         except StopIteration:
             # What ends early, as take and zip do, leaves its source and threads open.
             self.close()
             raise
+        except Exception as error:
+            text = f"element {self._num_given} of {self._plan.text}{self._place}"
+            error.add_note(f"While making {text}.")
+            raise
+        self._num_given += 1
+        return element
 
     def get_state(self) -> dict[str, Any]:
         """The place of the next element and the seed: small, and made of JSON's types only."""
@@ -46,7 +56,10 @@ class DatasetIterator:
             "dataset": self._plan.text,
             "seed": self._seed,
             "iteration": self._iteration,
+            "given": self._num_given,
+            "start": self._start,
             "elements": self._last_state or self._elements.get_state(),
+            "shard": describe_shard(self._plan, self._num_given),
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -58,11 +71,7 @@ class DatasetIterator:
         Raises:
             ValueError: the state is of another chain, or no state at all.
         """
-        if not isinstance(state, dict) or state.keys() != _FIELDS:
-            raise ValueError(
-                f"state must be a dict with the keys {sorted(_FIELDS)}, got {state!r:.200}. "
-                "Give what get_state() of a dataset's iterator returned."
-            )
+        checked_state(state)
         if state["dataset"] != self._plan.text:
             raise ValueError(
                 f"The state was saved by {state['dataset']}, but this is an iterator over "
@@ -72,8 +81,28 @@ class DatasetIterator:
         self.close()
         self._last_state = None
         self._seed, self._iteration = state["seed"], state["iteration"]
-        self._elements = _open(self._plan, self._seed, self._iteration)
-        self._elements.set_state(state["elements"])
+        self._num_given, self._start = state["given"], state["start"]
+        self._elements = _open(self._plan, self._seed, self._iteration, self._start)
+        if state["elements"] is not None:
+            self._elements.set_state(state["elements"])
+
+    def set_states(self, states: Sequence[dict[str, Any]], worker_index: int) -> None:
+        """Goes on where all workers of a job stopped together, be they as many as now or not.
+
+        With as many workers as before each goes on with its own state. With another number this
+        needs an order that all workers share: global batches that a strategy splits, or a dataset
+        that is sharded last, `shuffle(n, seed).repeat().shard(workers, worker).batch(b)`. The
+        elements that no worker had seen are then divided among the present ones.
+
+        Args:
+            states: from `get_state` on each worker, in their order, after the same number of steps.
+            worker_index: the number of this worker among the present ones.
+
+        Raises:
+            ValueError: the states are of another chain, or it cannot be divided anew; the message
+                says why.
+        """
+        self.set_state(state_for(self._plan, states, worker_index))
 
     def close(self) -> None:
         """Ends the pass and any background thread; the iterator has no further elements."""
@@ -90,9 +119,10 @@ class IteratorFactory:
     order, so the passes are counted here; a newly built dataset starts from the first order again.
     """
 
-    def __init__(self, plan: Plan, seed: int | None = None) -> None:
+    def __init__(self, plan: Plan, seed: int | None = None, place: str = "") -> None:
         self._plan = plan
         self._seed = seed
+        self._place = place
         self._iterations = itertools.count()
 
     def shared_seed(self) -> int | None:
@@ -104,8 +134,8 @@ class IteratorFactory:
         if seed is None:
             fixed = self._plan.fixed_seed
             seed = entropy_seed() if fixed is None else fixed
-        return DatasetIterator(self._plan, seed, next(self._iterations))
+        return DatasetIterator(self._plan, seed, next(self._iterations), self._place)
 
 
-def _open(plan: Plan, seed: int, iteration: int) -> ElementIterator:
-    return plan.open(Seeds(seed, iteration)).iterate(0)
+def _open(plan: Plan, seed: int, iteration: int, start: int) -> ElementIterator:
+    return plan.open(Opening(Seeds(seed, iteration), plan.options, start=start)).iterate(0)

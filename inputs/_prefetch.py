@@ -12,21 +12,29 @@ from ._elements import ElementIterator, Elements, State, Stream
 _JOIN_SECS = 5.0
 
 
-def prefetched(elements: Elements, depth: int) -> Elements:
-    """The same elements, up to `depth` of them produced ahead; 0 starts no thread."""
-    return PrefetchedStream(elements, depth) if depth else elements
+def prefetched(elements: Elements, depth: int, max_depth: int = 0) -> Elements:
+    """The same elements, up to `depth` of them produced ahead; 0 starts no thread.
+
+    Args:
+        elements: what is produced.
+        depth: how many wait at most at the beginning.
+        max_depth: up to here the number doubles each time that the consumer has emptied what was
+            once full: then the producer is fast enough on the whole, but not evenly.
+    """
+    return PrefetchedStream(elements, depth, max(depth, max_depth)) if depth else elements
 
 
 @final
 class PrefetchedStream(Stream):
     """Elements that a background thread produces ahead."""
 
-    def __init__(self, inner: Elements, depth: int) -> None:
+    def __init__(self, inner: Elements, depth: int, max_depth: int) -> None:
         self._inner = inner
         self._depth = depth
+        self._max_depth = max_depth
 
     def iterate(self, iteration: int) -> ElementIterator:
-        return _PrefetchIterator(self._inner.iterate(iteration), self._depth)
+        return _PrefetchIterator(self._inner.iterate(iteration), self._depth, self._max_depth)
 
 
 @final
@@ -37,9 +45,10 @@ class _PrefetchIterator(ElementIterator):
     with this object: nothing that the thread holds refers back to it.
     """
 
-    def __init__(self, inner: ElementIterator, depth: int) -> None:
+    def __init__(self, inner: ElementIterator, depth: int, max_depth: int) -> None:
         self._inner = inner
         self._depth = depth
+        self._max_depth = max_depth
         self._state = inner.get_state()
         self._is_closed = False
         self._producer: _Producer | None = None
@@ -49,7 +58,7 @@ class _PrefetchIterator(ElementIterator):
         if self._is_closed:
             raise StopIteration
         if self._producer is None:
-            self._producer = _Producer(self._inner, self._depth)
+            self._producer = _Producer(self._inner, self._depth, self._max_depth)
             self._stop_producer = weakref.finalize(self, self._producer.stop)
         element, self._state = self._producer.take()
         return element
@@ -86,8 +95,11 @@ class _PrefetchIterator(ElementIterator):
 class _Producer:
     """A thread that hands over elements, each with the state after it, as places become free."""
 
-    def __init__(self, source: ElementIterator, depth: int) -> None:
+    def __init__(self, source: ElementIterator, depth: int, max_depth: int) -> None:
         self._source = source
+        self._depth = depth
+        self._max_depth = max_depth
+        self._was_full = False
         self._ready: SimpleQueue[tuple[Any, State, BaseException | None]] = SimpleQueue()
         self._free_places: SimpleQueue[None] = SimpleQueue()
         self._is_stopped = False
@@ -101,6 +113,8 @@ class _Producer:
         """Waits for the next element; at the end raises what ended the source."""
         if self._has_ended:
             raise StopIteration
+        if self._depth < self._max_depth:
+            self._deepen()
         element, state, end = self._ready.get()
         if end is not None:
             self._has_ended = True
@@ -108,6 +122,17 @@ class _Producer:
             raise end
         self._free_places.put(None)
         return element, state
+
+    def _deepen(self) -> None:
+        """Gives more places if what was full is empty now."""
+        num_ready = self._ready.qsize()
+        self._was_full = self._was_full or num_ready == self._depth
+        if num_ready == 0 and self._was_full:
+            num_more = min(self._depth, self._max_depth - self._depth)
+            self._depth += num_more
+            self._was_full = False
+            for _ in range(num_more):
+                self._free_places.put(None)
 
     def is_running(self) -> bool:
         """Whether the thread is alive."""

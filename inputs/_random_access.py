@@ -1,8 +1,8 @@
-"""Sources and transformations with random access: index arithmetic, and one gather per array."""
+"""Sources and rearrangements with random access: index arithmetic, and one gather per array."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -17,7 +17,8 @@ from ._elements import (
     in_one_iteration,
     iteration_start,
 )
-from ._values import map_arrays
+from ._stacking import merged_batches
+from ._values import map_arrays, rows_of
 
 
 @final
@@ -43,6 +44,9 @@ class Rows(RandomAccess):
         rows = positions % self.length
         return map_arrays(lambda array: array.take(rows, 0), self._arrays)
 
+    def each(self, positions: Positions) -> list[Any]:
+        return rows_of(self._arrays, (positions % self.length).tolist())
+
 
 @final
 class Numbers(RandomAccess):
@@ -60,6 +64,29 @@ class Numbers(RandomAccess):
 
     def gather(self, positions: Positions) -> Any:
         return self._numbers.start + self._numbers.step * (positions % self.length)
+
+    def each(self, positions: Positions) -> list[Any]:
+        return list(self.gather(positions))
+
+
+@final
+class Items(Elementwise):
+    """The items of anything that is indexed from 0 to `length` - 1.
+
+    Args:
+        length: how many items there are.
+        read: makes the elements of a list of item numbers.
+    """
+
+    def __init__(self, length: int, read: Callable[[list[int]], list[Any]]) -> None:
+        self.length = length
+        self._read = read
+
+    def element(self, position: int) -> Any:
+        return self._read([position % self.length])[0]
+
+    def each(self, positions: Positions) -> list[Any]:
+        return self._read((positions % self.length).tolist())
 
 
 @final
@@ -86,6 +113,9 @@ class Strided(RandomAccess):
     def gather(self, positions: Positions) -> Any:
         return self._inner.gather(self._source(positions))
 
+    def each(self, positions: Positions) -> list[Any]:
+        return self._inner.each(self._source(positions))
+
     def _source(self, position: Any) -> Any:
         iteration, index = position // self.length, position % self.length
         return iteration_start(self._inner, iteration) + self._start + self._step * index
@@ -109,34 +139,8 @@ class Repeated(RandomAccess):
     def gather(self, positions: Positions) -> Any:
         return self._inner.gather(positions)
 
-
-@final
-class Batched(Elementwise):
-    """Stacks of `size` consecutive elements, which never cross the end of an iteration."""
-
-    def __init__(self, inner: RandomAccess, size: int, drop_remainder: bool) -> None:
-        self.length = inner.length // size if drop_remainder else -(-inner.length // size)
-        self._inner = inner
-        self._size = size
-
-    def element(self, position: int) -> Any:
-        iteration, index = divmod(position, self.length)
-        start = iteration * self._inner.length
-        first = start + index * self._size
-        return self._inner.batch(range(first, min(first + self._size, start + self._inner.length)))
-
-
-@final
-class Mapped(Elementwise):
-    """Each element passed through a function."""
-
-    def __init__(self, inner: RandomAccess, function: Callable[[Any], Any]) -> None:
-        self.length = inner.length
-        self._inner = inner
-        self._function = function
-
-    def element(self, position: int) -> Any:
-        return self._function(self._inner.element(position))
+    def each(self, positions: Positions) -> list[Any]:
+        return self._inner.each(positions)
 
 
 @final
@@ -166,7 +170,67 @@ class Zipped(RandomAccess):
         return nest.map_structure(part_of_batch, self._parts)
 
     def gather(self, positions: Positions) -> Any:
+        starts = self._starts(positions)
+        return nest.map_structure(lambda part: part.gather(starts(part)), self._parts)
+
+    def each(self, positions: Positions) -> list[Any]:
+        starts = self._starts(positions)
+        columns = [part.each(starts(part)) for part in nest.flatten(self._parts)]
+        return [nest.repacked(self._parts, items) for items in zip(*columns, strict=True)]
+
+    def _starts(self, positions: Positions) -> Callable[[RandomAccess], Positions]:
+        """Where each part has what lies at `positions` here."""
         iterations, indices = positions // self.length, positions % self.length
-        return nest.map_structure(
-            lambda part: part.gather(iteration_start(part, iterations) + indices), self._parts
-        )
+        return lambda part: iteration_start(part, iterations) + indices
+
+
+@final
+class Concatenated(RandomAccess):
+    """Several parts, one after another."""
+
+    def __init__(self, parts: Sequence[RandomAccess]) -> None:
+        self._parts = parts
+        self._ends = np.cumsum([part.length for part in parts])
+        self.length = int(self._ends[-1])
+
+    def element(self, position: int) -> Any:
+        part, start = self._locate(position)
+        return part.element(start)
+
+    def batch(self, positions: range) -> Any:
+        part, start = self._locate(positions.start)
+        last_part, last = self._locate(positions[-1])
+        if part is last_part and last - start == positions[-1] - positions.start:
+            return part.batch(range(start, last + 1, positions.step))
+        return self.gather(as_array(positions))
+
+    def gather(self, positions: Positions) -> Any:
+        pieces = [(chosen, part.gather(at)) for chosen, part, at in self._split(positions)]
+        return pieces[0][1] if len(pieces) == 1 else merged_batches(len(positions), pieces)
+
+    def each(self, positions: Positions) -> list[Any]:
+        elements: list[Any] = [None] * len(positions)
+        for chosen, part, at in self._split(positions):
+            for index, element in zip(chosen.tolist(), part.each(at), strict=True):
+                elements[index] = element
+        return elements
+
+    def _locate(self, position: int) -> tuple[RandomAccess, int]:
+        """The part that a position belongs to, and the place there."""
+        iteration, index = divmod(position, self.length)
+        number = int(np.searchsorted(self._ends, index, "right"))
+        part = self._parts[number]
+        return part, iteration_start(part, iteration) + index - int(
+            self._ends[number]
+        ) + part.length
+
+    def _split(self, positions: Positions) -> Iterator[tuple[Positions, RandomAccess, Positions]]:
+        """For each part that is concerned: which of the positions, the part, the places there."""
+        iterations, indices = positions // self.length, positions % self.length
+        numbers = np.searchsorted(self._ends, indices, "right")
+        for number in np.unique(numbers).tolist():
+            chosen = np.flatnonzero(numbers == number)
+            part = self._parts[number]
+            first = int(self._ends[number]) - part.length
+            starts = iteration_start(part, iterations[chosen])
+            yield chosen, part, starts + indices[chosen] - first

@@ -63,6 +63,11 @@ class Seeds:
         self._iteration = iteration
         self.keys: list[Key] = []
 
+    def inside(self, number: int) -> Seeds:
+        """For the shuffles of a dataset that was made of element `number`."""
+        words = generator((2, len(self.keys), self._seed), number).integers(0, 1 << 63)
+        return Seeds(int(words), self._iteration)
+
     def key(self, seed: int | None, *, reshuffle: bool) -> Key:
         """The key of the next shuffle in the chain."""
         own = (1, len(self.keys), self._seed) if seed is None else (0, 0, seed)

@@ -2,7 +2,8 @@
 
 A shuffle of buffer size B over n inputs keeps B inputs in slots. As long as there is input left it
 picks a slot at random, hands out what is there and puts the next input in; when the input has
-ended it hands out the slots in random order. With B >= n this is a permutation of all inputs.
+ended it hands out the slots in random order. With B >= n this is a permutation of all inputs, and
+nothing of the size of n is kept.
 
 The picks are drawn in blocks, each from its own generator, so nothing has to be replayed from the
 beginning: what a slot holds at time t is decided by the last pick of that slot before t, and
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._elements import Positions
+from ._permutation import Permutation
 from ._seeds import Key, generator
 
 _MIN_BLOCK = 8192
@@ -43,10 +45,15 @@ class ShuffleOrder:
         self._block_size = max(self._num_slots, _MIN_BLOCK)
         self._num_picks = length - self._num_slots
         self._segments: dict[int, tuple[int, Positions]] = {}
+        self._latest: tuple[int, Positions] = (0, np.empty(0, np.int64))
+        self._drain: Permutation | None = None
         self._frontier: tuple[int, Positions] | None = None
 
     def read(self, start: int, stop: int) -> Positions:
         """The input positions of the outputs from `start` to before `stop`."""
+        first, order = self._latest
+        if first <= start and stop <= first + len(order):
+            return order[start - first : stop - first]
         pieces = []
         while start < stop:
             first, order = self._segment(start)
@@ -57,7 +64,10 @@ class ShuffleOrder:
     def at(self, times: Positions) -> Positions:
         """The input positions of outputs in any order."""
         positions = np.empty_like(times)
-        waiting = np.arange(len(times))
+        is_drained = times >= self._num_picks
+        if is_drained.any():
+            positions[is_drained] = self._drained(times[is_drained] - self._num_picks)
+        waiting = np.flatnonzero(~is_drained)
         while len(waiting):
             first, order = self._segment(int(times[waiting[0]]))
             offsets = times[waiting] - first
@@ -70,25 +80,35 @@ class ShuffleOrder:
         """The inputs that are in the slots before the output of `time`."""
         if time <= self._num_picks:
             return self._slots(time) + self._origin
-        first, order = self._segment(time - 1)
-        return order[time - first :]
+        return self._drained(np.arange(time - self._num_picks, self._num_slots))
 
     def _segment(self, time: int) -> tuple[int, Positions]:
         """The computed stretch of outputs around `time`, and the time at which it begins."""
-        number = _DRAIN if time >= self._num_picks else time // self._block_size
+        num_drained = time - self._num_picks
+        is_drained = num_drained >= 0
+        number = -1 - num_drained // _MIN_BLOCK if is_drained else time // self._block_size
         segment = self._segments.get(number)
         if segment is None:
-            first, order = self._drain() if number == _DRAIN else self._block(number)
-            segment = first, order + self._origin
+            segment = self._drain_block(-1 - number) if is_drained else self._block(number)
             if len(self._segments) == _MAX_SEGMENTS:
                 del self._segments[next(iter(self._segments))]
             self._segments[number] = segment
+        self._latest = segment
         return segment
 
-    def _drain(self) -> tuple[int, Positions]:
-        slots = self._slots(self._num_picks)
-        rng = generator(self._key, _DRAIN)
-        return self._num_picks, slots[rng.permutation(self._num_slots)]
+    def _drain_block(self, number: int) -> tuple[int, Positions]:
+        """Part of what the slots hand out when the input has ended."""
+        first = number * _MIN_BLOCK
+        outputs = np.arange(first, min(first + _MIN_BLOCK, self._num_slots))
+        return self._num_picks + first, self._drained(outputs)
+
+    def _drained(self, outputs: Positions) -> Positions:
+        if self._drain is None:
+            self._drain = Permutation((*self._key, _DRAIN), self._num_slots)
+        slots = self._drain.at(outputs)
+        if self._num_picks > 0:
+            slots = self._slots(self._num_picks)[slots]
+        return slots + self._origin
 
     def _block(self, number: int) -> tuple[int, Positions]:
         """Hands out what the slots hold when they are picked, and refills them."""
@@ -105,14 +125,12 @@ class ShuffleOrder:
         outputs[by_slot[is_first]] = slots[sorted_picks[is_first]]
         slots[picks] = refills
         self._frontier = (first + len(picks), slots)
-        return first, outputs
+        return first, outputs + self._origin
 
     def _slots(self, time: int) -> Positions:
         """What each slot holds before the output of `time`."""
         if self._frontier is not None and self._frontier[0] == time:
             return self._frontier[1]
-        if time == 0:
-            return np.arange(self._num_slots)
         slots = np.full(self._num_slots, -1)
         number = -(-time // self._block_size)
         while number > 0 and slots.min() < 0:
@@ -123,7 +141,9 @@ class ShuffleOrder:
             # Of several picks of one slot the last assignment stays.
             refilled[picks] = first + self._num_slots + np.arange(len(picks))
             slots = np.where(slots < 0, refilled, slots)
-        return np.where(slots < 0, np.arange(self._num_slots), slots)
+        slots = np.where(slots < 0, np.arange(self._num_slots), slots)
+        self._frontier = (time, slots)
+        return slots
 
     def _picks(self, number: int) -> NDArray[np.integer]:
         # Two-byte integers are sorted by radix, four times as fast.

@@ -16,10 +16,12 @@ from ._elements import (
     Stream,
     as_array,
 )
-from ._seeds import Key, Seeds
+from ._plan import Opening
+from ._seeds import Key
 from ._shuffle_order import ShuffleOrder
 
 _MAX_CACHED_POSITIONS = 1 << 22
+_MAX_CACHED_ORDERS = 256
 _MIN_SNAPSHOT_INTERVAL = 64
 
 
@@ -39,10 +41,11 @@ class ShuffleRule:
 
 
 def shuffled(
-    elements: Elements, seeds: Seeds, *, buffer_size: int, seed: int | None, reshuffle: bool
+    elements: Elements, opening: Opening, *, buffer_size: int, seed: int | None, reshuffle: bool
 ) -> Elements:
     """The elements in random order."""
-    rule = ShuffleRule(seeds.key(seed, reshuffle=reshuffle), buffer_size, reshuffle)
+    key = opening.seeds.key(seed, reshuffle=reshuffle)
+    rule = ShuffleRule(key, buffer_size, reshuffle)
     inner = elements.random_access()
     return _ShuffledStream(elements, rule) if inner is None else _Shuffled(inner, rule)
 
@@ -56,7 +59,8 @@ class _Shuffled(RandomAccess):
         self._inner = inner
         self._rule = rule
         self._orders: dict[int, ShuffleOrder] = {}
-        self._max_orders = max(2, _MAX_CACHED_POSITIONS // max(inner.length, 1))
+        num_fitting = _MAX_CACHED_POSITIONS // max(inner.length, 1)
+        self._max_orders = min(max(2, num_fitting), _MAX_CACHED_ORDERS)
 
     def element(self, position: int) -> Any:
         iteration, time = divmod(position, self.length)
@@ -71,12 +75,18 @@ class _Shuffled(RandomAccess):
         return self._inner.gather(sources[:: positions.step])
 
     def gather(self, positions: Positions) -> Any:
+        return self._inner.gather(self._sources(positions))
+
+    def each(self, positions: Positions) -> list[Any]:
+        return self._inner.each(self._sources(positions))
+
+    def _sources(self, positions: Positions) -> Positions:
         iterations, times = np.divmod(positions, self.length)
         sources = np.empty_like(positions)
         for iteration in np.unique(iterations).tolist():
             chosen = iterations == iteration
             sources[chosen] = self._order(iteration).at(times[chosen])
-        return self._inner.gather(sources)
+        return sources
 
     def _order(self, iteration: int) -> ShuffleOrder:
         order = self._orders.get(iteration)

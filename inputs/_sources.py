@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 from . import nest
 from ._elements import Elements
-from ._plan import UNKNOWN, Plan, zipped_cardinality
-from ._random_access import Numbers, Rows, Zipped
+from ._plan import (
+    UNKNOWN,
+    Opening,
+    Plan,
+    concatenated_cardinality,
+    joined,
+    zipped_cardinality,
+)
+from ._random_access import Concatenated, Numbers, Rows, Zipped
 from ._seeds import Seeds
-from ._streams import IterableStream, ZippedStream
+from ._streams import ConcatenatedStream, IterableStream, ZippedStream
 from ._values import ArraySpec, as_element, map_arrays, read_only_view, spec_of
 
 
@@ -64,29 +73,53 @@ def zipped_plan(plans: Any) -> Plan:
     """Elements of several datasets side by side, in the structure in which they are given."""
     parts: list[Plan] = nest.flatten(plans)
 
-    def open_parts(seeds: Seeds) -> Elements:
-        opened = nest.map_structure(lambda plan: plan.open(seeds), plans)
+    def open_parts(opening: Opening) -> Elements:
+        opened = nest.map_structure(lambda plan: plan.open(opening), plans)
         accesses = [elements.random_access() for elements in nest.flatten(opened)]
         known = [access for access in accesses if access is not None]
         return Zipped(opened, known) if len(known) == len(accesses) else ZippedStream(opened)
 
-    return Plan(
-        f"zip({', '.join(plan.text for plan in parts)})",
-        zipped_cardinality([plan.cardinality for plan in parts]),
+    plan = joined(
+        parts,
+        text=f"zip({', '.join(plan.text for plan in parts)})",
+        cardinality=zipped_cardinality([plan.cardinality for plan in parts]),
         open=open_parts,
         spec=lambda: nest.map_structure(lambda plan: plan.spec(), plans),
-        draws_seed=any(plan.draws_seed for plan in parts),
-        fixed_seed=next((p.fixed_seed for p in parts if p.fixed_seed is not None), None),
+    )
+    # What stands side by side stays so only if all parts leave out the same.
+    num_files = {part.num_files for part in parts}
+    return plan if len(num_files) == 1 else replace(plan, num_files=None)
+
+
+def concatenated_plan(plans: list[Plan]) -> Plan:
+    """The elements of several datasets, one after another."""
+
+    def open_parts(opening: Opening) -> Elements:
+        parts = [plan.open(opening) for plan in plans]
+        known = [access for part in parts if (access := part.random_access()) is not None]
+        return Concatenated(known) if len(known) == len(parts) else ConcatenatedStream(parts)
+
+    cardinality = reduce(concatenated_cardinality, [plan.cardinality for plan in plans])
+    first, *others = plans
+    # The text is part of each saved state, which stays small.
+    rest = others[0].text if len(others) == 1 else f"{len(others)} datasets, {cardinality} elements"
+    return joined(
+        plans,
+        text=f"{first.text}.concatenate({rest})",
+        cardinality=cardinality,
+        open=open_parts,
+        spec=first.spec,
+        batch_size=first.batch_size,
     )
 
 
 def with_spec_of_first_element(plan: Plan) -> Plan:
     """The plan, with a spec that is found by reading an element."""
-    return plan.then(lambda elements, _: elements, spec=lambda: _first_spec(plan))
+    return replace(plan, spec=lambda: _first_spec(plan))
 
 
 def _first_spec(plan: Plan) -> Any:
-    elements = plan.open(Seeds(0, 0)).iterate(0)
+    elements = plan.open(Opening(Seeds(0, 0), plan.options)).iterate(0)
     try:
         return spec_of(next(elements))
     except StopIteration:

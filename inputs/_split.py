@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, final
 
 from . import nest
 from ._elements import ElementIterator, Elements, State, Stream
-from ._streams import take_up_to
+from ._stream_steps import take_up_to
 from ._values import map_arrays
 
 
@@ -25,49 +27,78 @@ def split_points(num_examples: int, full_batch: int, num_replicas: int) -> list[
 
 @final
 class SplitStream(Stream):
-    """Global batches cut into tuples of the parts of `num_local` replicas from `first_replica`."""
+    """Global batches cut into parts, which are handed out as tuples for the local replicas.
 
-    def __init__(
-        self, inner: Elements, *, num_replicas: int, first_replica: int, num_local: int
-    ) -> None:
+    Args:
+        inner: global batches.
+        num_parts: into how many parts each is cut.
+        rounds: the parts that make each tuple: one range for a worker that shares the batches with
+            others, several for one that has them to itself.
+    """
+
+    def __init__(self, inner: Elements, num_parts: int, rounds: Sequence[range]) -> None:
         self._inner = inner
-        self._num_replicas = num_replicas
-        self._first_replica = first_replica
-        self._num_local = num_local
+        self._num_parts = num_parts
+        self._rounds = rounds
 
     def iterate(self, iteration: int) -> ElementIterator:
-        local = range(self._first_replica, self._first_replica + self._num_local)
-        return _SplitIterator(self._inner.iterate(iteration), self._num_replicas, local)
+        return _SplitIterator(self._inner.iterate(iteration), self._num_parts, self._rounds)
 
 
 @final
 class _SplitIterator(ElementIterator):
     """Takes the largest batch so far for a full one."""
 
-    def __init__(self, inner: ElementIterator, num_replicas: int, local_replicas: range) -> None:
+    def __init__(self, inner: ElementIterator, num_parts: int, rounds: Sequence[range]) -> None:
         self._inner = inner
-        self._num_replicas = num_replicas
-        self._local_replicas = local_replicas
+        self._num_parts = num_parts
+        self._rounds = rounds
         self._full_batch = 0
+        self._parts: list[Any] = []
+        self._round = len(rounds)
+        self._before: State = None
 
     def __next__(self) -> Any:
-        batch = next(self._inner)
-        size = nest.batch_size(batch)
-        self._full_batch = max(self._full_batch, size)
-        if self._num_replicas == 1:
-            return (batch,)
-        points = split_points(size, self._full_batch, self._num_replicas)
-        return tuple([_part(batch, points[r], points[r + 1]) for r in self._local_replicas])
+        if self._is_over():
+            self._before = self._inner.get_state()
+            self._split(next(self._inner))
+            self._round = 0
+        chosen = self._rounds[self._round]
+        self._round += 1
+        return tuple(self._parts[chosen.start : chosen.stop])
 
     def get_state(self) -> State:
-        return {"full_batch": self._full_batch, "inner": self._inner.get_state()}
+        if self._is_over():
+            return {"full_batch": self._full_batch, "round": 0, "inner": self._inner.get_state()}
+        return {"full_batch": self._full_batch, "round": self._round, "inner": self._before}
 
     def set_state(self, state: State) -> None:
         self._full_batch = state["full_batch"]
         self._inner.set_state(state["inner"])
+        self._round = len(self._rounds)
+        if state["round"]:
+            self._before = state["inner"]
+            self._split(next(self._inner))
+            self._round = state["round"]
 
     def close(self) -> None:
+        self._round = len(self._rounds)
         self._inner.close()
+
+    def _is_over(self) -> bool:
+        """Whether nothing of the batch is left; of a small one the last rounds have no part."""
+        if self._round >= len(self._rounds):
+            return True
+        return (
+            self._round > 0 and nest.batch_size(self._parts[self._rounds[self._round].start]) == 0
+        )
+
+    def _split(self, batch: Any) -> None:
+        size = nest.batch_size(batch)
+        self._full_batch = max(self._full_batch, size)
+        points = split_points(size, self._full_batch, self._num_parts)
+        pairs = pairwise(points)
+        self._parts = [batch] if self._num_parts == 1 else [_part(batch, *pair) for pair in pairs]
 
 
 @final

@@ -1,13 +1,13 @@
-"""Sources and transformations whose elements come one after another."""
+"""Sources and rearrangements whose elements come one after another."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, final
 
 from . import nest
 from ._elements import ElementIterator, Elements, State, Stream
-from ._values import as_element, stack_elements
+from ._values import as_element
 
 
 @final
@@ -34,12 +34,16 @@ class IterableStream(Stream):
 
 @final
 class _IterableIterator(ElementIterator):
-    """Resumes by skipping, since an arbitrary iterable cannot be asked for its place."""
+    """Resumes by skipping, since an arbitrary iterable cannot be asked for its place.
+
+    What could not be read counts as read, so that one can go on behind it.
+    """
 
     def __init__(self, open_source: Callable[[], Iterator[Any]]) -> None:
         self._open_source = open_source
         self._items: Iterator[Any] | None = None
         self._position = 0
+        self._num_failed = 0
 
     def __next__(self) -> Any:
         if self._items is None:
@@ -50,18 +54,26 @@ class _IterableIterator(ElementIterator):
             raise
         except Exception as error:
             error.add_note(f"While reading element {self._position} of the dataset's source.")
+            self._position += 1
+            self._num_failed += 1
             raise
         self._position += 1
         return element
 
     def get_state(self) -> State:
-        return {"position": self._position}
+        return {"position": self._position, "failed": self._num_failed}
 
     def set_state(self, state: State) -> None:
         self.close()
-        self._items, self._position = None, 0
+        self._items, self._position, self._num_failed = None, 0, 0
         while self._position < state["position"]:
-            next(self)
+            try:
+                next(self)
+            except StopIteration:
+                return
+            except Exception:
+                if self._num_failed > state["failed"]:
+                    raise
 
     def close(self) -> None:
         # Generators and readers have a close method, plain iterators have none.
@@ -177,78 +189,6 @@ class _RepeatedIterator(ElementIterator):
 
 
 @final
-class BatchedStream(Stream):
-    """Stacks of `size` consecutive elements; the last may be smaller, or is dropped."""
-
-    def __init__(self, inner: Elements, size: int, drop_remainder: bool) -> None:
-        self._inner = inner
-        self._size = size
-        self._drop_remainder = drop_remainder
-
-    def iterate(self, iteration: int) -> ElementIterator:
-        inner = self._inner.iterate(iteration)
-        return _BatchedIterator(inner, self._size, self._drop_remainder)
-
-
-@final
-class _BatchedIterator(ElementIterator):
-    """Holds nothing between two batches, so its state is the input's."""
-
-    def __init__(self, inner: ElementIterator, size: int, drop_remainder: bool) -> None:
-        self._inner = inner
-        self._size = size
-        self._min_size = size if drop_remainder else 1
-
-    def __next__(self) -> Any:
-        elements = take_up_to(self._size, self._inner)
-        if len(elements) < self._min_size:
-            raise StopIteration
-        return stack_elements(elements)
-
-    def get_state(self) -> State:
-        return self._inner.get_state()
-
-    def set_state(self, state: State) -> None:
-        self._inner.set_state(state)
-
-    def close(self) -> None:
-        self._inner.close()
-
-
-@final
-class MappedStream(Stream):
-    """Each element passed through a function."""
-
-    def __init__(self, inner: Elements, function: Callable[[Any], Any]) -> None:
-        self._inner = inner
-        self._function = function
-
-    def iterate(self, iteration: int) -> ElementIterator:
-        return _MappedIterator(self._inner.iterate(iteration), self._function)
-
-
-@final
-class _MappedIterator(ElementIterator):
-    """Keeps nothing, so its state is the input's."""
-
-    def __init__(self, inner: ElementIterator, function: Callable[[Any], Any]) -> None:
-        self._inner = inner
-        self._function = function
-
-    def __next__(self) -> Any:
-        return self._function(next(self._inner))
-
-    def get_state(self) -> State:
-        return self._inner.get_state()
-
-    def set_state(self, state: State) -> None:
-        self._inner.set_state(state)
-
-    def close(self) -> None:
-        self._inner.close()
-
-
-@final
 class ZippedStream(Stream):
     """Structures of the elements that come at the same time; ends with the shortest part."""
 
@@ -282,12 +222,46 @@ class _ZippedIterator(ElementIterator):
             part.close()
 
 
-def take_up_to(count: int, iterator: ElementIterator) -> list[Any]:
-    """The next `count` elements, or as many as are left."""
-    elements: list[Any] = []
-    try:
-        while len(elements) < count:
-            elements.append(next(iterator))
-    except StopIteration:
-        pass
-    return elements
+@final
+class ConcatenatedStream(Stream):
+    """Several parts, one after another."""
+
+    def __init__(self, parts: Sequence[Elements]) -> None:
+        self._parts = parts
+
+    def iterate(self, iteration: int) -> ElementIterator:
+        return _ConcatenatedIterator(self._parts, iteration)
+
+
+@final
+class _ConcatenatedIterator(ElementIterator):
+    def __init__(self, parts: Sequence[Elements], iteration: int) -> None:
+        self._parts = parts
+        self._iteration = iteration
+        self._number = 0
+        self._part = parts[0].iterate(iteration)
+
+    def __next__(self) -> Any:
+        while True:
+            try:
+                return next(self._part)
+            except StopIteration:
+                if self._number + 1 >= len(self._parts):
+                    raise
+            self._open(self._number + 1)
+
+    def get_state(self) -> State:
+        return {"part": self._number, "inner": self._part.get_state()}
+
+    def set_state(self, state: State) -> None:
+        self._open(state["part"])
+        self._part.set_state(state["inner"])
+
+    def close(self) -> None:
+        self._part.close()
+        self._parts = self._parts[: self._number + 1]
+
+    def _open(self, number: int) -> None:
+        self._part.close()
+        self._number = number
+        self._part = self._parts[number].iterate(self._iteration)

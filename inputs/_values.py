@@ -7,7 +7,7 @@ tf.data, a Python list is a value (it becomes one array), not a structure.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -23,6 +23,14 @@ class ArraySpec:
 
     shape: tuple[int | None, ...]
     dtype: np.dtype[Any]
+
+
+@final
+@dataclass(frozen=True)
+class DatasetSpec:
+    """A component that is a dataset itself, as in a window; the spec of its elements."""
+
+    element_spec: Any
 
 
 def as_element(value: Any, path: str = "") -> Any:
@@ -59,13 +67,18 @@ def map_arrays(function: Callable[[Any], Any], element: Any) -> Any:
     return nest.map_structure(lambda leaf: None if leaf is None else function(leaf), element)
 
 
-def stack_elements(elements: Sequence[Any]) -> Any:
-    """One batch of the elements: each component gets a new leading axis.
-
-    Raises:
-        ValueError: the structures, shapes or dtypes differ; the message names the component.
-    """
-    return nest.map_with_path(_stack, *elements)
+def rows_of(arrays: Any, rows: list[int]) -> list[Any]:
+    """The elements that the given rows of the arrays make, as views."""
+    kind = type(arrays)
+    if kind is np.ndarray:
+        return [arrays[row] for row in rows]
+    if kind is tuple and arrays:
+        return list(zip(*[rows_of(item, rows) for item in arrays], strict=True))
+    steps = nest.steps_into(arrays)
+    if not steps:
+        return [arrays] * len(rows)
+    columns = [rows_of(item, rows) for _, item in steps]
+    return [nest.rebuild(arrays, list(items)) for items in zip(*columns, strict=True)]
 
 
 def frozen_copy(element: Any) -> Any:
@@ -109,37 +122,6 @@ def _has_dtype(value: Any) -> bool:
     while isinstance(value, list | tuple) and value:
         value = value[0]
     return hasattr(value, "dtype")
-
-
-def _stack(path: str, *leaves: Any) -> Any:
-    first = leaves[0]
-    if any(leaf is None for leaf in leaves):
-        if all(leaf is None for leaf in leaves):
-            return None
-        raise _unstackable(path, "a value in one element", "None in another")
-    shape, dtype = first.shape, first.dtype
-    is_text = dtype.kind in "SU"
-    widest = max((leaf.dtype for leaf in leaves), key=_item_bytes) if is_text else dtype
-    batch = np.empty((len(leaves), *shape), widest)
-    for index, leaf in enumerate(leaves):
-        if leaf.shape != shape:
-            raise _unstackable(path, f"shape {shape} in one", f"shape {leaf.shape} in another")
-        if leaf.dtype != dtype and not (is_text and leaf.dtype.kind == dtype.kind):
-            raise _unstackable(path, f"dtype {dtype} in one", f"dtype {leaf.dtype} in another")
-        batch[index] = leaf
-    return batch
-
-
-def _item_bytes(dtype: np.dtype[Any]) -> int:
-    return dtype.itemsize
-
-
-def _unstackable(path: str, first: str, other: str) -> ValueError:
-    place = f"component {path}" if path else "its elements"
-    return ValueError(
-        f"batch cannot stack {place}: {first}, {other}. "
-        "Make them alike with map() before batch(), or use batch(1)."
-    )
 
 
 def _frozen_array(leaf: Any) -> Any:

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, final
+from typing import final
 
-from ._checks import checked_count, checked_shard
+from ._checks import checked_bool, checked_choice, checked_count, checked_shard
+from ._seeds import checked_seed, generator
 
-
-class AutoShardPolicy(Enum):
-    """How a dataset is divided among workers."""
-
-    OFF = "OFF"
-    AUTO = "AUTO"
-    FILE = "FILE"
-    DATA = "DATA"
+_WORKER_SEED = 3
 
 
 class InputReplicationMode(Enum):
@@ -65,6 +59,15 @@ class InputContext:
             )
         return share
 
+    def worker_seed(self, seed: int) -> int:
+        """A seed for this worker's `shuffle`, made of one that is the same on all workers.
+
+        Workers that read all the data in different orders, instead of sharding, see different
+        examples in a step. The seed is part of the iterator's state.
+        """
+        key = (_WORKER_SEED, checked_seed(seed), self.input_pipeline_id)
+        return int(generator(key).integers(0, 1 << 63))
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -84,19 +87,15 @@ class InputOptions:
     experimental_per_replica_buffer_size: int = 1
 
     def __post_init__(self) -> None:
-        _require_bool("experimental_fetch_to_device", self.experimental_fetch_to_device)
-        _require_bool(
+        checked_bool("experimental_fetch_to_device", self.experimental_fetch_to_device)
+        checked_bool(
             "experimental_place_dataset_on_device", self.experimental_place_dataset_on_device
         )
         checked_count(
             "experimental_per_replica_buffer_size", self.experimental_per_replica_buffer_size, 0
         )
-        mode = self.experimental_replication_mode
-        if not isinstance(mode, InputReplicationMode):
-            choices = " or ".join(str(choice) for choice in InputReplicationMode)
-            raise TypeError(f"experimental_replication_mode must be {choices}, got {mode!r}.")
-
-
-def _require_bool(name: str, value: Any) -> None:
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} must be True or False, got {value!r}.")
+        checked_choice(
+            "experimental_replication_mode",
+            self.experimental_replication_mode,
+            InputReplicationMode,
+        )

@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any, final
 
-from . import nest
-from ._cached import CacheMemory, cached
-from ._checks import checked_count, checked_shard
-from ._elements import Elements
+from . import _steps, nest
+from ._adapters import adapted_plan
+from ._checks import checked_bool, checked_count, checked_function, checked_shard
+from ._conformity import checked_signature
+from ._elements import ENDLESS
+from ._files import file_names_plan
 from ._iterator import DatasetIterator, IteratorFactory
-from ._plan import Plan, batched_cardinality, repeated_cardinality, strided_cardinality
-from ._prefetch import prefetched
-from ._random_access import Batched, Mapped, Repeated, Strided
-from ._seeds import checked_seed, entropy_seed
-from ._shuffled import shuffled
+from ._plan import Plan
+from ._seeds import checked_seed
 from ._sources import (
+    concatenated_plan,
     iterable_plan,
     range_plan,
     slices_plan,
     tensors_plan,
-    with_spec_of_first_element,
     zipped_plan,
 )
-from ._streams import BatchedStream, MappedStream, RepeatedStream, StridedStream
-from ._values import ArraySpec, as_element, map_arrays
+from .options import Options
 
 _AUTO = -1
 _AUTO_PREFETCH_DEPTH = 2
+_MAX_PREFETCH_DEPTH = 16
+_CYCLE_LENGTH = 4
 
 
 @final
@@ -72,17 +74,65 @@ class Dataset:
         return Dataset(range_plan(range(*args)))
 
     @staticmethod
-    def from_generator(generator: Callable[[], Iterable[Any]] | Iterable[Any]) -> Dataset:
+    def from_generator(
+        generator: Callable[..., Iterable[Any]] | Iterable[Any],
+        output_signature: Any = None,
+        args: tuple[Any, ...] = (),
+    ) -> Dataset:
         """A stream of the items of an iterable, or of what a function returns.
 
         Args:
             generator: called (or iterated) once for each pass. Each item must be a new object:
                 a buffer that is filled again would change elements that wait in a shuffle.
+            output_signature: in the structure of an element, an `ArraySpec` for each component.
+                Items are converted to these dtypes and must have these shapes; None takes them as
+                they come.
+            args: what the function is called with.
 
         Raises:
             ValueError: an iterator was given, which could be read only once.
         """
-        return Dataset(iterable_plan(generator))
+        source = partial(generator, *args) if args and callable(generator) else generator
+        plan = iterable_plan(source)
+        if output_signature is None:
+            return Dataset(plan)
+        return Dataset(_steps.conforming(plan, checked_signature(output_signature)))
+
+    @staticmethod
+    def from_source(source: Any) -> Dataset:
+        """A dataset of what any other library's dataset, loader or container gives.
+
+        What has a length and takes positions in brackets is read by position: a PyTorch or Hugging
+        Face dataset, a Grain `MapDataset`, a list. Anything else is iterated over, once for each
+        pass: a PyTorch `DataLoader`, a Grain `IterDataset`. Nothing is imported for this.
+
+        Lists of arrays (as a DataLoader gives) become tuples; whatever NumPy can convert to an
+        array becomes one.
+
+        Raises:
+            TypeError: it is a mapping (choose one of its datasets), or can neither be indexed nor
+                iterated over.
+        """
+        return Dataset(adapted_plan(source))
+
+    @staticmethod
+    def list_files(
+        file_pattern: Any, shuffle: bool | None = None, seed: int | None = None
+    ) -> Dataset:
+        """The names of the files that match a pattern or several, such as `data/*.csv`.
+
+        Args:
+            file_pattern: a pattern or path, or several.
+            shuffle: whether they come in random order; None, as in tf.data, means yes.
+            seed: as in `shuffle()`.
+
+        Raises:
+            FileNotFoundError: nothing matches.
+        """
+        names = Dataset(file_names_plan(file_pattern))
+        if shuffle is False:
+            return names
+        return names.shuffle(max(1, names.cardinality()), seed)
 
     @staticmethod
     def zip(*datasets: Any) -> Dataset:
@@ -103,21 +153,154 @@ class Dataset:
                 )
         return Dataset(zipped_plan(nest.map_structure(lambda d: d._plan, structure)))
 
-    def map(self, map_func: Callable[..., Any]) -> Dataset:
+    def map(
+        self,
+        map_func: Callable[..., Any],
+        num_parallel_calls: int | None = None,
+        deterministic: bool | None = None,
+        *,
+        in_processes: bool = False,
+    ) -> Dataset:
         """Passes each element through `map_func`.
 
         Args:
             map_func: called with the items of a tuple as arguments, or with the element if it is
                 no tuple. What it returns is an element: lists become arrays. Over arrays it is
                 called for the elements that are asked for, in the order in which they are.
+            num_parallel_calls: None calls in the consumer's thread; otherwise so many threads
+                work ahead, -1 (as in tf.data) takes one for each processor. This helps functions
+                that wait or let go of the interpreter, such as reading and NumPy's arithmetic. The
+                result is a stream: shuffle large datasets before.
+            deterministic: whether threads keep the order; None leaves it to `Options`.
+            in_processes: has each thread call the function in a process of its own, for functions
+                that compute in Python. They must be importable, elements and results are copied,
+                and a script must start its work under `if __name__ == "__main__":`. Processes end
+                with each pass: `repeat` before.
         """
-        if not callable(map_func):
-            raise TypeError(
-                f"map_func must be a function of an element, got {type(map_func).__name__}."
-            )
-        function = partial(_call_with_element, map_func)
-        plan = self._plan.then(partial(_mapped, function=function), text=f"{self._plan.text}.map()")
-        return Dataset(with_spec_of_first_element(plan))
+        checked_function("map_func", map_func)
+        if num_parallel_calls is None and not checked_bool("in_processes", in_processes):
+            return Dataset(_steps.mapped(self._plan, map_func))
+        asked = _AUTO if num_parallel_calls is None else num_parallel_calls
+        count = checked_count("num_parallel_calls", asked, -1)
+        count = (os.cpu_count() or 1) if count == _AUTO else max(1, count)
+        in_order = None if deterministic is None else checked_bool("deterministic", deterministic)
+        plan = _steps.mapped_in_parallel(self._plan, map_func, count, in_order, in_processes)
+        return Dataset(plan)
+
+    def map_batched(self, map_func: Callable[..., Any], batch_size: int = 64) -> Dataset:
+        """`map` with a function of many elements at a time; the elements stay single.
+
+        Over arrays the function is called once for each batch that a later `batch` makes, whatever
+        shuffles, shards and repetitions lie between, with what one gather gave.
+
+        Args:
+            map_func: gets elements that are stacked along a new leading axis, as `map`'s function
+                gets one, and returns as many rows. Each row may depend on its own element only.
+            batch_size: how many elements of a stream it gets at a time; at least 1.
+        """
+        size = checked_count("batch_size", batch_size, 1)
+        checked_function("map_func", map_func, "a batch")
+        return Dataset(_steps.mapped_in_batches(self._plan, map_func, size))
+
+    def map_and_batch(
+        self,
+        map_func: Callable[..., Any],
+        batch_size: int,
+        drop_remainder: bool = False,
+        num_parallel_calls: int | None = None,
+    ) -> Dataset:
+        """`map(map_func, num_parallel_calls).batch(batch_size, drop_remainder)`."""
+        return self.map(map_func, num_parallel_calls).batch(batch_size, drop_remainder)
+
+    def filter(self, predicate: Callable[..., Any]) -> Dataset:
+        """Keeps the elements for which `predicate`, called as `map`'s function is, says True.
+
+        The result is a stream, which a later `shuffle` passes through a buffer of elements.
+        """
+        return Dataset(_steps.filtered(self._plan, checked_function("predicate", predicate)))
+
+    def interleave(
+        self,
+        map_func: Callable[..., Dataset],
+        cycle_length: int = _CYCLE_LENGTH,
+        block_length: int = 1,
+        num_parallel_calls: int | None = None,
+        deterministic: bool | None = None,
+    ) -> Dataset:
+        """Takes elements in turn from the datasets that `map_func` makes of the elements.
+
+        Args:
+            map_func: called as `map`'s function is; it returns a `Dataset`.
+            cycle_length: how many of these are read at a time; when one ends, the next takes its
+                place.
+            block_length: how many elements one gives before it is the next one's turn.
+            num_parallel_calls: None reads in the consumer's thread, any number reads ahead in a
+                thread for each open dataset.
+            deterministic: for tf.data's signature; the order is always the same.
+        """
+        checked_function("map_func", map_func)
+        if deterministic is not None:
+            checked_bool("deterministic", deterministic)
+        length = checked_count("cycle_length", cycle_length, -1)
+        ahead = num_parallel_calls is not None
+        if ahead:
+            checked_count("num_parallel_calls", num_parallel_calls, -1)
+        block = checked_count("block_length", block_length, 1)
+        plan = _steps.interleaved(
+            self._plan,
+            lambda element: _plan_of_result(map_func, element),
+            cycle_length=_CYCLE_LENGTH if length == _AUTO else max(1, length),
+            block_length=block,
+            prefetch=max(block, _AUTO_PREFETCH_DEPTH) if ahead else 0,
+        )
+        return Dataset(plan)
+
+    def flat_map(self, map_func: Callable[..., Dataset]) -> Dataset:
+        """The elements of the datasets that `map_func` makes of the elements, one by one."""
+        return self.interleave(map_func, cycle_length=1)
+
+    def concatenate(self, dataset: Dataset) -> Dataset:
+        """The elements of this dataset, and then those of another."""
+        if not isinstance(dataset, Dataset):
+            raise TypeError(f"dataset must be a Dataset, got {type(dataset).__name__}.")
+        return Dataset(concatenated_plan([self._plan, dataset._plan]))
+
+    def enumerate(self, start: int = 0) -> Dataset:
+        """Pairs (number, element), numbered from `start` on."""
+        first = checked_count("start", start, -ENDLESS)
+        numbers = range_plan(range(first, first + ENDLESS))
+        plan = zipped_plan((numbers, self._plan))
+        return Dataset(replace(plan, cardinality=self._plan.cardinality))
+
+    def window(
+        self, size: int, shift: int | None = None, stride: int = 1, drop_remainder: bool = False
+    ) -> Dataset:
+        """Small datasets of `size` elements each, which may overlap.
+
+        Each component of an element becomes a dataset of its values in the window. To make arrays
+        of them: `window(5, shift=1, drop_remainder=True).flat_map(lambda w: w.batch(5))`.
+
+        Args:
+            size: the number of elements in a window; at least 1.
+            shift: how many elements further each window begins; None takes `size`.
+            stride: how many elements apart those of one window are.
+            drop_remainder: leaves out the last windows if they are smaller.
+        """
+        length = checked_count("size", size, 1)
+        plan = _steps.windowed(
+            self._plan,
+            size=length,
+            shift=length if shift is None else checked_count("shift", shift, 1),
+            stride=checked_count("stride", stride, 1),
+            drop_remainder=bool(drop_remainder),
+            make_dataset=Dataset,
+        )
+        return Dataset(plan)
+
+    def apply(self, transformation_func: Callable[[Dataset], Dataset]) -> Dataset:
+        """`transformation_func(self)`, to keep functions of datasets in a chain."""
+        checked_function("transformation_func", transformation_func, "a Dataset")
+        return _checked_result(transformation_func(self), "transformation_func")
 
     def batch(self, batch_size: int, drop_remainder: bool = False) -> Dataset:
         """Stacks `batch_size` consecutive elements along a new leading axis.
@@ -127,16 +310,33 @@ class Dataset:
             drop_remainder: leaves out the last batch if it is smaller.
         """
         size = checked_count("batch_size", batch_size, 1)
+        return Dataset(_steps.batched(self._plan, size, bool(drop_remainder)))
+
+    def padded_batch(
+        self,
+        batch_size: int,
+        padded_shapes: Any = None,
+        padding_values: Any = None,
+        drop_remainder: bool = False,
+    ) -> Dataset:
+        """`batch` for elements of unequal shapes, which are padded at the end of each axis.
+
+        Args:
+            batch_size: at least 1.
+            padded_shapes: in the structure of an element, the shape of each component; None or -1
+                for a size, for a component or for all means the largest of each batch.
+            padding_values: in the structure of an element, or one value for all components; None
+                pads with zeros and empty text.
+            drop_remainder: leaves out the last batch if it is smaller.
+        """
+        size = checked_count("batch_size", batch_size, 1)
         drop = bool(drop_remainder)
-        spec = self._plan.spec
-        plan = self._plan.then(
-            partial(_batched, size=size, drop_remainder=drop),
-            text=f"{self._plan.text}.batch({size}{', drop_remainder=True' if drop else ''})",
-            cardinality=batched_cardinality(self._plan.cardinality, size, drop),
-            spec=lambda: _batched_spec(spec(), size if drop else None),
-            batch_size=size,
-        )
+        plan = _steps.padded_batched(self._plan, size, drop, padded_shapes, padding_values)
         return Dataset(plan)
+
+    def unbatch(self) -> Dataset:
+        """The rows of elements that are batches, one by one."""
+        return Dataset(_steps.unbatched(self._plan))
 
     def shuffle(
         self,
@@ -155,49 +355,39 @@ class Dataset:
         size = checked_count("buffer_size", buffer_size, 1)
         own_seed = None if seed is None else checked_seed(seed)
         reshuffle = bool(reshuffle_each_iteration)
-        plan = self._plan.then(
-            partial(shuffled, buffer_size=size, seed=own_seed, reshuffle=reshuffle),
-            text=f"{self._plan.text}.shuffle({size}, seed={own_seed}, reshuffle={reshuffle})",
-            draws_seed=self._plan.draws_seed or own_seed is None,
-            fixed_seed=_fixed_seed(self._plan, own_seed, reshuffle),
-        )
-        return Dataset(plan)
+        return Dataset(_steps.shuffled_plan(self._plan, size, own_seed, reshuffle))
 
     def repeat(self, count: int | None = None) -> Dataset:
         """The dataset `count` times in a row; None (or -1, as in tf.data) without end."""
         number = None if count is None else checked_count("count", count, -1)
-        number = None if number == -1 else number
-        plan = self._plan.then(
-            partial(_repeated, count=number),
-            text=f"{self._plan.text}.repeat({'' if number is None else number})",
-            cardinality=repeated_cardinality(self._plan.cardinality, number),
-        )
-        return Dataset(plan)
+        return Dataset(_steps.repeated(self._plan, None if number == -1 else number))
 
     def shard(self, num_shards: int, index: int) -> Dataset:
         """Every `num_shards`-th element, beginning with number `index`.
 
         The shards 0 to num_shards - 1 together are the dataset, without overlap, provided that
         what comes before has the same order on every worker: shard first, or shuffle with a seed.
+
+        `shuffle(n, seed).repeat().shard(workers, worker).batch(b)` can also be resumed on another
+        number of workers, see `DatasetIterator.set_states`.
         """
         count, position = checked_shard(num_shards, index, "num_shards", "index")
-        return self._strided(f"shard({count}, {position})", position, None, count)
+        return Dataset(_steps.sharded(self._plan, count, position))
 
     def take(self, count: int) -> Dataset:
         """The first `count` elements; -1, as in tf.data, takes all."""
         number = checked_count("count", count, -1)
-        return self._strided(f"take({number})", 0, None if number == -1 else number, 1)
+        stop = None if number == -1 else number
+        return Dataset(_steps.taken(self._plan, f"take({number})", 0, stop))
 
     def skip(self, count: int) -> Dataset:
         """All but the first `count` elements."""
         number = checked_count("count", count, 0)
-        return self._strided(f"skip({number})", number, None, 1)
+        return Dataset(_steps.taken(self._plan, f"skip({number})", number, None))
 
     def cache(self) -> Dataset:
         """Keeps each element in memory once it was computed; the kept arrays are read-only."""
-        memory = CacheMemory()
-        plan = self._plan.then(partial(cached, memory=memory), text=f"{self._plan.text}.cache()")
-        return Dataset(plan)
+        return Dataset(_steps.cached_plan(self._plan))
 
     def prefetch(self, buffer_size: int | None = None) -> Dataset:
         """Produces up to `buffer_size` elements ahead in a background thread.
@@ -206,11 +396,39 @@ class Dataset:
         data, with the iterator's `close()`, or with the iterator.
 
         Args:
-            buffer_size: 0 starts no thread; None (or -1, as in tf.data) chooses.
+            buffer_size: 0 starts no thread; None (or -1, as in tf.data) begins with 2 and goes up
+                to 16 while the consumer finds the buffer empty that had been full.
         """
         depth = _AUTO if buffer_size is None else checked_count("buffer_size", buffer_size, -1)
-        depth = _AUTO_PREFETCH_DEPTH if depth == _AUTO else depth
-        return Dataset(self._plan.then(partial(_prefetched, depth=depth)))
+        if depth == _AUTO:
+            plan = _steps.prefetched_plan(self._plan, _AUTO_PREFETCH_DEPTH, _MAX_PREFETCH_DEPTH)
+            return Dataset(plan)
+        return Dataset(_steps.prefetched_plan(self._plan, depth, depth))
+
+    def ignore_errors(self, report: Callable[[int, Exception], None] | None = None) -> Dataset:
+        """Leaves out the elements that raise an exception when they are read or computed.
+
+        Put it before `batch`: of an element that fails later, the whole batch is left out.
+
+        Args:
+            report: called with the number of each such element (among all that were asked for) and
+                its error. None logs the first, and at the end how many there were.
+        """
+        if report is not None:
+            checked_function("report", report, "a number and an error")
+        return Dataset(_steps.ignoring_errors(self._plan, report))
+
+    def require_finite(self) -> Dataset:
+        """Checks all floating-point components; an infinity or NaN in them is a ValueError."""
+        return Dataset(_steps.required_finite(self._plan))
+
+    def with_options(self, options: Options) -> Dataset:
+        """The same elements; `options` hold for the whole chain, before and after."""
+        return Dataset(replace(self._plan, options=_checked_options(options)))
+
+    def options(self) -> Options:
+        """The options of this dataset."""
+        return self._plan.options
 
     def cardinality(self) -> int:
         """The number of elements, or `INFINITE` (-1) or `UNKNOWN` (-2)."""
@@ -235,58 +453,22 @@ class Dataset:
     def __repr__(self) -> str:
         return f"<Dataset {self._plan.text}>"
 
-    def _strided(self, text: str, start: int, stop: int | None, step: int) -> Dataset:
-        plan = self._plan.then(
-            partial(_strided, start=start, stop=stop, step=step),
-            text=f"{self._plan.text}.{text}",
-            cardinality=strided_cardinality(self._plan.cardinality, start, stop, step),
+
+def _checked_result(result: Any, name: str) -> Dataset:
+    if not isinstance(result, Dataset):
+        raise TypeError(f"{name} must return a Dataset, it returned {type(result).__name__}.")
+    return result
+
+
+def _plan_of_result(map_func: Callable[..., Any], element: Any) -> Plan:
+    result = map_func(*element) if type(element) is tuple else map_func(element)
+    return _checked_result(result, "map_func").plan
+
+
+def _checked_options(options: Any) -> Options:
+    if not isinstance(options, Options):
+        raise TypeError(
+            f"options must be an Options, got {type(options).__name__}. "
+            "Use paceline.inputs.Options(deterministic=..., auto_shard_policy=...)."
         )
-        return Dataset(plan)
-
-
-def _fixed_seed(plan: Plan, seed: int | None, reshuffle: bool) -> int | None:
-    """A shuffle that keeps its order over all iterators, but has no seed, gets one here."""
-    if seed is None and not reshuffle and plan.fixed_seed is None:
-        return entropy_seed()
-    return plan.fixed_seed
-
-
-def _call_with_element(function: Callable[..., Any], element: Any) -> Any:
-    try:
-        # As in tf.data only a plain tuple is unpacked, a namedtuple is one argument.
-        result = function(*element) if type(element) is tuple else function(element)
-    except StopIteration as error:
-        raise RuntimeError("map_func raised StopIteration, which would end the data") from error
-    return as_element(result)
-
-
-def _mapped(inner: Elements, _: Any, *, function: Callable[[Any], Any]) -> Elements:
-    access = inner.random_access()
-    return MappedStream(inner, function) if access is None else Mapped(access, function)
-
-
-def _batched(inner: Elements, _: Any, *, size: int, drop_remainder: bool) -> Elements:
-    access = inner.random_access()
-    if access is None:
-        return BatchedStream(inner, size, drop_remainder)
-    return Batched(access, size, drop_remainder)
-
-
-def _repeated(inner: Elements, _: Any, *, count: int | None) -> Elements:
-    access = inner.random_access()
-    return RepeatedStream(inner, count) if access is None else Repeated(access, count)
-
-
-def _strided(inner: Elements, _: Any, *, start: int, stop: int | None, step: int) -> Elements:
-    access = inner.random_access()
-    if access is None:
-        return StridedStream(inner, start, stop, step)
-    return Strided(access, start, stop, step)
-
-
-def _prefetched(inner: Elements, _: Any, *, depth: int) -> Elements:
-    return prefetched(inner, depth)
-
-
-def _batched_spec(spec: Any, size: int | None) -> Any:
-    return map_arrays(lambda s: ArraySpec((size, *s.shape), s.dtype), spec)
+    return options

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn, final
 
 from ._checks import checked_count, checked_shard
 from ._elements import Elements
 from ._iterator import DatasetIterator, IteratorFactory
-from ._plan import Plan, batched_cardinality
+from ._plan import INFINITE, UNKNOWN, Plan, batched_cardinality
 from ._prefetch import prefetched
 from ._seeds import checked_seed
 from ._split import DealtStream, SplitStream
-from ._streams import MappedStream
+from ._stream_steps import MappedStream
 from .dataset import Dataset
+from .options import AutoShardPolicy
 
 Wrap = Callable[[tuple[Any, ...]], Any]
 
@@ -33,8 +35,12 @@ def split_global_batches(
 
     A batch of 7 over two replicas goes as 4 and 3. A last, smaller batch fills the same places from
     the front, and a replica for which nothing is left gets arrays of leading dimension 0: every
-    example counts exactly once. With several workers each reads all data and keeps its replicas'
-    parts (policy DATA), so all of them must see the same order.
+    example counts exactly once.
+
+    How several workers share the data is the `AutoShardPolicy` of the dataset's options. DATA: each
+    reads all data and keeps its replicas' parts, so all of them must see the same order. FILE: each
+    reads some of the files, and its replicas take all parts of its batches, a few in each step, so
+    that a step has as many examples as a global batch. OFF: the same with all files on each.
 
     Args:
         dataset: its elements are global batches.
@@ -47,8 +53,8 @@ def split_global_batches(
         seed: for shuffles without a seed; None takes `default_seed`'s or draws one.
 
     Raises:
-        ValueError: the numbers contradict each other; on iteration over several workers, a
-            shuffle would draw a different order on each.
+        ValueError: the numbers contradict each other; the policy is FILE and there are too few
+            files; on iteration over several workers, a shuffle would draw another order on each.
     """
     num_local, num_all = _checked_replicas(num_local_replicas, num_replicas)
     num_workers, worker_index = checked_shard(*shard, "the number of shards", "the shard's index")
@@ -60,19 +66,49 @@ def split_global_batches(
         )
     depth = checked_count("prefetch", prefetch, 0)
     plan = _checked_dataset(dataset).plan
+    policy = resolved_policy(plan.options.auto_shard_policy, plan.num_files, num_workers)
+    if policy is AutoShardPolicy.DATA:
+        rounds = [range(first_replica, first_replica + num_local)]
+    else:
+        rounds = [range(first, first + num_local) for first in range(0, num_all, num_local)]
+    if policy is AutoShardPolicy.FILE:
+        plan = _with_file_shard(plan, (num_workers, worker_index))
     size = "of unknown size" if plan.batch_size is None else str(plan.batch_size)
-    split = partial(
-        SplitStream, num_replicas=num_all, first_replica=first_replica, num_local=num_local
-    )
     return DistributedDataset(
-        plan.then(lambda elements, _: split(elements)),
-        description=f"policy DATA, shard {worker_index} of {num_workers}, global batch {size} over "
-        f"{_replicas(num_all)}, prefetch {depth}",
+        plan.then(
+            lambda elements, _: SplitStream(elements, num_all, rounds),
+            cardinality=plan.cardinality if len(rounds) == 1 else UNKNOWN,
+        ),
+        description=f"policy {policy.name}, shard {worker_index} of {num_workers}, global batch "
+        f"{size} over {_replicas(num_all)}, {_share(policy, plan, num_workers, worker_index)}, "
+        f"prefetch {depth}",
         prefetch_depth=depth,
         wrap=wrap,
         seed=seed,
-        needs_shared_seed=num_workers > 1,
+        shared_order=plan if num_workers > 1 and policy is AutoShardPolicy.DATA else None,
+        worker=(num_workers, worker_index),
     )
+
+
+def resolved_policy(
+    policy: AutoShardPolicy, num_files: int | None, num_workers: int
+) -> AutoShardPolicy:
+    """OFF, FILE or DATA, for data from so many files (None: from none) on so many workers.
+
+    Raises:
+        ValueError: FILE is asked for, and there are fewer files than workers.
+    """
+    enough_files = num_files is not None and num_files >= num_workers
+    if policy is AutoShardPolicy.AUTO:
+        is_by_file = enough_files and num_workers > 1
+        return AutoShardPolicy.FILE if is_by_file else AutoShardPolicy.DATA
+    if policy is AutoShardPolicy.FILE and not enough_files:
+        found = "does not begin with files" if num_files is None else f"has {num_files} file(s)"
+        raise ValueError(
+            f"AutoShardPolicy.FILE needs at least one file for each of {num_workers} workers, but "
+            f"the dataset {found}. Use AutoShardPolicy.DATA, with which each reads all of it."
+        )
+    return policy
 
 
 def per_replica_batches(
@@ -82,6 +118,7 @@ def per_replica_batches(
     prefetch: int = 0,
     wrap: Wrap = tuple,
     seed: int | None = None,
+    worker: tuple[int, int] = (1, 0),
 ) -> DistributedDataset:
     """Gives each replica an element of its own, so that N replicas take N elements a step.
 
@@ -94,8 +131,16 @@ def per_replica_batches(
         prefetch: steps to prepare ahead in a background thread; 0 starts none.
         wrap: makes the element of a step from the tuple of its local batches.
         seed: for shuffles without a seed; None takes `default_seed`'s or draws one.
+        worker: the number of workers, and this worker's number.
+
+    Raises:
+        ValueError: on iteration over one of several shards, a shuffle before `shard` would draw
+            another order on each worker.
     """
     num_local, _ = _checked_replicas(num_local_replicas, num_local_replicas)
+    num_workers, worker_index = checked_shard(
+        *worker, "the number of workers", "the worker's number"
+    )
     depth = checked_count("prefetch", prefetch, 0)
     plan = _checked_dataset(dataset).plan
     size = "" if plan.batch_size is None else f" of {plan.batch_size}"
@@ -103,13 +148,16 @@ def per_replica_batches(
         plan.then(
             lambda elements, _: DealtStream(elements, num_local),
             cardinality=batched_cardinality(plan.cardinality, num_local, drop_remainder=False),
+            shard=plan.shard and plan.shard.times(num_local),
         ),
         description=f"policy OFF, per-replica batches{size} for {_replicas(num_local)}, "
+        f"{_number_of_steps(batched_cardinality(plan.cardinality, num_local, False))}, "
         f"prefetch {depth}",
         prefetch_depth=depth,
         wrap=wrap,
         seed=seed,
-        needs_shared_seed=False,
+        shared_order=plan.shard.order if plan.shard and num_workers > 1 else None,
+        worker=(num_workers, worker_index),
     )
 
 
@@ -129,14 +177,19 @@ class DistributedDataset:
         prefetch_depth: int,
         wrap: Wrap,
         seed: int | None,
-        needs_shared_seed: bool,
+        shared_order: Plan | None,
+        worker: tuple[int, int],
     ) -> None:
         own_seed = None if seed is None else checked_seed(seed)
         steps = plan.then(partial(_prepared, depth=prefetch_depth, wrap=wrap))
         self._plan = plan
         self._description = description
-        self._needs_shared_seed = needs_shared_seed and plan.draws_seed
-        self._make_iterator = IteratorFactory(steps, own_seed)
+        self._needs_shared_seed = shared_order is not None and shared_order.draws_seed
+        if shared_order is not None and not plan.draws_seed:
+            # Shuffles inside an interleave are not known yet, and must agree as well.
+            steps = replace(steps, fixed_seed=steps.fixed_seed or 0)
+        place = f" on worker {worker[1]} of {worker[0]}" if worker[0] > 1 else ""
+        self._make_iterator = IteratorFactory(steps, own_seed, place)
 
     def describe(self) -> str:
         """One line for the log: the policy, this worker's shard, the batch and the replicas."""
@@ -171,6 +224,26 @@ class DistributedDataset:
 
 def _prepared(elements: Elements, _: Any, *, depth: int, wrap: Wrap) -> Elements:
     return MappedStream(prefetched(elements, depth), wrap)
+
+
+def _with_file_shard(plan: Plan, file_shard: tuple[int, int]) -> Plan:
+    return replace(plan, open=lambda opening: plan.open(opening._replace(file_shard=file_shard)))
+
+
+def _share(policy: AutoShardPolicy, plan: Plan, num_workers: int, worker_index: int) -> str:
+    """What of the data this worker gets."""
+    if policy is AutoShardPolicy.FILE and plan.num_files is not None:
+        own = len(range(worker_index, plan.num_files, num_workers))
+        return f"{own} of {plan.num_files} files"
+    if policy is AutoShardPolicy.OFF and num_workers > 1:
+        return "all the data"
+    return _number_of_steps(plan.cardinality)
+
+
+def _number_of_steps(cardinality: int) -> str:
+    if cardinality == INFINITE:
+        return "endless"
+    return "of unknown length" if cardinality == UNKNOWN else f"{cardinality} step(s)"
 
 
 def _checked_replicas(num_local_replicas: int, num_replicas: int) -> tuple[int, int]:

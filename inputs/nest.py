@@ -7,7 +7,7 @@ are walked together, their dicts are matched by key.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,12 @@ def map_with_path(
         for (step, _), column in zip(steps, zip(*children, strict=True), strict=True)
     ]
     return rebuild(structure, results)
+
+
+def repacked(structure: Any, leaves: Iterable[Any]) -> Any:
+    """A structure like `structure`, with `leaves` in the order of `flatten(structure)`."""
+    remaining = iter(leaves)
+    return map_structure(lambda _: next(remaining), structure)
 
 
 def batch_size(structure: Any, names: Sequence[str] = ()) -> int:

@@ -235,10 +235,12 @@ class Strategy:
             ValueError: `options` ask for a dataset per replica.
         """
         _check_options(options)
+        extended = self._extended
         return per_replica_batches(
             dataset_fn(self.input_context()),
-            self._extended.num_local_replicas,
+            extended.num_local_replicas,
             wrap=self._per_replica,
+            worker=(extended.num_workers, extended.worker_index),
         )
 
     def make_experimental_numpy_dataset(self, numpy_input: Any) -> Dataset:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.inputs import Dataset, default_seed, nest, per_replica_batches, split_global_batches
+from paceline.inputs import (
+    AutoShardPolicy,
+    Dataset,
+    InputContext,
+    Options,
+    default_seed,
+    nest,
+    per_replica_batches,
+    split_global_batches,
+    text_lines,
+)
+from paceline.inputs.distribute import resolved_policy
 
 
 def as_lists(steps: Any) -> list[list[list[int]]]:
@@ -173,15 +187,18 @@ def test_in_17_a_distributed_iterator_goes_on_after_ten_steps() -> None:
     [
         (
             split_global_batches(Dataset.range(4).batch(64).repeat(), 2, 2),
-            "policy DATA, shard 0 of 1, global batch 64 over 2 replicas, prefetch 0",
+            "policy DATA, shard 0 of 1, global batch 64 over 2 replicas, endless, prefetch 0",
         ),
         (
             split_global_batches(Dataset.from_generator([[1]]), 1, 3, shard=(3, 2), prefetch=1),
-            "policy DATA, shard 2 of 3, global batch of unknown size over 3 replicas, prefetch 1",
+            (
+                "policy DATA, shard 2 of 3, global batch of unknown size over 3 replicas, "
+                "of unknown length, prefetch 1"
+            ),
         ),
         (
             per_replica_batches(Dataset.range(4).batch(32).map(lambda x: x), 2),
-            "policy OFF, per-replica batches of 32 for 2 replicas, prefetch 0",
+            "policy OFF, per-replica batches of 32 for 2 replicas, 1 step(s), prefetch 0",
         ),
     ],
 )
@@ -224,3 +241,168 @@ def test_bad_arguments_are_named(
     given = {"dataset": Dataset.range(4), "num_local_replicas": 2, "num_replicas": 2}
     with pytest.raises(error, match=message):
         split_global_batches(**(given | arguments))
+
+
+def files(tmp_path: Path, sizes: list[int]) -> Dataset:
+    for i, size in enumerate(sizes):
+        (tmp_path / f"{i}.txt").write_text("".join(f"{i}{j}\n" for j in range(size)))
+    return text_lines(tmp_path / "*.txt").map(lambda line: int(str(line)))
+
+
+def on_each_worker(dataset: Dataset, num_workers: int, num_local: int = 1) -> list[Any]:
+    return [
+        as_lists(
+            split_global_batches(
+                dataset, num_local, num_workers * num_local, shard=(num_workers, worker)
+            )
+        )
+        for worker in range(num_workers)
+    ]
+
+
+def test_in_11_policy_file_gives_each_worker_files_of_its_own(tmp_path: Path) -> None:
+    dataset = files(tmp_path, [5, 2, 3]).batch(4)
+    assert on_each_worker(dataset, 2) == [
+        [[[0, 1]], [[2, 3]], [[4, 20]], [[21, 22]]],
+        [[[10]], [[11]]],
+    ]
+    assert split_global_batches(dataset, 1, 2, shard=(2, 0)).describe() == (
+        "policy FILE, shard 0 of 2, global batch 4 over 2 replicas, 2 of 3 files, prefetch 0"
+    )
+
+
+def test_in_11_auto_does_not_divide_files_where_elements_are_counted(tmp_path: Path) -> None:
+    lines = files(tmp_path, [5, 5])
+    for dataset in (lines.take(6), lines.skip(4), Dataset.zip(lines, Dataset.range(6))):
+        assert "policy DATA" in (
+            split_global_batches(dataset.batch(4), 1, 2, shard=(2, 0)).describe()
+        )
+
+
+def test_in_11_policy_off_gives_each_worker_all_data(tmp_path: Path) -> None:
+    options = Options(auto_shard_policy=AutoShardPolicy.OFF)
+    dataset = Dataset.range(6).batch(4).with_options(options)
+    expected = [[[0, 1]], [[2, 3]], [[4, 5]]]
+    assert on_each_worker(dataset, 2) == [expected, expected]
+    assert "policy OFF, shard 1 of 2" in (
+        split_global_batches(dataset, 1, 2, shard=(2, 1)).describe()
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "num_files", "num_workers", "expected"),
+    [
+        ("AUTO", None, 2, "DATA"),
+        ("AUTO", 1, 2, "DATA"),
+        ("AUTO", 2, 2, "FILE"),
+        ("AUTO", 5, 1, "DATA"),
+        ("DATA", 5, 2, "DATA"),
+        ("FILE", 5, 2, "FILE"),
+        ("OFF", 5, 2, "OFF"),
+    ],
+)
+def test_in_11_auto_divides_files_if_there_are_enough(
+    policy: str, num_files: int | None, num_workers: int, expected: str
+) -> None:
+    found = resolved_policy(AutoShardPolicy[policy], num_files, num_workers)
+    assert found is AutoShardPolicy[expected]
+
+
+@pytest.mark.parametrize(
+    ("num_files", "message"), [(None, "does not begin with files"), (2, r"has 2 file\(s\)")]
+)
+def test_in_14_policy_file_without_enough_files_is_refused(
+    num_files: int | None, message: str
+) -> None:
+    with pytest.raises(ValueError, match=rf"each of 3 workers, but the dataset {message}\. Use"):
+        resolved_policy(AutoShardPolicy.FILE, num_files, 3)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    batch=st.integers(1, 7),
+    num_workers=st.integers(1, 3),
+    num_local=st.integers(1, 2),
+    policy=st.sampled_from(["AUTO", "DATA"]),
+)
+def test_in_07_every_record_reaches_exactly_one_replica(
+    sizes: list[int], batch: int, num_workers: int, num_local: int, policy: str
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        dataset = files(Path(folder), sizes).batch(batch)
+        dataset = dataset.with_options(Options(auto_shard_policy=AutoShardPolicy[policy]))
+        workers = on_each_worker(dataset, num_workers, num_local)
+    seen = [value for worker in workers for step in worker for part in step for value in part]
+    assert sorted(seen) == sorted(int(f"{i}{j}") for i, n in enumerate(sizes) for j in range(n))
+
+
+@pytest.mark.parametrize("policy", ["FILE", "OFF"])
+def test_in_26_a_worker_with_files_of_its_own_resumes_from_every_step(
+    policy: str, tmp_path: Path, assert_resumes_from_every_element: Any
+) -> None:
+    options = Options(auto_shard_policy=AutoShardPolicy[policy])
+    dataset = files(tmp_path, [5, 2, 6]).shuffle(4, seed=1).batch(4).with_options(options)
+    assert_resumes_from_every_element(
+        lambda: split_global_batches(dataset, 2, 4, shard=(2, 0), prefetch=1)
+    )
+
+
+def test_a_state_of_other_files_is_refused(tmp_path: Path) -> None:
+    dataset = files(tmp_path, [2, 2, 2]).batch(2)
+    state = iter(split_global_batches(dataset, 1, 2, shard=(2, 0))).get_state()
+    with pytest.raises(ValueError, match="saved while reading 2 files, but this iterator has 1"):
+        iter(split_global_batches(dataset, 1, 2, shard=(2, 1))).set_state(state)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 3, 6])
+def test_in_26_global_batches_go_on_with_another_number_of_workers(num_workers: int) -> None:
+    dataset = Dataset.range(50).shuffle(50, seed=1).batch(6)
+    everything = [v for batch in dataset for v in batch.tolist()]
+    before = iter(split_global_batches(dataset, 2, 4, shard=(2, 1)))
+    for _ in range(3):
+        next(before)
+    state = json.loads(json.dumps(before.get_state()))
+    seen = []
+    for worker in range(num_workers):
+        again = iter(split_global_batches(dataset, 1, num_workers, shard=(num_workers, worker)))
+        again.set_state(state)
+        seen += [v for step in as_lists(again) for part in step for v in part]
+    assert sorted(seen) == sorted(everything[18:])
+
+
+def test_an_error_tells_the_worker_and_the_step() -> None:
+    def refuse_five(value: Any) -> Any:
+        if value == 5:
+            raise KeyError("five")
+        return value
+
+    dataset = Dataset.range(8).map(refuse_five).batch(2)
+    with pytest.raises(KeyError, match="five") as caught:
+        list(split_global_batches(dataset, 1, 2, shard=(2, 1)))
+    assert caught.value.__notes__ == [
+        "While making element 2 of range(0, 8, 1).map().batch(2) on worker 1 of 2."
+    ]
+
+
+def test_shuffles_inside_an_interleave_agree_on_all_workers() -> None:
+    dataset = Dataset.range(3).flat_map(lambda _: Dataset.range(9).shuffle(9)).batch(4)
+    workers = on_each_worker(dataset, 2)
+    seen = [value for worker in workers for step in worker for part in step for value in part]
+    assert sorted(seen) == sorted([*range(9)] * 3)
+
+
+def test_in_08_workers_get_seeds_of_their_own() -> None:
+    contexts = [InputContext(3, worker, 3) for worker in range(3)]
+    seeds = [context.worker_seed(7) for context in contexts]
+    assert len(set(seeds)) == 3
+    assert seeds == [context.worker_seed(7) for context in contexts]
+    assert contexts[0].worker_seed(8) not in seeds
+
+
+def test_in_15_endless_datasets_that_differ_only_in_seed_begin_differently() -> None:
+    first, second = (
+        next(iter(Dataset.range(100).repeat().shuffle(100, InputContext(2, i, 2).worker_seed(1))))
+        for i in range(2)
+    )
+    assert first != second

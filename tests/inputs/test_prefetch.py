@@ -64,6 +64,33 @@ def test_prefetch_works_ahead_by_its_depth_and_no_further(depth: int) -> None:
     iterator.close()
 
 
+def test_in_21_an_automatic_depth_grows_when_a_full_buffer_was_emptied() -> None:
+    """A burst of consumption, with the source held back, is repeated until it was noticed."""
+    gate = threading.Event()
+    source = Source(10_000)
+
+    def items() -> Iterator[int]:
+        for item in source():
+            assert gate.wait(timeout=10)
+            yield item
+
+    gate.set()
+    iterator = iter(Dataset.from_generator(items).prefetch())
+    next(iterator)
+    num_given = 1
+    while source.num_read <= num_given + 3 and num_given < 5000:
+        source.wait_until_read(num_given + 2)
+        gate.clear()
+        opener = threading.Timer(0.001, gate.set)
+        opener.start()
+        for _ in range(5):
+            next(iterator)
+        num_given += 5
+        opener.join()
+    iterator.close()
+    assert num_given < 5000
+
+
 def test_prefetch_zero_starts_no_thread() -> None:
     iterator = iter(Dataset.range(5).prefetch(0))
     next(iterator)
@@ -159,7 +186,7 @@ def test_the_state_is_that_of_the_elements_seen_and_not_of_those_produced() -> N
     iterator = iter(Dataset.from_generator(source).prefetch(4))
     assert int(next(iterator)) == 0
     source.wait_until_read(5)
-    assert iterator.get_state()["elements"] == {"position": 1}
+    assert iterator.get_state()["elements"]["position"] == 1
     iterator.close()
 
 

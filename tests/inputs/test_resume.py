@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +33,17 @@ def swap(a: Any, b: Any) -> Any:
     return b, a
 
 
+def several(a: Any, b: Any) -> Dataset:
+    """A dataset of none to three elements."""
+    return Dataset.from_tensors((a, b)).repeat(int(a) % 4)
+
+
+def refuse_some(a: Any, b: Any) -> Any:
+    if a % 4 == 1:
+        raise ValueError("refused")
+    return a, b
+
+
 CHAINS: dict[str, Transform] = {
     "source alone": lambda d: d,
     "take": lambda d: d.take(5),
@@ -59,6 +71,22 @@ CHAINS: dict[str, Transform] = {
     "endless": lambda d: d.repeat().shuffle(9).take(30).batch(7),
     "zip": lambda d: Dataset.zip(d.shuffle(6), Dataset.range(20).shuffle(20)).repeat(2),
     "nothing": lambda d: d.take(0).repeat(),
+    "filter": lambda d: d.filter(lambda a, _: a % 3 > 0).repeat(2),
+    "concatenate": lambda d: d.shuffle(5).concatenate(d.take(3)).repeat(2),
+    "enumerate": lambda d: d.shuffle(5).enumerate(7),
+    "unbatch": lambda d: d.batch(5).unbatch().skip(3),
+    "padded batch": lambda d: d.map(lambda a, b: (a, b[: a % 3])).padded_batch(5),
+    "map in threads": lambda d: d.shuffle(5).map(lambda a, b: (b, a), num_parallel_calls=3),
+    "map in batches": lambda d: d.map_batched(lambda a, b: (b, a + 1), 5).shuffle(4).batch(3),
+    "map and batch": lambda d: d.map_and_batch(lambda a, b: (b, a), 5, num_parallel_calls=2),
+    "window": lambda d: d.window(4, shift=2, stride=2).flat_map(lambda a, b: a.batch(3)),
+    "window with gaps": lambda d: d.window(2, shift=5).flat_map(lambda a, b: Dataset.zip(b, a)),
+    "interleave": lambda d: d.interleave(several, cycle_length=3, block_length=2),
+    "interleave in threads": lambda d: d.take(4).interleave(several, 2, num_parallel_calls=1),
+    "interleave of shuffles": lambda d: d.interleave(lambda a, _: Dataset.range(4).shuffle(3)),
+    "flat_map": lambda d: d.flat_map(several).batch(4),
+    "errors ignored": lambda d: d.map(refuse_some).ignore_errors().batch(3),
+    "errors in threads": lambda d: d.map(refuse_some, 2).ignore_errors().shuffle(3),
 }
 
 
@@ -82,11 +110,19 @@ STEPS: list[Transform] = [
     lambda d: d.cache(),
     lambda d: d.map(lambda *e: e),
     lambda d: d.prefetch(1),
+    lambda d: d.filter(lambda a, _: a % 3 > 0),
+    lambda d: d.concatenate(d.take(2)),
+    lambda d: d.map(lambda a, b: (a, b), num_parallel_calls=2),
+    lambda d: d.map_batched(lambda a, b: (a + 1, b), 3),
+    lambda d: d.batch(3).unbatch(),
+    lambda d: d.window(3, shift=2).flat_map(lambda *w: Dataset.zip(*w)),
+    lambda d: d.take(8).interleave(several, 2),
+    lambda d: d.map(refuse_some).ignore_errors(),
 ]
 
 
 @each_source
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     steps=st.lists(st.sampled_from(STEPS), min_size=2, max_size=4),
     batch_size=st.sampled_from([None, 1, 4]),
@@ -181,6 +217,28 @@ def test_a_state_restores_the_seed_and_the_pass() -> None:
         resumed = iter(Dataset.range(20).shuffle(20))
     resumed.set_state(state)
     assert [int(e) for e in resumed] == [int(e) for e in iterator]
+
+
+def test_a_map_out_of_order_resumes_with_exactly_the_elements_that_were_not_given() -> None:
+    release = threading.Event()
+
+    def hold_back_some(value: Any) -> Any:
+        if value in (0, 3):
+            assert release.wait(timeout=30)
+        return value
+
+    def make() -> Dataset:
+        return Dataset.range(12).map(hold_back_some, num_parallel_calls=3, deterministic=False)
+
+    iterator = iter(make())
+    given = [int(next(iterator)) for _ in range(2)]
+    assert not {0, 3} & set(given)
+    state = json.loads(json.dumps(iterator.get_state()))
+    release.set()
+    resumed = iter(make())
+    resumed.set_state(state)
+    assert sorted(given + [int(e) for e in resumed]) == list(range(12))
+    assert sorted(given + [int(e) for e in iterator]) == list(range(12))
 
 
 def test_prefetching_or_not_makes_no_difference_to_a_state() -> None:

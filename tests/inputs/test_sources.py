@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.inputs import Dataset, nest
+from paceline.inputs import ArraySpec, Dataset, nest
 
 Example = namedtuple("Example", ["image", "label"])
 
@@ -149,9 +149,48 @@ def test_an_error_in_a_generator_tells_the_element() -> None:
 
     with pytest.raises(KeyError, match="label") as caught:
         list(Dataset.from_generator(broken))
-    assert caught.value.__notes__ == ["While reading element 1 of the dataset's source."]
+    assert caught.value.__notes__ == [
+        "While reading element 1 of the dataset's source.",
+        "While making element 1 of from_generator().",
+    ]
 
 
 def test_a_map_function_that_raises_stopiteration_does_not_end_the_data() -> None:
     with pytest.raises(RuntimeError, match="map_func raised StopIteration"):
         list(Dataset.range(3).map(lambda _: next(iter(()))))
+
+
+def test_a_signature_gives_dtypes_and_a_spec_without_reading() -> None:
+    signature = ({"x": ArraySpec((None,), np.float32)}, ArraySpec((), np.int32))
+    num_calls = 0
+
+    def items(count: int) -> Iterator[Any]:
+        nonlocal num_calls
+        num_calls += 1
+        yield from (({"x": [1, 2]}, i) for i in range(count))
+
+    dataset = Dataset.from_generator(items, signature, args=(3,))
+    assert dataset.batch(2).element_spec[1] == ArraySpec((None,), np.dtype(np.int32))
+    assert num_calls == 0
+    features, label = list(dataset)[2]
+    assert (features["x"].dtype, label.dtype, int(label)) == (np.float32, np.int32, 2)
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        (([1.0], 2), r"component \[0\] of shape \(1,\) and dtype float32, but .* says \(2,\)"),
+        (([1.0, 2.0], 2.5), r"component \[1\] of shape \(\) and dtype float32, but"),
+        ({"x": 1}, "The structures differ at the top: the first has a tuple of 2"),
+    ],
+)
+def test_an_item_that_differs_from_its_signature_is_named(item: Any, message: str) -> None:
+    signature = (ArraySpec((2,), np.float32), ArraySpec((), np.int64))
+    with pytest.raises(ValueError, match=message) as caught:
+        list(Dataset.from_generator([([1.0, 2.0], 1), item], signature))
+    assert caught.value.__notes__ == ["While making element 1 of from_generator()."]
+
+
+def test_a_signature_is_made_of_specs() -> None:
+    with pytest.raises(TypeError, match=r"output_signature\[0\] must be an ArraySpec"):
+        Dataset.from_generator([(1, 2)], (np.float32, ArraySpec((), np.int64)))

@@ -59,6 +59,23 @@ def steps() -> st.SearchStrategy[Step]:
             lambda s: (f"shard {s}", lambda d: d.shard(*s), lambda x: x[s[1] :: s[0]])
         ),
         st.just(("map", lambda d: d.map(add_one), lambda x: [add_one_to_lists(v) for v in x])),
+        st.just(
+            (
+                "map in threads",
+                lambda d: d.map(add_one, num_parallel_calls=2),
+                lambda x: [add_one_to_lists(v) for v in x],
+            )
+        ),
+        st.just(
+            (
+                "filter",
+                lambda d: d.filter(lambda v: v.sum() % 3 > 0),
+                lambda x: [v for v in x if np.sum(v) % 3 > 0],
+            )
+        ),
+        counts.map(
+            lambda n: (f"concatenate {n}", lambda d: d.concatenate(d.skip(n)), lambda x: x + x[n:])
+        ),
         st.just(("cache", lambda d: d.cache(), lambda x: x)),
         st.just(("prefetch", lambda d: d.prefetch(2), lambda x: x)),
     )
@@ -72,10 +89,62 @@ def chains() -> st.SearchStrategy[list[Step]]:
     several = st.lists(steps(), max_size=3)
     return st.builds(
         lambda before, batch, after: [*before, *batch, *after],
-        several,
+        st.lists(st.one_of(steps(), steps_over_numbers()), max_size=3),
         st.lists(batches, max_size=1),
         several,
     )
+
+
+def steps_over_numbers() -> st.SearchStrategy[Step]:
+    """Transformations of elements of equal shape."""
+    windows = st.tuples(sizes, sizes, st.integers(1, 2), st.booleans())
+    cycles = st.tuples(sizes, st.integers(1, 3))
+    return st.one_of(
+        sizes.map(lambda n: (f"unbatch {n}", lambda d: d.batch(n).unbatch(), lambda x: x)),
+        sizes.map(
+            lambda n: (
+                f"map_batched {n}",
+                lambda d: d.map_batched(add_one, n),
+                lambda x: [v + 1 for v in x],
+            )
+        ),
+        windows.map(
+            lambda w: (
+                f"window {w}",
+                lambda d: d.window(*w).flat_map(lambda v: v),
+                lambda x: [v for window in windows_of(x, *w) for v in window],
+            )
+        ),
+        cycles.map(
+            lambda c: (
+                f"interleave {c}",
+                lambda d: d.interleave(lambda v: Dataset.range(v, v + v % 4), *c),
+                lambda x: taken_in_turn([list(range(v, v + v % 4)) for v in x], *c),
+            )
+        ),
+    )
+
+
+def windows_of(
+    items: list[Any], size: int, shift: int, stride: int, drop_remainder: bool
+) -> list[list[Any]]:
+    starts = range(0, len(items), shift)
+    windows = [items[i : i + (size - 1) * stride + 1 : stride] for i in starts]
+    return [w for w in windows if len(w) == size or not drop_remainder]
+
+
+def taken_in_turn(lists: list[list[Any]], cycle_length: int, block_length: int) -> list[Any]:
+    """Blocks of each list in turn; a slot whose list has ended waits one round for the next."""
+    waiting, slots, result = list(lists), [None] * cycle_length, []
+    while waiting or any(slot is not None for slot in slots):
+        for turn in range(cycle_length):
+            if slots[turn] is None and waiting:
+                slots[turn] = waiting.pop(0)
+            if slots[turn] is not None:
+                block, rest = slots[turn][:block_length], slots[turn][block_length:]
+                result += block
+                slots[turn] = rest if len(block) == block_length else None
+    return result
 
 
 @each_source
@@ -308,9 +377,18 @@ def test_tf_data_spells_no_limit_as_minus_one() -> None:
 @pytest.mark.parametrize(
     ("elements", "message"),
     [
-        ([np.zeros(2), np.zeros(3)], r"its elements: shape \(2,\) in one, shape \(3,\) in another"),
-        ([(1, [1.0]), (2, [1.0, 2.0])], r"component \[1\]: shape \(1,\) in one, shape \(2,\)"),
-        ([{"a": 1}, {"a": 1.5}], r"component \['a'\]: dtype int64 in one, dtype float32"),
+        (
+            [np.zeros(2), np.zeros(3)],
+            r"its elements: shape \(2,\) in the first element, shape \(3,\) in element 1",
+        ),
+        (
+            [(1, [1.0]), (2, [1.0, 2.0])],
+            r"component \[1\]: shape \(1,\) in the first element, shape \(2,\)",
+        ),
+        (
+            [{"a": 1}, {"a": 1.5}],
+            r"component \['a'\]: dtype int64 in the first element, dtype float32",
+        ),
         ([(1, None), (1, 2)], r"component \[1\]: a value in one element, None in another"),
         ([{"a": 1}, {"b": 1}], r"keys \['a'\], another has a dict with the keys \['b'\]"),
     ],

@@ -1,0 +1,231 @@
+"""Which files a source reads, and the stream of the records in them."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import weakref
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO, NamedTuple, final
+
+import numpy as np
+
+from ._elements import ElementIterator, State, Stream
+from ._plan import UNKNOWN, Opening, Plan
+from ._random_access import Rows
+from ._sources import with_spec_of_first_element
+from ._values import ArraySpec
+
+Path = str | os.PathLike[str]
+Files = Path | Sequence[Path]
+"""A path, a pattern with `*`, `?` or `[...]`, or several of them."""
+
+_BUFFER_BYTES = 1 << 18
+
+
+@final
+class RecordFormat(NamedTuple):
+    """How a kind of file is read.
+
+    Args:
+        name: what the source is called.
+        read: reads the records from the file's position on. It must not read ahead, since the
+            position after a record is where one resumes; after a damaged record it leaves the
+            position where the next one is, or at the end.
+    """
+
+    name: str
+    read: Callable[[BinaryIO], Iterator[Any]]
+
+
+def matching_files(files: Files) -> list[str]:
+    """The files that are meant, each pattern's in alphabetical order.
+
+    Raises:
+        FileNotFoundError: a file is missing, or nothing matches a pattern.
+    """
+    several = [files] if isinstance(files, str | os.PathLike) else list(files)
+    found = [path for item in several for path in _matching(os.fspath(item))]
+    if not found:
+        raise ValueError("files must name at least one file, got none.")
+    return found
+
+
+def records_plan(files: Files, record_format: RecordFormat) -> Plan:
+    """The records of files, one file after another."""
+    paths = matching_files(files)
+
+    def open_files(opening: Opening) -> RecordFiles:
+        count, index = opening.file_shard
+        return RecordFiles(paths[index::count], record_format)
+
+    plan = Plan(
+        f"{record_format.name}({_summary(paths)})",
+        UNKNOWN,
+        open=open_files,
+        spec=lambda: None,
+        num_files=len(paths),
+    )
+    return with_spec_of_first_element(plan)
+
+
+def file_names_plan(files: Files) -> Plan:
+    """The names of files; where files are divided among workers, those of this worker."""
+    names = np.array(matching_files(files))
+
+    def open_names(opening: Opening) -> Rows:
+        count, index = opening.file_shard
+        own = names[index::count]
+        return Rows(own, len(own))
+
+    return Plan(
+        f"list_files({_summary(names.tolist())})",
+        len(names),
+        open=open_names,
+        spec=lambda: ArraySpec((), names.dtype),
+        num_files=len(names),
+    )
+
+
+@final
+class RecordFiles(Stream):
+    """The records of several files; one file is open at a time."""
+
+    def __init__(self, paths: Sequence[str], record_format: RecordFormat) -> None:
+        self._paths = paths
+        self._format = record_format
+
+    def iterate(self, iteration: int) -> ElementIterator:
+        return _RecordIterator(self._paths, self._format)
+
+
+@final
+class _RecordIterator(ElementIterator):
+    """Its state is a place in a file, so that resuming takes no time.
+
+    An error leaves it behind the damaged record, or at the next file where none can be found.
+    """
+
+    def __init__(self, paths: Sequence[str], record_format: RecordFormat) -> None:
+        self._paths = paths
+        self._format = record_format
+        self._file_index = 0
+        self._record_index = 0
+        self._offset = 0
+        self._file: BinaryIO | None = None
+        self._close_file: weakref.finalize | None = None
+        self._records: Iterator[Any] | None = None
+
+    def __next__(self) -> Any:
+        while self._file_index < len(self._paths):
+            path = self._paths[self._file_index]
+            try:
+                record = next(self._opened(path))
+            except StopIteration:
+                self._go_to(self._file_index + 1)
+                continue
+            except Exception as error:
+                number = self._record_index
+                self._step_over()
+                raise _with_place(error, path, number) from error
+            self._record_index += 1
+            return record
+        raise StopIteration
+
+    def get_state(self) -> State:
+        return {
+            "files": len(self._paths),
+            "file": self._file_index,
+            "record": self._record_index,
+            "offset": self._offset if self._file is None else self._file.tell(),
+        }
+
+    def set_state(self, state: State) -> None:
+        if state["files"] != len(self._paths):
+            raise ValueError(
+                f"The state was saved while reading {state['files']} files, but this iterator has "
+                f"{len(self._paths)}. Resume with as many workers as before, or divide the data "
+                "with AutoShardPolicy.DATA."
+            )
+        self._go_to(state["file"], state["record"], state["offset"])
+
+    def close(self) -> None:
+        self._go_to(len(self._paths))
+
+    def _opened(self, path: str) -> Iterator[Any]:
+        if self._records is None:
+            self._file = opened(path)
+            self._close_file = weakref.finalize(self, self._file.close)
+            self._file.seek(self._offset)
+            self._records = self._format.read(self._file)
+        return self._records
+
+    def _go_to(self, file_index: int, record_index: int = 0, offset: int = 0) -> None:
+        if self._close_file is not None:
+            self._close_file()
+        self._file = self._records = None
+        self._file_index, self._record_index, self._offset = file_index, record_index, offset
+
+    def _step_over(self) -> None:
+        """Goes on behind a record that raised an error."""
+        offset = self._offset if self._file is None else self._file.tell()
+        if offset > self._offset:
+            self._go_to(self._file_index, self._record_index + 1, offset)
+        else:
+            self._go_to(self._file_index + 1)
+
+
+def skip_rest(file: BinaryIO) -> None:
+    """Leaves the position at the end, so that nothing more is read from the file."""
+    # Not by seeking: a packed file does not know its end.
+    while file.read(_BUFFER_BYTES):
+        pass
+
+
+def text_of(line: bytes) -> str:
+    """A line as text, without its end."""
+    return line.decode().rstrip("\r\n")
+
+
+def _summary(paths: Sequence[str]) -> str:
+    """Tells other files from these, wherever their folder lies; states carry it."""
+    names = "\n".join(os.path.basename(path) for path in paths)
+    return f"{len(paths)} files, {zlib.crc32(names.encode()):08x}"
+
+
+def _matching(pattern: str) -> list[str]:
+    if os.path.exists(pattern):
+        return [pattern]
+    import glob  # not needed by those who have no files
+
+    found = sorted(glob.glob(pattern, recursive=True))
+    if not found:
+        what = "No file matches" if glob.has_magic(pattern) else "There is no file"
+        raise FileNotFoundError(f"{what} {pattern!r} (working directory {os.getcwd()}).")
+    return found
+
+
+def opened(path: str) -> BinaryIO:
+    """The file, unpacked if it is a `.gz`, for reading bytes.
+
+    Raises:
+        ValueError: it is empty.
+    """
+    if os.path.getsize(path) == 0:
+        raise ValueError(f"{path} is empty (0 bytes); leave it out, or write it again.")
+    if path.endswith(".gz"):
+        return gzip.open(path)  # type: ignore[return-value]
+    return open(path, "rb", _BUFFER_BYTES)
+
+
+def _with_place(error: Exception, path: str, record_index: int) -> Exception:
+    """The error, saying where it happened."""
+    place = f"{path}, record {record_index}"
+    if isinstance(error, EOFError | gzip.BadGzipFile | zlib.error):
+        return ValueError(f"{place}: the gzip file is damaged or cut off ({error})")
+    if isinstance(error, OSError):
+        error.add_note(f"While reading {place}.")
+        return error
+    kind = TypeError if isinstance(error, TypeError) else ValueError
+    return kind(f"{place}: {error}")

@@ -1,0 +1,138 @@
+"""`interleave` and `flat_map`: the elements of datasets that a function makes of each element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, final
+
+from ._elements import ElementIterator, Elements, State, Stream
+
+Expand = Callable[[Any, int], Elements]
+"""`expand(element, number)` opens what is made of the input's element `number`."""
+
+
+@final
+class InterleavedStream(Stream):
+    """Blocks of `block_length` elements in turn from up to `cycle_length` datasets at a time."""
+
+    def __init__(
+        self, inner: Elements, expand: Expand, cycle_length: int, block_length: int
+    ) -> None:
+        self._inner = inner
+        self._expand = expand
+        self._cycle_length = cycle_length
+        self._block_length = block_length
+
+    def iterate(self, iteration: int) -> ElementIterator:
+        slots: list[_Part | None] = [None] * self._cycle_length
+        inner = self._inner.iterate(iteration)
+        return _InterleavedIterator(inner, self._expand, slots, self._block_length, iteration)
+
+
+@final
+class _Part(NamedTuple):
+    """A dataset that is being read, and how the element that it was made of is read again."""
+
+    elements: ElementIterator
+    number: int
+    before: State
+
+
+@final
+class _InterleavedIterator(ElementIterator):
+    """Goes round its slots; an empty one takes the input's next element when its turn comes."""
+
+    def __init__(
+        self,
+        inner: ElementIterator,
+        expand: Expand,
+        slots: list[_Part | None],
+        block_length: int,
+        iteration: int,
+    ) -> None:
+        self._inner = inner
+        self._expand = expand
+        self._slots = slots
+        self._block_length = block_length
+        self._iteration = iteration
+        self._turn = 0
+        self._num_in_block = 0
+        self._num_opened = 0
+        self._has_ended = False
+
+    def __next__(self) -> Any:
+        while True:
+            part = self._slots[self._turn]
+            if part is None and not self._has_ended:
+                part = self._slots[self._turn] = self._open_next()
+            if part is None:
+                if not any(self._slots):
+                    raise StopIteration
+                self._next_turn()
+                continue
+            try:
+                element = next(part.elements)
+            except StopIteration:
+                part.elements.close()
+                self._slots[self._turn] = None
+                self._next_turn()
+                continue
+            self._num_in_block += 1
+            if self._num_in_block == self._block_length:
+                self._next_turn()
+            return element
+
+    def get_state(self) -> State:
+        slots = [
+            part and {"number": part.number, "before": part.before, "at": part.elements.get_state()}
+            for part in self._slots
+        ]
+        return {
+            "slots": slots,
+            "turn": self._turn,
+            "in_block": self._num_in_block,
+            "opened": self._num_opened,
+            "inner": self._inner.get_state(),
+        }
+
+    def set_state(self, state: State) -> None:
+        self._close_parts()
+        for index, saved in enumerate(state["slots"]):
+            if saved is not None:
+                self._inner.set_state(saved["before"])
+                part = self._open(saved["number"], saved["before"])
+                part.elements.set_state(saved["at"])
+                self._slots[index] = part
+        self._inner.set_state(state["inner"])
+        self._turn, self._num_in_block = state["turn"], state["in_block"]
+        self._num_opened = state["opened"]
+        self._has_ended = False
+
+    def close(self) -> None:
+        self._close_parts()
+        self._has_ended = True
+        self._inner.close()
+
+    def _open_next(self) -> _Part | None:
+        before = self._inner.get_state()
+        try:
+            part = self._open(self._num_opened, before)
+        except StopIteration:
+            self._has_ended = True
+            return None
+        self._num_opened += 1
+        return part
+
+    def _open(self, number: int, before: State) -> _Part:
+        elements = self._expand(next(self._inner), number)
+        return _Part(elements.iterate(self._iteration), number, before)
+
+    def _next_turn(self) -> None:
+        self._turn = (self._turn + 1) % len(self._slots)
+        self._num_in_block = 0
+
+    def _close_parts(self) -> None:
+        for index, part in enumerate(self._slots):
+            if part is not None:
+                part.elements.close()
+                self._slots[index] = None

@@ -1,0 +1,241 @@
+"""`map` with several calls at a time, in threads or processes."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, final
+
+from ._elements import ElementIterator, Elements, State, Stream
+from ._processes import RemoteFunction
+
+Function = Callable[[Any], Any]
+OpenFunction = Callable[[], tuple[Function, Callable[[], None]]]
+
+_JOIN_SECS = 10.0
+_MAX_WINDOW = 8
+"""How many times as many elements as there are threads one slow call may hold up."""
+
+
+@final
+class ParallelMappedStream(Stream):
+    """Each element passed through a function, several at a time.
+
+    Args:
+        inner: the elements.
+        open_function: called in each thread; returns the function for that thread, and what
+            releases it.
+        num_threads: how many elements are computed at a time.
+        in_order: whether the results keep the order of the elements.
+    """
+
+    def __init__(
+        self, inner: Elements, open_function: OpenFunction, num_threads: int, in_order: bool
+    ) -> None:
+        self._inner = inner
+        self._open_function = open_function
+        self._num_threads = num_threads
+        self._in_order = in_order
+
+    def iterate(self, iteration: int) -> ElementIterator:
+        inner = self._inner.iterate(iteration)
+        return _ParallelMapIterator(inner, self._open_function, self._num_threads, self._in_order)
+
+
+def in_this_process(function: Function) -> tuple[Function, Callable[[], None]]:
+    """An `OpenFunction` for threads that call the function themselves."""
+    return function, _nothing
+
+
+def in_another_process(function: Function) -> tuple[Function, Callable[[], None]]:
+    """An `OpenFunction` for threads that have a process each call the function."""
+    remote = RemoteFunction(function)
+    return remote, remote.close
+
+
+@final
+class _Call:
+    """One element on its way through the function."""
+
+    def __init__(self, element: Any, state_after: State, error: Exception | None = None) -> None:
+        self.element = element
+        self.state_after = state_after
+        self.result: Any = None
+        self.error: BaseException | None = error
+        self.is_done = error is not None
+        self.is_given = False
+
+
+@final
+class _ParallelMapIterator(ElementIterator):
+    """Keeps a window of calls in the order of the input.
+
+    The state is the input's at the window's beginning, and which of the window were given already.
+    """
+
+    def __init__(
+        self,
+        inner: ElementIterator,
+        open_function: OpenFunction,
+        num_threads: int,
+        in_order: bool,
+    ) -> None:
+        self._inner = inner
+        self._open_function = open_function
+        self._num_threads = num_threads
+        self._in_order = in_order
+        self._window: deque[_Call] = deque()
+        self._num_pending = 0
+        self._start_state = inner.get_state()
+        self._num_read = 0
+        self._given_before: set[int] = set()
+        self._has_ended = False
+        self._threads: _Threads | None = None
+        self._stop_threads: weakref.finalize | None = None
+
+    def __next__(self) -> Any:
+        self._fill()
+        if self._num_pending == 0:
+            raise StopIteration
+        call = self._next_call()
+        call.is_given = True
+        self._num_pending -= 1
+        while self._window and self._window[0].is_given:
+            self._start_state = self._window.popleft().state_after
+        if call.error is not None:
+            raise call.error
+        return call.result
+
+    def get_state(self) -> State:
+        given = [index for index, call in enumerate(self._window) if call.is_given]
+        return {"given": given, "inner": self._start_state}
+
+    def set_state(self, state: State) -> None:
+        self._stop()
+        self._inner.set_state(state["inner"])
+        self._window.clear()
+        self._num_pending = self._num_read = 0
+        self._start_state = state["inner"]
+        self._given_before = set(state["given"])
+        self._has_ended = False
+
+    def close(self) -> None:
+        self._stop()
+        self._window.clear()
+        self._num_pending = 0
+        self._has_ended = True
+        self._inner.close()
+
+    def _fill(self) -> None:
+        most = 2 * self._num_threads
+        while (
+            not self._has_ended
+            and self._num_pending < most
+            and len(self._window) < _MAX_WINDOW * most
+        ):
+            self._read()
+
+    def _read(self) -> None:
+        try:
+            call = _Call(next(self._inner), self._inner.get_state())
+        except StopIteration:
+            self._has_ended = True
+            return
+        except Exception as error:
+            # It is raised in its turn, behind the elements before it.
+            call = _Call(None, self._inner.get_state(), error)
+        self._window.append(call)
+        self._num_read += 1
+        if self._num_read - 1 in self._given_before:
+            call.is_given = True
+            return
+        self._num_pending += 1
+        if call.error is None:
+            self._started().submit(call)
+
+    def _next_call(self) -> _Call:
+        """The call whose result is handed out next, when it is done."""
+        while True:
+            for call in self._window:
+                if call.is_done and not call.is_given:
+                    return call
+                if self._in_order:
+                    break
+            self._started().wait()
+
+    def _started(self) -> _Threads:
+        if self._threads is None:
+            self._threads = _Threads(self._open_function, self._num_threads)
+            self._stop_threads = weakref.finalize(self, self._threads.stop)
+        return self._threads
+
+    def _stop(self) -> None:
+        if self._stop_threads is not None:
+            self._stop_threads()
+        self._threads = None
+
+
+@final
+class _Threads:
+    """Daemon threads that make calls; they know nothing of the iterator."""
+
+    def __init__(self, open_function: OpenFunction, count: int) -> None:
+        self._open_function = open_function
+        self._waiting: SimpleQueue[_Call | None] = SimpleQueue()
+        self._done: SimpleQueue[_Call] = SimpleQueue()
+        self._is_stopped = False
+        self._threads = [
+            threading.Thread(target=self._run, name="paceline-map", daemon=True)
+            for _ in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, call: _Call) -> None:
+        """Has the call made as soon as a thread is free."""
+        self._waiting.put(call)
+
+    def wait(self) -> None:
+        """Waits until one more call is done, and marks it."""
+        self._done.get().is_done = True
+
+    def stop(self) -> None:
+        """Ends the threads; waits for them unless the function keeps them for long."""
+        self._is_stopped = True
+        for _ in self._threads:
+            self._waiting.put(None)
+        for thread in self._threads:
+            # The garbage collector may call this in one of the threads.
+            if thread is not threading.current_thread():
+                thread.join(_JOIN_SECS)
+
+    def _run(self) -> None:
+        function, release = self._opened()
+        try:
+            while (call := self._waiting.get()) is not None and not self._is_stopped:
+                try:
+                    call.result = function(call.element)
+                except BaseException as error:
+                    call.error = error
+                self._done.put(call)
+        finally:
+            release()
+
+    def _opened(self) -> tuple[Function, Callable[[], None]]:
+        """The thread's function; if there is none, one that says so in place of each result."""
+        try:
+            return self._open_function()
+        except Exception as error:
+            failure = error
+
+        def fail(_: Any) -> Any:
+            raise failure
+
+        return fail, _nothing
+
+
+def _nothing() -> None:
+    pass

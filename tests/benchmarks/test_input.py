@@ -1,0 +1,57 @@
+"""benchmarks/input.py: every variant hands out every example once, and the reports appear."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def benchmark() -> ModuleType:
+    pytest.importorskip("torch")
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        spec = importlib.util.spec_from_file_location("input_benchmark", BENCHMARKS / "input.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+    return module
+
+
+def test_all_variants_hand_out_the_same_images(benchmark: ModuleType) -> None:
+    data = benchmark.Data(130)
+    variants = (
+        benchmark.numpy_variants(data)
+        | benchmark.our_variants(data)
+        | benchmark.torch_variants(data)
+    )
+    assert len(variants) == 8
+    total = data.floats.sum(dtype=np.float64)
+    for name, variant in variants.items():
+        sums = [np.asarray(images).sum(dtype=np.float64) for images, _ in variant()]
+        is_scaled = name in ("scaled", "per element", "loader map", "threads")
+        assert np.isclose(sum(sums), total / 255 if is_scaled else total), name
+        assert len(sums) == 3
+
+
+def test_the_reports_appear(
+    benchmark: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    benchmark.report_speeds({"gather": 2e6, "batches": 1e6, "loader": 5e5})
+    benchmark.report_state(10**6)
+    benchmark.report_prefetch(step_secs=0.001, num_steps=5)
+    benchmark.report_memory_map(tmp_path, 10**6)
+    output = capsys.readouterr().out
+    for text in ("0.50", "2.00", "1,000,000 shuffled elements", "stall", "above the mapped file"):
+        assert text in output
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,120 @@
+"""Sources of other libraries, by protocol; PyTorch's own where it is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.inputs import UNKNOWN, Dataset, nest
+
+
+def plain(dataset: Any) -> list[Any]:
+    return [nest.map_structure(lambda leaf: leaf.tolist(), element) for element in dataset]
+
+
+class Indexed:
+    """What PyTorch's map-style datasets and Grain's `MapDataset` look like."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, position: int) -> Any:
+        self.asked.append(position)
+        if position == 7:
+            raise KeyError("seven")
+        return {"n": position, "row": [float(position)] * 2}
+
+
+class IndexedInBatches(Indexed):
+    """As PyTorch and Hugging Face datasets that fetch many at a time."""
+
+    def __getitems__(self, positions: list[int]) -> list[Any]:
+        self.asked.append(positions)
+        return [{"n": position} for position in positions]
+
+
+class Iterated:
+    """What loaders look like."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __iter__(self) -> Iterator[Any]:
+        for i in range(3):
+            yield [np.full(2, i), {"label": np.int64(i)}]
+
+
+def test_what_can_be_indexed_is_shuffled_and_sharded_by_position() -> None:
+    source = Indexed()
+    dataset = Dataset.from_source(source)
+    assert dataset.cardinality() == 10
+    assert plain(dataset.take(1)) == [{"n": 0, "row": [0.0, 0.0]}]
+    source.asked.clear()
+    batches = plain(dataset.take(6).shuffle(6, seed=1).shard(2, 0).batch(3))
+    assert sorted(source.asked) == sorted(batches[0]["n"])
+    assert len(source.asked) == 3
+
+
+def test_what_fetches_many_is_asked_once_for_each_batch() -> None:
+    source = IndexedInBatches()
+    batches = plain(Dataset.from_source(source).shuffle(10, seed=1).repeat().batch(4).take(2))
+    assert [batch["n"] for batch in batches] == source.asked
+
+
+def test_an_item_that_cannot_be_read_is_named() -> None:
+    with pytest.raises(KeyError, match="seven") as caught:
+        list(Dataset.from_source(Indexed()))
+    assert caught.value.__notes__[0] == "While reading item 7 of the source."
+
+
+def test_what_is_iterated_over_comes_in_order_with_lists_as_tuples() -> None:
+    dataset = Dataset.from_source(Iterated())
+    assert dataset.cardinality() == UNKNOWN
+    expected = [([i, i], {"label": i}) for i in range(3)]
+    assert plain(dataset) == plain(dataset) == expected
+
+
+@pytest.mark.parametrize("make", [Iterated, IndexedInBatches, lambda: list(range(5))])
+def test_in_26_foreign_sources_resume_from_every_element(
+    make: Callable[[], Any], assert_resumes_from_every_element: Callable[[Any], None]
+) -> None:
+    assert_resumes_from_every_element(lambda: Dataset.from_source(make()).shuffle(3).repeat(2))
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ({"train": [1], "test": [2]}, r"got a dict with the keys \['train', 'test'\]\. Choose one"),
+        (3, "have a length and take positions, or be iterable more than once, got int"),
+        (iter([1]), "iterable more than once, got list_iterator"),
+    ],
+)
+def test_what_is_no_dataset_is_refused(source: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        Dataset.from_source(source)
+
+
+def test_pytorch_s_datasets_and_loaders() -> None:
+    torch = pytest.importorskip("torch")
+    data = torch.utils.data
+    pairs = data.TensorDataset(torch.arange(6.0).reshape(6, 1), torch.arange(6))
+    indexed = Dataset.from_source(pairs)
+    assert plain(indexed.skip(4).batch(2)) == [([[4.0], [5.0]], [4, 5])]
+    assert indexed.element_spec[0].dtype == np.float32
+    loader = Dataset.from_source(data.DataLoader(pairs, batch_size=4))
+    assert plain(loader) == [
+        ([[0.0], [1.0], [2.0], [3.0]], [0, 1, 2, 3]),
+        ([[4.0], [5.0]], [4, 5]),
+    ]
+
+    class Stream(data.IterableDataset):
+        def __iter__(self) -> Iterator[Any]:
+            return iter(range(3))
+
+    assert plain(Dataset.from_source(Stream())) == [0, 1, 2]

@@ -1,0 +1,147 @@
+"""CRC-32C and tf.train.Example: known values, round trips, and damage that is found out."""
+
+from __future__ import annotations
+
+import struct
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.inputs import FixedLenFeature, VarLenFeature, encode_example, parse_example
+from paceline.inputs._crc32c import crc32c, masked_crc32c
+
+
+@pytest.mark.parametrize(
+    ("data", "crc"),
+    [
+        (b"", 0),
+        (b"123456789", 0xE3069283),
+        (bytes(32), 0x8A9136AA),
+        (b"\xff" * 32, 0x62A8AB43),
+        (bytes(range(32)), 0x46DD794E),
+        (bytes(range(31, -1, -1)), 0x113FDB5C),
+    ],
+)
+def test_crc32c_gives_the_values_of_rfc_3720(data: bytes, crc: int) -> None:
+    assert crc32c(data) == crc
+
+
+@given(st.binary(max_size=80), st.integers(0, 40))
+def test_crc32c_does_what_bits_do(data: bytes, repeats: int) -> None:
+    message = data * repeats
+    state = 0xFFFFFFFF
+    for byte in message:
+        state ^= byte
+        for _ in range(8):
+            state = (state >> 1) ^ (0x82F63B78 if state & 1 else 0)
+    assert crc32c(message) == state ^ 0xFFFFFFFF
+
+
+def test_the_checksum_is_masked_as_in_tfrecord_files() -> None:
+    assert masked_crc32c(struct.pack("<Q", 0)) == (
+        ((crc32c(bytes(8)) >> 15 | crc32c(bytes(8)) << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    )
+
+
+EXAMPLE_OF_TENSORFLOW = bytes.fromhex(
+    # a: the integers 1 and -1, b: the float 0.5, c: the bytes "xyz"
+    "0a33"
+    "0a140a0161120f1a0d0a0b01ffffffffffffffffff01"
+    "0a0d0a0162120812060a040000003f"
+    "0a0c0a016312070a050a0378797a"
+)
+
+
+def test_a_message_with_all_three_kinds_is_parsed() -> None:
+    features = {
+        "a": FixedLenFeature((2,), np.int64),
+        "b": FixedLenFeature((), np.float32),
+        "c": FixedLenFeature((3,), np.uint8),
+    }
+    parsed = parse_example(EXAMPLE_OF_TENSORFLOW, features)
+    assert {name: value.tolist() for name, value in parsed.items()} == {
+        "a": [1, -1],
+        "b": 0.5,
+        "c": [120, 121, 122],
+    }
+
+
+@given(
+    st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20),
+    st.lists(st.floats(width=32, allow_nan=False), max_size=20),
+    st.lists(st.text(max_size=5).filter(lambda t: not t.endswith("\0")), max_size=5),
+)
+def test_what_is_encoded_is_parsed_again(
+    integers: list[int], floats: list[float], texts: list[str]
+) -> None:
+    record = encode_example(
+        {"i": np.array(integers, np.int64), "f": np.array(floats, np.float32), "t": texts}
+    )
+    found = parse_example(
+        np.frombuffer(record, np.uint8),
+        {"i": VarLenFeature(np.int64), "f": VarLenFeature(np.float32), "t": VarLenFeature(str)},
+    )
+    assert found["i"].tolist() == integers
+    assert found["f"].tolist() == floats
+    assert found["t"].tolist() == texts
+
+
+def test_an_image_is_its_bytes() -> None:
+    image = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    record = encode_example({"image": image.tobytes(), "label": 3, "name": "six"})
+    found = parse_example(
+        record,
+        {
+            "image": FixedLenFeature((2, 3), np.uint8),
+            "label": FixedLenFeature((), np.int32),
+            "name": FixedLenFeature((), str),
+        },
+    )
+    assert np.array_equal(found["image"], image)
+    assert (found["label"].dtype, found["label"], found["name"]) == (np.int32, 3, "six")
+
+
+def test_unpacked_numbers_are_read_too() -> None:
+    int64_list = bytes([0x08, 5, 0x08, 7])
+    feature = bytes([0x1A, len(int64_list), *int64_list])
+    entry = bytes([0x0A, 1, ord("n"), 0x12, len(feature), *feature])
+    features = bytes([0x0A, len(entry), *entry])
+    record = bytes([0x0A, len(features), *features])
+    assert parse_example(record, {"n": VarLenFeature(np.int64)})["n"].tolist() == [5, 7]
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        (FixedLenFeature((3,), np.int64), r"'n' must have shape \(3,\), the record has 2 values"),
+        (FixedLenFeature((2,), str), "'n' must be str, the record has integers"),
+    ],
+)
+def test_a_feature_that_does_not_fit_is_named(form: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_example(encode_example({"n": [1, 2]}), {"n": form})
+
+
+def test_a_missing_feature_takes_its_default_or_is_named() -> None:
+    form = FixedLenFeature((2,), np.float32, default_value=0.5)
+    assert parse_example(encode_example({}), {"n": form})["n"].tolist() == [0.5, 0.5]
+    assert parse_example(encode_example({}), {"n": VarLenFeature(int)})["n"].shape == (0,)
+    with pytest.raises(ValueError, match="feature 'n' is missing and has no default_value"):
+        parse_example(encode_example({"m": 1}), {"n": FixedLenFeature((), np.int64)})
+
+
+@given(st.integers(0, 70), st.integers(0, 255))
+def test_a_damaged_message_is_parsed_or_refused_with_a_valueerror(place: int, byte: int) -> None:
+    record = bytearray(EXAMPLE_OF_TENSORFLOW)
+    record[place % len(record)] = byte
+    with suppress(ValueError):
+        parse_example(bytes(record), {"a": VarLenFeature(np.int64), "c": VarLenFeature(str)})
+
+
+def test_what_is_no_feature_is_named() -> None:
+    with pytest.raises(TypeError, match="feature 'n' must be bytes, text or numbers, got object"):
+        encode_example({"n": object()})
