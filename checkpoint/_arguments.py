@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, SupportsIndex, get_args
 
 import numpy as np
 from pydantic import JsonValue
 
 from ._manifest import DType
+from ._slices import Shape, TensorSlice, slice_key
 
 DTYPES: frozenset[str] = frozenset(get_args(DType))
+MAX_STATE_BYTES = 16 << 20
 _RESERVED_NAME = "__metadata__"  # by the safetensors format
+
+Arrays = Mapping[str, np.ndarray | np.generic | Sequence[TensorSlice]]
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """One array to write: a tensor, or a slice of one.
+
+    Attributes:
+        name: of the tensor.
+        array: the values.
+        start, full_shape: where they lie in the tensor.
+    """
+
+    name: str
+    array: np.ndarray
+    start: Shape
+    full_shape: Shape
 
 
 def checked_step(step: SupportsIndex) -> int:
@@ -24,14 +46,36 @@ def checked_step(step: SupportsIndex) -> int:
     return value
 
 
-def plain_arrays(arrays: Mapping[str, np.ndarray | np.generic]) -> dict[str, np.ndarray]:
-    """The arrays under their names, each row-major and little-endian; copies only where needed.
+def pieces_of(arrays: Arrays) -> dict[str, Piece]:
+    """What is to be written, under the keys that it has in its shard; nothing is copied.
 
     Raises:
         TypeError: a value is not a NumPy array of a dtype that checkpoints hold.
         ValueError: a name that the file format cannot hold.
     """
-    return {_checked_name(name): _plain_array(name, array) for name, array in arrays.items()}
+    pieces: dict[str, Piece] = {}
+    for name, value in arrays.items():
+        parts = _pieces(_checked_name(name), value)
+        if len({(piece.full_shape, piece.array.dtype.name) for piece in parts}) > 1:
+            raise ValueError(f"the slices of tensor '{name}' differ in full_shape or dtype")
+        for piece in parts:
+            key = slice_key(name, piece.start, piece.array.shape, piece.full_shape)
+            if key in pieces:
+                raise ValueError(f"'{key}' is to be saved twice: give each slice once")
+            pieces[key] = piece
+    return pieces
+
+
+def _pieces(name: str, value: Any) -> list[Piece]:
+    if not isinstance(value, list | tuple) or not value:
+        array = _checked_array(name, value)
+        return [Piece(name, array, (0,) * array.ndim, array.shape)]
+    for part in value:
+        if not isinstance(part, TensorSlice):
+            raise TypeError(_not_an_array(name, value))
+    return [
+        Piece(name, _checked_array(name, part.array), part.start, part.full_shape) for part in value
+    ]
 
 
 def _checked_name(name: str) -> str:
@@ -43,18 +87,28 @@ def _checked_name(name: str) -> str:
     return name
 
 
-def _plain_array(name: str, array: np.ndarray | np.generic) -> np.ndarray:
+def _checked_array(name: str, array: Any) -> np.ndarray:
     if not isinstance(array, np.ndarray | np.generic):
-        raise TypeError(
-            f"tensor '{name}' must be a NumPy array; got {type(array).__name__}: "
-            f"convert it first (cupy.asnumpy, numpy.asarray)"
-        )
+        raise TypeError(_not_an_array(name, array))
     if array.dtype.name not in DTYPES:
         raise TypeError(
             f"tensor '{name}' has dtype {array.dtype}, which a checkpoint cannot hold: "
             f"convert it to one of {', '.join(sorted(DTYPES))}"
         )
-    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+    return np.asarray(array)
+
+
+def _not_an_array(name: str, value: object) -> str:
+    return (
+        f"tensor '{name}' must be a NumPy array or a list of TensorSlice; got "
+        f"{type(value).__name__}: convert it first (cupy.asnumpy, numpy.asarray)"
+    )
+
+
+def plain(piece: Piece) -> Piece:
+    """The piece row-major and little-endian; copies only where needed."""
+    dtype = piece.array.dtype.newbyteorder("<")
+    return replace(piece, array=np.asarray(piece.array, dtype=dtype, order="C"))
 
 
 def plain_state(state: Mapping[str, object]) -> dict[str, JsonValue]:
@@ -62,9 +116,16 @@ def plain_state(state: Mapping[str, object]) -> dict[str, JsonValue]:
 
     Raises:
         TypeError: a value that would not come back from JSON as it went in; says where it is.
+        ValueError: it is larger than a manifest should be.
     """
     plain = _plain_json("state", dict(state))
     assert isinstance(plain, dict)
+    num_bytes = len(json.dumps(plain))
+    if num_bytes > MAX_STATE_BYTES:
+        raise ValueError(
+            f"state has {num_bytes} bytes as JSON and may have {MAX_STATE_BYTES}: "
+            f"save what is large as arrays"
+        )
     return plain
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 
 from ._errors import CheckpointError, explained
-from ._files import make_directory, only_writer, remove
+from ._files import make_directory
+from ._lease import remove_unless_leased
+from ._metrics import read_metrics
 from ._names import (
     ASIDE_PREFIX,
     MANIFEST,
@@ -17,7 +20,8 @@ from ._names import (
     steps_in,
     temporary_name,
 )
-from ._read import whole_checkpoints, whole_manifest
+from ._only_writer import only_writer
+from ._read import load, whole_checkpoints, whole_manifest
 from ._retention import Saved
 from ._state_file import State, read_state
 
@@ -40,12 +44,17 @@ def prepare_directory(model_dir: str | os.PathLike[str]) -> str:
         make_directory(root)
         with only_writer(root) as alone:
             # The lock file may have been writable where new entries are not.
-            probe = os.path.join(root, temporary_name("probe"))
-            os.mkdir(probe)
-            os.rmdir(probe)
+            try_to_write(root)
             if alone:
                 clean_up(root)
     return root
+
+
+def try_to_write(root: str) -> None:
+    """Raises the OSError that a later save would meet."""
+    probe = os.path.join(root, temporary_name("probe"))
+    os.mkdir(probe)
+    os.rmdir(probe)
 
 
 def clean_up(root: str) -> None:
@@ -55,14 +64,17 @@ def clean_up(root: str) -> None:
         if name.startswith(ASIDE_PREFIX):
             _put_back_or_remove(path, os.path.join(root, name_before_aside(name) or name))
         elif name.startswith(TEMPORARY_PREFIX):
-            remove(path)
-            _log.info("removed '%s', left over from an interrupted save", path)
+            _remove_left_over(path)
+
+
+def _remove_left_over(path: str) -> None:
+    if remove_unless_leased(path):
+        _log.info("removed '%s', left over from an interrupted save", path)
 
 
 def _put_back_or_remove(aside: str, path: str) -> None:
     if os.path.lexists(path):
-        remove(aside)
-        _log.info("removed '%s', left over from an interrupted save", aside)
+        _remove_left_over(aside)
     else:
         os.rename(aside, path)
         _log.info("put '%s' back, which an interrupted save was replacing", path)
@@ -79,7 +91,8 @@ def history_of(root: str) -> list[Saved]:
     for step in steps_in(root):
         manifest = os.path.join(root, checkpoint_name(step), MANIFEST)
         if os.path.isfile(manifest):
-            history.append(Saved(step, listed.get(step) or os.path.getmtime(manifest)))
+            time_secs = listed.get(step) or os.path.getmtime(manifest)
+            history.append(Saved(step, time_secs, read_metrics(os.path.dirname(manifest))))
     return sorted(history, key=lambda saved: (saved.time_secs, saved.step))
 
 
@@ -95,24 +108,30 @@ def list_checkpoints(model_dir: str | os.PathLike[str]) -> list[tuple[str, int]]
     return [(path, step) for step, path in _whole_with_warnings(os.fspath(model_dir)).items()]
 
 
-def latest_checkpoint(model_dir: str | os.PathLike[str]) -> str | None:
+def latest_checkpoint(model_dir: str | os.PathLike[str], *, verify: bool = False) -> str | None:
     """The path of the checkpoint to resume from; None if there is none.
 
     That is the one which the state file names. If the file is missing or damaged, or names one
     that is not whole, it is the whole checkpoint of the highest step, with a warning.
+
+    Args:
+        model_dir: directory of the checkpoints.
+        verify: whether whole means also that every byte fits its checksum, which takes reading
+            the checkpoint.
 
     Raises:
         CheckpointError: there are checkpoints and none of them is whole. None would be wrong:
             training would silently start again from step 0.
     """
     root = os.fspath(model_dir)
+    check = _verified if verify else whole_manifest
     problem = ""
     with explained(root, "read"):
         state = _state_or_problem(root)
         while isinstance(state, State):
             path = os.path.join(root, checkpoint_name(state.latest_step))
             try:
-                whole_manifest(path)
+                check(path)
                 return path
             except CheckpointError as error:
                 problem = str(error)
@@ -120,7 +139,11 @@ def latest_checkpoint(model_dir: str | os.PathLike[str]) -> str | None:
             before, state = state, _state_or_problem(root)
             if state == before:
                 break
-    return _fallback(root, problem or str(state or ""))
+    return _fallback(root, check, problem or str(state or ""))
+
+
+def _verified(path: str) -> None:
+    load(path).verify()
 
 
 def _state_or_problem(root: str) -> State | str:
@@ -131,18 +154,26 @@ def _state_or_problem(root: str) -> State | str:
         return f"state file '{path}' is unreadable: {error}"
 
 
-def _fallback(root: str, problem: str) -> str | None:
+def _fallback(root: str, check: Callable[[str], object], problem: str) -> str | None:
     whole = _whole_with_warnings(root)
-    if whole:
-        path = whole[max(whole)]
-        _log.warning("%s; falling back to '%s'", problem, path)
-        return path
+    damaged: CheckpointError | None = None
+    for step in sorted(whole, reverse=True):
+        try:
+            check(whole[step])
+        except CheckpointError as error:
+            _log.warning("skipped a damaged checkpoint: %s", error)
+            damaged = damaged or error
+        else:
+            _log.warning("%s; falling back to '%s'", problem, whole[step])
+            return whole[step]
     with explained(root, "read"):
-        damaged = whole_checkpoints(root)[1]
+        others = whole_checkpoints(root)[1]
+    if others and (damaged is None or max(others) > max(whole)):
+        damaged = others[max(others)]
     if damaged:
         raise CheckpointError(
             f"no checkpoint in model_dir '{root}' is whole, the newest because "
-            f"{damaged[max(damaged)]}; restore a copy of one, or delete them to start from step 0"
+            f"{damaged}; restore a copy of one, or delete them to start from step 0"
         )
     if os.path.exists(os.path.join(root, STATE_FILE)):
         _log.warning("%s; model_dir '%s' holds no checkpoint", problem, root)

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import os
 import shutil
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-from ._errors import CheckpointError
-from ._names import LOCK_FILE, aside_name, temporary_name
+from ._names import aside_name, temporary_name
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _NO_EXCHANGE_HERE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
-_NO_LOCKS_HERE = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 
 
 def flush(path: str) -> None:
@@ -81,22 +75,23 @@ def delete(path: str) -> None:
     remove(hidden)
 
 
-def put_in_place(temporary: str, path: str) -> None:
-    """Makes a finished directory visible at `path`, replacing what may be there.
+def put_in_place(temporary: str, path: str) -> str | None:
+    """Makes a finished directory visible at `path`; where what it replaced is now, if anything.
 
     Where the kernel can exchange two names there is no moment without a whole directory at
     `path`. Elsewhere the old one is set aside first; after a crash in between,
     `prepare_directory` and the next save bring it back.
     """
     directory, name = os.path.split(path)
-    replaced = temporary
+    replaced: str | None = temporary
     if not os.path.lexists(path):
         os.rename(temporary, path)
+        replaced = None
     elif not exchange(temporary, path):
         replaced = os.path.join(directory, aside_name(name))
         _replace_by_two_renames(temporary, path, replaced)
     flush(directory)
-    remove(replaced)
+    return replaced
 
 
 def _replace_by_two_renames(temporary: str, path: str, aside: str) -> None:
@@ -123,48 +118,3 @@ def exchange(one: str, other: str) -> bool:
     if code in _NO_EXCHANGE_HERE:
         return False
     raise OSError(code, os.strerror(code), one, None, other)
-
-
-@contextmanager
-def only_writer(model_dir: str, timeout_secs: float = 600.0) -> Iterator[bool]:
-    """Holds the directory's lock: of all threads, processes and hosts one at a time is inside.
-
-    The kernel lets go of the lock when its holder dies, so whoever is inside knows that every
-    temporary it finds is left over.
-
-    Yields:
-        Whether the lock is held; False on a file system without locks.
-
-    Raises:
-        CheckpointError: another one held it for `timeout_secs`.
-    """
-    descriptor = os.open(os.path.join(model_dir, LOCK_FILE), os.O_RDWR | os.O_CREAT, 0o666)
-    locked = False
-    try:
-        locked = _lock(descriptor, model_dir, timeout_secs)
-        yield locked
-    finally:
-        if locked:
-            # A child forked meanwhile shares this descriptor: closing ours would not unlock it.
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, model_dir: str, timeout_secs: float) -> bool:
-    deadline = time.monotonic() + timeout_secs
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                raise CheckpointError(
-                    f"cannot save to model_dir '{model_dir}': another process has been saving "
-                    f"there for {timeout_secs:g} s; give each job a model_dir of its own"
-                ) from None
-            time.sleep(0.01)
-        except OSError as error:
-            if error.errno in _NO_LOCKS_HERE:
-                return False
-            raise
-        else:
-            return True

@@ -1,25 +1,29 @@
 """The manifest: what a checkpoint directory must hold, in JSON.
 
 Every byte of a checkpoint is covered by one checksum. The manifest carries the SHA-256 of its own
-content. A shard's header and each tensor's bytes carry a CRC-32: it is there against damage, not
-against forgery, finds every burst of up to 32 bits, and at 3.4 GB/s is twice as fast as SHA-256.
-One checksum a tensor (and not one a file) names the tensor that is damaged, and lets a reader of
-a few tensors verify what it reads without reading the rest.
+content. A shard's header and each block of a tensor's bytes carry a CRC-32: it is there against
+damage, not against forgery, finds every burst of up to 32 bits, and at 2 to 3 GB/s is twice as
+fast as SHA-256. One checksum a block (and not one a file) names the tensor that is damaged, and
+lets a reader of a few tensors, or of a few rows of one, verify what it reads without the rest.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from typing import Annotated, Any, Final, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from ._errors import CheckpointError
 from ._names import MANIFEST
+from ._slices import slice_key, tiling_problem
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+BLOCK_BYTES: Final = 1 << 20
 _CHECKSUM = "sha256"
 
 DType = Literal[
@@ -36,8 +40,10 @@ DType = Literal[
     "float32",
     "float64",
 ]
-Natural = Annotated[int, Field(ge=0)]
+Natural = Annotated[int, Field(ge=0, lt=2**62)]
+Shape = Annotated[tuple[Natural, ...], Field(strict=False, max_length=32)]
 Crc32 = Annotated[int, Field(ge=0, lt=2**32)]
+BlockCrcs = Annotated[str, Field(pattern=r"^([0-9a-f]{8}( [0-9a-f]{8})*)?$")]
 ShardName = Annotated[str, Field(pattern=r"^data-[0-9]{5}-of-[0-9]{5}\.safetensors$")]
 
 
@@ -48,14 +54,37 @@ class _Strict(BaseModel):
     )
 
 
-class TensorEntry(_Strict):
-    """One tensor: its shape, its dtype by NumPy's name, the shard it is in, the CRC-32 of its
-    little-endian row-major bytes."""
+class SliceEntry(_Strict):
+    """Where a part of a tensor is, or the whole.
 
-    shape: Annotated[tuple[Natural, ...], Field(strict=False)]
-    dtype: DType
+    Attributes:
+        start, shape: the part in the whole tensor's indices.
+        shard: the file.
+        offset_bytes: where its little-endian row-major bytes begin in the file.
+        crc32: the CRC-32 of each block of `BLOCK_BYTES` of them, as hexadecimal digits.
+    """
+
+    start: Shape
+    shape: Shape
     shard: ShardName
-    crc32: Crc32
+    offset_bytes: Natural
+    crc32: BlockCrcs
+
+    @property
+    def block_crcs(self) -> list[int]:
+        return [int(digits, 16) for digits in self.crc32.split()]
+
+
+class TensorEntry(_Strict):
+    """One tensor: its shape, its dtype by NumPy's name, and the slices that make it up."""
+
+    shape: Shape
+    dtype: DType
+    slices: Annotated[tuple[SliceEntry, ...], Field(strict=False, max_length=10_000)]
+
+    def slice_bytes(self, part: SliceEntry) -> int:
+        """The size of one of its slices."""
+        return math.prod(part.shape) * np.dtype(self.dtype).itemsize
 
 
 class ShardEntry(_Strict):
@@ -63,6 +92,14 @@ class ShardEntry(_Strict):
 
     size_bytes: Natural
     header_crc32: Crc32
+
+
+class Part(_Strict):
+    """What one writer of a checkpoint reports: its shard, and the tensors or slices in it."""
+
+    shard: ShardName
+    entry: ShardEntry
+    tensors: dict[str, TensorEntry]
 
 
 class Manifest(_Strict):
@@ -73,12 +110,12 @@ class Manifest(_Strict):
         global_step: the step after which the arrays were taken.
         created: when, ISO 8601 in UTC.
         versions: library name to version, of the writer.
-        shards: file name to entry.
+        shards: file name to entry; one of each writer.
         tensors: tensor name to entry.
         state: free JSON of the caller's (input iterators, random generators, ...).
     """
 
-    format_version: Literal[1] = FORMAT_VERSION
+    format_version: Literal[2] = FORMAT_VERSION
     global_step: Natural
     created: str
     versions: dict[str, str]
@@ -87,11 +124,40 @@ class Manifest(_Strict):
     state: dict[str, JsonValue]
 
     @model_validator(mode="after")
-    def _every_tensor_is_in_a_listed_shard(self) -> Manifest:
+    def _is_consistent(self) -> Manifest:
+        # Before memory is taken: tensors are together no larger than the files they are in.
+        left = {shard: entry.size_bytes for shard, entry in self.shards.items()}
         for name, tensor in self.tensors.items():
-            if tensor.shard not in self.shards:
-                raise ValueError(f"tensor '{name}' is in shard '{tensor.shard}', which is unlisted")
+            problem = _tensor_problem(tensor, left)
+            if problem:
+                raise ValueError(f"tensor '{name}': {problem}")
         return self
+
+    def pieces_in(self, shard: str) -> dict[str, tuple[TensorEntry, SliceEntry]]:
+        """What lies in a shard, by the keys that its header must list."""
+        return {
+            slice_key(name, part.start, part.shape, tensor.shape): (tensor, part)
+            for name, tensor in self.tensors.items()
+            for part in tensor.slices
+            if part.shard == shard
+        }
+
+
+def _tensor_problem(tensor: TensorEntry, left_bytes: dict[str, int]) -> str | None:
+    """What is wrong with a tensor; takes what it needs from the bytes left in each shard."""
+    itemsize = np.dtype(tensor.dtype).itemsize
+    if math.prod(length for length in tensor.shape if length) * itemsize >= 2**62:
+        return f"its shape {tensor.shape} is larger than any memory"
+    for part in tensor.slices:
+        if part.shard not in left_bytes:
+            return f"it is in shard '{part.shard}', which is unlisted"
+        num_bytes = tensor.slice_bytes(part)
+        left_bytes[part.shard] -= num_bytes
+        if left_bytes[part.shard] < 0:
+            return f"its {num_bytes} bytes do not fit into shard '{part.shard}'"
+        if len(part.block_crcs) != -(-num_bytes // BLOCK_BYTES):
+            return f"it has {len(part.block_crcs)} checksums for {num_bytes} bytes"
+    return tiling_problem([(part.start, part.shape) for part in tensor.slices], tensor.shape)
 
 
 def format_manifest(manifest: Manifest) -> str:
@@ -127,7 +193,7 @@ def parse_manifest(data: bytes) -> Manifest:
     try:
         return Manifest.model_validate(content)
     except ValidationError as error:
-        raise ValueError(_first_problem(error)) from error
+        raise ValueError(first_problem(error)) from error
 
 
 def _checksum(content: dict[str, Any]) -> str:
@@ -135,7 +201,7 @@ def _checksum(content: dict[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def _first_problem(error: ValidationError) -> str:
+def first_problem(error: ValidationError) -> str:
     problem = error.errors(include_url=False)[0]
     where = " > ".join(map(str, problem["loc"])) or "the whole"
     found = "" if problem["type"] == "value_error" else f", found {str(problem['input'])[:80]!r}"

@@ -4,8 +4,9 @@ model_dir/
     checkpoint                              state file, names the survivors
     model.ckpt-10/
         manifest.json
-        data-00000-of-00001.safetensors
-    .paceline-lock                          held while somebody saves
+        data-00000-of-00001.safetensors     one of each writer
+        metrics.json                        only if somebody noted some
+    .paceline-lock                          says who writes here
     .paceline-tmp-model.ckpt-20-1f3b5c7d/   being written, or being deleted
     .paceline-old-model.ckpt-10-1f3b5c7d/   set aside while it is replaced
 """
@@ -16,6 +17,7 @@ import os
 import re
 
 MANIFEST = "manifest.json"
+METRICS = "metrics.json"
 STATE_FILE = "checkpoint"
 LOCK_FILE = ".paceline-lock"
 TEMPORARY_PREFIX = ".paceline-tmp-"

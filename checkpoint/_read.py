@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import difflib
 import os
-from typing import Any, final
+from collections.abc import Iterable
+from typing import Any, Final, final
 
 import numpy as np
 
 from ._errors import CheckpointError
-from ._manifest import Manifest, read_manifest
+from ._manifest import Manifest, SliceEntry, TensorEntry, read_manifest
 from ._names import MANIFEST, checkpoint_name, step_of, steps_in
-from ._shard import check_shard_header, check_shard_size, read_tensors
+from ._shard import check_shard_header, check_shard_size, read_rows
+from ._slices import Index, Region, common_region, region_of, shape_of, shifted
+
+_NUM_READERS: Final = min(4, os.cpu_count() or 1)
 
 
 @final
@@ -57,36 +61,97 @@ class Checkpoint:
         """Tensor name to dtype, without reading any tensor."""
         return {name: np.dtype(entry.dtype) for name, entry in self._manifest.tensors.items()}
 
-    def read(self, name: str) -> np.ndarray:
-        """The tensor `name` as a new, writable array.
+    @property
+    def num_writers(self) -> int:
+        """How many processes wrote it, each its own shard."""
+        return len(self._manifest.shards)
+
+    @property
+    def created(self) -> str:
+        """When it was written, ISO 8601 in UTC."""
+        return self._manifest.created
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Library name to version, of the writer."""
+        return dict(self._manifest.versions)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of its shards together."""
+        return sum(entry.size_bytes for entry in self._manifest.shards.values())
+
+    def read(self, name: str, region: Index = ()) -> np.ndarray:
+        """The tensor `name`, or a region of it, as a new, writable array.
+
+        It does not matter in which slices the tensor was written. Of each of them the rows that
+        the region needs are read (from 1 MiB boundary to 1 MiB boundary), and nothing else.
+
+        Args:
+            name: of the tensor.
+            region: basic slices as NumPy's, of step 1: `numpy.s_[10:20]`, `numpy.s_[:, 5:]`.
 
         Raises:
             CheckpointError: there is no such tensor, or it is damaged.
+            ValueError, TypeError: `region` is not one of this tensor.
         """
-        entry = self._manifest.tensors.get(name)
-        if entry is None:
-            raise CheckpointError(_unknown_tensor(name, self._path, self.names))
-        return self._read_shard(entry.shard, [name])[name]
+        tensor = self._tensor(name)
+        wanted = region_of(region, tensor.shape)
+        if len(tensor.slices) == 1:
+            return self._read_part(name, tensor, tensor.slices[0], wanted)
+        whole = np.empty(shape_of(wanted), tensor.dtype)
+        for part in tensor.slices:
+            common = common_region(wanted, part.start, part.shape)
+            if common is not None:
+                place = shifted(common, [axis.start for axis in wanted])
+                whole[place] = self._read_part(name, tensor, part, shifted(common, part.start))
+        return whole
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """All tensors by name, as new, writable arrays.
+    def arrays(self, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
+        """Tensors by name, as new, writable arrays; those of `names`, or all.
 
         Raises:
-            CheckpointError: one of them is damaged.
+            CheckpointError: one of them is damaged, or not there.
         """
-        arrays: dict[str, np.ndarray] = {}
-        for shard in self._manifest.shards:
-            tensors = self._manifest.tensors.items()
-            arrays |= self._read_shard(shard, [n for n, entry in tensors if entry.shard == shard])
-        return {name: arrays[name] for name in self.names}
+        from concurrent.futures import ThreadPoolExecutor  # `import paceline` goes without
 
-    def _read_shard(self, shard: str, names: list[str]) -> dict[str, np.ndarray]:
-        entries = [(name, self._manifest.tensors[name]) for name in names]
+        chosen = self.names if names is None else tuple(names)
+        for name in chosen:
+            self._tensor(name)
+        # While one thread waits for the disk, another one verifies.
+        with ThreadPoolExecutor(_NUM_READERS) as readers:
+            return dict(zip(chosen, readers.map(self.read, chosen), strict=True))
+
+    def verify(self) -> None:
+        """Reads everything and compares it with its checksums, a tensor at a time.
+
+        Raises:
+            CheckpointError: something is damaged.
+        """
+        for shard in self._manifest.shards:
+            check_shard_header(self._path, shard, self._manifest)
+        for name in self.names:
+            self.read(name)
+
+    def _tensor(self, name: str) -> TensorEntry:
+        tensor = self._manifest.tensors.get(name)
+        if tensor is None:
+            raise CheckpointError(_unknown_tensor(name, self._path, self.names))
+        return tensor
+
+    def _read_part(
+        self, name: str, tensor: TensorEntry, part: SliceEntry, region: Region
+    ) -> np.ndarray:
+        """A region of a slice, in the slice's own indices."""
+        path = os.path.join(self._path, part.shard)
+        rows = region[0] if region else slice(0, 1)
         try:
-            check_shard_size(self._path, shard, self._manifest)
-            return dict(read_tensors(self._path, shard, entries))
+            check_shard_size(self._path, part.shard, self._manifest)
+            array = read_rows(path, name, tensor, part, rows)
         except CheckpointError as error:
             raise CheckpointError(f"{error}{_advice(self._path)}") from error
+        whole_rows = shape_of(region[1:]) == array.shape[1:]
+        return array if whole_rows else array[(slice(None), *region[1:])].copy()
 
     def __repr__(self) -> str:
         return f"Checkpoint({self._path!r}, step={self.step}, {len(self.names)} tensors)"

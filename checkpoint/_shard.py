@@ -1,100 +1,211 @@
-"""Reading a safetensors shard against its manifest."""
+"""One shard: a safetensors file, written by the library and read by the byte range.
+
+The form: eight bytes with the length of the header, the header (JSON, from key to dtype, shape and
+place), then the bytes of all arrays. See https://github.com/huggingface/safetensors#format.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from ._errors import CheckpointError
-from ._manifest import Manifest, TensorEntry
+from ._files import flush
+from ._manifest import BLOCK_BYTES, Manifest, ShardEntry, SliceEntry, TensorEntry
 
-_LENGTH_BYTES = 8  # the format begins with the header's length, a little-endian unsigned integer
+_LENGTH_BYTES = 8
+_DTYPES = {"BOOL": "bool", "F16": "float16", "F32": "float32", "F64": "float64"} | {
+    f"{letter}{bits}": f"{kind}{bits}"
+    for letter, kind in (("I", "int"), ("U", "uint"))
+    for bits in (8, 16, 32, 64)
+}
 
 
-def header_crc32(path: str) -> int:
-    """CRC-32 of a shard's header, the length before it included.
+@dataclass(frozen=True)
+class Place:
+    """What a header says of one array."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    offset_bytes: int
+
+
+@dataclass(frozen=True)
+class Header:
+    """A shard's header: the place of each array, and the CRC-32 of its bytes."""
+
+    places: dict[str, Place]
+    crc32: int
+
+
+def read_header(path: str) -> Header:
+    """Reads the header alone.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is shorter than its header.
+        ValueError: it is no safetensors file, or its arrays do not fill it exactly.
     """
     with open(path, "rb") as file:
         start = file.read(_LENGTH_BYTES)
-        header_bytes = int.from_bytes(start, "little")
-        if header_bytes > os.fstat(file.fileno()).st_size - _LENGTH_BYTES:
-            raise ValueError(f"it says that its header has {header_bytes} bytes, and is shorter")
-        return zlib.crc32(file.read(header_bytes), zlib.crc32(start))
+        num_bytes = int.from_bytes(start, "little")
+        data_bytes = os.fstat(file.fileno()).st_size - _LENGTH_BYTES - num_bytes
+        if len(start) < _LENGTH_BYTES or data_bytes < 0:
+            raise ValueError(f"it says that its header has {num_bytes} bytes, and is shorter")
+        text = file.read(num_bytes)
+    places = _parse_header(text, _LENGTH_BYTES + num_bytes)
+    found = sum(_num_bytes(place) for place in places.values())
+    if found != data_bytes:
+        raise ValueError(f"it has {data_bytes} bytes of arrays and its header lists {found}")
+    return Header(places, zlib.crc32(text, zlib.crc32(start)))
+
+
+def _parse_header(text: bytes, data_start: int) -> dict[str, Place]:
+    try:
+        content = json.loads(text)
+        content.pop("__metadata__", None)
+        return {key: _parse_place(value, data_start) for key, value in content.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"its header cannot be read ({type(error).__name__}: {error})") from error
+
+
+def _parse_place(value: dict, data_start: int) -> Place:
+    shape, (begin, end) = tuple(value["shape"]), value["data_offsets"]
+    if any(type(number) is not int or number < 0 for number in (*shape, begin, end)):
+        raise ValueError(f"odd numbers in {value}")
+    place = Place(_DTYPES[value["dtype"]], shape, data_start + begin)
+    if _num_bytes(place) != end - begin:
+        raise ValueError(f"{end - begin} bytes for {value}")
+    return place
+
+
+def _num_bytes(place: Place) -> int:
+    return math.prod(place.shape) * np.dtype(place.dtype).itemsize
+
+
+def write_shard_file(path: str, arrays: Mapping[str, np.ndarray]) -> ShardEntry:
+    """Writes and flushes a new shard; the arrays are row-major and little-endian."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    try:
+        save_file(dict(arrays), path)
+    except SafetensorError as error:
+        raise CheckpointError(f"cannot write shard '{path}': {error}") from error
+    # The library leaves the file readable for its owner alone and unflushed.
+    os.chmod(path, os.stat(os.path.dirname(path)).st_mode & 0o666)
+    flush(path)
+    return ShardEntry(size_bytes=os.path.getsize(path), header_crc32=read_header(path).crc32)
+
+
+def block_crcs(array: np.ndarray) -> str:
+    """The CRC-32 of each block of a row-major array, as the manifest holds them."""
+    data = array.reshape(-1).view(np.uint8)
+    starts = range(0, len(data), BLOCK_BYTES)
+    return " ".join(f"{zlib.crc32(data[start : start + BLOCK_BYTES].data):08x}" for start in starts)
 
 
 def check_shard_size(directory: str, shard: str, manifest: Manifest) -> None:
     """Refuses a shard that is missing or of another size than the manifest says."""
     path = os.path.join(directory, shard)
-    with _damage_named(path):
+    with damage_named(path):
         found, expected = os.path.getsize(path), manifest.shards[shard].size_bytes
         if found != expected:
             raise ValueError(f"it has {found} bytes and the manifest says {expected}")
 
 
 def check_shard_header(directory: str, shard: str, manifest: Manifest) -> None:
-    """Refuses a shard whose header is damaged or lists other tensors than the manifest."""
+    """Refuses a shard whose header is damaged or lists other arrays than the manifest."""
     path = os.path.join(directory, shard)
-    with _damage_named(path):
-        if header_crc32(path) != manifest.shards[shard].header_crc32:
+    with damage_named(path):
+        header = read_header(path)
+        if header.crc32 != manifest.shards[shard].header_crc32:
             raise ValueError("its header does not fit the checksum in the manifest")
-        with _opened(path) as file:
-            found = set(file.keys())
-    expected = {name for name, entry in manifest.tensors.items() if entry.shard == shard}
-    if found != expected:
-        odd = ", ".join(f"'{name}'" for name in sorted(found ^ expected)[:5])
-        raise CheckpointError(f"'{path}' and the manifest list different tensors: {odd}")
-
-
-def read_tensors(
-    directory: str, shard: str, entries: Iterable[tuple[str, TensorEntry]]
-) -> Iterator[tuple[str, np.ndarray]]:
-    """Reads tensors of one shard, each verified; the arrays are new and writable."""
-    path = os.path.join(directory, shard)
-    with _damage_named(path), _opened(path) as file:
-        for name, entry in entries:
-            yield name, _read_tensor(file, name, entry)
-
-
-def _read_tensor(file: Any, name: str, entry: TensorEntry) -> np.ndarray:
-    # Asked before memory is taken: the header, not the manifest, decides how much that is.
-    shape = tuple(file.get_slice(name).get_shape())
-    if shape != entry.shape:
-        raise ValueError(f"tensor '{name}' has shape {shape} and the manifest says {entry.shape}")
-    array: np.ndarray = file.get_tensor(name)
-    if array.dtype.name != entry.dtype:
-        raise ValueError(
-            f"tensor '{name}' has dtype {array.dtype} and the manifest says {entry.dtype}"
+    expected = {
+        key: Place(tensor.dtype, part.shape, part.offset_bytes)
+        for key, (tensor, part) in manifest.pieces_in(shard).items()
+    }
+    odd = sorted(
+        key
+        for key in header.places.keys() | expected.keys()
+        if header.places.get(key) != expected.get(key)
+    )
+    if odd:
+        raise CheckpointError(
+            f"shard '{path}' and the manifest contradict each other: tensor '{odd[0]}' is "
+            f"{_described(header.places.get(odd[0]))} in the shard and "
+            f"{_described(expected.get(odd[0]))} in the manifest"
         )
-    if zlib.crc32(array.data) != entry.crc32:
-        raise ValueError(f"the bytes of tensor '{name}' do not fit its checksum in the manifest")
-    return array
 
 
-def _opened(path: str) -> Any:
-    from safetensors import safe_open
-
-    return safe_open(path, framework="numpy")
+def _described(place: Place | None) -> str:
+    if place is None:
+        return "not listed"
+    return f"{place.dtype} of shape {place.shape} at byte {place.offset_bytes}"
 
 
 @contextmanager
-def _damage_named(path: str) -> Iterator[None]:
-    """Turns what can go wrong with a file into a CheckpointError that names it."""
-    from safetensors import SafetensorError
+def opened(path: str) -> Iterator[int]:
+    """A descriptor of a file, for reads by the byte range from several threads."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
+
+def read_rows(
+    path: str, name: str, tensor: TensorEntry, part: SliceEntry, rows: slice
+) -> np.ndarray:
+    """Reads rows of a slice (along its first axis), verified; reads no more than their blocks.
+
+    Raises:
+        CheckpointError: they are damaged.
+    """
+    whole_bytes = tensor.slice_bytes(part)
+    num_rows = part.shape[0] if part.shape else 1
+    row_bytes = whole_bytes // num_rows if num_rows else 0
+    first = rows.start * row_bytes // BLOCK_BYTES
+    stop = -(-rows.stop * row_bytes // BLOCK_BYTES)
+    begin, end = first * BLOCK_BYTES, min(stop * BLOCK_BYTES, whole_bytes)
+    data = np.empty(max(0, end - begin), np.uint8)
+    with damage_named(path), opened(path) as descriptor:
+        for block, expected in zip(range(first, stop), part.block_crcs[first:stop], strict=True):
+            low = (block - first) * BLOCK_BYTES
+            view = data[low : low + BLOCK_BYTES]
+            _read_into(descriptor, view, part.offset_bytes + begin + low)
+            if zlib.crc32(view.data) != expected:
+                raise ValueError(
+                    f"the bytes of tensor '{name}' do not fit its checksum in the manifest"
+                )
+    wanted = data[rows.start * row_bytes - begin : rows.stop * row_bytes - begin]
+    shape = (rows.stop - rows.start, *part.shape[1:]) if part.shape else ()
+    return wanted.view(np.dtype(tensor.dtype).newbyteorder("<")).reshape(shape)
+
+
+def _read_into(descriptor: int, view: np.ndarray, offset: int) -> None:
+    done = 0
+    while done < len(view):
+        count = os.preadv(descriptor, [view[done:].data], offset + done)
+        if count == 0:
+            raise ValueError(f"it ends at byte {offset + done}, before its arrays do")
+        done += count
+
+
+@contextmanager
+def damage_named(path: str) -> Iterator[None]:
+    """Turns what can go wrong with a file into a CheckpointError that names it."""
     try:
         yield
     except FileNotFoundError as error:
         raise CheckpointError(f"shard '{path}' is missing") from error
     except OSError as error:
         raise CheckpointError(f"cannot read shard '{path}': {error.strerror or error}") from error
-    except (ValueError, SafetensorError) as error:
+    except ValueError as error:
         raise CheckpointError(f"shard '{path}' is damaged: {error}") from error

@@ -3,7 +3,9 @@
     model_checkpoint_path: "model.ckpt-10"
     all_model_checkpoint_paths: "model.ckpt-5"
     all_model_checkpoint_paths: "model.ckpt-10"
+    # model.ckpt-5 was saved at 2026-01-01 00:00:00 UTC
     all_model_checkpoint_timestamps: 1767225600.25
+    # model.ckpt-10 was saved at 2026-01-01 00:01:00 UTC
     all_model_checkpoint_timestamps: 1767225660.5
 
 The form is TensorFlow's (CheckpointState as text proto), with names relative to the directory.
@@ -14,8 +16,8 @@ checkpoint. Fields that we do not know are left alone.
 from __future__ import annotations
 
 import json
-import math
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -46,8 +48,14 @@ def format_state(history: Sequence[Saved]) -> str:
     names = [json.dumps(checkpoint_name(saved.step)) for saved in history]
     lines = [f"{_LATEST}: {names[-1]}"]
     lines += [f"{_PATHS}: {name}" for name in names]
-    lines += [f"{_TIMES}: {saved.time_secs!r}" for saved in history]
+    for saved in history:
+        lines += [_remark(saved), f"{_TIMES}: {saved.time_secs!r}"]
     return "\n".join(lines) + "\n"
+
+
+def _remark(saved: Saved) -> str:
+    when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(saved.time_secs))
+    return f"# {checkpoint_name(saved.step)} was saved at {when}"
 
 
 def parse_state(text: str) -> State:
@@ -81,8 +89,8 @@ def _parse_name(value: str) -> int:
 
 def _parse_time(value: str) -> float:
     secs = float(value)
-    if not math.isfinite(secs):
-        raise ValueError(f"a timestamp must be finite, found {value}")
+    if not 0 <= secs < 1e11:  # the year 5138
+        raise ValueError(f"a timestamp must be in seconds since 1970, found {value}")
     return secs
 
 

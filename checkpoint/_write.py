@@ -1,121 +1,167 @@
-"""Saving: written beside, flushed, made visible by one rename."""
+"""Writing: beside, flushed, made visible by one rename.
+
+A checkpoint begins as a draft, a directory under a temporary name. Each writer puts its shard into
+it and reports what it wrote; one of them, who also made the draft, commits it. A save by one
+process is the same with one writer.
+"""
 
 from __future__ import annotations
 
-import logging
 import os
-import time
-import zlib
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import SupportsIndex, cast
+from typing import cast
 
 import numpy as np
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
-from ._arguments import checked_step, plain_arrays, plain_state
-from ._directory import clean_up, history_of
+from ._arguments import Arrays, Piece, pieces_of, plain
+from ._background import Background
 from ._errors import CheckpointError, explained
-from ._files import delete, flush, make_directory, only_writer, put_in_place, remove, write_durably
-from ._manifest import DType, Manifest, ShardEntry, TensorEntry, format_manifest
+from ._files import flush, put_in_place, write_durably
+from ._lease import remove_unless_leased
+from ._manifest import (
+    DType,
+    Manifest,
+    Part,
+    SliceEntry,
+    TensorEntry,
+    first_problem,
+    format_manifest,
+)
 from ._names import MANIFEST, checkpoint_name, shard_name, temporary_name
-from ._retention import Saved, checkpoints_to_delete
-from ._shard import header_crc32
-from ._state_file import write_state
-
-_log = logging.getLogger("paceline")
+from ._shard import block_crcs, read_header, write_shard_file
 
 
-def save(
-    model_dir: str | os.PathLike[str],
-    step: SupportsIndex,
-    arrays: Mapping[str, np.ndarray | np.generic],
-    *,
-    state: Mapping[str, object] | None = None,
-    keep_max: int | None = 5,
-) -> str:
-    """Saves a checkpoint `model.ckpt-<step>` and deletes the oldest ones beyond `keep_max`.
-
-    Whoever looks sees the directory as it was before or as it is after, also if the process is
-    killed at any instant. Blocks until all is on disk; a second save into the same directory
-    (from any thread or process) waits for the first. Saving a step again replaces it.
+def write_shard(draft: str | os.PathLike[str], index: int, count: int, arrays: Arrays) -> str:
+    """Writes one writer's shard of a checkpoint that several write together. Blocks.
 
     Args:
-        model_dir: directory of the checkpoints; created if missing.
-        step: global step, at least 0.
-        arrays: name to array of dtype bool, (u)int8-64 or float16-64, any shape and layout.
-            They must not change during the call. Names may hold slashes.
-        state: small JSON to keep with the arrays: input iterators, random generators.
-        keep_max: how many checkpoints remain, this one included; None or 0 keeps all.
+        draft: the directory that the committing process was given by its `Saver`; on a file
+            system that both see.
+        index, count: which writer this is (0 is the one that commits) and of how many.
+        arrays: what this writer has: whole tensors, or lists of `TensorSlice`.
 
     Returns:
-        The path of the checkpoint.
+        A report, to be sent to the committing process.
 
     Raises:
-        CheckpointError: the directory cannot be written; what was there before is untouched.
+        CheckpointError: it cannot be written.
         TypeError, ValueError: an argument that cannot be saved, before anything is written.
     """
-    step, root = checked_step(step), os.fspath(model_dir)
-    tensors, plain = plain_arrays(arrays), plain_state(state or {})
-    checkpoints_to_delete((), keep_max)
-    with explained(root, "save to"):
-        make_directory(root)
-        with only_writer(root) as alone:
-            if alone:
-                clean_up(root)
-            path = _commit(root, step, tensors, plain)
-            _keep(root, step, keep_max)
+    if not 0 <= index < count:
+        raise ValueError(f"index must be from 0 to count - 1; got index={index}, count={count}")
+    pieces = {key: plain(piece) for key, piece in pieces_of(arrays).items()}
+    with explained(os.fspath(draft), "write to"):
+        part = write_part(os.fspath(draft), shard_name(index, count), pieces)
+    return part.model_dump_json()
+
+
+def parse_report(report: str) -> Part:
+    """Reads what `write_shard` returned, perhaps in another process.
+
+    Raises:
+        CheckpointError: it is something else.
+    """
+    try:
+        return Part.model_validate_json(report)
+    except ValidationError as error:
+        raise CheckpointError(
+            f"a report of a written shard is odd: {first_problem(error)}"
+        ) from error
+
+
+def make_draft(root: str, step: int) -> str:
+    """A new draft of the checkpoint of `step`; its path."""
+    draft = os.path.join(root, temporary_name(checkpoint_name(step)))
+    os.mkdir(draft)
+    return draft
+
+
+def write_part(draft: str, shard: str, pieces: Mapping[str, Piece]) -> Part:
+    """Writes and flushes one shard of row-major, little-endian pieces."""
+    path = os.path.join(draft, shard)
+    arrays = {key: piece.array for key, piece in pieces.items()}
+    # Neither the write nor the checksums hold the interpreter's lock: they run side by side.
+    with Background(lambda: {key: block_crcs(array) for key, array in arrays.items()}) as crcs:
+        entry = write_shard_file(path, arrays)
+    places = read_header(path).places
+    tensors: dict[str, TensorEntry] = {}
+    for key, piece in pieces.items():
+        stored = SliceEntry(
+            start=piece.start,
+            shape=piece.array.shape,
+            shard=shard,
+            offset_bytes=places[key].offset_bytes,
+            crc32=crcs.result()[key],
+        )
+        dtype = cast(DType, piece.array.dtype.name)
+        one = TensorEntry(shape=piece.full_shape, dtype=dtype, slices=(stored,))
+        tensors[piece.name] = _merged(piece.name, tensors.get(piece.name), one)
+    return Part(shard=shard, entry=entry, tensors=tensors)
+
+
+def commit(
+    root: str, step: int, draft: str, parts: Sequence[Part], state: dict[str, JsonValue]
+) -> str:
+    """Makes a draft visible as the checkpoint of `step`; its path.
+
+    Raises:
+        CheckpointError: the parts do not make up a checkpoint.
+    """
+    expected = [shard_name(index, len(parts)) for index in range(len(parts))]
+    if sorted(part.shard for part in parts) != expected:
+        raise CheckpointError(
+            f"step {step} cannot be committed: its {len(parts)} reports are of the shards "
+            f"{', '.join(part.shard for part in parts)}; each writer reports once"
+        )
+    manifest = _manifest_of(step, parts, state)
+    for shard, entry in manifest.shards.items():
+        path = os.path.join(draft, shard)
+        if not os.path.isfile(path) or os.path.getsize(path) != entry.size_bytes:
+            raise CheckpointError(
+                f"shard '{path}' was reported as written with {entry.size_bytes} bytes and is not "
+                f"there so; model_dir must be on a file system that all writers share"
+            )
+    write_durably(os.path.join(draft, MANIFEST), format_manifest(manifest))
+    flush(draft)
+    path = os.path.join(root, checkpoint_name(step))
+    replaced = put_in_place(draft, path)
+    if replaced:
+        remove_unless_leased(replaced)
     return path
 
 
-def _commit(
-    root: str, step: int, arrays: Mapping[str, np.ndarray], state: dict[str, JsonValue]
-) -> str:
-    """Writes a whole checkpoint under a temporary name, then makes it visible."""
-    name = checkpoint_name(step)
-    path, temporary = os.path.join(root, name), os.path.join(root, temporary_name(name))
-    os.mkdir(temporary)
+def _manifest_of(step: int, parts: Sequence[Part], state: dict[str, JsonValue]) -> Manifest:
+    tensors: dict[str, TensorEntry] = {}
+    for part in parts:
+        for name, entry in part.tensors.items():
+            tensors[name] = _merged(name, tensors.get(name), entry)
     try:
-        shard, tensors = _write_shard(temporary, shard_name(0, 1), arrays)
-        manifest = Manifest(
+        return Manifest(
             global_step=step,
             created=datetime.now(UTC).isoformat(),
             versions=_versions(),
-            shards={shard_name(0, 1): shard},
+            shards={part.shard: part.entry for part in parts},
             tensors=tensors,
             state=state,
         )
-        write_durably(os.path.join(temporary, MANIFEST), format_manifest(manifest))
-        flush(temporary)
-        put_in_place(temporary, path)
-    except BaseException:
-        remove(temporary)
-        raise
-    return path
+    except ValidationError as error:
+        raise CheckpointError(
+            f"what was given for step {step} is no whole checkpoint: {first_problem(error)}"
+        ) from error
 
 
-def _write_shard(
-    directory: str, shard: str, arrays: Mapping[str, np.ndarray]
-) -> tuple[ShardEntry, dict[str, TensorEntry]]:
-    """Writes and flushes one shard; its entry and those of its tensors for the manifest."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
-    path = os.path.join(directory, shard)
-    try:
-        save_file(dict(arrays), path)
-    except SafetensorError as error:
-        raise CheckpointError(f"cannot write shard '{path}': {error}") from error
-    # The library leaves the file readable for its owner alone and unflushed.
-    os.chmod(path, os.stat(directory).st_mode & 0o666)
-    flush(path)
-    entries = {name: _entry(array, shard) for name, array in arrays.items()}
-    return ShardEntry(size_bytes=os.path.getsize(path), header_crc32=header_crc32(path)), entries
-
-
-def _entry(array: np.ndarray, shard: str) -> TensorEntry:
-    dtype = cast(DType, array.dtype.name)
-    return TensorEntry(shape=array.shape, dtype=dtype, shard=shard, crc32=zlib.crc32(array.data))
+def _merged(name: str, one: TensorEntry | None, other: TensorEntry) -> TensorEntry:
+    if one is None:
+        return other
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        raise CheckpointError(
+            f"tensor '{name}' is given as {one.dtype} of shape {one.shape} and as {other.dtype} of "
+            f"shape {other.shape}: its slices must agree"
+        )
+    return one.model_copy(update={"slices": one.slices + other.slices})
 
 
 def _versions() -> dict[str, str]:
@@ -125,24 +171,5 @@ def _versions() -> dict[str, str]:
         own = importlib.metadata.version("paceline")
     except importlib.metadata.PackageNotFoundError:
         own = "source tree"
-    return {"paceline": own, "numpy": np.__version__}
-
-
-def _keep(root: str, step: int, keep_max: int | None) -> None:
-    """Lists the survivors in the state file, then deletes the others.
-
-    In this order nobody is ever sent to a checkpoint that is gone; what a kill leaves undeleted
-    is found in the directory and deleted by the next save.
-    """
-    others = [saved for saved in history_of(root) if saved.step != step]
-    # A clock that went back must not make the newest look old.
-    now = max([time.time(), *(saved.time_secs for saved in others)])
-    history = [*others, Saved(step, now)]
-    doomed = checkpoints_to_delete(history, keep_max)
-    write_state(root, history[len(doomed) :])
-    for saved in doomed:
-        path = os.path.join(root, checkpoint_name(saved.step))
-        try:
-            delete(path)
-        except OSError as error:
-            _log.warning("cannot delete the old checkpoint '%s': %s", path, error)
+    python = ".".join(map(str, sys.version_info[:3]))
+    return {"paceline": own, "numpy": np.__version__, "python": python}

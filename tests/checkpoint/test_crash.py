@@ -23,8 +23,9 @@ from paceline.checkpoint import (
     prepare_directory,
     save,
 )
-from paceline.checkpoint._files import exchange, only_writer
+from paceline.checkpoint._files import exchange
 from paceline.checkpoint._names import aside_name, temporary_name
+from paceline.checkpoint._only_writer import only_writer
 
 # Saves steps 1, 2, 2 with keep_max=1 in children, the n-th of which dies at its n-th file
 # operation, until one lives to the end. Prints how many died.

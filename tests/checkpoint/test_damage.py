@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -160,9 +161,9 @@ def test_a_missing_file_is_named(path: Path, missing: str) -> None:
         ("9" * 5000, "not JSON"),
         ("[]", "must be a JSON object, found list"),
         ("{}", "format_version is None"),
-        ('{"format_version": 2}', "format_version is 2 .* reads version 1"),
-        ('{"format_version": 1}', "does not fit its sha256"),
-        ('{"format_version": 1, "x": 1e999}', "cannot be trusted"),
+        ('{"format_version": 1}', "format_version is 1 .* reads version 2"),
+        ('{"format_version": 2}', "does not fit its sha256"),
+        ('{"format_version": 2, "x": 1e999}', "cannot be trusted"),
     ],
 )
 def test_a_manifest_that_is_something_else_is_refused(path: Path, text: str, message: str) -> None:
@@ -183,6 +184,20 @@ def tensor(manifest: dict[str, Any]) -> dict[str, Any]:
     return entry
 
 
+def part(manifest: dict[str, Any]) -> dict[str, Any]:
+    entry: dict[str, Any] = tensor(manifest)["slices"][0]
+    return entry
+
+
+def reshape(manifest: dict[str, Any], shape: list[int]) -> None:
+    """As one who knows the format would."""
+    num_bytes = 4 * math.prod(shape)
+    crc32 = " ".join(["00000000"] * -(-num_bytes // 2**20)) if num_bytes < 2**30 else "00000000"
+    tensor(manifest).update(shape=shape)
+    same = part(manifest)["crc32"] if math.prod(shape) == 6 else crc32
+    part(manifest).update(shape=shape, start=[0] * len(shape), crc32=same)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -192,18 +207,34 @@ def tensor(manifest: dict[str, Any]) -> dict[str, Any]:
         (lambda m: m.update(global_step=-1), "global_step: .*found '-1'"),
         (lambda m: m.update(global_step=11), "named after step 10 but holds step 11"),
         (lambda m: tensor(m).update(dtype="bfloat16"), "dense/kernel > dtype.*found 'bfloat16'"),
-        (lambda m: tensor(m).update(dtype="int32"), "'dense/kernel' has dtype float32 .*int32"),
-        (lambda m: tensor(m).update(shape=[3, 2]), r"'dense/kernel' has shape \(2, 3\)"),
-        (lambda m: tensor(m).update(shape=[2**62] * 4), r"'dense/kernel' has shape \(2, 3\)"),
-        (lambda m: tensor(m).update(shape=[-1, 2]), "dense/kernel > shape > 0"),
-        (lambda m: tensor(m).update(crc32=1), "'dense/kernel' do not fit its checksum"),
-        (lambda m: tensor(m).update(shard="/etc/passwd"), "dense/kernel > shard.*/etc/passwd"),
         (
-            lambda m: tensor(m).update(shard="data-00001-of-00002.safetensors"),
-            "'dense/kernel' is in shard .* unlisted",
+            lambda m: tensor(m).update(dtype="int32"),
+            "'dense/kernel' is float32 of shape .* in the shard and int32 of",
         ),
-        (lambda m: m["tensors"].pop("mask"), "list different tensors: 'mask'"),
-        (lambda m: m["tensors"].update(x=tensor(m)), "list different tensors: 'x'"),
+        (lambda m: tensor(m).update(shape=[3, 2]), "'dense/kernel': the slice of shape .*within"),
+        (lambda m: reshape(m, [3, 2]), r"'dense/kernel' is float32 of shape \(2, 3\)"),
+        (lambda m: reshape(m, [2**61] * 4), "'dense/kernel': .*larger than any memory"),
+        (lambda m: reshape(m, [2**62]), "dense/kernel > .* less than"),
+        (lambda m: reshape(m, [10**6]), "'dense/kernel': its 4000000 bytes do not fit into shard"),
+        (lambda m: tensor(m).update(shape=[-1, 2]), "dense/kernel > shape > 0"),
+        (lambda m: part(m).update(crc32="00000001"), "'dense/kernel' do not fit its checksum"),
+        (lambda m: part(m).update(crc32=""), "'dense/kernel': it has 0 checksums for 24 bytes"),
+        (lambda m: part(m).update(crc32="0" * 10**5), "dense/kernel > slices > 0 > crc32"),
+        (lambda m: part(m).update(offset_bytes=10**6), "at byte 1000000 in the manifest"),
+        (lambda m: part(m).update(offset_bytes=-1), "offset_bytes"),
+        (lambda m: tensor(m).update(slices=[]), "'dense/kernel': its slices hold 0 of its 6"),
+        (
+            lambda m: tensor(m).update(slices=[part(m), part(m)]),
+            "'dense/kernel': two slices overlap|do not fit",
+        ),
+        (lambda m: tensor(m).update(slices=[part(m)] * 10_001), "dense/kernel > slices"),
+        (lambda m: part(m).update(shard="/etc/passwd"), "dense/kernel > .*shard.*/etc/passwd"),
+        (
+            lambda m: part(m).update(shard="data-00001-of-00002.safetensors"),
+            "'dense/kernel': it is in shard .* unlisted",
+        ),
+        (lambda m: m["tensors"].pop("mask"), "'mask' is bool .* and not listed in the manifest"),
+        (lambda m: m["tensors"].update(x=m["tensors"]["mask"]), "'x' is not listed in the shard"),
         (
             lambda m: m["shards"].update({"../x": m["shards"][SHARD]}),
             "shards > ../x",

@@ -122,3 +122,33 @@ def test_a_model_dir_that_is_a_file_is_an_error(tmp_path: Path) -> None:
     for search in (latest_checkpoint, list_checkpoints):
         with pytest.raises(CheckpointError, match=r"model_dir .*file.*in the way"):
             search(tmp_path / "file")
+
+
+def flip_in_shard(path: Path) -> None:
+    shard = path / SHARD
+    data = bytearray(shard.read_bytes())
+    data[-1] ^= 1
+    shard.write_bytes(data)
+
+
+def test_a_flipped_bit_is_found_and_skipped_where_latest_verifies(
+    model_dir: Path, warnings: Callable
+) -> None:
+    flip_in_shard(model_dir / "model.ckpt-100")
+    assert latest_checkpoint(model_dir) == str(model_dir / "model.ckpt-100")
+    assert warnings() == []
+    assert latest_checkpoint(model_dir, verify=True) == str(model_dir / "model.ckpt-10")
+    assert any("bytes of tensor 'x' do not fit" in message for message in warnings())
+
+
+def test_a_verified_latest_passes_over_any_number_of_damaged_ones(model_dir: Path) -> None:
+    (model_dir / "model.ckpt-100" / SHARD).unlink()
+    flip_in_shard(model_dir / "model.ckpt-10")
+    assert latest_checkpoint(model_dir, verify=True) == str(model_dir / "model.ckpt-5")
+    flip_in_shard(model_dir / "model.ckpt-5")
+    with pytest.raises(CheckpointError, match=r"no checkpoint .* is whole.*newest because .*-100/"):
+        latest_checkpoint(model_dir, verify=True)
+
+
+def test_where_nothing_was_saved_verifying_finds_nothing_either(tmp_path: Path) -> None:
+    assert latest_checkpoint(tmp_path, verify=True) is None

@@ -3,12 +3,35 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from paceline.checkpoint import latest_checkpoint, list_checkpoints, save
-from paceline.checkpoint._retention import Saved, checkpoints_to_delete
+from paceline.checkpoint import (
+    CheckpointError,
+    KeepPolicy,
+    Moment,
+    Saved,
+    SavePolicy,
+    Saver,
+    keep_any,
+    keep_best,
+    keep_last,
+    keep_one_every_n_hours,
+    keep_steps,
+    latest_checkpoint,
+    list_checkpoints,
+    load,
+    read_metrics,
+    record_metrics,
+    save,
+    save_at_steps,
+    save_every_n_secs,
+    save_every_n_steps,
+    save_when_any,
+)
+from paceline.checkpoint._retention import checkpoints_to_delete
 from paceline.checkpoint._state_file import format_state, parse_state, read_state
 
 
@@ -37,12 +60,151 @@ def test_the_oldest_beyond_the_limit_are_deleted_down_to_the_limit(
     saved: list[int], keep_max: int | None, deleted: list[int]
 ) -> None:
     """D-12: not one a save, but as many as it takes."""
-    doomed = checkpoints_to_delete(history(*saved), keep_max)
+    doomed = checkpoints_to_delete(history(*saved), keep_last(keep_max))
     assert [entry.step for entry in doomed] == deleted
 
 
+HOUR = 3600.0
+
+
+def saved_at(*hours: float, metrics: dict[int, float] | None = None) -> list[Saved]:
+    """Step 0, 1, … at these hours, with an accuracy for some of them."""
+    noted = {step: {"accuracy": value} for step, value in (metrics or {}).items()}
+    return [Saved(i, hour * HOUR, noted.get(i, {})) for i, hour in enumerate(hours)]
+
+
+@pytest.mark.parametrize(
+    ("hours", "every", "kept"),
+    [
+        ([], 1, set()),
+        ([0.1, 0.5, 0.9], 1, set()),
+        ([0.1, 0.5, 1.2, 1.4, 2.0], 1, {1, 3}),
+        ([0.5, 5.5, 5.6], 1, {0}),
+        ([1.0, 2.5, 3.1, 4.0], 2, {0, 2}),
+        ([0, 100, 2000, 9000], 10_000, set()),
+    ],
+)
+def test_one_of_every_n_hours_is_kept_the_last_before_the_span_ends(
+    hours: list[float], every: float, kept: set[int]
+) -> None:
+    assert keep_one_every_n_hours(every)(saved_at(*hours)) == kept
+
+
+def test_one_every_n_hours_stays_kept_whatever_was_deleted_between() -> None:
+    """Applied after every save, as in a run, with little else kept."""
+    keep = keep_any(keep_last(2), keep_one_every_n_hours(1))
+    left: list[Saved] = []
+    for step in range(50):
+        left.append(Saved(step, step * 0.3 * HOUR))
+        doomed = checkpoints_to_delete(left, keep)
+        left = [saved for saved in left if saved not in doomed]
+    spans = [int(saved.time_secs // HOUR) for saved in left[:-2]]
+    assert spans == list(range(int(48 * 0.3)))[: len(spans)]
+    assert len(spans) >= 13
+
+
+@pytest.mark.parametrize(
+    ("values", "num", "mode", "kept"),
+    [
+        ({}, 1, "max", set()),
+        ({0: 0.5, 1: 0.9, 2: 0.7}, 1, "max", {1}),
+        ({0: 0.5, 1: 0.9, 2: 0.7}, 2, "min", {0, 2}),
+        ({0: 0.5, 2: 0.5}, 1, "min", {2}),
+        ({0: float("nan"), 1: float("inf"), 2: 0.1}, 3, "max", {2}),
+        ({0: 0.5}, 9, "max", {0}),
+    ],
+)
+def test_the_best_are_kept(values: dict[int, float], num: int, mode: str, kept: set) -> None:
+    keep = keep_best("accuracy", num, mode)  # type: ignore[arg-type]
+    assert keep(saved_at(1, 2, 3, metrics=values)) == kept
+
+
+def test_chosen_steps_are_kept_also_by_a_range() -> None:
+    assert keep_steps({5, 20})(history(5, 10, 20)) == {5, 20}
+    assert keep_steps(range(0, 10**15, 10))(history(5, 10, 20)) == {10, 20}
+
+
+def test_policies_combine_to_what_any_of_them_keeps() -> None:
+    keep = keep_any(keep_last(1), keep_steps({3}), keep_best("accuracy", mode="max"))
+    entries = saved_at(*range(6), metrics={1: 0.9, 2: 0.8})
+    assert keep(entries) == {1, 3, 5}
+    assert [saved.step for saved in checkpoints_to_delete(entries, keep)] == [0, 2, 4]
+    assert keep_any()(entries) == set()
+
+
+@pytest.mark.parametrize("keep", [keep_any(), keep_steps(()), keep_best("nothing")])
+def test_the_newest_is_kept_whatever_a_policy_says(keep: KeepPolicy) -> None:
+    assert [saved.step for saved in checkpoints_to_delete(history(30, 10, 20), keep)] == [30, 10]
+    assert checkpoints_to_delete([], keep) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: keep_one_every_n_hours(0),
+        lambda: keep_one_every_n_hours(float("inf")),
+        lambda: keep_best("loss", 0),
+        lambda: keep_best("loss", mode="least"),  # type: ignore[arg-type]
+        lambda: keep_last(-1),
+        lambda: save_every_n_steps(0),
+        lambda: save_every_n_secs(-1),
+        lambda: save_every_n_secs(float("nan")),
+    ],
+)
+def test_policies_refuse_what_makes_no_sense(wrong: Callable[[], object]) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        wrong()
+
+
+def test_the_best_by_a_metric_noted_beside_it_survives_on_disk(tmp_path: Path) -> None:
+    with Saver(tmp_path, keep_any(keep_last(2), keep_best("accuracy", mode="max"))) as saver:
+        for step, accuracy in enumerate([0.1, 0.9, 0.3, 0.5, 0.2]):
+            saver.save(step, {})
+            saver.wait()
+            path, _ = saver.finished()[0]
+            record_metrics(path, {"accuracy": accuracy, "loss": 1})
+            assert read_metrics(path) == {"accuracy": accuracy, "loss": 1.0}
+    assert steps_on_disk(tmp_path) == [1, 3, 4]
+    load(tmp_path / "model.ckpt-1").verify()
+
+
+def test_metrics_need_a_checkpoint_to_be_noted_beside(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no checkpoint"):
+        record_metrics(tmp_path / "model.ckpt-1", {"loss": 1})
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"accuracy": "high"}', "null"])
+def test_damaged_metrics_count_as_none(tmp_path: Path, content: str) -> None:
+    path = save(tmp_path, 1, {})
+    (Path(path) / "metrics.json").write_text(content)
+    assert read_metrics(path) == {}
+
+
+@pytest.mark.parametrize(
+    ("policy", "saves"),
+    [
+        (save_every_n_steps(3), [3, 6, 9]),
+        (save_every_n_secs(25), [3, 6, 9]),
+        (save_at_steps({2, 7}), [2, 7]),
+        (save_when_any(save_every_n_steps(4), save_at_steps({2, 7})), [2, 6, 7]),
+        (save_when_any(), []),
+    ],
+)
+def test_when_to_save_is_a_function_of_now_and_the_last_time(
+    policy: SavePolicy, saves: list[int]
+) -> None:
+    """Ten steps of ten seconds."""
+    last, found = Moment(0, 0.0), []
+    for step in range(1, 11):
+        now = Moment(step, 10.0 * step)
+        if policy(now, last):
+            found.append(step)
+            last = now
+    assert found == saves
+
+
 def test_a_negative_limit_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"keep_max must be at least 0, or None .* got -1"):
+    with pytest.raises(ValueError, match=r"number to keep must be at least 0, or None .* got -1"):
         save(tmp_path / "new", 1, {}, keep_max=-1)
     assert not (tmp_path / "new").exists()
 
@@ -116,7 +278,11 @@ def test_the_state_file_lists_the_survivors_oldest_first_with_their_times(tmp_pa
         'all_model_checkpoint_paths: "model.ckpt-20"',
         'all_model_checkpoint_paths: "model.ckpt-15"',
     ]
-    times = [float(line.removeprefix("all_model_checkpoint_timestamps: ")) for line in lines[3:]]
+    assert [line.partition(" was saved at 20")[0] for line in lines[3::2]] == [
+        "# model.ckpt-20",
+        "# model.ckpt-15",
+    ]
+    times = [float(line.removeprefix("all_model_checkpoint_timestamps: ")) for line in lines[4::2]]
     assert len(times) == 2
     assert times == sorted(times)
 
@@ -145,7 +311,9 @@ def test_fields_of_other_writers_and_comments_are_passed_over() -> None:
             'model_checkpoint_path: "model.ckpt-5"\nall_model_checkpoint_paths: "model.ckpt-5"',
             "1 paths but 0 timestamps",
         ),
-        (format_state([Saved(5, float("inf"))]), "must be finite"),
+        (format_state([Saved(5, 0.5)]).replace("0.5", "inf"), "seconds since 1970, found inf"),
+        (format_state([Saved(5, 0.5)]).replace("0.5", "nan"), "seconds since 1970"),
+        (format_state([Saved(5, 0.5)]).replace("0.5", "1e300"), "seconds since 1970"),
     ],
 )
 def test_a_state_file_that_says_something_else_is_refused(text: str, message: str) -> None:

@@ -1,0 +1,73 @@
+"""Leases: while somebody reads a checkpoint, nobody deletes it.
+
+A lease is a shared lock on the checkpoint's manifest, and who deletes takes it exclusively. So
+there is no file to be left over, and the lease of a killed reader is over at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ._errors import CheckpointError
+from ._files import delete, remove
+from ._locks import FileLock
+from ._names import MANIFEST
+
+
+@contextmanager
+def lease(path: str | os.PathLike[str]) -> Iterator[str]:
+    """Keeps the checkpoint at `path` from being deleted during the block, by any process.
+
+    Several may have leases of one checkpoint. Take it before `load`, and hold it until the last
+    read. On a file system without locks it does nothing.
+
+    Yields:
+        The path as a string.
+
+    Raises:
+        CheckpointError: the checkpoint is not there (any more).
+    """
+    path = os.fspath(path)
+    try:
+        lock = FileLock(os.path.join(path, MANIFEST), os.O_RDONLY)
+    except OSError as error:
+        raise CheckpointError(
+            f"there is no checkpoint '{path}' to read: {error.strerror}"
+        ) from error
+    try:
+        if lock.try_lock(shared=True) is False or not lock.is_in_place():
+            raise CheckpointError(f"checkpoint '{path}' is being deleted; look for a newer one")
+        yield path
+    finally:
+        lock.close()
+
+
+def delete_unless_leased(path: str) -> bool:
+    """Deletes a checkpoint; False, and nothing done, if somebody reads it.
+
+    Raises:
+        OSError: it cannot be deleted.
+    """
+    return _unless_leased(path, delete)
+
+
+def remove_unless_leased(path: str) -> bool:
+    """Removes a file or directory that is out of sight; False if it is a checkpoint being read."""
+    return _unless_leased(path, remove)
+
+
+def _unless_leased(path: str, act: Callable[[str], None]) -> bool:
+    try:
+        lock = FileLock(os.path.join(path, MANIFEST), os.O_RDWR)
+    except (FileNotFoundError, NotADirectoryError):
+        act(path)
+        return True
+    try:
+        if lock.try_lock() is False:
+            return False
+        act(path)
+        return True
+    finally:
+        lock.close()

@@ -1,0 +1,40 @@
+"""Metrics beside a checkpoint, so that the best can be kept (see `keep_best`)."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+
+from ._errors import CheckpointError
+from ._files import replace_durably
+from ._lease import lease
+from ._names import METRICS
+
+
+def record_metrics(path: str | os.PathLike[str], metrics: Mapping[str, float]) -> None:
+    """Notes what an evaluation found, in the directory of the checkpoint at `path`.
+
+    Replaces what was noted before. The checkpoint itself stays as it is.
+
+    Raises:
+        CheckpointError: the checkpoint is not there, or cannot be written to.
+    """
+    plain = {str(name): float(value) for name, value in metrics.items()}
+    with lease(path) as directory:
+        try:
+            replace_durably(os.path.join(directory, METRICS), json.dumps(plain, indent=1) + "\n")
+        except OSError as error:
+            raise CheckpointError(f"cannot write metrics to '{directory}': {error}") from error
+
+
+def read_metrics(path: str | os.PathLike[str]) -> dict[str, float]:
+    """What was noted beside the checkpoint at `path`; empty if nothing was, or it is damaged."""
+    try:
+        with open(os.path.join(path, METRICS), "rb") as file:
+            found = json.load(file)
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}

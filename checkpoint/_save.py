@@ -1,0 +1,132 @@
+"""Saving: write, commit, list the survivors, delete the rest."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import SupportsIndex
+
+from pydantic import JsonValue
+
+from ._arguments import Arrays, Piece, checked_step, pieces_of, plain, plain_state
+from ._background import Background
+from ._directory import clean_up, history_of
+from ._errors import explained
+from ._files import make_directory, remove
+from ._lease import delete_unless_leased
+from ._names import checkpoint_name, shard_name
+from ._only_writer import only_writer
+from ._retention import KeepPolicy, Saved, checkpoints_to_delete, keep_last
+from ._state_file import write_state
+from ._write import commit, make_draft, parse_report, write_part
+
+_log = logging.getLogger("paceline")
+
+GatherReports = Callable[[str], Sequence[str]]
+"""Given a draft's path, has the other writers call `write_shard` and returns their reports."""
+
+
+def save(
+    model_dir: str | os.PathLike[str],
+    step: SupportsIndex,
+    arrays: Arrays,
+    *,
+    state: Mapping[str, object] | None = None,
+    keep_max: int | None = 5,
+) -> str:
+    """Saves a checkpoint `model.ckpt-<step>` and deletes the oldest ones beyond `keep_max`.
+
+    Whoever looks sees the directory as it was before or as it is after, also if the process is
+    killed at any instant. Blocks until all is on disk; a second save into the same directory
+    (from any thread or process) waits for the first. Saving a step again replaces it. For many
+    saves by one process see `Saver`.
+
+    Args:
+        model_dir: directory of the checkpoints; created if missing.
+        step: global step, at least 0.
+        arrays: name to array of dtype bool, (u)int8-64 or float16-64, any shape and layout; or to
+            a list of `TensorSlice` that make up one. They must not change during the call. Names
+            may hold slashes.
+        state: small JSON to keep with the arrays: input iterators, random generators.
+        keep_max: how many checkpoints remain, this one included; None or 0 keeps all.
+
+    Returns:
+        The path of the checkpoint.
+
+    Raises:
+        CheckpointError: the directory cannot be written; what was there before is untouched.
+        TypeError, ValueError: an argument that cannot be saved, before anything is written.
+    """
+    step, root, keep = checked_step(step), os.fspath(model_dir), keep_last(keep_max)
+    pieces = {key: plain(piece) for key, piece in pieces_of(arrays).items()}
+    content = plain_state(state or {})
+    with explained(root, "save to"):
+        make_directory(root)
+        with only_writer(root) as alone:
+            if alone:
+                clean_up(root)
+            return save_alone(root, step, pieces, content, keep)
+
+
+def save_alone(
+    root: str,
+    step: int,
+    pieces: Mapping[str, Piece],
+    state: dict[str, JsonValue],
+    keep: KeepPolicy,
+    num_writers: int = 1,
+    gather: GatherReports | None = None,
+) -> str:
+    """`save` for who holds the lock and has checked the arguments.
+
+    Args:
+        num_writers, gather: of a checkpoint that others write, too (see `Saver.save`).
+
+    Raises:
+        CheckpointError: as `save`.
+    """
+    with explained(root, "save to"):
+        draft = make_draft(root, step)
+        try:
+            # The others write while this one does.
+            with Background(partial(gather or _nobody, draft)) as reports:
+                parts = [write_part(draft, shard_name(0, num_writers), pieces)]
+            parts += map(parse_report, reports.result())
+            path = commit(root, step, draft, parts, state)
+        except BaseException:
+            remove(draft)
+            raise
+        _keep(root, step, keep)
+    return path
+
+
+def _nobody(draft: str) -> Sequence[str]:
+    """The reports of the other writers, where there are none."""
+    return ()
+
+
+def _keep(root: str, step: int, keep: KeepPolicy) -> None:
+    """Lists the survivors in the state file, then deletes the others.
+
+    In this order nobody is ever sent to a checkpoint that is gone; what a kill or a reader leaves
+    undeleted is found in the directory and deleted by the next save.
+    """
+    others = [saved for saved in history_of(root) if saved.step != step]
+    # A clock that went back must not make the newest look old.
+    now = max([time.time(), *(saved.time_secs for saved in others)])
+    history = [*others, Saved(step, now)]
+    doomed = checkpoints_to_delete(history, keep)
+    write_state(root, [saved for saved in history if saved not in doomed])
+    for saved in doomed:
+        _delete(os.path.join(root, checkpoint_name(saved.step)))
+
+
+def _delete(path: str) -> None:
+    try:
+        if not delete_unless_leased(path):
+            _log.info("did not delete '%s' yet: somebody reads it", path)
+    except OSError as error:
+        _log.warning("cannot delete the old checkpoint '%s': %s", path, error)

@@ -1,0 +1,172 @@
+"""One job a model_dir: the second is told who the first is; the dead do not keep the living out."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paceline.checkpoint import (
+    CheckpointError,
+    Saver,
+    latest_checkpoint,
+    prepare_directory,
+    save,
+)
+
+HOLD = """
+import sys, numpy as np
+from paceline.checkpoint import Saver
+saver = Saver(sys.argv[1])
+saver.save(1, {"x": np.zeros(3)})
+saver.wait()
+print("held", flush=True)
+sys.stdin.read()
+saver.close()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path: Path):
+    """Another process that writes to tmp_path for a run."""
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.communicate(timeout=60)
+
+
+@pytest.mark.parametrize(
+    "write", [Saver, prepare_directory, lambda path: save(path, 2, {})], ids=["run", "look", "save"]
+)
+def test_a_second_job_is_refused_with_the_first_ones_host_pid_and_time(
+    tmp_path: Path, holder: subprocess.Popen, write
+) -> None:
+    expected = (
+        rf"model_dir '{tmp_path}' belongs to another job: pid {holder.pid} on host "
+        rf"{socket.gethostname()} has been writing there since 20..-..-..T.*choose another"
+    )
+    with pytest.raises(CheckpointError, match=expected):
+        write(tmp_path)
+    assert latest_checkpoint(tmp_path) == str(tmp_path / "model.ckpt-1"), "reading is free"
+
+
+def test_within_one_process_a_second_job_is_refused_too(tmp_path: Path) -> None:
+    with Saver(tmp_path), pytest.raises(CheckpointError, match=f"pid {os.getpid()} on host"):
+        Saver(tmp_path)
+    with Saver(tmp_path) as saver:
+        saver.save(1, {})
+
+
+def test_a_job_that_ends_lets_the_next_one_in(tmp_path: Path, holder: subprocess.Popen) -> None:
+    holder.communicate("", timeout=60)
+    with Saver(tmp_path) as saver:
+        saver.save(2, {})
+    assert (tmp_path / ".paceline-lock").read_bytes() == b""
+
+
+def test_the_lock_of_a_killed_job_is_taken_over_and_it_says_so(
+    tmp_path: Path, holder: subprocess.Popen, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="paceline")
+    holder.send_signal(signal.SIGKILL)
+    holder.wait(timeout=60)
+    assert json.loads((tmp_path / ".paceline-lock").read_bytes())["pid"] == holder.pid
+    with Saver(tmp_path) as saver:
+        saver.save(2, {"x": np.zeros(3)})
+    assert f"took over model_dir '{tmp_path}' from pid {holder.pid} on host" in caplog.text
+    assert "died without letting go" in caplog.text
+
+
+def test_a_child_forked_by_a_job_does_not_keep_its_lock(tmp_path: Path) -> None:
+    """As a pool of processes that outlives a killed job would."""
+    program = """
+import os, signal, sys
+from paceline.checkpoint import Saver
+saver = Saver(sys.argv[1])
+child = os.fork()
+if child == 0:
+    print("forked", flush=True)
+    os.close(1)
+    sys.stdin.read()
+    os._exit(0)
+os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "forked\n"
+    assert process.wait(timeout=60) == -signal.SIGKILL
+    with Saver(tmp_path) as saver:
+        saver.save(1, {})
+    process.communicate("", timeout=60)
+
+
+def test_a_child_forked_by_a_job_leaves_its_files_alone(tmp_path: Path) -> None:
+    """Also one that comes to the end of the `with` block, with other files open by then."""
+    program = """
+import os, sys
+from paceline.checkpoint import Saver
+with Saver(sys.argv[1]) as saver:
+    child = os.fork()
+    if child == 0:
+        files = [open(sys.argv[1] + f"/{i}", "w+") for i in range(9)]
+        for file in files:
+            file.write("kept")
+            file.flush()
+    else:
+        assert os.waitpid(child, 0)[1] == 0
+if child == 0:
+    os._exit(0)
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, timeout=60)
+    assert [(tmp_path / f"{i}").read_text() for i in range(9)] == ["kept"] * 9
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b'{"for_run": "odd"}'])
+def test_an_odd_lock_file_is_no_obstacle(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / ".paceline-lock").write_bytes(content)
+    with Saver(tmp_path) as saver:
+        saver.save(1, {})
+
+
+def test_a_lock_file_that_was_deleted_and_made_anew_is_no_lock(tmp_path: Path) -> None:
+    """Who recreates model_dir under a run: both go on, each with its own directory's lock."""
+    with Saver(tmp_path):
+        (tmp_path / ".paceline-lock").unlink()
+        with Saver(tmp_path):
+            pass
+
+
+def test_a_file_system_without_locks_is_warned_of_once_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_locks(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with Saver(tmp_path) as saver:
+        for step in range(3):
+            saver.save(step, {})
+    warnings = [r for r in caplog.records if "has no locks" in r.getMessage()]
+    assert len(warnings) == 1
+
+
+def test_a_refused_job_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    with Saver(tmp_path):
+        before = os.listdir("/proc/self/fd")
+        for _ in range(5):
+            with pytest.raises(CheckpointError):
+                Saver(tmp_path)
+        assert len(os.listdir("/proc/self/fd")) == len(before)
