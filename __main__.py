@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from . import __version__
+from .checkpoint.inspect import add_inspect_arguments, run_inspect
 from .cluster.check import add_check_arguments, run_check
 from .cluster.doctor import add_doctor_arguments, run_doctor
 from .cluster.errors import ClusterError
@@ -16,6 +17,7 @@ from .cluster.launch import add_launch_arguments, run_launch
 _COMMANDS = (
     ("launch", "start all tasks of a job on this machine", add_launch_arguments, run_launch),
     ("check-cluster", "show the cluster and try its addresses", add_check_arguments, run_check),
+    ("inspect", "show, verify and compare checkpoints", add_inspect_arguments, run_inspect),
     ("doctor", "show which backends work here", add_doctor_arguments, run_doctor),
 )
 

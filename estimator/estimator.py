@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, final
@@ -25,7 +26,7 @@ from .hooks import (
     StepCounterHook,
     StopAtStepHook,
 )
-from .input_function import batches_for_replicas
+from .input_function import batches_for_replicas, continue_input
 from .model_function import ModelFunction, restored_store
 from .prediction import predict
 from .progress_hook import ProgressHook
@@ -75,6 +76,7 @@ class Estimator:
         self._model = ModelFunction(model_fn, params, self._config)
         self._model_fn = model_fn
         self._warm_start_from = None if warm_start_from is None else os.fspath(warm_start_from)
+        self._saver: checkpoint.Saver | None = None
         _logger.info("Using config: %s", self._config.describe())
 
     @property
@@ -100,7 +102,8 @@ class Estimator:
         return os.path.join(self.model_dir, f"eval_{name}" if name else "eval")
 
     def latest_checkpoint(self) -> str | None:
-        """The path of the newest checkpoint; None without one."""
+        """The path of the newest checkpoint, waiting for one that is being saved; None without."""
+        self._wait_for_save()
         return checkpoint.latest_checkpoint(self.model_dir)
 
     def get_variable_names(self) -> list[str]:
@@ -173,12 +176,25 @@ class Estimator:
         for name, value in (("steps", steps), ("max_steps", max_steps)):
             if value is not None and value <= 0:
                 raise ValueError(f"{name} must be > 0 or None, it is {value}")
-        config = self._config
-        strategy = config.train_distribute or get_strategy()
-        workers = strategy.extended.workers
+        strategy = self._config.train_distribute or get_strategy()
         self._refuse_to_train_apart(strategy)
-        newest = self._begin_writing() if workers.rank == 0 else None
+        with self._writing() if strategy.extended.worker_index == 0 else nullcontext():
+            return self._train(strategy, input_fn, hooks, steps, max_steps, saving_listeners)
+
+    def _train(
+        self,
+        strategy: Strategy,
+        input_fn: Callable[..., Any],
+        hooks: Sequence[SessionRunHook] | None,
+        steps: int | None,
+        max_steps: int | None,
+        saving_listeners: Sequence[CheckpointSaverListener] | None,
+    ) -> TrainingEnd:
+        config, workers = self._config, strategy.extended.workers
+        newest = self._newest_or_none() if workers.rank == 0 else None
         start = workers.number_from_chief(newest.step if newest else 0, "first step")
+        states = newest.state.get("input", []) if newest else []
+        states = json.loads(workers.text_from_chief(json.dumps(states), "input of the last run"))
         if max_steps is not None and start >= max_steps:
             _logger.info("Nothing to train: step %d ≥ max_steps %d.", start, max_steps)
             return TrainingEnd(start, None, f"max_steps={max_steps} was reached before")
@@ -193,6 +209,7 @@ class Estimator:
             ) as batches,
             closing(ProgressHook(last_step, start)) as progress,
         ):
+            continue_input(batches, states, workers)
             end = train(session, batches, [progress, *all_hooks, *(hooks or ())])
         workers.number_from_chief(0, "the last checkpoint is written")
         _logger.info("Loss for final step: %.8g.", end.loss)
@@ -279,10 +296,23 @@ class Estimator:
             self._model, store, batches, predict_keys, hooks or (), yield_single_examples
         )
 
-    def _begin_writing(self) -> checkpoint.Checkpoint | None:
-        """Make sure that checkpoints can be written, before work is spent; return the newest."""
-        checkpoint.prepare_directory(self.model_dir)
-        return self._newest_or_none()
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Be the one who writes checkpoints, in the background; the last one is on disk after it.
+
+        Raises:
+            CheckpointError: `model_dir` cannot be written to, or another job trains there.
+        """
+        config = self._config
+        keep = checkpoint.keep_any(
+            checkpoint.keep_last(config.keep_checkpoint_max),
+            checkpoint.keep_one_every_n_hours(config.keep_checkpoint_every_n_hours),
+        )
+        with checkpoint.Saver(self.model_dir, keep) as self._saver:
+            try:
+                yield
+            finally:
+                self._saver = None
 
     def _refuse_to_train_apart(self, strategy: Strategy) -> None:
         """Refuse what would train a model beside that of the others.
@@ -316,14 +346,14 @@ class Estimator:
         is_chief: bool,
     ) -> list[SessionRunHook]:
         config = self._config
-        save = partial(_save, self.model_dir, config.keep_checkpoint_max) if is_chief else _leave
         hooks: list[SessionRunHook] = [
             CheckpointSaverHook(
-                save,
+                partial(self._save, last_step) if is_chief else _leave,
                 config.save_checkpoints_secs,
                 config.save_checkpoints_steps,
                 listeners if is_chief else (),
                 decides=is_chief,
+                wait=self._wait_for_save,
             ),
         ]
         if config.log_step_count_steps is not None:
@@ -335,6 +365,23 @@ class Estimator:
         if last_step is not None:
             hooks.append(StopAtStepHook(last_step=last_step))
         return hooks
+
+    def _save(
+        self,
+        last_step: int | None,
+        step: int,
+        values: dict[str, Any],
+        input_states: list[dict[str, Any]] | None,
+    ) -> None:
+        """Begin to save; where a run ends its input ends, too."""
+        assert self._saver is not None
+        goes_on = input_states is not None and step != last_step
+        self._saver.save(step, values, state={"input": input_states} if goes_on else {})
+        _logger.info("Saving the checkpoint of step %d.", step)
+
+    def _wait_for_save(self) -> None:
+        if self._saver is not None:
+            self._saver.wait()
 
     def _store(self, restored: checkpoint.Checkpoint | None, is_chief: bool) -> VariableStore:
         """Variables that begin with those of a checkpoint.
@@ -365,12 +412,7 @@ class Estimator:
         return checkpoint.load(path)
 
 
-def _save(model_dir: str, keep_max: int | None, step: int, values: dict[str, Any]) -> None:
-    checkpoint.save(model_dir, step, values, keep_max=keep_max)
-    _logger.info("Saved the checkpoint of step %d.", step)
-
-
-def _leave(step: int, values: dict[str, Any]) -> None:
+def _leave(step: int, values: dict[str, Any], input_states: Any) -> None:
     """The chief writes."""
 
 

@@ -66,6 +66,10 @@ class EvaluationSession:
         with self.strategy.scope():
             return variable_value(self.store, name, ("loss", "global_step"))
 
+    def input_states(self) -> list[dict[str, Any]]:
+        """None: an evaluation is not gone on with."""
+        return []
+
     def values(self) -> dict[str, Any]:
         """The values of all variables, by name."""
         with self.strategy.scope():

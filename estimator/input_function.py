@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..inputs import Dataset, DatasetIterator, InputContext, default_seed
 from ..strategies import Strategy
+from ..strategies.workers import Workers
 from .call_by_name import chosen_arguments
 from .run_config import RunConfig
 from .specs import ModeKeys
@@ -52,6 +53,45 @@ def batches_for_replicas(
         )
     with default_seed(config.tf_random_seed):
         return iter(strategy.distribute_datasets_from_function(dataset_fn))
+
+
+def continue_input(
+    batches: DatasetIterator, states: Sequence[dict[str, Any]], workers: Workers
+) -> None:
+    """Go on where an interrupted run stopped, on all workers, or begin anew on all of them.
+
+    Args:
+        batches: This worker's input, at its beginning.
+        states: Of all workers of that run; none where it was not interrupted.
+        workers: Those of this run; all of them call this.
+    """
+    if not states:
+        return
+    beginning = batches.get_state()
+    problem = _try_to_continue(batches, states, workers.rank)
+    problems = [p for p in workers.texts(problem, "how the input goes on") if p]
+    if problems:
+        batches.set_state(beginning)
+        _logger.warning(
+            "The input begins anew, and not where the last run stopped: %s", problems[0]
+        )
+    else:
+        _logger.info("The input goes on where the last run stopped.")
+
+
+def _try_to_continue(
+    batches: DatasetIterator, states: Sequence[dict[str, Any]], worker_index: int
+) -> str:
+    """Move on; return why that is not possible, or an empty text."""
+    try:
+        batches.set_states(states, worker_index)
+    except ValueError as error:
+        return str(error)
+    place = batches.get_state()
+    if next(batches, None) is None:
+        return f"nothing is left of it on worker {worker_index}"
+    batches.set_state(place)
+    return ""
 
 
 def _as_dataset(result: Any) -> Dataset:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..inputs import nest
+from ..inputs import DatasetIterator, nest
 from ..nn.optimizers import StepResult, TrainOp, make_step
 from ..strategies import (
     PerReplica,
@@ -54,6 +55,7 @@ class TrainingSession:
         self.step_index = 0
         self.wants_save = False
         self.save_is_agreed = False
+        self.input_state: Callable[[], dict[str, Any]] = dict
         self._model = model
         self._step_counter: Variable | None = None
         self._usual_train_op: TrainOp | None = None
@@ -66,6 +68,12 @@ class TrainingSession:
         """The values of all variables that belong into a checkpoint, by name."""
         with self.strategy.scope():
             return self.store.saved_values()
+
+    def input_states(self) -> list[dict[str, Any]]:
+        """Where the input of each worker stands after the latest step; all workers call this."""
+        state = json.dumps(self.input_state())
+        texts = self.strategy.extended.workers.texts(state, "states of the input")
+        return [json.loads(text) for text in texts]
 
     def step(
         self, batches: Any, veto: bool, on_built: Callable[[EstimatorSpec], None] | None
@@ -200,7 +208,9 @@ def require_data(first_batch: Any, strategy: Strategy, purpose: str = "") -> Non
         )
 
 
-def train(session: TrainingSession, batches: Any, hooks: Sequence[SessionRunHook]) -> TrainingEnd:
+def train(
+    session: TrainingSession, batches: DatasetIterator, hooks: Sequence[SessionRunHook]
+) -> TrainingEnd:
     """Make steps until the data end or a hook asks to stop.
 
     Args:
@@ -227,10 +237,12 @@ def train(session: TrainingSession, batches: Any, hooks: Sequence[SessionRunHook
             hook.after_create_session(session)
         requests.extend(hook.before_run(context) for hook in hooks)
 
-    batches = iter(batches)
+    beginning = batches.get_state()
+    session.input_state = lambda: beginning  # of the checkpoint that precedes the first update
     batch = next(batches, None)
     require_data(batch, session.strategy)
     session.step(batch, False, built)
+    session.input_state = batches.get_state
     log_batch_sizes(session.num_examples, session.strategy)
     while True:
         for hook, request in zip(hooks, requests, strict=True):

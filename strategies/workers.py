@@ -159,12 +159,17 @@ class Workers:
         """The first worker's number; nobody gets it before the first worker has called."""
         return self.gather_numbers(number, name)[0]
 
+    def texts(self, text: str, name: str) -> list[str]:
+        """Each worker's text, in the order of workers."""
+        if self.size == 1:
+            return [text]
+        code_points = np.frombuffer(text.encode("utf-32-le"), np.int32)
+        gathered = self.communicator.all_gather(code_points, name)
+        return [array.tobytes().decode("utf-32-le") for array in gathered]
+
     def text_from_chief(self, text: str, name: str) -> str:
         """The first worker's text."""
-        if self.size == 1:
-            return text
-        code_points = np.array([ord(character) for character in text], np.int64)
-        return "".join(map(chr, self.communicator.all_gather(code_points, name)[0].tolist()))
+        return self.texts(text, name)[0]
 
     def of_all_replicas(self, values: Sequence[np.ndarray], name: str) -> list[np.ndarray]:
         """The values of the replicas of all workers, in the order of replicas.

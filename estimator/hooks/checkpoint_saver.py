@@ -18,6 +18,10 @@ from .timer import SecondOrStepTimer
 _logger = logging.getLogger("paceline")
 
 
+def _nothing_to_wait_for() -> None:
+    """What `save` returned from is on disk."""
+
+
 class CheckpointSaverListener:
     """Told by a `CheckpointSaverHook` about each checkpoint. Write the methods that you need."""
 
@@ -43,25 +47,30 @@ class CheckpointSaverHook(SessionRunHook):
     was not a finite number is never saved.
 
     Args:
-        save: Writes one checkpoint: `save(step, values)`; called on every worker.
+        save: Writes one checkpoint: `save(step, values, input_states)`, called on every worker. The
+            last argument is None at the end: the next run begins its input anew.
         save_secs, save_steps: How often; at most one of them. With neither only at start and end.
         listeners: Told about each checkpoint.
         decides: Whether this worker says when it is time.
+        wait: Returns when everything that was saved is on disk. Listeners, who may read it, and
+            the end of the run wait for that; steps do not.
     """
 
     def __init__(
         self,
-        save: Callable[[int, dict[str, Any]], object],
+        save: Callable[[int, dict[str, Any], list[dict[str, Any]] | None], object],
         save_secs: float | None = None,
         save_steps: int | None = None,
         listeners: Sequence[CheckpointSaverListener] = (),
         decides: bool = True,
+        wait: Callable[[], None] = _nothing_to_wait_for,
     ) -> None:
         neither = save_secs is None and save_steps is None
         self._timer = SecondOrStepTimer(math.inf if neither else save_secs, save_steps)
         self._write = save
         self._listeners = tuple(listeners)
         self._decides = decides
+        self._wait = wait
 
     def begin(self) -> None:
         for listener in self._listeners:
@@ -82,11 +91,12 @@ class CheckpointSaverHook(SessionRunHook):
 
     def end(self, session: Session) -> None:
         if self._timer.last_triggered_step != session.global_step:
-            self._save(session)
+            self._save(session, ends=True)
+        self._wait()
         for listener in self._listeners:
             listener.end(session, session.global_step)
 
-    def _save(self, session: Session) -> bool:
+    def _save(self, session: Session, ends: bool = False) -> bool:
         """Save if the model is sound; return whether a listener wants the run to end."""
         step = session.global_step
         if session.loss is not None and not math.isfinite(session.loss):
@@ -95,7 +105,9 @@ class CheckpointSaverHook(SessionRunHook):
         self._timer.update_last_triggered_step(step)
         for listener in self._listeners:
             listener.before_save(session, step)
-        self._write(step, session.values())
+        self._write(step, session.values(), None if ends else session.input_states())
+        if self._listeners:
+            self._wait()
         # Every listener hears of every checkpoint, also when an earlier one asks to stop.
         answers = [listener.after_save(session, step) for listener in self._listeners]
         return any(answers)

@@ -30,6 +30,9 @@ class Session(Protocol):
     def values(self) -> dict[str, Any]:
         """The values of all variables that belong into a checkpoint, by name."""
 
+    def input_states(self) -> list[dict[str, Any]]:
+        """Where the input of each worker stands after the latest step; all workers call this."""
+
 
 @dataclass(frozen=True)
 class SessionRunArgs:

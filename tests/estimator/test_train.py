@@ -1,5 +1,8 @@
 """Estimator.train: how long, from where, and what is left behind."""
 
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -256,16 +259,43 @@ def test_an_unwritable_model_dir_is_refused_before_any_work(linear_model_fn, inp
         estimator.train(input_fn, steps=1)
 
 
+def test_a_second_job_in_the_same_model_dir_is_refused(estimator, linear_model_fn, input_fn):
+    """It would delete and overwrite what the first one saves."""
+    model_dir = estimator.model_dir
+
+    class StartAnother(SessionRunHook):
+        def after_run(self, run_context, run_values):
+            other = pl.Estimator(linear_model_fn, model_dir)
+            with pytest.raises(CheckpointError, match="belongs to another job: pid"):
+                other.train(input_fn, steps=1)
+
+    estimator.train(input_fn, hooks=[StartAnother()], steps=1)
+    estimator.train(input_fn, steps=1)
+    assert step_of(estimator) == 2
+
+
+def test_a_save_that_fails_in_the_background_ends_the_run(estimator, input_fn):
+    class Spoil(SessionRunHook):
+        def after_run(self, run_context, run_values):
+            model_dir = Path(estimator.model_dir)
+            if model_dir.is_dir():
+                shutil.rmtree(model_dir)
+                model_dir.write_text("in the way")
+
+    with pytest.raises(CheckpointError, match="cannot (save|write)"):
+        estimator.train(input_fn, hooks=[Spoil()], steps=3)
+
+
 def test_the_log_tells_the_story_of_a_run(estimator, input_fn, lines):
     """OB-01."""
     estimator.train(input_fn, steps=101)
     story = [
-        "Saved the checkpoint of step 0",
+        "Saving the checkpoint of step 0",
         "Input: each batch goes to one replica",
         "loss = ",
         "global_step/sec",
         "loss = ",
-        "Saved the checkpoint of step 101",
+        "Saving the checkpoint of step 101",
         "Loss for final step",
     ]
     found = iter(lines())

@@ -1,0 +1,116 @@
+"""IN-26, D-23: a run that was interrupted goes on with exactly the elements that were left."""
+
+import logging
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+import paceline as pl
+from paceline.estimator import SessionRunHook
+from paceline.nn import optimizers
+
+NUM_EXAMPLES = 30
+EVERY = 3
+DIES_AT = 5
+
+
+class DiedError(Exception):
+    pass
+
+
+class Die(SessionRunHook):
+    def after_run(self, run_context, run_values):
+        if run_context.session.global_step == DIES_AT:
+            raise DiedError
+
+
+def run(on_workers, directory, num_workers, num_replicas=1, dies=False, make=None, steps=8):
+    """Train; the examples that the replicas saw in each step, by step."""
+    seen = {}
+
+    def model_fn(features, labels, mode):
+        if len(features):
+            step = int(pl.get_or_create_global_step())
+            seen.setdefault(step, []).extend(features[:, 0].astype(int).tolist())
+        w = pl.get_variable("w", (1, 1))
+        loss = np.mean(np.square(features @ w - labels))
+        return pl.EstimatorSpec(mode, loss=loss, train_op=optimizers.SGD(1e-4).minimize(loss))
+
+    def input_fn(input_context):
+        shard = input_context.num_input_pipelines, input_context.input_pipeline_id
+        x = np.arange(NUM_EXAMPLES, dtype=np.float32)[:, None]
+        dataset = pl.Dataset.from_tensor_slices((x, x))
+        return (make or shuffled)(dataset, shard)
+
+    def work(strategy, index):
+        config = pl.RunConfig(
+            train_distribute=strategy, save_checkpoints_steps=EVERY, tf_random_seed=5
+        )
+        estimator = pl.Estimator(model_fn, directory, config)
+        with suppress(DiedError):
+            estimator.train(input_fn, hooks=[Die()] if dies else [], max_steps=steps)
+
+    on_workers(num_workers, num_replicas, work)
+    return {step: sorted(found) for step, found in sorted(seen.items())}
+
+
+def shuffled(dataset, shard):
+    return dataset.shuffle(NUM_EXAMPLES, seed=1).repeat().shard(*shard).batch(2)
+
+
+@pytest.mark.parametrize(("num_workers", "num_replicas"), [(1, 1), (1, 2), (2, 1), (3, 2)])
+def test_the_steps_after_the_checkpoint_see_what_they_would_have_seen(
+    on_workers, tmp_path, num_workers, num_replicas, caplog
+):
+    caplog.set_level(logging.INFO, "paceline")
+    whole = run(on_workers, tmp_path / "whole", num_workers, num_replicas)
+    run(on_workers, tmp_path / "parts", num_workers, num_replicas, dies=True)
+    caplog.clear()
+    rest = run(on_workers, tmp_path / "parts", num_workers, num_replicas)
+    assert rest == {step: whole[step] for step in range(EVERY, 8)}
+    assert "The input goes on where the last run stopped." in caplog.text
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (2, 3)])
+def test_another_number_of_workers_sees_each_element_once_an_epoch(
+    on_workers, tmp_path, before, after
+):
+    first = run(on_workers, tmp_path, before, dies=True)
+    num_saved = EVERY * before * 2
+    steps_left = (NUM_EXAMPLES - num_saved) // (2 * after)
+    rest = run(on_workers, tmp_path, after, steps=EVERY + steps_left)
+    seen = [x for step in range(EVERY) for x in first[step]]
+    seen += [x for step, found in rest.items() for x in found]
+    assert sorted(seen) == list(range(NUM_EXAMPLES))
+
+
+def test_what_cannot_go_on_begins_anew_with_a_warning(on_workers, tmp_path, caplog):
+    run(on_workers, tmp_path, 1, dies=True)
+
+    def in_order(dataset, shard):
+        return dataset.batch(2)
+
+    assert run(on_workers, tmp_path, 1, make=in_order, steps=4) == {3: [0, 1]}
+    assert "The input begins anew, and not where the last run stopped" in caplog.text
+
+
+@pytest.mark.parametrize("steps", [8, 9])
+def test_after_a_run_that_has_ended_the_next_one_begins_its_input_anew(on_workers, tmp_path, steps):
+    """Also where the last step was a checkpoint's anyway."""
+    first = run(on_workers, tmp_path, 1, steps=steps)
+    second = run(on_workers, tmp_path, 1, steps=2 * steps)
+    assert list(second.values()) == list(first.values())
+
+
+def test_an_epoch_that_was_used_up_is_followed_by_the_next(on_workers, tmp_path, caplog):
+    """The last checkpoint is that of the last batch: nothing is left."""
+
+    def one_epoch(dataset, shard):
+        return dataset.batch(5)
+
+    first = run(on_workers, tmp_path, 1, make=one_epoch, steps=100)
+    assert list(first) == list(range(6))
+    second = run(on_workers, tmp_path, 1, make=one_epoch, steps=100)
+    assert list(second.values()) == list(first.values())
+    assert "nothing is left of it on worker 0" in caplog.text
