@@ -282,7 +282,7 @@ def test_a_save_that_fails_in_the_background_ends_the_run(estimator, input_fn):
                 shutil.rmtree(model_dir)
                 model_dir.write_text("in the way")
 
-    with pytest.raises(CheckpointError, match="cannot (save|write)"):
+    with pytest.raises(CheckpointError, match=r"cannot (save|write)"):
         estimator.train(input_fn, hooks=[Spoil()], steps=3)
 
 

@@ -219,8 +219,7 @@ def test_two_strategies_of_one_process_share_its_address(outcomes):
     def work(resolver, index):
         with Joined(resolver) as first:
             second = pl.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
-            sums = [s.reduce("SUM", float(index + 1)) for s in (first, second, first)]
-        return sums
+            return [s.reduce("SUM", float(index + 1)) for s in (first, second, first)]
 
     assert outcomes(2, work) == [[3.0, 3.0, 3.0]] * 2
 
