@@ -1,6 +1,6 @@
 """Saving and restoring 400 MB in 100 arrays, side by side in one run.
 
-    python benchmarks/checkpoint.py [--rounds 7] [--megabytes 400] [--arrays 100] [--segments 10]
+    python benchmarks/checkpoint.py [--rounds 7] [--megabytes 400] [--arrays 100] [--segments 5]
 
 raw          write of the bytes + fsync; read into new arrays
 safetensors  its save_file + fsync, its load_file
@@ -193,8 +193,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--megabytes", type=float, default=400)
     parser.add_argument("--arrays", type=int, default=100)
-    parser.add_argument("--segments", type=int, default=10, help="0 leaves them out")
-    parser.add_argument("--segment-secs", type=float, default=3.0)
+    parser.add_argument("--segments", type=int, default=5, help="0 leaves them out")
+    parser.add_argument("--segment-secs", type=float, default=10.0)
     parser.add_argument("--directory", help="where to write; a temporary one by default")
     args = parser.parse_args()
     print(environment.describe(malloc_tuned=False))

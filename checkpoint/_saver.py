@@ -21,6 +21,9 @@ from ._retention import KeepPolicy, keep_last
 from ._save import GatherReports, save_alone
 from ._snapshot import Snapshot
 
+# Shorter waits cost too little to be worth a line.
+_LONG_WAIT_SECS = 1.0
+
 _log = logging.getLogger("paceline")
 
 
@@ -154,13 +157,14 @@ class Saver:
     def _wait_and_say_so(self) -> None:
         if self._write is None:
             return
-        is_slow, began = not self._write.is_done(), time.monotonic()
+        began = time.monotonic()
         self.wait()
-        if is_slow and not self._has_warned:
+        waited_secs = time.monotonic() - began
+        if waited_secs >= _LONG_WAIT_SECS and not self._has_warned:
             self._has_warned = True
             _log.warning(
                 "saving to '%s' takes longer than the time between two saves: waited %.1f s for "
                 "the one before; save less often",
                 self._root,
-                time.monotonic() - began,
+                waited_secs,
             )

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ._errors import CheckpointError
-from ._files import flush
-from ._manifest import BLOCK_BYTES, Manifest, ShardEntry, SliceEntry, TensorEntry
+from ._manifest import BLOCK_BYTES, Manifest, SliceEntry, TensorEntry
 
 _LENGTH_BYTES = 8
 _DTYPES = {"BOOL": "bool", "F16": "float16", "F32": "float32", "F64": "float64"} | {
@@ -89,8 +88,8 @@ def _num_bytes(place: Place) -> int:
     return math.prod(place.shape) * np.dtype(place.dtype).itemsize
 
 
-def write_shard_file(path: str, arrays: Mapping[str, np.ndarray]) -> ShardEntry:
-    """Writes and flushes a new shard; the arrays are row-major and little-endian."""
+def write_shard_file(path: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes a new shard, which is the caller's to flush; arrays are row-major, little-endian."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
@@ -98,10 +97,8 @@ def write_shard_file(path: str, arrays: Mapping[str, np.ndarray]) -> ShardEntry:
         save_file(dict(arrays), path)
     except SafetensorError as error:
         raise CheckpointError(f"cannot write shard '{path}': {error}") from error
-    # The library leaves the file readable for its owner alone and unflushed.
+    # The library leaves the file readable for its owner alone.
     os.chmod(path, os.stat(os.path.dirname(path)).st_mode & 0o666)
-    flush(path)
-    return ShardEntry(size_bytes=os.path.getsize(path), header_crc32=read_header(path).crc32)
 
 
 def block_crcs(array: np.ndarray) -> str:

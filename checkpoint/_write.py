@@ -25,6 +25,7 @@ from ._manifest import (
     DType,
     Manifest,
     Part,
+    ShardEntry,
     SliceEntry,
     TensorEntry,
     first_problem,
@@ -83,17 +84,19 @@ def write_part(draft: str, shard: str, pieces: Mapping[str, Piece]) -> Part:
     """Writes and flushes one shard of row-major, little-endian pieces."""
     path = os.path.join(draft, shard)
     arrays = {key: piece.array for key, piece in pieces.items()}
-    # Neither the write nor the checksums hold the interpreter's lock: they run side by side.
+    write_shard_file(path, arrays)
+    # While the disk works the processor is free: never is more than one core taken from the run.
     with Background(lambda: {key: block_crcs(array) for key, array in arrays.items()}) as crcs:
-        entry = write_shard_file(path, arrays)
-    places = read_header(path).places
+        flush(path)
+    header = read_header(path)
+    entry = ShardEntry(size_bytes=os.path.getsize(path), header_crc32=header.crc32)
     tensors: dict[str, TensorEntry] = {}
     for key, piece in pieces.items():
         stored = SliceEntry(
             start=piece.start,
             shape=piece.array.shape,
             shard=shard,
-            offset_bytes=places[key].offset_bytes,
+            offset_bytes=header.places[key].offset_bytes,
             crc32=crcs.result()[key],
         )
         dtype = cast(DType, piece.array.dtype.name)

@@ -191,7 +191,7 @@ class Estimator:
         saving_listeners: Sequence[CheckpointSaverListener] | None,
     ) -> TrainingEnd:
         config, workers = self._config, strategy.extended.workers
-        newest = self._newest_or_none() if workers.rank == 0 else None
+        newest = self._newest_whole() if workers.rank == 0 else None
         start = workers.number_from_chief(newest.step if newest else 0, "first step")
         states = newest.state.get("input", []) if newest else []
         states = json.loads(workers.text_from_chief(json.dumps(states), "input of the last run"))
@@ -253,9 +253,12 @@ class Estimator:
             _logger.info("No checkpoint in %s: initial values are evaluated.", self.model_dir)
         store = self._store(restored, is_chief)
         session = EvaluationSession(self._model, strategy, store)
-        with closing(
-            batches_for_replicas(input_fn, strategy, ModeKeys.EVAL, self._params, config)
-        ) as batches:
+        with (
+            checkpoint.lease(restored.path) if restored else nullcontext(),
+            closing(
+                batches_for_replicas(input_fn, strategy, ModeKeys.EVAL, self._params, config)
+            ) as batches,
+        ):
             results = evaluate(session, batches, steps, hooks or ())
         shown = ", ".join(f"{k} = {v:.8g}" for k, v in results.items() if np.ndim(v) == 0)
         where = f" ({name})" if name else ""
@@ -396,6 +399,11 @@ class Estimator:
         if newest is None:
             raise ValueError(f"there is no checkpoint in {self.model_dir} yet; train first")
         return newest
+
+    def _newest_whole(self) -> checkpoint.Checkpoint | None:
+        """The newest checkpoint of which every byte is right; damaged ones are warned of."""
+        path = checkpoint.latest_checkpoint(self.model_dir, verify=True)
+        return None if path is None else checkpoint.load(path)
 
     def _newest_or_none(self) -> checkpoint.Checkpoint | None:
         path = self.latest_checkpoint()

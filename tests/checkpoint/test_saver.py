@@ -132,8 +132,12 @@ def test_the_arrays_may_differ_from_save_to_save(tmp_path: Path) -> None:
 
 
 def test_a_second_save_waits_for_the_first_and_says_so_once(
-    tmp_path: Path, gate: Gate, messages: Callable[[], list[str]]
+    tmp_path: Path,
+    gate: Gate,
+    messages: Callable[[], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("paceline.checkpoint._saver._LONG_WAIT_SECS", 0.01)
     with Saver(tmp_path) as saver:
         saver.save(0, {"x": np.zeros(3)})
         assert gate.entered.wait(timeout=60)

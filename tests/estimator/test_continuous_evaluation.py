@@ -175,11 +175,11 @@ def test_d_11_a_checkpoint_that_is_deleted_meanwhile_is_passed_over(
         found = estimator.latest_checkpoint()
         looked = iter([found])
 
-        def latest(model_dir):
+        def latest(model_dir, **options):
             path = next(looked, None)
             if path is not None:
                 replaced_by_a_newer_one()
-            return path or latest_checkpoint(model_dir)
+            return path or latest_checkpoint(model_dir, **options)
 
         latest_checkpoint = pl.checkpoint.latest_checkpoint
         monkeypatch.setattr(pl.checkpoint, "latest_checkpoint", latest)

@@ -6,6 +6,8 @@ as N processes joined by RING: then all of them run each test, in the same order
 
 import importlib.util
 import logging
+import shutil
+import tempfile
 import threading
 from pathlib import Path
 
@@ -53,9 +55,16 @@ def workers(strategy):
 
 
 @pytest.fixture
-def directory(workers, tmp_path):
-    """A directory that all workers share."""
-    return Path(workers.text_from_chief(str(tmp_path), "directory"))
+def directory(workers):
+    """A directory that all workers share.
+
+    Not pytest's, whose processes tidy up behind each other's backs.
+    """
+    made = tempfile.mkdtemp() if workers.rank == 0 else ""
+    yield Path(workers.text_from_chief(made, "directory"))
+    workers.number_from_chief(0, "the directory is not needed any more")
+    if made:
+        shutil.rmtree(made)
 
 
 @pytest.fixture
