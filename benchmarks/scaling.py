@@ -5,8 +5,8 @@
 hand        the fused loop of handwritten.py; two of it average their weights by MPI.Allreduce after
             each step, which for plain SGD is the same as averaging gradients
 estimator   Estimator.train under MultiWorkerMirroredStrategy over MPI, and over RING; also with
-            each gradient travelling on its own (no fusion), and with all of them sent together when
-            backward has ended (no overlap)
+            each gradient travelling on its own (no fusion), and with packs that do or do not travel
+            while backward goes on (overlap; by default only where each worker has two cores)
 
 Efficiency is the time of a step of one worker alone, with the other core idle, by the time of a
 step of two, with 64 examples for each worker. "apart" is the same loop twice without a word between
@@ -25,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -38,8 +39,12 @@ import paceline as pl
 from paceline.cluster import SimpleClusterResolver, free_ports, tune_malloc
 
 MODEL = "cnn"
-PACKS = {"": 0, ", no fusion": 1, ", no overlap": 1 << 40}
-"""Bytes per pack: what is usual, each gradient alone, all at the end of backward."""
+OPTIONS: dict[str, dict[str, Any]] = {
+    "": {},
+    ", no fusion": {"bytes_per_pack": 1},
+    ", overlap": {"overlap": True},
+    ", no overlap": {"overlap": False},
+}
 
 Variant = one_worker.Variant
 
@@ -73,9 +78,9 @@ def strategies(rank: int, ports: list[int]) -> dict[str, pl.Strategy]:
     made: dict[str, pl.Strategy] = {
         "alone": pl.MultiWorkerMirroredStrategy(cluster_resolver=itself)
     }
-    for how, bytes_per_pack in PACKS.items():
+    for how, given in OPTIONS.items():
         for name in ("MPI", "RING"):
-            options = pl.CommunicationOptions(implementation=name, bytes_per_pack=bytes_per_pack)
+            options = pl.CommunicationOptions(implementation=name, **given)
             workers = [f"127.0.0.1:{ports.pop()}" for _ in range(2)]
             resolver = SimpleClusterResolver({"worker": workers}, task_type="worker", task_id=rank)
             made[f"{name}{how}"] = pl.MultiWorkerMirroredStrategy(
@@ -147,7 +152,7 @@ def start_ranks() -> int:
     mpiexec = Path(sys.executable).parent / "mpiexec"
     if not mpiexec.exists():
         raise SystemExit(f"no {mpiexec}; pip install 'paceline[mpich]'")
-    ports = [str(port) for port in free_ports(4 * len(PACKS))]
+    ports = [str(port) for port in free_ports(4 * len(OPTIONS))]
     with tempfile.TemporaryDirectory() as directory:
         shared = ["--directory", directory, "--ports", *ports]
         script = [__file__, *sys.argv[1:], *shared]

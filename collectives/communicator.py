@@ -58,6 +58,9 @@ class Communicator(ABC):
         members: All ranks by name, in order of rank.
         timeout_secs: How long a wait without progress may last.
         step: The training step, set by whoever knows it; error texts mention it.
+        overlaps: Whether what is started runs at once, behind the caller's back, or when it is
+            waited for. The latter is faster where this process has no core to spare; ranks need
+            not agree. By default as the number of cores suggests.
     """
 
     def __init__(self, members: Sequence[Member], rank: int, timeout_secs: float) -> None:
@@ -66,6 +69,7 @@ class Communicator(ABC):
         self.size = len(self.members)
         self.timeout_secs = timeout_secs
         self.step: int | None = None
+        self.overlaps = True
 
     @abstractmethod
     def all_reduce(self, array: Array, name: str, op: Op = Op.SUM) -> None:
@@ -81,8 +85,9 @@ class Communicator(ABC):
     def start_all_reduce(self, array: Array, name: str, op: Op = Op.SUM) -> Handle:
         """Start `all_reduce` and return at once.
 
-        Operations run in the order in which they were started, behind the caller's back; calls
-        without ``start`` queue behind them. The array must not be touched before `Handle.wait`.
+        Operations run in the order in which they were started, behind the caller's back (see
+        `overlaps`); calls without ``start`` queue behind them. The array must not be touched before
+        `Handle.wait`.
         """
 
     @abstractmethod

@@ -95,7 +95,7 @@ class LinkedCommunicator(Communicator):
     def start_all_reduce(self, array: Array, name: str, op: Op = Op.SUM) -> Handle:
         check_array(array, name)
         action = partial(self._guarded, self.step, self._all_reduce, array, name, op)
-        return self._runner.start(action)
+        return self._runner.start(action, at_once=self.overlaps)
 
     def reduce_scatter(self, array: Array, name: str, op: Op = Op.SUM) -> Array:
         check_array(array, name)
@@ -138,7 +138,9 @@ class LinkedCommunicator(Communicator):
         peers = Peers(self._peers.world, world_ranks, self.timeout_secs)
         members = [replace(self.members[r], rank=i) for i, r in enumerate(ranks)]
         tag = child_tag(self._tag, self._num_splits, color)
-        return LinkedCommunicator(peers, self._runner, members, tag)
+        part = LinkedCommunicator(peers, self._runner, members, tag)
+        part.overlaps = self.overlaps
+        return part
 
     def close(self, reason: str = "") -> None:
         self._closed = True
@@ -154,7 +156,8 @@ class LinkedCommunicator(Communicator):
         if self._runner.idle:
             self._guarded(self.step, action, *arguments)
         else:
-            self._runner.start(partial(self._guarded, self.step, action, *arguments)).wait()
+            task = partial(self._guarded, self.step, action, *arguments)
+            self._runner.start(task, at_once=self.overlaps).wait()
 
     def _guarded(self, step: int | None, action: Callable[..., None], *arguments: Any) -> None:
         world, self._peers.step = self._peers.world, step

@@ -41,7 +41,7 @@ from .messages import child_tag
 from .mpi_accord import CHUNK_BYTES, COMPARED_CALLS, NUM_LANES, Accord, History, Plan
 from .mpi_start import end_if_stuck, wait_for_ranks
 from .mpi_watch import Position, Watch, abort_job
-from .runner import Runner
+from .runner import Runner, has_core_to_spare
 
 _NO_DTYPE = np.dtype(bool)
 
@@ -101,7 +101,10 @@ def mpi_communicator(
     watch, runner = Watch(mpi, control, members), Runner(f"paceline-mpi-{comm.rank}")
     shared = _Shared(mpi, watch, runner, _agreed_tag(control))
     history = History(shared.tag, range(comm.size))
-    return MpiCommunicator(shared, comm.Dup(), control, members, history, timeout_secs)
+    communicator = MpiCommunicator(shared, comm.Dup(), control, members, history, timeout_secs)
+    host = members[comm.rank].address
+    communicator.overlaps = has_core_to_spare(sum(m.address == host for m in members))
+    return communicator
 
 
 def abort_on_exception() -> None:
@@ -207,7 +210,7 @@ class MpiCommunicator(Communicator):
     def start_all_reduce(self, array: Array, name: str, op: Op = Op.SUM) -> Handle:
         check_array(array, name)
         action = partial(self._guarded, self._all_reduce, array, name, op)
-        return self._runner.start(action)
+        return self._runner.start(action, at_once=self.overlaps)
 
     def reduce_scatter(self, array: Array, name: str, op: Op = Op.SUM) -> Array:
         check_array(array, name)
@@ -268,7 +271,8 @@ class MpiCommunicator(Communicator):
         if self._runner.idle:
             self._guarded(action, *arguments)
         else:
-            self._runner.start(partial(self._guarded, action, *arguments)).wait()
+            task = partial(self._guarded, action, *arguments)
+            self._runner.start(task, at_once=self.overlaps).wait()
 
     def _guarded(self, action: Callable[..., None], *arguments: Any) -> None:
         if self._closed:
@@ -396,9 +400,11 @@ class MpiCommunicator(Communicator):
             [self._history.ranks[rank] for rank in ranks],
         )
         first = self._data.Split(min(ranks), ranks.index(self.rank))
-        parts.append(
-            MpiCommunicator(self._shared, first, first.Dup(), members, history, self.timeout_secs)
+        part = MpiCommunicator(
+            self._shared, first, first.Dup(), members, history, self.timeout_secs
         )
+        part.overlaps = self.overlaps
+        parts.append(part)
 
 
 def _check_world(mpi: Any, comm: Any, expected_size: int | None) -> None:

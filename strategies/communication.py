@@ -75,6 +75,8 @@ class CommunicationOptions:
             default of 30 s.
         implementation: What carries their arrays, also by its name in any case.
         start_timeout_secs: How long to wait for all workers at the start; > 0.
+        overlap: Whether packs travel while backward goes on, or when it has ended, which is faster
+            where no core is to spare. None decides by the number of cores for each worker.
         wire_dtype: "float16" sends gradients of float32 and float64 between workers in half the
             bytes or less; they are added up in float16 too, so that results differ by about
             1e-3 of a gradient. Gradients beyond its range (65504) are an error. None sends them
@@ -92,6 +94,7 @@ class CommunicationOptions:
     timeout_seconds: float | None = None
     implementation: CommunicationImplementation | str = CommunicationImplementation.AUTO
     start_timeout_secs: float = 600.0
+    overlap: bool | None = None
     wire_dtype: str | None = None
     links: Sequence[LinkKind] = ("shm", "tcp", "grpc")
     token: str | None = field(default=None, repr=False)
@@ -150,6 +153,7 @@ def join_workers(resolver: ClusterResolver, options: CommunicationOptions) -> Co
         joined = _join_by_ring(spec, tasks, tasks.index(task), options)
     if joined is not None:
         joined.timeout_secs = options.timeout_seconds or DEFAULT_TIMEOUT_SECS
+        joined.overlaps = joined.overlaps if options.overlap is None else options.overlap
     return joined
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-import os
-import platform
 from collections.abc import Sequence
 from typing import NoReturn
 
+from ...cluster import num_cores
 from ..communicator import DEFAULT_TIMEOUT_SECS, Communicator
 from ..linked import DEFAULT_SPIN_SECS, linked_communicator
 from ..members import Member
+from ..runner import has_core_to_spare
 from .control import Control
 from .frames import LinkKind
 from .handshake import Identity
@@ -94,15 +94,18 @@ def connect_ring(
         raise
     picked = {peer.member.rank: peer.picked for peer in roster.peers.values() if peer.picked}
     _log.info("%s", describe_links(members, rank, picked))
-    return linked_communicator(
+    num_here = _num_ranks_here(roster, identity.host)
+    communicator = linked_communicator(
         members,
         rank,
         lambda peer: picked[peer].link,
         health=control,
         timeout_secs=timeout_secs,
-        spin_secs=_spin_secs(roster, identity.host, picked),
+        spin_secs=_spin_secs(num_here, picked),
         on_close=control.close,
     )
+    communicator.overlaps = has_core_to_spare(num_here)
+    return communicator
 
 
 def describe_links(members: Sequence[Member], rank: int, picked: dict[int, Picked]) -> str:
@@ -134,22 +137,20 @@ def _check(members: Sequence[Member], rank: int, job_id: str, links: Sequence[st
             raise ValueError(f"{other.task} and {member.task} have one address, {member.address}")
 
 
-def _spin_secs(roster: Roster, host: str, picked: dict[int, Picked]) -> float:
+def _num_ranks_here(roster: Roster, host: str) -> int:
+    """Return how many ranks share this host's processors."""
+    hellos = [peer.hello for peer in roster.peers.values()]
+    return 1 + sum(hello is not None and hello.host == host for hello in hellos)
+
+
+def _spin_secs(num_here: int, picked: dict[int, Picked]) -> float:
     """Return how long waits should poll: not at all where that keeps others from working.
 
     Those others are the ranks that share this host's processors, and the threads that gRPC needs
     in this very process.
     """
-    hellos = [peer.hello for peer in roster.peers.values()]
-    num_here = 1 + sum(hello is not None and hello.host == host for hello in hellos)
     uses_threads = any(choice.kind == "grpc" for choice in picked.values())
-    return 0.0 if uses_threads or num_here > _num_processors() else DEFAULT_SPIN_SECS
-
-
-def _num_processors() -> int:
-    if platform.system() == "Linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return 0.0 if uses_threads or num_here > num_cores() else DEFAULT_SPIN_SECS
 
 
 def _nobody(rank: int) -> NoReturn:  # a world of one has no links

@@ -129,6 +129,21 @@ def test_the_size_of_packs_changes_no_result(bytes_per_pack, on_workers):
             assert np.allclose(difference, gradients[0][i] + gradients[1][i], atol=1e-6)
 
 
+@pytest.mark.parametrize("overlaps", [True, False])
+def test_when_packs_travel_changes_no_result(overlaps, on_workers):
+    def work(strategy, index):
+        strategy.extended.workers.communicator.overlaps = overlaps
+        with strategy.scope():
+            variables = [pl.get_variable(f"v{i}", (50,)) for i in range(4)]
+            optimizer = optimizers.SGD(1.0)
+        pairs = [(np.full(50, index + 1, np.float32), v) for v in variables]
+        for _ in range(3):
+            strategy.run(lambda: optimizer.apply_gradients(pairs))
+        return [v.numpy()[0] for v in variables]
+
+    assert on_workers(3, 1, work, bytes_per_pack=1) == [[-18.0] * 4] * 3
+
+
 def test_many_small_gradients_travel_in_few_packs(on_workers):
     """CO-11: a thousand of 4 KB."""
     started = []
