@@ -1,1 +1,1 @@
-"""(Nothing here yet.)"""
+"""Other libraries' names for the parts of this one."""

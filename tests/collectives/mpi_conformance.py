@@ -59,8 +59,6 @@ def failure(case, how):
 def main():
     size = MPI.COMM_WORLD.size
     cases = conformance.cases([size])
-    if size > 2:
-        cases = conformance.essential(cases)
     in_order = [case for case in cases if case.name != "closed"]
     ending = [case for case in cases if case.name == "closed"] + conformance.mismatches([size])
     with mpi_communicator(timeout_secs=conformance.TIMEOUT_SECS) as shared:
