@@ -108,16 +108,14 @@ def test_members_of_something_else_turn_each_other_away(loopback, run_at_once, c
         assert any(re.search(rf"failed: worker \d .*{reason}", text) for text in pair), pair
 
 
-def test_a_second_process_with_the_same_rank_is_not_let_in(loopback, connect):
+def test_a_second_process_with_the_same_rank_is_not_let_in(loopback, connect, run_at_once):
     members = loopback(2)
     ring = connect(members)
     # It can listen, because it does so at another address.
     zombie = connect(members, [1], start_timeout_secs=2.0, bind_host="127.0.0.2")
     assert "turned this process away, which is already there as another process" in texts(zombie)[0]
     results = [np.ones(3), np.ones(3)]
-    handles = [c.start_all_reduce(a, "x") for c, a in zip(ring, results, strict=True)]
-    for handle in handles:
-        handle.wait()
+    run_at_once([partial(c.all_reduce, a, "x") for c, a in zip(ring, results, strict=True)])
     assert results[0].tolist() == [2.0] * 3
 
 
