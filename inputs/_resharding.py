@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ._plan import Plan, Shard
+from ._plan import UNKNOWN, Plan, Shard
 
 State = dict[str, Any]
 
@@ -105,5 +105,10 @@ def _num_seen(shard: Shard, states: Sequence[State]) -> int:
 
 
 def _has_ended(shard: Shard, first: int, saved: dict[str, Any]) -> bool:
+    """Whether a worker's part of the order was used up.
+
+    Where the length is not known, that is what it must be: after equally many steps nothing else
+    leaves one behind.
+    """
     length = shard.order.cardinality
-    return 0 <= length <= first + saved["seen"] * saved["count"]
+    return length == UNKNOWN or 0 <= length <= first + saved["seen"] * saved["count"]

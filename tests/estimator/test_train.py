@@ -279,6 +279,7 @@ def test_a_save_that_fails_in_the_background_ends_the_run(estimator, input_fn):
         def after_run(self, run_context, run_values):
             model_dir = Path(estimator.model_dir)
             if model_dir.is_dir():
+                estimator.latest_checkpoint()  # waits for the one that is being saved
                 shutil.rmtree(model_dir)
                 model_dir.write_text("in the way")
 
