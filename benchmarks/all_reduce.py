@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -34,7 +33,7 @@ import environment
 import numpy as np
 from bare_grpc import bare_grpc
 
-from paceline.cluster import tune_malloc
+from paceline.cluster import free_ports, tune_malloc
 from paceline.collectives import Communicator, Member
 
 SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 128 << 20)
@@ -178,17 +177,9 @@ def run_rank(args: argparse.Namespace) -> None:
                 print(report(num_bytes, seconds), flush=True)
 
 
-def free_ports(count: int) -> list[str]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [str(s.getsockname()[1]) for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
-
-
 def start_ranks() -> int:
     """Start this script twice: under mpiexec if there is one beside the interpreter."""
-    shared = ["--job-id", uuid.uuid4().hex, "--ports", *free_ports(8)]
+    shared = ["--job-id", uuid.uuid4().hex, "--ports", *map(str, free_ports(8))]
     script = [__file__, *sys.argv[1:], *shared]
     mpiexec = Path(sys.executable).parent / "mpiexec"
     if mpiexec.exists():

@@ -10,10 +10,11 @@ from .resolve import job_id, resolve
 from .resolver import ClusterResolver, SimpleClusterResolver, TFConfigClusterResolver
 from .spec import ClusterSpec, Task, split_address
 from .tf_config import JobSettings
-from .token import job_token
+from .token import MIN_TOKEN_CHARACTERS, job_token
 from .world import check_world_size
 
 __all__ = [
+    "MIN_TOKEN_CHARACTERS",
     "ClusterError",
     "ClusterResolver",
     "ClusterSpec",

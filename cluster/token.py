@@ -9,7 +9,7 @@ from .ports import is_loopback
 from .spec import ClusterSpec, split_address
 
 TOKEN_VARIABLE = "PACELINE_TOKEN"
-_MIN_CHARACTERS = 16
+MIN_TOKEN_CHARACTERS = 16
 MAKE_ONE = "python -c 'import secrets; print(secrets.token_hex())' prints one"
 
 
@@ -25,9 +25,9 @@ def job_token(environ: Mapping[str, str]) -> str | None:
         ClusterError: It is so short that it can be guessed.
     """
     token = environ.get(TOKEN_VARIABLE, "").strip()
-    if token and len(token) < _MIN_CHARACTERS:
+    if token and len(token) < MIN_TOKEN_CHARACTERS:
         raise ClusterError(
-            f"{TOKEN_VARIABLE} must have at least {_MIN_CHARACTERS} characters, and has "
+            f"{TOKEN_VARIABLE} must have at least {MIN_TOKEN_CHARACTERS} characters, and has "
             f"{len(token)}; {MAKE_ONE}: give it to all tasks of the job"
         )
     return token or None

@@ -14,11 +14,12 @@ from .errors import (
     PeerLostError,
 )
 from .in_process import in_process_communicators
-from .link import Health, Link
+from .link import ALL_LINKS, Health, Link, LinkKind
 from .linked import linked_communicator
 from .members import Member
 
 __all__ = [
+    "ALL_LINKS",
     "DEFAULT_TIMEOUT_SECS",
     "ClosedError",
     "CollectiveError",
@@ -27,6 +28,7 @@ __all__ = [
     "Handle",
     "Health",
     "Link",
+    "LinkKind",
     "Member",
     "MismatchError",
     "Op",

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from typing import final
+from typing import Literal, final
 
 from .errors import LinkTimeout
+
+LinkKind = Literal["shm", "tcp", "grpc"]
+ALL_LINKS: tuple[LinkKind, ...] = ("shm", "tcp", "grpc")
 
 MAX_WAIT_SECS = 0.05
 SMALL_SEND_BYTES = 64 << 10

@@ -48,6 +48,26 @@ class ElementIterator(ABC):
         """Releases threads and sources; calling it again does nothing."""
 
 
+class StatelessIterator(ElementIterator):
+    """Makes elements from those of another pass, and keeps none: its state is the input's.
+
+    Args:
+        inner: The input.
+    """
+
+    def __init__(self, inner: ElementIterator) -> None:
+        self._inner = inner
+
+    def get_state(self) -> State:
+        return self._inner.get_state()
+
+    def set_state(self, state: State) -> None:
+        self._inner.set_state(state)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
 class Elements(ABC):
     """The elements of one opened dataset."""
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any, final
 
 from . import nest
-from ._elements import ElementIterator, Elements, State, Stream
+from ._elements import ElementIterator, Elements, State, StatelessIterator, Stream
 from ._stream_steps import take_up_to
 from ._values import map_arrays
 
@@ -114,11 +114,11 @@ class DealtStream(Stream):
 
 
 @final
-class _DealtIterator(ElementIterator):
+class _DealtIterator(StatelessIterator):
     """Holds nothing between two steps, so its state is the input's."""
 
     def __init__(self, inner: ElementIterator, num_local: int) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._num_local = num_local
 
     def __next__(self) -> Any:
@@ -130,15 +130,6 @@ class _DealtIterator(ElementIterator):
             nest.batch_size(batches[0])
             batches += [_part(batches[0], 0, 0)] * num_missing
         return tuple(batches)
-
-    def get_state(self) -> State:
-        return self._inner.get_state()
-
-    def set_state(self, state: State) -> None:
-        self._inner.set_state(state)
-
-    def close(self) -> None:
-        self._inner.close()
 
 
 def _part(batch: Any, start: int, stop: int) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from . import nest
-from ._elements import ElementIterator, Elements, State, Stream
+from ._elements import ElementIterator, Elements, State, StatelessIterator, Stream
 from ._stacking import stack_elements
 from ._values import rows_of
 
@@ -35,7 +35,7 @@ class BatchedStream(Stream):
 
 
 @final
-class _BatchedIterator(ElementIterator):
+class _BatchedIterator(StatelessIterator):
     """Holds nothing between two batches, so its state is the input's."""
 
     def __init__(
@@ -45,7 +45,7 @@ class _BatchedIterator(ElementIterator):
         min_size: int,
         stack: Callable[[list[Any]], Any],
     ) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._size = size
         self._min_size = min_size
         self._stack = stack
@@ -55,15 +55,6 @@ class _BatchedIterator(ElementIterator):
         if len(elements) < self._min_size:
             raise StopIteration
         return self._stack(elements)
-
-    def get_state(self) -> State:
-        return self._inner.get_state()
-
-    def set_state(self, state: State) -> None:
-        self._inner.set_state(state)
-
-    def close(self) -> None:
-        self._inner.close()
 
 
 @final
@@ -79,24 +70,15 @@ class MappedStream(Stream):
 
 
 @final
-class _MappedIterator(ElementIterator):
+class _MappedIterator(StatelessIterator):
     """Keeps nothing, so its state is the input's."""
 
     def __init__(self, inner: ElementIterator, function: Callable[[Any], Any]) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._function = function
 
     def __next__(self) -> Any:
         return self._function(next(self._inner))
-
-    def get_state(self) -> State:
-        return self._inner.get_state()
-
-    def set_state(self, state: State) -> None:
-        self._inner.set_state(state)
-
-    def close(self) -> None:
-        self._inner.close()
 
 
 @final
@@ -112,11 +94,11 @@ class FilteredStream(Stream):
 
 
 @final
-class _FilteredIterator(ElementIterator):
+class _FilteredIterator(StatelessIterator):
     """Keeps nothing, so its state is the input's."""
 
     def __init__(self, inner: ElementIterator, predicate: Callable[[Any], Any]) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._predicate = predicate
 
     def __next__(self) -> Any:
@@ -124,15 +106,6 @@ class _FilteredIterator(ElementIterator):
             element = next(self._inner)
             if _is_true(self._predicate(element)):
                 return element
-
-    def get_state(self) -> State:
-        return self._inner.get_state()
-
-    def set_state(self, state: State) -> None:
-        self._inner.set_state(state)
-
-    def close(self) -> None:
-        self._inner.close()
 
 
 def _is_true(answer: Any) -> bool:

@@ -8,11 +8,11 @@ import os
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from typing import Literal, TypeAlias
 
 import numpy as np
 
 from ..cluster import (
+    MIN_TOKEN_CHARACTERS,
     ClusterError,
     ClusterResolver,
     ClusterSpec,
@@ -21,10 +21,15 @@ from ..cluster import (
     job_id,
     job_token,
 )
-from ..collectives import DEFAULT_TIMEOUT_SECS, ClosedError, Communicator, Member
+from ..collectives import (
+    ALL_LINKS,
+    DEFAULT_TIMEOUT_SECS,
+    ClosedError,
+    Communicator,
+    LinkKind,
+    Member,
+)
 from .devices import list_devices
-
-LinkKind: TypeAlias = Literal["shm", "tcp", "grpc"]
 
 BYTES_PER_PACK = 4 << 20
 
@@ -96,7 +101,7 @@ class CommunicationOptions:
     start_timeout_secs: float = 600.0
     overlap: bool | None = None
     wire_dtype: str | None = None
-    links: Sequence[LinkKind] = ("shm", "tcp", "grpc")
+    links: Sequence[LinkKind] = ALL_LINKS
     token: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -109,10 +114,13 @@ class CommunicationOptions:
             raise ValueError(f"start_timeout_secs must be > 0, it is {self.start_timeout_secs}")
         if self.wire_dtype not in (None, "float16"):
             raise ValueError(f"wire_dtype must be 'float16' or None, it is {self.wire_dtype!r}")
-        if not self.links or not {"shm", "tcp", "grpc"} >= set(self.links):
+        if not self.links or not set(ALL_LINKS) >= set(self.links):
             raise ValueError(f"links must be some of shm, tcp and grpc, they are {self.links!r}")
-        if self.token is not None and len(self.token) < 16:
-            raise ValueError(f"token must have at least 16 characters, it has {len(self.token)}")
+        if self.token is not None and len(self.token) < MIN_TOKEN_CHARACTERS:
+            raise ValueError(
+                f"token must have at least {MIN_TOKEN_CHARACTERS} characters, "
+                f"it has {len(self.token)}"
+            )
 
     def merge(self, other: CommunicationOptions) -> CommunicationOptions:
         """These options, with what `other` sets to something else than the default."""

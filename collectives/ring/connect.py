@@ -8,18 +8,17 @@ from typing import NoReturn
 
 from ...cluster import num_cores
 from ..communicator import DEFAULT_TIMEOUT_SECS, Communicator
+from ..link import ALL_LINKS, LinkKind
 from ..linked import DEFAULT_SPIN_SECS, linked_communicator
 from ..members import Member
 from ..runner import has_core_to_spare
 from .control import Control
-from .frames import LinkKind
 from .handshake import Identity
 from .host import host_fingerprint, is_loopback, local_ip, parse_address
 from .negotiation import KIND_NAMES, Picked
 from .roster import Roster
 
 DEFAULT_START_TIMEOUT_SECS = 600.0
-ALL_LINKS: tuple[LinkKind, ...] = ("shm", "tcp", "grpc")
 
 _log = logging.getLogger("paceline")
 

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, final
 
 from ..errors import LinkBroken
-from ..link import Health, Link
+from ..link import Health, Link, LinkKind
 from ._grpc import Channel, Server, Stream, StreamError
 from .errors import RendezvousError
 from .frames import (
@@ -31,7 +31,6 @@ from .frames import (
     Heartbeat,
     Hello,
     Linked,
-    LinkKind,
     Lost,
     NoLink,
     Offer,

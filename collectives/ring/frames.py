@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ..link import LinkKind
 from ..members import Member
 
 PROTOCOL_VERSION = 1
@@ -27,7 +28,6 @@ _Text = Annotated[str, Field(max_length=256)]
 _Reason = Annotated[str, Field(max_length=MAX_REASON_CHARACTERS)]
 _Hex = Annotated[str, Field(pattern=r"^([0-9a-f]{2}){4,32}$")]
 _Rank = Annotated[int, Field(ge=0, lt=1 << 20)]
-LinkKind = Literal["shm", "tcp", "grpc"]
 
 
 class FrameError(Exception):

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
+from ..link import LinkKind
 from ..members import Member
 from ._grpc import Stream, StreamError
 from .frames import (
@@ -25,7 +26,6 @@ from .frames import (
     Frame,
     FrameError,
     Hello,
-    LinkKind,
     Proof,
     Refusal,
     Welcome,

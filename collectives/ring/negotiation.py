@@ -19,10 +19,10 @@ from queue import Empty, SimpleQueue
 from typing import final
 
 from ..errors import LinkBroken, LinkError, LinkTimeout
-from ..link import Link
+from ..link import Link, LinkKind
 from . import shared_memory
 from ._grpc import Stream
-from .frames import Answer, Attach, Frame, Linked, LinkKind, NoLink, Offer, cut
+from .frames import Answer, Attach, Frame, Linked, NoLink, Offer, cut
 from .sockets import TICKET_BYTES, Listener
 from .streams import StreamLink
 from .tcp import TcpLink, connect_tcp, listen_tcp
