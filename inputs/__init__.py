@@ -11,7 +11,13 @@ from .array_files import npy_rows, npz_rows
 from .context import InputContext, InputOptions, InputReplicationMode
 from .csv_files import csv_rows
 from .dataset import Dataset
-from .distribute import DistributedDataset, per_replica_batches, split_global_batches
+from .digits import DatasetInfo, load
+from .distribute import (
+    DistributedDataset,
+    per_replica_batches,
+    per_replica_pipelines,
+    split_global_batches,
+)
 from .example import FixedLenFeature, VarLenFeature, encode_example, parse_example
 from .idx import read_idx
 from .options import AutoShardPolicy, Options
@@ -24,6 +30,7 @@ __all__ = [
     "ArraySpec",
     "AutoShardPolicy",
     "Dataset",
+    "DatasetInfo",
     "DatasetIterator",
     "DatasetSpec",
     "DistributedDataset",
@@ -38,11 +45,13 @@ __all__ = [
     "default_seed",
     "encode_example",
     "json_lines",
+    "load",
     "nest",
     "npy_rows",
     "npz_rows",
     "parse_example",
     "per_replica_batches",
+    "per_replica_pipelines",
     "read_idx",
     "split_global_batches",
     "text_lines",

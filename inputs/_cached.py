@@ -83,7 +83,8 @@ class _CachedStream(Stream):
 class _CachedIterator(ElementIterator):
     """Serves what is kept, and reads the input only from the first gap on.
 
-    The end of the input is kept too, as a mark after the last element.
+    The end of the input is kept too, as a mark after the last element; elements that could not be
+    had are not.
     """
 
     def __init__(self, inner: Elements, kept: dict[int, Any]) -> None:
@@ -96,7 +97,7 @@ class _CachedIterator(ElementIterator):
     def __next__(self) -> Any:
         if self._position not in self._kept:
             self._read_up_to(self._position)
-        element = self._kept[self._position]
+        element = self._kept.get(self._position, _END)
         if element is _END:
             self._close_reader()
             raise StopIteration
@@ -117,12 +118,17 @@ class _CachedIterator(ElementIterator):
         if self._reader is None:
             self._reader, self._num_read = self._inner.iterate(0), 0
         while self._num_read <= position:
-            try:
-                self._kept[self._num_read] = frozen_copy(next(self._reader))
-            except StopIteration:
-                self._kept[self._num_read] = _END
-                return
+            index = self._num_read
             self._num_read += 1
+            try:
+                self._kept[index] = frozen_copy(next(self._reader))
+            except StopIteration:
+                self._kept[index] = _END
+                return
+            except Exception:
+                if index == position:
+                    self._position += 1
+                    raise
 
     def _close_reader(self) -> None:
         if self._reader is not None:

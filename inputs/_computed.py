@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, final
 
-from ._elements import Elementwise, Positions, RandomAccess, as_array
+from ._elements import Elementwise, Positions, RandomAccess, as_array, note_element
 from ._values import rows_of
 
 
@@ -60,11 +60,24 @@ class Mapped(Elementwise):
         self._function = function
 
     def element(self, position: int) -> Any:
-        return self._function(self._inner.element(position))
+        element = self._inner.element(position)
+        try:
+            return self._function(element)
+        except Exception as error:
+            note_element(error, position % self.length)
+            raise
 
     def each(self, positions: Positions) -> list[Any]:
         function = self._function
-        return [function(element) for element in self._inner.each(positions)]
+        results: list[Any] = []
+        elements = self._inner.each(positions)
+        try:
+            for element in elements:
+                results.append(function(element))
+        except Exception as error:
+            note_element(error, int(positions[len(results)]) % self.length)
+            raise
+        return results
 
 
 @final

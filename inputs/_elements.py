@@ -33,7 +33,11 @@ class ElementIterator(ABC):
 
     @abstractmethod
     def __next__(self) -> Any:
-        """The next element; StopIteration at the end."""
+        """The next element; StopIteration at the end.
+
+        Any other exception stands for the element that could not be had: the next call goes on
+        behind it.
+        """
 
     @abstractmethod
     def get_state(self) -> State:
@@ -41,7 +45,10 @@ class ElementIterator(ABC):
 
     @abstractmethod
     def set_state(self, state: State) -> None:
-        """Continues where `get_state` of an iterator of the same chain was called."""
+        """Continues where `get_state` of an iterator of the same chain was called.
+
+        Not to be called after `close`.
+        """
 
     @abstractmethod
     def close(self) -> None:
@@ -118,13 +125,18 @@ class RandomAccess(Elements):
         return _PositionIterator(self, iteration)
 
 
+def note_element(error: BaseException, number: int) -> None:
+    """Adds to an error of a transformation which element it was working on."""
+    error.add_note(f"At element {number} of the transformation's input.")
+
+
 def iteration_start(elements: RandomAccess, iteration: Any) -> Any:
     """The position at which an iteration begins.
 
     Iterations are numbered modulo what 64 bits can address: 16384 of an infinite dataset. Beyond,
     the orders of its shuffles come round again.
     """
-    return iteration % (_MAX_POSITION // max(elements.length, 1)) * elements.length
+    return iteration % max(_MAX_POSITION // max(elements.length, 1), 1) * elements.length
 
 
 def in_one_iteration(positions: range, length: int) -> bool:
@@ -155,7 +167,7 @@ class _PositionIterator(ElementIterator):
 
     def __init__(self, elements: RandomAccess, iteration: int) -> None:
         self._element = elements.element
-        self._start = iteration * elements.length
+        self._start = iteration_start(elements, iteration)
         self._stop = self._start + elements.length
         self._position = self._start
 

@@ -135,19 +135,12 @@ class _RecordIterator(ElementIterator):
 
     def get_state(self) -> State:
         return {
-            "files": len(self._paths),
             "file": self._file_index,
             "record": self._record_index,
             "offset": self._offset if self._file is None else self._file.tell(),
         }
 
     def set_state(self, state: State) -> None:
-        if state["files"] != len(self._paths):
-            raise ValueError(
-                f"The state was saved while reading {state['files']} files, but this iterator has "
-                f"{len(self._paths)}. Resume with as many workers as before, or divide the data "
-                "with AutoShardPolicy.DATA."
-            )
         self._go_to(state["file"], state["record"], state["offset"])
 
     def close(self) -> None:

@@ -34,7 +34,7 @@ class _IgnoringIterator(ElementIterator):
         self._num_skipped = 0
 
     def __next__(self) -> Any:
-        state_before_error: State = None
+        state_after_error: State = None
         while True:
             try:
                 element = next(self._inner)
@@ -43,10 +43,13 @@ class _IgnoringIterator(ElementIterator):
                 raise
             except Exception as error:
                 state = self._inner.get_state()
-                if state == state_before_error:
-                    error.add_note("ignore_errors() cannot go on: the input stays where it is.")
+                if state == state_after_error:
+                    error.add_note(
+                        "ignore_errors() cannot go on, since the input stays where it is. Put it "
+                        "right behind the step that fails."
+                    )
                     raise
-                state_before_error = state
+                state_after_error = state
                 self._skip(error)
             else:
                 self._num_given += 1

@@ -27,20 +27,13 @@ def stack_padded(elements: Sequence[Any], *, shapes: Any, values: Any) -> Any:
     first = elements[0]
     components = zip(
         nest.paths(first, "element"),
-        zip(*[_leaves_of(first, element) for element in elements], strict=True),
+        zip(*[nest.leaves_in_order_of(first, element) for element in elements], strict=True),
         _for_each_leaf(first, shapes, "padded_shapes", shared=False),
         _for_each_leaf(first, values, "padding_values", shared=True),
         strict=True,
     )
     stacked = [_stack(path, leaves, shape, value) for path, leaves, shape, value in components]
     return nest.repacked(first, stacked)
-
-
-def _leaves_of(first: Any, element: Any) -> list[Any]:
-    """The leaves of an element, in the order of the first one's."""
-    leaves: list[Any] = []
-    nest.map_structure(lambda _, leaf: leaves.append(leaf), first, element)
-    return leaves
 
 
 def _for_each_leaf(element: Any, given: Any, name: str, *, shared: bool) -> list[Any]:
@@ -50,15 +43,14 @@ def _for_each_leaf(element: Any, given: Any, name: str, *, shared: bool) -> list
         return [given]
     if given is None or (shared and nest.steps_into(given) is None):
         return [given] * len(nest.flatten(element))
-    own_steps = nest.steps_into(given) or []
-    if [step for step, _ in own_steps] != [step for step, _ in steps]:
+    own = dict(nest.steps_into(given) or [])
+    if own.keys() != dict(steps).keys():
         raise ValueError(
             f"{name} must have the structure of an element, whose parts are "
             f"{', '.join(step for step, _ in steps)}, got {given!r}."
         )
-    parts = zip(steps, own_steps, strict=True)
     follow = partial(_for_each_leaf, name=name, shared=shared)
-    return [leaf for (_, child), (_, own) in parts for leaf in follow(child, own)]
+    return [leaf for step, child in steps for leaf in follow(child, own[step])]
 
 
 def _stack(path: str, leaves: Sequence[Any], shape: Any, value: Any) -> Any:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, final
 
-from ._elements import ElementIterator, Elements, State, Stream
+from ._elements import ElementIterator, Elements, State, Stream, note_element
 from ._processes import RemoteFunction
 
 Function = Callable[[Any], Any]
 OpenFunction = Callable[[], tuple[Function, Callable[[], None]]]
 
-_JOIN_SECS = 10.0
+_JOIN_SECS = 5.0
 _MAX_WINDOW = 8
 """How many times as many elements as there are threads one slow call may hold up."""
 
@@ -60,7 +61,10 @@ def in_another_process(function: Function) -> tuple[Function, Callable[[], None]
 class _Call:
     """One element on its way through the function."""
 
-    def __init__(self, element: Any, state_after: State, error: Exception | None = None) -> None:
+    def __init__(
+        self, number: int, element: Any, state_after: State, error: Exception | None = None
+    ) -> None:
+        self.number = number
         self.element = element
         self.state_after = state_after
         self.result: Any = None
@@ -73,7 +77,8 @@ class _Call:
 class _ParallelMapIterator(ElementIterator):
     """Keeps a window of calls in the order of the input.
 
-    The state is the input's at the window's beginning, and which of the window were given already.
+    The state is the input's at the window's beginning, how many elements lie before it, and which
+    of the window were given already.
     """
 
     def __init__(
@@ -110,14 +115,18 @@ class _ParallelMapIterator(ElementIterator):
         return call.result
 
     def get_state(self) -> State:
-        given = [index for index, call in enumerate(self._window) if call.is_given]
-        return {"given": given, "inner": self._start_state}
+        return {
+            "start": self._window[0].number if self._window else self._num_read,
+            "given": [call.number for call in self._window if call.is_given],
+            "inner": self._start_state,
+        }
 
     def set_state(self, state: State) -> None:
         self._stop()
         self._inner.set_state(state["inner"])
         self._window.clear()
-        self._num_pending = self._num_read = 0
+        self._num_pending = 0
+        self._num_read = state["start"]
         self._start_state = state["inner"]
         self._given_before = set(state["given"])
         self._has_ended = False
@@ -139,17 +148,18 @@ class _ParallelMapIterator(ElementIterator):
             self._read()
 
     def _read(self) -> None:
+        number = self._num_read
         try:
-            call = _Call(next(self._inner), self._inner.get_state())
+            call = _Call(number, next(self._inner), self._inner.get_state())
         except StopIteration:
             self._has_ended = True
             return
         except Exception as error:
             # It is raised in its turn, behind the elements before it.
-            call = _Call(None, self._inner.get_state(), error)
+            call = _Call(number, None, self._inner.get_state(), error)
         self._window.append(call)
         self._num_read += 1
-        if self._num_read - 1 in self._given_before:
+        if number in self._given_before:
             call.is_given = True
             return
         self._num_pending += 1
@@ -207,10 +217,11 @@ class _Threads:
         self._is_stopped = True
         for _ in self._threads:
             self._waiting.put(None)
+        deadline = time.monotonic() + _JOIN_SECS
         for thread in self._threads:
             # The garbage collector may call this in one of the threads.
             if thread is not threading.current_thread():
-                thread.join(_JOIN_SECS)
+                thread.join(max(0.0, deadline - time.monotonic()))
 
     def _run(self) -> None:
         function, release = self._opened()
@@ -220,6 +231,7 @@ class _Threads:
                     call.result = function(call.element)
                 except BaseException as error:
                     call.error = error
+                    note_element(error, call.number)
                 self._done.put(call)
         finally:
             release()

@@ -57,6 +57,8 @@ class Plan:
         options: of the whole chain.
         num_files: how many files the source can divide among workers; None if it has none.
         shard: the `shard()` from which the elements come one by one or in batches, if there is one.
+        is_at_hand: whether the next element only has to be copied, from memory or from what was
+            prefetched, so that a thread that works ahead would cost more than it saves.
     """
 
     text: str
@@ -69,6 +71,7 @@ class Plan:
     options: Options = DEFAULT_OPTIONS
     num_files: int | None = None
     shard: Shard | None = None
+    is_at_hand: bool = False
 
     def then(self, step: Step, text: str | None = None, **changes: Any) -> Plan:
         """This plan with one more step.
@@ -76,14 +79,15 @@ class Plan:
         Args:
             step: makes elements of this plan's elements.
             text: what is added to the chain; None for a step that leaves states as they are.
-            changes: the fields that the step changes.
+            changes: the fields that the step changes. `is_at_hand` holds for rearrangements only,
+                and is passed on by them.
         """
         whole_text = self.text if text is None else f"{self.text}.{text}"
         return replace(
             self,
             open=lambda opening: step(self.open(opening), opening),
             text=whole_text,
-            **changes,
+            **{"is_at_hand": False, **changes},
         )
 
 
@@ -116,6 +120,7 @@ def joined(plans: list[Plan], **fields: Any) -> Plan:
         fixed_seed=next((p.fixed_seed for p in plans if p.fixed_seed is not None), None),
         options=plans[0].options,
         num_files=min(counts) if len(counts) == len(plans) else None,
+        is_at_hand=all(plan.is_at_hand for plan in plans),
         **fields,
     )
 
@@ -158,3 +163,10 @@ def zipped_cardinality(cardinalities: list[int]) -> int:
     if UNKNOWN in finite:
         return 0 if 0 in finite else UNKNOWN
     return min(finite, default=INFINITE)
+
+
+def longest_cardinality(cardinalities: list[int]) -> int:
+    """The longest of several cardinalities."""
+    if INFINITE in cardinalities:
+        return INFINITE
+    return UNKNOWN if UNKNOWN in cardinalities else max(cardinalities)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import weakref
 from queue import SimpleQueue
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 from ._elements import ElementIterator, Elements, State, Stream
 
 _JOIN_SECS = 5.0
+_GROWTH = 4
 
 
 def prefetched(elements: Elements, depth: int, max_depth: int = 0) -> Elements:
@@ -18,8 +19,8 @@ def prefetched(elements: Elements, depth: int, max_depth: int = 0) -> Elements:
     Args:
         elements: what is produced.
         depth: how many wait at most at the beginning.
-        max_depth: up to here the number doubles each time that the consumer has emptied what was
-            once full: then the producer is fast enough on the whole, but not evenly.
+        max_depth: up to here the number grows fourfold each time that the consumer has emptied what
+            was once full: then the producer is fast enough on the whole, but not evenly.
     """
     return PrefetchedStream(elements, depth, max(depth, max_depth)) if depth else elements
 
@@ -60,8 +61,11 @@ class _PrefetchIterator(ElementIterator):
         if self._producer is None:
             self._producer = _Producer(self._inner, self._depth, self._max_depth)
             self._stop_producer = weakref.finalize(self, self._producer.stop)
-        element, self._state = self._producer.take()
-        return element
+        product = self._producer.take()
+        self._state = product.state
+        if product.error is not None:
+            raise product.error
+        return product.element
 
     def get_state(self) -> State:
         return self._state
@@ -100,7 +104,7 @@ class _Producer:
         self._depth = depth
         self._max_depth = max_depth
         self._was_full = False
-        self._ready: SimpleQueue[tuple[Any, State, BaseException | None]] = SimpleQueue()
+        self._ready: SimpleQueue[_Product] = SimpleQueue()
         self._free_places: SimpleQueue[None] = SimpleQueue()
         self._is_stopped = False
         self._has_ended = False
@@ -109,26 +113,26 @@ class _Producer:
         self._thread = threading.Thread(target=self._run, name="paceline-prefetch", daemon=True)
         self._thread.start()
 
-    def take(self) -> tuple[Any, State]:
-        """Waits for the next element; at the end raises what ended the source."""
+    def take(self) -> _Product:
+        """Waits for the next element, or what was raised in its place."""
         if self._has_ended:
             raise StopIteration
         if self._depth < self._max_depth:
             self._deepen()
-        element, state, end = self._ready.get()
-        if end is not None:
+        product = self._ready.get()
+        if _is_end(product.error):
             self._has_ended = True
             self._thread.join()
-            raise end
-        self._free_places.put(None)
-        return element, state
+        else:
+            self._free_places.put(None)
+        return product
 
     def _deepen(self) -> None:
         """Gives more places if what was full is empty now."""
         num_ready = self._ready.qsize()
         self._was_full = self._was_full or num_ready == self._depth
         if num_ready == 0 and self._was_full:
-            num_more = min(self._depth, self._max_depth - self._depth)
+            num_more = min((_GROWTH - 1) * self._depth, self._max_depth - self._depth)
             self._depth += num_more
             self._was_full = False
             for _ in range(num_more):
@@ -147,11 +151,34 @@ class _Producer:
             self._thread.join(_JOIN_SECS)
 
     def _run(self) -> None:
+        has_ended = False
+        while not has_ended:
+            self._free_places.get()
+            if self._is_stopped:
+                return
+            product = self._product()
+            has_ended = _is_end(product.error)
+            self._ready.put(product)
+
+    def _product(self) -> _Product:
         try:
-            while True:
-                self._free_places.get()
-                if self._is_stopped:
-                    return
-                self._ready.put((next(self._source), self._source.get_state(), None))
-        except BaseException as error:
-            self._ready.put((None, None, error))
+            element, error = next(self._source), None
+        except BaseException as raised:
+            element, error = None, raised
+        return _Product(element, self._source.get_state(), error)
+
+
+@final
+class _Product(NamedTuple):
+    """An element, or what was raised in its place, and the source's state after it."""
+
+    element: Any
+    state: State
+    error: BaseException | None
+
+
+def _is_end(error: BaseException | None) -> bool:
+    """Whether nothing follows: the data have ended, or the process is about to."""
+    return error is not None and (
+        isinstance(error, StopIteration) or not isinstance(error, Exception)
+    )

@@ -17,6 +17,7 @@ Answer = tuple[Any, Exception | None, str]
 """The result, or the error and its traceback as text."""
 
 _JOIN_SECS = 5.0
+_SERVER = f"{__package__}._map_server"
 
 
 @final
@@ -32,13 +33,7 @@ class RemoteFunction:
     """
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
-        # Imported here because it takes longer to import than this whole package.
-        import multiprocessing
-
-        methods = multiprocessing.get_all_start_methods()
-        context: Any = multiprocessing.get_context(
-            "forkserver" if "forkserver" in methods else "spawn"
-        )
+        context = _context()
         self._connection, far_end = context.Pipe()
         self._process = context.Process(
             target=_serve, args=(far_end, function), name="paceline-map", daemon=True
@@ -77,6 +72,18 @@ class RemoteFunction:
         if self._process.is_alive():
             self._process.terminate()
             self._process.join()
+
+
+def _context() -> Any:
+    """How processes are started: from a server that does not run the user's script, or afresh."""
+    # Imported here because it takes longer to import than this whole package.
+    import multiprocessing
+
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([_SERVER])
+    return context
 
 
 def _serve(connection: Connection, function: Callable[[Any], Any]) -> None:

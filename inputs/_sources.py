@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any
 
+import numpy as np
+
 from . import nest
 from ._elements import Elements
 from ._plan import (
@@ -27,7 +29,13 @@ def tensors_plan(tensors: Any) -> Plan:
     """A single element."""
     element = as_element(tensors)
     rows = map_arrays(lambda leaf: read_only_view(leaf[None]), element)
-    return Plan("from_tensors()", 1, open=lambda _: Rows(rows, 1), spec=lambda: spec_of(element))
+    return Plan(
+        "from_tensors()",
+        1,
+        open=lambda _: Rows(rows, 1),
+        spec=lambda: spec_of(element),
+        is_at_hand=True,
+    )
 
 
 def slices_plan(tensors: Any) -> Plan:
@@ -40,6 +48,7 @@ def slices_plan(tensors: Any) -> Plan:
         length,
         open=lambda _: Rows(rows, length),
         spec=lambda: map_arrays(lambda a: ArraySpec(a.shape[1:], a.dtype), arrays),
+        is_at_hand=not any(isinstance(leaf, np.memmap) for leaf in nest.flatten(tensors)),
     )
 
 
@@ -47,11 +56,16 @@ def range_plan(numbers: range) -> Plan:
     """The int64 numbers of a range."""
     text = f"range({numbers.start}, {numbers.stop}, {numbers.step})"
     spec = spec_of(Numbers(range(1)).element(0))
-    return Plan(text, len(numbers), open=lambda _: Numbers(numbers), spec=lambda: spec)
+    return Plan(
+        text, len(numbers), open=lambda _: Numbers(numbers), spec=lambda: spec, is_at_hand=True
+    )
 
 
-def iterable_plan(source: Callable[[], Iterable[Any]] | Iterable[Any]) -> Plan:
-    """The items of an iterable, or of what a function returns for each pass."""
+def iterable_plan(
+    source: Callable[[], Iterable[Any]] | Iterable[Any],
+    convert: Callable[[Any], Any] = as_element,
+) -> Plan:
+    """The items of an iterable, or of what a function returns for each pass, as elements."""
     if isinstance(source, Iterator):
         raise ValueError(
             f"generator must be iterable more than once, got an iterator ({type(source).__name__}) "
@@ -64,7 +78,7 @@ def iterable_plan(source: Callable[[], Iterable[Any]] | Iterable[Any]) -> Plan:
             f"{type(source).__name__}. Wrap what has an index in a generator function."
         )
     open_source = source if callable(source) else lambda: source
-    stream = IterableStream(open_source)
+    stream = IterableStream(open_source, convert)
     plan = Plan("from_generator()", UNKNOWN, open=lambda _: stream, spec=lambda: None)
     return with_spec_of_first_element(plan)
 

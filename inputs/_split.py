@@ -132,6 +132,41 @@ class _DealtIterator(StatelessIterator):
         return tuple(batches)
 
 
+@final
+class SideBySideStream(Stream):
+    """Tuples of one element of each part; goes on, with empty batches, until all have ended."""
+
+    def __init__(self, parts: Sequence[Elements]) -> None:
+        self._parts = parts
+
+    def iterate(self, iteration: int) -> ElementIterator:
+        return _SideBySideIterator([part.iterate(iteration) for part in self._parts])
+
+
+@final
+class _SideBySideIterator(ElementIterator):
+    def __init__(self, parts: Sequence[ElementIterator]) -> None:
+        self._parts = parts
+
+    def __next__(self) -> Any:
+        batches = [take_up_to(1, part) for part in self._parts]
+        first = next((batch[0] for batch in batches if batch), None)
+        if first is None:
+            raise StopIteration
+        return tuple([batch[0] if batch else _part(first, 0, 0) for batch in batches])
+
+    def get_state(self) -> State:
+        return [part.get_state() for part in self._parts]
+
+    def set_state(self, state: State) -> None:
+        for part, part_state in zip(self._parts, state, strict=True):
+            part.set_state(part_state)
+
+    def close(self) -> None:
+        for part in self._parts:
+            part.close()
+
+
 def _part(batch: Any, start: int, stop: int) -> Any:
     window = slice(start, stop)
     return map_arrays(lambda array: array[window], batch)

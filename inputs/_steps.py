@@ -106,6 +106,7 @@ def batched(plan: Plan, size: int, drop_remainder: bool) -> Plan:
         spec=lambda: _batched_spec(plan.spec(), size if drop_remainder else None),
         batch_size=size,
         shard=plan.shard and plan.shard.times(size),
+        is_at_hand=plan.is_at_hand,
     )
 
 
@@ -142,6 +143,7 @@ def unbatched(plan: Plan) -> Plan:
         spec=lambda: map_arrays(lambda s: ArraySpec(s.shape[1:], s.dtype), spec()),
         batch_size=None,
         shard=None,
+        is_at_hand=plan.is_at_hand,
     )
 
 
@@ -221,6 +223,7 @@ def shuffled_plan(plan: Plan, buffer_size: int, seed: int | None, reshuffle: boo
         draws_seed=plan.draws_seed or seed is None,
         fixed_seed=fixed_seed,
         shard=None,
+        is_at_hand=plan.is_at_hand,
     )
 
 
@@ -236,6 +239,7 @@ def repeated(plan: Plan, count: int | None) -> Plan:
         f"repeat({'' if count is None else count})",
         cardinality=repeated_cardinality(plan.cardinality, count),
         shard=None,
+        is_at_hand=plan.is_at_hand,
     )
 
 
@@ -248,6 +252,7 @@ def taken(plan: Plan, text: str, start: int, stop: int | None) -> Plan:
         # Some of all elements is not some of those in a worker's files.
         num_files=None,
         shard=None,
+        is_at_hand=plan.is_at_hand,
     )
 
 
@@ -259,6 +264,7 @@ def sharded(plan: Plan, count: int, index: int) -> Plan:
         cardinality=strided_cardinality(plan.cardinality, index, None, count),
         num_files=None,
         shard=Shard(count, index, plan),
+        is_at_hand=plan.is_at_hand,
     )
 
 
@@ -269,7 +275,10 @@ def cached_plan(plan: Plan) -> Plan:
 
 def prefetched_plan(plan: Plan, depth: int, max_depth: int) -> Plan:
     """Elements that are produced ahead."""
-    return plan.then(lambda inner, _: prefetched(inner, depth, max_depth))
+    return plan.then(
+        lambda inner, _: prefetched(inner, depth, max_depth),
+        is_at_hand=plan.is_at_hand or depth > 0,
+    )
 
 
 def required_finite(plan: Plan) -> Plan:

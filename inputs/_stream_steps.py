@@ -8,7 +8,14 @@ from typing import Any, final
 import numpy as np
 
 from . import nest
-from ._elements import ElementIterator, Elements, State, StatelessIterator, Stream
+from ._elements import (
+    ElementIterator,
+    Elements,
+    State,
+    StatelessIterator,
+    Stream,
+    note_element,
+)
 from ._stacking import stack_elements
 from ._values import rows_of
 
@@ -70,15 +77,32 @@ class MappedStream(Stream):
 
 
 @final
-class _MappedIterator(StatelessIterator):
-    """Keeps nothing, so its state is the input's."""
+class _MappedIterator(ElementIterator):
+    """Counts its input, to name the element that the function fails on."""
 
     def __init__(self, inner: ElementIterator, function: Callable[[Any], Any]) -> None:
-        super().__init__(inner)
+        self._inner = inner
         self._function = function
+        self._num_read = 0
 
     def __next__(self) -> Any:
-        return self._function(next(self._inner))
+        element = next(self._inner)
+        self._num_read += 1
+        try:
+            return self._function(element)
+        except Exception as error:
+            note_element(error, self._num_read - 1)
+            raise
+
+    def get_state(self) -> State:
+        return {"read": self._num_read, "inner": self._inner.get_state()}
+
+    def set_state(self, state: State) -> None:
+        self._num_read = state["read"]
+        self._inner.set_state(state["inner"])
+
+    def close(self) -> None:
+        self._inner.close()
 
 
 @final
@@ -136,32 +160,39 @@ class _UnbatchedIterator(ElementIterator):
         self._inner = inner
         self._rows: list[Any] = []
         self._num_given = 0
-        self._before = inner.get_state()
+        self._before: State = None
 
     def __next__(self) -> Any:
-        while self._num_given >= len(self._rows):
-            self._read(self._inner.get_state())
+        while self._is_over():
+            self._read()
         self._num_given += 1
         return self._rows[self._num_given - 1]
 
     def get_state(self) -> State:
+        if self._is_over():
+            return {"row": 0, "inner": self._inner.get_state()}
         return {"row": self._num_given, "inner": self._before}
 
     def set_state(self, state: State) -> None:
         self._inner.set_state(state["inner"])
-        self._rows, self._num_given, self._before = [], 0, state["inner"]
+        self._rows, self._num_given = [], 0
         if state["row"]:
-            self._read(state["inner"])
+            self._read()
             self._num_given = state["row"]
 
     def close(self) -> None:
         self._rows, self._num_given = [], 0
         self._inner.close()
 
-    def _read(self, before: State) -> None:
+    def _is_over(self) -> bool:
+        """Whether nothing of the batch is left."""
+        return self._num_given >= len(self._rows)
+
+    def _read(self) -> None:
+        self._before = self._inner.get_state()
         batch = next(self._inner)
         self._rows = rows_of(batch, list(range(nest.batch_size(batch))))
-        self._num_given, self._before = 0, before
+        self._num_given = 0
 
 
 def take_up_to(count: int, iterator: ElementIterator) -> list[Any]:

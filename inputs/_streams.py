@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, final
 
 from . import nest
 from ._elements import ElementIterator, Elements, State, Stream
-from ._values import as_element
+
+_logger = logging.getLogger("paceline")
 
 
 @final
 class IterableStream(Stream):
-    """The items of an iterable that is opened anew for each pass."""
+    """The items of an iterable that is opened anew for each pass, `convert`ed to elements."""
 
-    def __init__(self, open_source: Callable[[], Iterable[Any]]) -> None:
+    def __init__(
+        self, open_source: Callable[[], Iterable[Any]], convert: Callable[[Any], Any]
+    ) -> None:
         self._open_source = open_source
+        self._convert = convert
         self._latest: Iterator[Any] | None = None
 
     def iterate(self, iteration: int) -> ElementIterator:
-        return _IterableIterator(self._open)
+        return _IterableIterator(self._open, self._convert)
 
     def _open(self) -> Iterator[Any]:
         items = iter(self._open_source())
@@ -39,17 +44,21 @@ class _IterableIterator(ElementIterator):
     What could not be read counts as read, so that one can go on behind it.
     """
 
-    def __init__(self, open_source: Callable[[], Iterator[Any]]) -> None:
+    def __init__(
+        self, open_source: Callable[[], Iterator[Any]], convert: Callable[[Any], Any]
+    ) -> None:
         self._open_source = open_source
+        self._convert = convert
         self._items: Iterator[Any] | None = None
         self._position = 0
         self._num_failed = 0
+        self._has_just_failed = False
 
     def __next__(self) -> Any:
         if self._items is None:
             self._items = self._open_source()
         try:
-            element = as_element(next(self._items))
+            element = self._convert(self._next_item(self._items))
         except StopIteration:
             raise
         except Exception as error:
@@ -60,12 +69,31 @@ class _IterableIterator(ElementIterator):
         self._position += 1
         return element
 
+    def _next_item(self, items: Iterator[Any]) -> Any:
+        try:
+            item = next(items)
+        except StopIteration:
+            if self._has_just_failed:
+                _logger.warning(
+                    "The dataset's source ended right after the error of element %d. A generator "
+                    "ends with the first error that it raises: what would have followed is lost.",
+                    self._position - 1,
+                )
+            self._has_just_failed = False
+            raise
+        except Exception:
+            self._has_just_failed = True
+            raise
+        self._has_just_failed = False
+        return item
+
     def get_state(self) -> State:
         return {"position": self._position, "failed": self._num_failed}
 
     def set_state(self, state: State) -> None:
         self.close()
         self._items, self._position, self._num_failed = None, 0, 0
+        self._has_just_failed = False
         while self._position < state["position"]:
             try:
                 next(self)
@@ -208,7 +236,19 @@ class _ZippedIterator(ElementIterator):
         self._leaves: list[ElementIterator] = nest.flatten(parts)
 
     def __next__(self) -> Any:
-        return nest.map_structure(next, self._parts)
+        elements: list[Any] = []
+        first_error: Exception | None = None
+        for part in self._leaves:
+            try:
+                elements.append(next(part))
+            except StopIteration:
+                raise
+            except Exception as error:
+                # The other parts move on as well, so that what belongs together stays together.
+                first_error = first_error or error
+        if first_error is not None:
+            raise first_error
+        return nest.repacked(self._parts, elements)
 
     def get_state(self) -> State:
         return [part.get_state() for part in self._leaves]

@@ -55,8 +55,7 @@ class WindowedStream(Stream):
         chosen = held[:: self._stride]
         if len(chosen) < self._min_size:
             return None
-        leaves = [nest.flatten(element) for element in chosen]
-        columns = zip(*leaves, strict=True)
+        columns = zip(*[nest.leaves_in_order_of(chosen[0], e) for e in chosen], strict=True)
         return nest.repacked(chosen[0], [self._make_dataset(list(column)) for column in columns])
 
 

@@ -292,7 +292,7 @@ class Dataset:
             size=length,
             shift=length if shift is None else checked_count("shift", shift, 1),
             stride=checked_count("stride", stride, 1),
-            drop_remainder=bool(drop_remainder),
+            drop_remainder=checked_bool("drop_remainder", drop_remainder),
             make_dataset=Dataset,
         )
         return Dataset(plan)
@@ -310,7 +310,8 @@ class Dataset:
             drop_remainder: leaves out the last batch if it is smaller.
         """
         size = checked_count("batch_size", batch_size, 1)
-        return Dataset(_steps.batched(self._plan, size, bool(drop_remainder)))
+        drop = checked_bool("drop_remainder", drop_remainder)
+        return Dataset(_steps.batched(self._plan, size, drop))
 
     def padded_batch(
         self,
@@ -330,7 +331,7 @@ class Dataset:
             drop_remainder: leaves out the last batch if it is smaller.
         """
         size = checked_count("batch_size", batch_size, 1)
-        drop = bool(drop_remainder)
+        drop = checked_bool("drop_remainder", drop_remainder)
         plan = _steps.padded_batched(self._plan, size, drop, padded_shapes, padding_values)
         return Dataset(plan)
 
@@ -354,7 +355,7 @@ class Dataset:
         """
         size = checked_count("buffer_size", buffer_size, 1)
         own_seed = None if seed is None else checked_seed(seed)
-        reshuffle = bool(reshuffle_each_iteration)
+        reshuffle = checked_bool("reshuffle_each_iteration", reshuffle_each_iteration)
         return Dataset(_steps.shuffled_plan(self._plan, size, own_seed, reshuffle))
 
     def repeat(self, count: int | None = None) -> Dataset:

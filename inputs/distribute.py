@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn, final
@@ -10,10 +10,10 @@ from typing import Any, NoReturn, final
 from ._checks import checked_count, checked_shard
 from ._elements import Elements
 from ._iterator import DatasetIterator, IteratorFactory
-from ._plan import INFINITE, UNKNOWN, Plan, batched_cardinality
+from ._plan import INFINITE, UNKNOWN, Plan, batched_cardinality, joined, longest_cardinality
 from ._prefetch import prefetched
 from ._seeds import checked_seed
-from ._split import DealtStream, SplitStream
+from ._split import DealtStream, SideBySideStream, SplitStream, split_points
 from ._stream_steps import MappedStream
 from .dataset import Dataset
 from .options import AutoShardPolicy
@@ -48,7 +48,8 @@ def split_global_batches(
         num_replicas: replicas of all workers.
         shard: the number of workers, and this worker's number; worker i has the replicas from
             i * num_local_replicas on.
-        prefetch: steps to prepare ahead in a background thread; 0 starts none.
+        prefetch: steps to prepare ahead in a background thread; 0 starts none, nor does a dataset
+            that is gathered from memory or prefetched already.
         wrap: makes the element of a step from the tuple of its local batches.
         seed: for shuffles without a seed; None takes `default_seed`'s or draws one.
 
@@ -64,8 +65,8 @@ def split_global_batches(
             f"num_replicas must be num_local_replicas times the number of shards, {num_local} * "
             f"{num_workers}, got {num_all}. Give every worker the same number of replicas."
         )
-    depth = checked_count("prefetch", prefetch, 0)
     plan = _checked_dataset(dataset).plan
+    depth = _depth(prefetch, plan)
     policy = resolved_policy(plan.options.auto_shard_policy, plan.num_files, num_workers)
     if policy is AutoShardPolicy.DATA:
         rounds = [range(first_replica, first_replica + num_local)]
@@ -73,15 +74,14 @@ def split_global_batches(
         rounds = [range(first, first + num_local) for first in range(0, num_all, num_local)]
     if policy is AutoShardPolicy.FILE:
         plan = _with_file_shard(plan, (num_workers, worker_index))
-    size = "of unknown size" if plan.batch_size is None else str(plan.batch_size)
     return DistributedDataset(
         plan.then(
             lambda elements, _: SplitStream(elements, num_all, rounds),
             cardinality=plan.cardinality if len(rounds) == 1 else UNKNOWN,
         ),
         description=f"policy {policy.name}, shard {worker_index} of {num_workers}, global batch "
-        f"{size} over {_replicas(num_all)}, {_share(policy, plan, num_workers, worker_index)}, "
-        f"prefetch {depth}",
+        f"{_global_batch(plan.batch_size, num_all, rounds)}, "
+        f"{_share(policy, plan, num_workers, worker_index)}, prefetch {depth}",
         prefetch_depth=depth,
         wrap=wrap,
         seed=seed,
@@ -128,7 +128,7 @@ def per_replica_batches(
     Args:
         dataset: its elements are per-replica batches; nothing is rebatched or sharded.
         num_local_replicas: replicas of this worker.
-        prefetch: steps to prepare ahead in a background thread; 0 starts none.
+        prefetch: as in `split_global_batches`.
         wrap: makes the element of a step from the tuple of its local batches.
         seed: for shuffles without a seed; None takes `default_seed`'s or draws one.
         worker: the number of workers, and this worker's number.
@@ -141,8 +141,8 @@ def per_replica_batches(
     num_workers, worker_index = checked_shard(
         *worker, "the number of workers", "the worker's number"
     )
-    depth = checked_count("prefetch", prefetch, 0)
     plan = _checked_dataset(dataset).plan
+    depth = _depth(prefetch, plan)
     size = "" if plan.batch_size is None else f" of {plan.batch_size}"
     return DistributedDataset(
         plan.then(
@@ -157,6 +157,55 @@ def per_replica_batches(
         wrap=wrap,
         seed=seed,
         shared_order=plan.shard.order if plan.shard and num_workers > 1 else None,
+        worker=(num_workers, worker_index),
+    )
+
+
+def per_replica_pipelines(
+    datasets: Sequence[Dataset],
+    *,
+    prefetch: int = 0,
+    wrap: Wrap = tuple,
+    seed: int | None = None,
+    worker: tuple[int, int] = (1, 0),
+) -> DistributedDataset:
+    """Gives each replica the elements of a dataset of its own.
+
+    A replica whose data have ended gets empty batches until those of all have.
+
+    Args:
+        datasets: for each replica of this worker its per-replica batches.
+        prefetch: as in `split_global_batches`.
+        wrap: makes the element of a step from the tuple of its local batches.
+        seed: for shuffles without a seed, the same in all datasets; None takes `default_seed`'s or
+            draws one.
+        worker: the number of workers, and this worker's number.
+
+    Raises:
+        ValueError: as in `per_replica_batches`.
+    """
+    num_workers, worker_index = checked_shard(
+        *worker, "the number of workers", "the worker's number"
+    )
+    plans = [_checked_dataset(dataset).plan for dataset in datasets]
+    plan = joined(
+        plans,
+        text=f"replicas({', '.join(plan.text for plan in plans)})",
+        cardinality=longest_cardinality([plan.cardinality for plan in plans]),
+        # Not one after another from the same seeds: equal shuffles must draw equal orders.
+        open=lambda opening: SideBySideStream([plan.open(opening.inside(0)) for plan in plans]),
+        spec=plans[0].spec,
+    )
+    depth = _depth(prefetch, plan)
+    shards = [plan.shard.order for plan in plans if plan.shard is not None]
+    return DistributedDataset(
+        plan,
+        description=f"policy OFF, an input pipeline for each of {_replicas(len(plans))}, "
+        f"{_number_of_steps(plan.cardinality)}, prefetch {depth}",
+        prefetch_depth=depth,
+        wrap=wrap,
+        seed=seed,
+        shared_order=shards[0] if shards and num_workers > 1 else None,
         worker=(num_workers, worker_index),
     )
 
@@ -227,7 +276,31 @@ def _prepared(elements: Elements, _: Any, *, depth: int, wrap: Wrap) -> Elements
 
 
 def _with_file_shard(plan: Plan, file_shard: tuple[int, int]) -> Plan:
-    return replace(plan, open=lambda opening: plan.open(opening._replace(file_shard=file_shard)))
+    count, index = file_shard
+    return replace(
+        plan,
+        open=lambda opening: plan.open(opening._replace(file_shard=file_shard)),
+        # A state is a place in these files, and must not be taken for one in others.
+        text=f"{plan.text}.files({count}, {index})",
+    )
+
+
+def _depth(prefetch: int, plan: Plan) -> int:
+    """How many steps are prepared ahead.
+
+    A hand-over between threads takes some 35 microseconds, about as long as a gather.
+    """
+    depth = checked_count("prefetch", prefetch, 0)
+    return 0 if plan.is_at_hand else depth
+
+
+def _global_batch(size: int | None, num_replicas: int, rounds: Sequence[range]) -> str:
+    """The size of a batch, and how much of it this worker takes if others share it."""
+    text = f"{'of unknown size' if size is None else size} over {_replicas(num_replicas)}"
+    if size is None or len(rounds) > 1 or len(rounds[0]) == num_replicas:
+        return text
+    points = split_points(size, size, num_replicas)
+    return f"{text} ({points[rounds[0].stop] - points[rounds[0].start]} here)"
 
 
 def _share(policy: AutoShardPolicy, plan: Plan, num_workers: int, worker_index: int) -> str:

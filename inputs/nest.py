@@ -71,6 +71,17 @@ def map_with_path(
     return rebuild(structure, results)
 
 
+def leaves_in_order_of(first: Any, structure: Any) -> list[Any]:
+    """The leaves of `structure`, in the order of `flatten(first)`.
+
+    Raises:
+        ValueError: the structures differ; the message names the place.
+    """
+    leaves: list[Any] = []
+    map_structure(lambda _, leaf: leaves.append(leaf), first, structure)
+    return leaves
+
+
 def repacked(structure: Any, leaves: Iterable[Any]) -> Any:
     """A structure like `structure`, with `leaves` in the order of `flatten(structure)`."""
     remaining = iter(leaves)

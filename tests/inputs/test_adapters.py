@@ -1,14 +1,15 @@
-"""Sources of other libraries, by protocol; PyTorch's own where it is installed."""
+"""Sources of other libraries, by protocol, and these libraries' own where they are installed."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from paceline.inputs import UNKNOWN, Dataset, nest
+from paceline.inputs import INFINITE, UNKNOWN, Dataset, nest
 
 
 def plain(dataset: Any) -> list[Any]:
@@ -67,6 +68,48 @@ def test_what_fetches_many_is_asked_once_for_each_batch() -> None:
     assert [batch["n"] for batch in batches] == source.asked
 
 
+class Refusing(Iterated):
+    """As PyTorch's `IterableDataset`, which has brackets only to refuse them."""
+
+    def __getitem__(self, position: int) -> Any:
+        raise NotImplementedError
+
+
+class Filtered(Indexed):
+    """As Grain's `MapDataset.filter`, which keeps the positions of what it leaves out."""
+
+    def __getitem__(self, position: int) -> Any:
+        return None if position == 1 else position
+
+
+class Endless(Indexed):
+    """As Grain's `MapDataset.repeat`."""
+
+    def __len__(self) -> int:
+        return sys.maxsize
+
+    def __getitem__(self, position: int) -> Any:
+        return position % 3
+
+
+def test_brackets_that_refuse_every_position_are_not_used() -> None:
+    assert Dataset.from_source(Refusing()).cardinality() == UNKNOWN
+    assert len(plain(Dataset.from_source(Refusing()))) == 3
+
+
+def test_an_item_that_is_none_is_an_error_and_can_be_left_out() -> None:
+    dataset = Dataset.from_source(Filtered())
+    with pytest.raises(ValueError, match=r"The item is None, as Grain's .* to_iter_dataset\(\)"):
+        list(dataset)
+    assert plain(dataset.ignore_errors(lambda *_: None).take(2)) == [0, 2]
+
+
+def test_more_items_than_anyone_will_see_are_without_end() -> None:
+    dataset = Dataset.from_source(Endless())
+    assert dataset.cardinality() == INFINITE
+    assert plain(dataset.repeat().shard(2, 1).batch(4).take(2)) == [[1, 0, 2, 1], [0, 2, 1, 0]]
+
+
 def test_an_item_that_cannot_be_read_is_named() -> None:
     with pytest.raises(KeyError, match="seven") as caught:
         list(Dataset.from_source(Indexed()))
@@ -117,4 +160,38 @@ def test_pytorch_s_datasets_and_loaders() -> None:
         def __iter__(self) -> Iterator[Any]:
             return iter(range(3))
 
+        def __len__(self) -> int:
+            return 3
+
     assert plain(Dataset.from_source(Stream())) == [0, 1, 2]
+
+
+def test_grain_s_datasets_and_loaders() -> None:
+    grain = pytest.importorskip("grain.python")
+    squares = grain.MapDataset.range(6).map(lambda n: {"n": n, "square": n * n})
+    indexed = Dataset.from_source(squares)
+    assert plain(indexed.skip(4).batch(2)) == [{"n": [4, 5], "square": [16, 25]}]
+    assert Dataset.from_source(squares.repeat()).cardinality() == INFINITE
+    even = grain.MapDataset.range(6).filter(lambda n: n % 2 == 0)
+    with pytest.raises(ValueError, match="The item is None"):
+        list(Dataset.from_source(even))
+    assert plain(Dataset.from_source(even.to_iter_dataset())) == [0, 2, 4]
+    loader = grain.DataLoader(
+        data_source=grain.RangeDataSource(0, 5, 1),
+        sampler=grain.IndexSampler(5, shuffle=False, num_epochs=1),
+        operations=[grain.Batch(3)],
+    )
+    assert plain(Dataset.from_source(loader).repeat(2)) == [[0, 1, 2], [3, 4]] * 2
+
+
+def test_hugging_face_s_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    # Its progress bars would start a thread.
+    monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)
+    rows = datasets.Dataset.from_dict({"text": ["a", "bb", "c"], "tokens": [[1], [1, 2], [3]]})
+    expected = {"text": ["a", "bb", "c"], "tokens": [[1, 0], [1, 2], [3, 0]]}
+    for source in (rows, rows.with_format("numpy"), rows.to_iterable_dataset()):
+        assert plain(Dataset.from_source(source).padded_batch(3)) == [expected]
+    assert Dataset.from_source(rows).cardinality() == 3
+    with pytest.raises(TypeError, match=r"got a DatasetDict with the keys \['train'\]"):
+        Dataset.from_source(datasets.DatasetDict(train=rows))

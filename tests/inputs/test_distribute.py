@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from paceline.inputs import (
     default_seed,
     nest,
     per_replica_batches,
+    per_replica_pipelines,
     split_global_batches,
     text_lines,
 )
@@ -91,12 +93,72 @@ def test_in_09_one_replica_gets_the_batch_itself() -> None:
 
 
 def test_in_09_the_depth_of_prefetching_is_observable() -> None:
-    distributed = split_global_batches(Dataset.range(20).batch(2), 2, 2, prefetch=2)
+    dataset = Dataset.range(20).map(lambda x: x).batch(2)
+    distributed = split_global_batches(dataset, 2, 2, prefetch=2)
     assert distributed.describe().endswith("prefetch 2")
     iterator = iter(distributed)
     next(iterator)
     assert [t.name for t in threading.enumerate()].count("paceline-prefetch") == 1
     iterator.close()
+
+
+def memory_map(tmp_path: Path) -> np.ndarray:
+    np.save(tmp_path / "rows.npy", np.arange(20))
+    return np.load(tmp_path / "rows.npy", mmap_mode="r")
+
+
+@pytest.mark.parametrize(
+    ("make", "is_at_hand"),
+    [
+        (lambda _: Dataset.range(20), True),
+        (lambda _: Dataset.from_tensors([1]).repeat(5), True),
+        (lambda _: Dataset.range(20).shuffle(5).repeat(2).skip(1).shard(2, 0).batch(2), True),
+        (lambda _: Dataset.zip(Dataset.range(20), Dataset.range(4).batch(2).unbatch()), True),
+        (lambda _: Dataset.from_generator(range(20)).prefetch(1).batch(3), True),
+        (lambda _: Dataset.from_generator(range(20)).prefetch(0), False),
+        (lambda _: Dataset.zip(Dataset.range(20), Dataset.from_generator(range(20))), False),
+        (lambda _: Dataset.range(20).map_batched(lambda x: x).batch(2), False),
+        (lambda _: Dataset.range(20).batch(2).require_finite(), False),
+        (lambda path: Dataset.from_tensor_slices((memory_map(path), np.arange(20))), False),
+        (lambda _: Dataset.from_source(list(range(20))), False),
+    ],
+)
+def test_in_09_nothing_is_prefetched_that_is_in_memory_or_prefetched_already(
+    make: Callable[[Path], Dataset], is_at_hand: bool, tmp_path: Path
+) -> None:
+    distributed = split_global_batches(make(tmp_path).batch(2), 1, 1, prefetch=3)
+    assert distributed.describe().endswith(f"prefetch {0 if is_at_hand else 3}")
+
+
+def batches_of(starts: list[int]) -> list[Dataset]:
+    return [Dataset.range(start, start + 5).batch(2).take(n) for n, start in enumerate(starts, 1)]
+
+
+def test_in_25_replicas_with_pipelines_of_their_own_go_on_until_the_last_has_ended() -> None:
+    distributed = per_replica_pipelines(batches_of([10, 20, 30]))
+    assert as_lists(distributed) == [
+        [[10, 11], [20, 21], [30, 31]],
+        [[], [22, 23], [32, 33]],
+        [[], [], [34]],
+    ]
+    assert distributed.cardinality() == 3
+    assert distributed.describe() == (
+        "policy OFF, an input pipeline for each of 3 replicas, 3 step(s), prefetch 0"
+    )
+
+
+def test_in_25_replicas_with_pipelines_of_their_own_resume_from_every_step(
+    assert_resumes_from_every_element: Any,
+) -> None:
+    assert_resumes_from_every_element(lambda: per_replica_pipelines(batches_of([10, 20, 30])))
+
+
+def test_in_25_pipelines_that_shard_draw_the_same_order() -> None:
+    datasets = [Dataset.range(9).shuffle(9).shard(2, i).batch(2) for i in range(2)]
+    steps = as_lists(per_replica_pipelines(datasets))
+    assert sorted(v for step in steps for part in step for v in part) == list(range(9))
+    with pytest.raises(ValueError, match=r"shuffle\(\) has no seed"):
+        iter(per_replica_pipelines(datasets, worker=(2, 0)))
 
 
 def test_in_03_each_replica_takes_an_element_of_its_own() -> None:
@@ -190,6 +252,13 @@ def test_in_17_a_distributed_iterator_goes_on_after_ten_steps() -> None:
             "policy DATA, shard 0 of 1, global batch 64 over 2 replicas, endless, prefetch 0",
         ),
         (
+            split_global_batches(Dataset.range(70).batch(7), 1, 2, shard=(2, 1)),
+            (
+                "policy DATA, shard 1 of 2, global batch 7 over 2 replicas (3 here), 10 step(s), "
+                "prefetch 0"
+            ),
+        ),
+        (
             split_global_batches(Dataset.from_generator([[1]]), 1, 3, shard=(3, 2), prefetch=1),
             (
                 "policy DATA, shard 2 of 3, global batch of unknown size over 3 replicas, "
@@ -247,6 +316,11 @@ def files(tmp_path: Path, sizes: list[int]) -> Dataset:
     for i, size in enumerate(sizes):
         (tmp_path / f"{i}.txt").write_text("".join(f"{i}{j}\n" for j in range(size)))
     return text_lines(tmp_path / "*.txt").map(lambda line: int(str(line)))
+
+
+def file_names(tmp_path: Path, sizes: list[int]) -> Dataset:
+    files(tmp_path, sizes)
+    return Dataset.list_files(str(tmp_path / "*.txt"), shuffle=False)
 
 
 def on_each_worker(dataset: Dataset, num_workers: int, num_local: int = 1) -> list[Any]:
@@ -348,11 +422,21 @@ def test_in_26_a_worker_with_files_of_its_own_resumes_from_every_step(
     )
 
 
-def test_a_state_of_other_files_is_refused(tmp_path: Path) -> None:
-    dataset = files(tmp_path, [2, 2, 2]).batch(2)
-    state = iter(split_global_batches(dataset, 1, 2, shard=(2, 0))).get_state()
-    with pytest.raises(ValueError, match="saved while reading 2 files, but this iterator has 1"):
-        iter(split_global_batches(dataset, 1, 2, shard=(2, 1))).set_state(state)
+@pytest.mark.parametrize("make", [files, file_names])
+def test_a_state_of_other_files_is_refused(
+    make: Callable[[Path, list[int]], Dataset], tmp_path: Path
+) -> None:
+    dataset = make(tmp_path, [2, 2, 2]).batch(2)
+    states = [
+        iter(split_global_batches(dataset, 1, 2, shard=(2, worker))).get_state()
+        for worker in range(2)
+    ]
+    with pytest.raises(ValueError, match=r"files\(2, 0\), but this is an iterator over .*\(2, 1\)"):
+        iter(split_global_batches(dataset, 1, 2, shard=(2, 1))).set_state(states[0])
+    for worker in range(3):
+        iterator = iter(split_global_batches(dataset, 1, 3, shard=(3, worker)))
+        with pytest.raises(ValueError, match="read different data, and cannot be resumed as an"):
+            iterator.set_states(states, worker)
 
 
 @pytest.mark.parametrize("num_workers", [1, 2, 3, 6])
@@ -371,7 +455,7 @@ def test_in_26_global_batches_go_on_with_another_number_of_workers(num_workers: 
     assert sorted(seen) == sorted(everything[18:])
 
 
-def test_an_error_tells_the_worker_and_the_step() -> None:
+def test_an_error_tells_the_element_the_step_and_the_worker() -> None:
     def refuse_five(value: Any) -> Any:
         if value == 5:
             raise KeyError("five")
@@ -381,7 +465,8 @@ def test_an_error_tells_the_worker_and_the_step() -> None:
     with pytest.raises(KeyError, match="five") as caught:
         list(split_global_batches(dataset, 1, 2, shard=(2, 1)))
     assert caught.value.__notes__ == [
-        "While making element 2 of range(0, 8, 1).map().batch(2) on worker 1 of 2."
+        "At element 5 of the transformation's input.",
+        "While making element 2 of range(0, 8, 1).map().batch(2) on worker 1 of 2.",
     ]
 
 

@@ -165,20 +165,26 @@ def test_an_error_is_raised_where_its_element_is_asked_for_with_the_source_s_tra
     text = "".join(traceback.format_exception(caught.value))
     assert 'raise OSError("the disk is on fire")' in text
     assert "While reading element 3 of the dataset's source." in text
-    assert num_threads() == 0
     with pytest.raises(StopIteration):
         next(iterator)
+    assert num_threads() == 0
 
 
-def test_the_state_after_an_error_is_that_of_the_elements_seen() -> None:
-    iterator = iter(Dataset.from_generator(Source(9, fails_at=3)).prefetch(5))
-    for _ in range(3):
-        next(iterator)
+@pytest.mark.parametrize("depth", [0, 5])
+def test_one_can_go_on_behind_an_error_and_resume_there(depth: int) -> None:
+    def refuse_three(value: Any) -> Any:
+        if value == 3:
+            raise OSError("the disk is on fire")
+        return value
+
+    dataset = Dataset.range(9).map(refuse_three).prefetch(depth)
+    iterator = iter(dataset)
+    assert [int(next(iterator)) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(OSError, match="fire"):
         next(iterator)
-    resumed = iter(Dataset.from_generator(Source(9)))
+    resumed = iter(dataset)
     resumed.set_state(iterator.get_state())
-    assert int(next(resumed)) == 3
+    assert [int(e) for e in iterator] == [int(e) for e in resumed] == [4, 5, 6, 7, 8]
 
 
 def test_the_state_is_that_of_the_elements_seen_and_not_of_those_produced() -> None:

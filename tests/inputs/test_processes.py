@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,6 +10,15 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+# Not resolved: the mpiexec of the virtual environment, whose MPI mpi4py loads, and no other.
+MPIEXEC = Path(sys.executable).parent / "mpiexec"
+# As root, and with more ranks than cores.
+OPEN_MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
 
 SCRIPT = """
 import os, signal
@@ -105,3 +115,40 @@ def test_no_process_stays_after_ctrl_c_or_a_kill(signal_number: int, tmp_path: P
     assert ("KeyboardInterrupt" in errors) == (signal_number == signal.SIGINT)
     _, left = psutil.wait_procs(children, timeout=60)
     assert not left
+
+
+MPI_SCRIPT = """
+import os
+from mpi4py import MPI
+from paceline.inputs import Dataset
+
+forks = []
+os.register_at_fork(before=lambda: forks.append(1))
+
+def twice(value):
+    return value * 2
+
+if __name__ == "__main__":
+    comm = MPI.COMM_WORLD
+    shard = Dataset.range(10).shard(comm.size, comm.rank)
+    own = [int(e) for e in shard.map(twice, 2, in_processes=True)]
+    found = comm.allgather((own, len(forks)))
+    if comm.rank == 0:
+        print(found)
+"""
+
+
+@pytest.mark.skipif(not MPIEXEC.exists(), reason="needs an MPI of this environment")
+def test_map_in_processes_neither_forks_a_rank_of_mpi_nor_joins_its_job(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(MPI_SCRIPT)
+    done = subprocess.run(
+        [MPIEXEC, "-n", "2", sys.executable, "-m", "mpi4py", script],
+        env={**os.environ, **OPEN_MPI},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[([0, 4, 8, 12, 16], 0), ([2, 6, 10, 14, 18], 0)]\n"

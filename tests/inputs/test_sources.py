@@ -188,7 +188,10 @@ def test_an_item_that_differs_from_its_signature_is_named(item: Any, message: st
     signature = (ArraySpec((2,), np.float32), ArraySpec((), np.int64))
     with pytest.raises(ValueError, match=message) as caught:
         list(Dataset.from_generator([([1.0, 2.0], 1), item], signature))
-    assert caught.value.__notes__ == ["While making element 1 of from_generator()."]
+    assert caught.value.__notes__ == [
+        "At element 1 of the transformation's input.",
+        "While making element 1 of from_generator().",
+    ]
 
 
 def test_a_signature_is_made_of_specs() -> None:

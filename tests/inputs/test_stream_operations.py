@@ -93,6 +93,19 @@ def test_windows_are_datasets_of_the_components(make: Make) -> None:
     assert isinstance(pairs.window(3).element_spec[0], DatasetSpec)
 
 
+def test_dicts_with_their_keys_in_another_order_are_matched_by_key() -> None:
+    dataset = Dataset.from_generator([{"a": 1, "b": [2]}, {"b": [20], "a": 10}])
+    (window,) = dataset.window(2)
+    assert [int(e) for e in window["a"]] == [1, 10]
+    for batches in (
+        dataset.batch(2),
+        dataset.padded_batch(2, {"b": [1], "a": ()}, {"b": 0, "a": 0}),
+        dataset.cache().shuffle(1).batch(2),
+    ):
+        (batch,) = batches
+        assert plain(batch) == {"a": [1, 10], "b": [[2], [20]]}
+
+
 @pytest.mark.parametrize("drop_remainder", [True, False])
 @pytest.mark.parametrize(("size", "shift", "stride"), [(3, 2, 1), (2, 5, 1), (3, 1, 3), (9, 1, 2)])
 def test_the_number_of_windows_is_known(
@@ -257,6 +270,46 @@ def test_ignored_errors_are_counted_and_reported(
     assert heard == [(1, "1 is odd"), (3, "3 is odd"), (5, "5 is odd")]
 
 
+def refuse_some(value: Any) -> Any:
+    if value in (1, 2):
+        raise ValueError("refused")
+    return value
+
+
+@each_source
+@pytest.mark.parametrize(
+    ("chain", "expected"),
+    [
+        (lambda d: d.prefetch(2), [0, 3, 4]),
+        (lambda d: d.cache().repeat(2), [0, 3, 4, 0, 3, 4]),
+        (lambda d: Dataset.zip(d, Dataset.range(5)), [(0, 0), (3, 3), (4, 4)]),
+        (lambda d: Dataset.zip(Dataset.range(5).cache(), d), [(0, 0), (3, 3), (4, 4)]),
+        (lambda d: d.batch(1).unbatch(), [0, 3, 4]),
+        (lambda d: d.map(lambda v: v, 2), [0, 3, 4]),
+        (lambda d: Dataset.range(2).interleave(lambda _: d, 2), [0, 0, 3, 3, 4, 4]),
+    ],
+)
+def test_one_can_go_on_behind_errors_whatever_step_they_pass(
+    make: Make, chain: Callable[[Dataset], Dataset], expected: list[Any]
+) -> None:
+    dataset = chain(make(5).map(refuse_some)).ignore_errors(lambda *_: None)
+    assert [nest.map_structure(int, element) for element in dataset] == expected
+
+
+def test_what_a_broken_generator_would_have_given_is_not_lost_in_silence(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken() -> Any:
+        yield 0
+        raise OSError("disk")
+
+    with caplog.at_level(logging.WARNING, logger="paceline"):
+        elements = list(Dataset.from_generator(broken).ignore_errors(lambda *_: None))
+    assert elements == [0]
+    (record,) = caplog.records
+    assert "ended right after the error of element 1. A generator ends" in record.getMessage()
+
+
 def test_ignore_errors_does_not_hide_a_source_that_cannot_be_opened() -> None:
     def missing() -> Any:
         raise FileNotFoundError("data.txt")
@@ -270,8 +323,31 @@ def test_a_feature_that_is_not_finite_is_named(make: Make) -> None:
     dataset = make(6).map(lambda v: {"x": np.array([1.0, np.nan if v == 5 else v])}).batch(2)
     with pytest.raises(ValueError, match=r"nan in component \['x'\] at index \(1, 1\)") as caught:
         list(dataset.require_finite())
-    assert caught.value.__notes__[0].startswith("While making element 2 of ")
+    assert caught.value.__notes__[0] == "At element 2 of the transformation's input."
+    assert caught.value.__notes__[1].startswith("While making element 2 of ")
     assert len(list(dataset.require_finite().ignore_errors(lambda *_: None))) == 2
+
+
+@each_source
+@pytest.mark.parametrize("num_parallel_calls", [None, 2])
+def test_an_error_of_a_function_tells_the_element_after_resuming_too(
+    make: Make, num_parallel_calls: int | None
+) -> None:
+    def refuse_seven(value: Any) -> Any:
+        if value == 107:
+            raise ValueError("refused")
+        return value
+
+    dataset = make(9).map(lambda v: v + 100).map(refuse_seven, num_parallel_calls).batch(2)
+    iterator = iter(dataset)
+    next(iterator)
+    resumed = iter(dataset)
+    resumed.set_state(iterator.get_state())
+    for each in (iterator, resumed):
+        with pytest.raises(ValueError, match="refused") as caught:
+            list(each)
+        assert caught.value.__notes__[0] == "At element 7 of the transformation's input."
+        each.close()
 
 
 def test_options_hold_for_the_whole_chain_and_are_checked() -> None:
@@ -320,6 +396,8 @@ def test_cardinality_is_known_where_it_can_be(dataset: Dataset, cardinality: int
         (lambda d: d.apply(1), TypeError, "transformation_func must be a function of a Dataset"),
         (lambda d: d.ignore_errors(1), TypeError, "report must be a function of a number and"),
         (lambda d: d.enumerate("a"), TypeError, "start must be an integer, got 'a'"),
+        (lambda d: d.batch(2, 1), TypeError, "drop_remainder must be True or False, got 1"),
+        (lambda d: d.shuffle(2, 1, 0), TypeError, "reshuffle_each_iteration must be True or False"),
     ],
 )
 def test_a_bad_argument_is_named(
