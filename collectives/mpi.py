@@ -88,7 +88,7 @@ def mpi_communicator(
     with end_if_stuck(start_timeout_secs):
         mpi = import_mpi()
     comm = mpi.COMM_WORLD if comm is None else comm
-    _check_world(mpi, comm, expected_size)
+    check_world(mpi, comm, expected_size)
     if mpi.Query_thread() < mpi.THREAD_SERIALIZED:
         raise RuntimeError(
             "this MPI was initialised for calls from the main thread only, but started operations "
@@ -97,7 +97,7 @@ def mpi_communicator(
     names = list(tasks or (f"rank {rank}" for rank in range(comm.size)))
     wait_for_ranks(mpi, comm, names, start_timeout_secs, report_secs)
     control = comm.Dup()
-    members = _members(mpi, control, names)
+    members = name_ranks(mpi, control, names)
     watch, runner = Watch(mpi, control, members), Runner(f"paceline-mpi-{comm.rank}")
     shared = _Shared(mpi, watch, runner, _agreed_tag(control))
     history = History(shared.tag, range(comm.size))
@@ -407,7 +407,12 @@ class MpiCommunicator(Communicator):
         parts.append(part)
 
 
-def _check_world(mpi: Any, comm: Any, expected_size: int | None) -> None:
+def check_world(mpi: Any, comm: Any, expected_size: int | None) -> None:
+    """Check that the launcher and mpi4py use the same MPI.
+
+    Raises:
+        RuntimeError: The world has another size than the launcher was asked for.
+    """
     if expected_size is not None and comm.size != expected_size:
         raise RuntimeError(
             f"the launcher was asked for {expected_size} ranks, but this process is in a world of "
@@ -424,7 +429,7 @@ def _agreed_tag(comm: Any) -> int:
     return int(tag[0])
 
 
-def _members(mpi: Any, comm: Any, names: Sequence[str]) -> list[Member]:
+def name_ranks(mpi: Any, comm: Any, names: Sequence[str]) -> list[Member]:
     """Return the ranks by name and host; all ranks call this."""
     table = np.zeros((comm.size, mpi.MAX_PROCESSOR_NAME), np.uint8)
     own = mpi.Get_processor_name().encode()

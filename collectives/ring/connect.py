@@ -13,8 +13,8 @@ from ..linked import DEFAULT_SPIN_SECS, linked_communicator
 from ..members import Member
 from ..runner import has_core_to_spare
 from .control import Control
-from .handshake import Identity
-from .host import host_fingerprint, is_loopback, local_ip, parse_address
+from .handshake import Identity, check_terms
+from .host import check_is_private, host_fingerprint, is_loopback, local_ip, parse_address
 from .negotiation import KIND_NAMES, Picked
 from .roster import Roster
 
@@ -66,13 +66,8 @@ def connect_ring(
     if len(members) == 1:
         return linked_communicator(members, rank, _nobody, timeout_secs=timeout_secs)
     ip = local_ip(members[rank], bind_host)
-    if not (token or is_loopback(ip) or allow_unauthenticated):
-        raise ValueError(
-            f"{members[rank]} would listen at {ip}, where other machines can call, without asking "
-            "them for a token: set the environment variable PACELINE_TOKEN to the same secret for "
-            "all tasks, or pass CommunicationOptions(token=...) (allow_unauthenticated=True where "
-            "the network keeps everybody else out)"
-        )
+    if not allow_unauthenticated:
+        check_is_private(members[rank], ip, token)
     identity = Identity(
         members=members,
         rank=rank,
@@ -124,11 +119,7 @@ def _check(members: Sequence[Member], rank: int, job_id: str, links: Sequence[st
         raise ValueError(f"rank must be from 0 to {len(members) - 1}; found {rank}")
     if [member.rank for member in members] != list(range(len(members))):
         raise ValueError("members must be given in order of rank, from 0")
-    if not 0 < len(job_id) <= 256:
-        raise ValueError(f"job_id must have 1 to 256 characters; found {len(job_id)}")
-    unknown = set(links) - set(ALL_LINKS)
-    if not links or unknown or len(set(links)) < len(links):
-        raise ValueError(f"links must be some of {', '.join(ALL_LINKS)}; found {tuple(links)}")
+    check_terms(job_id, links)
     owners: dict[str, Member] = {}
     for member in members:
         other = owners.setdefault(str(parse_address(member)), member)

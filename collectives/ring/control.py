@@ -12,12 +12,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any, final
 
 from ..errors import LinkBroken
-from ..link import Health, Link, LinkKind
+from ..link import Health
 from ._grpc import Channel, Server, Stream, StreamError
 from .errors import RendezvousError
 from .frames import (
@@ -36,21 +35,20 @@ from .frames import (
     Offer,
     Ready,
     VersionError,
-    cut,
     decode,
     encode,
 )
 from .handshake import HostsError, Identity, Purpose, RefusedError, answer, call, refuse
 from .host import Address, parse_address
-from .negotiation import Guest, Picked, Tickets, offer_links, take_offer
+from .negotiation import Guest, Taker, Tickets, offer_links
 from .roster import Peer, Roster
 from .streams import StreamLink
+from .visitors import OpenStreams, attend_to
 
 HEARTBEAT_SECS = 1.0
 # A member silent for longer does not hear a goodbye either.
 _SILENCE_SECS = 2.5 * HEARTBEAT_SECS
 
-_HANDSHAKE_SECS = 10.0
 _RETRY_SECS = 0.2
 _FAREWELL_SECS = 2.0
 _SHORT_FAREWELL_SECS = 0.2
@@ -78,12 +76,13 @@ class Control(Health):
         self._roster = roster
         self._ip = ip
         self._stopping = threading.Event()
-        self._changed = threading.Condition()
-        self._streams: dict[Stream, int | None] = {}
-        self._handshakes: dict[Stream, float] = {}
+        self._streams = OpenStreams()
         self._threads: list[threading.Thread] = []
         self._tickets = Tickets()
-        self._tried: dict[int, tuple[LinkKind, Link]] = {}
+        self._takers = {
+            rank: Taker(peer.address.host, identity.rank, partial(self._open_data_stream, peer))
+            for rank, peer in roster.peers.items()
+        }
         self._channels = [Channel(str(peer.address)) for peer in roster.peers.values()]
         member = identity.members[identity.rank]
         address = str(Address(ip, parse_address(member).port))
@@ -116,11 +115,7 @@ class Control(Health):
         for link in self._roster.close():
             link.close()
         self._stopping.set()
-        with self._changed:
-            self._changed.wait_for(lambda: silent >= {*self._streams.values()}, _FAREWELL_SECS)
-            late = list(self._streams)
-        for stream in late:
-            stream.cancel()
+        late = self._streams.cancel_late(silent, _FAREWELL_SECS)
         self._server.stop(_SHORT_FAREWELL_SECS if silent or late else _FAREWELL_SECS)
         for channel in self._channels:
             channel.close()
@@ -134,27 +129,6 @@ class Control(Health):
         self._threads.append(thread)
         thread.start()
 
-    @contextmanager
-    def _tracking(self, stream: Stream) -> Iterator[None]:
-        """Know of ``stream`` while it is open; break it if its handshake takes too long."""
-        with self._changed:
-            self._streams[stream] = None
-            self._handshakes[stream] = time.monotonic() + _HANDSHAKE_SECS
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._streams.pop(stream, None)
-                self._handshakes.pop(stream, None)
-                self._changed.notify_all()
-
-    def _finish_handshake(self, stream: Stream, rank: int) -> None:
-        """Note that ``rank`` is at the other end of ``stream``."""
-        with self._changed:
-            self._handshakes.pop(stream, None)
-            if stream in self._streams:
-                self._streams[stream] = rank
-
     def _is_silent(self, rank: int) -> bool:
         """Return whether ``rank`` is connected and yet does not listen."""
         peer = self._roster.peers[rank]
@@ -167,11 +141,7 @@ class Control(Health):
                 stream = peer.stream
                 if stream is not None and stream.pending_bytes < _MAX_PENDING_BYTES:
                     stream.send(_HEARTBEAT)
-            now = time.monotonic()
-            with self._changed:
-                overdue = [stream for stream, end in self._handshakes.items() if now > end]
-            for stream in overdue:
-                stream.cancel()
+            self._streams.cancel_overdue()
 
     def _call(self, peer: Peer, channel: Channel) -> None:
         """Call ``peer`` until it has been joined or greeted, or all is over."""
@@ -191,9 +161,9 @@ class Control(Health):
 
     def _converse(self, peer: Peer, channel: Channel, purpose: Purpose) -> None:
         stream = channel.open()
-        with self._tracking(stream):
+        with self._streams.tracking(stream):
             hello, messages = call(stream, self._identity, peer.member.rank, purpose)
-            self._finish_handshake(stream, peer.member.rank)
+            self._streams.identify(stream, peer.member.rank)
             if purpose == "join":
                 self._roster.admit(peer, stream, hello, is_caller=False)
                 self._attend(peer, stream, messages)
@@ -204,26 +174,17 @@ class Control(Health):
 
     def _serve(self, stream: Stream) -> None:
         """Find out who has opened ``stream`` and why; attend to it until it ends."""
-        with self._tracking(stream):
-            messages = iter(stream)
-            try:
-                match decode(next(messages, b"")):
-                    case Hello() as hello:
-                        self._receive(stream, messages, hello)
-                    case Attach() as shown:
-                        self._attach(stream, messages, shown)
-                    case frame:
-                        raise FrameError(f"a {type(frame).__name__} frame to begin with")
-            except RefusedError as error:
-                self._roster.turn_away(stream.peer_ip, str(error))
-            except VersionError as error:
-                self._roster.turn_away(stream.peer_ip, str(error))
-                refuse(stream, RefusedError(str(error), is_final=True))
-            except FrameError as error:
-                self._roster.turn_away(stream.peer_ip, f"sent {error}")
-                stream.cancel()
-            except StreamError:
-                pass  # it went away again
+        with self._streams.tracking(stream):
+            attend_to(stream, partial(self._begin, stream), self._roster.turn_away)
+
+    def _begin(self, stream: Stream, messages: Iterator[bytes], first: Frame) -> None:
+        match first:
+            case Hello() as hello:
+                self._receive(stream, messages, hello)
+            case Attach() as shown:
+                self._attach(stream, messages, shown)
+            case _:
+                raise FrameError(f"a {type(first).__name__} frame to begin with")
 
     def _receive(self, stream: Stream, messages: Iterator[bytes], hello: Hello) -> None:
         """Answer a member's call."""
@@ -243,7 +204,7 @@ class Control(Health):
         except RefusedError as error:
             refuse(stream, error)
             raise
-        self._finish_handshake(stream, hello.rank)
+        self._streams.identify(stream, hello.rank)
         self._start(f"link-{hello.rank}", self._offer_links, peer, stream, hello)
         self._attend(peer, stream, messages)
 
@@ -252,7 +213,7 @@ class Control(Health):
         link = self._tickets.redeem(shown, stream, messages)
         if link is None:
             raise FrameError("a data stream with a wrong ticket")
-        self._finish_handshake(stream, shown.rank)
+        self._streams.identify(stream, shown.rank)
         link.pump()
 
     def _attend(self, peer: Peer, stream: Stream, messages: Iterator[bytes]) -> None:
@@ -268,7 +229,7 @@ class Control(Health):
             reason = f"it sent {error}"
             stream.cancel()
         finally:
-            self._drop_tried(peer.member.rank)
+            self._takers[peer.member.rank].drop()
             self._roster.disconnect(peer, stream, reason)
 
     def _take(self, peer: Peer, stream: Stream, frame: Frame) -> None:
@@ -277,11 +238,11 @@ class Control(Health):
             case Heartbeat():
                 pass
             case Offer():
-                self._take_offer(peer, frame)
+                peer.say(self._takers[peer.member.rank].connect(frame))
             case Answer():
                 peer.answers.put(frame)
             case Linked():
-                self._take_link(peer, stream, frame)
+                self._roster.link(peer, stream, self._takers[peer.member.rank].keep(frame))
             case NoLink():
                 self._roster.fail(f"no link to {peer.member}: {frame.reason}")
             case Ready():
@@ -312,30 +273,6 @@ class Control(Health):
         else:
             self._roster.link(peer, stream, picked)
 
-    def _take_offer(self, peer: Peer, offer: Offer) -> None:
-        """Connect to what a lower rank offers, and say whether that worked."""
-        rank = peer.member.rank
-        self._drop_tried(rank)
-        open_stream = partial(self._open_data_stream, peer)
-        try:
-            link = take_offer(offer, peer.address.host, self._identity.rank, open_stream)
-        except (OSError, LinkBroken) as error:
-            peer.say(Answer(kind=offer.kind, problem=cut(str(error).lower())))
-        else:
-            self._tried[rank] = (offer.kind, link)
-            peer.say(Answer(kind=offer.kind, problem=""))
-
-    def _take_link(self, peer: Peer, stream: Stream, frame: Linked) -> None:
-        kind, link = self._tried.pop(peer.member.rank, (None, None))
-        if link is None or kind != frame.kind:
-            raise FrameError("an agreement on a link that was not offered")
-        self._roster.link(peer, stream, Picked(link, frame.kind, frame.why))
-
-    def _drop_tried(self, rank: int) -> None:
-        _, link = self._tried.pop(rank, (None, None))
-        if link is not None:
-            link.close()
-
     def _open_data_stream(self, peer: Peer, ticket: str) -> StreamLink:
         """Open a stream for data, over a connection that heartbeats need not share."""
         channel = Channel(str(peer.address))
@@ -348,6 +285,6 @@ class Control(Health):
         return link
 
     def _pump(self, rank: int, stream: Stream, link: StreamLink) -> None:
-        with self._tracking(stream):
-            self._finish_handshake(stream, rank)
+        with self._streams.tracking(stream):
+            self._streams.identify(stream, rank)
             link.pump()

@@ -72,6 +72,20 @@ class Hello(Frame):
     nonce: _Hex
 
 
+class Visit(Frame):
+    """What a client says to a server before its `Hello`: the members of that are these two.
+
+    Attributes:
+        rank: The client's rank among the clients.
+        task: Its name.
+        address: Its address; empty if it has none.
+    """
+
+    rank: _Rank
+    task: _Text
+    address: _Text
+
+
 class Welcome(Frame):
     """The answer to `Hello`: the other's own, and the proof that it knows the token."""
 
@@ -183,6 +197,7 @@ _KINDS: tuple[type[Frame], ...] = (
     Lost,
     GivingUp,
     Goodbye,
+    Visit,
 )
 _CODES = {kind: code for code, kind in enumerate(_KINDS, start=1)}
 
@@ -223,5 +238,5 @@ def cut(reason: str) -> str:
 
 def members_fingerprint(members: Sequence[Member]) -> str:
     """Return what two members compare instead of their lists of members."""
-    text = "\n".join(f"{member.task} {member.address}" for member in members)
+    text = "\n".join(f"{member.rank} {member.task} {member.address}" for member in members)
     return blake2b(text.encode(), digest_size=16).hexdigest()

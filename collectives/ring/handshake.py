@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
-from ..link import LinkKind
+from ..link import ALL_LINKS, LinkKind
 from ..members import Member
 from ._grpc import Stream, StreamError
 from .frames import (
@@ -99,7 +99,8 @@ class Identity:
 
     def prove(self, role: str, caller: Hello, other: Hello) -> str:
         """Return the proof, by ``role``, that it knows the token in this conversation."""
-        text = f"{role} {self.job_id} {caller.rank} {caller.nonce} {other.rank} {other.nonce}"
+        sides = f"{caller.rank} {caller.nonce} {other.rank} {other.nonce}"
+        text = f"{role} {self.job_id} {caller.members} {sides}"
         return hmac.digest(self.token.encode(), text.encode(), "sha256").hex()
 
     def check_proof(self, proof: str, role: str, caller: Hello, other: Hello) -> None:
@@ -136,7 +137,8 @@ class Identity:
         """
         if hello.host == self.host:
             return
-        local = [m for m in self.members if is_loopback(parse_address(m).host)]
+        known = [member for member in self.members if member.address]
+        local = [member for member in known if is_loopback(parse_address(member).host)]
         if hello.is_loopback:
             local.append(self.members[hello.rank])
         if self.is_bound_to_loopback:
@@ -147,6 +149,18 @@ class Identity:
                 "machine itself; give each task an address that all machines can reach",
                 is_final=True,
             )
+
+
+def check_terms(job_id: str, links: Sequence[str]) -> None:
+    """Check what a caller says about the job.
+
+    Raises:
+        ValueError: The job's id is too long, or there are links that nobody knows.
+    """
+    if not 0 < len(job_id) <= 256:
+        raise ValueError(f"job_id must have 1 to 256 characters; found {len(job_id)}")
+    if not links or not set(links) <= set(ALL_LINKS) or len(set(links)) < len(links):
+        raise ValueError(f"links must be some of {', '.join(ALL_LINKS)}; found {tuple(links)}")
 
 
 def call(

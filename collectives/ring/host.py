@@ -82,6 +82,22 @@ def local_ip(member: Member, bind_host: str | None = None) -> str:
     return str(endpoint[0])
 
 
+def check_is_private(member: Member, ip: str, token: str | None) -> None:
+    """Check that strangers cannot come in where ``member`` is to listen.
+
+    Raises:
+        ValueError: Other machines can call there, and there is no token to ask them for.
+    """
+    if token or is_loopback(ip):
+        return
+    raise ValueError(
+        f"{member} would listen at {ip}, where other machines can call, without asking "
+        "them for a token: set the environment variable PACELINE_TOKEN to the same secret for "
+        "all tasks, or pass CommunicationOptions(token=...) (allow_unauthenticated=True where "
+        "the network keeps everybody else out)"
+    )
+
+
 def host_fingerprint() -> str:
     """Return what tells this host from others: two processes with the same share a loopback.
 

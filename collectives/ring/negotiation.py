@@ -7,7 +7,6 @@ has come and says that this is the link, or goes on with the next kind.
 
 from __future__ import annotations
 
-import hmac
 import secrets
 import threading
 import time
@@ -15,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from hashlib import blake2b
 from queue import Empty, SimpleQueue
 from typing import final
 
@@ -22,7 +22,7 @@ from ..errors import LinkBroken, LinkError, LinkTimeout
 from ..link import Link, LinkKind
 from . import shared_memory
 from ._grpc import Stream
-from .frames import Answer, Attach, Frame, Linked, NoLink, Offer, cut
+from .frames import Answer, Attach, Frame, FrameError, Linked, NoLink, Offer, cut
 from .sockets import TICKET_BYTES, Listener
 from .streams import StreamLink
 from .tcp import TcpLink, connect_tcp, listen_tcp
@@ -49,31 +49,30 @@ class Picked:
 
 @final
 class Tickets:
-    """Data streams that are expected, by the rank that will open them."""
+    """Data streams that are expected, by a hash of the rank and the ticket that they will show."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._expected: dict[int, tuple[str, SimpleQueue[StreamLink]]] = {}
+        self._expected: dict[bytes, SimpleQueue[StreamLink]] = {}
 
     def expect(self, rank: int, ticket: str) -> SimpleQueue[StreamLink]:
         """Return the queue into which the link over the stream of ``rank`` will be put."""
         arrivals: SimpleQueue[StreamLink] = SimpleQueue()
         with self._lock:
-            self._expected[rank] = (ticket, arrivals)
+            self._expected[_key(rank, ticket)] = arrivals
         return arrivals
 
-    def forget(self, rank: int) -> None:
-        """Expect nothing more of ``rank``."""
+    def forget(self, rank: int, ticket: str) -> None:
+        """Expect that stream no longer."""
         with self._lock:
-            self._expected.pop(rank, None)
+            self._expected.pop(_key(rank, ticket), None)
 
     def redeem(self, shown: Attach, stream: Stream, messages: Iterator[bytes]) -> StreamLink | None:
         """Return the link over a stream that was opened with a ticket, or None if it is wrong."""
         with self._lock:
-            ticket, arrivals = self._expected.get(shown.rank, ("", None))
-            if arrivals is None or not hmac.compare_digest(ticket, shown.ticket):
-                return None
-            del self._expected[shown.rank]
+            arrivals = self._expected.pop(_key(shown.rank, shown.ticket), None)
+        if arrivals is None:
+            return None
         link = StreamLink(stream, messages)
         arrivals.put(link)
         return link
@@ -125,27 +124,64 @@ def offer_links(guest: Guest, kinds: Sequence[LinkKind], ip: str, tickets: Ticke
     raise LinkBroken(reason)
 
 
-def take_offer(offer: Offer, host: str, rank: int, open_stream: Callable[[str], Link]) -> Link:
-    """Connect to what the lower rank of a pair offers.
+@final
+class Taker:
+    """The higher rank of a pair: connects to what it is offered, and keeps what is agreed on.
 
     Args:
-        offer: The offer.
         host: The lower rank's host name.
         rank: This rank.
-        open_stream: Returns the link over a new stream to it, given the ticket.
-
-    Raises:
-        OSError: It cannot be reached.
+        open_stream: Returns the link over a new stream to the lower rank, given the ticket.
     """
-    match offer.kind:
-        case "shm":
-            if problem := shared_memory.why_not():
-                raise OSError(problem)
-            return shared_memory.connect_shared_memory(offer.address, rank, offer.ticket)
-        case "tcp":
-            return connect_tcp(host, offer.address, rank, offer.ticket)
-        case "grpc":
-            return open_stream(offer.ticket)
+
+    def __init__(self, host: str, rank: int, open_stream: Callable[[str], Link]) -> None:
+        self._host = host
+        self._rank = rank
+        self._open_stream = open_stream
+        self._tried: tuple[LinkKind, Link] | None = None
+
+    def connect(self, offer: Offer) -> Answer:
+        """Connect to what is offered; return whether that worked."""
+        self.drop()
+        try:
+            self._tried = (offer.kind, self._connect(offer))
+        except (OSError, LinkBroken) as error:
+            return Answer(kind=offer.kind, problem=cut(str(error).lower()))
+        return Answer(kind=offer.kind, problem="")
+
+    def keep(self, frame: Linked) -> Picked:
+        """Return the link that the lower rank has agreed to.
+
+        Raises:
+            FrameError: It is another one than that offered last.
+        """
+        kind, link = self._tried or (None, None)
+        if link is None or kind != frame.kind:
+            raise FrameError("an agreement on a link that was not offered")
+        self._tried = None
+        return Picked(link, frame.kind, frame.why)
+
+    def drop(self) -> None:
+        """Close what was connected and not agreed on."""
+        if self._tried is not None:
+            self._tried[1].close()
+            self._tried = None
+
+    def _connect(self, offer: Offer) -> Link:
+        match offer.kind:
+            case "shm":
+                if problem := shared_memory.why_not():
+                    raise OSError(problem)
+                return shared_memory.connect_shared_memory(offer.address, self._rank, offer.ticket)
+            case "tcp":
+                return connect_tcp(self._host, offer.address, self._rank, offer.ticket)
+            case "grpc":
+                return self._open_stream(offer.ticket)
+
+
+def _key(rank: int, ticket: str) -> bytes:
+    """Return what a ticket is looked up by, so that how long it takes tells nothing about it."""
+    return blake2b(f"{rank} {ticket}".encode(), digest_size=16).digest()
 
 
 class _DeclinedError(Exception):
@@ -238,6 +274,7 @@ class _WaitingForStream(_Waiting):
     def __init__(self, rank: int, ticket: str, tickets: Tickets) -> None:
         super().__init__("")
         self._rank = rank
+        self._ticket = ticket
         self._tickets = tickets
         self._arrivals = tickets.expect(rank, ticket)
 
@@ -248,4 +285,4 @@ class _WaitingForStream(_Waiting):
             raise LinkTimeout("the other end has not connected") from None
 
     def close(self) -> None:
-        self._tickets.forget(self._rank)
+        self._tickets.forget(self._rank, self._ticket)

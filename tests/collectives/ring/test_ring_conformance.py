@@ -69,6 +69,9 @@ ENDING_IN_ERRORS = [
 def test_errors(link, case, connect_ranks, loopback, run_at_once):
     def run(size, body, timeout_secs):
         ring = connect_ranks(loopback(size), range(size), links=[link], timeout_secs=timeout_secs)
+        for error in ring:
+            if isinstance(error, Exception):
+                raise error
         try:
             return [outcome for outcome, _ in run_at_once([partial(body, each) for each in ring])]
         finally:

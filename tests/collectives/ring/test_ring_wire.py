@@ -45,6 +45,7 @@ FRAMES = [
     frames.Lost(rank=1, reason="connection reset by peer"),
     frames.GivingUp(reason="ValueError: ü"),
     frames.Goodbye(),
+    frames.Visit(rank=3, task="worker 3", address=""),
 ]
 
 flips = st.lists(st.tuples(st.integers(0, 10_000), st.integers(1, 255)), min_size=1, max_size=8)

@@ -1,0 +1,105 @@
+"""The channel between trainers and parameter servers: requests and replies, with arrays in them.
+
+A server calls `serve`, a trainer `connect`. What the messages mean is the business of those two.
+"""
+
+from .client import Asks, ParameterClient, Started
+from .connecting import connect
+from .connection import Connection, Pending
+from .errors import RefusedRequest, ServerLost
+from .in_process import InProcessServer
+from .messages import Client, Handler, Message
+from .rules import UpdateRule
+from .schema import MAX_WAIT_SECS
+from .server import OUTCOME_KEY, ParameterServer
+from .serving import Serving, serve
+from .shards import ShardSpec
+from .table import ShardStorage
+from .timing import DEFAULT_START_TIMEOUT_SECS, DEFAULT_TIMEOUT_SECS
+from .verbs import (
+    Create,
+    Created,
+    Dismissed,
+    Done,
+    Found,
+    Join,
+    Joined,
+    OptimizerSpec,
+    Post,
+    Posted,
+    Pull,
+    Pulled,
+    Push,
+    Pushed,
+    Read,
+    Remaining,
+    Reply,
+    Request,
+    ServerStatus,
+    Snapped,
+    Snapshot,
+    Status,
+    TrainerStatus,
+    Update,
+    Verb,
+    Wait,
+    WaitDone,
+    Waited,
+    Write,
+    Written,
+)
+
+__all__ = [
+    "DEFAULT_START_TIMEOUT_SECS",
+    "DEFAULT_TIMEOUT_SECS",
+    "MAX_WAIT_SECS",
+    "OUTCOME_KEY",
+    "Asks",
+    "Client",
+    "Connection",
+    "Create",
+    "Created",
+    "Dismissed",
+    "Done",
+    "Found",
+    "Handler",
+    "InProcessServer",
+    "Join",
+    "Joined",
+    "Message",
+    "OptimizerSpec",
+    "ParameterClient",
+    "ParameterServer",
+    "Pending",
+    "Post",
+    "Posted",
+    "Pull",
+    "Pulled",
+    "Push",
+    "Pushed",
+    "Read",
+    "RefusedRequest",
+    "Remaining",
+    "Reply",
+    "Request",
+    "ServerLost",
+    "ServerStatus",
+    "Serving",
+    "ShardSpec",
+    "ShardStorage",
+    "Snapped",
+    "Snapshot",
+    "Started",
+    "Status",
+    "TrainerStatus",
+    "Update",
+    "UpdateRule",
+    "Verb",
+    "Wait",
+    "WaitDone",
+    "Waited",
+    "Write",
+    "Written",
+    "connect",
+    "serve",
+]

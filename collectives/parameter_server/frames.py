@@ -1,0 +1,262 @@
+"""How messages look on a link.
+
+A frame is a header, a body, a table of arrays, zeros up to the next multiple of 64 bytes, and the
+arrays' elements in C order, each array with zeros behind it up to the next multiple of 64. Numbers
+are little endian. The header:
+
+    offset  bytes
+         0      4   magic
+         4      2   protocol version
+         6      2   kind of frame
+         8      8   a hash of the job's id
+        16      8   the first 8 bytes of the server's incarnation
+        24      8   sequence number of the request within the connection
+        32      4   verb
+        36      4   body bytes
+        40      4   number of arrays
+        44      4   zeros
+        48      8   bytes of all arrays, with the zeros behind them
+        56      8   zeros
+
+An entry of the table: 1 byte dtype (position in `DTYPES`), 1 byte number of dimensions, 6 zeros,
+8 bytes size without the zeros behind it, and 8 times 8 bytes of shape, unused ones 0.
+
+Nothing of it is believed: `unpack_header` and `unpack_table` see everything that decides about
+memory before any is taken.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from hashlib import blake2b
+from typing import Any, final
+
+import numpy as np
+
+from ..ring.frames import FrameError
+from .messages import MAX_ARRAYS, MAX_BODY_BYTES, MAX_DIMS, MAX_VERB, Array, Message
+
+PROTOCOL_VERSION = 1
+HEADER_BYTES = 64
+DEFAULT_MAX_FRAME_BYTES = 4 << 30
+
+DTYPES = tuple(
+    np.dtype(name)
+    for name in (
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "float32", "float64", "complex64", "complex128"),
+    )
+)
+_CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
+_MAGIC = b"PLPS"
+_HEADER = struct.Struct("<4sHHQQQIIIIQQ")
+_ENTRY = struct.Struct(f"<BB6sQ{MAX_DIMS}Q")
+_SIX_ZEROS = bytes(6)
+
+
+class Kind(IntEnum):
+    """What a frame is for.
+
+    A request is answered by a reply or a refusal (body: JSON of "kind" and "text"). A client says
+    goodbye when it needs the connection no longer; whoever closes a connection because of what it
+    was sent says so first (body: the reason as text).
+    """
+
+    REQUEST = 1
+    REPLY = 2
+    REFUSAL = 3
+    GOODBYE = 4
+    CLOSING = 5
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What all frames of a connection have in common.
+
+    Attributes:
+        job: A hash of the job's id.
+        incarnation: From the server's incarnation.
+    """
+
+    job: int
+    incarnation: int
+
+    @classmethod
+    def of(cls, job_id: str, incarnation: str) -> Session:
+        """Return the session of a job with a server; the incarnation is in hexadecimal."""
+        job = int.from_bytes(blake2b(job_id.encode(), digest_size=8).digest(), "little")
+        return cls(job, int(incarnation[:16], 16))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A header that came in and is right as far as it goes."""
+
+    kind: int
+    sequence: int
+    verb: int
+    num_body_bytes: int
+    num_arrays: int
+    num_array_bytes: int
+
+    @property
+    def num_head_bytes(self) -> int:
+        """Bytes of body, table and the zeros behind them."""
+        return padded(self.num_body_bytes + self.num_arrays * _ENTRY.size)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """An array that is to come."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    num_bytes: int
+
+    def fits(self, array: Array) -> bool:
+        """Whether it can be received into ``array``."""
+        return (
+            array.dtype == self.dtype
+            and array.shape == self.shape
+            and array.flags.c_contiguous
+            and array.flags.writeable
+        )
+
+
+def padded(num_bytes: int) -> int:
+    """Return the next multiple of 64."""
+    return -(-num_bytes // HEADER_BYTES) * HEADER_BYTES
+
+
+def pack(kind: Kind, session: Session, sequence: int, message: Message) -> bytearray:
+    """Return all of a frame that precedes the arrays' elements.
+
+    Raises:
+        TypeError: An array has a dtype that cannot be sent.
+        ValueError: The message is too large, or an array is not C-contiguous.
+    """
+    table = b"".join([_entry(array) for array in message.arrays])
+    if len(message.body) > MAX_BODY_BYTES:
+        raise ValueError(
+            f"a body may have {MAX_BODY_BYTES} bytes; this one has {len(message.body)}"
+        )
+    if len(message.arrays) > MAX_ARRAYS:
+        raise ValueError(f"a message may have {MAX_ARRAYS} arrays, not {len(message.arrays)}")
+    head = bytearray(
+        _HEADER.pack(
+            _MAGIC,
+            PROTOCOL_VERSION,
+            kind,
+            session.job,
+            session.incarnation,
+            sequence,
+            message.verb,
+            len(message.body),
+            len(message.arrays),
+            0,
+            sum(padded(array.nbytes) for array in message.arrays),
+            0,
+        )
+    )
+    head += message.body
+    head += table
+    head += bytes(-len(head) % HEADER_BYTES)
+    return head
+
+
+def unpack_header(data: memoryview, session: Session, max_frame_bytes: int) -> Header:
+    """Return the header in ``data``.
+
+    Raises:
+        FrameError: It is none of this session, or announces more than is allowed.
+    """
+    magic, version, kind, job, incarnation, sequence, verb, *rest = _HEADER.unpack(data)
+    num_body_bytes, num_arrays, zeros, num_array_bytes, more_zeros = rest
+    if magic != _MAGIC:
+        raise FrameError("no frame of a parameter server")
+    if version != PROTOCOL_VERSION:
+        raise FrameError(f"a frame of version {version} instead of {PROTOCOL_VERSION}")
+    if job != session.job:
+        raise FrameError("a frame of another job")
+    if incarnation != session.incarnation:
+        raise FrameError("a frame for another incarnation of the server")
+    if not Kind.REQUEST <= kind <= Kind.CLOSING or zeros or more_zeros or verb > MAX_VERB:
+        raise FrameError(f"a frame of kind {kind} and verb {verb} with a wrong header")
+    if num_body_bytes > MAX_BODY_BYTES:
+        raise FrameError(f"a body of {num_body_bytes} bytes; {MAX_BODY_BYTES} are allowed")
+    if num_arrays > MAX_ARRAYS:
+        raise FrameError(f"{num_arrays} arrays; {MAX_ARRAYS} are allowed")
+    header = Header(kind, sequence, verb, num_body_bytes, num_arrays, num_array_bytes)
+    num_bytes = header.num_head_bytes + num_array_bytes
+    if num_bytes > max_frame_bytes:
+        raise FrameError(f"a frame of {num_bytes} bytes; {max_frame_bytes} are allowed")
+    return header
+
+
+def unpack_table(head: memoryview, header: Header) -> list[Slot]:
+    """Return what the table behind the body says about the arrays to come.
+
+    Raises:
+        FrameError: It makes no sense, or does not agree with the header.
+    """
+    stop = header.num_body_bytes + header.num_arrays * _ENTRY.size
+    slots = [_slot(*entry) for entry in _ENTRY.iter_unpack(head[header.num_body_bytes : stop])]
+    if sum(padded(slot.num_bytes) for slot in slots) != header.num_array_bytes:
+        raise FrameError("arrays whose sizes do not add up to that of the frame")
+    if any(head[stop:]):
+        raise FrameError("something other than zeros behind a table")
+    return slots
+
+
+def elements(array: Array) -> memoryview:
+    """Return the bytes of a C-contiguous array in place."""
+    return array.reshape(-1).view(np.uint8).data
+
+
+def check_elements(array: Array) -> None:
+    """Check what came in for ``array``: there is nothing wrong with any number.
+
+    Raises:
+        FrameError: A bool is neither 0 nor 1.
+    """
+    if array.dtype.kind == "b" and array.size and int(array.view(np.uint8).max()) > 1:
+        raise FrameError("an array of bool with other bytes than 0 and 1")
+
+
+def _entry(array: Array) -> bytes:
+    code = _CODES.get(array.dtype)
+    if code is None or (sys.byteorder == "big" and array.itemsize > 1):
+        raise TypeError(
+            f"arrays of {array.dtype} cannot be sent; they must be of bool or of native integers, "
+            "floating point or complex numbers"
+        )
+    if not array.flags.c_contiguous:
+        raise ValueError("arrays must be C-contiguous to be sent: use np.ascontiguousarray")
+    if array.ndim > MAX_DIMS:
+        raise ValueError(f"arrays may have {MAX_DIMS} dimensions; this one has {array.ndim}")
+    shape = (*array.shape, *(0,) * (MAX_DIMS - array.ndim))
+    return _ENTRY.pack(code, array.ndim, _SIX_ZEROS, array.nbytes, *shape)
+
+
+def _slot(code: int, ndim: int, zeros: bytes, num_bytes: int, *shape: int) -> Slot:
+    if code >= len(DTYPES):
+        raise FrameError(f"an array of unknown dtype {code}")
+    if ndim > MAX_DIMS or zeros != _SIX_ZEROS or any(shape[ndim:]):
+        raise FrameError(f"an array of {ndim} dimensions with a wrong entry")
+    dtype, used = DTYPES[code], shape[:ndim]
+    # NumPy does not take a shape whose non-zero lengths alone are too much, be it empty.
+    if math.prod(used) * dtype.itemsize != num_bytes or _extent(used) * dtype.itemsize >= 1 << 62:
+        raise FrameError(f"an array of {dtype} and shape {used} with a size of {num_bytes} bytes")
+    return Slot(dtype, used, num_bytes)
+
+
+def _extent(shape: Sequence[int]) -> int:
+    return math.prod(length for length in shape if length)

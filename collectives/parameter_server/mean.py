@@ -1,0 +1,87 @@
+"""The one update that comes of several trainers' pushes of one step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+
+from .rules import ASSIGN, Change, Gradient, add_rows
+from .shards import Array
+
+Weighted: TypeAlias = "tuple[float, Change]"
+
+
+def mean_of(pushes: Sequence[tuple[float, Sequence[Change]]]) -> list[Change]:
+    """The mean of pushes, given with their weights in the order of ranks.
+
+    Who pushed nothing for a variable that others push has a gradient of zero. What is assigned is
+    the mean of what was given, and whole numbers are taken from the first: a step counter that all
+    trainers increase is increased once. Sums are made in the order given, so that the result does
+    not depend on who came first; a single push is done bit for bit as it is. Weight 0 is nothing.
+    """
+    pushes = [(weight, changes) for weight, changes in pushes if weight > 0]
+    if len(pushes) == 1:
+        return list(pushes[0][1])
+    by_shard: dict[object, list[Weighted]] = {}
+    for weight, changes in pushes:
+        for change in changes:
+            by_shard.setdefault(change.shard, []).append((weight, change))
+    weights = [weight for weight, _ in pushes]
+    return [_merged(parts, weights) for parts in by_shard.values()]
+
+
+def difference(change: Change, other: Change) -> str:
+    """What keeps two trainers' changes of a variable from being one; empty if nothing."""
+    ours, theirs = change.optimizer, other.optimizer
+    if (ours.rule, ours.hyper) != (theirs.rule, theirs.hyper):
+        return f"{ours.rule} {ours.hyper} and {theirs.rule} {theirs.hyper}"
+    if change.slots != other.slots:
+        return f"slots {_names(change)} and {_names(other)}"
+    return ""
+
+
+def _names(change: Change) -> list[str]:
+    return [slot.spec.name for slot in change.slots]
+
+
+def _merged(parts: list[Weighted], weights: Sequence[float]) -> Change:
+    """One variable's change; `weights` are those of all pushes."""
+    first = parts[0][1]
+    if first.shard.dtype.kind != "f":
+        return first
+    if first.optimizer.rule == ASSIGN:
+        weights = [weight for weight, _ in parts]
+    if len(set(weights)) == 1:
+        total = _sum([change.gradient for _, change in parts])
+        np.divide(total.values, len(weights), out=total.values)
+    else:
+        whole = sum(weights)
+        total = _sum([_scaled(change.gradient, weight / whole) for weight, change in parts])
+    return replace(first, gradient=total)
+
+
+def _scaled(gradient: Gradient, factor: float) -> Gradient:
+    return Gradient(gradient.values * gradient.values.dtype.type(factor), gradient.rows)
+
+
+def _sum(gradients: Sequence[Gradient]) -> Gradient:
+    """The sum, in order, in new memory: of rows if all are, of whole arrays otherwise."""
+    rows = [gradient.rows for gradient in gradients if gradient.rows is not None]
+    if len(rows) == len(gradients):
+        values = np.concatenate([gradient.values for gradient in gradients])
+        return Gradient(values, np.concatenate(rows)).unique()
+    shape = next(gradient.values.shape for gradient in gradients if gradient.rows is None)
+    total = np.zeros(shape, gradients[0].values.dtype)
+    for gradient in gradients:
+        _add(total, gradient)
+    return Gradient(total)
+
+
+def _add(total: Array, gradient: Gradient) -> None:
+    if gradient.rows is None:
+        total += gradient.values
+    else:
+        add_rows(total, gradient.rows, gradient.values)

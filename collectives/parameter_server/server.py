@@ -1,0 +1,309 @@
+"""A parameter server: variables that several trainers read and change.
+
+    trainer ──  PULL: give me these variables (or rows of them)   ──►  server
+            ──  PUSH: change them along these gradients           ──►
+
+The optimizer runs here, with what it keeps beside a variable. The rest follows from there being
+several trainers, which come late, leave, die and come back:
+
+    verbs      what can be asked
+    variables  what is done with variables      shards, table   what they are made of
+    plan       what a push asks for, checked    rules, mean     the arithmetic
+    updates    asynchronous: at once            steps           synchronous: in step
+    trainers   who is here, gone, done          gate, state     what threads share
+
+How requests come here is no matter of this module: the transport calls `handle` for each, in any
+thread, and tells who has come and gone.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, final
+
+from ..errors import CollectiveTimeoutError
+from .board import Board
+from .messages import Client, Message
+from .rules import UpdateRule
+from .shards import Array
+from .state import State
+from .steps import InStep
+from .table import ShardStorage
+from .trainers import Trainer, Trainers
+from .updates import AtOnce, Updates
+from .variables import Variables
+from .verbs import (
+    Create,
+    Dismissed,
+    Done,
+    Found,
+    Join,
+    Joined,
+    Post,
+    Posted,
+    Pull,
+    Push,
+    Read,
+    Remaining,
+    Reply,
+    Request,
+    ServerStatus,
+    Snapshot,
+    Status,
+    Wait,
+    WaitDone,
+    Waited,
+    Write,
+    as_body,
+    parse_request,
+)
+
+_HANG_UP_SECS = 10.0
+
+OUTCOME_KEY = "outcome"
+"""What is on the board under it when all trainers are done is what `run` returns."""
+
+_log = logging.getLogger("paceline")
+
+
+@final
+class ParameterServer:
+    """Holds variables, and changes them as trainers ask. All methods may be called by any thread.
+
+    Args:
+        name: Its name, for messages.
+        trainers: The names of all trainers of the job, by rank.
+        rules: The update rules by name; "add" and "assign" are built in.
+        storage: Reads and writes checkpoints.
+        synchronous: Whether an update waits for all trainers (see `InStep`, `AtOnce`).
+        replicas_to_aggregate: In synchronous training, for how many instead of all; later pushes
+            are dropped.
+        absence_secs: How long a trainer that was lost may stay away until it is given up.
+        start_timeout_secs: How long trainers may take to come at all.
+        clock: Seconds from any beginning.
+
+    Raises:
+        ValueError: An argument is out of range.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str = "ps 0",
+        trainers: Sequence[str],
+        rules: Mapping[str, UpdateRule],
+        storage: ShardStorage,
+        synchronous: bool,
+        replicas_to_aggregate: int | None = None,
+        absence_secs: float = 60.0,
+        start_timeout_secs: float = 600.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        _check(trainers, synchronous, replicas_to_aggregate, absence_secs, start_timeout_secs)
+        self.name = name
+        self._start_timeout_secs = start_timeout_secs
+        self._trainers = Trainers(trainers, absence_secs, start_timeout_secs, clock)
+        self._state = State(name, self._trainers, clock)
+        self._updates: Updates = (
+            InStep(self._state, replicas_to_aggregate) if synchronous else AtOnce(self._state)
+        )
+        self._variables = Variables(self._state, rules, storage, self._updates)
+        self._board = Board()
+        self._num_received_bytes = 0
+        self._num_sent_bytes = 0
+        self._answers: dict[type[Request], Callable[[Trainer, Any], Reply]] = {
+            Join: self._join,
+            Wait: self._wait,
+            Snapshot: lambda _, request: self._variables.snapshot(request),
+            Write: lambda _, request: self._variables.write(request),
+            Post: self._post,
+            Read: self._read,
+            Done: self._done,
+            WaitDone: self._wait_done,
+            Status: self._status,
+        }
+        self._answers_with_arrays: dict[
+            type[Request], Callable[[Trainer, Any, Sequence[Array]], tuple[Reply, list[Array]]]
+        ] = {
+            Create: lambda *given: (self._variables.create(*given), []),
+            Pull: self._variables.pull,
+            Push: self._variables.push,
+        }
+
+    def handle(self, client: Client, message: Message) -> Message:
+        """Answer a request; may wait for as long as the request says.
+
+        The arrays of the request belong to the server from here on. Those of the reply are read
+        only and may be variables themselves: what holds on to them longer than it takes to send
+        them makes the next update copy.
+
+        Raises:
+            ValueError: The request is refused; nothing has changed.
+            RuntimeError: An update has failed, the server is of no use any more.
+        """
+        request = parse_request(message.verb, message.body)
+        with self._state.changed:
+            self._state.check()
+            trainer = self._trainers[client.rank]
+            self._num_received_bytes += sum([array.nbytes for array in message.arrays])
+        reply, arrays = self._answer(trainer, request, message.arrays)
+        with self._state.changed:
+            self._num_sent_bytes += sum([array.nbytes for array in arrays])
+        return Message(message.verb, as_body(reply), arrays)
+
+    def joined(self, client: Client) -> None:
+        """A trainer has opened a connection; it may have several."""
+        with self._state.changed:
+            self._trainers[client.rank].connect()
+            self._state.changed.notify_all()
+        _log.info("%s: %s is here.", self.name, client)
+
+    def lost(self, client: Client, reason: str) -> None:
+        """A trainer's connection has broken. When it was its last, nobody waits for it."""
+        _log.warning("%s: lost %s: %s", self.name, client, reason)
+        self._disconnect(client)
+
+    def left(self, client: Client) -> None:
+        """A trainer has closed a connection in order."""
+        _log.info("%s: %s has left.", self.name, client)
+        self._disconnect(client)
+
+    def run(self) -> str:
+        """Wait until every trainer is done, or has been gone for `absence_secs`.
+
+        Those who are done get a few seconds to read the board and hang up.
+
+        Returns:
+            The text on the board under "outcome", or "".
+
+        Raises:
+            CollectiveTimeoutError: No trainer ever came.
+            RuntimeError: An update has failed.
+        """
+        state = self._state
+        with state.changed:
+            while not state.wait_until(lambda: not self._trainers.unsettled(), 60.0):
+                pass
+            # Who is done may still want to read the outcome; then it hangs up.
+            state.wait_until(lambda: not any(t.is_here for t in self._trainers), _HANG_UP_SECS)
+            if not self._trainers.have_any_come:
+                raise CollectiveTimeoutError(
+                    f"{self.name} waited {self._start_timeout_secs:.0f} s for trainers, none came: "
+                    f"{', '.join(trainer.name for trainer in self._trainers)}; are they started, "
+                    "with the same cluster, and can they reach this server's address?"
+                )
+            return self._board.read(OUTCOME_KEY) or ""
+
+    def _answer(
+        self, trainer: Trainer, request: Request, arrays: Sequence[Array]
+    ) -> tuple[Reply, list[Array]]:
+        with_arrays = self._answers_with_arrays.get(type(request))
+        if with_arrays is not None:
+            return with_arrays(trainer, request, arrays)
+        if arrays:
+            raise ValueError(f"{request.verb.name} takes no arrays, {len(arrays)} came with it")
+        return self._answers[type(request)](trainer, request), []
+
+    def _disconnect(self, client: Client) -> None:
+        with self._state.changed:
+            self._trainers.disconnect(self._trainers[client.rank])
+            self._state.changed.notify_all()
+        self._updates.reconsider()
+
+    def _join(self, trainer: Trainer, request: Join) -> Joined:
+        state = self._state
+        with state.changed:
+            if request.from_version is None or not trainer.is_joined:
+                self._trainers.join(trainer, request.returning)
+                self._updates.forget(trainer)
+            trainer.from_version = request.from_version
+            state.changed.notify_all()
+            joined = Joined(
+                version=state.version,
+                num_shards=len(self._variables),
+                is_ready=state.is_ready,
+                note=trainer.note,
+                clock=trainer.clock,
+            )
+        self._updates.reconsider()
+        return joined
+
+    def _wait(self, trainer: Trainer, request: Wait) -> Waited:
+        """Each trainer's clock is what it has told here, so that all variables may be elsewhere."""
+        state, bound = self._state, request.clock - request.staleness
+        with state.changed:
+            if request.clock > trainer.clock:
+                trainer.clock = request.clock
+                state.changed.notify_all()
+            is_near = state.wait_until(
+                lambda: self._trainers.slowest(trainer).clock >= bound, request.wait_secs
+            )
+            slowest = self._trainers.slowest(trainer)
+            return Waited(ok=is_near, slowest=slowest.name, clock=slowest.clock)
+
+    def _post(self, trainer: Trainer, request: Post) -> Posted:
+        with self._state.changed:
+            self._board.post(request.key, request.text)
+            self._state.changed.notify_all()
+        return Posted()
+
+    def _read(self, trainer: Trainer, request: Read) -> Found:
+        with self._state.changed:
+            self._state.wait_until(
+                lambda: self._board.read(request.key) is not None, request.wait_secs
+            )
+            return Found(text=self._board.read(request.key))
+
+    def _done(self, trainer: Trainer, request: Done) -> Dismissed:
+        with self._state.changed:
+            trainer.finish()
+            self._state.changed.notify_all()
+        self._updates.reconsider()
+        return Dismissed()
+
+    def _wait_done(self, trainer: Trainer, request: WaitDone) -> Remaining:
+        def others() -> list[Trainer]:
+            return [other for other in self._trainers.unsettled() if other is not trainer]
+
+        with self._state.changed:
+            self._state.wait_until(lambda: not others(), request.wait_secs)
+            return Remaining(waiting_for=tuple(other.name for other in others()))
+
+    def _status(self, trainer: Trainer, request: Status) -> ServerStatus:
+        with self._state.changed:
+            return ServerStatus(
+                name=self.name,
+                version=self._state.version,
+                num_shards=len(self._variables),
+                shard_bytes=self._variables.nbytes,
+                num_received_bytes=self._num_received_bytes,
+                num_sent_bytes=self._num_sent_bytes,
+                trainers=tuple(one.status() for one in self._trainers),
+            )
+
+
+def _check(
+    trainers: Sequence[str],
+    synchronous: bool,
+    replicas_to_aggregate: int | None,
+    absence_secs: float,
+    start_timeout_secs: float,
+) -> None:
+    if not trainers:
+        raise ValueError("trainers must name at least one")
+    if replicas_to_aggregate is not None:
+        if not synchronous:
+            raise ValueError(
+                f"replicas_to_aggregate={replicas_to_aggregate} has no meaning where each push is "
+                "applied at once; leave it out, or train synchronously"
+            )
+        if not 1 <= replicas_to_aggregate <= len(trainers):
+            raise ValueError(
+                f"replicas_to_aggregate must be from 1 to {len(trainers)}, the number of trainers; "
+                f"it is {replicas_to_aggregate}"
+            )
+    for name, secs in (("absence_secs", absence_secs), ("start_timeout_secs", start_timeout_secs)):
+        if secs < 0:
+            raise ValueError(f"{name} must not be negative, it is {secs}")

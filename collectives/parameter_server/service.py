@@ -1,0 +1,124 @@
+"""The server's side of one connection, over whatever link: requests in, replies out."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from dataclasses import dataclass
+from typing import final
+
+from ..calls import Call
+from ..errors import ClosedError, CollectiveError
+from ..ring.frames import FrameError
+from .frames import Header, Kind
+from .messages import Client, Handler, Message
+from .wire import Wire
+
+_MAX_TEXT_CHARACTERS = 20_000
+
+_log = logging.getLogger("paceline")
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a connection ended.
+
+    Attributes:
+        has_left: Whether the client has said goodbye.
+        reason: What happened, if it has not.
+    """
+
+    has_left: bool
+    reason: str = ""
+
+
+LEFT = Ending(has_left=True)
+
+
+@final
+class Service:
+    """Answers the requests of one connection.
+
+    Args:
+        wire: Carries them; owned from here on.
+        client: Who asks.
+        handler: Called with each request, in the thread that runs this. An exception is what the
+            client is told, and the connection lives on.
+
+    Attributes:
+        client: The same.
+        is_busy: Whether a request is being received or answered.
+    """
+
+    def __init__(self, wire: Wire, client: Client, handler: Handler) -> None:
+        self.client = client
+        self.is_busy = False
+        self._wire = wire
+        self._handler = handler
+
+    def run(self) -> Ending:
+        """Answer requests until the connection ends; return how it did."""
+        self._wire.name(Call("service of", str(self.client)))
+        try:
+            while True:
+                header = self._wire.await_header(math.inf)
+                self.is_busy = True
+                message = self._wire.receive(header)
+                if header.kind != Kind.REQUEST:
+                    return _farewell(header, message)
+                self._answer(header, message)
+                del message  # may be large, and the next request may be long in coming
+                self.is_busy = False
+        except FrameError as error:
+            return self._give_up(f"it was sent {error}", f"it sent {error}")
+        except ClosedError:
+            return Ending(has_left=False, reason="this server closed its connection")
+        except CollectiveError as error:
+            left = self._wire.header_left_behind()
+            if left is not None and left.kind == Kind.GOODBYE:  # without waiting for its reply
+                return LEFT
+            return self._give_up(str(error), str(error))
+        finally:
+            self.is_busy = False
+            self._wire.close()
+
+    def dismiss(self, reason: str) -> None:
+        """Say goodbye, or why not, and close the connection."""
+        self._wire.say(Kind.CLOSING if reason else Kind.GOODBYE, reason)
+        self._wire.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._wire.close()
+
+    def _answer(self, header: Header, request: Message) -> None:
+        try:
+            reply = self._handler(self.client, request)
+            self._wire.send(Kind.REPLY, header.sequence, reply)
+        except CollectiveError:
+            raise
+        except Exception as error:
+            if not isinstance(error, (ValueError, KeyError, TypeError)):
+                _log.exception("request %d of %s failed", request.verb, self.client)
+            self._wire.send(Kind.REFUSAL, header.sequence, _refusal(request.verb, error))
+
+    def _give_up(self, told: str, reason: str) -> Ending:
+        self._wire.give_up(told)
+        return Ending(has_left=False, reason=reason)
+
+
+def _farewell(header: Header, message: Message) -> Ending:
+    """Return what a frame means that is no request."""
+    if header.kind == Kind.GOODBYE:
+        return LEFT
+    if header.kind == Kind.CLOSING:
+        return Ending(has_left=False, reason=bytes(message.body).decode(errors="replace"))
+    raise FrameError(f"a frame of kind {header.kind} out of place")
+
+
+def _refusal(verb: int, error: Exception) -> Message:
+    is_key = isinstance(error, KeyError) and len(error.args) == 1
+    text = str(error.args[0] if is_key else error) or type(error).__name__
+    said = {"kind": type(error).__name__, "text": text[:_MAX_TEXT_CHARACTERS]}
+    return Message(verb, json.dumps(said).encode())

@@ -1,0 +1,146 @@
+"""When a push changes the variables: "in step", once all trainers have pushed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+from .mean import difference, mean_of
+from .rules import Change
+from .state import State
+from .trainers import Trainer
+from .updates import Updates
+from .verbs import Push, Pushed
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Contribution:
+    trainer: Trainer
+    push: Push
+    changes: Sequence[Change]
+
+
+@final
+class InStep(Updates):
+    """Synchronous training: step n is one update, with the mean of all trainers' pushes of step n.
+
+    A step waits for whoever takes part in it. The first one made here waits for every trainer that
+    may still come, later ones for those who have said from which step on they contribute. Nobody
+    waits for the dead: a trainer whose connection is lost is left out until it joins again. What it
+    had pushed counts.
+
+    Args:
+        state: The server's.
+        num_enough: If given, a step waits for so many pushes only, and later ones are dropped:
+            backup workers, as in Chen et al., "Revisiting Distributed Synchronous SGD" (2016).
+    """
+
+    def __init__(self, state: State, num_enough: int | None) -> None:
+        self._state = state
+        self._num_enough = num_enough
+        self._pending: dict[int, _Contribution] = {}
+        self._last_steps: dict[int, int] = {}
+        self._is_updating = False
+
+    def push(self, trainer: Trainer, push: Push, changes: Sequence[Change]) -> Pushed:
+        state = self._state
+        with state.changed:
+            while self._is_updating:
+                state.changed.wait()
+            state.check()
+            if push.step < state.version:
+                return self._too_late(trainer, push)
+            self._take(_Contribution(trainer, push, changes))
+        self.reconsider()
+        with state.changed:
+            staleness = push.step - push.pulled_version
+            if state.wait_until(lambda: state.version > push.step, push.wait_secs):
+                return Pushed(version=state.version, staleness=staleness)
+            waiting_for = state.names(self.missing())
+            return Pushed(version=state.version, staleness=staleness, waiting_for=waiting_for)
+
+    def _too_late(self, trainer: Trainer, push: Push) -> Pushed:
+        """Its step has been made: without it, or with it and it asks again."""
+        is_dropped = push.step > self._last_steps.get(trainer.rank, -1)
+        if is_dropped:
+            trainer.count_dropped()
+        staleness = self._state.version - push.pulled_version
+        return Pushed(version=self._state.version, staleness=staleness, dropped=is_dropped)
+
+    def _take(self, contribution: _Contribution) -> None:
+        trainer, push = contribution.trainer, contribution.push
+        if push.step > self._state.version:
+            raise ValueError(
+                f"step must be at most {self._state.version}, the version of {self._state.name}; "
+                f"{trainer.name} pushes step {push.step}. PULL before you push, also if this "
+                "server was restarted"
+            )
+        for other in self._pending.values():
+            _check_agreement(contribution, other)
+        self._pending.setdefault(trainer.rank, contribution)
+        if trainer.from_version is None or trainer.from_version > push.step:
+            trainer.from_version = push.step
+
+    def missing(self) -> list[Trainer]:
+        if self._num_enough is not None and len(self._pending) >= self._num_enough:
+            return []
+        return [
+            trainer
+            for trainer in self._state.trainers
+            if trainer.rank not in self._pending and self._is_required(trainer)
+        ]
+
+    def _is_required(self, trainer: Trainer) -> bool:
+        if trainer.is_done:
+            return False
+        if not self._state.has_begun:
+            return trainer.is_here or self._state.trainers.is_awaited(trainer)
+        first = trainer.from_version
+        return trainer.is_joined and first is not None and first <= self._state.version
+
+    def forget(self, trainer: Trainer) -> None:
+        self._pending.pop(trainer.rank, None)
+        self._last_steps.pop(trainer.rank, None)
+
+    def reconsider(self) -> None:
+        state = self._state
+        with state.changed:
+            if self._is_updating or not self._pending or self.missing():
+                return
+            contributions = [self._pending[rank] for rank in sorted(self._pending)]
+            self._pending, self._is_updating = {}, True
+        try:
+            with state.gate.alone():
+                self._update(contributions)
+        finally:
+            with state.changed:
+                self._is_updating = False
+                state.changed.notify_all()
+
+    def _update(self, contributions: Sequence[_Contribution]) -> None:
+        state = self._state
+        with state.updating(", ".join(one.trainer.name for one in contributions)):
+            for change in mean_of([(one.push.weight, one.changes) for one in contributions]):
+                change.apply()
+        with state.changed:
+            version = state.advance()
+            for one in contributions:
+                self._last_steps[one.trainer.rank] = one.push.step
+                one.trainer.count_push(
+                    version, one.push.step - one.push.pulled_version, one.push.note
+                )
+
+
+def _check_agreement(contribution: _Contribution, other: _Contribution) -> None:
+    """Raise ValueError if two trainers want to change a variable in two ways."""
+    theirs = {change.shard: change for change in other.changes}
+    for change in contribution.changes:
+        known = theirs.get(change.shard)
+        if known is not None and (what := difference(change, known)):
+            raise ValueError(
+                f"{contribution.trainer.name} and {other.trainer.name} must change "
+                f"{change.shard.spec} in the same way in step {contribution.push.step}, not with "
+                f"{what}"
+            )

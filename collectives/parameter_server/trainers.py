@@ -1,0 +1,194 @@
+"""Who takes part: the trainers of a job, as a server sees them come, go, return and finish."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, final
+
+from .verbs import TrainerStatus
+
+_KEPT_VERSIONS: Final = 256
+
+
+@final
+class Trainer:
+    """One trainer. All but `rank` and `name` changes under the server's lock.
+
+    Attributes:
+        rank, name: Position in the list of trainers, and what it is called.
+        is_joined: Whether it takes part now: has said JOIN, is connected, has not said DONE.
+        is_done: Whether it has said DONE, and not JOIN afterwards.
+        has_come: Whether it has ever connected.
+        from_version: In synchronous training, from which step on it is waited for; None if not yet.
+        clock: How many steps it has made (see `Wait`).
+        note: What came with its last push that was applied.
+    """
+
+    def __init__(self, rank: int, name: str) -> None:
+        self.rank = rank
+        self.name = name
+        self.is_joined = False
+        self.is_done = False
+        self.has_come = False
+        self.from_version: int | None = None
+        self.clock = 0
+        self.note: str | None = None
+        self._num_connections = 0
+        self._gone_since: float | None = None
+        self._own_versions: list[int] = []
+        self._num_pushes = 0
+        self._num_dropped = 0
+        self._total_staleness = 0
+        self._max_staleness = 0
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is connected."""
+        return self._num_connections > 0
+
+    def connect(self) -> None:
+        """It has opened a connection; it may have several."""
+        self.has_come = True
+        self._num_connections += 1
+        self._gone_since = None
+
+    def disconnect(self, now: float) -> None:
+        """It has lost or closed a connection; with the last one it is gone."""
+        self._num_connections = max(0, self._num_connections - 1)
+        if not self._num_connections:
+            self._gone_since = now
+            self.is_joined = False
+            self.from_version = None
+
+    def join(self, clock: int) -> None:
+        """It begins to take part, for the first time or anew."""
+        self.is_joined, self.is_done = True, False
+        self.from_version = None
+        self.clock = clock
+        self._own_versions = []
+
+    def finish(self) -> None:
+        """It is done."""
+        self.is_joined, self.is_done = False, True
+
+    def is_settled(self, now: float, absence_secs: float) -> bool:
+        """Whether nothing more is expected of it: it is done, or has been gone for so long."""
+        if self.is_done:
+            return True
+        return self._gone_since is not None and now - self._gone_since >= absence_secs
+
+    def staleness(self, pulled_version: int, version: int) -> int:
+        """How many of the updates between two versions are by others."""
+        own = len(self._own_versions) - bisect_right(self._own_versions, pulled_version)
+        return max(0, version - pulled_version - own)
+
+    def count_push(self, version: int, staleness: int, note: str | None) -> None:
+        """Its push has made this version."""
+        self._own_versions.append(version)
+        if len(self._own_versions) > 2 * _KEPT_VERSIONS:
+            del self._own_versions[:_KEPT_VERSIONS]
+        self._num_pushes += 1
+        self._total_staleness += staleness
+        self._max_staleness = max(self._max_staleness, staleness)
+        if note is not None:
+            self.note = note
+
+    def count_dropped(self) -> None:
+        """Its push came too late."""
+        self._num_dropped += 1
+
+    def status(self) -> TrainerStatus:
+        """The numbers."""
+        return TrainerStatus(
+            name=self.name,
+            state=self._state(),
+            clock=self.clock,
+            num_pushes=self._num_pushes,
+            num_dropped=self._num_dropped,
+            mean_staleness=self._total_staleness / max(1, self._num_pushes),
+            max_staleness=self._max_staleness,
+        )
+
+    def _state(self) -> str:
+        if self.is_done:
+            return "done"
+        if self.is_here:
+            return "here"
+        return "gone" if self.has_come else "absent"
+
+
+@final
+class Trainers:
+    """All trainers of the job. Whoever calls a method holds the server's lock.
+
+    A trainer that has never come is waited for as long as a job may take to start. Where one of the
+    others has trained before, the server replaces one that died in the midst of the job: who does
+    not come back soon then has been lost or done already.
+
+    Args:
+        names: Of the trainers, by rank.
+        absence_secs: How long one that is gone may stay away before nobody counts on it any more.
+        start_timeout_secs: The same for one that has never come, from now on.
+        clock: Seconds.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        absence_secs: float,
+        start_timeout_secs: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._trainers = tuple(Trainer(rank, name) for rank, name in enumerate(names))
+        self._absence_secs = absence_secs
+        self._start_timeout_secs = start_timeout_secs
+        self._clock = clock
+        self._start = clock()
+        self._is_replacement = False
+
+    def __iter__(self) -> Iterator[Trainer]:
+        return iter(self._trainers)
+
+    def __getitem__(self, rank: int) -> Trainer:
+        if not 0 <= rank < len(self._trainers):
+            raise ValueError(
+                f"rank {rank} is none of this job's trainers: {', '.join(t.name for t in self)}"
+            )
+        return self._trainers[rank]
+
+    @property
+    def have_any_come(self) -> bool:
+        return any(trainer.has_come for trainer in self)
+
+    def join(self, trainer: Trainer, returning: bool) -> None:
+        """A trainer begins to take part, with its clock beside the slowest of those at work."""
+        self._is_replacement |= returning
+        others = [other.clock for other in self if other.is_joined and other is not trainer]
+        trainer.join(min(others, default=trainer.clock))
+
+    def disconnect(self, trainer: Trainer) -> None:
+        trainer.disconnect(self._clock())
+
+    def is_awaited(self, trainer: Trainer) -> bool:
+        """Whether a trainer that never came may still come."""
+        if trainer.has_come:
+            return False
+        patience = self._start_timeout_secs
+        if self._is_replacement:
+            patience = min(patience, self._absence_secs)
+        return self._clock() - self._start < patience
+
+    def unsettled(self) -> list[Trainer]:
+        """Those of whom something is expected: neither done nor gone for long."""
+        now = self._clock()
+        return [
+            trainer
+            for trainer in self
+            if self.is_awaited(trainer)
+            or (trainer.has_come and not trainer.is_settled(now, self._absence_secs))
+        ]
+
+    def slowest(self, trainer: Trainer) -> Trainer:
+        """Whose clock is lowest among those at work; the given one if nobody else's is lower."""
+        return min((trainer, *(t for t in self if t.is_joined)), key=lambda t: t.clock)

@@ -1,0 +1,172 @@
+"""What a server does with variables: create, pull, push, and hold them still for a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import final
+
+from .plan import Planner, check_rows
+from .rules import UpdateRule
+from .shards import Array, Shard, ShardSpec
+from .state import State
+from .table import ShardStorage, ShardTable
+from .trainers import Trainer
+from .updates import Updates
+from .verbs import (
+    Create,
+    Created,
+    Pull,
+    Pulled,
+    Push,
+    Pushed,
+    Snapped,
+    Snapshot,
+    Write,
+    Written,
+)
+
+MAX_REPLY_BYTES = 4 << 30
+
+
+@final
+class Variables:
+    """The variables of a server.
+
+    Args:
+        state: The server's.
+        rules: The update rules by name.
+        storage: For checkpoints.
+        updates: When a push is applied.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        rules: Mapping[str, UpdateRule],
+        storage: ShardStorage,
+        updates: Updates,
+    ) -> None:
+        self._state = state
+        self._storage = storage
+        self._updates = updates
+        self._table = ShardTable(state.name, storage)
+        self._planner = Planner(self._table, rules)
+        self._snapshot: list[tuple[ShardSpec, Array]] | None = None
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(shard.nbytes for shard in self._table)
+
+    def create(self, trainer: Trainer, request: Create, arrays: Sequence[Array]) -> Created:
+        existed = self._table.create(request, arrays)
+        state = self._state
+        with state.changed:
+            if not existed and not state.has_begun and request.version > state.version:
+                state.version = request.version
+                state.changed.notify_all()
+        return Created(existed=existed)
+
+    def pull(
+        self, trainer: Trainer, request: Pull, arrays: Sequence[Array]
+    ) -> tuple[Pulled, list[Array]]:
+        wanted = self._wanted(request, arrays)
+        state = self._state
+        with state.changed:
+            state.is_ready = True
+            if not state.wait_until(
+                lambda: state.version >= request.min_version, request.wait_secs
+            ):
+                waiting_for = state.names(self._updates.missing())
+                return Pulled(version=state.version, waiting_for=waiting_for), []
+        version, values = self._read(wanted)
+        return Pulled(version=version), values
+
+    def push(
+        self, trainer: Trainer, request: Push, arrays: Sequence[Array]
+    ) -> tuple[Pushed, list[Array]]:
+        state = self._state
+        wanted = [(self._table[number], None) for number in request.pull]
+        changes = self._planner.changes(request, arrays)
+        with state.changed:
+            state.is_ready = True
+            self._check_trainer(trainer, request)
+        pushed = self._updates.push(trainer, request, changes)
+        if pushed.waiting_for or not wanted:
+            return pushed, []
+        version, values = self._read(wanted)
+        return pushed.model_copy(update={"version": version}), values
+
+    def snapshot(self, request: Snapshot) -> Snapped:
+        """Nothing is copied: whoever changes a variable now moves to a copy (see `Shard`)."""
+        with self._state.gate.alone():
+            self._snapshot = [(shard.spec, shard.lend()) for shard in self._table]
+            trainers = self._state.trainers
+            notes = {trainer.rank: trainer.note for trainer in trainers if trainer.note is not None}
+            return Snapped(version=self._state.version, notes=notes)
+
+    def write(self, request: Write) -> Written:
+        snapshot = self._snapshot
+        if snapshot is None:
+            raise ValueError(f"{self._state.name} has no snapshot to write; SNAPSHOT it first")
+        slices = [
+            (spec.name, spec.whole_shape, spec.start, spec.stop, value) for spec, value in snapshot
+        ]
+        record = self._storage.write(request.path, request.shard_index, slices)
+        if self._snapshot is snapshot:
+            self._snapshot = None
+        return Written(record=record)
+
+    def _check_trainer(self, trainer: Trainer, request: Push) -> None:
+        state = self._state
+        if not trainer.is_joined:
+            raise ValueError(
+                f"{trainer.name} must JOIN {state.name} before it pushes, also after its "
+                "connection was lost or it has said DONE"
+            )
+        if request.pulled_version > state.version:
+            raise ValueError(
+                f"pulled_version must be at most {state.version}, the version of {state.name}; "
+                f"{trainer.name} gives {request.pulled_version}. If this server was restarted from "
+                "an earlier checkpoint, PULL first"
+            )
+
+    def _wanted(self, request: Pull, arrays: Sequence[Array]) -> list[tuple[Shard, Array | None]]:
+        """The shards to read, with the numbers of the rows where only rows are wanted."""
+        flags = request.rows or (False,) * len(request.ids)
+        if len(flags) != len(request.ids) or len(arrays) != sum(flags):
+            raise ValueError(
+                f"rows must say of each of the {len(request.ids)} ids whether an array of row "
+                f"numbers comes with it; there are {len(flags)} flags and {len(arrays)} arrays"
+            )
+        left = iter(arrays)
+        shards = [self._table[number] for number in request.ids]
+        wanted = [
+            (shard, check_rows(next(left), shard) if flag else None)
+            for shard, flag in zip(shards, flags, strict=True)
+        ]
+        num_bytes = sum([_num_bytes(shard, rows) for shard, rows in wanted])
+        if num_bytes > MAX_REPLY_BYTES:
+            raise ValueError(
+                f"a pull must not exceed {MAX_REPLY_BYTES} bytes, this one has {num_bytes}; pull "
+                "in several parts"
+            )
+        return wanted
+
+    def _read(self, wanted: Sequence[tuple[Shard, Array | None]]) -> tuple[int, list[Array]]:
+        """The values, and a version that they are not older than; the same one in step."""
+        values = []
+        with self._state.gate.together():
+            version = self._state.version
+            for shard, rows in wanted:
+                with shard.lock:
+                    values.append(shard.lend() if rows is None else shard.rows(rows))
+        return version, values
+
+
+def _num_bytes(shard: Shard, rows: Array | None) -> int:
+    if rows is None:
+        return shard.nbytes
+    return len(rows) * shard.nbytes // max(1, shard.shape[0])

@@ -1,0 +1,197 @@
+"""Messages over a link: sent straight from the arrays' memory, received straight into their place.
+
+Waiting, deadlines and the names in error texts are those of all links (`..peers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import final
+
+import numpy as np
+
+from ..calls import Call
+from ..errors import LinkError
+from ..link import SMALL_SEND_BYTES, Health, Link
+from ..members import Member
+from ..peers import Peers, World
+from ..ring.frames import FrameError
+from .frames import (
+    HEADER_BYTES,
+    Header,
+    Kind,
+    Session,
+    Slot,
+    check_elements,
+    elements,
+    pack,
+    padded,
+    unpack_header,
+    unpack_table,
+)
+from .messages import Array, Message
+
+# Arrays up to this size are copied behind the head, so that a short message goes in one piece.
+_JOINED_BYTES = 32 << 10
+# Copies up to this size are not worth a call of NumPy, which lets other threads run meanwhile.
+_SMALL_COPY_BYTES = 32 << 10
+_OTHER = 1
+
+
+@final
+class Wire:
+    """One end of a connection. One thread at a time uses it; only `close` may come from another.
+
+    Args:
+        link: To the other end; owned from here on.
+        me: This process.
+        other: Who is at the other end.
+        session: What both say in every frame.
+        health: News of the other end, if there are any beyond those of the link.
+        timeout_secs: How long a message may stand still that has begun to be sent or received.
+        spin_secs: How long a wait polls before it sleeps.
+        max_frame_bytes: What is larger is not received.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        me: Member,
+        other: Member,
+        session: Session,
+        *,
+        health: Health | None,
+        timeout_secs: float,
+        spin_secs: float,
+        max_frame_bytes: int,
+    ) -> None:
+        world = World((me, other), 0, lambda _: link, health, spin_secs, None)
+        self._peers = Peers(world, (0, _OTHER), timeout_secs)
+        self._link = self._peers.link(_OTHER)
+        self._session = session
+        self._timeout_secs = timeout_secs
+        self._max_frame_bytes = max_frame_bytes
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether this end was closed."""
+        return self._peers.world.closed
+
+    def name(self, call: Call) -> None:
+        """Say what is being done from now on, for error texts."""
+        self._peers.call = call
+
+    def send(self, kind: Kind, sequence: int, message: Message) -> None:
+        """Send a frame, all of it.
+
+        Raises:
+            TypeError, ValueError: The message cannot be sent; nothing has been.
+            PeerLostError: The other end is gone.
+            CollectiveTimeoutError: It takes nothing.
+            ClosedError: This end was closed.
+        """
+        small = pack(kind, self._session, sequence, message)
+        for array in message.arrays:
+            data, zeros = elements(array), bytes(-array.nbytes % HEADER_BYTES)
+            if len(small) + len(data) > _JOINED_BYTES:
+                self._peers.send(_OTHER, memoryview(small))
+                self._peers.send(_OTHER, data)
+                small = bytearray(zeros)
+            else:
+                small += data
+                small += zeros
+        self._peers.send(_OTHER, memoryview(small))
+
+    def say(self, kind: Kind, reason: str = "") -> None:
+        """Send a frame without arrays if that goes at once. Never waits, never raises."""
+        message = Message(0, reason.encode()[: SMALL_SEND_BYTES // 2])
+        with suppress(LinkError):
+            self._link.try_send(memoryview(pack(kind, self._session, 0, message)))
+
+    def give_up(self, reason: str) -> None:
+        """Tell the other end why this one is about to close."""
+        self.say(Kind.CLOSING, reason)
+        if self._peers.world.health is not None:
+            self._peers.world.health.announce(reason)
+
+    def await_header(self, timeout_secs: float) -> Header:
+        """Return the header of the next frame, which has to begin in time.
+
+        Raises:
+            FrameError: It is none.
+            PeerLostError, CollectiveTimeoutError, ClosedError: It has not come.
+        """
+        self._peers.timeout_secs = timeout_secs
+        try:
+            view = self._peers.peek(_OTHER, HEADER_BYTES)
+        finally:
+            self._peers.timeout_secs = self._timeout_secs
+        return self._take_header(view)
+
+    def header_left_behind(self) -> Header | None:
+        """Return the header of a frame that had come before the link broke, if there is one."""
+        try:
+            view = self._link.try_peek(HEADER_BYTES)
+            return None if view is None else self._take_header(view)
+        except (LinkError, FrameError):
+            return None
+
+    def receive(self, header: Header, into: Sequence[Array] = ()) -> Message:
+        """Return the rest of the frame that begins with ``header``.
+
+        Args:
+            header: What came last.
+            into: Where to put the arrays, in this order; one that does not fit is made anew.
+
+        Raises:
+            FrameError: It is malformed, or there is no memory for it.
+            PeerLostError, CollectiveTimeoutError, ClosedError: It has not come as a whole.
+        """
+        head = memoryview(bytearray(header.num_head_bytes))
+        self._fill(head)
+        slots = unpack_table(head, header)
+        arrays = []
+        for index, slot in enumerate(slots):
+            fits = index < len(into) and slot.fits(into[index])
+            arrays.append(into[index] if fits else _new_array(slot))
+        for array in arrays:
+            self._fill(elements(array))
+            self._skip(padded(array.nbytes) - array.nbytes)
+            check_elements(array)
+        return Message(header.verb, bytes(head[: header.num_body_bytes]), tuple(arrays))
+
+    def close(self) -> None:
+        """Close this end; whoever waits at it or at the other end is told."""
+        self._peers.world.close("")
+
+    def _take_header(self, view: memoryview) -> Header:
+        header = unpack_header(view, self._session, self._max_frame_bytes)
+        self._link.release(HEADER_BYTES)
+        return header
+
+    def _fill(self, buffer: memoryview) -> None:
+        """Receive as many bytes as ``buffer`` has."""
+        peers, step = self._peers, self._link.segment_bytes
+        for start in range(0, len(buffer), step):
+            piece = buffer[start : start + step]
+            num_bytes = len(piece)
+            view = peers.peek(_OTHER, num_bytes)
+            if num_bytes <= _SMALL_COPY_BYTES:
+                piece[:] = view
+            else:
+                np.copyto(np.frombuffer(piece, np.uint8), np.frombuffer(view, np.uint8))
+            self._link.release(num_bytes)
+
+    def _skip(self, num_bytes: int) -> None:
+        if num_bytes:
+            self._peers.peek(_OTHER, num_bytes)
+            self._link.release(num_bytes)
+
+
+def _new_array(slot: Slot) -> Array:
+    try:
+        return np.empty(slot.shape, slot.dtype)
+    except MemoryError:
+        problem = f"an array of {slot.num_bytes} bytes, for which there is no memory"
+        raise FrameError(problem) from None

@@ -1,0 +1,243 @@
+"""Synchronous training: one update a step, with the mean of what all trainers pushed."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from paceline.collectives.parameter_server import Done, Join, Pull, Status
+
+
+@pytest.fixture
+def make_synchronous(make_job):
+    """A synchronous job whose trainers have all come; variable 0 is three zeros."""
+
+    def make(num_trainers, come=None, **options):
+        job = make_job(num_trainers, synchronous=True, **options)
+        job.come(*(range(num_trainers) if come is None else come))
+        job.create(0, np.zeros(3, np.float32))
+        return job
+
+    return make
+
+
+def value_of(job, number=0):
+    return job.pull(number)[0].tolist()
+
+
+def ones(number=1.0):
+    return {0: np.full(3, number, np.float32)}
+
+
+def test_a_step_is_made_when_everybody_has_pushed(make_synchronous):
+    job = make_synchronous(3)
+    assert job.push(0, ones(1)).waiting_for == ("worker 1", "worker 2")
+    assert job.push(2, ones(2)).waiting_for == ("worker 1",)
+    assert value_of(job) == [0, 0, 0]
+    last = job.push(1, ones(6))
+    assert (last.version, last.waiting_for, value_of(job)) == (1, (), [-3, -3, -3])
+
+
+def test_who_waits_is_told_at_once(make_synchronous):
+    job = make_synchronous(2)
+    replies = []
+
+    def wait():
+        replies.append(job.push(0, ones(), pull=(0,), wait_secs=10.0))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    while job.push(1, ones(), pull=(0,)).waiting_for:
+        pass  # the other thread's push has not come yet
+    thread.join(5)
+    assert [(reply.version, reply.waiting_for) for reply in replies] == [(1, ())]
+
+
+def test_a_trainer_may_wait_on_with_a_pull(make_synchronous):
+    job = make_synchronous(2)
+    job.push(0, ones())
+    waiting, none = job.ask_with_arrays(0, Pull(ids=(0,), min_version=1))
+    assert (waiting.version, waiting.waiting_for, len(none)) == (0, ("worker 1",), 0)
+    job.push(1, ones())
+    pulled, (value,) = job.ask_with_arrays(0, Pull(ids=(0,), min_version=1))
+    assert (pulled.version, pulled.waiting_for, value.tolist()) == (1, (), [-1, -1, -1])
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+@pytest.mark.parametrize("weights", [(1, 1, 1), (3, 1, 4), (0, 2, 5)], ids=str)
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_the_mean_depends_on_weights_and_not_on_who_comes_first(
+    make_synchronous, order, weights, is_sparse
+):
+    """Bit for bit, and right to rounding."""
+    rng = np.random.default_rng(0)
+    gradients = rng.normal(size=(3, 5, 4)).astype(np.float32)
+    rows = [np.array([4, 1, 1, 0, 2]), np.array([1, 4, 3, 3, 3]), np.arange(5)]
+    found, expected = [], np.zeros((5, 4))
+    for rank, weight in enumerate(weights):
+        np.add.at(expected, rows[rank] if is_sparse else np.arange(5), weight * gradients[rank])
+    for ranks in (order, (0, 1, 2)):
+        job = make_synchronous(3)
+        job.create(1, np.zeros((5, 4), np.float32))
+        for rank in ranks:
+            gradient = (rows[rank], gradients[rank]) if is_sparse else gradients[rank]
+            job.push(rank, {1: gradient}, weight=float(weights[rank]))
+        found.append(job.pull(1)[0])
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_allclose(found[0], -expected / sum(weights), rtol=1e-5, atol=1e-6)
+
+
+def test_a_single_trainer_is_followed_bit_for_bit(make_synchronous):
+    gradient = np.array([0.1, 1e-8, 3e30], np.float32)
+    job = make_synchronous(1)
+    job.push(0, {0: gradient}, weight=7.0, learning_rate=0.3)
+    np.testing.assert_array_equal(job.pull(0)[0], 0 - np.float32(0.3) * gradient)
+
+
+def test_rows_of_one_and_all_of_another_have_a_mean_too(make_synchronous):
+    job = make_synchronous(2)
+    job.push(1, {0: (np.array([2, 2]), np.ones(2, np.float32))})
+    job.push(0, ones())
+    assert value_of(job) == [-0.5, -0.5, -1.5]
+
+
+def test_who_has_nothing_for_a_variable_counts_as_zero(make_synchronous):
+    job = make_synchronous(2)
+    job.push(0, ones(4))
+    job.push(1, {})
+    assert value_of(job) == [-2, -2, -2]
+
+
+def test_a_counter_that_all_increase_is_increased_once(make_synchronous):
+    job = make_synchronous(3)
+    job.create(1, np.array(41))
+    for rank in range(3):
+        job.push(rank, {1: np.array(1)}, rule="add")
+    assert value_of(job, 1) == 42
+
+
+def test_what_is_assigned_is_the_mean_of_those_who_assign(make_synchronous):
+    job = make_synchronous(3)
+    job.push(0, ones(4), rule="assign", weight=3.0)
+    job.push(1, {}, weight=9.0)
+    job.push(2, ones(8), rule="assign", weight=1.0)
+    assert value_of(job) == [5, 5, 5]
+
+
+def test_a_step_in_which_nobody_has_anything_to_say_changes_nothing(make_synchronous):
+    job = make_synchronous(2)
+    job.push(0, ones(), weight=0.0)
+    assert job.push(1, ones(), weight=0.0).version == 1
+    assert value_of(job) == [0, 0, 0]
+
+
+def test_trainers_who_disagree_are_named(make_synchronous):
+    job = make_synchronous(2)
+    job.push(0, ones(), rule="add")
+    with pytest.raises(
+        ValueError, match=r"worker 1 and chief must change 'v0' .* sgd \{\} and add \{\}"
+    ):
+        job.push(1, ones())
+
+
+def test_a_push_ahead_of_the_server_is_refused(make_synchronous):
+    job = make_synchronous(2)
+    with pytest.raises(ValueError, match="step must be at most 0, the version of ps 0; chief push"):
+        job.push(0, ones(), step=1, pulled_version=0)
+
+
+def test_asking_again_counts_once(make_synchronous):
+    """As a trainer does whose reply was lost."""
+    job = make_synchronous(2)
+    for _ in range(2):
+        job.push(0, ones())
+    job.push(1, ones())
+    again = job.push(0, ones())
+    assert (again.dropped, again.version, value_of(job)) == (False, 1, [-1, -1, -1])
+
+
+def test_the_first_step_waits_for_all_who_may_come(make_synchronous):
+    job = make_synchronous(3, come=[0], start_timeout_secs=60.0)
+    assert job.push(0, ones()).waiting_for == ("worker 1", "worker 2")
+    job.server.joined(job.client(1))  # is there, and has said nothing so far
+    job.clock.now += 61
+    assert job.push(0, ones()).waiting_for == ("worker 1",)
+    job.ask(1, Join())
+    assert job.push(1, ones()).version == 1
+
+
+def test_a_server_that_replaces_another_waits_less_long_for_the_rest(make_synchronous):
+    job = make_synchronous(3, come=[], start_timeout_secs=600.0, absence_secs=10.0)
+    job.come(0, 1, returning=True)
+    job.push(0, ones())
+    assert job.push(1, ones()).waiting_for == ("worker 2",)
+    job.clock.now += 11
+    assert job.push(1, ones()).version == 1
+
+
+@pytest.mark.parametrize("end", ["lost", "left", "done"])
+def test_who_is_gone_is_not_waited_for(make_synchronous, end):
+    job = make_synchronous(2)
+    job.push(0, ones())
+    {
+        "lost": lambda: job.lose(1),
+        "left": lambda: job.server.left(job.client(1)),
+        "done": lambda: job.ask(1, Done()),
+    }[end]()
+    assert job.ask(0, Join(from_version=1)).version == 1
+    assert job.push(0, ones(), step=1).version == 2
+    assert value_of(job) == [-2, -2, -2]
+
+
+def test_what_the_dead_had_pushed_counts(make_synchronous):
+    job = make_synchronous(2)
+    job.push(1, ones(3), note="read up to 7")
+    job.lose(1)
+    job.push(0, ones(1))
+    assert value_of(job) == [-2, -2, -2]
+    job.server.joined(job.client(1))
+    assert job.ask(1, Join()).note == "read up to 7"
+
+
+def test_who_returns_starts_anew(make_synchronous):
+    """What it had pushed and was not applied is forgotten, with its note: nothing counts twice."""
+    job = make_synchronous(2)
+    job.push(0, ones(), note="0")
+    job.push(1, ones(), note="0")
+    job.push(1, ones(100), step=1, note="1")
+    job.lose(1)
+    job.server.joined(job.client(1))
+    joined = job.ask(1, Join())
+    assert (joined.version, joined.note, joined.num_shards, joined.is_ready) == (1, "0", 1, True)
+    job.push(0, ones(1), step=1)
+    assert value_of(job) == [-2, -2, -2]
+
+
+def test_a_late_comer_contributes_from_the_step_that_it_names(make_synchronous):
+    job = make_synchronous(2, come=[0], start_timeout_secs=0.0)
+    job.push(0, ones())
+    job.come(1)
+    assert job.push(0, ones(), step=1).version == 2, "it has not said from when on it takes part"
+    job.ask(1, Join(from_version=3))
+    assert job.push(0, ones(), step=2).version == 3
+    assert job.push(0, ones(), step=3).waiting_for == ("worker 1",)
+    assert job.push(1, ones(3), step=3).version == 4
+    assert value_of(job) == [-5, -5, -5]
+
+
+def test_backup_workers_come_too_late_and_are_told(make_synchronous):
+    job = make_synchronous(3, replicas_to_aggregate=2)
+    job.push(2, ones(1))
+    job.push(0, ones(3))
+    late = job.push(1, ones(100))
+    assert (late.dropped, late.version, late.staleness, value_of(job)) == (True, 1, 1, [-2, -2, -2])
+    assert [trainer.num_dropped for trainer in job.ask(0, Status()).trainers] == [0, 1, 0]
+    assert job.push(1, ones(), step=1).waiting_for == ("chief", "worker 2")
+
+
+def test_fewer_trainers_than_are_enough_are_enough_if_there_are_no_more(make_synchronous):
+    job = make_synchronous(3, replicas_to_aggregate=2)
+    job.push(0, ones())
+    job.ask(1, Done())
+    job.lose(2)
+    assert job.ask(0, Status()).version == 1

@@ -1,0 +1,426 @@
+"""Faults of a client or a server (faults.md E2) on loopback: who is told what, and how soon."""
+
+import itertools
+import signal
+import threading
+import time
+from contextlib import ExitStack, closing
+
+import numpy as np
+import pytest
+
+from paceline.collectives import CollectiveTimeoutError, Member
+from paceline.collectives.parameter_server import (
+    Message,
+    RefusedRequest,
+    ServerLost,
+    connect,
+    serve,
+)
+from paceline.collectives.ring import RendezvousError
+from paceline.collectives.ring import frames as control_frames
+from paceline.collectives.ring._grpc import Channel, StreamError
+
+LINKS = ["shm", "tcp", "grpc"]
+LIMIT_SECS = 5.0  # within which a death is noticed
+WORKER = Member(1, "worker 1")
+
+
+def echo(client, request):
+    return Message(request.verb, request.body, request.arrays)
+
+
+@pytest.fixture
+def start_server(record, options, server_member):
+    """Starts servers as threads: returns (member, serving)."""
+    with ExitStack() as stack:
+
+        def start(handler=echo, server=None, **changes):
+            server = server or server_member()
+            serving = serve(server, handler, **{**record.calls, **options, **changes})
+            stack.callback(serving.close)
+            return server, serving
+
+        yield start
+
+
+@pytest.fixture
+def start_client(options):
+    """Connects clients as threads of the test."""
+    with ExitStack() as stack:
+
+        def start(server, me=WORKER, **changes):
+            connection = connect(server, me, **{"start_timeout_secs": 20, **options, **changes})
+            stack.callback(connection.close)
+            return connection
+
+        yield start
+
+
+@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("doing", ["nothing", "ask for ever", "stay"])
+def test_a_client_that_is_killed_is_lost_at_once(link, doing, start_server, start_process, record):
+    """Also in the middle of a message, and while its request is being handled."""
+    staying, go_on = threading.Event(), threading.Event()
+
+    def handler(client, request):
+        if request.verb == 2:
+            staying.set()
+            go_on.wait(60)
+        return echo(client, request)
+
+    server, serving = start_server(handler)
+    process = start_process("client", server, 1, links=[link])
+    process.expect("in")
+    record.wait_for(lambda events: events == [("joined", 1, "")])
+    if doing != "nothing":
+        process.tell(doing)
+        process.expect("asked" if doing == "stay" else "asking")
+    assert doing != "stay" or staying.wait(20)
+    killed_at = time.monotonic()
+    process.signal(signal.SIGKILL)
+    events = record.wait_for(lambda events: len(events) == 2)
+    assert time.monotonic() - killed_at < LIMIT_SECS
+    assert events[1][:2] == ("lost", 1)
+    assert events[1][2]
+    assert serving.clients == ()
+    go_on.set()
+
+
+def test_a_client_that_is_stopped_is_lost_when_it_was_silent_for_long(
+    start_server, start_process, record
+):
+    """When it wakes up it is told so; it may come back."""
+    server, _ = start_server(timeout_secs=2.5)
+    process = start_process("client", server, 1)
+    process.expect("in")
+    process.signal(signal.SIGSTOP)
+    events = record.wait_for(lambda events: len(events) == 2)
+    assert events[1][:2] == ("lost", 1)
+    assert "silent for 2." in events[1][2] or "silent for 3." in events[1][2]
+    process.signal(signal.SIGCONT)
+    process.tell("connect again")
+    process.expect("in")
+    record.wait_for(lambda events: events[2:] == [("joined", 1, "")])
+    process.tell("ask")
+    process.expect("right")
+
+
+def test_a_stopped_client_that_wakes_up_finds_its_connection_closed(
+    start_server, start_process, record
+):
+    server, _ = start_server(timeout_secs=2.5)
+    process = start_process("client", server, 1)
+    process.expect("in")
+    process.signal(signal.SIGSTOP)
+    record.wait_for(lambda events: len(events) == 2)
+    process.signal(signal.SIGCONT)
+    process.tell("ask")
+    heard = process.hear()
+    assert heard.startswith("ServerLost: ")
+    assert str(server) in heard
+
+
+def test_the_others_go_on_while_one_client_is_stopped(start_server, start_process, start_client):
+    server, _ = start_server(timeout_secs=2.5)
+    stopped = start_process("client", server, 1)
+    stopped.expect("in")
+    stopped.tell("ask for ever")
+    stopped.expect("asking")
+    stopped.signal(signal.SIGSTOP)
+    connection = start_client(server, Member(2, "worker 2"))
+    for _ in range(20):
+        reply = connection.ask(Message(1, b"", [np.ones(100_000)]))
+        assert reply.arrays[0].sum() == 100_000
+
+
+def test_a_client_that_was_killed_comes_back(start_server, start_process, record):
+    server, _ = start_server()
+    for _ in range(3):
+        process = start_process("client", server, 1)
+        process.expect("in")
+        process.tell("ask")
+        process.expect("right")
+        process.signal(signal.SIGKILL)
+    events = record.wait_for(lambda events: len(events) == 6)
+    assert [event[0] for event in events] == ["joined", "lost"] * 3
+
+
+def test_another_process_of_the_same_rank_waits_until_the_first_is_gone(
+    start_server, start_process, record
+):
+    server, _ = start_server(report=lambda text: None)
+    first = start_process("client", server, 1)
+    first.expect("in")
+    second = start_process("client", server, 1, report_secs=0.1)
+    assert "is already there as another process" in second.hear()
+    assert len(record.events) == 1
+    first.tell("close")
+    while (heard := second.hear()) != "in":
+        assert "is already there as another process" in heard
+    assert [event[0] for event in record.events] == ["joined", "left", "joined"]
+    second.tell("ask")
+    second.expect("right")
+
+
+def test_a_process_with_two_connections_joins_once_and_leaves_once(
+    start_server, start_client, record
+):
+    """The chief has a second one, for the thread that saves."""
+    server, serving = start_server()
+    first, second = start_client(server), start_client(server)
+    assert serving.clients == (WORKER,)
+    first.close()
+    assert second.ask(Message(1, b"still there")).body == b"still there"
+    assert record.events == [("joined", 1, "")]
+    second.close()
+    record.wait_for(lambda events: events == [("joined", 1, ""), ("left", 1, "")])
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_a_server_that_is_killed_is_named_and_found_again_when_it_is_back(
+    link, start_process, start_client, server_member
+):
+    server = server_member()
+    process = start_process("server", server)
+    process.expect("in")
+    connection = start_client(server, links=[link])
+    pending = connection.start(Message(2), what="pull")
+    process.expect("joined 1")
+    process.expect("staying")
+    killed_at = time.monotonic()
+    process.signal(signal.SIGKILL)
+    with pytest.raises(ServerLost, match=r"request 'pull' .*ps 0") as caught:
+        pending.wait()
+    assert server.address in str(caught.value)
+    assert time.monotonic() - killed_at < LIMIT_SECS
+    with pytest.raises(ServerLost, match="unusable since"):
+        connection.ask(Message(1))
+    restarted = start_process("server", server)
+    again = start_client(server, links=[link])
+    restarted.expect("in")
+    assert again.ask(Message(1, b"1")).body == b"1"
+    assert again.incarnation != connection.incarnation
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_a_server_that_is_killed_while_it_receives_is_named(
+    link, start_process, start_client, server_member
+):
+    server = server_member()
+    process = start_process("server", server)
+    connection = start_client(server, links=[link])
+    process.expect("in")
+    array = np.ones(4_000_000)
+    killer = threading.Thread(target=process.signal, args=(signal.SIGKILL,))
+
+    def push_for_ever():
+        for index in itertools.count():
+            if index == 5:
+                killer.start()
+            connection.ask(Message(1, b"", [array]), [array], what="push")
+
+    with pytest.raises(ServerLost, match=r"request 'push' .*ps 0"):
+        push_for_ever()
+
+
+def test_a_server_that_is_stopped_is_lost_when_it_was_silent_for_long(
+    start_process, start_client, server_member
+):
+    server = server_member()
+    process = start_process("server", server)
+    process.expect("in")
+    connection = start_client(server, timeout_secs=3)
+    process.signal(signal.SIGSTOP)
+    with pytest.raises(ServerLost, match=r"ps 0.*(silent for|last heard of) [34]"):
+        connection.ask(Message(1))
+
+
+def test_a_server_that_thinks_for_long_is_late_and_not_lost(
+    start_process, start_client, server_member
+):
+    server = server_member()
+    process = start_process("server", server)
+    process.expect("in")
+    connection = start_client(server, timeout_secs=3)
+    with pytest.raises(CollectiveTimeoutError, match=r"timed out after 3\.\d+ s: waiting for ps 0"):
+        connection.ask(Message(2))
+
+
+@pytest.mark.parametrize(
+    ("command", "said"), [("close", "it has ended"), ("give up", "a disk is full")]
+)
+def test_a_server_that_ends_says_so(command, said, start_process, start_client, server_member):
+    server = server_member()
+    process = start_process("server", server)
+    process.expect("in")
+    connection = start_client(server)
+    process.expect("joined 1")
+    process.tell(command)
+    process.expect("closed")
+    with pytest.raises(ServerLost, match=f"ps 0.*{said}"):
+        connection.ask(Message(1))
+
+
+def test_a_request_under_way_is_answered_before_a_server_ends(start_server, start_client):
+    busy, go_on = threading.Event(), threading.Event()
+
+    def handler(client, request):
+        busy.set()
+        assert go_on.wait(20)
+        return echo(client, request)
+
+    server, serving = start_server(handler)
+    connection = start_client(server)
+    pending = connection.start(Message(1, b"done", [np.ones(100_000)]))
+    assert busy.wait(20)
+    closing_thread = threading.Thread(target=serving.close)
+    closing_thread.start()
+    go_on.set()
+    assert pending.wait().body == b"done"
+    closing_thread.join()
+
+
+def test_a_client_waits_for_a_server_that_comes_late(start_process, server_member):
+    server = server_member()
+    client = start_process("client", server, 1, report_secs=0.2)
+    heard = client.hear()
+    assert heard.startswith(f"worker 1 is waiting for {server}: 0.")
+    process = start_process("server", server)
+    process.expect("in")
+    while "waiting" in (heard := client.hear()):
+        pass
+    assert heard == "in"
+    process.expect("joined 1")
+
+
+def test_a_server_that_does_not_come_is_named(options, server_member):
+    server = server_member()
+    with pytest.raises(RendezvousError) as caught:
+        connect(server, WORKER, **options, start_timeout_secs=0.5)
+    assert f"worker 1 gave up: worker 1 is waiting for {server}: 0." in str(caught.value)
+
+
+def test_a_server_that_is_stopped_before_it_answers_does_not_keep_a_client_for_ever(
+    start_process, options, server_member
+):
+    server = server_member()
+    process = start_process("server", server)
+    process.expect("in")
+    process.signal(signal.SIGSTOP)
+    with pytest.raises(RendezvousError, match=r"gave up: .*waiting for ps 0"):
+        connect(server, WORKER, **options, start_timeout_secs=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"token": "another secret"}, "has another token"),
+        ({"token": None}, "has another token"),
+        ({"job_id": "other"}, "comes from job 'test' instead of 'other'|comes from job 'other'"),
+    ],
+    ids=str,
+)
+def test_a_client_of_another_job_is_turned_away(change, said, start_server, start_client, record):
+    server, _ = start_server()
+    with pytest.raises(RendezvousError, match=f"worker 1 cannot join ps 0.*({said})"):
+        start_client(server, **change)
+    assert record.events == []
+    assert start_client(server).ask(Message(1, b"1")).body == b"1"
+
+
+def test_a_server_without_the_token_is_found_out(start_server, start_client):
+    """Neither end takes the other unless both have the secret."""
+    server, _ = start_server(token=None)
+    with pytest.raises(RendezvousError, match="has another token"):
+        start_client(server)
+
+
+def test_a_client_of_another_version_is_told_so(start_server, options):
+    reports = []
+    server, _ = start_server(report=reports.append)
+    visit = bytearray(control_frames.encode(control_frames.Visit(rank=1, task="a", address="")))
+    visit[4] ^= 3
+    with closing(Channel(server.address)) as channel:
+        stream = channel.open()
+        stream.send(bytes(visit))
+        refusal = control_frames.decode(next(iter(stream)))
+    assert refusal.is_final
+    assert "speaks protocol version 2, this is 1" in refusal.reason
+    assert "speaks protocol version 2" in reports[0]
+
+
+def test_the_address_of_another_server_is_noticed(start_server, start_client, server_member):
+    server, _ = start_server(server=Member(1, "ps 1", server_member().address))
+    with pytest.raises(RendezvousError, match="worker 1 cannot join ps 0"):
+        start_client(Member(0, "ps 0", server.address))
+
+
+def test_a_port_in_use_is_an_error_that_says_so(start_server):
+    server, _ = start_server()
+    with pytest.raises(RendezvousError, match=r"ps 0.*cannot listen: port \d+ is in use"):
+        start_server(server=server)
+
+
+def test_a_port_is_free_again_after_close(start_server, server_member):
+    server = server_member()
+    for _ in range(3):
+        _, serving = start_server(server=server)
+        serving.close()
+
+
+def test_beyond_loopback_a_token_is_asked_for(options, record, server_member):
+    with pytest.raises(ValueError, match="PACELINE_TOKEN"):
+        serve(server_member(), echo, **record.calls, job_id="job", bind_host="0.0.0.0")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"links": ["ipx"]}, "links must be some of"), ({"job_id": ""}, "job_id must have")],
+    ids=str,
+)
+def test_arguments_that_make_no_sense_are_refused(change, said, options, record, server_member):
+    arguments = {**options, **change}
+    with pytest.raises(ValueError, match=said):
+        serve(server_member(), echo, **record.calls, **arguments)
+    with pytest.raises(ValueError, match=said):
+        connect(server_member(), WORKER, **arguments)
+
+
+def test_without_a_kind_of_link_in_common_both_ends_say_so(start_server, start_client, record):
+    server, _ = start_server(links=["tcp"])
+    with pytest.raises(RendezvousError, match="no kind of link in common"):
+        start_client(server, links=["grpc"], start_timeout_secs=0.5)
+    assert record.events == []
+
+
+def test_owners_who_raise_harm_nobody(start_server, start_client, caplog):
+    def fail(*about):
+        raise ZeroDivisionError
+
+    server, _ = start_server(on_joined=fail, on_left=fail)
+    assert start_client(server).ask(Message(1, b"1")).body == b"1"
+    assert "failed" in caplog.text
+
+
+def test_a_handler_that_fails_is_logged_and_goes_on(start_server, start_client, caplog):
+    def fail(client, request):
+        raise ZeroDivisionError("division by zero")
+
+    server, _ = start_server(fail)
+    connection = start_client(server)
+    for _ in range(2):
+        with pytest.raises(RefusedRequest, match="division by zero"):
+            connection.ask(Message(7))
+    assert "request 7 of worker 1 failed" in caplog.text
+
+
+def test_a_data_stream_with_a_wrong_ticket_is_turned_away(start_server):
+    reports = []
+    server, _ = start_server(report=reports.append)
+    with closing(Channel(server.address)) as channel:
+        stream = channel.open()
+        stream.send(control_frames.encode(control_frames.Attach(rank=1, ticket="5a" * 32)))
+        with pytest.raises(StreamError):
+            list(stream)
+    assert "a data stream with a wrong ticket" in reports[0]
