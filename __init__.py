@@ -17,6 +17,7 @@ from .estimator import (
 )
 from .inputs import Dataset, InputContext, InputOptions
 from .strategies import (
+    CentralStorageStrategy,
     CommunicationImplementation,
     CommunicationOptions,
     CrossDeviceOps,
@@ -25,6 +26,7 @@ from .strategies import (
     MultiWorkerMirroredStrategy,
     NcclAllReduce,
     OneDeviceStrategy,
+    ParameterServerStrategy,
     PerReplica,
     ReduceOp,
     ReductionToOneDevice,
@@ -45,6 +47,7 @@ from .strategies import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "CentralStorageStrategy",
     "CommunicationImplementation",
     "CommunicationOptions",
     "CrossDeviceOps",
@@ -61,6 +64,7 @@ __all__ = [
     "MultiWorkerMirroredStrategy",
     "NcclAllReduce",
     "OneDeviceStrategy",
+    "ParameterServerStrategy",
     "PerReplica",
     "ReduceOp",
     "ReductionToOneDevice",

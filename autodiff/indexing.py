@@ -11,7 +11,7 @@ import numpy as np
 from .indexed_slices import IndexedSlices, Patch
 from .piecewise_constant import plain
 from .shapes import ravel
-from .tensor import Array, Tensor, implements, lift, record
+from .tensor import Array, Tensor, TensorLike, implements, lift, lift_array, record
 
 _BASIC = (int, slice, EllipsisType, type(None), np.integer)
 
@@ -19,16 +19,16 @@ _BASIC = (int, slice, EllipsisType, type(None), np.integer)
 @implements(operator.getitem)
 def getitem(a: Any, index: Any) -> Tensor:
     """`a[index]`. Whole rows of a leaf, by an array of their numbers, get `IndexedSlices`."""
-    x = lift(a)
     index = plain(index)
     items = index if isinstance(index, tuple) else (index,)
     arrays = [item for item in items if not isinstance(item, _BASIC)]
+    if arrays and items is not index and isinstance(a, TensorLike):
+        index = _positions(index, a.like())
+        if index.dtype.kind in "iu":
+            return _rows(a, index)
+    x = lift(a)
     if not arrays:
         return record(x.data[index], (x,), lambda g, outs: (Patch(g, index),))
-    if items is not index:
-        index = _positions(index, x.data)
-        if index.dtype.kind in "iu":
-            return _rows(x, index, x.data[index])
     repeats = any(_positions(array, x.data).dtype != np.bool_ for array in arrays)
     return record(x.data[index], (x,), lambda g, outs: (Patch(g, index, repeats),))
 
@@ -36,15 +36,16 @@ def getitem(a: Any, index: Any) -> Tensor:
 @implements(np.take)
 def take(a: Any, indices: Any, axis: int | None = None) -> Tensor:
     """Elements along an axis. Rows of a leaf (axis=0) get `IndexedSlices`."""
-    x = lift(a)
+    if not isinstance(a, TensorLike):
+        a = lift_array(a)
     if axis is None:
-        x, axis = ravel(x), 0
-    positions = _positions(plain(indices), x.data)
+        a, axis = ravel(a), 0
+    positions = _positions(plain(indices), a.like())
+    if axis % a.ndim == 0:
+        return _rows(a, positions)
+    x = a.tensor()
     data = np.take(x.data, positions, axis=axis)
-    along = axis % x.data.ndim
-    if along == 0:
-        return _rows(x, positions, data)
-    index = (*(slice(None),) * along, positions)
+    index = (*(slice(None),) * (axis % a.ndim), positions)
     return record(data, (x,), lambda g, outs: (Patch(g, index, may_repeat=True),))
 
 
@@ -54,8 +55,9 @@ def _positions(index: Any, data: Array) -> Array:
     return array if array.size or isinstance(index, np.ndarray) else array.astype(np.intp)
 
 
-def _rows(x: Tensor, rows: Array, data: Array) -> Tensor:
-    """`data`, which is `x[rows]`."""
+def _rows(source: TensorLike, rows: Array) -> Tensor:
+    """`source[rows]`."""
+    x, data = source.read_rows(rows)
     shape = x.data.shape
 
     def vjp(g: Array, outs: Any) -> Any:

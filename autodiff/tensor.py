@@ -112,6 +112,18 @@ class TensorLike:
         """The tensor that stands for this object in the calling thread."""
         raise NotImplementedError
 
+    def like(self) -> Array:
+        """An array of its shape, dtype and kind, whose values are not to be relied on.
+
+        To be overridden, as `read_rows`, by what need not have its values at hand for this.
+        """
+        return self.tensor().data
+
+    def read_rows(self, rows: Array) -> tuple[Tensor, Array]:
+        """The tensor to which a gradient of its rows flows, and the rows of these numbers."""
+        source = self.tensor()
+        return source, np.take(source.data, rows, axis=0)
+
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if "out" in kwargs:
             raise write_into_tensor(ufunc.__name__)
@@ -130,7 +142,7 @@ class TensorLike:
         function = _FUNCTIONS.get(func)
         if function is None:
             if func in _CREATION:  # np.zeros(shape, like=tensor)
-                return func(*args, like=self.tensor().data, **kwargs)
+                return func(*args, like=self.like(), **kwargs)
             raise unknown_function(func, "__call__")
         try:
             return function(*args, **kwargs)
@@ -149,26 +161,26 @@ class TensorLike:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.tensor().data.shape
+        return self.like().shape
 
     @property
     def dtype(self) -> np.dtype:
-        return self.tensor().data.dtype
+        return self.like().dtype
 
     @property
     def ndim(self) -> int:
-        return self.tensor().data.ndim
+        return self.like().ndim
 
     @property
     def size(self) -> int:
-        return self.tensor().data.size
+        return self.like().size
 
     @property
     def T(self) -> Tensor:  # noqa: N802 (NumPy's name)
         return _FUNCTIONS[np.transpose](self)
 
     def __len__(self) -> int:
-        return len(self.tensor().data)
+        return len(self.like())
 
     def __bool__(self) -> bool:
         return bool(self.tensor().data)

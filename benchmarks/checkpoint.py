@@ -5,7 +5,8 @@
 raw          write of the bytes + fsync; read into new arrays
 safetensors  its save_file + fsync, its load_file
 save, load   ours, blocking: committed, and verified
-Saver        the time for which `Saver.save` blocks, and until the checkpoint is visible
+Saver        the time for which a step is blocked: the variables' values are collected and
+             `Saver.save` copies them; and the time until the checkpoint is visible
 quarter      the bytes read for a quarter of the tensors, as part of all
 segments     pieces of training of --segment-secs, with a save at the beginning and without
 
@@ -32,7 +33,9 @@ import environment
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+from paceline import get_variable
 from paceline.checkpoint import Saver, keep_all, keep_last, load, save
+from paceline.strategies import VariableStore
 
 ORDER = (
     "raw write",
@@ -88,13 +91,23 @@ def timed(seconds: Seconds, name: str, work: Callable[..., object], *arguments: 
     seconds.setdefault(name, []).append(time.perf_counter() - start)
 
 
-def save_and_wait(saver: Saver, step: int, arrays: Arrays, seconds: Seconds) -> None:
-    timed(seconds, "Saver blocks", saver.save, step, arrays)
+def store_of(arrays: Arrays) -> VariableStore:
+    """Variables with the values of the arrays, as a model has them."""
+    store = VariableStore()
+    with store.building():
+        for name, array in arrays.items():
+            get_variable(name, initializer=array)
+    return store
+
+
+def save_and_wait(saver: Saver, step: int, store: VariableStore, seconds: Seconds) -> None:
+    timed(seconds, "Saver blocks", lambda: saver.save(step, store.saved_values()))
     saver.wait()
 
 
 def measure_writes(directory: Path, arrays: Arrays, rounds: int, seconds: Seconds) -> None:
     raw, file = directory / "raw", directory / "safetensors"
+    store = store_of(arrays)
     with Saver(directory / "saver", keep_all) as saver:
         for step in range(rounds + 1):
             for old in (*directory.glob("sa*/model.ckpt-*/*"), raw, file):
@@ -104,7 +117,7 @@ def measure_writes(directory: Path, arrays: Arrays, rounds: int, seconds: Second
                 ("raw write", raw_write, raw, arrays),
                 ("safetensors write", safetensors_write, file, arrays),
                 ("save", partial(save, keep_max=None), directory / "save", step, arrays),
-                ("Saver visible", save_and_wait, saver, step, arrays, times),
+                ("Saver visible", save_and_wait, saver, step, store, times),
             ]
             turn = step % len(variants)  # no one always comes when the disk is busiest
             for variant in variants[turn:] + variants[:turn]:

@@ -6,15 +6,22 @@ gather        plain NumPy: `x[order[i : i + 64]]` over a permutation, which is t
 take          the same by `np.take` into one buffer that is used again
 batches       our Dataset: shuffle, repeat, batch
 loader        PyTorch's DataLoader over a TensorDataset, where it is installed
+tf.data       TensorFlow's shuffle and batch, where it is installed
+grain         Grain's MapDataset without threads, where it is installed
 scaled        ours on uint8 images, with a function of batches that casts and scales
 per element   ours with a Python function of each element
 loader map    the DataLoader with the same function of each element
+tf.data map   TensorFlow with that function of each element, as a graph
 threads       ours with that function in two threads
 
-Float32 (or uint8) images of 28×28×1 and int64 labels, in shuffled batches of 64. A second table
-tells what a large shuffled dataset costs to save and resume, a third how well prefetching hides
-a producer that takes 0.8 of the step. Rounds alternate between the variants, so that a noisy
-neighbour troubles all. Medians. One BLAS thread.
+Float32 (or uint8) images of 28×28×1 and int64 labels, in shuffled batches of 64. Below the table:
+what a large shuffled dataset costs to save and resume, how well prefetching hides a producer that
+takes 0.8 of the step, and how the automatic depth compares with fixed ones where the producer is
+uneven. `--memory-map` reads a file by mapping it; of its memory the anonymous part is what the
+process needs, the rest is the system's cache of the file, which it takes back as it likes.
+
+Rounds alternate between the variants, so that a noisy neighbour troubles all. Medians. One BLAS
+thread.
 """
 
 from __future__ import annotations
@@ -38,6 +45,8 @@ from paceline.cluster import tune_malloc
 
 BATCH = 64
 SHAPE = (28, 28, 1)
+
+PER_ELEMENT = ("per element", "threads", "loader map", "tf.data map")
 
 Variant = Callable[[], Iterable[Any]]
 """`variant()` starts a pass over all examples, as batches."""
@@ -118,6 +127,48 @@ def torch_variants(data: Data) -> dict[str, Variant]:
     }
 
 
+def tensorflow_variants(data: Data) -> dict[str, Variant]:
+    try:
+        import tensorflow as tf
+    except ImportError:
+        return {}
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    n = len(data.labels)
+
+    def tf_scale(image: Any, label: Any) -> Any:
+        return tf.cast(image, tf.float32) / 255, label
+
+    floats = tf.data.Dataset.from_tensor_slices((data.floats, data.labels))
+    of_bytes = tf.data.Dataset.from_tensor_slices((data.bytes, data.labels))
+    return {
+        "tf.data": floats.shuffle(n).batch(BATCH).as_numpy_iterator,
+        "tf.data map": of_bytes.shuffle(n).map(tf_scale).batch(BATCH).as_numpy_iterator,
+    }
+
+
+def grain_variants(data: Data) -> dict[str, Variant]:
+    try:
+        import grain.python as grain
+    except ImportError:
+        return {}
+
+    class Pairs:
+        def __len__(self) -> int:
+            return len(data.labels)
+
+        def __getitem__(self, index: int) -> Any:
+            return data.floats[index], data.labels[index]
+
+    options = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
+    shuffled = grain.MapDataset.source(Pairs()).shuffle(seed=0)
+    return {"grain": shuffled.to_iter_dataset(options).batch(BATCH).__iter__}
+
+
+def all_variants(data: Data) -> dict[str, Variant]:
+    makers = (numpy_variants, our_variants, torch_variants, tensorflow_variants, grain_variants)
+    return {name: variant for make in makers for name, variant in make(data).items()}
+
+
 def measure(variants: dict[str, Variant], num_examples: int, rounds: int) -> dict[str, float]:
     """Median examples a second of each variant."""
     speeds: dict[str, list[float]] = {name: [] for name in variants}
@@ -136,7 +187,7 @@ def report_speeds(speeds: dict[str, float]) -> None:
     print(f"\n{'':12} {'examples/s':>12} {'of gather':>10} {'of loader':>10}")
     for name, speed in speeds.items():
         of_gather = f"{speed / speeds['gather']:10.2f}" if "gather" in speeds else ""
-        peer = "loader map" if name in ("per element", "threads", "loader map") else "loader"
+        peer = "loader map" if name in PER_ELEMENT else "loader"
         of_loader = f"{speed / speeds[peer]:10.2f}" if peer in speeds else ""
         print(f"{name:12} {speed:12,.0f} {of_gather} {of_loader}", flush=True)
 
@@ -147,7 +198,7 @@ def report_state(num_examples: int = 10**8) -> None:
     iterator = iter(dataset)
     state = iterator.get_state()
     state["elements"]["position"] = num_examples // BATCH // 2
-    before = anonymous_bytes()
+    before = resident_bytes("RssAnon")
     start = time.perf_counter()
     iterator.set_state(state)
     middle = time.perf_counter()
@@ -156,7 +207,7 @@ def report_state(num_examples: int = 10**8) -> None:
     print(
         f"\n{num_examples:,} shuffled elements: state {len(json.dumps(state))} bytes, set_state "
         f"{1e3 * (middle - start):.2f} ms, next batch {1e3 * (end - middle):.2f} ms, memory "
-        f"{(anonymous_bytes() - before) / 1e6:.1f} MB"
+        f"{(resident_bytes('RssAnon') - before) / 1e6:.1f} MB"
     )
 
 
@@ -170,26 +221,28 @@ def report_memory_map(directory: Path, num_bytes: int) -> None:
     rows.flush()
     del rows
     try:
-        before = anonymous_bytes()
-        peak = before
+        before = resident_bytes("RssAnon"), resident_bytes("RssFile")
+        peaks = before
         start = time.perf_counter()
         dataset = pl.inputs.npy_rows(path).shuffle(num_rows).batch(BATCH)
         for step, _ in enumerate(dataset):
             if step % 1000 == 0:
-                peak = max(peak, anonymous_bytes())
+                now = resident_bytes("RssAnon"), resident_bytes("RssFile")
+                peaks = max(peaks[0], now[0]), max(peaks[1], now[1])
         seconds = time.perf_counter() - start
+        own, cached = ((peak - base) / 1e6 for peak, base in zip(peaks, before, strict=True))
         print(
-            f"\n{num_bytes / 1e9:g} GB memory map: {num_rows / seconds:,.0f} examples/s, "
-            f"{(peak - before) / 1e6:.1f} MB above the mapped file"
+            f"\n{num_bytes / 1e9:g} GB memory map, shuffled: {num_rows / seconds:,.0f} examples/s, "
+            f"{own:.1f} MB of its own, {cached:.0f} MB of the file in the system's cache"
         )
     finally:
         path.unlink()
 
 
-def anonymous_bytes() -> int:
-    """Memory of this process that no file stands behind."""
+def resident_bytes(kind: str) -> int:
+    """Memory of this process: `RssAnon`, which no file stands behind, or `RssFile`."""
     for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
+        if line.startswith(f"{kind}:"):
             return int(line.split()[1]) << 10
     return 0
 
@@ -213,6 +266,44 @@ def report_prefetch(step_secs: float = 0.01, num_steps: int = 60) -> None:
     print(f"\nprefetch of a producer of 0.8 steps: stall {100 * np.mean(waits) / step_secs:.1f} %")
 
 
+UNEVEN = {
+    "one in 8 takes 5 steps": [0.2] * 7 + [5],
+    "one in 32 takes 16 steps": [0.3] * 31 + [16],
+    "0.1 and 1.5 steps in turn": [0.1, 1.5],
+}
+
+
+def report_depths(step_secs: float = 0.002, num_steps: int = 256) -> None:
+    """Steps at full speed, of all, behind `prefetch` of several depths (None: automatic)."""
+    depths = (1, 2, 4, 8, 16, None)
+    print(
+        f"\n{'prefetch of an uneven producer':30}",
+        *(f"{d or 'auto':>5}" for d in depths),
+        "of best",
+    )
+    for name, pattern in UNEVEN.items():
+        speeds = [speed_behind(depth, pattern, step_secs, num_steps) for depth in depths]
+        ratio = speeds[-1] / max(speeds[:-1])
+        print(f"{name:30}", *(f"{speed:5.2f}" for speed in speeds), f"{ratio:7.2f}", flush=True)
+
+
+def speed_behind(
+    depth: int | None, pattern: list[float], step_secs: float, num_steps: int
+) -> float:
+    """The share of the time in which the consumer does not wait for its producer."""
+
+    def produce(index: Any) -> Any:
+        time.sleep(step_secs * pattern[int(index) % len(pattern)])
+        return index
+
+    batches = iter(pl.Dataset.range(num_steps).map(produce).prefetch(depth))
+    next(batches)
+    start = time.perf_counter()
+    for _ in batches:
+        time.sleep(step_secs)
+    return (num_steps - 1) * step_secs / (time.perf_counter() - start)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -226,11 +317,12 @@ def main() -> None:
     print(environment.describe(tune_malloc()))
     print(f"load {os.getloadavg()[0]:.1f}")
     data = Data(args.examples)
-    variants = numpy_variants(data) | our_variants(data) | torch_variants(data)
+    variants = all_variants(data)
     chosen = {name: v for name, v in variants.items() if not args.only or name in args.only}
     report_speeds(measure(chosen, args.examples, args.rounds))
     report_state()
     report_prefetch()
+    report_depths()
     if args.memory_map:
         report_memory_map(args.directory, int(args.memory_map * 1e9))
 

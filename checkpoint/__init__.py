@@ -4,6 +4,7 @@ A checkpoint knows nothing of strategies, workers or models: who saves hands in 
 restores takes what it needs by name.
 
     Saver               saves in the background, as the one writer of a directory
+    Checkpoint          the parts of a training loop of one's own
     save, load          one checkpoint
     latest_checkpoint   the one to resume from
     lease               nobody deletes what is being read
@@ -14,11 +15,17 @@ restores takes what it needs by name.
 from __future__ import annotations
 
 from ._arguments import Arrays
-from ._directory import latest_checkpoint, list_checkpoints, prepare_directory
+from ._checkpoint import Checkpoint
+from ._directory import (
+    latest_checkpoint,
+    lease_latest,
+    list_checkpoints,
+    read_latest,
+)
 from ._errors import CheckpointError
 from ._lease import lease
 from ._metrics import read_metrics, record_metrics
-from ._read import Checkpoint, load
+from ._read import CheckpointReader, load
 from ._retention import (
     KeepPolicy,
     Saved,
@@ -29,8 +36,9 @@ from ._retention import (
     keep_one_every_n_hours,
     keep_steps,
 )
+from ._rows import read_slices
 from ._save import save
-from ._saver import Saver
+from ._saver import Saver, Share
 from ._schedule import (
     Moment,
     SavePolicy,
@@ -40,18 +48,24 @@ from ._schedule import (
     save_when_any,
 )
 from ._slices import TensorSlice
+from ._texts import read_text, remove_text, write_text
+from ._together import ShardSaver, collect_reports, share_of
 from ._write import write_shard
 
 __all__ = [
     "Arrays",
     "Checkpoint",
     "CheckpointError",
+    "CheckpointReader",
     "KeepPolicy",
     "Moment",
     "SavePolicy",
     "Saved",
     "Saver",
+    "ShardSaver",
+    "Share",
     "TensorSlice",
+    "collect_reports",
     "keep_all",
     "keep_any",
     "keep_best",
@@ -60,15 +74,21 @@ __all__ = [
     "keep_steps",
     "latest_checkpoint",
     "lease",
+    "lease_latest",
     "list_checkpoints",
     "load",
-    "prepare_directory",
+    "read_latest",
     "read_metrics",
+    "read_slices",
+    "read_text",
     "record_metrics",
+    "remove_text",
     "save",
     "save_at_steps",
     "save_every_n_secs",
     "save_every_n_steps",
     "save_when_any",
+    "share_of",
     "write_shard",
+    "write_text",
 ]

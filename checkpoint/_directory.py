@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TypeVar
+
+import numpy as np
 
 from ._errors import CheckpointError, explained
-from ._files import make_directory
-from ._lease import remove_unless_leased
+from ._lease import lease, remove_unless_leased
 from ._metrics import read_metrics
 from ._names import (
     ASIDE_PREFIX,
@@ -17,49 +20,19 @@ from ._names import (
     TEMPORARY_PREFIX,
     checkpoint_name,
     name_before_aside,
-    steps_in,
-    temporary_name,
 )
-from ._only_writer import only_writer
-from ._read import load, whole_checkpoints, whole_manifest
+from ._read import CheckpointReader, load, whole_checkpoints, whole_manifest
 from ._retention import Saved
 from ._state_file import State, read_state
+from ._storage import steps_in, storage_of
 
 _log = logging.getLogger("paceline")
-
-
-def prepare_directory(model_dir: str | os.PathLike[str]) -> str:
-    """Makes `model_dir` ready for saves: created, seen to be writable, free of left-overs.
-
-    To be called by the one process that will save, before work is spent that could not be saved.
-
-    Returns:
-        The path as a string.
-
-    Raises:
-        CheckpointError: it cannot be created or written; names model_dir and the fix.
-    """
-    root = os.fspath(model_dir)
-    with explained(root, "write to"):
-        make_directory(root)
-        with only_writer(root) as alone:
-            # The lock file may have been writable where new entries are not.
-            try_to_write(root)
-            if alone:
-                clean_up(root)
-    return root
-
-
-def try_to_write(root: str) -> None:
-    """Raises the OSError that a later save would meet."""
-    probe = os.path.join(root, temporary_name("probe"))
-    os.mkdir(probe)
-    os.rmdir(probe)
+Found = TypeVar("Found")
 
 
 def clean_up(root: str) -> None:
     """Removes what killed saves left behind, and says so. Only for who holds the lock."""
-    for name in sorted(os.listdir(root)):
+    for name in sorted(storage_of(root).names(root)):
         path = os.path.join(root, name)
         if name.startswith(ASIDE_PREFIX):
             _put_back_or_remove(path, os.path.join(root, name_before_aside(name) or name))
@@ -90,8 +63,8 @@ def history_of(root: str) -> list[Saved]:
     history = []
     for step in steps_in(root):
         manifest = os.path.join(root, checkpoint_name(step), MANIFEST)
-        if os.path.isfile(manifest):
-            time_secs = listed.get(step) or os.path.getmtime(manifest)
+        if storage_of(root).exists(manifest):
+            time_secs = listed.get(step) or storage_of(root).modified_secs(manifest)
             history.append(Saved(step, time_secs, read_metrics(os.path.dirname(manifest))))
     return sorted(history, key=lambda saved: (saved.time_secs, saved.step))
 
@@ -123,27 +96,79 @@ def latest_checkpoint(model_dir: str | os.PathLike[str], *, verify: bool = False
         CheckpointError: there are checkpoints and none of them is whole. None would be wrong:
             training would silently start again from step 0.
     """
-    root = os.fspath(model_dir)
-    check = _verified if verify else whole_manifest
+    return _newest(os.fspath(model_dir), _verified if verify else _whole)
+
+
+def read_latest(
+    model_dir: str | os.PathLike[str],
+) -> tuple[CheckpointReader, dict[str, np.ndarray]] | None:
+    """The checkpoint to resume from with all its arrays, read and verified at once.
+
+    It is that of `latest_checkpoint(model_dir, verify=True)`, but read only once.
+
+    Raises:
+        CheckpointError: there are checkpoints and none of them is whole.
+    """
+    return _newest(os.fspath(model_dir), _read)
+
+
+def _newest(root: str, attempt: Callable[[str], Found]) -> Found | None:
+    """What `attempt` makes of the newest checkpoint for which it raises no error."""
     problem = ""
     with explained(root, "read"):
         state = _state_or_problem(root)
         while isinstance(state, State):
             path = os.path.join(root, checkpoint_name(state.latest_step))
             try:
-                check(path)
-                return path
+                return attempt(path)
             except CheckpointError as error:
                 problem = str(error)
             # A save may have moved on while we looked.
             before, state = state, _state_or_problem(root)
             if state == before:
                 break
-    return _fallback(root, check, problem or str(state or ""))
+    return _fallback(root, attempt, problem or str(state or ""))
 
 
-def _verified(path: str) -> None:
+def _whole(path: str) -> str:
+    whole_manifest(path)
+    return path
+
+
+def _verified(path: str) -> str:
     load(path).verify()
+    return path
+
+
+def _read(path: str) -> tuple[CheckpointReader, dict[str, np.ndarray]]:
+    reader = load(path)
+    return reader, reader.arrays()
+
+
+@contextmanager
+def lease_latest(model_dir: str | os.PathLike[str]) -> Iterator[str | None]:
+    """`lease` of the newest checkpoint; one that is deleted while we look is not the newest.
+
+    Yields:
+        Its path; None where there is none.
+
+    Raises:
+        CheckpointError: as `latest_checkpoint`.
+    """
+    with ExitStack() as held:
+        yield _lease_latest(model_dir, held)
+
+
+def _lease_latest(model_dir: str | os.PathLike[str], held: ExitStack) -> str | None:
+    before = None
+    while (path := latest_checkpoint(model_dir)) is not None:
+        try:
+            return held.enter_context(lease(path))
+        except CheckpointError:
+            if path == before:
+                raise
+            before = path
+    return None
 
 
 def _state_or_problem(root: str) -> State | str:
@@ -154,18 +179,18 @@ def _state_or_problem(root: str) -> State | str:
         return f"state file '{path}' is unreadable: {error}"
 
 
-def _fallback(root: str, check: Callable[[str], object], problem: str) -> str | None:
+def _fallback(root: str, attempt: Callable[[str], Found], problem: str) -> Found | None:
     whole = _whole_with_warnings(root)
     damaged: CheckpointError | None = None
     for step in sorted(whole, reverse=True):
         try:
-            check(whole[step])
+            found = attempt(whole[step])
         except CheckpointError as error:
             _log.warning("skipped a damaged checkpoint: %s", error)
             damaged = damaged or error
         else:
             _log.warning("%s; falling back to '%s'", problem, whole[step])
-            return whole[step]
+            return found
     with explained(root, "read"):
         others = whole_checkpoints(root)[1]
     if others and (damaged is None or max(others) > max(whole)):
@@ -175,7 +200,7 @@ def _fallback(root: str, check: Callable[[str], object], problem: str) -> str | 
             f"no checkpoint in model_dir '{root}' is whole, the newest because "
             f"{damaged}; restore a copy of one, or delete them to start from step 0"
         )
-    if os.path.exists(os.path.join(root, STATE_FILE)):
+    if storage_of(root).exists(os.path.join(root, STATE_FILE)):
         _log.warning("%s; model_dir '%s' holds no checkpoint", problem, root)
     return None
 

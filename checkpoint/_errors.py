@@ -13,6 +13,7 @@ _FIXES = {
     errno.EEXIST: "a file is in the way: remove it or choose another directory",
     errno.ENOTDIR: "a file is in the way: remove it or choose another directory",
     errno.ENOSPC: "the disk is full: free some space or keep fewer checkpoints",
+    errno.EFBIG: "the system allows no file so large: raise the limit (ulimit -f)",
     errno.EDQUOT: "the disk quota is used up: free some space or keep fewer checkpoints",
 }
 

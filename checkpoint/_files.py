@@ -80,7 +80,7 @@ def put_in_place(temporary: str, path: str) -> str | None:
 
     Where the kernel can exchange two names there is no moment without a whole directory at
     `path`. Elsewhere the old one is set aside first; after a crash in between,
-    `prepare_directory` and the next save bring it back.
+    the next start and the next save bring it back.
     """
     directory, name = os.path.split(path)
     replaced: str | None = temporary

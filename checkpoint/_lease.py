@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ._errors import CheckpointError
-from ._files import delete, remove
-from ._locks import FileLock
 from ._names import MANIFEST
+from ._read import no_checkpoint
+from ._storage import storage_of, tidy
 
 
 @contextmanager
@@ -31,11 +31,11 @@ def lease(path: str | os.PathLike[str]) -> Iterator[str]:
     """
     path = os.fspath(path)
     try:
-        lock = FileLock(os.path.join(path, MANIFEST), os.O_RDONLY)
+        lock = storage_of(path).lock(os.path.join(path, MANIFEST), os.O_RDONLY)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise CheckpointError(no_checkpoint(tidy(path))) from error
     except OSError as error:
-        raise CheckpointError(
-            f"there is no checkpoint '{path}' to read: {error.strerror}"
-        ) from error
+        raise CheckpointError(f"cannot read '{path}': {error.strerror or error}") from error
     try:
         if lock.try_lock(shared=True) is False or not lock.is_in_place():
             raise CheckpointError(f"checkpoint '{path}' is being deleted; look for a newer one")
@@ -50,17 +50,17 @@ def delete_unless_leased(path: str) -> bool:
     Raises:
         OSError: it cannot be deleted.
     """
-    return _unless_leased(path, delete)
+    return _unless_leased(path, storage_of(path).delete)
 
 
 def remove_unless_leased(path: str) -> bool:
     """Removes a file or directory that is out of sight; False if it is a checkpoint being read."""
-    return _unless_leased(path, remove)
+    return _unless_leased(path, storage_of(path).remove)
 
 
 def _unless_leased(path: str, act: Callable[[str], None]) -> bool:
     try:
-        lock = FileLock(os.path.join(path, MANIFEST), os.O_RDWR)
+        lock = storage_of(path).lock(os.path.join(path, MANIFEST), os.O_RDWR)
     except (FileNotFoundError, NotADirectoryError):
         act(path)
         return True

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, m
 from ._errors import CheckpointError
 from ._names import MANIFEST
 from ._slices import slice_key, tiling_problem
+from ._storage import storage_of
 
 FORMAT_VERSION: Final = 2
 BLOCK_BYTES: Final = 1 << 20
@@ -44,7 +45,9 @@ Natural = Annotated[int, Field(ge=0, lt=2**62)]
 Shape = Annotated[tuple[Natural, ...], Field(strict=False, max_length=32)]
 Crc32 = Annotated[int, Field(ge=0, lt=2**32)]
 BlockCrcs = Annotated[str, Field(pattern=r"^([0-9a-f]{8}( [0-9a-f]{8})*)?$")]
-ShardName = Annotated[str, Field(pattern=r"^data-[0-9]{5}-of-[0-9]{5}\.safetensors$")]
+ShardName = Annotated[
+    str, Field(pattern=r"^data-[0-9]{5}-of-[0-9]{5}(-[0-9a-f]{8})?\.safetensors$")
+]
 
 
 class _Strict(BaseModel):
@@ -216,9 +219,8 @@ def read_manifest(path: str) -> Manifest:
     """
     file_path = os.path.join(path, MANIFEST)
     try:
-        with open(file_path, "rb") as file:
-            return parse_manifest(file.read())
+        return parse_manifest(storage_of(path).read(file_path))
     except OSError as error:
-        raise CheckpointError(f"cannot read '{file_path}': {error.strerror}") from error
+        raise CheckpointError(f"cannot read '{file_path}': {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"'{file_path}' cannot be trusted: {error}") from error

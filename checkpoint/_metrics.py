@@ -7,9 +7,9 @@ import os
 from collections.abc import Mapping
 
 from ._errors import CheckpointError
-from ._files import replace_durably
 from ._lease import lease
 from ._names import METRICS
+from ._storage import storage_of
 
 
 def record_metrics(path: str | os.PathLike[str], metrics: Mapping[str, float]) -> None:
@@ -23,16 +23,17 @@ def record_metrics(path: str | os.PathLike[str], metrics: Mapping[str, float]) -
     plain = {str(name): float(value) for name, value in metrics.items()}
     with lease(path) as directory:
         try:
-            replace_durably(os.path.join(directory, METRICS), json.dumps(plain, indent=1) + "\n")
+            text = json.dumps(plain, indent=1) + "\n"
+            storage_of(directory).replace(os.path.join(directory, METRICS), text)
         except OSError as error:
             raise CheckpointError(f"cannot write metrics to '{directory}': {error}") from error
 
 
 def read_metrics(path: str | os.PathLike[str]) -> dict[str, float]:
     """What was noted beside the checkpoint at `path`; empty if nothing was, or it is damaged."""
+    path = os.fspath(path)
     try:
-        with open(os.path.join(path, METRICS), "rb") as file:
-            found = json.load(file)
+        found = json.loads(storage_of(path).read(os.path.join(path, METRICS)))
     except (OSError, ValueError, RecursionError):
         return {}
     if not isinstance(found, dict):

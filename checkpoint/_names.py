@@ -57,16 +57,3 @@ def name_before_aside(name: str) -> str | None:
     """The name that `aside_name` was given, or None if `name` is not from there."""
     match = _ASIDE.fullmatch(name)
     return match[1] if match else None
-
-
-def steps_in(model_dir: str) -> list[int]:
-    """The steps of all directories named like a checkpoint, ascending, whole or not.
-
-    Raises:
-        OSError: model_dir cannot be listed (a missing one counts as empty).
-    """
-    try:
-        names = os.listdir(model_dir)
-    except FileNotFoundError:
-        return []
-    return sorted(step for step in map(step_of, names) if step is not None)

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from ._errors import CheckpointError
-from ._locks import FileLock
 from ._names import LOCK_FILE
+from ._storage import Lock, storage_of
 
 _POLL_SECS: Final = 0.01
 _MAX_DESCRIPTION_BYTES: Final = 4096
@@ -59,10 +59,11 @@ def only_writer(
         lock.close()
 
 
-def _acquire(model_dir: str, timeout_secs: float) -> tuple[FileLock, bool]:
+def _acquire(model_dir: str, timeout_secs: float) -> tuple[Lock, bool]:
     deadline = time.monotonic() + timeout_secs
+    storage, path = storage_of(model_dir), os.path.join(model_dir, LOCK_FILE)
     while True:
-        lock = FileLock(os.path.join(model_dir, LOCK_FILE), os.O_RDWR | os.O_CREAT)
+        lock = storage.lock(path, os.O_RDWR | os.O_CREAT)
         try:
             held = lock.try_lock()
             if held is None or (held and lock.is_in_place()):
@@ -92,7 +93,7 @@ def _named(holder: dict[str, Any]) -> str:
     return f"pid {holder.get('pid', '?')} on host {holder.get('host', '?')}"
 
 
-def _holder(lock: FileLock) -> dict[str, Any]:
+def _holder(lock: Lock) -> dict[str, Any]:
     """Who holds the lock, as far as its file says."""
     try:
         holder = json.loads(lock.read(_MAX_DESCRIPTION_BYTES))
@@ -101,13 +102,13 @@ def _holder(lock: FileLock) -> dict[str, Any]:
     return holder if isinstance(holder, dict) else {}
 
 
-def _describe(lock: FileLock, for_run: bool) -> None:
+def _describe(lock: Lock, for_run: bool) -> None:
     since = datetime.now(UTC).isoformat(timespec="seconds")
     holder = {"host": socket.gethostname(), "pid": os.getpid(), "since": since, "for_run": for_run}
     lock.write(json.dumps(holder).encode() + b"\n")
 
 
-def _tell_of_takeover(lock: FileLock, model_dir: str) -> None:
+def _tell_of_takeover(lock: Lock, model_dir: str) -> None:
     before = _holder(lock)
     if before:
         _log.info(

@@ -11,15 +11,16 @@ import numpy as np
 
 from ._errors import CheckpointError
 from ._manifest import Manifest, SliceEntry, TensorEntry, read_manifest
-from ._names import MANIFEST, checkpoint_name, step_of, steps_in
+from ._names import MANIFEST, checkpoint_name, step_of
 from ._shard import check_shard_header, check_shard_size, read_rows
 from ._slices import Index, Region, common_region, region_of, shape_of, shifted
+from ._storage import steps_in, storage_of, tidy
 
 _NUM_READERS: Final = min(4, os.cpu_count() or 1)
 
 
 @final
-class Checkpoint:
+class CheckpointReader:
     """A checkpoint on disk, opened for reading by `load`.
 
     Arrays are read when asked for and verified as they are read, so looking at names or at a few
@@ -55,6 +56,14 @@ class Checkpoint:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Tensor name to shape, without reading any tensor."""
         return {name: entry.shape for name, entry in self._manifest.tensors.items()}
+
+    def shape_of(self, name: str) -> tuple[int, ...]:
+        """The shape of one tensor.
+
+        Raises:
+            CheckpointError: there is no such tensor.
+        """
+        return self._tensor(name).shape
 
     @property
     def dtypes(self) -> dict[str, np.dtype[Any]]:
@@ -154,10 +163,10 @@ class Checkpoint:
         return array if whole_rows else array[(slice(None), *region[1:])].copy()
 
     def __repr__(self) -> str:
-        return f"Checkpoint({self._path!r}, step={self.step}, {len(self.names)} tensors)"
+        return f"CheckpointReader({self._path!r}, step={self.step}, {len(self.names)} tensors)"
 
 
-def load(path: str | os.PathLike[str]) -> Checkpoint:
+def load(path: str | os.PathLike[str]) -> CheckpointReader:
     """Opens the checkpoint at `path`, which `save` or `latest_checkpoint` returned.
 
     Verifies the manifest, and of each shard the size and the header; the tensors' bytes are
@@ -167,16 +176,16 @@ def load(path: str | os.PathLike[str]) -> Checkpoint:
         CheckpointError: there is no checkpoint, or it is damaged; names the file, and the newest
             whole checkpoint beside it.
     """
-    path = os.path.normpath(os.fspath(path))
-    if not os.path.isfile(os.path.join(path, MANIFEST)):
-        raise CheckpointError(_no_checkpoint(path))
+    path = tidy(path)
+    if not storage_of(path).exists(os.path.join(path, MANIFEST)):
+        raise CheckpointError(no_checkpoint(path))
     try:
         manifest = whole_manifest(path)
         for shard in manifest.shards:
             check_shard_header(path, shard, manifest)
     except CheckpointError as error:
         raise CheckpointError(f"{error}{_advice(path)}") from error
-    return Checkpoint(path, manifest)
+    return CheckpointReader(path, manifest)
 
 
 def whole_manifest(path: str) -> Manifest:
@@ -211,7 +220,7 @@ def whole_checkpoints(model_dir: str) -> tuple[dict[int, str], dict[int, Checkpo
             whole_manifest(path)
             whole[step] = path
         except CheckpointError as error:
-            if os.path.exists(path):  # else it was deleted while we looked: no damage
+            if storage_of(path).is_visible(path):  # else it was deleted while we looked, say
                 damaged[step] = error
     return whole, damaged
 
@@ -222,13 +231,14 @@ def _advice(path: str) -> str:
         others = whole_checkpoints(os.path.dirname(path) or os.curdir)[0]
     except OSError:
         others = {}
-    others = {s: other for s, other in others.items() if os.path.normpath(other) != path}
+    others = {s: other for s, other in others.items() if tidy(other) != path}
     if not others:
         return "; there is no other whole checkpoint beside it"
     return f"; the newest whole checkpoint beside it is '{others[max(others)]}'"
 
 
-def _no_checkpoint(path: str) -> str:
+def no_checkpoint(path: str) -> str:
+    """What to say of a path at which there is no checkpoint."""
     inside = _names_in(path)
     if inside:
         return (
@@ -237,7 +247,7 @@ def _no_checkpoint(path: str) -> str:
         )
     parent = os.path.dirname(path) or os.curdir
     beside = _names_in(parent) or "no checkpoints"
-    reason = f"has no {MANIFEST}" if os.path.exists(path) else "does not exist"
+    reason = f"has no {MANIFEST}" if storage_of(path).exists(path) else "does not exist"
     return f"'{path}' is no checkpoint: it {reason}; '{parent}' holds {beside}"
 
 

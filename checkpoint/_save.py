@@ -6,27 +6,25 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import SupportsIndex
 
 from pydantic import JsonValue
 
 from ._arguments import Arrays, Piece, checked_step, pieces_of, plain, plain_state
-from ._background import Background
 from ._directory import clean_up, history_of
 from ._errors import explained
-from ._files import make_directory, remove
 from ._lease import delete_unless_leased
 from ._names import checkpoint_name, shard_name
 from ._only_writer import only_writer
 from ._retention import KeepPolicy, Saved, checkpoints_to_delete, keep_last
 from ._state_file import write_state
+from ._storage import storage_of
 from ._write import commit, make_draft, parse_report, write_part
 
 _log = logging.getLogger("paceline")
 
-GatherReports = Callable[[str], Sequence[str]]
-"""Given a draft's path, has the other writers call `write_shard` and returns their reports."""
+Reports = Callable[[], Sequence[str]]
+"""Waits for what the other writers' calls of `write_shard` returned."""
 
 
 def save(
@@ -64,48 +62,41 @@ def save(
     pieces = {key: plain(piece) for key, piece in pieces_of(arrays).items()}
     content = plain_state(state or {})
     with explained(root, "save to"):
-        make_directory(root)
+        storage_of(root).make_directory(root)
         with only_writer(root) as alone:
             if alone:
                 clean_up(root)
-            return save_alone(root, step, pieces, content, keep)
+            return save_alone(root, step, make_draft(root, step), pieces, content, keep)
 
 
 def save_alone(
     root: str,
     step: int,
+    draft: str,
     pieces: Mapping[str, Piece],
     state: dict[str, JsonValue],
     keep: KeepPolicy,
     num_writers: int = 1,
-    gather: GatherReports | None = None,
+    reports: Reports = tuple,
 ) -> str:
-    """`save` for who holds the lock and has checked the arguments.
+    """`save` for who holds the lock, has checked the arguments and has made the draft.
 
     Args:
-        num_writers, gather: of a checkpoint that others write, too (see `Saver.save`).
+        num_writers, reports: of a checkpoint that others write, too (see `Saver.save`).
 
     Raises:
         CheckpointError: as `save`.
     """
     with explained(root, "save to"):
-        draft = make_draft(root, step)
         try:
-            # The others write while this one does.
-            with Background(partial(gather or _nobody, draft)) as reports:
-                parts = [write_part(draft, shard_name(0, num_writers), pieces)]
-            parts += map(parse_report, reports.result())
+            parts = [write_part(draft, shard_name(0, num_writers), pieces)]
+            parts += map(parse_report, reports())  # the others have been writing meanwhile
             path = commit(root, step, draft, parts, state)
         except BaseException:
-            remove(draft)
+            storage_of(draft).abandon(draft)
             raise
         _keep(root, step, keep)
     return path
-
-
-def _nobody(draft: str) -> Sequence[str]:
-    """The reports of the other writers, where there are none."""
-    return ()
 
 
 def _keep(root: str, step: int, keep: KeepPolicy) -> None:
@@ -122,6 +113,9 @@ def _keep(root: str, step: int, keep: KeepPolicy) -> None:
     write_state(root, [saved for saved in history if saved not in doomed])
     for saved in doomed:
         _delete(os.path.join(root, checkpoint_name(saved.step)))
+    for path in storage_of(root).left_overs(root, step):
+        storage_of(path).remove(path)
+        _log.info("removed '%s', left over from an interrupted save", path)
 
 
 def _delete(path: str) -> None:

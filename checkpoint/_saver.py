@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
@@ -13,18 +13,22 @@ from typing import SupportsIndex, final
 
 from ._arguments import Arrays, checked_step, pieces_of, plain_state
 from ._background import Background
-from ._directory import clean_up, try_to_write
+from ._directory import clean_up
 from ._errors import CheckpointError, explained
-from ._files import make_directory
 from ._only_writer import only_writer
 from ._retention import KeepPolicy, keep_last
-from ._save import GatherReports, save_alone
+from ._save import Reports, save_alone
 from ._snapshot import Snapshot
+from ._storage import storage_of
+from ._write import make_draft
 
 # Shorter waits cost too little to be worth a line.
 _LONG_WAIT_SECS = 1.0
 
 _log = logging.getLogger("paceline")
+
+Share = Callable[[str], Reports]
+"""Given a draft's path, has the other writers begin; returns how to wait for their reports."""
 
 
 @final
@@ -65,9 +69,9 @@ class Saver:
         self._is_closed = False
         self._held = ExitStack()
         with explained(self._root, "write to"), ExitStack() as held:
-            make_directory(self._root)
+            storage_of(self._root).make_directory(self._root)
             alone = held.enter_context(only_writer(self._root, for_run=True))
-            try_to_write(self._root)
+            storage_of(self._root).try_to_write(self._root)
             if alone:
                 clean_up(self._root)
             self._held = held.pop_all()
@@ -84,16 +88,17 @@ class Saver:
         *,
         state: Mapping[str, object] | None = None,
         num_writers: int = 1,
-        gather: GatherReports | None = None,
+        share: Share | None = None,
     ) -> None:
         """Begins to save `model.ckpt-<step>`; the arrays may change as soon as it returns.
 
         Args:
             step, arrays, state: see `paceline.checkpoint.save`.
             num_writers: how many processes write a shard each; this one writes the first.
-            gather: with several writers, called in the background with the path of the draft. It
-                has each of the others call `write_shard(path, index, num_writers, arrays)` and
-                returns their reports. The checkpoint is visible only once all have reported.
+            share: with several writers, called at once as `share(draft)`. It has each of the others
+                copy what it holds and begin to `write_shard(draft, index, num_writers, copy)`, and
+                returns a function that waits for what they returned. That one is called in the
+                background, and the checkpoint is visible only once all have reported.
 
         Raises:
             CheckpointError: an earlier save failed, or this object is closed.
@@ -101,16 +106,22 @@ class Saver:
         """
         step, pieces = checked_step(step), pieces_of(arrays)
         content = plain_state(state or {})
-        if (num_writers > 1) != (gather is not None):
-            raise ValueError(f"gather is for several writers; num_writers is {num_writers}")
+        if (num_writers > 1) != (share is not None):
+            raise ValueError(f"share is for several writers; num_writers is {num_writers}")
         if self._is_closed:
             raise CheckpointError(f"the Saver of '{self._root}' is closed; make a new one")
         self._wait_and_say_so()
-        copies = self._snapshot.take(pieces)
+        with explained(self._root, "save to"):
+            draft = make_draft(self._root, step)
+        try:
+            reports = share(draft) if share else tuple
+            copies = self._snapshot.take(pieces)
+        except BaseException:
+            storage_of(draft).abandon(draft)
+            raise
+        write = partial(save_alone, self._root, step, draft, copies, content, self._keep)
         self._step = step
-        self._write = Background(
-            partial(save_alone, self._root, step, copies, content, self._keep, num_writers, gather)
-        )
+        self._write = Background(partial(write, num_writers, reports))
 
     def finished(self) -> list[tuple[str, int]]:
         """(path, step) of the checkpoints that have become visible since the last call, in order.

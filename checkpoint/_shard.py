@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ import numpy as np
 
 from ._errors import CheckpointError
 from ._manifest import BLOCK_BYTES, Manifest, SliceEntry, TensorEntry
+from ._storage import OpenFile, storage_of
 
 _LENGTH_BYTES = 8
 _DTYPES = {"BOOL": "bool", "F16": "float16", "F32": "float32", "F64": "float64"} | {
@@ -51,13 +53,15 @@ def read_header(path: str) -> Header:
         OSError: the file cannot be read.
         ValueError: it is no safetensors file, or its arrays do not fill it exactly.
     """
-    with open(path, "rb") as file:
-        start = file.read(_LENGTH_BYTES)
+    storage = storage_of(path)
+    size_bytes = storage.size(path)
+    with storage.opened(path) as file:
+        start = _read_bytes(file, min(_LENGTH_BYTES, size_bytes), 0)
         num_bytes = int.from_bytes(start, "little")
-        data_bytes = os.fstat(file.fileno()).st_size - _LENGTH_BYTES - num_bytes
+        data_bytes = size_bytes - _LENGTH_BYTES - num_bytes
         if len(start) < _LENGTH_BYTES or data_bytes < 0:
             raise ValueError(f"it says that its header has {num_bytes} bytes, and is shorter")
-        text = file.read(num_bytes)
+        text = _read_bytes(file, num_bytes, _LENGTH_BYTES)
     places = _parse_header(text, _LENGTH_BYTES + num_bytes)
     found = sum(_num_bytes(place) for place in places.values())
     if found != data_bytes:
@@ -96,7 +100,10 @@ def write_shard_file(path: str, arrays: Mapping[str, np.ndarray]) -> None:
     try:
         save_file(dict(arrays), path)
     except SafetensorError as error:
-        raise CheckpointError(f"cannot write shard '{path}': {error}") from error
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise CheckpointError(f"cannot write shard '{path}': {error}") from error
+        raise OSError(int(number[1]), os.strerror(int(number[1])), path) from error
     # The library leaves the file readable for its owner alone.
     os.chmod(path, os.stat(os.path.dirname(path)).st_mode & 0o666)
 
@@ -112,7 +119,7 @@ def check_shard_size(directory: str, shard: str, manifest: Manifest) -> None:
     """Refuses a shard that is missing or of another size than the manifest says."""
     path = os.path.join(directory, shard)
     with damage_named(path):
-        found, expected = os.path.getsize(path), manifest.shards[shard].size_bytes
+        found, expected = storage_of(path).size(path), manifest.shards[shard].size_bytes
         if found != expected:
             raise ValueError(f"it has {found} bytes and the manifest says {expected}")
 
@@ -147,16 +154,6 @@ def _described(place: Place | None) -> str:
     return f"{place.dtype} of shape {place.shape} at byte {place.offset_bytes}"
 
 
-@contextmanager
-def opened(path: str) -> Iterator[int]:
-    """A descriptor of a file, for reads by the byte range from several threads."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
 def read_rows(
     path: str, name: str, tensor: TensorEntry, part: SliceEntry, rows: slice
 ) -> np.ndarray:
@@ -172,11 +169,11 @@ def read_rows(
     stop = -(-rows.stop * row_bytes // BLOCK_BYTES)
     begin, end = first * BLOCK_BYTES, min(stop * BLOCK_BYTES, whole_bytes)
     data = np.empty(max(0, end - begin), np.uint8)
-    with damage_named(path), opened(path) as descriptor:
+    with damage_named(path), storage_of(path).opened(path) as file:
         for block, expected in zip(range(first, stop), part.block_crcs[first:stop], strict=True):
             low = (block - first) * BLOCK_BYTES
             view = data[low : low + BLOCK_BYTES]
-            _read_into(descriptor, view, part.offset_bytes + begin + low)
+            _read_into(file, view, part.offset_bytes + begin + low)
             if zlib.crc32(view.data) != expected:
                 raise ValueError(
                     f"the bytes of tensor '{name}' do not fit its checksum in the manifest"
@@ -186,10 +183,16 @@ def read_rows(
     return wanted.view(np.dtype(tensor.dtype).newbyteorder("<")).reshape(shape)
 
 
-def _read_into(descriptor: int, view: np.ndarray, offset: int) -> None:
+def _read_bytes(file: OpenFile, num_bytes: int, offset: int) -> bytes:
+    data = np.empty(num_bytes, np.uint8)
+    _read_into(file, data, offset)
+    return data.tobytes()
+
+
+def _read_into(file: OpenFile, view: np.ndarray, offset: int) -> None:
     done = 0
     while done < len(view):
-        count = os.preadv(descriptor, [view[done:].data], offset + done)
+        count = file.read_into(view[done:], offset + done)
         if count == 0:
             raise ValueError(f"it ends at byte {offset + done}, before its arrays do")
         done += count

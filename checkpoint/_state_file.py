@@ -21,9 +21,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ._files import replace_durably
 from ._names import STATE_FILE, checkpoint_name, step_of
 from ._retention import Saved
+from ._storage import storage_of
 
 _LATEST = "model_checkpoint_path"
 _PATHS = "all_model_checkpoint_paths"
@@ -102,12 +102,13 @@ def read_state(model_dir: str) -> State | None:
         OSError: it cannot be read.
     """
     try:
-        with open(os.path.join(model_dir, STATE_FILE), encoding="utf-8") as file:
-            return parse_state(file.read())
+        text = storage_of(model_dir).read(os.path.join(model_dir, STATE_FILE))
+        return parse_state(text.decode())
     except FileNotFoundError:
         return None
 
 
 def write_state(model_dir: str, history: Sequence[Saved]) -> None:
     """Replaces the state file in one step; the last of `history` becomes the latest."""
-    replace_durably(os.path.join(model_dir, STATE_FILE), format_state(history))
+    path = os.path.join(model_dir, STATE_FILE)
+    storage_of(model_dir).replace(path, format_state(history))

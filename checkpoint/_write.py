@@ -19,7 +19,6 @@ from pydantic import JsonValue, ValidationError
 from ._arguments import Arrays, Piece, pieces_of, plain
 from ._background import Background
 from ._errors import CheckpointError, explained
-from ._files import flush, put_in_place, write_durably
 from ._lease import remove_unless_leased
 from ._manifest import (
     DType,
@@ -31,8 +30,9 @@ from ._manifest import (
     first_problem,
     format_manifest,
 )
-from ._names import MANIFEST, checkpoint_name, shard_name, temporary_name
+from ._names import checkpoint_name, shard_name
 from ._shard import block_crcs, read_header, write_shard_file
+from ._storage import storage_of
 
 
 def write_shard(draft: str | os.PathLike[str], index: int, count: int, arrays: Arrays) -> str:
@@ -75,21 +75,21 @@ def parse_report(report: str) -> Part:
 
 def make_draft(root: str, step: int) -> str:
     """A new draft of the checkpoint of `step`; its path."""
-    draft = os.path.join(root, temporary_name(checkpoint_name(step)))
-    os.mkdir(draft)
-    return draft
+    return storage_of(root).make_draft(os.path.join(root, checkpoint_name(step)))
 
 
 def write_part(draft: str, shard: str, pieces: Mapping[str, Piece]) -> Part:
     """Writes and flushes one shard of row-major, little-endian pieces."""
-    path = os.path.join(draft, shard)
+    storage = storage_of(draft)
+    path = storage.shard_path(draft, shard)
+    shard, scratch = os.path.basename(path), storage.scratch(path)
     arrays = {key: piece.array for key, piece in pieces.items()}
-    write_shard_file(path, arrays)
+    write_shard_file(scratch, arrays)
+    header, size_bytes = read_header(scratch), os.path.getsize(scratch)
     # While the disk works the processor is free: never is more than one core taken from the run.
     with Background(lambda: {key: block_crcs(array) for key, array in arrays.items()}) as crcs:
-        flush(path)
-    header = read_header(path)
-    entry = ShardEntry(size_bytes=os.path.getsize(path), header_crc32=header.crc32)
+        storage.put(scratch, path)
+    entry = ShardEntry(size_bytes=size_bytes, header_crc32=header.crc32)
     tensors: dict[str, TensorEntry] = {}
     for key, piece in pieces.items():
         stored = SliceEntry(
@@ -113,25 +113,24 @@ def commit(
     Raises:
         CheckpointError: the parts do not make up a checkpoint.
     """
-    expected = [shard_name(index, len(parts)) for index in range(len(parts))]
-    if sorted(part.shard for part in parts) != expected:
+    storage = storage_of(draft)
+    names = [shard_name(index, len(parts)) for index in range(len(parts))]
+    paths = [storage.shard_path(draft, name) for name in names]
+    if sorted(part.shard for part in parts) != [os.path.basename(path) for path in paths]:
         raise CheckpointError(
             f"step {step} cannot be committed: its {len(parts)} reports are of the shards "
             f"{', '.join(part.shard for part in parts)}; each writer reports once"
         )
     manifest = _manifest_of(step, parts, state)
-    for shard, entry in manifest.shards.items():
-        path = os.path.join(draft, shard)
-        if not os.path.isfile(path) or os.path.getsize(path) != entry.size_bytes:
+    for path in paths:
+        size_bytes = manifest.shards[os.path.basename(path)].size_bytes
+        if not storage.exists(path) or storage.size(path) != size_bytes:
             raise CheckpointError(
-                f"shard '{path}' was reported as written with {entry.size_bytes} bytes and is not "
+                f"shard '{path}' was reported as written with {size_bytes} bytes and is not "
                 f"there so; model_dir must be on a file system that all writers share"
             )
-    write_durably(os.path.join(draft, MANIFEST), format_manifest(manifest))
-    flush(draft)
     path = os.path.join(root, checkpoint_name(step))
-    replaced = put_in_place(draft, path)
-    if replaced:
+    for replaced in storage.commit(draft, path, format_manifest(manifest), list(manifest.shards)):
         remove_unless_leased(replaced)
     return path
 

@@ -15,8 +15,9 @@ from ._directory import latest_checkpoint
 from ._errors import CheckpointError, explained
 from ._lease import lease
 from ._metrics import read_metrics
-from ._names import MANIFEST, checkpoint_name, steps_in
-from ._read import Checkpoint, load
+from ._names import MANIFEST, checkpoint_name
+from ._read import CheckpointReader, load
+from ._storage import steps_in, storage_of
 
 _CHUNK = 1 << 20
 _DESCRIPTION = """
@@ -61,7 +62,7 @@ def statistics_of(array: np.ndarray) -> Statistics:
     return Statistics(low, total / count, high, math.sqrt(squares), flat.size - count)
 
 
-def differences(one: Checkpoint, other: Checkpoint) -> Iterator[tuple[str, str]]:
+def differences(one: CheckpointReader, other: CheckpointReader) -> Iterator[tuple[str, str]]:
     """(tensor, how they differ) for each tensor that is not the same bit for bit in both.
 
     Raises:
@@ -105,7 +106,7 @@ def run_inspect(arguments: argparse.Namespace) -> int:
     try:
         if arguments.compare is not None:
             return _show_comparison(arguments.path, arguments.compare)
-        if os.path.isfile(os.path.join(arguments.path, MANIFEST)):
+        if storage_of(arguments.path).exists(os.path.join(arguments.path, MANIFEST)):
             return _show_tensors(arguments.path)
         return _show_directory(arguments.path, arguments.verify)
     except CheckpointError as error:
@@ -141,7 +142,7 @@ def _latest_or_none(model_dir: str) -> str | None:
         return None
 
 
-def _checkpoint_row(checkpoint: Checkpoint, verify: bool, is_latest: bool) -> list[str]:
+def _checkpoint_row(checkpoint: CheckpointReader, verify: bool, is_latest: bool) -> list[str]:
     if verify:
         checkpoint.verify()
     remarks = ["latest"] if is_latest else []
@@ -176,7 +177,7 @@ def _show_tensors(path: str) -> int:
     return 1 if problems else 0
 
 
-def _tensor_row(checkpoint: Checkpoint, name: str, problems: list[str]) -> list[str]:
+def _tensor_row(checkpoint: CheckpointReader, name: str, problems: list[str]) -> list[str]:
     row = [name, _shape(checkpoint.shapes[name]), str(checkpoint.dtypes[name])]
     try:
         found = statistics_of(checkpoint.read(name))

@@ -17,9 +17,11 @@ from .hooks import (
     StopAtStepHook,
 )
 from .linear import LinearRegressor
+from .preemption import Preempted
 from .run_config import RunConfig
 from .specs import EstimatorSpec, EvalSpec, ModeKeys, TrainSpec
 from .train_and_evaluate import TrainAndEvaluateResult, train_and_evaluate
+from .warm_start import VocabInfo, WarmStartSettings
 
 __all__ = [
     "CheckpointSaverHook",
@@ -32,6 +34,7 @@ __all__ = [
     "ModeKeys",
     "NanLossDuringTrainingError",
     "NanTensorHook",
+    "Preempted",
     "RunConfig",
     "SecondOrStepTimer",
     "SessionRunArgs",
@@ -42,6 +45,8 @@ __all__ = [
     "StopAtStepHook",
     "TrainAndEvaluateResult",
     "TrainSpec",
+    "VocabInfo",
+    "WarmStartSettings",
     "feature_column",
     "train_and_evaluate",
 ]

@@ -7,32 +7,38 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, final
 
 import numpy as np
 
-from .. import checkpoint, observe
+from .. import observe
+from ..checkpoint import CheckpointReader, latest_checkpoint, read_latest
 from ..cluster import agreed_model_dir, tune_malloc
-from ..strategies import DEFAULT_STRATEGY, Strategy, VariableStore, get_strategy
+from ..strategies import DEFAULT_STRATEGY, Job, Strategy, get_strategy
 from .evaluation import EvaluationSession, evaluate
 from .hooks import (
     CheckpointSaverHook,
     CheckpointSaverListener,
     LoggingTensorHook,
     SessionRunHook,
+    SigtermHook,
     StepCounterHook,
     StopAtStepHook,
 )
 from .input_function import batches_for_replicas, continue_input
-from .model_function import ModelFunction, restored_store
+from .model_dir import ModelDir
+from .model_function import ModelFunction
 from .prediction import predict
+from .preemption import Preempted, SigtermWatch
 from .progress_hook import ProgressHook
 from .run_config import RunConfig
 from .specs import ModeKeys
 from .training import TrainingEnd, TrainingSession, train
+from .warm_start import WarmStartSettings, settings_of
 
 _logger = logging.getLogger("paceline")
 
@@ -52,8 +58,8 @@ class Estimator:
         model_dir: Where checkpoints go; may come from `config`; where both are given they agree.
         config: How to run.
         params: Handed to `model_fn` and `input_fn`.
-        warm_start_from: A checkpoint, or a directory with some, whose variables a model begins with
-            that has no checkpoint of its own.
+        warm_start_from: What a model begins with that has no checkpoint of its own: the trainable
+            variables of a checkpoint, or of the newest in a directory; `WarmStartSettings` choose.
 
     Raises:
         ValueError: Arguments that contradict each other, or a `model_fn` that cannot be called.
@@ -65,24 +71,23 @@ class Estimator:
         model_dir: str | os.PathLike[str] | None = None,
         config: RunConfig | None = None,
         params: dict[str, Any] | None = None,
-        warm_start_from: str | os.PathLike[str] | None = None,
+        warm_start_from: str | os.PathLike[str] | WarmStartSettings | None = None,
     ) -> None:
         observe.ensure_handler()
         config = config or RunConfig()
         if not isinstance(config, RunConfig):
             raise TypeError(f"config must be a paceline.RunConfig, it is {config!r}")
-        self._config = config.replace(model_dir=_one_model_dir(model_dir, config))
+        path = _one_model_dir(model_dir, config)
+        self._config = config.replace(model_dir=path)
         self._params = params
         self._model = ModelFunction(model_fn, params, self._config)
         self._model_fn = model_fn
-        self._warm_start_from = None if warm_start_from is None else os.fspath(warm_start_from)
-        self._saver: checkpoint.Saver | None = None
+        self._dir = ModelDir(path, self._config, settings_of(warm_start_from))
         _logger.info("Using config: %s", self._config.describe())
 
     @property
     def model_dir(self) -> str:
-        assert self._config.model_dir is not None
-        return self._config.model_dir
+        return self._dir.path
 
     @property
     def config(self) -> RunConfig:
@@ -103,8 +108,7 @@ class Estimator:
 
     def latest_checkpoint(self) -> str | None:
         """The path of the newest checkpoint, waiting for one that is being saved; None without."""
-        self._wait_for_save()
-        return checkpoint.latest_checkpoint(self.model_dir)
+        return self._dir.latest()
 
     def get_variable_names(self) -> list[str]:
         """The names of the variables in the newest checkpoint.
@@ -112,7 +116,8 @@ class Estimator:
         Raises:
             ValueError: There is none.
         """
-        return sorted(self._newest().names)
+        with self._newest() as newest:
+            return sorted(newest.names)
 
     def get_variable_value(self, name: str) -> np.ndarray:
         """The value of a variable in the newest checkpoint.
@@ -120,12 +125,19 @@ class Estimator:
         Raises:
             ValueError: There is no checkpoint, or no such variable in it.
         """
-        newest = self._newest()
-        if name not in newest.names:
-            raise ValueError(
-                f"variable {name!r} is not in {newest.path}; it has {', '.join(newest.names)}"
-            )
-        return newest.read(name)
+        with self._newest() as newest:
+            if name not in newest.names:
+                raise ValueError(
+                    f"variable {name!r} is not in {newest.path}; it has {', '.join(newest.names)}"
+                )
+            return newest.read(name)
+
+    @contextmanager
+    def _newest(self) -> Iterator[CheckpointReader]:
+        with self._dir.reading() as newest:
+            if newest is None:
+                raise ValueError(f"there is no checkpoint in {self.model_dir} yet; train first")
+            yield newest
 
     def train(
         self,
@@ -152,10 +164,17 @@ class Estimator:
         Raises:
             ValueError: Both steps and max_steps, one that is not positive, an empty dataset, or a
                 task that cannot train: an evaluator, a parameter server, a worker without a
-                strategy that knows of the others.
+                strategy that knows of the others; or a job with parameter servers, whose tasks
+                `train_and_evaluate` brings together.
             NanLossDuringTrainingError: The loss of a step was not finite.
             CheckpointError: `model_dir` cannot be written to.
         """
+        strategy = self._config.train_distribute or get_strategy()
+        if strategy.extended.storage.is_remote:
+            raise ValueError(
+                f"{strategy!r} keeps its variables on parameter servers, which have to be told of "
+                f"the beginning and the end; call train_and_evaluate, the same in every process"
+            )
         self.train_and_report(input_fn, hooks, steps, max_steps, saving_listeners)
         return self
 
@@ -178,43 +197,53 @@ class Estimator:
                 raise ValueError(f"{name} must be > 0 or None, it is {value}")
         strategy = self._config.train_distribute or get_strategy()
         self._refuse_to_train_apart(strategy)
-        with self._writing() if strategy.extended.worker_index == 0 else nullcontext():
-            return self._train(strategy, input_fn, hooks, steps, max_steps, saving_listeners)
+        is_chief = strategy.extended.job.is_chief
+        sigterm = SigtermWatch()
+        hooks = [SigtermHook(lambda: sigterm.has_come), *(hooks or ())]
+        with sigterm.installed(self._config.save_checkpoints_on_sigterm):
+            with self._dir.writing(strategy.extended, is_chief):
+                end = self._train(strategy, input_fn, hooks, steps, max_steps, saving_listeners)
+            if end.is_preempted or sigterm.has_come:
+                _logger.info("Ends with exit code 143: SIGTERM. Step %d is saved.", end.global_step)
+                raise Preempted(end.global_step)
+        return end
 
     def _train(
         self,
         strategy: Strategy,
         input_fn: Callable[..., Any],
-        hooks: Sequence[SessionRunHook] | None,
+        hooks: Sequence[SessionRunHook],
         steps: int | None,
         max_steps: int | None,
         saving_listeners: Sequence[CheckpointSaverListener] | None,
     ) -> TrainingEnd:
-        config, workers = self._config, strategy.extended.workers
-        newest = self._newest_whole() if workers.rank == 0 else None
-        start = workers.number_from_chief(newest.step if newest else 0, "first step")
-        states = newest.state.get("input", []) if newest else []
-        states = json.loads(workers.text_from_chief(json.dumps(states), "input of the last run"))
+        config, job, workers = self._config, strategy.extended.job, strategy.extended.workers
+        found = read_latest(self.model_dir) if job.is_chief else None
+        newest, arrays = found or (None, {})
+        start, states = _beginning(newest, job)
         if max_steps is not None and start >= max_steps:
             _logger.info("Nothing to train: step %d ≥ max_steps %d.", start, max_steps)
+            job.finish()
             return TrainingEnd(start, None, f"max_steps={max_steps} was reached before")
         tune_malloc()
-        store = self._store(newest, workers.rank == 0)
         last_step = max_steps if steps is None else start + steps
-        session = TrainingSession(self._model, strategy, store)
-        all_hooks = self._training_hooks(last_step, saving_listeners or (), workers.rank == 0)
+        all_hooks = self._training_hooks(strategy, start, last_step, saving_listeners or ())
+        job.tell_newest_checkpoint(partial(latest_checkpoint, self.model_dir, verify=True))
         with (
+            ExitStack() as source,
             closing(
                 batches_for_replicas(input_fn, strategy, ModeKeys.TRAIN, self._params, config)
             ) as batches,
             closing(ProgressHook(last_step, start)) as progress,
         ):
-            continue_input(batches, states, workers)
-            end = train(session, batches, [progress, *all_hooks, *(hooks or ())])
+            store, more = self._dir.begin(newest, arrays.pop, source, job.is_chief)
+            session = TrainingSession(self._model, strategy, store)
+            continue_input(batches, states, strategy.extended)
+            end = train(session, batches, [progress, *all_hooks, *more, *hooks])
         workers.number_from_chief(0, "the last checkpoint is written")
         _logger.info("Loss for final step: %.8g.", end.loss)
         reached = last_step is not None and end.global_step >= last_step
-        return TrainingEnd(end.global_step, end.loss, "max_steps was reached") if reached else end
+        return replace(end, reason="max_steps was reached") if reached else end
 
     def evaluate(
         self,
@@ -244,22 +273,28 @@ class Estimator:
             raise ValueError(f"steps must be > 0 or None, it is {steps}")
         config = self._config
         strategy = config.eval_distribute or get_strategy()
+        if strategy.extended.storage.is_remote:
+            raise ValueError(
+                f"{strategy!r} cannot evaluate: a checkpoint is evaluated by one task, with "
+                f"variables of its own; leave eval_distribute out, or pass a MirroredStrategy"
+            )
         is_chief = strategy.extended.worker_index == 0
-        restored = self._restored(checkpoint_path) if is_chief else None
         _logger.info("Starting evaluation at %s", datetime.now(UTC).isoformat(timespec="seconds"))
-        if restored is not None:
-            _logger.info("Restoring parameters from %s", restored.path)
-        elif is_chief:
-            _logger.info("No checkpoint in %s: initial values are evaluated.", self.model_dir)
-        store = self._store(restored, is_chief)
-        session = EvaluationSession(self._model, strategy, store)
         with (
-            checkpoint.lease(restored.path) if restored else nullcontext(),
+            self._dir.reading(checkpoint_path) if is_chief else nullcontext() as restored,
+            self._dir.restoring(restored, is_chief) as store,
             closing(
                 batches_for_replicas(input_fn, strategy, ModeKeys.EVAL, self._params, config)
             ) as batches,
         ):
+            if restored is not None:
+                _logger.info("Restoring parameters from %s", restored.path)
+            elif is_chief:
+                _logger.info("No checkpoint in %s: initial values are evaluated.", self.model_dir)
+            session = EvaluationSession(self._model, strategy, store)
             results = evaluate(session, batches, steps, hooks or ())
+            if restored is not None:
+                self._dir.note_metrics(restored.path, results, name)
         shown = ", ".join(f"{k} = {v:.8g}" for k, v in results.items() if np.ndim(v) == 0)
         where = f" ({name})" if name else ""
         _logger.info("Evaluation%s at global step %d: %s", where, results["global_step"], shown)
@@ -284,38 +319,24 @@ class Estimator:
                 batches that `model_fn` made.
 
         Returns:
-            A generator, which ends with the data.
+            A generator, which ends with the data. All is done when it is asked, and while it is not
+            closed, nobody deletes the checkpoint.
 
         Raises:
             ValueError: An unknown key, or predictions that cannot be split into examples.
         """
-        restored = self._restored(checkpoint_path)
-        config = self._config
-        store = self._store(restored, is_chief=True)
-        batches = batches_for_replicas(
-            input_fn, DEFAULT_STRATEGY, ModeKeys.PREDICT, self._params, config
-        )
-        return predict(
-            self._model, store, batches, predict_keys, hooks or (), yield_single_examples
-        )
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Be the one who writes checkpoints, in the background; the last one is on disk after it.
-
-        Raises:
-            CheckpointError: `model_dir` cannot be written to, or another job trains there.
-        """
-        config = self._config
-        keep = checkpoint.keep_any(
-            checkpoint.keep_last(config.keep_checkpoint_max),
-            checkpoint.keep_one_every_n_hours(config.keep_checkpoint_every_n_hours),
-        )
-        with checkpoint.Saver(self.model_dir, keep) as self._saver:
-            try:
-                yield
-            finally:
-                self._saver = None
+        with (
+            self._dir.reading(checkpoint_path) as restored,
+            self._dir.restoring(restored) as store,
+            closing(
+                batches_for_replicas(
+                    input_fn, DEFAULT_STRATEGY, ModeKeys.PREDICT, self._params, self._config
+                )
+            ) as batches,
+        ):
+            yield from predict(
+                self._model, store, batches, predict_keys, hooks or (), yield_single_examples
+            )
 
     def _refuse_to_train_apart(self, strategy: Strategy) -> None:
         """Refuse what would train a model beside that of the others.
@@ -330,13 +351,14 @@ class Estimator:
                 f"this process is {config.task_type} {config.task_id}, which does not train; call "
                 f"train_and_evaluate, the same in every process of the job"
             )
-        if config.num_ps_replicas:
+        if config.num_ps_replicas and not strategy.extended.storage.is_remote:
             raise ValueError(
-                f"the cluster has {config.num_ps_replicas} parameter servers (ps), which no "
-                f"strategy of this version uses; leave them out"
+                f"the cluster has {config.num_ps_replicas} parameter servers (ps), which "
+                f"{strategy!r} does not use; leave them out, or pass "
+                f"RunConfig(train_distribute=ParameterServerStrategy())"
             )
         num_workers = config.num_worker_replicas
-        if num_workers > 1 and strategy.extended.num_workers == 1:
+        if num_workers > 1 and strategy.extended.job.num_trainers == 1:
             raise ValueError(
                 f"the cluster has {num_workers} workers, but {strategy!r} trains each of them "
                 f"alone; pass RunConfig(train_distribute=MultiWorkerMirroredStrategy())"
@@ -344,84 +366,42 @@ class Estimator:
 
     def _training_hooks(
         self,
+        strategy: Strategy,
+        first_step: int,
         last_step: int | None,
         listeners: Sequence[CheckpointSaverListener],
-        is_chief: bool,
     ) -> list[SessionRunHook]:
-        config = self._config
+        config, is_chief = self._config, strategy.extended.job.is_chief
         hooks: list[SessionRunHook] = [
             CheckpointSaverHook(
-                partial(self._save, last_step) if is_chief else _leave,
+                partial(self._dir.save, first_step, last_step),
                 config.save_checkpoints_secs,
                 config.save_checkpoints_steps,
                 listeners if is_chief else (),
                 decides=is_chief,
-                wait=self._wait_for_save,
+                wait=self._dir.wait,
+                check=self._dir.check,
             ),
         ]
         if config.log_step_count_steps is not None:
             every = config.log_step_count_steps
             hooks += [
                 StepCounterHook(every),
-                LoggingTensorHook({"loss": "loss", "step": "step"}, every_n_iter=every),
+                LoggingTensorHook(
+                    {name: name for name in ("loss", "step", *strategy.extended.storage.figures)},
+                    every_n_iter=every,
+                ),
             ]
         if last_step is not None:
             hooks.append(StopAtStepHook(last_step=last_step))
         return hooks
 
-    def _save(
-        self,
-        last_step: int | None,
-        step: int,
-        values: dict[str, Any],
-        input_states: list[dict[str, Any]] | None,
-    ) -> None:
-        """Begin to save; where a run ends its input ends, too."""
-        assert self._saver is not None
-        goes_on = input_states is not None and step != last_step
-        self._saver.save(step, values, state={"input": input_states} if goes_on else {})
-        _logger.info("Saving the checkpoint of step %d.", step)
 
-    def _wait_for_save(self) -> None:
-        if self._saver is not None:
-            self._saver.wait()
-
-    def _store(self, restored: checkpoint.Checkpoint | None, is_chief: bool) -> VariableStore:
-        """Variables that begin with those of a checkpoint.
-
-        All workers begin with the chief's values, so that the others need not see its files.
-        """
-        warm_start = self._warm_start(restored) if is_chief else None
-        return restored_store(restored, self._config.tf_random_seed, warm_start)
-
-    def _newest(self) -> checkpoint.Checkpoint:
-        newest = self._newest_or_none()
-        if newest is None:
-            raise ValueError(f"there is no checkpoint in {self.model_dir} yet; train first")
-        return newest
-
-    def _newest_whole(self) -> checkpoint.Checkpoint | None:
-        """The newest checkpoint of which every byte is right; damaged ones are warned of."""
-        path = checkpoint.latest_checkpoint(self.model_dir, verify=True)
-        return None if path is None else checkpoint.load(path)
-
-    def _newest_or_none(self) -> checkpoint.Checkpoint | None:
-        path = self.latest_checkpoint()
-        return None if path is None else checkpoint.load(path)
-
-    def _restored(self, path: str | os.PathLike[str] | None) -> checkpoint.Checkpoint | None:
-        return self._newest_or_none() if path is None else checkpoint.load(path)
-
-    def _warm_start(self, own: checkpoint.Checkpoint | None) -> checkpoint.Checkpoint | None:
-        if own is not None or self._warm_start_from is None:
-            return None
-        path = checkpoint.latest_checkpoint(self._warm_start_from) or self._warm_start_from
-        _logger.info("Warm start from %s", path)
-        return checkpoint.load(path)
-
-
-def _leave(step: int, values: dict[str, Any], input_states: Any) -> None:
-    """The chief writes."""
+def _beginning(newest: CheckpointReader | None, job: Job) -> tuple[int, list[dict[str, Any]]]:
+    """The step to begin with and where the input stood then, as the chief has read them."""
+    found = {"step": newest.step, "input": newest.state.get("input", [])} if newest else {}
+    told = json.loads(job.text_from_chief(json.dumps(found), "beginning of the run"))
+    return told.get("step", 0), told.get("input", [])
 
 
 def _one_model_dir(argument: Any, config: RunConfig) -> str:
@@ -438,6 +418,11 @@ def _one_model_dir(argument: Any, config: RunConfig) -> str:
             raise ValueError(
                 "model_dir is not given, and an evaluator cannot know where the others train; "
                 "pass Estimator or RunConfig the model_dir of the training job"
+            )
+        if config.num_ps_replicas:
+            raise ValueError(
+                "model_dir is not given, and parameter servers save and restore their variables "
+                "there; pass Estimator or RunConfig a directory that all tasks can reach"
             )
         strategy = config.train_distribute or get_strategy()
         workers = strategy.extended.workers

@@ -42,7 +42,9 @@ class EvaluationSession:
         self.store = store
         self.loss: float | None = None
         self.spec: EstimatorSpec | None = None
-        self.wants_save = self.save_is_agreed = False  # an evaluation is not saved
+        # An evaluation is not saved, nor continued later.
+        self.wants_save = self.save_is_agreed = False
+        self.wants_end = self.end_is_agreed = False
         self._model = model
         self._loss_times_examples = 0.0
         self._num_examples = 0
@@ -52,7 +54,7 @@ class EvaluationSession:
     def global_step(self) -> int:
         """The step of the checkpoint that is evaluated."""
         assert self._step_counter is not None, "the global step exists from the first batch on"
-        return int(self._step_counter.leaf(0).data)
+        return int(self._step_counter.value_in(0))
 
     def run(self, fetches: Any) -> Any:
         """The present values of names, in the structure of `fetches` (see `SessionRunArgs`)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..inputs import Dataset, DatasetIterator, InputContext, default_seed
-from ..strategies import Strategy
-from ..strategies.workers import Workers
+from ..strategies import Strategy, StrategyExtended
 from .call_by_name import chosen_arguments
 from .run_config import RunConfig
 from .specs import ModeKeys
@@ -43,7 +43,7 @@ def batches_for_replicas(
             arguments["input_context"] = context
         return _as_dataset(input_fn(**arguments))
 
-    num_workers = strategy.extended.num_workers
+    num_workers = strategy.extended.job.num_trainers
     if mode is ModeKeys.TRAIN and num_workers > 1 and "input_context" not in names:
         _logger.warning(
             "input_fn does not ask for input_context, so each of %d workers trains on what it "
@@ -56,20 +56,25 @@ def batches_for_replicas(
 
 
 def continue_input(
-    batches: DatasetIterator, states: Sequence[dict[str, Any]], workers: Workers
+    batches: DatasetIterator, states: Sequence[dict[str, Any]], extended: StrategyExtended
 ) -> None:
     """Go on where an interrupted run stopped, on all workers, or begin anew on all of them.
 
     Args:
         batches: This worker's input, at its beginning.
         states: Of all workers of that run; none where it was not interrupted.
-        workers: Those of this run; all of them call this.
+        extended: That of the strategy of this run; all its workers call this.
     """
+    own = extended.job.latest_input_state()
+    if own:  # this worker has been away, and the job has gone on
+        batches.set_state(json.loads(own))
+        _logger.info("The input goes on where this worker left it.")
+        return
     if not states:
         return
     beginning = batches.get_state()
-    problem = _try_to_continue(batches, states, workers.rank)
-    problems = [p for p in workers.texts(problem, "how the input goes on") if p]
+    problem = _try_to_continue(batches, states, extended.job.trainer_index)
+    problems = [p for p in extended.workers.texts(problem, "how the input goes on") if p]
     if problems:
         batches.set_state(beginning)
         _logger.warning(

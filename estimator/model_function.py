@@ -7,12 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from ..autodiff import Array
-from ..checkpoint import Checkpoint
 from ..inputs import nest
-from ..strategies import VariableStore
 from .call_by_name import chosen_arguments
 from .run_config import RunConfig
 from .specs import EstimatorSpec, ModeKeys
@@ -103,47 +98,3 @@ def count_examples(batch: Any) -> int:
         ValueError: The arrays in it differ in their first dimension.
     """
     return nest.batch_size(batch, names=("features", "labels"))
-
-
-def restored_store(
-    checkpoint: Checkpoint | None, seed: int | None, warm_start: Checkpoint | None = None
-) -> VariableStore:
-    """A store whose variables begin with the values of a checkpoint.
-
-    Args:
-        checkpoint: Every variable that is saved must be in it, with its shape and dtype. None:
-            variables begin with their initial values.
-        seed: Seeds the initial values.
-        warm_start: Where a variable begins without a checkpoint, if it is in there.
-    """
-
-    def restore(name: str, shape: tuple[int, ...], dtype: np.dtype) -> Array | None:
-        if checkpoint is None:
-            if warm_start is None or name not in warm_start.names or not _is_weight(name):
-                return None
-            return _read(warm_start, name, shape, dtype)
-        if name not in checkpoint.names:
-            raise ValueError(
-                f"variable {name!r} is not in checkpoint {checkpoint.path}, which has "
-                f"{', '.join(sorted(checkpoint.names))}; the model has changed since. Use another "
-                f"model_dir, with warm_start_from={str(checkpoint.path)!r} to keep what fits"
-            )
-        return _read(checkpoint, name, shape, dtype)
-
-    return VariableStore(seed, restore, averages_replicas=True)
-
-
-def _is_weight(name: str) -> bool:
-    """Whether a warm start takes the variable: the count of steps begins anew."""
-    return name != "global_step" and not name.endswith("/iterations")
-
-
-def _read(checkpoint: Checkpoint, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Array:
-    value = checkpoint.read(name)
-    if value.shape != shape or value.dtype != dtype:
-        raise ValueError(
-            f"variable {name!r} has shape {value.shape} and dtype {value.dtype} in checkpoint "
-            f"{checkpoint.path}, but the model makes it with shape {shape} and dtype {dtype}; "
-            f"restore the model's sizes, or use another model_dir"
-        )
-    return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -31,7 +31,17 @@ class RunConfig(BaseModel):
         save_checkpoints_steps, save_checkpoints_secs: Save every so many steps, or seconds: one of
             them. Setting one clears the other; both None saves only at the start and the end.
         keep_checkpoint_max: The number of checkpoints to keep; 0 or None keeps all.
+        save_checkpoints_on_sigterm: Whether SIGTERM, by which schedulers say that they take the
+            machine away, ends the run after its step, with a checkpoint and the exit code 143.
+        save_checkpoints_sharded: Whether each worker writes a part of a checkpoint instead of the
+            chief all of it; `model_dir` is then on a file system that all of them share.
         keep_checkpoint_every_n_hours: Keep one for good every so many hours.
+        keep_checkpoint_steps: Keep those of these steps for good: a set, or a range such as
+            `range(0, 10**9, 1000)`.
+        keep_checkpoint_best: Keep the best by this metric, of those that were evaluated: "loss", or
+            "accuracy", or "validation/loss" of an evaluation that is named.
+        keep_checkpoint_best_max, keep_checkpoint_best_mode: How many of them, and whether the
+            smallest is the best ("min") or the largest ("max").
         log_step_count_steps: Steps between log lines with loss and steps per second; None turns
             them off.
         train_distribute, eval_distribute: The strategies of training and of evaluation; by
@@ -58,9 +68,15 @@ class RunConfig(BaseModel):
     save_summary_steps: int = Field(default=100, ge=0)
     save_checkpoints_steps: int | None = Field(default=None, ge=1)
     save_checkpoints_secs: float | None = Field(default=600, gt=0)
+    save_checkpoints_on_sigterm: bool = True
+    save_checkpoints_sharded: bool = False
     session_config: Any = None
     keep_checkpoint_max: int | None = Field(default=5, ge=0)
     keep_checkpoint_every_n_hours: float = Field(default=10000, gt=0)
+    keep_checkpoint_steps: range | frozenset[int] = frozenset()
+    keep_checkpoint_best: str | None = None
+    keep_checkpoint_best_max: int = Field(default=1, ge=1)
+    keep_checkpoint_best_mode: Literal["min", "max"] = "min"
     log_step_count_steps: int | None = Field(default=100, ge=1)
     train_distribute: Strategy | None = None
     eval_distribute: Strategy | None = None
@@ -102,6 +118,16 @@ class RunConfig(BaseModel):
         if steps is not None or "save_checkpoints_steps" in given:
             given = {"save_checkpoints_secs": None, **given}
         return given
+
+    @model_validator(mode="after")
+    def _best_by_a_metric(self) -> Self:
+        given = self.model_fields_set & {"keep_checkpoint_best_max", "keep_checkpoint_best_mode"}
+        if given and self.keep_checkpoint_best is None:
+            raise ValueError(
+                f"{' and '.join(sorted(given))} say nothing without a metric; give "
+                f"keep_checkpoint_best, such as 'loss'"
+            )
+        return self
 
     def replace(self, **changes: Any) -> RunConfig:
         """A copy with some settings changed, validated anew.

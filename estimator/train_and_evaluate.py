@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from ..nn.optimizers import server_rules
 from ..strategies import get_strategy
+from .checkpoint_shards import CheckpointShards
 from .continuous_evaluation import ContinuousEvaluation
 from .end_marker import EndMarker, remove_end_marker, write_end_marker
 from .estimator import Estimator
@@ -33,6 +38,24 @@ class TrainAndEvaluateResult:
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.metrics, self.exports))
+
+    def as_text(self) -> str:
+        """The same as JSON, for other tasks; metrics that are arrays become lists."""
+        return json.dumps(
+            {
+                "metrics": {name: np.asarray(v).tolist() for name, v in self.metrics.items()},
+                "global_step": self.global_step,
+                "ended": self.ended,
+                "exports": list(self.exports),
+            }
+        )
+
+    @classmethod
+    def from_text(cls, text: str) -> TrainAndEvaluateResult:
+        """What `as_text` gave; without text the account of a chief that has never said."""
+        if not text:
+            return cls({}, 0, "the chief has not said how training ended")
+        return cls(**json.loads(text))
 
 
 class _Evaluator(SessionRunHook):
@@ -64,7 +87,7 @@ class _Evaluator(SessionRunHook):
             self.evaluate()
 
     def end(self, session: Session) -> None:
-        if self.metrics.get("global_step") != session.global_step:
+        if not session.end_is_agreed and self.metrics.get("global_step") != session.global_step:
             self.evaluate()
 
     def evaluate(self) -> None:
@@ -93,6 +116,7 @@ def train_and_evaluate(
       workers stop between two steps and evaluate together when a checkpoint was saved and
       `eval_spec.throttle_secs` have passed since the last evaluation. At the end they evaluate
       in any case, so that each of them returns the final metrics.
+    - A parameter server (ps) keeps variables until everybody who trains is done or gone.
     - An evaluator evaluates the newest checkpoint again and again, until the run has ended. It may
       start before, during or after training, and needs nothing but `model_dir`.
 
@@ -114,6 +138,8 @@ def train_and_evaluate(
     estimator.config.place.refuse_second_evaluator()
     if estimator.config.task_type == "evaluator":
         return _evaluate_beside(estimator, train_spec, eval_spec)
+    if estimator.config.task_type == "ps":
+        return _serve(estimator)
     return _train(estimator, train_spec, eval_spec)
 
 
@@ -130,19 +156,30 @@ def _train(
 ) -> TrainAndEvaluateResult:
     config = estimator.config
     strategy = config.train_distribute or get_strategy()
-    is_chief = strategy.extended.worker_index == 0
+    job = strategy.extended.job
     evaluator = _Evaluator(estimator, eval_spec)
-    has_other_evaluator = config.place.has_evaluator
-    if is_chief:
+    evaluates = job.has_chief_in_step and not config.place.has_evaluator
+    if job.is_chief:
         remove_end_marker(estimator.model_dir)
     end = estimator.train_and_report(
         train_spec.input_fn,
-        hooks=[*train_spec.hooks, *(() if has_other_evaluator else (evaluator,))],
+        hooks=[*train_spec.hooks, *((evaluator,) if evaluates else ())],
         max_steps=train_spec.max_steps,
         saving_listeners=train_spec.saving_listeners,
     )
-    if is_chief:
+    if job.is_chief:
         write_end_marker(estimator.model_dir, EndMarker(end.global_step, end.reason))
-    if not evaluator.metrics:  # another task evaluates, or training had reached its end before
+    # Another task may evaluate, or training had reached its end before.
+    if job.has_chief_in_step and not evaluator.metrics:
         evaluator.evaluate()
-    return TrainAndEvaluateResult(evaluator.metrics, end.global_step, end.reason)
+    own = TrainAndEvaluateResult(evaluator.metrics, end.global_step, end.reason)
+    shared = job.share_result(own.as_text())
+    return own if job.has_chief_in_step else TrainAndEvaluateResult.from_text(shared)
+
+
+def _serve(estimator: Estimator) -> TrainAndEvaluateResult:
+    """Keep variables for those who train."""
+    strategy = estimator.config.train_distribute or get_strategy()
+    shards = CheckpointShards(1 + estimator.config.num_ps_replicas)
+    text = strategy.extended.job.serve(server_rules(), shards)
+    return TrainAndEvaluateResult.from_text(text)

@@ -53,9 +53,8 @@ class TrainingSession:
         self.num_examples = 0
         self.global_step = 0
         self.step_index = 0
-        self.wants_save = False
-        self.save_is_agreed = False
-        self.input_state: Callable[[], dict[str, Any]] = dict
+        self.wants_save = self.wants_end = False
+        self.save_is_agreed = self.end_is_agreed = False
         self._model = model
         self._step_counter: Variable | None = None
         self._usual_train_op: TrainOp | None = None
@@ -65,15 +64,30 @@ class TrainingSession:
         return nest.map_structure(self._value, fetches)
 
     def values(self) -> dict[str, Any]:
-        """The values of all variables that belong into a checkpoint, by name."""
+        """The values of all variables that belong into a checkpoint, by name.
+
+        They are not copies: the next step changes them.
+        """
         with self.strategy.scope():
             return self.store.saved_values()
 
     def input_states(self) -> list[dict[str, Any]]:
         """Where the input of each worker stands after the latest step; all workers call this."""
-        state = json.dumps(self.input_state())
-        texts = self.strategy.extended.workers.texts(state, "states of the input")
+        texts = self.strategy.extended.job.input_states()
+        if not all(texts):
+            _logger.info("It is not known yet where the input of all workers stands.")
+            return []
         return [json.loads(text) for text in texts]
+
+    def tell_input_state(self, state: Callable[[], dict[str, Any]]) -> None:
+        """Let checkpoints hold where this worker's input stands."""
+        self.strategy.extended.job.tell_input_state(lambda: json.dumps(state()))
+
+    def finish(self) -> None:
+        """Wait, as the chief, until nobody makes steps any more; the global step is final then."""
+        self.strategy.extended.job.finish()
+        assert self._step_counter is not None
+        self.global_step = int(self._step_counter.value_in(0))
 
     def step(
         self, batches: Any, veto: bool, on_built: Callable[[EstimatorSpec], None] | None
@@ -94,12 +108,13 @@ class TrainingSession:
         self._usual_train_op = result.train_op
         if not result.is_made:
             return False
-        loss_times_examples, num_examples, votes_to_save = result.sums
+        loss_times_examples, num_examples, votes_to_save, votes_to_end = result.sums
         self.loss = loss_times_examples / num_examples
         self.num_examples = int(num_examples)
         self.save_is_agreed = votes_to_save > 0
+        self.end_is_agreed = votes_to_end > 0
         assert self._step_counter is not None
-        self.step_index, self.global_step = self.global_step, int(self._step_counter.leaf(0).data)
+        self.step_index, self.global_step = self.global_step, int(self._step_counter.value_in(0))
         self.strategy.extended.workers.at_step(self.global_step)
         return True
 
@@ -121,14 +136,14 @@ class TrainingSession:
             return make_step(
                 spec.train_op if spec is not None else None,
                 num_examples,
-                (loss * num_examples, num_examples, self.wants_save),
+                (loss * num_examples, num_examples, self.wants_save, self.wants_end),
                 veto,
                 self._usual_train_op,
             )
 
     def _build(self, spec: EstimatorSpec | None) -> None:
         self._step_counter = get_or_create_global_step()
-        self.global_step = int(self._step_counter.leaf(0).data)
+        self.global_step = int(self._step_counter.value_in(0))
         self.strategy.extended.workers.at_step(self.global_step)
         if spec is not None and spec.train_op is not None:
             spec.train_op.create_variables()
@@ -140,6 +155,9 @@ class TrainingSession:
             return self.step_index
         if name == "global_step":
             return self.global_step
+        figures = self.strategy.extended.storage.figures
+        if name in figures:
+            return figures[name]
         with self.strategy.scope():
             return variable_value(self.store, name, ("loss", "step", "global_step"))
 
@@ -179,11 +197,13 @@ class TrainingEnd:
         global_step: The steps made in all, earlier runs included.
         loss: That of the last step; None where no step was made.
         reason: In words, for the log and for `train_and_evaluate`.
+        is_preempted: Whether a worker was told to end by SIGTERM.
     """
 
     global_step: int
     loss: float | None
     reason: str
+    is_preempted: bool = False
 
 
 def require_data(first_batch: Any, strategy: Strategy, purpose: str = "") -> None:
@@ -229,7 +249,7 @@ def train(
     requests: list[SessionRunArgs | None] = []
 
     def built(spec: EstimatorSpec) -> None:
-        is_chief = session.strategy.extended.worker_index == 0
+        is_chief = session.strategy.extended.job.is_chief
         for hook in [*(spec.training_chief_hooks if is_chief else ()), *spec.training_hooks]:
             hook.begin()
             hooks.append(hook)
@@ -238,11 +258,11 @@ def train(
         requests.extend(hook.before_run(context) for hook in hooks)
 
     beginning = batches.get_state()
-    session.input_state = lambda: beginning  # of the checkpoint that precedes the first update
+    session.tell_input_state(lambda: beginning)  # of the checkpoint before the first update
     batch = next(batches, None)
     require_data(batch, session.strategy)
     session.step(batch, False, built)
-    session.input_state = batches.get_state
+    session.tell_input_state(batches.get_state)
     log_batch_sizes(session.num_examples, session.strategy)
     while True:
         for hook, request in zip(hooks, requests, strict=True):
@@ -256,9 +276,11 @@ def train(
         if not session.step(batch, context.stop_requested, None):
             break
     reason = _reason(context.stop_requested, session.strategy)
+    if not session.end_is_agreed:
+        session.finish()
     for hook in hooks:
         hook.end(session)
-    return TrainingEnd(session.global_step, session.loss, reason)
+    return TrainingEnd(session.global_step, session.loss, reason, session.end_is_agreed)
 
 
 def _reason(stop_requested: bool, strategy: Strategy) -> str:

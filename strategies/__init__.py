@@ -1,6 +1,7 @@
 """Strategies: where variables live, where the step runs, and how values are reduced."""
 
 from .aggregation import VariableAggregation, VariableSynchronization
+from .central_storage import CentralStorageStrategy
 from .communication import CommunicationImplementation, CommunicationOptions
 from .context import (
     ReplicaContext,
@@ -20,10 +21,19 @@ from .default import DEFAULT_STRATEGY, DefaultStrategy
 from .devices import Device, list_devices
 from .extended import StrategyExtended
 from .gradients import GradientReducer, Round, begin_round, end_round
+from .job import Job
 from .mirrored import MirroredStrategy
 from .multi_worker import MultiWorkerMirroredStrategy
 from .one_device import OneDeviceStrategy
+from .parameter_server import (
+    FixedShardsPartitioner,
+    MaxSizePartitioner,
+    MinSizePartitioner,
+    ParameterServerStrategy,
+    Partitioner,
+)
 from .reduce_op import ReduceOp
+from .storage import RuleStep, Storage
 from .strategy import RunOptions, Strategy, ValueContext
 from .values import DistributedValues, PerReplica
 from .variable_store import (
@@ -37,24 +47,33 @@ from .variables import Variable
 
 __all__ = [
     "DEFAULT_STRATEGY",
+    "CentralStorageStrategy",
     "CommunicationImplementation",
     "CommunicationOptions",
     "CrossDeviceOps",
     "DefaultStrategy",
     "Device",
     "DistributedValues",
+    "FixedShardsPartitioner",
     "GradientReducer",
     "HierarchicalCopyAllReduce",
+    "Job",
+    "MaxSizePartitioner",
+    "MinSizePartitioner",
     "MirroredStrategy",
     "MultiWorkerMirroredStrategy",
     "NcclAllReduce",
     "OneDeviceStrategy",
+    "ParameterServerStrategy",
+    "Partitioner",
     "PerReplica",
     "ReduceOp",
     "ReductionToOneDevice",
     "ReplicaContext",
     "Round",
+    "RuleStep",
     "RunOptions",
+    "Storage",
     "Strategy",
     "StrategyExtended",
     "ValueContext",

@@ -209,7 +209,7 @@ def _with_values(ufunc: np.ufunc, gradient: Gradient, number: float) -> Gradient
 
 
 def _check_shape(variable: Variable, gradient: Gradient) -> None:
-    shape = variable.leaf(0).data.shape
+    shape = variable.shape
     if tuple(gradient.shape) != shape:
         raise ValueError(
             f"the gradient of variable {variable.name!r} has shape {tuple(gradient.shape)}, "

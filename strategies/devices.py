@@ -72,6 +72,11 @@ class Device:
             is_here = self.kind == "GPU" and array.device.id == self.index
         return array if is_here else self.put(array)
 
+    @property
+    def memory(self) -> str:
+        """The memory that it computes in; logical CPUs share the host's."""
+        return f"GPU:{self.index}" if self.kind == "GPU" else "host"
+
     def use(self) -> AbstractContextManager[object]:
         """Within it, new GPU arrays are made on this device."""
         return gpu.use(self.index) if self.kind == "GPU" else nullcontext()

@@ -13,9 +13,11 @@ from .communication import BYTES_PER_PACK
 from .context import Frame, ReplicaContext, entered, require_no_replica
 from .cross_device_ops import CrossDeviceOps
 from .devices import HOST, Device
+from .job import Job, WorkersJob
 from .reduce_op import ReduceOp, mean_of
 from .rendezvous import Rendezvous
 from .replica_threads import run_replicas
+from .storage import LocalStorage, Storage
 from .values import local_values
 from .variable_store import count_names_apart
 from .workers import Workers
@@ -33,6 +35,8 @@ class StrategyExtended:
         cross_device_ops: How arrays of several local replicas become one.
         workers: How arrays of several workers become one; by default this worker is alone.
         bytes_per_pack: Gradients are packed together until they have reached this size.
+        storage: Where variables live; by default on `variable_devices`.
+        job: The tasks that train one model; by default `workers` are all of them.
     """
 
     def __init__(
@@ -42,11 +46,18 @@ class StrategyExtended:
         cross_device_ops: CrossDeviceOps,
         workers: Workers | None = None,
         bytes_per_pack: int = BYTES_PER_PACK,
+        storage: Storage | None = None,
+        job: Job | None = None,
     ) -> None:
         self.replica_devices = tuple(replica_devices)
         self.variable_devices = tuple(variable_devices)
         self.cross_device_ops = cross_device_ops
         self.workers = workers or Workers()
+        self.storage = storage or LocalStorage(self.variable_devices, self.workers)
+        self.job = job or WorkersJob(self.workers)
+        self.is_afar = any(
+            d.memory != self.variable_devices[0].memory for d in replica_devices
+        ) and (len(variable_devices) == 1)
         self.bytes_per_pack = bytes_per_pack
         self._thread_names = [f"replica {i} on {d}" for i, d in enumerate(self.replica_devices)]
 
@@ -82,6 +93,7 @@ class StrategyExtended:
 
     def call_for_each_replica(self, strategy: Any, fn: Callable[[int], Any]) -> list[Any]:
         """`fn(local_index)` in the context of every local replica, at the same time."""
+        self.storage.begin_run()
         num_replicas = self.num_local_replicas
         rendezvous = Rendezvous(num_replicas) if num_replicas > 1 else _ALONE
 

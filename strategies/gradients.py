@@ -147,6 +147,9 @@ class Round:
         workers: Who reduces together.
         sums: Numbers to add up over all workers on the way; see `totals`.
 
+    Attributes:
+        num_examples: Those of this worker's replicas.
+
     Raises:
         ValueError: A number of examples is negative.
     """
@@ -162,6 +165,7 @@ class Round:
         self.weights = [n / full_batch if average else float(n > 0) for n in examples]
         self._average = average
         self._workers = workers
+        self.num_examples = sum(examples)
         self._num_filling = sum(n > 0 for n in examples)
         self._sums = np.array([sum(self.weights), *sums], np.float64)
         self._sums_under_way = workers.start_adding_up(self._sums, "sums of a step")

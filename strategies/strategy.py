@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from ..inputs import (
     InputReplicationMode,
     nest,
     per_replica_batches,
+    per_replica_pipelines,
     split_global_batches,
 )
 from .arrays import Summand, as_array
@@ -27,6 +29,8 @@ from .extended import StrategyExtended
 from .reduce_op import ReduceOp, mean_of
 from .values import local_values, regroup, select_replica
 from .variables import Variable
+
+_logger = logging.getLogger("paceline")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,21 +207,38 @@ class Strategy:
     ) -> DistributedDataset:
         """Distribute a dataset whose elements are *global* batches.
 
-        Each batch is split over the replicas (a batch that does not divide, raggedly); over several
-        workers each keeps its part. Iterating yields `PerReplica` values.
+        Each batch is split over the replicas (a batch that does not divide, raggedly). Several
+        workers share the data by the `AutoShardPolicy` of the dataset's options. Iterating yields
+        `PerReplica` values. One line of the log tells the policy, this worker's shard and how far
+        ahead batches are prepared.
+
+        Args:
+            dataset: Its elements are global batches.
+            options: Its `experimental_per_replica_buffer_size` (1 by default) is for how many steps
+                a background thread prepares batches ahead. There is none for a dataset that is
+                gathered from memory or that ends with `prefetch`.
 
         Raises:
             ValueError: `options` ask for a dataset per replica.
         """
-        _check_options(options)
+        chosen = options or InputOptions()
+        if chosen.experimental_replication_mode is not InputReplicationMode.PER_WORKER:
+            raise ValueError(
+                "experimental_replication_mode=PER_REPLICA needs a function that makes the dataset "
+                "of each replica: use distribute_datasets_from_function. Global batches are split "
+                "with PER_WORKER."
+            )
         extended = self._extended
-        return split_global_batches(
+        distributed = split_global_batches(
             dataset,
             extended.num_local_replicas,
             self.num_replicas_in_sync,
             shard=(extended.num_workers, extended.worker_index),
+            prefetch=chosen.experimental_per_replica_buffer_size,
             wrap=self._per_replica,
         )
+        _logger.info("Input: %s.", distributed.describe())
+        return distributed
 
     def distribute_datasets_from_function(
         self,
@@ -229,18 +250,29 @@ class Strategy:
         Args:
             dataset_fn: Called once per worker with an `InputContext`. Each replica takes one
                 element of its dataset per step; nothing is rebatched.
-            options: See `InputOptions`.
-
-        Raises:
-            ValueError: `options` ask for a dataset per replica.
+            options: With `experimental_replication_mode=PER_REPLICA`, `dataset_fn` is called for
+                each replica, as the pipeline of that number, and the replica takes the elements of
+                its own dataset. Their `experimental_per_replica_buffer_size` is as in
+                `experimental_distribute_dataset`; without options nothing is prepared ahead but
+                what the dataset itself prefetches.
         """
-        _check_options(options)
         extended = self._extended
+        worker = (extended.job.num_trainers, extended.job.trainer_index)
+        depth = options.experimental_per_replica_buffer_size if options else 0
+        mode = options.experimental_replication_mode if options else InputReplicationMode.PER_WORKER
+        if mode is InputReplicationMode.PER_REPLICA:
+            return per_replica_pipelines(
+                [dataset_fn(context) for context in self._replica_input_contexts()],
+                prefetch=depth,
+                wrap=self._per_replica,
+                worker=worker,
+            )
         return per_replica_batches(
             dataset_fn(self.input_context()),
             extended.num_local_replicas,
+            prefetch=depth,
             wrap=self._per_replica,
-            worker=(extended.num_workers, extended.worker_index),
+            worker=worker,
         )
 
     def make_experimental_numpy_dataset(self, numpy_input: Any) -> Dataset:
@@ -250,10 +282,22 @@ class Strategy:
     def input_context(self) -> InputContext:
         """What an input function of this worker may ask."""
         return InputContext(
-            num_input_pipelines=self._extended.num_workers,
-            input_pipeline_id=self._extended.worker_index,
+            num_input_pipelines=self._extended.job.num_trainers,
+            input_pipeline_id=self._extended.job.trainer_index,
             num_replicas_in_sync=self.num_replicas_in_sync,
         )
+
+    def _replica_input_contexts(self) -> list[InputContext]:
+        """For each local replica, what a pipeline of its own may ask."""
+        n, job = self._extended.num_local_replicas, self._extended.job
+        return [
+            InputContext(
+                num_input_pipelines=job.num_trainers * n,
+                input_pipeline_id=job.trainer_index * n + i,
+                num_replicas_in_sync=self.num_replicas_in_sync,
+            )
+            for i in range(n)
+        ]
 
     def _per_replica(self, batches: tuple[Any, ...]) -> Any:
         """The batches of the local replicas, each on its replica's device."""
@@ -275,15 +319,6 @@ def _placed(batch: Any, device: Device) -> Any:
     if device.kind == "CPU":
         return batch
     return nest.map_structure(lambda leaf: leaf if leaf is None else device.put(leaf), batch)
-
-
-def _check_options(options: InputOptions | None) -> None:
-    mode = options.experimental_replication_mode if options else InputReplicationMode.PER_WORKER
-    if mode is not InputReplicationMode.PER_WORKER:
-        raise ValueError(
-            f"experimental_replication_mode={mode.name} is not supported; with PER_WORKER each "
-            f"replica takes its batches in turn from the worker's dataset"
-        )
 
 
 def _on_host(value: Summand) -> Any:

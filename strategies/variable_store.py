@@ -14,14 +14,16 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from ..autodiff import Array
-from .aggregation import VariableAggregation, VariableSynchronization, spread_over_copies
+from .aggregation import VariableAggregation, VariableSynchronization
 from .arrays import as_array
 from .context import Frame, current_frame, entered
 from .creators import create_through_scopes
+from .devices import to_host
 from .initial_values import Initializer, initial_array, initial_value
-from .variables import Variable, install_constructor
+from .variables import Variable, install_constructor, may_be_trained
 
-Restore: TypeAlias = Callable[[str, tuple[int, ...], np.dtype], "Array | None"]
+Restore: TypeAlias = Callable[[str, Array, bool], "Array | None"]
+"""`restore(name, value, trainable)`: what a new variable is to begin with instead of `value`."""
 
 
 class VariableStore:
@@ -30,8 +32,8 @@ class VariableStore:
     Args:
         seed: Initial values are drawn from generators seeded by this and the variable's name, so
             that they do not depend on the order of creation. None: different each time.
-        restore: Asked for each new variable that is saved, as `restore(name, shape, dtype)`; what
-            it returns is the initial value, None leaves it to the initializer.
+        restore: Asked for each new variable that is saved; what it returns is the initial value,
+            None leaves it to the initializer.
         averages_replicas: Whether losses are means over a replica's examples whose gradients
             are averaged (Estimator, fit), rather than summed (custom loops).
         keep: Whether the store keeps its variables alive. The store that is current outside any
@@ -51,6 +53,7 @@ class VariableStore:
         self.resources: MutableMapping[Any, Any] = {} if keep else WeakValueDictionary()
         self.keep = keep
         self._restore = restore
+        self._late: list[Callable[[str], Array | None]] = []
         self._lock = threading.RLock()
 
     def get_variable(
@@ -63,13 +66,14 @@ class VariableStore:
         synchronization: VariableSynchronization = VariableSynchronization.AUTO,
         aggregation: VariableAggregation = VariableAggregation.NONE,
         saved: bool = True,
+        beside: Variable | None = None,
     ) -> Variable:
-        """See the module's function of this name."""
+        """See the module's function of this name; `beside`: see `find_or_create_variable`."""
         draw = partial(self._draw, name, shape, dtype, initializer)
         variable = self.find_or_create_variable(
-            name, draw, None, trainable, synchronization, aggregation, saved
+            name, draw, None, trainable, synchronization, aggregation, saved, beside
         )
-        data = variable.leaf(0).data
+        data = variable.like()
         if shape is not None and data.shape != tuple(shape):
             raise _conflict(name, "shape", data.shape, tuple(shape))
         if dtype is not None and data.dtype != dtype:
@@ -85,6 +89,7 @@ class VariableStore:
         synchronization: VariableSynchronization,
         aggregation: VariableAggregation,
         saved: bool,
+        beside: Variable | None = None,
     ) -> Variable:
         """The variable of this name; the first replica to ask creates it for all.
 
@@ -94,6 +99,7 @@ class VariableStore:
                 called in cross-replica context, where no replica can be waited for.
             dtype: None leaves the value's.
             trainable, synchronization, aggregation, saved: See `Variable`.
+            beside: A variable of the same shape that it is used with: both are kept in one place.
         """
         variable = self.variables.get(name)
         if variable is None:
@@ -109,6 +115,7 @@ class VariableStore:
                         synchronization=synchronization,
                         aggregation=aggregation,
                         saved=saved,
+                        beside=beside,
                     )
         variable.replica_here()  # refuses a variable that the caller's strategy cannot use
         return variable
@@ -131,8 +138,20 @@ class VariableStore:
         return [v for v in list(self.variables.values()) if v.trainable]
 
     def saved_values(self) -> dict[str, np.ndarray]:
-        """The values that a checkpoint holds, by name. Call it in cross-replica context."""
-        return {name: v.numpy() for name, v in list(self.variables.items()) if v.saved}
+        """The values that this worker puts into a checkpoint. Call it in cross-replica context.
+
+        Those that live in other processes are not among them: these write them.
+
+        What is in host memory is not copied: the next update changes it.
+        """
+        here = [(n, v) for n, v in list(self.variables.items()) if not v.storage.is_remote]
+        saved = [(name, v) for name, v in here if v.saved]
+        return {name: to_host(v.tensor().data) for name, v in saved}
+
+    def restore_later(self, find: Callable[[str], Array | None]) -> None:
+        """Ask `find(name)`, too, what variables that are created from now on begin with."""
+        if find not in self._late:
+            self._late.append(find)
 
     def unique_name(self, base: str) -> str:
         """`base`, or `base_1`, `base_2`, … where the calling model has used it already."""
@@ -161,30 +180,32 @@ class VariableStore:
         synchronization: VariableSynchronization,
         aggregation: VariableAggregation,
         saved: bool,
+        beside: Variable | None,
     ) -> Variable:
-        given = initial_value() if callable(initial_value) else initial_value
+        def initial() -> Array:
+            given = initial_value() if callable(initial_value) else initial_value
+            first = initial_array(given, dtype)
+            is_trained = may_be_trained(trainable, first.dtype, synchronization)
+            return self._restored(name, first, is_trained) if saved else first
+
         strategy = current_frame().strategy
-        value = strategy.extended.workers.from_chief(
-            self._restored(name, initial_array(given, dtype), saved),
-            f"initial value of variable {name!r}",
-        )
-        devices = strategy.extended.variable_devices
-        is_first = strategy.extended.worker_index == 0
-        spread = spread_over_copies(value, len(devices), synchronization, aggregation, is_first)
+        storage = strategy.extended.storage.of(synchronization, saved)
         return Variable.with_copies(
-            [device.put(part) for device, part in zip(devices, spread, strict=True)],
+            storage.create(name, initial, synchronization, aggregation, beside),
             strategy,
             name=name,
             trainable=trainable,
             synchronization=synchronization,
             aggregation=aggregation,
             saved=saved,
+            storage=storage,
         )
 
-    def _restored(self, name: str, value: Array, saved: bool) -> Array:
-        if self._restore is None or not saved:
-            return value
-        restored = self._restore(name, value.shape, value.dtype)
+    def _restored(self, name: str, value: Array, trainable: bool) -> Array:
+        late = next((found for find in self._late if (found := find(name)) is not None), None)
+        if late is not None and late.shape != value.shape:
+            raise _conflict(name, "shape", late.shape, value.shape)
+        restored = self._restore(name, value, trainable) if self._restore and late is None else late
         return value if restored is None else np.asarray(restored, dtype=value.dtype)
 
     def _draw(
@@ -270,7 +291,7 @@ def _construct(
     variable = store.find_or_create_variable(
         full_name, initial_value, dtype, trainable, synchronization, aggregation, saved
     )
-    shape = variable.leaf(0).data.shape
+    shape = variable.shape
     if not callable(initial_value) and as_array(initial_value).shape != shape:
         raise _conflict(full_name, "shape", shape, as_array(initial_value).shape)
     return variable

@@ -10,7 +10,7 @@ from weakref import ref
 
 import numpy as np
 
-from ..autodiff import Array, IndexedSlices, Tensor, TensorLike
+from ..autodiff import Array, IndexedSlices, Tensor, TensorLike, record
 from .aggregation import (
     VariableAggregation,
     VariableSynchronization,
@@ -25,6 +25,7 @@ from .context import ReplicaContext, current_frame
 from .devices import Device, to_host
 
 if TYPE_CHECKING:
+    from .storage import Storage
     from .strategy import Strategy
 
 _constructor: list[Callable[..., Variable]] = []
@@ -35,6 +36,14 @@ def install_constructor(create: Callable[..., Variable]) -> None:
     """Let `create` serve `Variable(...)`. Called once, by the module of variable stores."""
     assert not _constructor, "there is one way in which variables are constructed"
     _constructor.append(create)
+
+
+def may_be_trained(
+    trainable: bool, dtype: np.dtype, synchronization: VariableSynchronization
+) -> bool:
+    """Whether optimizers change a variable that is created so."""
+    on_read = synchronization is VariableSynchronization.ON_READ
+    return trainable and not on_read and np.issubdtype(dtype, np.floating)
 
 
 class _Constructed(type):
@@ -94,9 +103,11 @@ class Variable(TensorLike, metaclass=_Constructed):
     __slots__ = (
         "__weakref__",
         "_copies",
+        "_storage",
         "_strategy",
         "_warned",
         "aggregation",
+        "is_elsewhere",
         "name",
         "saved",
         "synchronization",
@@ -113,24 +124,29 @@ class Variable(TensorLike, metaclass=_Constructed):
         synchronization: VariableSynchronization,
         aggregation: VariableAggregation,
         saved: bool,
+        storage: Storage,
     ) -> None:
         dtype = copies[0].dtype
         check_aggregation(name, dtype, aggregation)
-        on_read = synchronization is VariableSynchronization.ON_READ
         self.name = name
-        self.trainable = trainable and not on_read and np.issubdtype(dtype, np.floating)
+        self.trainable = may_be_trained(trainable, dtype, synchronization)
         self.synchronization = synchronization
         self.aggregation = aggregation
         self.saved = saved
         self._copies = tuple(_Leaf(copy, self.trainable, owner=self) for copy in copies)
         self._strategy = strategy
+        self._storage = storage
         self._warned = False
+        self.is_elsewhere = storage.is_remote
 
     def tensor(self) -> Tensor:
         """The tensor that stands for this variable where the caller runs."""
+        if self.is_elsewhere:
+            self._storage.fetch(self)
         replica, copies = self.replica_here(), self._copies
         if replica is not None:
-            return copies[replica.local_index if len(copies) > 1 else 0]
+            leaf = copies[replica.local_index if len(copies) > 1 else 0]
+            return self._from_afar(leaf, replica) if self._strategy.extended.is_afar else leaf
         extended = self._strategy.extended
         if extended.num_replicas > 1 and self.synchronization is VariableSynchronization.ON_READ:
             parts = extended.workers.of_all_replicas(self.local_values(), f"read of {self.name!r}")
@@ -138,8 +154,36 @@ class Variable(TensorLike, metaclass=_Constructed):
         return copies[0]
 
     def leaf(self, local_index: int) -> Tensor:
-        """The tensor that stands for this variable in replica `local_index` of this worker."""
+        """The tensor that stands for this variable in replica `local_index` of this worker.
+
+        Its value is not to be relied on while the variable `is_elsewhere`.
+        """
         return self._copies[local_index if len(self._copies) > 1 else 0]
+
+    def like(self) -> Array:
+        return self._copies[0].data
+
+    def read_rows(self, rows: Array) -> tuple[Tensor, Array]:
+        replica = self.replica_here()
+        leaf = self.leaf(0 if replica is None else replica.local_index)
+        if self.is_elsewhere:
+            found = self._storage.fetch_rows(self, to_host(rows))
+        elif replica is None:
+            leaf, found = self.tensor().read_rows(rows)
+        else:
+            found = np.take(leaf.data, self.device_of(replica.local_index).bring(rows), axis=0)
+        return leaf, found if replica is None else replica.device.bring(found)
+
+    @property
+    def storage(self) -> Storage:
+        """Where it lives."""
+        return self._storage
+
+    def value_in(self, local_index: int) -> Array:
+        """The array that replica `local_index` of this worker sees; it is not to be written to."""
+        if self.is_elsewhere:
+            self._storage.fetch(self)
+        return self.leaf(local_index).data
 
     @property
     def num_copies(self) -> int:
@@ -177,6 +221,14 @@ class Variable(TensorLike, metaclass=_Constructed):
         """The device of the copy that replica `local_index` of this worker uses."""
         return self._strategy.extended.variable_devices[local_index if len(self._copies) > 1 else 0]
 
+    def _from_afar(self, leaf: Tensor, replica: ReplicaContext) -> Tensor:
+        """A copy as a replica on another device reads it: brought there, and its gradient back."""
+        home = self.device_of(replica.local_index)
+        brought = replica.device.bring(leaf.data)
+        if brought is leaf.data:
+            return leaf
+        return record(brought, (leaf,), lambda gradient, outs: (home.bring(gradient),))
+
     def value(self) -> Tensor:
         """The value here and now as a tensor; a gradient flows to the variable through it."""
         return self.tensor()
@@ -211,19 +263,24 @@ class Variable(TensorLike, metaclass=_Constructed):
 
     def _update(self, verb: str, value: Any, combine: Callable[[Array, Array], Array]) -> Variable:
         new = self._converted(value)
+        if self.is_elsewhere:
+            self._storage.fetch(self)
         replica = self.replica_here()
         if replica is None:
             self._write_all(combine, self.tensor().data, new)
+            self._storage.written(self, verb, new, at_once=True)
         elif self._keeps_own_values(replica):
             index = replica.local_index
             leaf = self._copies[index]
             leaf.data = self._put(combine(leaf.data, self.device_of(index).bring(new)), index)
         else:
-            replica.exchange(
-                f"{verb} of variable {self.name!r}",
-                new,
-                lambda values: self._write_all(combine, self._copies[0].data, self._agreed(values)),
-            )
+
+            def write(values: list[Array]) -> None:
+                agreed = self._agreed(values)
+                self._write_all(combine, self._copies[0].data, agreed)
+                self._storage.written(self, verb, agreed, at_once=False)
+
+            replica.exchange(f"{verb} of variable {self.name!r}", new, write)
         return self
 
     def _write_all(self, combine: Callable[[Array, Array], Array], old: Array, new: Array) -> None:

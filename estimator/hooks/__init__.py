@@ -16,6 +16,7 @@ from .session_run_hook import (
     SessionRunHook,
     SessionRunValues,
 )
+from .sigterm import SigtermHook
 from .timer import SecondOrStepTimer
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "SessionRunContext",
     "SessionRunHook",
     "SessionRunValues",
+    "SigtermHook",
     "StepCounterHook",
     "StopAtStepHook",
 ]

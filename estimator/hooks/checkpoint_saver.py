@@ -54,6 +54,7 @@ class CheckpointSaverHook(SessionRunHook):
         decides: Whether this worker says when it is time.
         wait: Returns when everything that was saved is on disk. Listeners, who may read it, and
             the end of the run wait for that; steps do not.
+        check: Called after each step; raises what has gone wrong with the last save meanwhile.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class CheckpointSaverHook(SessionRunHook):
         listeners: Sequence[CheckpointSaverListener] = (),
         decides: bool = True,
         wait: Callable[[], None] = _nothing_to_wait_for,
+        check: Callable[[], object] = _nothing_to_wait_for,
     ) -> None:
         neither = save_secs is None and save_steps is None
         self._timer = SecondOrStepTimer(math.inf if neither else save_secs, save_steps)
@@ -71,6 +73,7 @@ class CheckpointSaverHook(SessionRunHook):
         self._listeners = tuple(listeners)
         self._decides = decides
         self._wait = wait
+        self._check = check
 
     def begin(self) -> None:
         for listener in self._listeners:
@@ -86,12 +89,13 @@ class CheckpointSaverHook(SessionRunHook):
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         session = run_context.session
+        self._check()
         if session.save_is_agreed and self._save(session):
             run_context.request_stop()
 
     def end(self, session: Session) -> None:
         if self._timer.last_triggered_step != session.global_step:
-            self._save(session, ends=True)
+            self._save(session, ends=not session.end_is_agreed)
         self._wait()
         for listener in self._listeners:
             listener.end(session, session.global_step)

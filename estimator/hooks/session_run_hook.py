@@ -24,11 +24,22 @@ class Session(Protocol):
     def save_is_agreed(self) -> bool:
         """Whether a worker has asked for a checkpoint after the step that was just made."""
 
+    wants_end: bool
+    """A hook may set this before a step to have all workers save after it and end, so that the run
+    can be continued later."""
+
+    @property
+    def end_is_agreed(self) -> bool:
+        """Whether a worker has asked for such an end after the step that was just made."""
+
     def run(self, fetches: Any) -> Any:
         """The present values of names, in the structure of `fetches`; see `SessionRunArgs`."""
 
     def values(self) -> dict[str, Any]:
-        """The values of all variables that belong into a checkpoint, by name."""
+        """The values of all variables that belong into a checkpoint, by name.
+
+        They are not copies: the next step changes them.
+        """
 
     def input_states(self) -> list[dict[str, Any]]:
         """Where the input of each worker stands after the latest step; all workers call this."""

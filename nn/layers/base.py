@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypedDict
 
 import numpy as np
 
-from ...autodiff import Tensor, no_grad
+from ...autodiff import Array, Tensor, no_grad
 from ...strategies import (
     Variable,
     VariableAggregation,
@@ -186,6 +186,10 @@ class Layer(ABC):
     def variables(self) -> list[Variable]:
         """Another name for `weights`."""
         return self.weights
+
+    def restore_later(self, find: Callable[[str], Array | None]) -> None:
+        """Ask `find(name)` what weights that do not exist yet begin with; for checkpoints."""
+        current_store().restore_later(find)
 
     @property
     def trainable_weights(self) -> list[Variable]:

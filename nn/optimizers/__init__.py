@@ -4,6 +4,7 @@ from . import schedules
 from .algorithms import SGD, Adagrad, Adam, AdamW, Ftrl, RMSprop, get
 from .clipping import clip_by_global_norm, clip_by_norm, clip_by_value, global_norm
 from .optimizer import Optimizer, StepResult, TrainOp, group, make_step
+from .rules import server_rules
 
 __all__ = [
     "SGD",
@@ -23,4 +24,5 @@ __all__ = [
     "group",
     "make_step",
     "schedules",
+    "server_rules",
 ]

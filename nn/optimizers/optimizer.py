@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -14,6 +14,7 @@ from ...strategies import (
     GradientReducer,
     ReplicaContext,
     Round,
+    RuleStep,
     Variable,
     VariableAggregation,
     begin_round,
@@ -30,9 +31,6 @@ from .rules import Rule
 
 LearningRate: TypeAlias = "float | Callable[[int], float]"
 Produce: TypeAlias = Callable[..., Any]
-
-_BLOCK = 1 << 16
-"""Elements that are updated at a time: temporaries of a rule then stay in the cache."""
 
 
 class Optimizer:
@@ -73,6 +71,7 @@ class Optimizer:
         self.hyper = hyper
         self.name = current_store().unique_name(name)
         self._rule = rule
+        self._hyper_numbers = asdict(hyper)
         self._clip = _clipping(clipnorm, clipvalue, global_clipnorm)
         self._slot_values = rule.slots(hyper)
         self._slots: dict[str, list[Variable]] = {}
@@ -93,6 +92,15 @@ class Optimizer:
                 aggregation=VariableAggregation.ONLY_FIRST_REPLICA,
             )
         return self._iterations
+
+    @property
+    def variables(self) -> list[Variable]:
+        """The number of updates, and the slots that exist so far."""
+        return [self.iterations, *(slot for slots in self._slots.values() for slot in slots)]
+
+    def restore_later(self, find: Callable[[str], Array | None]) -> None:
+        """Ask `find(name)` what slots that do not exist yet begin with; for checkpoints."""
+        current_store().restore_later(find)
 
     def minimize(
         self,
@@ -145,9 +153,11 @@ class Optimizer:
         replica = get_replica_context()
         if replica is None:
             given = [(v, g) for g, v in pairs if g is not None]
-            for index in range(get_strategy().extended.num_local_replicas):
+            extended = get_strategy().extended
+            for index in range(extended.num_local_replicas):
                 self.update(given, index)
                 self.count_update(index)
+            extended.storage.flush(1)
             return
         found = {v.leaf(replica.local_index): g for g, v in pairs if g is not None}
         reducer = self.reducer([v for _, v in pairs], found)
@@ -155,6 +165,7 @@ class Optimizer:
         reducer.fill(replica.local_index, partial(_hand_over, found), this_round)
         end_round(replica, this_round, lambda: [reducer])
         self.update_replica(reducer.reduced(replica.local_index), replica)
+        settle(replica, 1)
 
     def reducer(self, variables: Sequence[Variable], example: dict[Tensor, Any]) -> GradientReducer:
         """What reduces the gradients of `variables`; made at the first call from one `example`."""
@@ -211,25 +222,27 @@ class Optimizer:
         self.count_update(replica.local_index)
 
     def update(self, gradients: Sequence[tuple[Variable, Any]], local_index: int) -> None:
-        """Change the copies of replica `local_index` along reduced gradients."""
-        step = int(self.iterations.leaf(local_index).data)
-        learning_rate = self.learning_rate(step)
+        """Change what replica `local_index` sees of variables along reduced gradients."""
         if self._clip is not None:
             clipped = self._clip([g for _, g in gradients])
             gradients = [(v, g) for (v, _), g in zip(gradients, clipped, strict=True)]
+        how = self._rule_step(int(self.iterations.value_in(local_index)))
         for variable, gradient in gradients:
-            if is_left_to_first(variable, local_index):
-                continue
-            value = variable.leaf(local_index).data
-            slots = [slot.leaf(local_index).data for slot in self.slots(variable)]
-            if isinstance(gradient, IndexedSlices):
-                self._update_rows(value, gradient.unique(), slots, learning_rate, step + 1)
-            else:
-                self._update_blocks(value, gradient, slots, learning_rate, step + 1)
+            variable.storage.update(variable, gradient, self.slots(variable), how, local_index)
+
+    def _rule_step(self, num_updates: int) -> RuleStep:
+        """How variables change that have seen so many updates."""
+        rate, step = self.learning_rate(num_updates), num_updates + 1
+        function, hyper = self._rule.update, self.hyper
+
+        def apply(value: Array, gradient: Array, slots: Sequence[Array]) -> None:
+            function(value, gradient, slots, rate, step, hyper)
+
+        return RuleStep(self._rule.name, self._hyper_numbers, rate, step, apply)
 
     def count_update(self, local_index: int) -> None:
         """Increase the number of updates by one in the copy of replica `local_index`."""
-        increase(self.iterations, local_index)
+        self.iterations.storage.increase(self.iterations, local_index)
 
     def slots(self, variable: Variable) -> list[Variable]:
         """What the rule keeps beside `variable`, created at the first call."""
@@ -243,32 +256,11 @@ class Optimizer:
                     partial(_filled, start),
                     trainable=False,
                     aggregation=VariableAggregation.ONLY_FIRST_REPLICA,
+                    beside=variable,
                 )
                 for slot, start in self._slot_values.items()
             ]
         return slots
-
-    def _update_blocks(
-        self, value: Array, gradient: Array, slots: Sequence[Array], rate: float, step: int
-    ) -> None:
-        value, gradient = value.reshape(-1), gradient.reshape(-1)
-        slots = [slot.reshape(-1) for slot in slots]
-        for start in range(0, value.size, _BLOCK):
-            block = slice(start, start + _BLOCK)
-            self._rule.update(
-                value[block], gradient[block], [s[block] for s in slots], rate, step, self.hyper
-            )
-
-    def _update_rows(
-        self, value: Array, rows: IndexedSlices, slots: Sequence[Array], rate: float, step: int
-    ) -> None:
-        """Apply the rule to the rows that were read; the others keep their values and slots."""
-        row_slots = [slot[rows.indices] for slot in slots]
-        row_values = value[rows.indices]
-        self._update_blocks(row_values, rows.values, row_slots, rate, step)
-        value[rows.indices] = row_values
-        for slot, row_slot in zip(slots, row_slots, strict=True):
-            slot[rows.indices] = row_slot
 
 
 class Update:
@@ -413,20 +405,20 @@ def make_step(
         for update in step.updates:
             update.apply(replica)
         for counter in step.counters:
-            increase(counter, replica.local_index)
+            counter.storage.increase(counter, replica.local_index)
+        settle(replica, this_round.num_examples)
     return StepResult(is_made, totals, step)
 
 
-def is_left_to_first(variable: Variable, local_index: int) -> bool:
-    """Whether a variable has one copy for all replicas, which the first of them changes."""
-    return local_index > 0 and variable.num_copies == 1
+def settle(replica: ReplicaContext, num_examples: float) -> None:
+    """Carry out what the storage of variables has put off, before any replica goes on.
 
-
-def increase(counter: Variable, local_index: int) -> None:
-    """Add one to the copy of replica `local_index`."""
-    if not is_left_to_first(counter, local_index):
-        data = counter.leaf(local_index).data
-        data += 1
+    Args:
+        num_examples: How many examples of this worker are behind the changes.
+    """
+    storage = replica.strategy.extended.storage
+    if storage.is_remote:
+        replica.exchange("changes of variables", None, lambda _: storage.flush(num_examples))
 
 
 def group(*train_ops: TrainOp) -> TrainOp:

@@ -15,11 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from ...autodiff import Array
+from ...strategies.storage import update_blocks
 
 UpdateFunction: TypeAlias = Callable[[Array, Array, Sequence[Array], float, int, Any], None]
 """`f(value, gradient, slots, learning_rate, step, hyper)`.
@@ -34,12 +36,14 @@ class Rule:
     """An update rule and what it keeps beside each variable.
 
     Args:
+        name: By which a parameter server knows it.
         update: The function.
         hyper: The class of its hyper-parameters, a frozen dataclass of numbers.
         slots: The slots in the order in which `update` takes them, name → initial value, for given
             hyper-parameters. Each is an array of the variable's shape and dtype.
     """
 
+    name: str
     update: UpdateFunction
     hyper: type[Any]
     slots: Callable[[Any], Mapping[str, float]]
@@ -306,20 +310,57 @@ def _power(accumulator: Array, exponent: float) -> Array:
 
 
 RULES: Mapping[str, Rule] = {
-    "sgd": Rule(sgd, SGDHyper, lambda hyper: {"momentum": 0.0} if hyper.momentum else {}),
-    "adam": Rule(adam, AdamHyper, lambda hyper: {"m": 0.0, "v": 0.0}),
-    "adamw": Rule(adamw, AdamWHyper, lambda hyper: {"m": 0.0, "v": 0.0}),
-    "adagrad": Rule(
-        adagrad, AdagradHyper, lambda hyper: {"accumulator": hyper.initial_accumulator_value}
-    ),
-    "rmsprop": Rule(rmsprop, RMSpropHyper, RMSpropHyper.slots),
-    "ftrl": Rule(
-        ftrl,
-        FtrlHyper,
-        lambda hyper: {"accumulator": hyper.initial_accumulator_value, "linear": 0.0},
-    ),
+    rule.name: rule
+    for rule in (
+        Rule("sgd", sgd, SGDHyper, lambda hyper: {"momentum": 0.0} if hyper.momentum else {}),
+        Rule("adam", adam, AdamHyper, lambda hyper: {"m": 0.0, "v": 0.0}),
+        Rule("adamw", adamw, AdamWHyper, lambda hyper: {"m": 0.0, "v": 0.0}),
+        Rule(
+            "adagrad",
+            adagrad,
+            AdagradHyper,
+            lambda hyper: {"accumulator": hyper.initial_accumulator_value},
+        ),
+        Rule("rmsprop", rmsprop, RMSpropHyper, RMSpropHyper.slots),
+        Rule(
+            "ftrl",
+            ftrl,
+            FtrlHyper,
+            lambda hyper: {"accumulator": hyper.initial_accumulator_value, "linear": 0.0},
+        ),
+    )
 }
 """The update rules by name: the table that a parameter server is given."""
+
+
+def server_rules() -> dict[str, Callable[..., None]]:
+    """The update rules as a parameter server takes them.
+
+    Each is `rule(value, gradient, slots, learning_rate, step, hyper)`, where `hyper` has the
+    hyper-parameters by name. They work block by block, on arrays of any length.
+    """
+    return {name: partial(_update_by_name, rule) for name, rule in RULES.items()}
+
+
+def _update_by_name(
+    rule: Rule,
+    value: Array,
+    gradient: Array,
+    slots: Sequence[Array],
+    learning_rate: float,
+    step: int,
+    hyper: Mapping[str, float],
+) -> None:
+    numbers = rule.hyper(**hyper)
+
+    def apply(value: Array, gradient: Array, slots: Sequence[Array]) -> None:
+        rule.update(value, gradient, slots, learning_rate, step, numbers)
+
+    if len(slots) != len(rule.slots(numbers)):
+        raise ValueError(
+            f"rule {rule.name!r} keeps {len(rule.slots(numbers))} slots, not {len(slots)}"
+        )
+    update_blocks(value, gradient, slots, apply)
 
 
 def _check_fraction(argument: str, value: float) -> None:

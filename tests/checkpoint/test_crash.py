@@ -17,15 +17,22 @@ import pytest
 
 from paceline.checkpoint import (
     CheckpointError,
+    Saver,
     latest_checkpoint,
     list_checkpoints,
     load,
-    prepare_directory,
     save,
 )
 from paceline.checkpoint._files import exchange
 from paceline.checkpoint._names import aside_name, temporary_name
 from paceline.checkpoint._only_writer import only_writer
+
+
+def start(model_dir: Path) -> None:
+    """What a job does first."""
+    with Saver(model_dir):
+        pass
+
 
 # Saves steps 1, 2, 2 with keep_max=1 in children, the n-th of which dies at its n-th file
 # operation, until one lives to the end. Prints how many died.
@@ -86,7 +93,7 @@ def test_a_save_killed_at_any_file_operation_leaves_whole_checkpoints(
     for fatal in range(1, num_killed + 1):
         model_dir = tmp_path / f"run-{fatal}"
         before_clean_up = latest_checkpoint(model_dir)
-        prepare_directory(model_dir)
+        start(model_dir)
         assert [name for name in os.listdir(model_dir) if name.startswith(".paceline-tmp")] == []
         latest = latest_checkpoint(model_dir)
         assert how == "two renames" or latest == before_clean_up
@@ -102,7 +109,7 @@ def test_a_save_killed_at_any_file_operation_leaves_whole_checkpoints(
     assert reached == 2
 
 
-@pytest.mark.parametrize("clean", [prepare_directory, lambda path: save(path, 2, {})])
+@pytest.mark.parametrize("clean", [start, lambda path: save(path, 2, {})])
 def test_left_overs_of_a_killed_save_are_removed_by_the_next_and_it_says_so(
     tmp_path: Path, clean: Callable[[Path], str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -125,14 +132,14 @@ def test_left_overs_of_a_killed_save_are_removed_by_the_next_and_it_says_so(
 def test_a_checkpoint_set_aside_by_a_killed_replacement_is_put_back(tmp_path: Path) -> None:
     path = Path(save(tmp_path, 1, {"x": np.ones(3)}))
     path.rename(tmp_path / aside_name("model.ckpt-1"))
-    prepare_directory(tmp_path)
+    start(tmp_path)
     assert load(path).read("x").tolist() == [1, 1, 1]
 
 
 def test_a_checkpoint_set_aside_and_already_replaced_is_removed(tmp_path: Path) -> None:
     path = Path(save(tmp_path, 1, {"x": np.ones(3)}))
     shutil.copytree(path, tmp_path / aside_name("model.ckpt-1"))
-    prepare_directory(tmp_path)
+    start(tmp_path)
     assert sorted(os.listdir(tmp_path)) == [".paceline-lock", "checkpoint", "model.ckpt-1"]
 
 
@@ -201,7 +208,7 @@ def in_the_way(tmp_path: Path) -> Path:
     return tmp_path / "file"
 
 
-@pytest.mark.parametrize("write", [prepare_directory, lambda path: save(path, 1, {})])
+@pytest.mark.parametrize("write", [start, lambda path: save(path, 1, {})])
 @pytest.mark.parametrize(
     ("make", "fix"),
     [
@@ -222,6 +229,6 @@ def test_a_model_dir_that_cannot_be_written_is_named_with_the_fix(
 
 def test_preparing_creates_the_directory_and_leaves_it_empty(tmp_path: Path) -> None:
     model_dir = tmp_path / "a" / "b"
-    assert prepare_directory(model_dir) == str(model_dir)
+    start(model_dir)
     assert [name for name in os.listdir(model_dir) if not name.startswith(".")] == []
     assert latest_checkpoint(model_dir) is None

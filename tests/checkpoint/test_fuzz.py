@@ -64,7 +64,13 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Saver(tmp_path_factory.mktemp("fuzz")) as saver:
         first = TensorSlice(TABLE[:40], (0, 0), (100, 6))
         arrays = {**OTHERS, "table": [first]}
-        saver.save(10, arrays, state={"position": 17}, num_writers=2, gather=gather)
+        saver.save(
+            10,
+            arrays,
+            state={"position": 17},
+            num_writers=2,
+            share=lambda draft: lambda: gather(draft),
+        )
         saver.wait()
         return Path(saver.finished()[0][0])
 

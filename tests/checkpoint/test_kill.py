@@ -67,7 +67,7 @@ def go_on_reading(stop):
                 check(path)
             num_read += 1
         except CheckpointError as error:
-            assert "to read" in str(error) or "being deleted" in str(error), error
+            assert "is no checkpoint" in str(error) or "being deleted" in str(error), error
     with open(stop, "w") as file:
         file.write(str(num_read))
 

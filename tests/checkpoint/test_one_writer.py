@@ -20,7 +20,6 @@ from paceline.checkpoint import (
     CheckpointError,
     Saver,
     latest_checkpoint,
-    prepare_directory,
     save,
 )
 
@@ -47,9 +46,7 @@ def holder(tmp_path: Path):
     process.communicate(timeout=60)
 
 
-@pytest.mark.parametrize(
-    "write", [Saver, prepare_directory, lambda path: save(path, 2, {})], ids=["run", "look", "save"]
-)
+@pytest.mark.parametrize("write", [Saver, lambda path: save(path, 2, {})], ids=["run", "save"])
 def test_a_second_job_is_refused_with_the_first_ones_host_pid_and_time(
     tmp_path: Path, holder: subprocess.Popen, write
 ) -> None:

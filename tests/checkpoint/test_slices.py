@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +15,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paceline.checkpoint import (
-    Checkpoint,
     CheckpointError,
+    CheckpointReader,
     Saver,
+    Share,
     TensorSlice,
     latest_checkpoint,
+    list_checkpoints,
     load,
+    read_slices,
     save,
     write_shard,
 )
@@ -66,6 +71,11 @@ def test_whatever_slices_a_tensor_is_written_in_every_region_reads_as_from_the_a
     assert found.flags.writeable
 
 
+def behind(gather: Callable[[str], list[str]]) -> Share:
+    """The others write when their reports are waited for."""
+    return lambda draft: partial(gather, draft)
+
+
 @pytest.mark.parametrize("num_writers", [1, 2, 3, 10])
 def test_several_writers_each_write_a_shard_and_one_commits(
     tmp_path: Path, num_writers: int
@@ -87,7 +97,7 @@ def test_several_writers_each_write_a_shard_and_one_commits(
             7,
             {"x": parts[0], "own/0": np.array([0])},
             num_writers=num_writers,
-            gather=gather if num_writers > 1 else None,
+            share=behind(gather) if num_writers > 1 else None,
         )
     path = latest_checkpoint(tmp_path)
     assert path == str(tmp_path / "model.ckpt-7")
@@ -108,9 +118,37 @@ def test_a_sharded_save_returns_before_the_others_have_written(tmp_path: Path) -
         return [write_shard(draft, 1, 2, {"y": np.zeros(1)})]
 
     with Saver(tmp_path) as saver:
-        saver.save(1, {"x": np.zeros(1)}, num_writers=2, gather=gather)
+        saver.save(1, {"x": np.zeros(1)}, num_writers=2, share=behind(gather))
         both.wait()  # so `save` has returned before the others are asked
     assert load(saver.finished()[0][0]).names == ("x", "y")
+
+
+def test_all_writers_hold_the_values_of_one_moment(tmp_path: Path) -> None:
+    """Who shares copies before `save` returns, though it writes later."""
+    ours, theirs = np.zeros(3), np.zeros(5)
+
+    def share(draft: str) -> Callable[[], list[str]]:
+        copy = theirs.copy()
+        return lambda: [write_shard(draft, 1, 2, {"theirs": copy})]
+
+    with Saver(tmp_path) as saver:
+        for step in range(4):
+            ours[:] = theirs[:] = step
+            saver.save(step, {"ours": ours}, num_writers=2, share=share)
+    for path, step in list_checkpoints(tmp_path):
+        assert {*load(path).read("ours"), *load(path).read("theirs")} == {step}
+
+
+def test_where_the_others_cannot_begin_nothing_is_left(tmp_path: Path) -> None:
+    def share(draft: str) -> Callable[[], list[str]]:
+        raise ConnectionError("ps 1 is gone")
+
+    with Saver(tmp_path) as saver:
+        with pytest.raises(ConnectionError, match="ps 1 is gone"):
+            saver.save(1, {"x": np.zeros(1)}, num_writers=2, share=share)
+        assert os.listdir(tmp_path) == [".paceline-lock"]
+        saver.save(2, {"x": np.zeros(1)})
+    assert [step for _, step in list_checkpoints(tmp_path)] == [2]
 
 
 @pytest.mark.parametrize(
@@ -137,8 +175,10 @@ def test_shards_that_do_not_make_up_a_checkpoint_are_refused(
             1,
             {"x": [rows(0, 4)]},
             num_writers=2,
-            gather=lambda draft: (
-                [write_shard(draft, 1, 2, arrays) for arrays in others[:1]] * len(others)
+            share=behind(
+                lambda draft: (
+                    [write_shard(draft, 1, 2, arrays) for arrays in others[:1]] * len(others)
+                )
             ),
         )
         with pytest.raises(CheckpointError, match=message):
@@ -153,7 +193,7 @@ def test_a_shard_that_the_committing_process_does_not_see_is_refused(tmp_path: P
         return [report]
 
     with Saver(tmp_path) as saver:
-        saver.save(1, {}, num_writers=2, gather=gather)
+        saver.save(1, {}, num_writers=2, share=behind(gather))
         with pytest.raises(
             CheckpointError, match=r"data-00001.*file system that all writers share"
         ):
@@ -163,7 +203,7 @@ def test_a_shard_that_the_committing_process_does_not_see_is_refused(tmp_path: P
 @pytest.mark.parametrize("report", ["", "{}", '{"shard": "../x"}', "[]"])
 def test_an_odd_report_is_refused(tmp_path: Path, report: str) -> None:
     with Saver(tmp_path) as saver:
-        saver.save(1, {}, num_writers=2, gather=lambda draft: [report])
+        saver.save(1, {}, num_writers=2, share=lambda draft: lambda: [report])
         with pytest.raises(CheckpointError, match="report of a written shard is odd"):
             saver.wait()
 
@@ -253,7 +293,7 @@ def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.fixture
-def large(tmp_path: Path) -> Checkpoint:
+def large(tmp_path: Path) -> CheckpointReader:
     """20 tensors of 500 KB and one of 20 MB in four slices of rows."""
     arrays = {f"{i}": np.full(125_000, i, np.float32) for i in range(20)}
     table = np.arange(5_000_000, dtype=np.float32).reshape(50_000, 100)
@@ -262,7 +302,7 @@ def large(tmp_path: Path) -> Checkpoint:
 
 
 def test_a_quarter_of_the_tensors_reads_a_quarter_of_the_bytes(
-    large: Checkpoint, bytes_read: list[int]
+    large: CheckpointReader, bytes_read: list[int]
 ) -> None:
     found = large.arrays([f"{i}" for i in range(5)])
     assert list(found) == ["0", "1", "2", "3", "4"]
@@ -271,7 +311,7 @@ def test_a_quarter_of_the_tensors_reads_a_quarter_of_the_bytes(
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 10), (12_490, 12_510), (20_000, 30_000), (5, 5)])
 def test_some_rows_read_little_more_than_their_bytes(
-    large: Checkpoint, bytes_read: list[int], start: int, stop: int
+    large: CheckpointReader, bytes_read: list[int], start: int, stop: int
 ) -> None:
     found = large.read("table", np.s_[start:stop])
     np.testing.assert_array_equal(found[:, 0], 100.0 * np.arange(start, stop))
@@ -279,7 +319,34 @@ def test_some_rows_read_little_more_than_their_bytes(
     assert sum(bytes_read) <= (stop - start) * 400 + num_slices * 2 * 2**20
 
 
-def test_rows_are_verified_though_the_rest_is_not_read(large: Checkpoint) -> None:
+def test_a_reader_of_rows_reads_its_rows_of_each_tensor(
+    large: CheckpointReader, bytes_read: list[int]
+) -> None:
+    found = read_slices(large.path, {"table": (12_490, 12_510), "3": None, "4": (7, 7)})
+    np.testing.assert_array_equal(found["table"][:, 0], 100.0 * np.arange(12_490, 12_510))
+    assert found["3"].tolist() == [3.0] * 125_000
+    assert found["4"].shape == (0,)
+    assert sum(bytes_read) <= 500_000 + 4 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "message"),
+    [
+        ({"table": (0, 50_001)}, ValueError, r"rows 0 to 50001 of tensor 'table' .*50000, 100"),
+        ({"table": (5, 4)}, ValueError, "rows 5 to 4"),
+        ({"table": (-1, 4)}, ValueError, "rows -1 to 4"),
+        ({"tabel": None}, CheckpointError, "no tensor 'tabel'; .*'table'"),
+    ],
+)
+def test_rows_that_are_not_there_are_refused_before_any_is_read(
+    large: CheckpointReader, bytes_read: list[int], rows: dict, error: type, message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        read_slices(large.path, {"3": None, **rows})
+    assert sum(bytes_read) < 10_000, "the header alone"
+
+
+def test_rows_are_verified_though_the_rest_is_not_read(large: CheckpointReader) -> None:
     shard = Path(large.path) / "data-00000-of-00001.safetensors"
     data = bytearray(shard.read_bytes())
     position = data.index(np.arange(3_000_000, 3_000_100, dtype=np.float32).tobytes())
@@ -293,7 +360,7 @@ def test_rows_are_verified_though_the_rest_is_not_read(large: Checkpoint) -> Non
 
 
 def test_asking_for_a_tensor_that_is_not_there_reads_nothing(
-    large: Checkpoint, bytes_read: list[int]
+    large: CheckpointReader, bytes_read: list[int]
 ) -> None:
     with pytest.raises(CheckpointError, match="no tensor 'missing'"):
         large.arrays(["0", "missing"])

@@ -19,6 +19,7 @@ STRATEGIES = {
     "mirrored over 1": lambda: pl.MirroredStrategy(cpus(1)),
     "mirrored over 2": lambda: pl.MirroredStrategy(cpus(2)),
     "mirrored over 4": lambda: pl.MirroredStrategy(cpus(4)),
+    "central storage over 2": lambda: pl.CentralStorageStrategy(cpus(2)),
 }
 
 

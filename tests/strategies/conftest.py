@@ -5,7 +5,12 @@ import threading
 
 import pytest
 
-from paceline.strategies import MirroredStrategy, OneDeviceStrategy, get_strategy
+from paceline.strategies import (
+    CentralStorageStrategy,
+    MirroredStrategy,
+    OneDeviceStrategy,
+    get_strategy,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -21,12 +26,18 @@ def mirrored_over(num_replicas, **options):
     return MirroredStrategy([f"CPU:{i}" for i in range(num_replicas)], **options)
 
 
+def central_over(num_replicas):
+    return CentralStorageStrategy([f"CPU:{i}" for i in range(num_replicas)])
+
+
 MAKERS = {
     "default": get_strategy,
     "one device": lambda: OneDeviceStrategy("CPU:0"),
     "mirrored over 1": lambda: mirrored_over(1),
     "mirrored over 2": lambda: mirrored_over(2),
     "mirrored over 4": lambda: mirrored_over(4),
+    "central storage, 1 replica": lambda: central_over(1),
+    "central storage, 2 replicas": lambda: central_over(2),
 }
 
 
@@ -44,6 +55,12 @@ def every_strategy(make_strategy):
 @pytest.fixture(params=[2, 4], ids="{} replicas".format)
 def several_replicas(request):
     return mirrored_over(request.param)
+
+
+@pytest.fixture
+def num_copies(every_strategy):
+    """How many copies a variable of `every_strategy` has on this worker."""
+    return len(every_strategy.extended.parameter_devices)
 
 
 @pytest.fixture

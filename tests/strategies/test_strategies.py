@@ -25,6 +25,8 @@ from paceline.strategies import (
     list_devices,
 )
 
+PER_REPLICA = InputOptions(experimental_replication_mode=InputReplicationMode.PER_REPLICA)
+
 no_gpu = pytest.mark.skipif(bool(list_devices("GPU")), reason="there are GPUs here")
 
 
@@ -70,7 +72,7 @@ def test_st_19_local_results_are_a_tuple(every_strategy):
     assert locals_of("single") == ("single",)
     with every_strategy.scope():
         variable = Variable(2.0)
-    assert locals_of(variable) == (2.0,) * n
+    assert locals_of(variable) == (2.0,) * len(every_strategy.extended.parameter_devices)
 
 
 @pytest.mark.parametrize(
@@ -122,16 +124,46 @@ def test_st_22_worker_devices_are_indexed_by_local_replica(two_replicas):
 def test_st_29_input_options_are_accepted_and_what_is_not_supported_is_refused(every_strategy):
     dataset = Dataset.range(4).batch(4)
     options = InputOptions(experimental_fetch_to_device=False)
-    per_replica = InputOptions(experimental_replication_mode=InputReplicationMode.PER_REPLICA)
-    for distribute in (
-        lambda o: every_strategy.experimental_distribute_dataset(dataset, o),
-        lambda o: every_strategy.distribute_datasets_from_function(lambda context: dataset, o),
+    for distributed in (
+        every_strategy.experimental_distribute_dataset(dataset, options),
+        every_strategy.distribute_datasets_from_function(lambda context: dataset, options),
     ):
-        assert len(list(distribute(options))) == 1
-        with pytest.raises(ValueError, match="PER_REPLICA is not supported; with PER_WORKER"):
-            distribute(per_replica)
+        assert len(list(distributed)) == 1
+    with pytest.raises(ValueError, match="PER_REPLICA needs a function that makes the dataset"):
+        every_strategy.experimental_distribute_dataset(dataset, PER_REPLICA)
     with pytest.raises(TypeError):
         InputOptions(unknown=1)
+
+
+def test_in_25_per_replica_gives_each_replica_a_pipeline_of_its_own(every_strategy):
+    n = every_strategy.num_replicas_in_sync
+    contexts = []
+
+    def dataset_fn(context):
+        contexts.append(context)
+        return Dataset.range(4 * n).shard(n, context.input_pipeline_id).batch(3)
+
+    distributed = every_strategy.distribute_datasets_from_function(dataset_fn, PER_REPLICA)
+    steps = [every_strategy.experimental_local_results(step) for step in distributed]
+    assert contexts == [InputContext(n, i, n) for i in range(n)]
+    assert [[list(part) for part in step] for step in steps] == [
+        [[i, i + n, i + 2 * n] for i in range(n)],
+        [[i + 3 * n] for i in range(n)],
+    ]
+
+
+def test_in_09_a_log_line_tells_how_a_dataset_is_dealt_out_and_prefetched(every_strategy, caplog):
+    dataset = Dataset.range(40).map(lambda x: x).batch(10)
+    options = InputOptions(experimental_per_replica_buffer_size=3)
+    with caplog.at_level(logging.INFO, logger="paceline"):
+        every_strategy.experimental_distribute_dataset(dataset)
+        every_strategy.experimental_distribute_dataset(dataset, options)
+        every_strategy.experimental_distribute_dataset(Dataset.range(40).batch(10), options)
+    lines = [r.getMessage() for r in caplog.records if r.getMessage().startswith("Input:")]
+    assert len(lines) == 3
+    assert "policy DATA, shard 0 of 1, global batch 10 over" in lines[0]
+    for line, depth in zip(lines, (1, 3, 0), strict=True):
+        assert line.endswith(f"4 step(s), prefetch {depth}.")
 
 
 def test_g_06_a_global_batch_is_split_over_the_replicas(two_replicas):
@@ -157,7 +189,7 @@ def test_a_dataset_function_gives_each_replica_batches_of_its_own(every_strategy
     )
 
 
-def test_a_numpy_dataset_has_the_slices_of_the_arrays(every_strategy):
+def test_in_18_a_numpy_dataset_has_the_slices_of_the_arrays(every_strategy):
     dataset = every_strategy.make_experimental_numpy_dataset((np.arange(3), np.ones((3, 2))))
     assert [(int(a), list(b)) for a, b in dataset] == [(i, [1, 1]) for i in range(3)]
 

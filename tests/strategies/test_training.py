@@ -52,10 +52,10 @@ class LinearModel:
         return [value.item() for value in self.w.local_values()]
 
 
-def test_minimize_follows_the_mean_over_the_global_batch(every_strategy):
+def test_minimize_follows_the_mean_over_the_global_batch(every_strategy, num_copies):
     model = LinearModel(every_strategy)
     model.step(np.arange(8.0))
-    assert model.copies == [-RATE * 3.5] * every_strategy.num_replicas_in_sync
+    assert model.copies == [-RATE * 3.5] * num_copies
 
 
 @pytest.mark.parametrize("lengths", [[4, 2], [2, 4], [6, 0], [0, 6], [5, 1]])
@@ -143,7 +143,7 @@ def test_results_are_the_same_bits_in_every_run(mirrored):
     assert len({train() for _ in range(50)}) == 1
 
 
-def test_apply_gradients_sums_over_replicas(every_strategy):
+def test_apply_gradients_sums_over_replicas(every_strategy, num_copies):
     n = every_strategy.num_replicas_in_sync
     with every_strategy.scope():
         w = Variable(np.zeros(2))
@@ -159,7 +159,7 @@ def test_apply_gradients_sums_over_replicas(every_strategy):
     for k in (1, 2):
         every_strategy.run(step)
         expected = [-RATE * k * sum(range(1, n + 1))] * 2
-        assert [copy.tolist() for copy in w.local_values()] == [expected] * n
+        assert [copy.tolist() for copy in w.local_values()] == [expected] * num_copies
     assert unused.numpy().tolist() == [1.0, 1.0]
 
 
@@ -260,7 +260,7 @@ def test_mirrored_variables_are_not_trained_outside_run(two_replicas):
     assert [copy.item() for copy in w.local_values()] == [1.0, 1.0]
 
 
-def test_several_optimizers_make_one_step(every_strategy):
+def test_several_optimizers_make_one_step(every_strategy, num_copies):
     """As generator and discriminator do: each changes variables of its own."""
     n = every_strategy.num_replicas_in_sync
     with every_strategy.scope():
@@ -276,8 +276,8 @@ def test_several_optimizers_make_one_step(every_strategy):
 
     every_strategy.run(step)
     mean = np.mean([1.0 + i for i in range(n)])
-    assert [copy.item() for copy in a.local_values()] == [1 - RATE * mean] * n
-    assert [copy.item() for copy in b.local_values()] == [1 - 2 * RATE * mean] * n
+    assert [copy.item() for copy in a.local_values()] == [1 - RATE * mean] * num_copies
+    assert [copy.item() for copy in b.local_values()] == [1 - 2 * RATE * mean] * num_copies
 
 
 def test_one_optimizer_twice_in_one_step_is_refused(two_replicas):

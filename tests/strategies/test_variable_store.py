@@ -303,8 +303,8 @@ def test_a_store_keeps_its_variables(store):
 def test_restored_values_take_the_place_of_initial_ones(several_replicas):
     asked = []
 
-    def restore(name, shape, dtype):
-        asked.append((name, shape, dtype))
+    def restore(name, value, trainable):
+        asked.append((name, value.shape, value.dtype, trainable))
         return {"a": np.array([7.0, 8.0]), "total": np.array(9.0)}.get(name)
 
     store = VariableStore(restore=restore)
@@ -319,7 +319,8 @@ def test_restored_values_take_the_place_of_initial_ones(several_replicas):
             aggregation=VariableAggregation.SUM,
         )
     assert [name for name, *_ in asked] == ["a", "b", "total"]
-    assert asked[0] == ("a", (2,), np.float32)
+    assert asked[0] == ("a", (2,), np.float32, True)
+    assert asked[2][3] is False
     assert a.dtype == np.float32
     assert [v.tolist() for v in a.local_values()] == [[7.0, 8.0]] * a.num_copies
     assert b.numpy().tolist() == c.numpy().tolist() == [1.0, 1.0]
@@ -399,7 +400,7 @@ def test_mb_23_a_creator_sees_and_may_change_each_creation(every_strategy):
         variable = Variable(1.0, name="seen by a creator")
     assert seen == [variable.name]
     assert not variable.trainable
-    assert variable.num_copies == every_strategy.num_replicas_in_sync
+    assert variable.num_copies == len(every_strategy.extended.parameter_devices)
 
 
 def test_mb_23_creators_nest_with_the_innermost_asked_first():

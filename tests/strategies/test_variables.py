@@ -35,7 +35,7 @@ def copies(variable):
 
 def test_mb_01_a_copy_on_every_device_where_variables_live(every_strategy):
     variable = variable_in(every_strategy, [1.0, 2.0], name="w")
-    n = every_strategy.num_replicas_in_sync
+    n = len(every_strategy.extended.parameter_devices)
     assert variable.num_copies == n
     assert copies(variable) == [[1.0, 2.0]] * n
     assert variable.strategy is every_strategy

@@ -1,0 +1,183 @@
+"""Checkpoints behind a URL: what is uploaded becomes a checkpoint when its manifest is there.
+
+Object stores have no directories, no renames and no locks, but they replace one object in one
+step. So the manifest is uploaded last, and its presence is the commit. The names of shards are
+never used twice: a checkpoint that replaces one of the same step is uploaded beside it, and the new
+manifest names the new shards.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from typing import Any, Final, final
+
+import numpy as np
+
+from ._errors import CheckpointError
+from ._names import MANIFEST, step_of, temporary_name
+from ._storage import Lock, OpenFile, Storage
+
+
+@final
+class _NoLock:
+    """Where a lock would be; object stores have none."""
+
+    def try_lock(self, shared: bool = False) -> None:
+        return None
+
+    def is_in_place(self) -> bool:
+        return True
+
+    def read(self, num_bytes: int) -> bytes:
+        return b""
+
+    def write(self, content: bytes) -> None:
+        """Nobody would read it."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@final
+class _OpenFile:
+    def __init__(self, fs: Any, path: str) -> None:
+        self._fs = fs
+        self._path = path
+
+    def read_into(self, view: np.ndarray, offset: int) -> int:
+        found = self._fs.cat_file(self._path, start=offset, end=offset + len(view))
+        view[: len(found)] = np.frombuffer(found, np.uint8)
+        return len(found)
+
+
+def _at(url: str) -> tuple[Any, str]:
+    """The fsspec file system that a URL leads into, and the path in it.
+
+    Raises:
+        CheckpointError: fsspec is not installed, or does not know the protocol.
+    """
+    try:
+        from fsspec.core import url_to_fs
+
+        fs, path = url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise CheckpointError(
+            f"cannot reach '{url}': {error}; pip install 'paceline[remote]' brings fsspec, and "
+            f"most protocols want a package of their own (s3fs, gcsfs, adlfs)"
+        ) from error
+    fs.invalidate_cache()  # what others have written is to be seen
+    return fs, path
+
+
+def _call(url: str, verb: str, *arguments: Any, **options: Any) -> Any:
+    fs, path = _at(url)
+    return getattr(fs, verb)(path, *arguments, **options)
+
+
+@final
+class _RemoteStorage(Storage):
+    def names(self, path: str) -> list[str]:
+        try:
+            found = _call(path, "ls", detail=False)
+        except FileNotFoundError:
+            return []
+        return [posixpath.basename(name.rstrip("/")) for name in found]
+
+    def exists(self, path: str) -> bool:
+        return bool(_call(path, "exists"))
+
+    def size(self, path: str) -> int:
+        return int(_call(path, "info")["size"])
+
+    def modified_secs(self, path: str) -> float:
+        try:
+            when: datetime = _call(path, "modified")
+        except NotImplementedError:
+            return 0.0
+        return when.timestamp()
+
+    def read(self, path: str) -> bytes:
+        return bytes(_call(path, "cat_file"))
+
+    @contextmanager
+    def opened(self, path: str) -> Iterator[OpenFile]:
+        yield _OpenFile(*_at(path))
+
+    def replace(self, path: str, text: str) -> None:
+        _call(path, "pipe_file", text.encode())
+
+    def remove(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            _call(path, "rm", recursive=True)
+
+    def make_directory(self, path: str) -> None:
+        _call(path, "makedirs", exist_ok=True)
+
+    def try_to_write(self, path: str) -> None:
+        probe = posixpath.join(path, temporary_name("probe"))
+        self.replace(probe, "")
+        self.remove(probe)
+
+    def lock(self, path: str, flags: int) -> Lock:
+        if not flags & os.O_CREAT and not self.exists(path):
+            raise FileNotFoundError(2, "No such file", path)
+        return _NoLock()
+
+    def make_draft(self, path: str) -> str:
+        self.make_directory(path)
+        return posixpath.join(path, os.urandom(4).hex())
+
+    def shard_path(self, draft: str, shard: str) -> str:
+        path, nonce = posixpath.split(draft)
+        stem, suffix = posixpath.splitext(shard)
+        return posixpath.join(path, f"{stem}-{nonce}{suffix}")
+
+    def scratch(self, shard_path: str) -> str:
+        directory = tempfile.mkdtemp(prefix="paceline-upload-")
+        return os.path.join(directory, posixpath.basename(shard_path))
+
+    def put(self, scratch: str, shard_path: str) -> None:
+        try:
+            fs, path = _at(shard_path)
+            fs.put_file(scratch, path)
+        finally:
+            os.remove(scratch)
+            os.rmdir(os.path.dirname(scratch))
+
+    def abandon(self, draft: str) -> None:
+        path, nonce = posixpath.split(draft)
+        for name in self.names(path):
+            if f"-{nonce}." in name:
+                self.remove(posixpath.join(path, name))
+
+    def commit(self, draft: str, path: str, manifest: str, shards: Sequence[str]) -> list[str]:
+        self.replace(posixpath.join(path, MANIFEST), manifest)
+        return [
+            posixpath.join(path, name)
+            for name in self.names(path)
+            if name not in (MANIFEST, *shards)
+        ]
+
+    def is_visible(self, path: str) -> bool:
+        return self.exists(posixpath.join(path, MANIFEST))
+
+    def delete(self, path: str) -> None:
+        self.remove(posixpath.join(path, MANIFEST))
+        self.remove(path)
+
+    def left_overs(self, path: str, before_step: int) -> list[str]:
+        found = []
+        for name in self.names(path):
+            step = step_of(name)
+            directory = posixpath.join(path, name)
+            if step is not None and step < before_step and MANIFEST not in self.names(directory):
+                found.append(directory)
+        return found
+
+
+REMOTE: Final = _RemoteStorage()

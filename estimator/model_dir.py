@@ -1,0 +1,202 @@
+"""The checkpoints of one model: who writes them, which is the newest, what a run begins with."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, final
+
+import numpy as np
+
+from .. import checkpoint
+from ..autodiff import Array
+from ..strategies import StrategyExtended, VariableStore
+from .checkpoint_writers import Bystander, Writer, writer_of
+from .hooks import Session, SessionRunHook
+from .run_config import RunConfig
+from .warm_start import WarmStart, WarmStartSettings
+
+_logger = logging.getLogger("paceline")
+
+Read = Callable[[str], np.ndarray]
+
+
+@final
+class ModelDir:
+    """Saves the model's checkpoints during a run, and finds and restores them.
+
+    Args:
+        path: Where they are.
+        config: What is kept.
+        warm_start: What a model begins with that has none.
+    """
+
+    def __init__(self, path: str, config: RunConfig, warm_start: WarmStartSettings | None) -> None:
+        self.path = path
+        self._config = config
+        self._warm_start = warm_start
+        self._writer: Writer = Bystander()
+
+    @contextmanager
+    def writing(self, extended: StrategyExtended, is_chief: bool) -> Iterator[None]:
+        """Save what a run gives to `save`; the last checkpoint is on disk after it.
+
+        Args:
+            extended: That of the run's strategy.
+            is_chief: Whether this is the task that writes, or commits what several write.
+
+        Raises:
+            CheckpointError: It cannot be written to, or another job trains there.
+        """
+        with writer_of(self.path, self._config, extended, is_chief) as self._writer:
+            try:
+                yield
+            finally:
+                self._writer = Bystander()
+
+    def save(
+        self,
+        first_step: int,
+        last_step: int | None,
+        step: int,
+        values: dict[str, Any],
+        input_states: list[dict[str, Any]] | None,
+    ) -> None:
+        """Begin to save, all workers alike.
+
+        What a run was restored from is saved already. Where a run ends its input ends, too.
+        """
+        if step == first_step > 0:
+            return
+        goes_on = input_states is not None and step != last_step
+        self._writer.save(step, values, {"input": input_states} if goes_on else {})
+
+    def check(self) -> None:
+        """Raise what has gone wrong with the last save meanwhile; does not wait."""
+        self._writer.check()
+
+    def wait(self) -> None:
+        """Return when everything that was saved is on disk."""
+        self._writer.wait()
+
+    def latest(self) -> str | None:
+        """The path of the newest checkpoint, waiting for one that is being saved; None without."""
+        self.wait()
+        return checkpoint.latest_checkpoint(self.path)
+
+    @contextmanager
+    def reading(
+        self, path: str | os.PathLike[str] | None = None
+    ) -> Iterator[checkpoint.CheckpointReader | None]:
+        """A checkpoint that nobody deletes within the block: that of `path`, or the newest.
+
+        Yields:
+            None where there is none yet.
+        """
+        self.wait()
+        with (
+            checkpoint.lease_latest(self.path) if path is None else checkpoint.lease(path) as found
+        ):
+            yield None if found is None else checkpoint.load(found)
+
+    @contextmanager
+    def restoring(
+        self, reader: checkpoint.CheckpointReader | None, is_chief: bool = True
+    ) -> Iterator[VariableStore]:
+        """Variables that begin with a checkpoint's values, which are read as they are created."""
+        with ExitStack() as held:
+            yield self.begin(reader, reader.read if reader else None, held, is_chief)[0]
+
+    def begin(
+        self,
+        reader: checkpoint.CheckpointReader | None,
+        read: Read | None,
+        held: ExitStack,
+        is_chief: bool,
+    ) -> tuple[VariableStore, list[SessionRunHook]]:
+        """Variables that begin with a checkpoint's values, or with those of a warm start.
+
+        All workers begin with the chief's values, so that the others need not see its files.
+
+        Args:
+            reader: The checkpoint, if there is one.
+            read: How to get its values.
+            held: Closed when all variables exist, at the latest.
+            is_chief: Whether this is the worker that reads.
+
+        Returns:
+            The variables, and hooks for the run in which they are created.
+        """
+        seed = self._config.tf_random_seed
+        if reader is not None and read is not None:
+            return _store(seed, _Restore(reader, read).restore), []
+        if self._warm_start is None or not is_chief:
+            return _store(seed, None), []
+        source = self._warm_start.ckpt_to_initialize_from
+        newest = held.enter_context(checkpoint.lease_latest(source))
+        path = newest or held.enter_context(checkpoint.lease(source))
+        warm_start = WarmStart(self._warm_start, checkpoint.load(path), seed)
+        return _store(seed, warm_start.restore), [_Begun(warm_start, held)]
+
+    def note_metrics(self, path: str, metrics: Mapping[str, Any], name: str | None) -> None:
+        """Note beside a checkpoint what an evaluation found, for `keep_checkpoint_best`.
+
+        Args:
+            path: The checkpoint.
+            metrics: By name; arrays and the global step are left out.
+            name: That of the evaluation, where there are several; precedes the metrics' names.
+        """
+        prefix = f"{name}/" if name else ""
+        numbers = {
+            f"{prefix}{key}": float(value)
+            for key, value in metrics.items()
+            if np.ndim(value) == 0 and key != "global_step"
+        }
+        try:
+            checkpoint.record_metrics(path, {**checkpoint.read_metrics(path), **numbers})
+        except checkpoint.CheckpointError as error:  # somebody else's directory, say
+            _logger.info("The metrics are not noted beside the checkpoint: %s", error)
+
+
+class _Begun(SessionRunHook):
+    """The end of a warm start: all variables exist."""
+
+    def __init__(self, warm_start: WarmStart, held: ExitStack) -> None:
+        self._warm_start = warm_start
+        self._held = held
+
+    def after_create_session(self, session: Session, coord: Any = None) -> None:
+        self._held.close()
+        self._warm_start.require_all_used()
+
+
+class _Restore:
+    """Gives variables the values of a checkpoint, which must have every variable that is saved."""
+
+    def __init__(self, reader: checkpoint.CheckpointReader, read: Read) -> None:
+        self._reader = reader
+        self._read = read
+
+    def restore(self, name: str, value: Array, trainable: bool) -> Array:
+        path, shapes = self._reader.path, self._reader.shapes
+        if name not in shapes:
+            raise ValueError(
+                f"variable {name!r} is not in checkpoint {path}, which has "
+                f"{', '.join(sorted(shapes))}; the model has changed since. Use another model_dir, "
+                f"with warm_start_from=WarmStartSettings({str(path)!r}, vars_to_warm_start=...) "
+                f"to keep what fits"
+            )
+        found = self._read(name)
+        if found.shape != value.shape or found.dtype != value.dtype:
+            raise ValueError(
+                f"variable {name!r} has shape {found.shape} and dtype {found.dtype} in checkpoint "
+                f"{path}, but the model makes it with shape {value.shape} and dtype {value.dtype}; "
+                f"restore the model's sizes, or use another model_dir"
+            )
+        return found
+
+
+def _store(seed: int | None, restore: Any) -> VariableStore:
+    return VariableStore(seed, restore, averages_replicas=True)

@@ -1,0 +1,147 @@
+"""`Job`: what the tasks that train one model tell each other, apart from the arrays of a step."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import final
+
+from ..cluster import ClusterError
+from ..collectives.parameter_server import ShardStorage, UpdateRule
+from .workers import Workers
+
+
+class Job(ABC):
+    """The tasks that train one model, seen from one of them.
+
+    They need not go in step with each other: that is a matter of the `Workers` of one strategy,
+    which may be all of these tasks, or this one alone.
+    """
+
+    @property
+    @abstractmethod
+    def num_trainers(self) -> int:
+        """How many tasks feed data to the model."""
+
+    @property
+    @abstractmethod
+    def trainer_index(self) -> int:
+        """This task's number among them."""
+
+    @property
+    @abstractmethod
+    def is_chief(self) -> bool:
+        """Whether this is the task that writes files. There is exactly one."""
+
+    @property
+    @abstractmethod
+    def has_chief_in_step(self) -> bool:
+        """Whether the chief makes the same steps as this task."""
+
+    @abstractmethod
+    def text_from_chief(self, text: str, name: str) -> str:
+        """The chief's text, on every task; nobody gets it before the chief has called."""
+
+    @abstractmethod
+    def tell_input_state(self, state: Callable[[], str]) -> None:
+        """Let others find out where this task's input stands, by calling `state` when needed."""
+
+    @abstractmethod
+    def input_states(self) -> Sequence[str]:
+        """Where the input of each task stood when the variables had their saved values.
+
+        An empty text for a task that has not said. All workers of a strategy call this.
+        """
+
+    @abstractmethod
+    def latest_input_state(self) -> str:
+        """Where this task's input stood when it left a job that has gone on since; else empty."""
+
+    @abstractmethod
+    def tell_newest_checkpoint(self, find: Callable[[], str | None]) -> None:
+        """Let those that keep variables begin again from what `find` returns when they must."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """This task makes no more steps. The chief returns when nobody does."""
+
+    @abstractmethod
+    def share_result(self, text: str) -> str:
+        """The chief's account of how the job ended, on every task; `text` is this task's own."""
+
+    @abstractmethod
+    def serve(self, rules: Mapping[str, UpdateRule], storage: ShardStorage) -> str:
+        """Keep variables for the trainers until they are all done; of a parameter server only.
+
+        Args:
+            rules: What optimizers do, by name.
+            storage: Reads and writes this server's part of checkpoints.
+
+        Returns:
+            The chief's account of how the job ended; empty if it gave none.
+
+        Raises:
+            ClusterError: This task is no parameter server of the strategy.
+            CollectiveError: No trainer ever came.
+        """
+
+
+@final
+class WorkersJob(Job):
+    """The job of workers that make all steps together.
+
+    Args:
+        workers: All of them.
+    """
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self._state: Callable[[], str] = str
+
+    @property
+    def num_trainers(self) -> int:
+        return self._workers.size
+
+    @property
+    def trainer_index(self) -> int:
+        return self._workers.rank
+
+    @property
+    def is_chief(self) -> bool:
+        return self._workers.rank == 0
+
+    @property
+    def has_chief_in_step(self) -> bool:
+        return True
+
+    def text_from_chief(self, text: str, name: str) -> str:
+        return self._workers.text_from_chief(text, name)
+
+    def tell_input_state(self, state: Callable[[], str]) -> None:
+        self._state = state
+
+    def input_states(self) -> Sequence[str]:
+        return self._workers.texts(self._state(), "states of the input")
+
+    def latest_input_state(self) -> str:
+        return ""
+
+    def tell_newest_checkpoint(self, find: Callable[[], str | None]) -> None:
+        """Nobody keeps variables but the workers."""
+
+    def finish(self) -> None:
+        """All have made the same steps, and so have ended together."""
+
+    def share_result(self, text: str) -> str:
+        return text
+
+    def serve(self, rules: Mapping[str, UpdateRule], storage: ShardStorage) -> str:
+        raise refuse_to_serve()
+
+
+def refuse_to_serve() -> ClusterError:
+    """What a task raises that keeps no variables for others."""
+    return ClusterError(
+        "this process is to be a parameter server (ps), and the strategy uses none: pass "
+        "RunConfig(train_distribute=ParameterServerStrategy()), or leave ps out of the cluster"
+    )

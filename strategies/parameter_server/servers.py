@@ -1,0 +1,478 @@
+"""`Servers`: all parameter servers of a job as one, seen from a trainer.
+
+Each request goes to those servers that it concerns, to all of them at once. A server that has died
+is waited for and named meanwhile; when it is back, the chief fills it again from the last
+checkpoint, and everybody goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar, final
+
+import numpy as np
+
+from ...collectives import CollectiveError
+from ...collectives.parameter_server import (
+    Asks,
+    Connection,
+    Create,
+    Done,
+    Join,
+    ParameterClient,
+    Post,
+    Pull,
+    Push,
+    Pushed,
+    Read,
+    Reply,
+    ServerLost,
+    ShardSpec,
+    Snapshot,
+    Started,
+    Wait,
+    WaitDone,
+    Write,
+)
+from .changes import Change, parts_with_rows, split_changes
+from .layout import Layout, Part
+from .patience import Patience
+
+_logger = logging.getLogger("paceline")
+
+R = TypeVar("R", bound=Reply)
+
+_ASK_AGAIN_SECS = 5.0
+_RETRY_SECS = 0.2
+_WRITE_SECS = 3600.0
+_LAYOUT = "layout of "
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A request with its arrays, and where the arrays of the reply go."""
+
+    request: Asks[Any]
+    arrays: Sequence[np.ndarray] = ()
+    into: Sequence[np.ndarray] = ()
+
+
+@dataclass
+class _Wanted:
+    """Values that one server is to send: of whole parts or of some of their rows."""
+
+    ids: list[int] = field(default_factory=list)
+    rows: dict[int, np.ndarray] = field(default_factory=dict)
+    into: list[np.ndarray] = field(default_factory=list)
+
+    def question(self, min_version: int) -> _Question:
+        """Ask for them as they are after so many updates."""
+        request = Pull(
+            ids=tuple(self.ids),
+            rows=tuple([number in self.rows for number in self.ids]) if self.rows else (),
+            min_version=min_version,
+            wait_secs=_ASK_AGAIN_SECS if min_version else 0.0,
+        )
+        return _Question(request, list(self.rows.values()), self.into)
+
+
+@final
+class Servers:
+    """The parameter servers of a job.
+
+    Args:
+        connect: Makes a connection to the server of an index within so many seconds; called again
+            when one has died.
+        names: Of the servers, by index.
+        is_chief: Whether this trainer fills servers.
+        is_synchronous: Whether all trainers make each step together.
+        start_timeout_secs: How long servers are waited for that have not been started yet.
+        absence_secs: How long a server that has died is waited for.
+        newest_checkpoint: Gives the path from which a server that was restarted is filled; None if
+            nothing was saved.
+
+    Attributes:
+        note: What this trainer said of its input before it left the job; None if it is new.
+        staleness: How many steps of others came between the pull and the push of the last step.
+        num_dropped: How many steps of this trainer came too late to count.
+        num_restarts: How often a server was found to be a new one, with older values.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[int, float], Connection],
+        names: Sequence[str],
+        is_chief: bool,
+        is_synchronous: bool,
+        start_timeout_secs: float,
+        absence_secs: float,
+        newest_checkpoint: Callable[[], str | None],
+    ) -> None:
+        self._connect = connect
+        self._names = names
+        self._is_chief = is_chief
+        self._is_synchronous = is_synchronous
+        self._absence_secs = absence_secs
+        self._newest_checkpoint = newest_checkpoint
+        self._lock = threading.RLock()
+        self._layouts: dict[str, Layout] = {}
+        self._posted: dict[str, str] = {}
+        self._clients = [
+            ParameterClient(connect(index, start_timeout_secs)) for index in range(len(names))
+        ]
+        joined = [client.ask(Join()) for client in self._clients]
+        self._versions = [reply.version for reply in joined]
+        self.note = joined[0].note
+        self._has_snapshot = False
+        self.staleness = 0
+        self.num_dropped = 0
+        self.num_restarts = 0
+        # A synchronous step that is under way is made without whoever comes during it.
+        newest = max(self._versions)
+        self._clock = newest + (newest > 0) if is_synchronous else joined[0].clock
+        self._contributes = not is_synchronous or newest == 0
+
+    @property
+    def num_servers(self) -> int:
+        """How many there are."""
+        return len(self._names)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes sent and received since the connections were made."""
+        return sum(client.num_bytes for client in self._clients)
+
+    def create(self, layout: Layout, value: np.ndarray) -> None:
+        """Put a new variable on its servers, unless it is there, and let the others know of it."""
+        with self._lock:
+            self._layouts[layout.name] = layout
+            for part in layout.parts:
+                rows = np.asarray(layout.rows_of(value, part), order="C")
+                self._ask(part.server, Create(id=part.id, spec=_spec(layout, part)), [rows])
+            self.post(_LAYOUT + layout.name, layout.model_dump_json())
+
+    def find(self, name: str) -> Layout:
+        """Where the chief has put a variable; waits until it has."""
+        layout = Layout.model_validate_json(self.read(_LAYOUT + name))
+        self._layouts[name] = layout
+        return layout
+
+    def pull(self, wanted: Sequence[tuple[Layout, np.ndarray]]) -> None:
+        """Fill arrays, each with the value of a whole variable."""
+        with self._lock:
+            self._contribute()
+            self._pull(_whole(wanted))
+
+    def pull_rows(self, layout: Layout, rows: np.ndarray) -> np.ndarray:
+        """Some rows of a variable.
+
+        Args:
+            rows: int64 numbers of any shape, from 0.
+
+        Raises:
+            IndexError: There is no such row.
+        """
+        unique, places = np.unique(rows, return_inverse=True)
+        found = np.empty((len(unique), *layout.shape[1:]), layout.dtype)
+        by_server: dict[int, _Wanted] = {}
+        for part, here in parts_with_rows(layout, unique):
+            wanted = by_server.setdefault(part.server, _Wanted())
+            wanted.ids.append(part.id)
+            wanted.rows[part.id] = unique[here] - part.start
+            wanted.into.append(found[here])
+        with self._lock:
+            self._contribute()
+            self._pull(by_server)
+        return found[places.reshape(rows.shape)]
+
+    def push(
+        self,
+        changes: Sequence[Change],
+        weight: float,
+        note: str | None,
+        wanted: Sequence[tuple[Layout, np.ndarray]],
+    ) -> None:
+        """Make a step: carry out changes, and fill arrays with the values that come of them.
+
+        What a server was to change that dies meanwhile is lost.
+
+        Args:
+            changes: What to do.
+            weight: How much it counts where the steps of several trainers become one.
+            note: Where the input stands after it; kept with the step.
+            wanted: Variables, each with an array for its new value.
+        """
+        by_server = _whole(wanted)
+        shares = split_changes(changes, len(self._clients))
+        with self._lock:
+            step, self._clock = self._clock, self._clock + 1
+            self._has_snapshot = False
+            questions: dict[int, _Question] = {}
+            for server, share in enumerate(shares):
+                values = by_server.setdefault(server, _Wanted())
+                if not (self._is_synchronous or server == 0 or share.updates or values.ids):
+                    del by_server[server]
+                    continue
+                push = Push(
+                    step=step,
+                    weight=weight,
+                    pulled_version=self._versions[server],
+                    optimizers=tuple(share.optimizers),
+                    updates=tuple(share.updates),
+                    pull=tuple(values.ids),
+                    note=note if server == 0 else None,
+                    wait_secs=_ASK_AGAIN_SECS if self._is_synchronous else 0.0,
+                )
+                questions[server] = _Question(push, share.arrays, values.into)
+            replies = self._ask_all(questions)
+            self._take_note(replies)
+            for server in [s for s, reply in replies.items() if not reply.waiting_for]:
+                del by_server[server]
+            self._pull(by_server)
+
+    def wait_for_others(self, staleness: int) -> None:
+        """Return when this trainer is at most so many steps ahead of the slowest one."""
+        patience = Patience(f"a trainer that is more than {staleness} steps behind")
+        while True:
+            request = Wait(clock=self._clock, staleness=staleness, wait_secs=_ASK_AGAIN_SECS)
+            reply = self._ask(0, request)
+            if reply.ok:
+                return
+            patience.report(f"{reply.slowest} is at step {reply.clock}, this one at {self._clock}")
+
+    def post(self, key: str, text: str) -> None:
+        """Let everybody read a text. The chief does so."""
+        self._posted[key] = text
+        self._ask(0, Post(key=key, text=text))
+
+    def post_everywhere(self, key: str, text: str) -> None:
+        """The same, also for the servers themselves."""
+        self.post(key, text)
+        for server in range(1, len(self._clients)):
+            self._ask(server, Post(key=key, text=text))
+
+    def posted(self, key: str) -> str:
+        """The text that is posted under a key now; empty without any."""
+        return self._ask(0, Read(key=key)).text or ""
+
+    def read(self, key: str) -> str:
+        """The text that was posted under a key; waits for it."""
+        patience = Patience(f"the chief to say the {key}")
+        while True:
+            text = self._ask(0, Read(key=key, wait_secs=_ASK_AGAIN_SECS)).text
+            if text is not None:
+                return text
+            patience.report("it has not come so far")
+
+    def share_checkpoint(self, draft: str) -> Callable[[], Sequence[str]]:
+        """Have all servers write what they hold.
+
+        Args:
+            draft: The path of the unfinished checkpoint.
+
+        Returns:
+            A function, for another thread, that has them write, server i as shard i + 1, and
+            returns their reports.
+        """
+        if not self._has_snapshot:
+            self.snapshot()
+        self._has_snapshot = False
+        return partial(self._write_shards, draft)
+
+    def snapshot(self) -> Mapping[int, str]:
+        """Have all servers keep their values as they are now, for the next checkpoint.
+
+        Returns:
+            What each trainer said of its input with the last step that is in it, by rank.
+        """
+        with self._lock:
+            snapped = [
+                self._ask(server, Snapshot(step=self._clock))
+                for server in range(len(self._clients))
+            ]
+            self._has_snapshot = True
+            return snapped[0].notes
+
+    def _write_shards(self, draft: str) -> Sequence[str]:
+        """Have all servers write at once, over connections of this thread's own."""
+        with ExitStack() as stack:
+            started = []
+            for index in range(len(self._names)):
+                client = ParameterClient(self._connect(index, self._absence_secs))
+                stack.enter_context(closing(client))
+                started.append(client.start(Write(path=draft, shard_index=index + 1)))
+            return [written.wait(_WRITE_SECS).record for written in started]
+
+    def finish(self) -> None:
+        """Say that this trainer makes no more steps."""
+        for server in range(len(self._clients)):
+            self._ask(server, Done())
+
+    def wait_until_all_have_finished(self) -> None:
+        """Return when no other trainer makes steps any more."""
+        patience = Patience("the other trainers to finish")
+        while names := self._ask(0, WaitDone(wait_secs=_ASK_AGAIN_SECS)).waiting_for:
+            patience.report(f"{', '.join(names)} still train(s)")
+
+    def close(self) -> None:
+        """Say goodbye to all servers."""
+        for client in self._clients:
+            client.close()
+
+    def _contribute(self) -> None:
+        """Let synchronous steps wait for this trainer from now on."""
+        if not self._contributes:
+            self._contributes = True
+            for server in range(len(self._clients)):
+                self._ask(server, Join(from_version=self._clock))
+
+    def _pull(self, by_server: Mapping[int, _Wanted]) -> None:
+        patience = Patience("the others to make this step")
+        left = dict(by_server)
+        while left:
+            min_version = self._clock if self._is_synchronous else 0
+            replies = self._ask_all({s: wanted.question(min_version) for s, wanted in left.items()})
+            for server, reply in replies.items():
+                if reply.waiting_for:
+                    patience.report(f"no word from {', '.join(reply.waiting_for)}")
+                else:
+                    del left[server]
+
+    def _take_note(self, replies: Mapping[int, Pushed]) -> None:
+        """Keep what servers say of a push."""
+        self.staleness = max((reply.staleness for reply in replies.values()), default=0)
+        for server, reply in replies.items():
+            self._versions[server] = reply.version
+        if any(reply.dropped for reply in replies.values()):
+            self.num_dropped += 1
+            # Go on with those who were faster.
+            self._clock = max(self._clock, *self._versions)
+
+    def _ask(self, server: int, request: Asks[R], arrays: Sequence[np.ndarray] = ()) -> R:
+        """The reply of one server, however often it dies."""
+        with self._lock:
+            while True:
+                try:
+                    return self._clients[server].ask(request, arrays)
+                except ServerLost as error:
+                    self._regain(server, error)
+
+    def _ask_all(self, questions: Mapping[int, _Question]) -> dict[int, Any]:
+        """The replies of servers that are all asked at once.
+
+        Those that die meanwhile give none; they are back, and filled, when this returns.
+        """
+        started: dict[int, Started[Any]] = {}
+        replies: dict[int, Any] = {}
+        lost: dict[int, ServerLost] = {}
+        for server, asked in questions.items():
+            try:
+                client = self._clients[server]
+                started[server] = client.start(asked.request, asked.arrays, asked.into)
+            except ServerLost as error:
+                lost[server] = error
+        for server, request in started.items():
+            try:
+                replies[server] = request.wait()
+            except ServerLost as error:
+                lost[server] = error
+        for server, reason in lost.items():
+            self._regain(server, reason)
+        return replies
+
+    def _regain(self, server: int, reason: ServerLost) -> None:
+        """Wait for a server that has died, and see to it that it has its variables.
+
+        Raises:
+            CollectiveError: It does not come back in time, or has lost its variables for good.
+        """
+        name, before = self._names[server], self._clients[server]
+        while True:
+            _logger.warning(
+                "%s is lost: %s. It is waited for %g s; then this task ends.",
+                name,
+                reason,
+                self._absence_secs,
+            )
+            before.close()
+            client = ParameterClient(self._connect(server, self._absence_secs))
+            self._clients[server] = client
+            try:
+                self._rejoin(server, is_new=client.incarnation != before.incarnation)
+                return
+            except ServerLost as again:
+                before, reason = client, again
+
+    def _rejoin(self, server: int, is_new: bool) -> None:
+        client = self._clients[server]
+        client.ask(Join(returning=True))
+        if is_new:
+            self.num_restarts += 1
+            if self._is_chief:
+                self._fill(server, client)
+            else:
+                _wait_until_filled(client, self._names[server], self._absence_secs)
+        first_step = self._clock if self._is_synchronous else None
+        joined = client.ask(Join(from_version=first_step, returning=True))
+        self._versions[server] = joined.version
+        if server == 0 and not self._is_synchronous:
+            self._clock = joined.clock
+        _logger.warning("%s is back.", self._names[server])
+
+    def _fill(self, server: int, client: ParameterClient) -> None:
+        """Give a server that was started anew what it held, as it was saved last."""
+        path = self._newest_checkpoint()
+        parts = [(v, p) for v in self._layouts.values() for p in v.parts if p.server == server]
+        if parts and path is None:
+            raise CollectiveError(
+                f"{self._names[server]} was started anew and its variables are lost: no checkpoint "
+                f"was saved before; start the whole job again"
+            )
+        version = self._clock if self._is_synchronous else self._versions[server]
+        for layout, part in parts:
+            spec = _spec(layout, part)
+            client.ask(Create(id=part.id, spec=spec, checkpoint=path, version=version))
+        if server == 0:
+            for key, text in self._posted.items():
+                client.ask(Post(key=key, text=text))
+        _logger.warning("%s goes on from %s.", self._names[server], path)
+
+
+def _wait_until_filled(client: ParameterClient, name: str, limit_secs: float) -> None:
+    patience = Patience(f"the chief to fill {name} again", limit_secs)
+    while not client.ask(Join(returning=True)).is_ready:
+        if not patience.left_secs:
+            raise CollectiveError(
+                f"{name} was started anew, and the chief has not filled it within {limit_secs:g} s"
+            )
+        patience.report("it is empty so far")
+        time.sleep(_RETRY_SECS)
+
+
+def _spec(layout: Layout, part: Part) -> ShardSpec:
+    return ShardSpec.model_validate(
+        {
+            "name": layout.name,
+            "whole_shape": layout.shape,
+            "dtype": layout.dtype,
+            "start": part.start,
+            "stop": part.stop,
+        }
+    )
+
+
+def _whole(variables: Sequence[tuple[Layout, np.ndarray]]) -> dict[int, _Wanted]:
+    """What each server is to send so that arrays are filled with whole variables."""
+    by_server: dict[int, _Wanted] = {}
+    for layout, array in variables:
+        for part in layout.parts:
+            wanted = by_server.setdefault(part.server, _Wanted())
+            wanted.ids.append(part.id)
+            wanted.into.append(layout.rows_of(array, part))
+    return by_server

@@ -1,0 +1,205 @@
+"""`ServerStorage`: variables that live on parameter servers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import final
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from ...autodiff import Array, IndexedSlices
+from ...collectives.parameter_server import OptimizerSpec
+from ..aggregation import VariableAggregation, VariableSynchronization
+from ..devices import to_host
+from ..storage import RuleStep, Storage
+from ..variables import Variable
+from .changes import Change
+from .layout import Layout, Planner
+from .servers import Servers
+
+_OWN = (VariableSynchronization.ON_READ, VariableSynchronization.NONE)
+_ADD, _ASSIGN = OptimizerSpec(rule="add", hyper={}), OptimizerSpec(rule="assign", hyper={})
+_ONE = np.ones((), np.int64)
+
+
+@final
+class ServerStorage(Storage):
+    """Variables live on the parameter servers; this worker has a copy of those that it reads whole.
+
+    A variable is `is_elsewhere` until it is read. From then on its copy is renewed with each step,
+    in the same exchange that hands the step's changes in. A variable of which only rows are read,
+    such as the table of an embedding, never has a copy here.
+
+    Variables whose values are each replica's own, and such as are not saved, are kept by the worker
+    itself.
+
+    Args:
+        servers: Gives the servers; called when they are needed first.
+        planner: Says where new variables go; None on a worker that is not the chief.
+        local: Where this worker's own variables live.
+        max_staleness: How many steps this worker may be ahead of the slowest; None for any number.
+    """
+
+    def __init__(
+        self,
+        servers: Callable[[], Servers],
+        planner: Planner | None,
+        local: Storage,
+        max_staleness: int | None,
+    ) -> None:
+        self._servers = servers
+        self._planner = planner
+        self._local = local
+        self._max_staleness = max_staleness
+        self._lock = threading.RLock()
+        self._layouts: dict[str, Layout] = {}
+        self._copied: WeakValueDictionary[str, Variable] = WeakValueDictionary()
+        self._changes: dict[str, Change] = {}
+        self._num_restarts = 0
+        self._last_spec: tuple[RuleStep, OptimizerSpec] | None = None
+        self.note: Callable[[], str] = str
+
+    @property
+    def is_remote(self) -> bool:
+        return True
+
+    @property
+    def figures(self) -> Mapping[str, float]:
+        """`staleness`, `dropped_steps` and `megabytes`, the latter two since the beginning."""
+        if not self._layouts:
+            return {"staleness": 0, "dropped_steps": 0, "megabytes": 0}
+        servers = self._servers()
+        return {
+            "staleness": servers.staleness,
+            "dropped_steps": servers.num_dropped,
+            "megabytes": round(servers.num_bytes / 1e6, 3),
+        }
+
+    @property
+    def num_writers(self) -> int:
+        return 1 + self._servers().num_servers
+
+    def share_checkpoint(self, draft: str) -> Callable[[], Sequence[str]]:
+        with self._lock:
+            return self._servers().share_checkpoint(draft)
+
+    def of(self, synchronization: VariableSynchronization, saved: bool) -> Storage:
+        return self if saved and synchronization not in _OWN else self._local
+
+    def create(
+        self,
+        name: str,
+        initial: Callable[[], Array],
+        synchronization: VariableSynchronization,
+        aggregation: VariableAggregation,
+        beside: Variable | None,
+    ) -> list[Array]:
+        if self._planner is None:
+            layout = self._servers().find(name)
+        else:
+            value = to_host(initial())
+            near = self._layouts.get(beside.name) if beside is not None else None
+            layout = self._planner.lay_out(name, value.shape, value.dtype, near)
+            self._servers().create(layout, value)
+        self._layouts[name] = layout
+        # Tells shape and dtype, and takes no memory.
+        return [np.broadcast_to(np.zeros((), layout.dtype), layout.shape)]
+
+    def fetch(self, variable: Variable) -> None:
+        with self._lock:
+            if not variable.is_elsewhere:
+                return
+            layout = self._layouts[variable.name]
+            array = np.empty(layout.shape, layout.dtype)
+            self._servers().pull([(layout, array)])
+            variable.leaf(0).data = array
+            variable.is_elsewhere = False
+            self._copied[variable.name] = variable
+
+    def fetch_rows(self, variable: Variable, rows: Array) -> Array:
+        numbers = np.asarray(rows, np.int64)
+        layout = self._layouts[variable.name]
+        numbers = np.where(numbers < 0, numbers + layout.shape[0], numbers)
+        with self._lock:
+            return self._servers().pull_rows(layout, numbers)
+
+    def written(self, variable: Variable, verb: str, value: Array, at_once: bool) -> None:
+        host = to_host(value)
+        with self._lock:
+            before = self._changes.get(variable.name)
+            if verb == "assign" or before is not None:
+                # What the copy here has come to, whatever was put off before.
+                change = self._change(variable, _ASSIGN, to_host(variable.leaf(0).data).copy())
+            else:
+                change = self._change(variable, _ADD, -host if verb == "assign_sub" else host)
+            self._changes[variable.name] = change
+            if at_once:
+                self.flush(1)
+
+    def update(
+        self,
+        variable: Variable,
+        gradient: Array | IndexedSlices,
+        slots: Sequence[Variable],
+        how: RuleStep,
+        local_index: int,
+    ) -> None:
+        if local_index > 0:  # all replicas share what is elsewhere
+            return
+        spec = self._spec_of(how)
+        beside = [self._layouts[slot.name] for slot in slots]
+        if isinstance(gradient, IndexedSlices):
+            rows = gradient.unique()
+            numbers, values = to_host(rows.indices), to_host(rows.values)
+            change = Change(self._layouts[variable.name], spec, beside, values, numbers)
+        else:
+            change = Change(self._layouts[variable.name], spec, beside, to_host(gradient))
+        self._changes[variable.name] = change
+
+    def increase(self, counter: Variable, local_index: int) -> None:
+        if local_index == 0:
+            self._changes[counter.name] = self._change(counter, _ADD, _ONE)
+
+    def begin_run(self) -> None:
+        if self._max_staleness and self._layouts:
+            with self._lock:
+                self._servers().wait_for_others(self._max_staleness)
+
+    def flush(self, num_examples: float) -> None:
+        with self._lock:
+            servers, copied = self._servers(), list(self._copied.values())
+            changes = list(self._changes.values())
+            self._changes.clear()
+            wanted = [(self._layouts[v.name], v.leaf(0).data) for v in copied]
+            servers.push(changes, num_examples, self.note() or None, wanted)
+            if servers.num_restarts != self._num_restarts:
+                self._num_restarts = servers.num_restarts  # with older values than it had
+                self._forget(copied)
+
+    def refresh(self) -> None:
+        """Have all values read anew, after others have made steps."""
+        with self._lock:
+            self._forget(list(self._copied.values()))
+
+    def _forget(self, copied: Sequence[Variable]) -> None:
+        """Have values read anew."""
+        for variable in copied:
+            variable.is_elsewhere = True
+        self._copied.clear()
+
+    def _change(self, variable: Variable, how: OptimizerSpec, value: np.ndarray) -> Change:
+        return Change(self._layouts[variable.name], how, (), value)
+
+    def _spec_of(self, how: RuleStep) -> OptimizerSpec:
+        """What servers are told of a rule; all variables of an optimizer share it."""
+        if self._last_spec is None or self._last_spec[0] is not how:
+            spec = OptimizerSpec(
+                rule=how.rule,
+                hyper=dict(how.hyper),
+                learning_rate=how.learning_rate,
+                step=how.step,
+            )
+            self._last_spec = how, spec
+        return self._last_spec[1]

@@ -1,0 +1,256 @@
+"""`Storage`: where the variables of a strategy live; `LocalStorage`: on this worker's devices."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias, final
+
+from ..autodiff import Array, IndexedSlices
+from .aggregation import VariableAggregation, VariableSynchronization, spread_over_copies
+from .devices import Device
+from .workers import Workers
+
+if TYPE_CHECKING:
+    from .variables import Variable
+
+_BLOCK = 1 << 16
+"""Elements that are updated at a time."""
+
+Apply: TypeAlias = Callable[[Array, Array, Sequence[Array]], None]
+"""`apply(value, gradient, slots)` on 1-d arrays of one length; overwrites the value and slots."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleStep:
+    """One application of an optimizer's rule.
+
+    Args:
+        rule: Its name, by which a parameter server knows it.
+        hyper: Its hyper-parameters.
+        learning_rate: That of this update.
+        step: The number of this update, from 1.
+        apply: Carries it out.
+    """
+
+    rule: str
+    hyper: Mapping[str, float]
+    learning_rate: float
+    step: int
+    apply: Apply
+
+
+class Storage(ABC):
+    """Where variables live: how they come to be, are read, and are changed.
+
+    What replicas do to variables in a step may be put off until `flush`.
+    """
+
+    @property
+    @abstractmethod
+    def is_remote(self) -> bool:
+        """Whether variables live in other processes: they are fetched, and changes put off."""
+
+    @property
+    @abstractmethod
+    def figures(self) -> Mapping[str, float]:
+        """What is worth knowing of the last step, by name."""
+
+    @property
+    @abstractmethod
+    def num_writers(self) -> int:
+        """How many processes write a checkpoint: the chief, and those that keep variables."""
+
+    @abstractmethod
+    def share_checkpoint(self, draft: str) -> Callable[[], Sequence[str]]:
+        """Have the other writers keep the values that they are to write. Only the chief does so.
+
+        Args:
+            draft: The path of the unfinished checkpoint.
+
+        Returns:
+            A function, for another thread, that has them write and returns their reports.
+        """
+
+    @abstractmethod
+    def of(self, synchronization: VariableSynchronization, saved: bool) -> Storage:
+        """Where variables of a kind live: here, or in another storage."""
+
+    @abstractmethod
+    def create(
+        self,
+        name: str,
+        initial: Callable[[], Array],
+        synchronization: VariableSynchronization,
+        aggregation: VariableAggregation,
+        beside: Variable | None,
+    ) -> list[Array]:
+        """The copies on this worker of a new variable.
+
+        Args:
+            name: Its name.
+            initial: Gives the value to begin with; only called where it is needed.
+            synchronization, aggregation: See `Variable`.
+            beside: A variable of the same shape that this one is used with.
+        """
+
+    @abstractmethod
+    def fetch(self, variable: Variable) -> None:
+        """Bring the value here of a variable that is elsewhere."""
+
+    @abstractmethod
+    def fetch_rows(self, variable: Variable, rows: Array) -> Array:
+        """Some rows of a variable that is elsewhere.
+
+        Args:
+            rows: Their numbers, of any shape, from 0.
+        """
+
+    @abstractmethod
+    def written(self, variable: Variable, verb: str, value: Array, at_once: bool) -> None:
+        """Note that the copies here were changed by `assign`, `assign_add` or `assign_sub`.
+
+        Args:
+            at_once: Whether it is not part of a step, and nothing may be put off.
+        """
+
+    @abstractmethod
+    def update(
+        self,
+        variable: Variable,
+        gradient: Array | IndexedSlices,
+        slots: Sequence[Variable],
+        how: RuleStep,
+        local_index: int,
+    ) -> None:
+        """Change what replica `local_index` sees of a variable along a reduced gradient."""
+
+    @abstractmethod
+    def increase(self, counter: Variable, local_index: int) -> None:
+        """Add one to what replica `local_index` sees of a counter."""
+
+    @abstractmethod
+    def begin_run(self) -> None:
+        """The replicas are about to run: what they read may not be too old."""
+
+    @abstractmethod
+    def flush(self, num_examples: float) -> None:
+        """Carry out what was put off: the changes of one step of this worker.
+
+        Args:
+            num_examples: How many examples are behind it.
+        """
+
+
+@final
+class LocalStorage(Storage):
+    """Each variable has a copy on every device where this worker keeps variables.
+
+    Args:
+        devices: Those devices.
+        workers: The others have copies as well, which begin with the chief's value.
+    """
+
+    def __init__(self, devices: Sequence[Device], workers: Workers) -> None:
+        self._devices = devices
+        self._workers = workers
+
+    @property
+    def is_remote(self) -> bool:
+        return False
+
+    @property
+    def figures(self) -> Mapping[str, float]:
+        return {}
+
+    @property
+    def num_writers(self) -> int:
+        return 1
+
+    def share_checkpoint(self, draft: str) -> Callable[[], Sequence[str]]:
+        return tuple
+
+    def of(self, synchronization: VariableSynchronization, saved: bool) -> Storage:
+        return self
+
+    def create(
+        self,
+        name: str,
+        initial: Callable[[], Array],
+        synchronization: VariableSynchronization,
+        aggregation: VariableAggregation,
+        beside: Variable | None,
+    ) -> list[Array]:
+        value = self._workers.from_chief(initial(), f"initial value of variable {name!r}")
+        is_first = self._workers.rank == 0
+        spread = spread_over_copies(
+            value, len(self._devices), synchronization, aggregation, is_first
+        )
+        return [device.put(part) for device, part in zip(self._devices, spread, strict=True)]
+
+    def fetch(self, variable: Variable) -> None:
+        raise AssertionError(f"{variable.name!r} is here")
+
+    def fetch_rows(self, variable: Variable, rows: Array) -> Array:
+        raise AssertionError(f"{variable.name!r} is here")
+
+    def written(self, variable: Variable, verb: str, value: Array, at_once: bool) -> None:
+        pass
+
+    def update(
+        self,
+        variable: Variable,
+        gradient: Array | IndexedSlices,
+        slots: Sequence[Variable],
+        how: RuleStep,
+        local_index: int,
+    ) -> None:
+        if is_left_to_first(variable, local_index):
+            return
+        value = variable.leaf(local_index).data
+        arrays = [slot.leaf(local_index).data for slot in slots]
+        if isinstance(gradient, IndexedSlices):
+            _update_rows(value, gradient.unique(), arrays, how.apply)
+        else:
+            update_blocks(value, gradient, arrays, how.apply)
+
+    def increase(self, counter: Variable, local_index: int) -> None:
+        if not is_left_to_first(counter, local_index):
+            data = counter.leaf(local_index).data
+            data += 1
+
+    def begin_run(self) -> None:
+        pass
+
+    def flush(self, num_examples: float) -> None:
+        pass
+
+
+def is_left_to_first(variable: Variable, local_index: int) -> bool:
+    """Whether a variable has one copy for all replicas, which the first of them changes."""
+    return local_index > 0 and variable.num_copies == 1
+
+
+def update_blocks(value: Array, gradient: Array, slots: Sequence[Array], apply: Apply) -> None:
+    """Carry out an update block by block: temporaries of a rule then stay in the cache.
+
+    Args:
+        value, gradient, slots: Contiguous, of one shape.
+        apply: The update of a block.
+    """
+    value, gradient = value.reshape(-1), gradient.reshape(-1)
+    slots = [slot.reshape(-1) for slot in slots]
+    for start in range(0, value.size, _BLOCK):
+        block = slice(start, start + _BLOCK)
+        apply(value[block], gradient[block], [slot[block] for slot in slots])
+
+
+def _update_rows(value: Array, rows: IndexedSlices, slots: Sequence[Array], apply: Apply) -> None:
+    """Apply the rule to the rows that were read; the others keep their values and slots."""
+    row_slots = [slot[rows.indices] for slot in slots]
+    row_values = value[rows.indices]
+    update_blocks(row_values, rows.values, row_slots, apply)
+    value[rows.indices] = row_values
+    for slot, row_slot in zip(slots, row_slots, strict=True):
+        slot[rows.indices] = row_slot
