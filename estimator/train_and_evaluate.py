@@ -55,7 +55,8 @@ class TrainAndEvaluateResult:
         """What `as_text` gave; without text the account of a chief that has never said."""
         if not text:
             return cls({}, 0, "the chief has not said how training ended")
-        return cls(**json.loads(text))
+        told = json.loads(text)
+        return cls(told["metrics"], told["global_step"], told["ended"], tuple(told["exports"]))
 
 
 class _Evaluator(SessionRunHook):

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import threading
-import time
-import weakref
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, final
 
+from ._background import BackgroundThreads
 from ._elements import ElementIterator, Elements, State, Stream, note_element
 from ._processes import RemoteFunction
 
 Function = Callable[[Any], Any]
 OpenFunction = Callable[[], tuple[Function, Callable[[], None]]]
 
-_JOIN_SECS = 5.0
 _MAX_WINDOW = 8
 """How many times as many elements as there are threads one slow call may hold up."""
 
@@ -98,8 +95,8 @@ class _ParallelMapIterator(ElementIterator):
         self._num_read = 0
         self._given_before: set[int] = set()
         self._has_ended = False
-        self._threads: _Threads | None = None
-        self._stop_threads: weakref.finalize | None = None
+        self._calls: _Calls | None = None
+        self._threads: BackgroundThreads | None = None
 
     def __next__(self) -> Any:
         self._fill()
@@ -176,33 +173,30 @@ class _ParallelMapIterator(ElementIterator):
                     break
             self._started().wait()
 
-    def _started(self) -> _Threads:
-        if self._threads is None:
-            self._threads = _Threads(self._open_function, self._num_threads)
-            self._stop_threads = weakref.finalize(self, self._threads.stop)
-        return self._threads
+    def _started(self) -> _Calls:
+        if self._calls is None:
+            calls = self._calls = _Calls(self._open_function, self._num_threads)
+            self._threads = BackgroundThreads(
+                self, calls.run, calls.stop, "paceline-map", self._num_threads
+            )
+        return self._calls
 
     def _stop(self) -> None:
-        if self._stop_threads is not None:
-            self._stop_threads()
-        self._threads = None
+        if self._threads is not None:
+            self._threads.stop()
+        self._calls = self._threads = None
 
 
 @final
-class _Threads:
-    """Daemon threads that make calls; they know nothing of the iterator."""
+class _Calls:
+    """Makes calls in the threads that are in `run`; the rest is for the consumer's thread."""
 
-    def __init__(self, open_function: OpenFunction, count: int) -> None:
+    def __init__(self, open_function: OpenFunction, num_threads: int) -> None:
         self._open_function = open_function
+        self._num_threads = num_threads
         self._waiting: SimpleQueue[_Call | None] = SimpleQueue()
         self._done: SimpleQueue[_Call] = SimpleQueue()
         self._is_stopped = False
-        self._threads = [
-            threading.Thread(target=self._run, name="paceline-map", daemon=True)
-            for _ in range(count)
-        ]
-        for thread in self._threads:
-            thread.start()
 
     def submit(self, call: _Call) -> None:
         """Has the call made as soon as a thread is free."""
@@ -213,17 +207,13 @@ class _Threads:
         self._done.get().is_done = True
 
     def stop(self) -> None:
-        """Ends the threads; waits for them unless the function keeps them for long."""
+        """Makes `run` return as soon as the function lets it."""
         self._is_stopped = True
-        for _ in self._threads:
+        for _ in range(self._num_threads):
             self._waiting.put(None)
-        deadline = time.monotonic() + _JOIN_SECS
-        for thread in self._threads:
-            # The garbage collector may call this in one of the threads.
-            if thread is not threading.current_thread():
-                thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Makes calls until `stop`."""
         function, release = self._opened()
         try:
             while (call := self._waiting.get()) is not None and not self._is_stopped:

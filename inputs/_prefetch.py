@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
 from queue import SimpleQueue
 from typing import Any, NamedTuple, final
 
+from ._background import BackgroundThreads
 from ._elements import ElementIterator, Elements, State, Stream
 
-_JOIN_SECS = 5.0
 _GROWTH = 4
 
 
@@ -53,14 +51,15 @@ class _PrefetchIterator(ElementIterator):
         self._state = inner.get_state()
         self._is_closed = False
         self._producer: _Producer | None = None
-        self._stop_producer: weakref.finalize | None = None
+        self._thread: BackgroundThreads | None = None
 
     def __next__(self) -> Any:
         if self._is_closed:
             raise StopIteration
         if self._producer is None:
-            self._producer = _Producer(self._inner, self._depth, self._max_depth)
-            self._stop_producer = weakref.finalize(self, self._producer.stop)
+            producer = _Producer(self._inner, self._depth, self._max_depth)
+            self._producer = producer
+            self._thread = BackgroundThreads(self, producer.run, producer.stop, "paceline-prefetch")
         product = self._producer.take()
         self._state = product.state
         if product.error is not None:
@@ -73,8 +72,8 @@ class _PrefetchIterator(ElementIterator):
     def set_state(self, state: State) -> None:
         if not self._stop():
             raise RuntimeError(
-                f"set_state waited {_JOIN_SECS:g} s for the dataset's source, which is still busy "
-                "with an element. Make a new iterator and set the state there."
+                "set_state cannot go on while the dataset's source is busy with an element, and it "
+                "has been for seconds. Make a new iterator and set the state there."
             )
         self._inner.set_state(state)
         self._state = state
@@ -88,16 +87,16 @@ class _PrefetchIterator(ElementIterator):
 
     def _stop(self) -> bool:
         """Ends the thread; False if the source did not let go of it in time."""
-        producer, self._producer = self._producer, None
-        if producer is None or self._stop_producer is None:
-            return True
-        self._stop_producer()
-        return not producer.is_running()
+        thread, self._thread, self._producer = self._thread, None, None
+        return thread is None or thread.stop()
 
 
 @final
 class _Producer:
-    """A thread that hands over elements, each with the state after it, as places become free."""
+    """Hands over elements, each with the state after it, as places become free.
+
+    All but `run` is for the consumer's thread.
+    """
 
     def __init__(self, source: ElementIterator, depth: int, max_depth: int) -> None:
         self._source = source
@@ -110,8 +109,6 @@ class _Producer:
         self._has_ended = False
         for _ in range(depth):
             self._free_places.put(None)
-        self._thread = threading.Thread(target=self._run, name="paceline-prefetch", daemon=True)
-        self._thread.start()
 
     def take(self) -> _Product:
         """Waits for the next element, or what was raised in its place."""
@@ -122,7 +119,6 @@ class _Producer:
         product = self._ready.get()
         if _is_end(product.error):
             self._has_ended = True
-            self._thread.join()
         else:
             self._free_places.put(None)
         return product
@@ -138,19 +134,13 @@ class _Producer:
             for _ in range(num_more):
                 self._free_places.put(None)
 
-    def is_running(self) -> bool:
-        """Whether the thread is alive."""
-        return self._thread.is_alive()
-
     def stop(self) -> None:
-        """Ends the thread; waits for it unless the source keeps it for long."""
+        """Makes `run` return as soon as the source lets it."""
         self._is_stopped = True
         self._free_places.put(None)
-        # The garbage collector may call this in the thread itself.
-        if threading.current_thread() is not self._thread:
-            self._thread.join(_JOIN_SECS)
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Reads the source until its end, or until `stop`."""
         has_ended = False
         while not has_ended:
             self._free_places.get()

@@ -150,7 +150,7 @@ def join_workers(resolver: ClusterResolver, options: CommunicationOptions) -> Co
             "the cluster has parameter servers (ps), which MultiWorkerMirroredStrategy does not "
             "use; leave them out"
         )
-    implementation, why = _pick(options.implementation, resolver)
+    implementation, why = pick_implementation(options.implementation, resolver)
     if len(tasks) > 1:
         _logger.info("Workers communicate by %s (%s).", implementation.value, why)
     if implementation is CommunicationImplementation.MPI:
@@ -206,10 +206,10 @@ def _join_by_ring(
     return world
 
 
-def _pick(
+def pick_implementation(
     wish: CommunicationImplementation | str, resolver: ClusterResolver
 ) -> tuple[CommunicationImplementation, str]:
-    """What carries the workers' arrays, MPI or RING, and why."""
+    """What carries the tasks' arrays, MPI or RING, and why."""
     implementation = CommunicationImplementation.parse(wish)
     if implementation in (CommunicationImplementation.RING, CommunicationImplementation.MPI):
         return implementation, "as asked for"

@@ -243,7 +243,7 @@ def _refusal(reply: Message) -> RefusedRequest:
         said = json.loads(reply.body)
         return RefusedRequest(str(said["text"]), str(said["kind"]))
     except (ValueError, KeyError, TypeError):
-        return RefusedRequest(_text(reply), "")
+        return RefusedRequest(_text(reply) or "it gave no reason", "")
 
 
 def _text(message: Message) -> str:

@@ -60,10 +60,10 @@ from .verbs import (
     parse_request,
 )
 
-_HANG_UP_SECS = 10.0
-
 OUTCOME_KEY = "outcome"
 """What is on the board under it when all trainers are done is what `run` returns."""
+
+_HANG_UP_SECS = 10.0
 
 _log = logging.getLogger("paceline")
 
@@ -186,7 +186,6 @@ class ParameterServer:
         with state.changed:
             while not state.wait_until(lambda: not self._trainers.unsettled(), 60.0):
                 pass
-            # Who is done may still want to read the outcome; then it hangs up.
             state.wait_until(lambda: not any(t.is_here for t in self._trainers), _HANG_UP_SECS)
             if not self._trainers.have_any_come:
                 raise CollectiveTimeoutError(

@@ -113,7 +113,8 @@ def _farewell(header: Header, message: Message) -> Ending:
     if header.kind == Kind.GOODBYE:
         return LEFT
     if header.kind == Kind.CLOSING:
-        return Ending(has_left=False, reason=bytes(message.body).decode(errors="replace"))
+        said = bytes(message.body).decode(errors="replace")
+        return Ending(has_left=False, reason=said or "it gave no reason")
     raise FrameError(f"a frame of kind {header.kind} out of place")
 
 

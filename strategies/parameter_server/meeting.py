@@ -52,7 +52,7 @@ class Meeting:
             if self._servers is None:
                 self._servers = Servers(
                     self._channel.connect,
-                    self._channel.server_names,
+                    [str(server) for server in self._channel.servers],
                     self._is_chief,
                     self._is_synchronous,
                     self._start_timeout_secs,

@@ -43,7 +43,7 @@ class ServingJob(Job):
 
     @property
     def num_trainers(self) -> int:
-        return self._channel.num_trainers
+        return len(self._channel.trainers)
 
     @property
     def trainer_index(self) -> int:
@@ -79,10 +79,10 @@ class ServingJob(Job):
         raise _no_trainer()
 
     def serve(self, rules: Mapping[str, UpdateRule], storage: ShardStorage) -> str:
-        name = self._channel.server_names[self._channel.rank]
+        name = str(self._channel.servers[self._channel.rank])
         server = ParameterServer(
             name=name,
-            trainers=self._channel.trainer_names,
+            trainers=[member.task for member in self._channel.trainers],
             rules=rules,
             storage=storage,
             synchronous=self._is_synchronous,

@@ -17,7 +17,7 @@ from ..extended import StrategyExtended
 from ..storage import LocalStorage
 from ..strategy import Strategy
 from ..workers import Workers
-from .channel import Channel
+from .channel import channel_of
 from .job import ServerJob
 from .layout import Planner
 from .meeting import Meeting
@@ -83,11 +83,11 @@ class ParameterServerStrategy(Strategy):
         replicas = resolve_devices(found or [HOST])
         ops = cross_device_ops or ReductionToOneDevice()
         task = _require_servers(self._resolver)
+        options = communication_options or CommunicationOptions()
+        channel = channel_of(self._resolver, options)
         if task.type == "evaluator":  # beside the job, with variables of its own
             super().__init__(StrategyExtended(replicas, replicas, ops))
             return
-        options = communication_options or CommunicationOptions()
-        channel = Channel(self._resolver, options)
         local = LocalStorage([HOST], Workers())
         if task.type == "ps":
             serving = ServingJob(
@@ -100,16 +100,16 @@ class ParameterServerStrategy(Strategy):
             planner = None
             if is_chief:
                 place = placement_of(placement)
-                planner = Planner(channel.num_servers, place, variable_partitioner)
+                planner = Planner(len(channel.servers), place, variable_partitioner)
             storage = ServerStorage(meeting, planner, local, max_staleness)
-            job = ServerJob(channel.num_trainers, channel.rank, is_chief, meeting, storage)
+            job = ServerJob(len(channel.trainers), channel.rank, is_chief, meeting, storage)
             super().__init__(StrategyExtended(replicas, [HOST], ops, storage=storage, job=job))
         _logger.info(
             "Using %r as %s: %d parameter servers, %d trainers, %s.",
             self,
             task,
-            channel.num_servers,
-            channel.num_trainers,
+            len(channel.servers),
+            len(channel.trainers),
             _described(max_staleness),
         )
 

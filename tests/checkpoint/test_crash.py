@@ -153,7 +153,9 @@ def test_a_full_disk_is_named_and_what_was_there_stays(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:
-        with pytest.raises(CheckpointError, match=r"cannot write shard .*data-00000-of-00001"):
+        with pytest.raises(
+            CheckpointError, match=r"cannot save .*data-00000-of-00001.*raise the limit"
+        ):
             save(tmp_path, 2, {"x": np.zeros(100_000)})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import subprocess
 import sys
 import threading
@@ -206,6 +207,35 @@ def test_a_process_ends_while_an_iterator_prefetches() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+
+
+HUNG_SCRIPT = """
+import os, signal, threading
+from paceline.inputs import Dataset
+
+reached = threading.Barrier(3)
+
+def hang(value):
+    reached.wait()
+    threading.Event().wait()
+
+def interrupt():
+    reached.wait()
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt).start()
+parts = Dataset.range(2).interleave(lambda n: Dataset.range(1).map(hang), 2, num_parallel_calls=2)
+list(parts.map(lambda v: v, 2).prefetch(1))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_a_process_ends_at_ctrl_c_though_its_threads_hang() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", HUNG_SCRIPT], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == -signal.SIGINT
+    assert done.stderr.endswith("KeyboardInterrupt\n")
 
 
 def test_a_map_function_runs_in_the_thread() -> None:

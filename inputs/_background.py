@@ -1,0 +1,86 @@
+"""Threads that work ahead, and end with the iterator that they work for or with the process."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from functools import cache
+from typing import Any, final
+
+_JOIN_SECS = 5.0
+_JOIN_SECS_AT_EXIT = 1.0
+
+_running: weakref.WeakSet[BackgroundThreads] = weakref.WeakSet()
+
+
+@final
+class BackgroundThreads:
+    """Daemon threads, started at once.
+
+    Args:
+        owner: with it they end; they must hold no reference to it.
+        run: what each does.
+        tell_to_stop: makes `run` return as soon as it can.
+        name: of the threads.
+        count: how many they are.
+    """
+
+    def __init__(
+        self,
+        owner: Any,
+        run: Callable[[], None],
+        tell_to_stop: Callable[[], None],
+        name: str,
+        count: int = 1,
+    ) -> None:
+        self._tell_to_stop = tell_to_stop
+        self._threads = [threading.Thread(target=run, name=name, daemon=True) for _ in range(count)]
+        _stop_all_at_exit()
+        _running.add(self)
+        self._finalizer = weakref.finalize(owner, _stop, tell_to_stop, self._threads)
+        self._finalizer.atexit = False
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> bool:
+        """Ends the threads; False if one is kept by what it does for longer than is waited."""
+        self._finalizer()
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def tell_to_stop(self) -> None:
+        """Makes them end, and waits for nothing."""
+        self._tell_to_stop()
+
+    def join(self, deadline: float) -> None:
+        """Waits for the threads until then."""
+        _join(self._threads, deadline)
+
+
+def _stop(tell_to_stop: Callable[[], None], threads: list[threading.Thread]) -> None:
+    tell_to_stop()
+    _join(threads, time.monotonic() + _JOIN_SECS)
+
+
+def _join(threads: list[threading.Thread], deadline: float) -> None:
+    for thread in threads:
+        # The garbage collector may call this in one of the threads.
+        if thread is not threading.current_thread():
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+
+@cache
+def _stop_all_at_exit() -> None:
+    """Has all threads end before the interpreter does; one that hangs must not keep the process."""
+    atexit.register(_stop_all)
+
+
+def _stop_all() -> None:
+    running = list(_running)
+    for threads in running:
+        threads.tell_to_stop()
+    deadline = time.monotonic() + _JOIN_SECS_AT_EXIT
+    for threads in running:
+        threads.join(deadline)
