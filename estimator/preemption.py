@@ -32,13 +32,19 @@ class SigtermWatch:
     """Whether SIGTERM has come.
 
     The first one asks the run to end after its step and to save; a second one ends it at once.
+
+    Args:
+        waits: Whether there is something to be finished; else already the first one ends the
+            process. (It does so by itself, too, but then mpirun kills the other ranks before they
+            have saved.)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, waits: bool = True) -> None:
         self.has_come = False
+        self._waits = waits
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self.has_come:
+        if self.has_come or not self._waits:
             raise Preempted
         self.has_come = True
 

@@ -17,6 +17,7 @@ from .continuous_evaluation import ContinuousEvaluation
 from .end_marker import EndMarker, remove_end_marker, write_end_marker
 from .estimator import Estimator
 from .hooks import Session, SessionRunContext, SessionRunHook, SessionRunValues
+from .preemption import Preempted, SigtermWatch
 from .specs import EvalSpec, TrainSpec
 
 
@@ -148,7 +149,9 @@ def _evaluate_beside(
     estimator: Estimator, train_spec: TrainSpec, eval_spec: EvalSpec
 ) -> TrainAndEvaluateResult:
     evaluation = ContinuousEvaluation(estimator, eval_spec, train_spec.max_steps)
-    end = evaluation.run()
+    sigterm = SigtermWatch(waits=False)
+    with sigterm.installed(estimator.config.save_checkpoints_on_sigterm):
+        end = evaluation.run()
     return TrainAndEvaluateResult(evaluation.metrics, end.global_step, end.reason)
 
 
@@ -182,5 +185,9 @@ def _serve(estimator: Estimator) -> TrainAndEvaluateResult:
     """Keep variables for those who train."""
     strategy = estimator.config.train_distribute or get_strategy()
     shards = CheckpointShards(1 + estimator.config.num_ps_replicas)
-    text = strategy.extended.job.serve(server_rules(), shards)
+    sigterm = SigtermWatch()  # who trains is about to save, and needs the variables for that
+    with sigterm.installed(estimator.config.save_checkpoints_on_sigterm):
+        text = strategy.extended.job.serve(server_rules(), shards)
+        if sigterm.has_come:
+            raise Preempted
     return TrainAndEvaluateResult.from_text(text)

@@ -12,12 +12,8 @@ from .context import InputContext, InputOptions, InputReplicationMode
 from .csv_files import csv_rows
 from .dataset import Dataset
 from .digits import DatasetInfo, load
-from .distribute import (
-    DistributedDataset,
-    per_replica_batches,
-    per_replica_pipelines,
-    split_global_batches,
-)
+from .distribute import per_replica_batches, per_replica_pipelines, split_global_batches
+from .distributed_dataset import DistributedDataset
 from .example import FixedLenFeature, VarLenFeature, encode_example, parse_example
 from .idx import read_idx
 from .options import AutoShardPolicy, Options

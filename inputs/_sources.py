@@ -11,6 +11,7 @@ import numpy as np
 
 from . import nest
 from ._elements import Elements
+from ._iterable import IterableStream
 from ._plan import (
     UNKNOWN,
     Opening,
@@ -21,7 +22,7 @@ from ._plan import (
 )
 from ._random_access import Concatenated, Numbers, Rows, Zipped
 from ._seeds import Seeds
-from ._streams import ConcatenatedStream, IterableStream, ZippedStream
+from ._streams import ConcatenatedStream, ZippedStream
 from ._values import ArraySpec, as_element, map_arrays, read_only_view, spec_of
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, final
 
-from . import _steps, nest
+from . import _batch_steps, _function_steps, _order_steps, nest
 from ._adapters import adapted_plan
 from ._checks import checked_bool, checked_count, checked_function, checked_shard
 from ._conformity import checked_signature
@@ -96,7 +96,7 @@ class Dataset:
         plan = iterable_plan(source)
         if output_signature is None:
             return Dataset(plan)
-        return Dataset(_steps.conforming(plan, checked_signature(output_signature)))
+        return Dataset(_function_steps.conforming(plan, checked_signature(output_signature)))
 
     @staticmethod
     def from_source(source: Any) -> Dataset:
@@ -179,12 +179,14 @@ class Dataset:
         """
         checked_function("map_func", map_func)
         if num_parallel_calls is None and not checked_bool("in_processes", in_processes):
-            return Dataset(_steps.mapped(self._plan, map_func))
+            return Dataset(_function_steps.mapped(self._plan, map_func))
         asked = _AUTO if num_parallel_calls is None else num_parallel_calls
         count = checked_count("num_parallel_calls", asked, -1)
         count = (os.cpu_count() or 1) if count == _AUTO else max(1, count)
         in_order = None if deterministic is None else checked_bool("deterministic", deterministic)
-        plan = _steps.mapped_in_parallel(self._plan, map_func, count, in_order, in_processes)
+        plan = _function_steps.mapped_in_parallel(
+            self._plan, map_func, count, in_order, in_processes
+        )
         return Dataset(plan)
 
     def map_batched(self, map_func: Callable[..., Any], batch_size: int = 64) -> Dataset:
@@ -200,7 +202,7 @@ class Dataset:
         """
         size = checked_count("batch_size", batch_size, 1)
         checked_function("map_func", map_func, "a batch")
-        return Dataset(_steps.mapped_in_batches(self._plan, map_func, size))
+        return Dataset(_function_steps.mapped_in_batches(self._plan, map_func, size))
 
     def map_and_batch(
         self,
@@ -217,7 +219,9 @@ class Dataset:
 
         The result is a stream, which a later `shuffle` passes through a buffer of elements.
         """
-        return Dataset(_steps.filtered(self._plan, checked_function("predicate", predicate)))
+        return Dataset(
+            _function_steps.filtered(self._plan, checked_function("predicate", predicate))
+        )
 
     def interleave(
         self,
@@ -246,7 +250,7 @@ class Dataset:
         if ahead:
             checked_count("num_parallel_calls", num_parallel_calls, -1)
         block = checked_count("block_length", block_length, 1)
-        plan = _steps.interleaved(
+        plan = _function_steps.interleaved(
             self._plan,
             lambda element: _plan_of_result(map_func, element),
             cycle_length=_CYCLE_LENGTH if length == _AUTO else max(1, length),
@@ -287,7 +291,7 @@ class Dataset:
             drop_remainder: leaves out the last windows if they are smaller.
         """
         length = checked_count("size", size, 1)
-        plan = _steps.windowed(
+        plan = _batch_steps.windowed(
             self._plan,
             size=length,
             shift=length if shift is None else checked_count("shift", shift, 1),
@@ -311,7 +315,7 @@ class Dataset:
         """
         size = checked_count("batch_size", batch_size, 1)
         drop = checked_bool("drop_remainder", drop_remainder)
-        return Dataset(_steps.batched(self._plan, size, drop))
+        return Dataset(_batch_steps.batched(self._plan, size, drop))
 
     def padded_batch(
         self,
@@ -332,12 +336,12 @@ class Dataset:
         """
         size = checked_count("batch_size", batch_size, 1)
         drop = checked_bool("drop_remainder", drop_remainder)
-        plan = _steps.padded_batched(self._plan, size, drop, padded_shapes, padding_values)
+        plan = _batch_steps.padded_batched(self._plan, size, drop, padded_shapes, padding_values)
         return Dataset(plan)
 
     def unbatch(self) -> Dataset:
         """The rows of elements that are batches, one by one."""
-        return Dataset(_steps.unbatched(self._plan))
+        return Dataset(_batch_steps.unbatched(self._plan))
 
     def shuffle(
         self,
@@ -356,12 +360,12 @@ class Dataset:
         size = checked_count("buffer_size", buffer_size, 1)
         own_seed = None if seed is None else checked_seed(seed)
         reshuffle = checked_bool("reshuffle_each_iteration", reshuffle_each_iteration)
-        return Dataset(_steps.shuffled_plan(self._plan, size, own_seed, reshuffle))
+        return Dataset(_order_steps.shuffled_plan(self._plan, size, own_seed, reshuffle))
 
     def repeat(self, count: int | None = None) -> Dataset:
         """The dataset `count` times in a row; None (or -1, as in tf.data) without end."""
         number = None if count is None else checked_count("count", count, -1)
-        return Dataset(_steps.repeated(self._plan, None if number == -1 else number))
+        return Dataset(_order_steps.repeated(self._plan, None if number == -1 else number))
 
     def shard(self, num_shards: int, index: int) -> Dataset:
         """Every `num_shards`-th element, beginning with number `index`.
@@ -373,22 +377,22 @@ class Dataset:
         number of workers, see `DatasetIterator.set_states`.
         """
         count, position = checked_shard(num_shards, index, "num_shards", "index")
-        return Dataset(_steps.sharded(self._plan, count, position))
+        return Dataset(_order_steps.sharded(self._plan, count, position))
 
     def take(self, count: int) -> Dataset:
         """The first `count` elements; -1, as in tf.data, takes all."""
         number = checked_count("count", count, -1)
         stop = None if number == -1 else number
-        return Dataset(_steps.taken(self._plan, f"take({number})", 0, stop))
+        return Dataset(_order_steps.taken(self._plan, f"take({number})", 0, stop))
 
     def skip(self, count: int) -> Dataset:
         """All but the first `count` elements."""
         number = checked_count("count", count, 0)
-        return Dataset(_steps.taken(self._plan, f"skip({number})", number, None))
+        return Dataset(_order_steps.taken(self._plan, f"skip({number})", number, None))
 
     def cache(self) -> Dataset:
         """Keeps each element in memory once it was computed; the kept arrays are read-only."""
-        return Dataset(_steps.cached_plan(self._plan))
+        return Dataset(_order_steps.cached_plan(self._plan))
 
     def prefetch(self, buffer_size: int | None = None) -> Dataset:
         """Produces up to `buffer_size` elements ahead in a background thread.
@@ -402,9 +406,11 @@ class Dataset:
         """
         depth = _AUTO if buffer_size is None else checked_count("buffer_size", buffer_size, -1)
         if depth == _AUTO:
-            plan = _steps.prefetched_plan(self._plan, _AUTO_PREFETCH_DEPTH, _MAX_PREFETCH_DEPTH)
+            plan = _order_steps.prefetched_plan(
+                self._plan, _AUTO_PREFETCH_DEPTH, _MAX_PREFETCH_DEPTH
+            )
             return Dataset(plan)
-        return Dataset(_steps.prefetched_plan(self._plan, depth, depth))
+        return Dataset(_order_steps.prefetched_plan(self._plan, depth, depth))
 
     def ignore_errors(self, report: Callable[[int, Exception], None] | None = None) -> Dataset:
         """Leaves out the elements that raise an exception when they are read or computed.
@@ -417,11 +423,11 @@ class Dataset:
         """
         if report is not None:
             checked_function("report", report, "a number and an error")
-        return Dataset(_steps.ignoring_errors(self._plan, report))
+        return Dataset(_order_steps.ignoring_errors(self._plan, report))
 
     def require_finite(self) -> Dataset:
         """Checks all floating-point components; an infinity or NaN in them is a ValueError."""
-        return Dataset(_steps.required_finite(self._plan))
+        return Dataset(_function_steps.required_finite(self._plan))
 
     def with_options(self, options: Options) -> Dataset:
         """The same elements; `options` hold for the whole chain, before and after."""

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any, NoReturn, final
+from typing import Any
 
 from ._checks import checked_count, checked_shard
-from ._elements import Elements
-from ._iterator import DatasetIterator, IteratorFactory
 from ._plan import INFINITE, UNKNOWN, Plan, batched_cardinality, joined, longest_cardinality
-from ._prefetch import prefetched
-from ._seeds import checked_seed
 from ._split import DealtStream, SideBySideStream, SplitStream, split_points
-from ._stream_steps import MappedStream
 from .dataset import Dataset
+from .distributed_dataset import DistributedDataset, Wrap
 from .options import AutoShardPolicy
-
-Wrap = Callable[[tuple[Any, ...]], Any]
 
 
 def split_global_batches(
@@ -208,71 +201,6 @@ def per_replica_pipelines(
         shared_order=shards[0] if shards and num_workers > 1 else None,
         worker=(num_workers, worker_index),
     )
-
-
-@final
-class DistributedDataset:
-    """Steps of one batch for each local replica; strategies make it, users iterate over it.
-
-    It can be iterated many times. Its iterators have `get_state()`, `set_state(state)` and
-    `close()`. It takes no further transformations.
-    """
-
-    def __init__(
-        self,
-        plan: Plan,
-        *,
-        description: str,
-        prefetch_depth: int,
-        wrap: Wrap,
-        seed: int | None,
-        shared_order: Plan | None,
-        worker: tuple[int, int],
-    ) -> None:
-        own_seed = None if seed is None else checked_seed(seed)
-        steps = plan.then(partial(_prepared, depth=prefetch_depth, wrap=wrap))
-        self._plan = plan
-        self._description = description
-        self._needs_shared_seed = shared_order is not None and shared_order.draws_seed
-        if shared_order is not None and not plan.draws_seed:
-            # Shuffles inside an interleave are not known yet, and must agree as well.
-            steps = replace(steps, fixed_seed=steps.fixed_seed or 0)
-        place = f" on worker {worker[1]} of {worker[0]}" if worker[0] > 1 else ""
-        self._make_iterator = IteratorFactory(steps, own_seed, place)
-
-    def describe(self) -> str:
-        """One line for the log: the policy, this worker's shard, the batch and the replicas."""
-        return self._description
-
-    def cardinality(self) -> int:
-        """The number of steps, or `INFINITE` (-1) or `UNKNOWN` (-2)."""
-        return self._plan.cardinality
-
-    @property
-    def element_spec(self) -> Any:
-        """The `ArraySpec`s of the dataset's elements, before they are dealt out."""
-        return self._plan.spec()
-
-    def __iter__(self) -> DatasetIterator:
-        if self._needs_shared_seed and self._make_iterator.shared_seed() is None:
-            raise ValueError(
-                "shuffle() has no seed, so each worker would draw another order and examples "
-                "would be lost or read twice. Give shuffle(seed=...) or set "
-                "RunConfig(tf_random_seed=...), the same on every worker."
-            )
-        return self._make_iterator()
-
-    def __getattr__(self, name: str) -> NoReturn:
-        if not name.startswith("_") and callable(getattr(Dataset, name, None)):
-            raise AttributeError(
-                f"DistributedDataset has no {name}(): a distributed dataset takes no further "
-                f"transformations. Call {name}() on the Dataset before it is distributed."
-            )
-        raise AttributeError(f"DistributedDataset has no attribute {name!r}.")
-
-
-def _prepared(elements: Elements, _: Any, *, depth: int, wrap: Wrap) -> Elements:
-    return MappedStream(prefetched(elements, depth), wrap)
 
 
 def _with_file_shard(plan: Plan, file_shard: tuple[int, int]) -> Plan:

@@ -205,7 +205,7 @@ class Variable(TensorLike, metaclass=_Constructed):
 
     def local_values(self) -> list[Array]:
         """The copies of this worker, in replica order. They are not to be written to."""
-        return [leaf.data for leaf in self._copies]
+        return [self.value_in(index) for index in range(len(self._copies))]
 
     @property
     def strategy(self) -> Strategy:

@@ -6,10 +6,26 @@ import threading
 
 import pytest
 
+from paceline.cluster import ClusterSpec, Task
 from paceline.collectives import in_process_communicators
-from paceline.strategies import ReductionToOneDevice, Strategy, StrategyExtended, VariableStore
+from paceline.collectives.parameter_server import InProcessServer, ParameterServer
+from paceline.nn.optimizers import server_rules
+from paceline.strategies import (
+    CommunicationOptions,
+    ReductionToOneDevice,
+    Strategy,
+    StrategyExtended,
+    VariableStore,
+)
 from paceline.strategies.communication import BYTES_PER_PACK
-from paceline.strategies.devices import Device
+from paceline.strategies.devices import HOST, Device
+from paceline.strategies.parameter_server.channel import Channel
+from paceline.strategies.parameter_server.job import ServerJob
+from paceline.strategies.parameter_server.layout import Planner
+from paceline.strategies.parameter_server.meeting import Meeting
+from paceline.strategies.parameter_server.placement import placement_of
+from paceline.strategies.parameter_server.storage import ServerStorage
+from paceline.strategies.storage import LocalStorage
 from paceline.strategies.workers import Workers
 
 
@@ -69,3 +85,89 @@ def run_on_workers(
 def on_workers():
     """`on_workers(num_workers, num_replicas, fn)`: see `run_on_workers`."""
     return run_on_workers
+
+
+class InProcessChannel(Channel):
+    """A trainer's way to servers that are threads of this process."""
+
+    def __init__(self, servers, num_trainers, rank):
+        jobs = {
+            "worker": [f"localhost:{1000 + i}" for i in range(num_trainers)],
+            "ps": [f"localhost:{2000 + i}" for i in range(len(servers))],
+        }
+        super().__init__(ClusterSpec(jobs), Task("worker", rank))
+        self._servers = servers
+
+    def connect(self, server, timeout_secs):
+        return self._servers[server].connect(self.trainers[self.rank])
+
+    def serve(self, handler, on_joined, on_lost, on_left):
+        raise NotImplementedError
+
+
+class ServerJobInProcess:
+    """Parameter servers in this process, and strategies of trainers that use them.
+
+    Args:
+        num_servers, num_trainers: How many.
+        max_staleness: As of `ParameterServerStrategy`, as are the other options.
+    """
+
+    def __init__(self, num_servers, num_trainers, max_staleness=None, **options):
+        self.max_staleness = max_staleness
+        self.num_trainers = num_trainers
+        self.options = options
+        self.meetings = []
+        self.servers = []
+        self.channels = [self._start(f"ps {index}") for index in range(num_servers)]
+
+    def _start(self, name):
+        server = ParameterServer(
+            name=name,
+            trainers=[f"worker {i}" for i in range(self.num_trainers)],
+            rules=server_rules(),
+            storage=self.options.get("storage"),
+            synchronous=self.max_staleness == 0,
+            replicas_to_aggregate=self.options.get("replicas_to_aggregate"),
+        )
+        self.servers.append(server)
+        return InProcessServer(
+            server.handle, on_joined=server.joined, on_lost=server.lost, on_left=server.left
+        )
+
+    def strategy(self, rank=0, num_replicas=1):
+        """The strategy of one trainer; rank 0 is the chief."""
+        channel = InProcessChannel(self.channels, self.num_trainers, rank)
+        is_chief, options = rank == 0, CommunicationOptions()
+        meeting = Meeting(channel, is_chief, self.max_staleness == 0, 20.0, options)
+        self.meetings.append(meeting)
+        planner = None
+        if is_chief:
+            place = placement_of(self.options.get("placement", "round_robin"))
+            planner = Planner(len(self.channels), place, self.options.get("partitioner"))
+        local = LocalStorage([HOST], Workers())
+        storage = ServerStorage(meeting, planner, local, self.max_staleness)
+        job = ServerJob(self.num_trainers, rank, is_chief, meeting, storage)
+        devices = [Device("CPU", i) for i in range(num_replicas)]
+        ops = ReductionToOneDevice()
+        return Strategy(StrategyExtended(devices, [HOST], ops, storage=storage, job=job))
+
+    def close(self):
+        for meeting in self.meetings:
+            meeting.leave()
+        for channel in self.channels:
+            channel.close()
+
+
+@pytest.fixture
+def server_job():
+    """`server_job(num_servers, num_trainers, max_staleness=None, **options)`; closed at the end."""
+    jobs = []
+
+    def make(*arguments, **options):
+        jobs.append(ServerJobInProcess(*arguments, **options))
+        return jobs[-1]
+
+    yield make
+    for job in jobs:
+        job.close()

@@ -74,14 +74,19 @@ def _sum(gradients: Sequence[Gradient]) -> Gradient:
         values = np.concatenate([gradient.values for gradient in gradients])
         return Gradient(values, np.concatenate(rows)).unique()
     shape = next(gradient.values.shape for gradient in gradients if gradient.rows is None)
-    total = np.zeros(shape, gradients[0].values.dtype)
-    for gradient in gradients:
-        _add(total, gradient)
+    total = _dense(gradients[0], shape)
+    for gradient in gradients[1:]:
+        if gradient.rows is None:
+            total += gradient.values
+        else:
+            add_rows(total, gradient.rows, gradient.values)
     return Gradient(total)
 
 
-def _add(total: Array, gradient: Gradient) -> None:
+def _dense(gradient: Gradient, shape: tuple[int, ...]) -> Array:
+    """A copy, of the whole."""
     if gradient.rows is None:
-        total += gradient.values
-    else:
-        add_rows(total, gradient.rows, gradient.values)
+        return gradient.values.copy()
+    whole = np.zeros(shape, gradient.values.dtype)
+    add_rows(whole, gradient.rows, gradient.values)
+    return whole

@@ -83,7 +83,7 @@ class Planner:
             raise ValueError(
                 f"rule '{optimizer.rule}' is unknown; there are {', '.join(sorted(self._rules))}"
             )
-        key = (optimizer.rule, *optimizer.hyper.items(), dtype, num_slots)
+        key = (optimizer.rule, dtype.char, num_slots, *optimizer.hyper.items())
         if key not in self._rehearsed:
             nothing = [np.empty(0, dtype) for _ in range(2 + num_slots)]
             value, gradient, *slots = nothing

@@ -43,7 +43,7 @@ BUILT_IN: Mapping[str, UpdateRule] = {ASSIGN: _assign, ADD: _add}
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Gradient:
     """What a trainer pushes for a variable.
 
@@ -66,7 +66,7 @@ class Gradient:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Change:
     """What a push does to one variable; it has been checked and can be done.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, TypeAlias, final
+from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 from pydantic import model_validator
@@ -13,6 +13,9 @@ from pydantic import model_validator
 from .schema import DType, Name, Natural, Record, Shape
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+
+# A copy of so little costs less than to keep track of who reads the original.
+_SMALL_BYTES: Final = 4 << 10
 
 
 class ShardSpec(Record):
@@ -87,6 +90,8 @@ class Shard:
 
     def lend(self) -> Array:
         """The value, read only; it stays as it is while this array or a view of it lives."""
+        if self._value.nbytes <= _SMALL_BYTES:
+            return self._value.copy()
         view = self._lent()
         if view is None:
             # Views of a view keep only its base alive, unless that is no array: hence the detour.

@@ -208,7 +208,7 @@ def test_an_evaluator_just_ends(start, tmp_path):
     while "Using config" not in (line := task.process.stderr.readline()):
         assert line
     task.process.send_signal(signal.SIGTERM)
-    assert task.end() == -signal.SIGTERM
+    assert task.end() in (143, -signal.SIGTERM), "before or after it listens"
     assert os.listdir(tmp_path) == []
 
 

@@ -224,8 +224,7 @@ def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 
 threading.Thread(target=interrupt).start()
-parts = Dataset.range(2).interleave(lambda n: Dataset.range(1).map(hang), 2, num_parallel_calls=2)
-list(parts.map(lambda v: v, 2).prefetch(1))
+list(Dataset.range(2).map(hang, 2).prefetch(1).batch(1).prefetch(1))
 """
 
 

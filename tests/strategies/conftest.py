@@ -41,10 +41,19 @@ MAKERS = {
 }
 
 
-@pytest.fixture(params=MAKERS)
-def make_strategy(request):
+SERVER_MAKERS = {
+    "2 parameter servers, 1 replica": (None, 1),
+    "2 parameter servers in step, 2 replicas": (0, 2),
+}
+
+
+@pytest.fixture(params=[*MAKERS, *SERVER_MAKERS])
+def make_strategy(request, server_job):
     """A function that makes the strategy; each call another one, apart from the default one."""
-    return MAKERS[request.param]
+    if request.param in MAKERS:
+        return MAKERS[request.param]
+    max_staleness, num_replicas = SERVER_MAKERS[request.param]
+    return lambda: server_job(2, 1, max_staleness).strategy(num_replicas=num_replicas)
 
 
 @pytest.fixture

@@ -1,0 +1,116 @@
+"""Transformations that choose, repeat, order or keep elements, as steps from plan to plan.
+
+Arguments have been checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ._cached import CacheMemory, cached
+from ._elements import Elements
+from ._ignored import IgnoringStream, Report
+from ._plan import (
+    UNKNOWN,
+    Opening,
+    Plan,
+    Shard,
+    repeated_cardinality,
+    strided_cardinality,
+)
+from ._prefetch import prefetched
+from ._random_access import Repeated, Strided
+from ._seeds import entropy_seed
+from ._shuffled import shuffled
+from ._streams import RepeatedStream, StridedStream
+
+Function = Callable[..., Any]
+
+
+def shuffled_plan(plan: Plan, buffer_size: int, seed: int | None, reshuffle: bool) -> Plan:
+    """The elements in random order."""
+    fixed_seed = plan.fixed_seed
+    if seed is None and not reshuffle and fixed_seed is None:
+        # An order that all iterators share, but that nobody fixed, is drawn here.
+        fixed_seed = entropy_seed()
+    return plan.then(
+        partial(shuffled, buffer_size=buffer_size, seed=seed, reshuffle=reshuffle),
+        f"shuffle({buffer_size}, seed={seed}, reshuffle={reshuffle})",
+        draws_seed=plan.draws_seed or seed is None,
+        fixed_seed=fixed_seed,
+        shard=None,
+        is_at_hand=plan.is_at_hand,
+    )
+
+
+def repeated(plan: Plan, count: int | None) -> Plan:
+    """The dataset `count` times in a row; None without end."""
+
+    def step(inner: Elements, _: Opening) -> Elements:
+        access = inner.random_access()
+        return RepeatedStream(inner, count) if access is None else Repeated(access, count)
+
+    return plan.then(
+        step,
+        f"repeat({'' if count is None else count})",
+        cardinality=repeated_cardinality(plan.cardinality, count),
+        shard=None,
+        is_at_hand=plan.is_at_hand,
+    )
+
+
+def taken(plan: Plan, text: str, start: int, stop: int | None) -> Plan:
+    """The elements from `start` to before `stop`."""
+    return plan.then(
+        lambda inner, _: _strided(inner, start, stop, 1),
+        text,
+        cardinality=strided_cardinality(plan.cardinality, start, stop, 1),
+        # Some of all elements is not some of those in a worker's files.
+        num_files=None,
+        shard=None,
+        is_at_hand=plan.is_at_hand,
+    )
+
+
+def sharded(plan: Plan, count: int, index: int) -> Plan:
+    """Every `count`-th element, beginning with number `index`."""
+    return plan.then(
+        lambda inner, opening: _strided(inner, opening.start + index, None, count),
+        f"shard({count}, {index})",
+        cardinality=strided_cardinality(plan.cardinality, index, None, count),
+        num_files=None,
+        shard=Shard(count, index, plan),
+        is_at_hand=plan.is_at_hand,
+    )
+
+
+def cached_plan(plan: Plan) -> Plan:
+    """Elements that are computed once."""
+    return plan.then(partial(cached, memory=CacheMemory()), "cache()")
+
+
+def prefetched_plan(plan: Plan, depth: int, max_depth: int) -> Plan:
+    """Elements that are produced ahead."""
+    return plan.then(
+        lambda inner, _: prefetched(inner, depth, max_depth),
+        is_at_hand=plan.is_at_hand or depth > 0,
+    )
+
+
+def ignoring_errors(plan: Plan, report: Report | None) -> Plan:
+    """The elements that can be had."""
+    return plan.then(
+        lambda inner, _: IgnoringStream(inner, report),
+        "ignore_errors()",
+        cardinality=UNKNOWN,
+        shard=None,
+    )
+
+
+def _strided(inner: Elements, start: int, stop: int | None, step: int) -> Elements:
+    access = inner.random_access()
+    if access is None:
+        return StridedStream(inner, start, stop, step)
+    return Strided(access, start, stop, step)
