@@ -29,7 +29,8 @@ def batches_for_replicas(
 
     Args:
         input_fn: Names of mode, params, config and input_context what it needs. Returns a `Dataset`
-            of batches, each for one replica, or one batch (features, labels) to use in every step.
+            of batches, each for one replica. With a single replica it may return one batch,
+            (features, labels), to use in every step.
 
     Raises:
         ValueError: It returned something else.
@@ -41,7 +42,7 @@ def batches_for_replicas(
         arguments = {name: value for name, value in given.items() if name in names}
         if "input_context" in names:
             arguments["input_context"] = context
-        return _as_dataset(input_fn(**arguments))
+        return _as_dataset(input_fn(**arguments), context.num_replicas_in_sync)
 
     num_workers = strategy.extended.job.num_trainers
     if mode is ModeKeys.TRAIN and num_workers > 1 and "input_context" not in names:
@@ -99,13 +100,17 @@ def _try_to_continue(
     return ""
 
 
-def _as_dataset(result: Any) -> Dataset:
+def _as_dataset(result: Any, num_replicas: int) -> Dataset:
     if isinstance(result, Dataset):
         return result
-    if isinstance(result, tuple | list) and len(result) == 2:
-        return Dataset.from_tensors(tuple(result)).repeat()
-    if isinstance(result, np.ndarray | dict):
-        return Dataset.from_tensors(result).repeat()
+    is_pair = isinstance(result, tuple | list) and len(result) == 2
+    if is_pair or isinstance(result, np.ndarray | dict):
+        if num_replicas > 1:
+            raise ValueError(
+                f"input_fn returned arrays and no Dataset, so that each of {num_replicas} replicas "
+                f"would compute the same; return Dataset.from_tensor_slices(...).batch(...)"
+            )
+        return Dataset.from_tensors(tuple(result) if is_pair else result).repeat()
     raise ValueError(
         f"input_fn must return a Dataset, or one batch as (features, labels), it returned "
         f"{result!r}; make a Dataset with paceline.Dataset.from_tensor_slices(...).batch(...)"
@@ -119,11 +124,12 @@ def log_batch_sizes(num_examples: int, strategy: Strategy) -> None:
         num_examples: How many examples this worker's replicas took in the first step.
     """
     context = strategy.input_context()
+    num_local = strategy.extended.num_local_replicas
     _logger.info(
-        "Input: each batch goes to one replica; %d example(s) in the first step of shard %d of %d, "
-        "%d replica(s) in all.",
-        num_examples,
+        "Input: each batch goes to one replica; shard %d of %d, %d replica(s) in sync, global batch "
+        "%d as the first step has it.",
         context.input_pipeline_id,
         context.num_input_pipelines,
         context.num_replicas_in_sync,
+        num_examples * context.num_replicas_in_sync // num_local,
     )

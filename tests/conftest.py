@@ -152,6 +152,14 @@ class ServerJobInProcess:
         ops = ReductionToOneDevice()
         return Strategy(StrategyExtended(devices, [HOST], ops, storage=storage, job=job))
 
+    def restart(self, index):
+        """A server dies, and another one comes in its place."""
+        self.channels[index].close("it died")
+        name = self.servers[index].name
+        del self.servers[index]
+        self.channels[index] = self._start(name)
+        self.servers.insert(index, self.servers.pop())
+
     def close(self):
         for meeting in self.meetings:
             meeting.leave()

@@ -34,7 +34,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import blake2b
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -94,9 +94,7 @@ class Session:
         return cls(job, int(incarnation[:16], 16))
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """A header that came in and is right as far as it goes."""
 
     kind: int
@@ -112,9 +110,7 @@ class Header:
         return padded(self.num_body_bytes + self.num_arrays * _ENTRY.size)
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(NamedTuple):
     """An array that is to come."""
 
     dtype: np.dtype[Any]

@@ -32,7 +32,7 @@ from .frames import (
 )
 from .messages import Array, Message
 
-# Arrays up to this size are copied behind the head, so that a short message goes in one piece.
+# What is short is copied together, so that it goes in one piece, and is looked at in one piece.
 _JOINED_BYTES = 32 << 10
 # Copies up to this size are not worth a call of NumPy, which lets other threads run meanwhile.
 _SMALL_COPY_BYTES = 32 << 10
@@ -148,18 +148,32 @@ class Wire:
             FrameError: It is malformed, or there is no memory for it.
             PeerLostError, CollectiveTimeoutError, ClosedError: It has not come as a whole.
         """
+        num_bytes = header.num_head_bytes + header.num_array_bytes
+        if num_bytes <= _JOINED_BYTES:
+            return self._receive_short(header, num_bytes, into)
         head = memoryview(bytearray(header.num_head_bytes))
         self._fill(head)
-        slots = unpack_table(head, header)
-        arrays = []
-        for index, slot in enumerate(slots):
-            fits = index < len(into) and slot.fits(into[index])
-            arrays.append(into[index] if fits else _new_array(slot))
+        arrays = _places(unpack_table(head, header), into)
         for array in arrays:
             self._fill(elements(array))
             self._skip(padded(array.nbytes) - array.nbytes)
             check_elements(array)
-        return Message(header.verb, bytes(head[: header.num_body_bytes]), tuple(arrays))
+        return Message(header.verb, bytes(head[: header.num_body_bytes]), arrays)
+
+    def _receive_short(self, header: Header, num_bytes: int, into: Sequence[Array]) -> Message:
+        """Return the rest of a frame that can be looked at as a whole."""
+        if not num_bytes:
+            return Message(header.verb)
+        frame = self._peers.peek(_OTHER, num_bytes)
+        start = header.num_head_bytes
+        arrays = _places(unpack_table(frame[:start], header), into)
+        for array in arrays:
+            elements(array)[:] = frame[start : start + array.nbytes]
+            start += padded(array.nbytes)
+            check_elements(array)
+        body = bytes(frame[: header.num_body_bytes])
+        self._link.release(num_bytes)
+        return Message(header.verb, body, arrays)
 
     def close(self) -> None:
         """Close this end; whoever waits at it or at the other end is told."""
@@ -187,6 +201,14 @@ class Wire:
         if num_bytes:
             self._peers.peek(_OTHER, num_bytes)
             self._link.release(num_bytes)
+
+
+def _places(slots: Sequence[Slot], into: Sequence[Array]) -> tuple[Array, ...]:
+    """Return arrays for what is to come: those given, where they fit, and new ones."""
+    return tuple(
+        into[index] if index < len(into) and slot.fits(into[index]) else _new_array(slot)
+        for index, slot in enumerate(slots)
+    )
 
 
 def _new_array(slot: Slot) -> Array:

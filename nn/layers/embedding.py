@@ -49,7 +49,7 @@ class Embedding(Layer):
         shape = (self.input_dim, self.output_dim)
         table = self.add_weight("embeddings", shape, None, *self._table_options)
         indices = self._checked(lift(inputs).data)
-        return np.take(table.value(), indices, axis=0)
+        return np.take(table, indices, axis=0)  # not of its value, which may be far away
 
     def _checked(self, indices: Array) -> Array:
         """Indices as integers, all of them rows of the table: NumPy would count -1 from the end."""

@@ -1,0 +1,202 @@
+"""Jobs with parameter servers, as processes on loopback, which may be killed and started again."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from paceline.cluster import local_cluster
+
+HERE = Path(__file__).parent
+LIMIT_SECS = 90
+TIMES = pytest.StashKey[list[tuple[str, float]]]()
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if times := config.stash.get(TIMES, []):
+        terminalreporter.section("parameter servers: from a fault to what was promised")
+        for what, secs in times:
+            terminalreporter.write_line(f"{secs:8.2f} s  {what}")
+
+
+@pytest.fixture
+def timed(request):
+    """`with timed(what): …` measures, and has it printed at the end of the test run."""
+
+    @contextmanager
+    def measure(what):
+        began = time.monotonic()
+        yield
+        secs = time.monotonic() - began
+        request.config.stash.setdefault(TIMES, []).append((what, secs))
+
+    return measure
+
+
+class Process:
+    """One task of a job, which ends with the test. What it prints is kept."""
+
+    def __init__(self, name, command, environ):
+        self.name = name
+        self._lines = []
+        self._changed = threading.Condition()
+        self._process = subprocess.Popen(
+            [*map(str, command)],
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", **environ},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def output(self):
+        """All that it has printed so far."""
+        with self._changed:
+            return "".join(self._lines)
+
+    @property
+    def is_running(self):
+        return self._process.poll() is None
+
+    @property
+    def last_step(self):
+        """The last step that it has printed; -1 before the first."""
+        with self._changed:
+            steps = [line for line in self._lines if line.startswith("step ")]
+        return int(steps[-1].split()[1]) if steps else -1
+
+    def wait_for(self, text, times=1):
+        """Return when so many lines with this text were printed."""
+        self._wait_until(lambda: sum(text in line for line in self._lines) >= times, text)
+
+    def wait_for_step(self, step):
+        """Return when it has come to a step."""
+        self._wait_until(lambda: self.last_step >= step, f"step {step}")
+
+    def wait_for_more_steps(self, num_steps=30):
+        """Return when it has printed steps as often again."""
+        before = self.output.count("\nstep ")
+        self.wait_for("step ", times=before + num_steps // 10 + 1)
+
+    def signal(self, number):
+        self._process.send_signal(number)
+
+    def kill(self):
+        """End it at once, and wait for that."""
+        if self.is_running:
+            self._process.kill()
+            self._process.send_signal(signal.SIGCONT)
+        self._process.wait()
+        self._reader.join()
+        self._process.stdout.close()
+
+    def end(self):
+        """Its exit code, when it has ended by itself."""
+        try:
+            code = self._process.wait(LIMIT_SECS)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} does not end:\n{self.output}") from None
+        self._reader.join()
+        return code
+
+    def require_success(self):
+        assert self.end() == 0, f"{self.name}:\n{self.output}"
+
+    def require_failure(self, *texts):
+        """It must have ended with an error whose last line has these texts."""
+        assert self.end() == 1, f"{self.name}:\n{self.output}"
+        last_line = self.output.rstrip().splitlines()[-1]
+        for text in texts:
+            assert text in last_line, f"{self.name}:\n{self.output}"
+
+    def _read(self):
+        for line in self._process.stdout:
+            with self._changed:
+                self._lines.append(line)
+                self._changed.notify_all()
+        with self._changed:
+            self._lines.append("")
+            self._changed.notify_all()
+
+    def _wait_until(self, is_so, what):
+        deadline = time.monotonic() + LIMIT_SECS
+        with self._changed:
+            while not is_so():
+                left = deadline - time.monotonic()
+                has_ended = bool(self._lines) and not self._lines[-1]
+                if has_ended or left <= 0:
+                    why = "ended" if has_ended else f"waited {LIMIT_SECS} s"
+                    raise AssertionError(
+                        f"{self.name}: no '{what}' ({why}):\n{''.join(self._lines)}"
+                    )
+                self._changed.wait(left)
+
+
+class Job:
+    """A job of train.py, task by task.
+
+    Attributes:
+        model_dir: Where it saves.
+    """
+
+    def __init__(self, stack, tmp_path, configs, arguments):
+        self.model_dir = tmp_path / "model"
+        self._stop_file = tmp_path / "stop"
+        self._stack = stack
+        self._arguments = ("--until", self._stop_file, *arguments)
+        self._configs = {_name(config): config for config in configs}
+        self._tasks = {}
+        for name in self._configs:
+            self.start(name)
+
+    def __getitem__(self, name):
+        return self._tasks[name]
+
+    def names(self, *but):
+        """The names of all tasks but some."""
+        return [name for name in self._configs if name not in but]
+
+    def start(self, name, *more):
+        """Start a task, for the first time or again."""
+        command = [sys.executable, HERE / "train.py", self.model_dir, *self._arguments, *more]
+        environ = {"TF_CONFIG": json.dumps(self._configs[name])}
+        self._tasks[name] = task = Process(name, command, environ)
+        self._stack.callback(task.kill)
+        return task
+
+    def stop_training(self):
+        """Have all trainers stop."""
+        self._stop_file.touch()
+
+    def require_success(self, *but):
+        """All tasks but some end with exit code 0."""
+        for name in self.names(*but):
+            self[name].require_success()
+
+
+def _name(config):
+    return "{type} {index}".format(**config["task"])
+
+
+@pytest.fixture
+def start_job(tmp_path):
+    """`start_job(*arguments, num_workers=, chief=, num_ps=, evaluator=)`: a `Job`, started."""
+    with ExitStack() as stack:
+
+        def start(*arguments, num_workers=1, chief=True, num_ps=2, evaluator=False, configs=None):
+            configs = configs or local_cluster(
+                num_workers, chief=chief, num_ps=num_ps, evaluator=evaluator
+            )
+            return Job(stack, tmp_path, configs, arguments)
+
+        yield start

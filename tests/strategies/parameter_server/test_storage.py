@@ -1,0 +1,243 @@
+"""Variables on servers, as their trainers see them."""
+
+import contextvars
+import threading
+
+import numpy as np
+import pytest
+
+from paceline.collectives import CollectiveError
+from paceline.nn import optimizers
+from paceline.strategies import (
+    FixedShardsPartitioner,
+    Variable,
+    VariableStore,
+    VariableSynchronization,
+    get_variable,
+)
+
+RATE = 0.5
+
+
+class Files:
+    """Checkpoints in memory: path to name to array. Stands for what a server is given."""
+
+    def __init__(self):
+        self.checkpoints = {}
+
+    def read(self, path, name, start, stop):
+        value = self.checkpoints[path][name]
+        return value[start:stop].copy() if value.ndim else value.copy()
+
+    def write(self, path, shard_index, slices):
+        for name, shape, start, stop, array in slices:
+            whole = self.checkpoints.setdefault(path, {}).setdefault(
+                name, np.zeros(shape, array.dtype)
+            )
+            whole[(slice(start, stop),) if shape else ()] = array
+        return f"shard {shard_index}"
+
+
+def on_each(*calls):
+    """Run functions at the same time, one thread each; their results."""
+    results, errors = [None] * len(calls), []
+
+    def run(index):
+        try:
+            with VariableStore(seed=0).building():
+                results[index] = calls[index]()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [
+        threading.Thread(target=contextvars.copy_context().run, args=(run, i), daemon=True)
+        for i in range(len(calls))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    if errors:
+        raise errors[0]
+    return results
+
+
+def table_step(strategy, rows, num_rows=6):
+    """One step that raises some rows of a table."""
+
+    def step():
+        table = get_variable("table", (num_rows, 2), initializer=0.0)
+        loss = -np.sum(np.take(table, rows, axis=0)) / len(rows)
+        optimizers.SGD(RATE).minimize(loss, var_list=[table])(num_examples=len(rows))
+
+    strategy.run(step)
+
+
+def test_a_table_of_which_rows_are_read_is_never_here_as_a_whole(server_job):
+    strategy = server_job(2, 1, partitioner=FixedShardsPartitioner(3)).strategy()
+    with VariableStore(seed=0).building():
+        with strategy.scope():
+            table = get_variable("table", (100_000, 4), initializer=0.0)
+
+        def step():
+            loss = np.mean(np.take(table, np.array([[3, 99_999], [3, 50_000]]), axis=0))
+            optimizers.SGD(RATE).minimize(loss, var_list=[table])()
+
+        strategy.run(step)
+        before = strategy.extended.storage.figures["megabytes"]
+        for _ in range(10):
+            strategy.run(step)
+        spent = strategy.extended.storage.figures["megabytes"] - before
+        assert table.is_elsewhere
+        assert spent < 0.02  # ten steps; the table has 1.6 MB
+        with strategy.scope():
+            values = table.numpy()
+    np.testing.assert_allclose(
+        values[[3, 50_000, 99_999], 0], -11 * RATE / 16 * np.array([2, 1, 1])
+    )
+    assert np.count_nonzero(values) == 12
+
+
+def test_shape_and_dtype_are_known_without_asking(server_job):
+    job = server_job(1, 1)
+    strategy = job.strategy()
+    with strategy.scope():
+        variable = Variable(np.zeros((3, 2), np.float64))
+    before = strategy.extended.storage.figures["megabytes"]
+    assert (variable.shape, variable.dtype, variable.ndim, variable.size, len(variable)) == (
+        (3, 2), np.float64, 2, 6, 3,
+    )  # fmt: skip
+    assert strategy.extended.storage.figures["megabytes"] == before
+
+
+def test_what_each_replica_has_for_itself_stays_with_the_worker(server_job):
+    strategy = server_job(1, 1).strategy()
+    with strategy.scope():
+        own = Variable(0.0, synchronization=VariableSynchronization.ON_READ, trainable=False)
+        unsaved = Variable(0.0, saved=False)
+    assert not own.storage.is_remote
+    assert not unsaved.storage.is_remote
+
+
+def test_assignments_reach_the_others(server_job):
+    job = server_job(2, 2)
+    chief, other = job.strategy(0), job.strategy(1)
+    assigned = threading.Event()
+
+    def on_chief():
+        with chief.scope():
+            v = get_variable("v", (2,), initializer=1.0)
+            v.assign([5.0, 6.0])
+            v.assign_add([1.0, 1.0])
+            v.assign_sub([0.5, 0.5])
+        assigned.set()
+        return v.numpy().tolist()
+
+    def on_other():
+        assert assigned.wait(30)
+        with other.scope():
+            return get_variable("v", (2,)).numpy().tolist()
+
+    assert on_each(on_chief, on_other) == [[5.5, 6.5]] * 2
+
+
+def test_two_increments_at_once_are_both_counted(server_job):
+    job = server_job(1, 2)
+
+    def add(strategy):
+        def run():
+            with strategy.scope():
+                v = get_variable("v", (), initializer=0.0)
+                for _ in range(50):
+                    v.assign_add(1.0)
+            return v
+
+        return run
+
+    on_each(*[add(job.strategy(rank)) for rank in (0, 1)])
+    late = job.strategy(1)
+    with VariableStore().building(), late.scope():
+        assert get_variable("v", ()).item() == 100.0
+
+
+@pytest.mark.parametrize("max_staleness", [None, 0, 2])
+def test_the_step_counter_counts_what_workers_do(server_job, max_staleness):
+    """Each worker's steps; in step with each other, the steps that they make together."""
+    job = server_job(2, 2, max_staleness)
+
+    def train(strategy):
+        def run():
+            def step():
+                w = get_variable("w", (3,), initializer=0.0)
+                optimizers.SGD(RATE).minimize(np.mean(np.square(w - 1.0)))(num_examples=2)
+
+            for _ in range(10):
+                strategy.run(step)
+            strategy.extended.job.finish()
+            with strategy.scope():
+                return get_variable("global_step", (), np.int64).item()
+
+        return run
+
+    steps = on_each(*[train(job.strategy(rank)) for rank in (0, 1)])
+    assert steps[0] == (10 if max_staleness == 0 else 20)
+
+
+def restarted_in_the_midst(job, server, save_first, steps=6):
+    """The values of a table after steps between which a server dies."""
+    files = job.options["storage"]
+    strategy = job.strategy()
+    saved = []
+    strategy.extended.job.tell_newest_checkpoint(lambda: saved[-1] if saved else None)
+    with VariableStore(seed=0).building():
+        for step in range(steps):
+            if step == 3 and save_first:
+                reports = strategy.extended.storage.share_checkpoint("c3")()
+                assert list(reports) == ["shard 1", "shard 2"]
+                saved.append("c3")
+            if step == 4:
+                job.restart(server)
+            table_step(strategy, np.arange(6))
+        with strategy.scope():
+            return get_variable("table", (6, 2)).numpy(), files
+
+
+@pytest.mark.parametrize("max_staleness", [None, 0])
+def test_a_server_that_was_restarted_goes_on_from_the_last_checkpoint(
+    server_job, log_lines, max_staleness
+):
+    """Saved after 3 steps; the fourth is forgotten by the one server, the fifth is lost on it."""
+    job = server_job(2, 1, max_staleness, storage=Files(), partitioner=FixedShardsPartitioner(2))
+    values, files = restarted_in_the_midst(job, server=1, save_first=True)
+    step = RATE / 6
+    np.testing.assert_allclose(files.checkpoints["c3"]["table"], np.full((6, 2), 3 * step))
+    np.testing.assert_allclose(values[:3], np.full((3, 2), 6 * step))
+    assert values[3:].max() <= 5 * step + 1e-6
+    assert values[3:].min() >= 4 * step - 1e-6
+    text = "\n".join(log_lines())
+    assert "ps 1 (localhost:2001) is lost" in text
+    assert "ps 1 (localhost:2001) goes on from c3" in text
+    assert "ps 1 (localhost:2001) is back" in text
+
+
+def test_without_a_checkpoint_what_a_server_held_is_lost_for_good(server_job):
+    job = server_job(2, 1, storage=Files(), partitioner=FixedShardsPartitioner(2))
+    with pytest.raises(CollectiveError, match=r"ps 1 .* its variables are lost: no checkpoint was"):
+        restarted_in_the_midst(job, server=1, save_first=False)
+
+
+def test_rules_of_ones_own_are_not_known_to_servers(server_job):
+    strategy = server_job(1, 1).strategy()
+
+    def step():
+        w = get_variable("w", (3,), initializer=0.0)
+        optimizer = optimizers.SGD(RATE)
+        optimizer._rule = type(optimizer._rule)("mine", *_parts(optimizer._rule))
+        optimizer.minimize(np.mean(w))()
+
+    with VariableStore().building(), pytest.raises(Exception, match="mine"):
+        strategy.run(step)
+
+
+def _parts(rule):
+    return rule.update, rule.hyper, rule.slots
