@@ -36,7 +36,7 @@ _SILENCE_SECS = 2.5
 
 
 # time.sleep(0) can take 0.1 ms.
-_give_way: Callable[[], object] = getattr(os, "sched_yield", partial(time.sleep, 0))
+give_way: Callable[[], object] = getattr(os, "sched_yield", partial(time.sleep, 0))
 
 
 @final
@@ -281,7 +281,7 @@ class Patience:
         waited_secs = now - self._since
         if waited_secs < self._peers.world.spin_secs:
             if waited_secs > _GREEDY_SECS:
-                _give_way()
+                give_way()
             return
         both = [peer for peer in (source, to) if peer is not None]
         self._peers.check(both, waited_secs)

@@ -146,7 +146,8 @@ class ServerJobInProcess:
             place = placement_of(self.options.get("placement", "round_robin"))
             planner = Planner(len(self.channels), place, self.options.get("partitioner"))
         local = LocalStorage([HOST], Workers())
-        storage = ServerStorage(meeting, planner, local, self.max_staleness)
+        overlaps = self.options.get("overlaps", False)
+        storage = ServerStorage(meeting, planner, local, self.max_staleness, overlaps)
         job = ServerJob(self.num_trainers, rank, is_chief, meeting, storage)
         devices = [Device("CPU", i) for i in range(num_replicas)]
         ops = ReductionToOneDevice()

@@ -11,7 +11,7 @@ from .in_process import InProcessServer
 from .messages import Client, Handler, Message
 from .rules import UpdateRule
 from .schema import MAX_WAIT_SECS
-from .server import OUTCOME_KEY, ParameterServer
+from .server import FAILURE_KEY, OUTCOME_KEY, ParameterServer
 from .serving import Serving, serve
 from .shards import ShardSpec
 from .table import ShardStorage
@@ -52,6 +52,7 @@ from .verbs import (
 __all__ = [
     "DEFAULT_START_TIMEOUT_SECS",
     "DEFAULT_TIMEOUT_SECS",
+    "FAILURE_KEY",
     "MAX_WAIT_SECS",
     "OUTCOME_KEY",
     "Asks",

@@ -2,7 +2,7 @@
 
 Nothing here blocks inside MPI, where no deadline would reach: messages are sent by Isend straight
 from the caller's memory and received when they have arrived. MPI cannot be waited for without a
-processor, so a wait looks now and then, and less often the longer it lasts.
+processor, so a wait looks again and again at first, and then less and less often.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ import numpy as np
 
 from ..errors import LinkBroken
 from ..link import Link
+from ..peers import give_way
 
 SEGMENT_BYTES = 1 << 20
-_FIRST_PAUSE_SECS, _LONGEST_PAUSE_SECS = 10e-6, 0.5e-3
+_EAGER_LOOKS = 30
+_FIRST_PAUSE_SECS, _LONGEST_PAUSE_SECS = 50e-6, 0.5e-3
 _CLOSING_SECS = 0.2
 
 
@@ -42,7 +44,7 @@ class MpiLink(Link):
         self._buffer = np.empty(2 * SEGMENT_BYTES, np.uint8).data
         self._start = 0
         self._stop = 0
-        self._pause_secs = _FIRST_PAUSE_SECS
+        self._num_looks = 0
         self._has_ended = False
         self._is_closed = False
 
@@ -58,7 +60,7 @@ class MpiLink(Link):
             self._look_for_end()
             return 0
         self._sending = None
-        self._pause_secs = _FIRST_PAUSE_SECS
+        self._num_looks = 0
         return len(piece)
 
     def try_peek(self, num_bytes: int) -> memoryview | None:
@@ -80,8 +82,7 @@ class MpiLink(Link):
                 return
             if to_send and (self._sending is None or self._sending[0].Test()):
                 return
-            time.sleep(self._pause_secs)
-            self._pause_secs = min(2 * self._pause_secs, _LONGEST_PAUSE_SECS)
+            self._pause()
             if to_send:
                 self._look_for_end()
 
@@ -96,6 +97,15 @@ class MpiLink(Link):
             while not (self._has_ended and end.Test()) and time.monotonic() < deadline:
                 if not self._drop():
                     time.sleep(_LONGEST_PAUSE_SECS)
+
+    def _pause(self) -> None:
+        """Give others the processor: just once at first, then for longer and longer."""
+        self._num_looks += 1
+        if self._num_looks <= _EAGER_LOOKS:
+            give_way()
+        else:
+            doublings = min(self._num_looks - _EAGER_LOOKS - 1, 10)
+            time.sleep(min(_FIRST_PAUSE_SECS * 2**doublings, _LONGEST_PAUSE_SECS))
 
     def _check(self) -> None:
         if self._is_closed:
@@ -120,7 +130,7 @@ class MpiLink(Link):
         stop = self._stop + num_bytes
         message.Recv((self._buffer[self._stop : stop], self._mpi.BYTE))
         self._stop = stop
-        self._pause_secs = _FIRST_PAUSE_SECS
+        self._num_looks = 0
         self._has_ended = self._has_ended or not num_bytes
         return True
 

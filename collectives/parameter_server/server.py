@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
-from ..errors import CollectiveTimeoutError
+from ..errors import CollectiveError, CollectiveTimeoutError
 from .board import Board
 from .messages import Client, Message
 from .rules import UpdateRule
@@ -62,6 +62,10 @@ from .verbs import (
 
 OUTCOME_KEY = "outcome"
 """What is on the board under it when all trainers are done is what `run` returns."""
+
+FAILURE_KEY = "failure"
+"""On the board under it: why a trainer gave the job up. Where nobody says how the job ended, this
+is what `run` raises."""
 
 _HANG_UP_SECS = 10.0
 
@@ -180,6 +184,7 @@ class ParameterServer:
 
         Raises:
             CollectiveTimeoutError: No trainer ever came.
+            CollectiveError: A trainer gave the job up, and nobody said how it ended.
             RuntimeError: An update has failed.
         """
         state = self._state
@@ -193,7 +198,16 @@ class ParameterServer:
                     f"{', '.join(trainer.name for trainer in self._trainers)}; are they started, "
                     "with the same cluster, and can they reach this server's address?"
                 )
-            return self._board.read(OUTCOME_KEY) or ""
+            return self._outcome()
+
+    def _outcome(self) -> str:
+        outcome, failure = self._board.read(OUTCOME_KEY), self._board.read(FAILURE_KEY)
+        if outcome is None and failure is not None:
+            raise CollectiveError(f"{self.name} has ended: {failure}")
+        gone = [trainer.name for trainer in self._trainers if not trainer.is_done]
+        if gone:
+            _log.warning("%s: %s did not finish, and came back no more.", self.name, _listed(gone))
+        return outcome or ""
 
     def _answer(
         self, trainer: Trainer, request: Request, arrays: Sequence[Array]
@@ -281,6 +295,10 @@ class ParameterServer:
                 num_sent_bytes=self._num_sent_bytes,
                 trainers=tuple(one.status() for one in self._trainers),
             )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
 
 
 def _check(

@@ -162,17 +162,18 @@ class Wire:
 
     def _receive_short(self, header: Header, num_bytes: int, into: Sequence[Array]) -> Message:
         """Return the rest of a frame that can be looked at as a whole."""
-        if not num_bytes:
-            return Message(header.verb)
-        frame = self._peers.peek(_OTHER, num_bytes)
         start = header.num_head_bytes
-        arrays = _places(unpack_table(frame[:start], header), into)
+        head = self._peers.peek(_OTHER, start) if start else memoryview(b"")
+        slots = unpack_table(head, header)
+        frame = self._peers.peek(_OTHER, num_bytes) if slots else head
+        arrays = _places(slots, into)
         for array in arrays:
             elements(array)[:] = frame[start : start + array.nbytes]
             start += padded(array.nbytes)
             check_elements(array)
         body = bytes(frame[: header.num_body_bytes])
-        self._link.release(num_bytes)
+        if num_bytes:
+            self._link.release(num_bytes)
         return Message(header.verb, body, arrays)
 
     def close(self) -> None:

@@ -11,15 +11,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar, final
+from typing import Any, TypeAlias, TypeVar, final
 
 import numpy as np
 
 from ...collectives import CollectiveError
 from ...collectives.parameter_server import (
+    FAILURE_KEY,
     Asks,
     Connection,
     Create,
@@ -31,16 +32,20 @@ from ...collectives.parameter_server import (
     Push,
     Pushed,
     Read,
+    RefusedRequest,
     Reply,
     ServerLost,
     ShardSpec,
     Snapshot,
     Started,
+    Status,
+    TrainerStatus,
     Wait,
     WaitDone,
     Write,
 )
 from .changes import Change, parts_with_rows, split_changes
+from .chief_watch import ChiefWatch
 from .layout import Layout, Part
 from .patience import Patience
 
@@ -61,6 +66,9 @@ class _Question:
     request: Asks[Any]
     arrays: Sequence[np.ndarray] = ()
     into: Sequence[np.ndarray] = ()
+
+
+_Started: TypeAlias = "dict[int, Started[Any] | ServerLost]"
 
 
 @dataclass
@@ -123,6 +131,9 @@ class Servers:
         self._lock = threading.RLock()
         self._layouts: dict[str, Layout] = {}
         self._posted: dict[str, str] = {}
+        self._chief_watch = ChiefWatch(self._chief_status, start_timeout_secs, absence_secs)
+        self._has_finished = False
+        self._has_given_up = False
         self._clients = [
             ParameterClient(connect(index, start_timeout_secs)) for index in range(len(names))
         ]
@@ -130,6 +141,7 @@ class Servers:
         self._versions = [reply.version for reply in joined]
         self.note = joined[0].note
         self._has_snapshot = False
+        self._under_way: tuple[_Started, dict[int, _Wanted]] | None = None
         self.staleness = 0
         self.num_dropped = 0
         self.num_restarts = 0
@@ -152,9 +164,11 @@ class Servers:
         """Put a new variable on its servers, unless it is there, and let the others know of it."""
         with self._lock:
             self._layouts[layout.name] = layout
+            version = max(self._versions)  # where a server is new, and the others are not
             for part in layout.parts:
                 rows = np.asarray(layout.rows_of(value, part), order="C")
-                self._ask(part.server, Create(id=part.id, spec=_spec(layout, part)), [rows])
+                spec = _spec(layout, part)
+                self._ask(part.server, Create(id=part.id, spec=spec, version=version), [rows])
             self.post(_LAYOUT + layout.name, layout.model_dump_json())
 
     def find(self, name: str) -> Layout:
@@ -191,16 +205,17 @@ class Servers:
             self._pull(by_server)
         return found[places.reshape(rows.shape)]
 
-    def push(
+    def start_push(
         self,
         changes: Sequence[Change],
         weight: float,
         note: str | None,
         wanted: Sequence[tuple[Layout, np.ndarray]],
     ) -> None:
-        """Make a step: carry out changes, and fill arrays with the values that come of them.
+        """Begin a step: carry out changes, and fill arrays with the values that come of them.
 
-        What a server was to change that dies meanwhile is lost.
+        It goes on behind the caller's back until `finish_push`. What a server was to change that
+        dies meanwhile is lost.
 
         Args:
             changes: What to do.
@@ -211,6 +226,8 @@ class Servers:
         by_server = _whole(wanted)
         shares = split_changes(changes, len(self._clients))
         with self._lock:
+            self.finish_push()
+            self._look_for_chief()
             step, self._clock = self._clock, self._clock + 1
             self._has_snapshot = False
             questions: dict[int, _Question] = {}
@@ -230,7 +247,15 @@ class Servers:
                     wait_secs=_ASK_AGAIN_SECS if self._is_synchronous else 0.0,
                 )
                 questions[server] = _Question(push, share.arrays, values.into)
-            replies = self._ask_all(questions)
+            self._under_way = self._start(questions), by_server
+
+    def finish_push(self) -> None:
+        """Wait for the step that is under way, if there is one; its values are here then."""
+        with self._lock:
+            if self._under_way is None:
+                return
+            (started, by_server), self._under_way = self._under_way, None
+            replies = self._finish(started)
             self._take_note(replies)
             for server in [s for s, reply in replies.items() if not reply.waiting_for]:
                 del by_server[server]
@@ -245,6 +270,7 @@ class Servers:
             if reply.ok:
                 return
             patience.report(f"{reply.slowest} is at step {reply.clock}, this one at {self._clock}")
+            self._look_for_chief()
 
     def post(self, key: str, text: str) -> None:
         """Let everybody read a text. The chief does so."""
@@ -255,20 +281,25 @@ class Servers:
         """The same, also for the servers themselves."""
         self.post(key, text)
         for server in range(1, len(self._clients)):
-            self._ask(server, Post(key=key, text=text))
+            self._tell(server, Post(key=key, text=text))
 
     def posted(self, key: str) -> str:
         """The text that is posted under a key now; empty without any."""
         return self._ask(0, Read(key=key)).text or ""
 
     def read(self, key: str) -> str:
-        """The text that was posted under a key; waits for it."""
+        """The text that the chief has posted under a key; waits for it.
+
+        Raises:
+            CollectiveError: The chief is gone.
+        """
         patience = Patience(f"the chief to say the {key}")
         while True:
             text = self._ask(0, Read(key=key, wait_secs=_ASK_AGAIN_SECS)).text
             if text is not None:
                 return text
             patience.report("it has not come so far")
+            self._look_for_chief()
 
     def share_checkpoint(self, draft: str) -> Callable[[], Sequence[str]]:
         """Have all servers write what they hold.
@@ -311,14 +342,17 @@ class Servers:
 
     def finish(self) -> None:
         """Say that this trainer makes no more steps."""
+        self._has_finished = True
         for server in range(len(self._clients)):
-            self._ask(server, Done())
+            self._tell(server, Done())
 
     def wait_until_all_have_finished(self) -> None:
         """Return when no other trainer makes steps any more."""
         patience = Patience("the other trainers to finish")
         while names := self._ask(0, WaitDone(wait_secs=_ASK_AGAIN_SECS)).waiting_for:
             patience.report(f"{', '.join(names)} still train(s)")
+            for server in range(1, len(self._clients)):
+                self._ask(server, Status())  # nobody but the chief can fill one that has died
 
     def close(self) -> None:
         """Say goodbye to all servers."""
@@ -357,27 +391,49 @@ class Servers:
     def _ask(self, server: int, request: Asks[R], arrays: Sequence[np.ndarray] = ()) -> R:
         """The reply of one server, however often it dies."""
         with self._lock:
+            self.finish_push()
             while True:
                 try:
                     return self._clients[server].ask(request, arrays)
                 except ServerLost as error:
                     self._regain(server, error)
 
+    def _tell(self, server: int, request: Asks[R]) -> None:
+        """Say something at the end that a server that has died need not know."""
+        with self._lock:
+            self.finish_push()
+            try:
+                self._clients[server].ask(request)
+            except ServerLost as error:
+                _logger.warning("%s is lost at the end: %s.", self._names[server], error)
+
     def _ask_all(self, questions: Mapping[int, _Question]) -> dict[int, Any]:
         """The replies of servers that are all asked at once.
 
         Those that die meanwhile give none; they are back, and filled, when this returns.
         """
-        started: dict[int, Started[Any]] = {}
-        replies: dict[int, Any] = {}
-        lost: dict[int, ServerLost] = {}
+        self.finish_push()
+        return self._finish(self._start(questions))
+
+    def _start(self, questions: Mapping[int, _Question]) -> _Started:
+        """Ask; of a server that cannot be asked, why."""
+        started: _Started = {}
         for server, asked in questions.items():
             try:
                 client = self._clients[server]
                 started[server] = client.start(asked.request, asked.arrays, asked.into)
             except ServerLost as error:
-                lost[server] = error
+                started[server] = error
+        return started
+
+    def _finish(self, started: _Started) -> dict[int, Any]:
+        """The replies; servers that give none are back, and filled, when this returns."""
+        replies: dict[int, Any] = {}
+        lost: dict[int, ServerLost] = {}
         for server, request in started.items():
+            if isinstance(request, ServerLost):
+                lost[server] = request
+                continue
             try:
                 replies[server] = request.wait()
             except ServerLost as error:
@@ -392,6 +448,13 @@ class Servers:
         Raises:
             CollectiveError: It does not come back in time, or has lost its variables for good.
         """
+        try:
+            self._bring_back(server, reason)
+        except (CollectiveError, RefusedRequest) as error:
+            self._give_up(str(error))
+            raise
+
+    def _bring_back(self, server: int, reason: ServerLost) -> None:
         name, before = self._names[server], self._clients[server]
         while True:
             _logger.warning(
@@ -414,8 +477,14 @@ class Servers:
         client.ask(Join(returning=True))
         if is_new:
             self.num_restarts += 1
+            if server == 0:
+                for key, text in self._posted.items():
+                    client.ask(Post(key=key, text=text))
             if self._is_chief:
                 self._fill(server, client)
+            elif self._has_finished:
+                client.ask(Done())
+                return
             else:
                 _wait_until_filled(client, self._names[server], self._absence_secs)
         first_step = self._clock if self._is_synchronous else None
@@ -438,10 +507,35 @@ class Servers:
         for layout, part in parts:
             spec = _spec(layout, part)
             client.ask(Create(id=part.id, spec=spec, checkpoint=path, version=version))
-        if server == 0:
-            for key, text in self._posted.items():
-                client.ask(Post(key=key, text=text))
+        client.ask(Pull(ids=()))  # says that all variables are there
         _logger.warning("%s goes on from %s.", self._names[server], path)
+
+    def _look_for_chief(self) -> None:
+        """Make sure, as another trainer, that the job still has its chief.
+
+        Raises:
+            CollectiveError: It has been gone for too long.
+        """
+        if self._is_chief:
+            return
+        try:
+            self._chief_watch.look()
+        except CollectiveError as error:
+            self._give_up(str(error))
+            raise
+
+    def _chief_status(self) -> TrainerStatus:
+        return self._ask(0, Status()).trainers[0]
+
+    def _give_up(self, reason: str) -> None:
+        """Let the servers that can be reached know why this trainer makes no more steps."""
+        if self._has_given_up:
+            return
+        self._has_given_up = True
+        for client in self._clients:
+            with suppress(CollectiveError, RefusedRequest):
+                client.ask(Post(key=FAILURE_KEY, text=reason))
+                client.ask(Done())
 
 
 def _wait_until_filled(client: ParameterClient, name: str, limit_secs: float) -> None:
@@ -449,10 +543,15 @@ def _wait_until_filled(client: ParameterClient, name: str, limit_secs: float) ->
     while not client.ask(Join(returning=True)).is_ready:
         if not patience.left_secs:
             raise CollectiveError(
-                f"{name} was started anew, and the chief has not filled it within {limit_secs:g} s"
+                f"{name} was started anew, and {_chief_of(client)}, the chief, has not filled it "
+                f"within {limit_secs:g} s"
             )
         patience.report("it is empty so far")
         time.sleep(_RETRY_SECS)
+
+
+def _chief_of(client: ParameterClient) -> str:
+    return client.ask(Status()).trainers[0].name
 
 
 def _spec(layout: Layout, part: Part) -> ShardSpec:

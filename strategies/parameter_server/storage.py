@@ -40,6 +40,8 @@ class ServerStorage(Storage):
         planner: Says where new variables go; None on a worker that is not the chief.
         local: Where this worker's own variables live.
         max_staleness: How many steps this worker may be ahead of the slowest; None for any number.
+        overlaps: Whether the exchange with the servers goes on under the next step, which thus does
+            not see this one's changes yet.
     """
 
     def __init__(
@@ -48,8 +50,10 @@ class ServerStorage(Storage):
         planner: Planner | None,
         local: Storage,
         max_staleness: int | None,
+        overlaps: bool = False,
     ) -> None:
         self._servers = servers
+        self._overlaps = overlaps
         self._planner = planner
         self._local = local
         self._max_staleness = max_staleness
@@ -57,6 +61,7 @@ class ServerStorage(Storage):
         self._layouts: dict[str, Layout] = {}
         self._copied: WeakValueDictionary[str, Variable] = WeakValueDictionary()
         self._changes: dict[str, Change] = {}
+        self._arriving: list[tuple[Variable, np.ndarray]] = []
         self._num_restarts = 0
         self._last_spec: tuple[RuleStep, OptimizerSpec] | None = None
         self.note: Callable[[], str] = str
@@ -136,7 +141,7 @@ class ServerStorage(Storage):
                 change = self._change(variable, _ADD, -host if verb == "assign_sub" else host)
             self._changes[variable.name] = change
             if at_once:
-                self.flush(1)
+                self._exchange(1, overlaps=False)
 
     def update(
         self,
@@ -156,6 +161,11 @@ class ServerStorage(Storage):
             change = Change(self._layouts[variable.name], spec, beside, values, numbers)
         else:
             change = Change(self._layouts[variable.name], spec, beside, to_host(gradient))
+        if variable.name in self._changes:
+            raise RuntimeError(
+                f"variable {variable.name!r} is changed twice in one step, which parameter servers "
+                f"cannot do: assign to it in a step of its own, or update it by one optimizer"
+            )
         self._changes[variable.name] = change
 
     def increase(self, counter: Variable, local_index: int) -> None:
@@ -169,25 +179,40 @@ class ServerStorage(Storage):
 
     def flush(self, num_examples: float) -> None:
         with self._lock:
-            servers, copied = self._servers(), list(self._copied.values())
-            changes = list(self._changes.values())
-            self._changes.clear()
-            wanted = [(self._layouts[v.name], v.leaf(0).data) for v in copied]
-            servers.push(changes, num_examples, self.note() or None, wanted)
-            if servers.num_restarts != self._num_restarts:
-                self._num_restarts = servers.num_restarts  # with older values than it had
-                self._forget(copied)
+            self._exchange(num_examples, self._overlaps)
+
+    def _exchange(self, num_examples: float, overlaps: bool) -> None:
+        """Hand in what was put off, and have the copies here renewed: now, or at the next flush."""
+        servers = self._servers()
+        servers.finish_push()
+        self._take_what_has_arrived()
+        changes, copied = list(self._changes.values()), list(self._copied.values())
+        self._changes.clear()
+        places = [np.empty_like(v.leaf(0).data) if overlaps else v.leaf(0).data for v in copied]
+        wanted = [(self._layouts[v.name], place) for v, place in zip(copied, places, strict=True)]
+        servers.start_push(changes, num_examples, self.note() or None, wanted)
+        if overlaps:
+            self._arriving = list(zip(copied, places, strict=True))
+        else:
+            servers.finish_push()
+        if servers.num_restarts != self._num_restarts:
+            self._num_restarts = servers.num_restarts  # with older values than it had
+            self.refresh()
+
+    def _take_what_has_arrived(self) -> None:
+        """Let the copies here be those that came of the step before the last."""
+        for variable, array in self._arriving:
+            variable.leaf(0).data = array
+        self._arriving = []
 
     def refresh(self) -> None:
-        """Have all values read anew, after others have made steps."""
+        """Have all values read anew."""
         with self._lock:
-            self._forget(list(self._copied.values()))
-
-    def _forget(self, copied: Sequence[Variable]) -> None:
-        """Have values read anew."""
-        for variable in copied:
-            variable.is_elsewhere = True
-        self._copied.clear()
+            self._servers().finish_push()
+            self._arriving = []
+            for variable in self._copied.values():
+                variable.is_elsewhere = True
+            self._copied.clear()
 
     def _change(self, variable: Variable, how: OptimizerSpec, value: np.ndarray) -> Change:
         return Change(self._layouts[variable.name], how, (), value)

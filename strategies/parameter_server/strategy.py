@@ -54,7 +54,9 @@ class ParameterServerStrategy(Strategy):
             handed in their gradients; those of the others are dropped when they come.
         devices: This worker's devices; by default all GPUs, or the host.
         cross_device_ops: How the arrays of one worker's devices are added up.
-        communication_options: How tasks talk to each other (timeouts, kinds of links, token).
+        communication_options: How tasks talk to each other (timeouts, kinds of links, token). With
+            `overlap=True` a step computes while the exchange of the one before is under way: it
+            does not see that one's changes yet.
         absence_secs: How long a ps that has died is waited for, and how long a ps waits for a
             trainer that has died.
 
@@ -76,14 +78,14 @@ class ParameterServerStrategy(Strategy):
         communication_options: CommunicationOptions | None = None,
         absence_secs: float = 300.0,
     ) -> None:
-        _check(max_staleness, replicas_to_aggregate, absence_secs)
+        options = communication_options or CommunicationOptions()
+        _check(max_staleness, replicas_to_aggregate, absence_secs, options)
         ensure_handler()  # waiting for others is worth a line
         self._resolver = cluster_resolver or resolve(os.environ)
         found: Sequence[str | Device] = devices if devices is not None else list_devices("GPU")
         replicas = resolve_devices(found or [HOST])
         ops = cross_device_ops or ReductionToOneDevice()
         task = _require_servers(self._resolver)
-        options = communication_options or CommunicationOptions()
         channel = channel_of(self._resolver, options)
         if task.type == "evaluator":  # beside the job, with variables of its own
             super().__init__(StrategyExtended(replicas, replicas, ops))
@@ -101,7 +103,8 @@ class ParameterServerStrategy(Strategy):
             if is_chief:
                 place = placement_of(placement)
                 planner = Planner(len(channel.servers), place, variable_partitioner)
-            storage = ServerStorage(meeting, planner, local, max_staleness)
+            overlaps = bool(options.overlap)
+            storage = ServerStorage(meeting, planner, local, max_staleness, overlaps)
             job = ServerJob(len(channel.trainers), channel.rank, is_chief, meeting, storage)
             super().__init__(StrategyExtended(replicas, [HOST], ops, storage=storage, job=job))
         _logger.info(
@@ -137,7 +140,10 @@ def _require_servers(resolver: ClusterResolver) -> Task:
 
 
 def _check(
-    max_staleness: int | None, replicas_to_aggregate: int | None, absence_secs: float
+    max_staleness: int | None,
+    replicas_to_aggregate: int | None,
+    absence_secs: float,
+    options: CommunicationOptions,
 ) -> None:
     if max_staleness is not None and max_staleness < 0:
         raise ValueError(f"max_staleness must be ≥ 0, or None for no bound; it is {max_staleness}")
@@ -149,6 +155,11 @@ def _check(
             )
         if replicas_to_aggregate < 1:
             raise ValueError(f"replicas_to_aggregate must be ≥ 1, it is {replicas_to_aggregate}")
+    if options.overlap and max_staleness == 0:
+        raise ValueError(
+            "overlap=True lets a step begin before the changes of the last one are there, and "
+            "max_staleness=0 forbids that; leave one of them out"
+        )
     if not absence_secs > 0:
         raise ValueError(f"absence_secs must be > 0, it is {absence_secs}")
 

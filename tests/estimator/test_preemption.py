@@ -271,6 +271,24 @@ def test_an_error_of_the_run_is_not_hidden_by_sigterm(estimator, input_fn):
         estimator.train(input_fn, hooks=[TellsItself(3), Fail()], steps=5)
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_a_child_forked_meanwhile_ends_as_the_system_has_it(estimator, input_fn):
+    """Such as the workers of a pool, which are asked to end by SIGTERM."""
+    codes = []
+
+    class Forks(SessionRunHook):
+        def after_run(self, run_context, run_values):
+            child = os.fork()
+            if child == 0:
+                signal.pause()
+                os._exit(7)
+            os.kill(child, signal.SIGTERM)
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    estimator.train(input_fn, hooks=[Forks()], steps=2)
+    assert codes == [-signal.SIGTERM] * 2
+
+
 def test_in_another_thread_nothing_is_installed(estimator, input_fn):
     errors = []
 

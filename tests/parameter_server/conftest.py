@@ -85,8 +85,8 @@ class Process:
 
     def wait_for_more_steps(self, num_steps=30):
         """Return when it has printed steps as often again."""
-        before = self.output.count("\nstep ")
-        self.wait_for("step ", times=before + num_steps // 10 + 1)
+        step = self.last_step
+        self._wait_until(lambda: self.last_step >= step + num_steps, f"step {step} + {num_steps}")
 
     def signal(self, number):
         self._process.send_signal(number)

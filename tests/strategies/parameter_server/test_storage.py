@@ -183,6 +183,45 @@ def test_the_step_counter_counts_what_workers_do(server_job, max_staleness):
     assert steps[0] == (10 if max_staleness == 0 else 20)
 
 
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_an_exchange_may_go_on_under_the_next_step(server_job, overlaps):
+    """Each step then computes with what the servers had before the last one."""
+    strategy = server_job(2, 1, overlaps=overlaps).strategy()
+    rate, seen = 0.25, []
+
+    def step():
+        w = get_variable("w", (), initializer=1.0)
+        seen.append(w.item())
+        optimizers.SGD(rate).minimize(w * w / 2)()  # the gradient is w
+
+    with VariableStore().building():
+        for _ in range(6):
+            strategy.run(step)
+        strategy.extended.job.finish()
+        with strategy.scope():
+            final = get_variable("w", ()).item()
+            steps = get_variable("global_step", (), np.int64).item()
+    delay = 1 if overlaps else 0
+    values = [1.0]
+    for index in range(6):
+        values.append(values[-1] - rate * values[max(0, index - delay)])
+    assert seen == [values[max(0, index - delay)] for index in range(6)]
+    assert (final, steps) == (values[-1], 6)
+
+
+def test_two_changes_of_one_variable_in_a_step_are_refused(server_job):
+    strategy = server_job(1, 1).strategy()
+
+    def step():
+        w = get_variable("w", (2,), initializer=1.0)
+        loss = np.sum(w)
+        w.assign([2.0, 2.0])
+        optimizers.SGD(RATE).minimize(loss, var_list=[w])()
+
+    with VariableStore().building(), pytest.raises(RuntimeError, match="'w' is changed twice"):
+        strategy.run(step)
+
+
 def restarted_in_the_midst(job, server, save_first, steps=6):
     """The values of a table after steps between which a server dies."""
     files = job.options["storage"]
