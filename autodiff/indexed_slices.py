@@ -54,7 +54,7 @@ class IndexedSlices:
 
         A row's gradients are summed in the order in which they occur.
         """
-        if len(self.indices) == 0:
+        if bool((self.indices[1:] > self.indices[:-1]).all()):
             return self
         indices, position = np.unique(self.indices, return_inverse=True)
         shape = (len(indices), *self.dense_shape[1:])

@@ -17,6 +17,8 @@ from ._storage import Lock, OpenFile, Storage
 
 @final
 class _OpenFile:
+    request_bytes = 1 << 20  # what was read is still in the cache when its checksum is computed
+
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 

@@ -45,6 +45,8 @@ class _NoLock:
 
 @final
 class _OpenFile:
+    request_bytes = 64 << 20
+
     def __init__(self, fs: Any, path: str) -> None:
         self._fs = fs
         self._path = path

@@ -43,6 +43,10 @@ class Lock(Protocol):
 class OpenFile(Protocol):
     """A file to be read by the byte range, from several threads."""
 
+    @property
+    def request_bytes(self) -> int:
+        """How much to ask for at a time: where each request takes long, much."""
+
     def read_into(self, view: np.ndarray, offset: int) -> int:
         """Reads bytes from `offset` on into `view`; how many, 0 at the end of the file."""
 

@@ -13,6 +13,8 @@ from typing import Any, final
 import numpy as np
 
 from .. import checkpoint
+from ..collectives import CollectiveError
+from ..collectives.parameter_server import RefusedRequest
 from ..strategies import StrategyExtended
 from .run_config import RunConfig
 
@@ -55,6 +57,8 @@ class Bystander(Writer):
 class _Chief(Writer):
     """Writes all, or the first part, and commits.
 
+    A save that a parameter server does not survive is given up, and the run goes on.
+
     Args:
         saver: What it writes with.
         part: Of all values those that it writes.
@@ -72,17 +76,42 @@ class _Chief(Writer):
         self._part = part
         self._num_writers = num_writers
         self._share = share
+        self._step = 0
+        self._given_up: Exception | None = None
 
     def save(self, step: int, values: Values, state: dict[str, Any]) -> None:
+        if self._share is not None:
+            self.wait()  # should it be given up, this one is not
+        self._step, self._given_up = step, None
         part = self._part(values)
         self._saver.save(step, part, state=state, num_writers=self._num_writers, share=self._share)
         _logger.info("Saving the checkpoint of step %d.", step)
 
     def check(self) -> None:
-        self._saver.finished()
+        self._or_give_up(self._saver.finished)
 
     def wait(self) -> None:
-        self._saver.wait()
+        self._or_give_up(self._saver.wait)
+
+    def require_last(self) -> None:
+        """Return when the last checkpoint is on disk.
+
+        Raises:
+            CheckpointError: It was given up.
+        """
+        self.wait()
+        if self._given_up is not None:
+            raise checkpoint.CheckpointError(
+                f"the last checkpoint, of step {self._step}, was not saved: {self._given_up}. "
+                f"Start the job again: it goes on from the one before"
+            ) from self._given_up
+
+    def _or_give_up(self, finish: Callable[[], object]) -> None:
+        try:
+            finish()
+        except (CollectiveError, RefusedRequest) as error:
+            self._given_up = error
+            _logger.warning("The checkpoint of step %d is given up: %s", self._step, error)
 
 
 @final
@@ -130,10 +159,12 @@ def writer_of(
         try:
             if all_write:
                 part = partial(checkpoint.share_of, index=0, count=workers.size)
-                yield _Chief(saver, part, workers.size, share)
+                chief = _Chief(saver, part, workers.size, share)
             else:
                 num = storage.num_writers
-                yield _Chief(saver, dict, num, storage.share_checkpoint if num > 1 else None)
+                chief = _Chief(saver, dict, num, storage.share_checkpoint if num > 1 else None)
+            yield chief
+            chief.require_last()
         except BaseException:
             is_over.set()  # nobody waits for the parts of workers that may be gone
             raise

@@ -204,7 +204,8 @@ class Estimator:
             with self._dir.writing(strategy.extended, is_chief):
                 end = self._train(strategy, input_fn, hooks, steps, max_steps, saving_listeners)
             if end.is_preempted or sigterm.has_come:
-                _logger.info("Ends with exit code 143: SIGTERM. Step %d is saved.", end.global_step)
+                saved = f" Step {end.global_step} is saved." if is_chief else ""
+                _logger.info("SIGTERM: ends with the exit code 143.%s", saved)
                 raise Preempted(end.global_step)
         return end
 

@@ -126,8 +126,8 @@ def log_batch_sizes(num_examples: int, strategy: Strategy) -> None:
     context = strategy.input_context()
     num_local = strategy.extended.num_local_replicas
     _logger.info(
-        "Input: each batch goes to one replica; shard %d of %d, %d replica(s) in sync, global batch "
-        "%d as the first step has it.",
+        "Input: each batch goes to one replica; shard %d of %d, %d replica(s) in sync, "
+        "global batch %d in the first step.",
         context.input_pipeline_id,
         context.num_input_pipelines,
         context.num_replicas_in_sync,

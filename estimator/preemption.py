@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -42,8 +43,12 @@ class SigtermWatch:
     def __init__(self, waits: bool = True) -> None:
         self.has_come = False
         self._waits = waits
+        self._process = os.getpid()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:  # a child forked since, which is not the one that trains
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
         if self.has_come or not self._waits:
             raise Preempted
         self.has_come = True

@@ -26,8 +26,6 @@ from ._stream_steps import BatchedStream, UnbatchedStream
 from ._values import ArraySpec, DatasetSpec, map_arrays
 from ._windows import WindowedStream
 
-Function = Callable[..., Any]
-
 
 def batched(plan: Plan, size: int, drop_remainder: bool) -> Plan:
     """Stacks of consecutive elements."""

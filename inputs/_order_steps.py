@@ -5,9 +5,7 @@ Arguments have been checked.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from ._cached import CacheMemory, cached
 from ._elements import Elements
@@ -25,8 +23,6 @@ from ._random_access import Repeated, Strided
 from ._seeds import entropy_seed
 from ._shuffled import shuffled
 from ._streams import RepeatedStream, StridedStream
-
-Function = Callable[..., Any]
 
 
 def shuffled_plan(plan: Plan, buffer_size: int, seed: int | None, reshuffle: bool) -> Plan:

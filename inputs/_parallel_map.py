@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -16,6 +17,12 @@ OpenFunction = Callable[[], tuple[Function, Callable[[], None]]]
 
 _MAX_WINDOW = 8
 """How many times as many elements as there are threads one slow call may hold up."""
+
+
+def num_processors() -> int:
+    """How many processors this process may use; a launcher may have given it one."""
+    affinity = getattr(os, "sched_getaffinity", None)  # not on every system
+    return (os.cpu_count() or 1) if affinity is None else len(affinity(0))
 
 
 @final

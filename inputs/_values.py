@@ -100,11 +100,16 @@ def spec_of(element: Any) -> Any:
 
 def _as_array(value: Any, path: str) -> np.ndarray:
     place = f"The component {path}" if path else "The value"
+    if isinstance(value, np.ndarray) and np.ma.is_masked(value):
+        raise ValueError(
+            f"{place} is an array with masked values, which would be taken for values. Give "
+            "filled(...), or leave out the rows."
+        )
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{place} ({type(value).__name__}) cannot become an array: {error}. "
+            f"{place} ({type(value).__name__}) cannot become an array: {str(error).rstrip('.')}. "
             "Give rows of equal length, or one component for each of them."
         ) from error
     if array.dtype == object:

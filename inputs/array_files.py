@@ -96,7 +96,8 @@ def _map(path: str) -> np.ndarray:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is no .npy file, or is damaged or cut off: {error}.") from error
+        reason = str(error).rstrip(".")
+        raise ValueError(f"{path} is no .npy file, or is damaged or cut off: {reason}.") from error
     if not isinstance(array, np.ndarray) or array.ndim == 0:
         raise ValueError(f"{path} must be a .npy file of at least one dimension.")
     return array

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -15,6 +14,7 @@ from ._conformity import checked_signature
 from ._elements import ENDLESS
 from ._files import file_names_plan
 from ._iterator import DatasetIterator, IteratorFactory
+from ._parallel_map import num_processors
 from ._plan import Plan
 from ._seeds import checked_seed
 from ._sources import (
@@ -168,9 +168,9 @@ class Dataset:
                 no tuple. What it returns is an element: lists become arrays. Over arrays it is
                 called for the elements that are asked for, in the order in which they are.
             num_parallel_calls: None calls in the consumer's thread; otherwise so many threads
-                work ahead, -1 (as in tf.data) takes one for each processor. This helps functions
-                that wait or let go of the interpreter, such as reading and NumPy's arithmetic. The
-                result is a stream: shuffle large datasets before.
+                work ahead, -1 (as in tf.data) takes one for each processor that this process may
+                use. This helps functions that wait or let go of the interpreter, such as reading
+                and NumPy's arithmetic. The result is a stream: shuffle large datasets before.
             deterministic: whether threads keep the order; None leaves it to `Options`.
             in_processes: has each thread call the function in a process of its own, for functions
                 that compute in Python. They must be importable, elements and results are copied,
@@ -182,7 +182,7 @@ class Dataset:
             return Dataset(_function_steps.mapped(self._plan, map_func))
         asked = _AUTO if num_parallel_calls is None else num_parallel_calls
         count = checked_count("num_parallel_calls", asked, -1)
-        count = (os.cpu_count() or 1) if count == _AUTO else max(1, count)
+        count = num_processors() if count == _AUTO else max(1, count)
         in_order = None if deterministic is None else checked_bool("deterministic", deterministic)
         plan = _function_steps.mapped_in_parallel(
             self._plan, map_func, count, in_order, in_processes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import final
 
-MAX_KEYS = 1000
+MAX_KEYS = 10_000
 MAX_CHARACTERS = 16 << 20
 
 
@@ -14,6 +14,7 @@ class Board:
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
+        self._num_characters = 0
 
     def read(self, key: str) -> str | None:
         """What is there."""
@@ -26,18 +27,18 @@ class Board:
             ValueError: The board is full.
         """
         if text is None:
-            self._texts.pop(key, None)
+            self._num_characters -= len(self._texts.pop(key, ""))
             return
-        others = [other for name, other in self._texts.items() if name != key]
-        if len(others) >= MAX_KEYS:
+        if key not in self._texts and len(self._texts) >= MAX_KEYS:
             raise ValueError(
                 f"the board holds {MAX_KEYS} keys, no room for '{key}'; post None for keys that "
                 "are needed no longer"
             )
-        num_characters = sum(map(len, others)) + len(text)
+        num_characters = self._num_characters - len(self._texts.get(key, "")) + len(text)
         if num_characters > MAX_CHARACTERS:
             raise ValueError(
                 f"the board holds {MAX_CHARACTERS} characters, with '{key}' they would be "
                 f"{num_characters}; post shorter texts, or files for what is large"
             )
         self._texts[key] = text
+        self._num_characters = num_characters

@@ -406,7 +406,9 @@ def make_step(
             update.apply(replica)
         for counter in step.counters:
             counter.storage.increase(counter, replica.local_index)
-        settle(replica, this_round.num_examples)
+        # What is no number must not come to the variables of others.
+        is_sound = np.isfinite(this_round.totals).all()
+        settle(replica, this_round.num_examples if is_sound else 0)
     return StepResult(is_made, totals, step)
 
 

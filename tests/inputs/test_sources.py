@@ -83,6 +83,7 @@ def test_from_tensor_slices_reads_a_memory_map(tmp_path: Any, images: np.ndarray
         ((), "at least one array, got an empty structure"),
         ([[1, 2], [3]], r"The value \(list\) cannot become an array"),
         ({"a": [[1, 2], [3]]}, r"The component \['a'\] \(list\) cannot become an array"),
+        ((np.ma.array([1, 2], mask=[0, 1]),), r"component \[0\] is an array with masked values"),
     ],
 )
 def test_arrays_that_cannot_be_sliced_are_named(tensors: Any, message: str) -> None:

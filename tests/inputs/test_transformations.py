@@ -83,8 +83,23 @@ def steps() -> st.SearchStrategy[Step]:
 
 def chains() -> st.SearchStrategy[list[Step]]:
     """Several transformations with at most one batch, since ragged batches do not stack."""
-    batches = st.tuples(sizes, st.booleans()).map(
-        lambda b: (f"batch {b}", lambda d: d.batch(*b), lambda x: in_batches(x, *b))
+    arguments = st.tuples(sizes, st.booleans())
+    batches = st.one_of(
+        arguments.map(lambda b: (f"batch {b}", lambda d: d.batch(*b), lambda x: in_batches(x, *b))),
+        arguments.map(
+            lambda b: (
+                f"padded_batch {b}",
+                lambda d: d.padded_batch(b[0], drop_remainder=b[1]),
+                lambda x: in_batches(x, *b),
+            )
+        ),
+        arguments.map(
+            lambda b: (
+                f"map_and_batch {b}",
+                lambda d: d.map_and_batch(add_one, *b),
+                lambda x: in_batches([v + 1 for v in x], *b),
+            )
+        ),
     )
     several = st.lists(steps(), max_size=3)
     return st.builds(

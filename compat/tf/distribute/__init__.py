@@ -2,6 +2,7 @@
 
 from ....inputs import InputContext, InputOptions, InputReplicationMode
 from ....strategies import (
+    CentralStorageStrategy,
     CrossDeviceOps,
     DistributedValues,
     HierarchicalCopyAllReduce,
@@ -9,6 +10,7 @@ from ....strategies import (
     MultiWorkerMirroredStrategy,
     NcclAllReduce,
     OneDeviceStrategy,
+    ParameterServerStrategy,
     ReduceOp,
     ReductionToOneDevice,
     ReplicaContext,
@@ -23,6 +25,7 @@ from ....strategies import (
 from . import cluster_resolver, experimental
 
 __all__ = [
+    "CentralStorageStrategy",
     "CrossDeviceOps",
     "DistributedValues",
     "HierarchicalCopyAllReduce",
@@ -33,6 +36,7 @@ __all__ = [
     "MultiWorkerMirroredStrategy",
     "NcclAllReduce",
     "OneDeviceStrategy",
+    "ParameterServerStrategy",
     "ReduceOp",
     "ReductionToOneDevice",
     "ReplicaContext",

@@ -32,6 +32,7 @@ from paceline.collectives.parameter_server import (
     WaitDone,
     Write,
 )
+from paceline.collectives.parameter_server.board import MAX_KEYS
 from paceline.collectives.parameter_server.verbs import REQUESTS
 
 
@@ -311,9 +312,9 @@ def test_a_server_that_cannot_be_is_not_made(options, text):
 
 
 def test_the_board_is_bounded_in_number_and_in_size(job):
-    for number in range(1000):
+    for number in range(MAX_KEYS):
         job.ask(0, Post(key=f"{number}", text="."))
-    with pytest.raises(ValueError, match="the board holds 1000 keys, no room for 'one more'"):
+    with pytest.raises(ValueError, match=f"the board holds {MAX_KEYS} keys, no room for 'one mo"):
         job.ask(0, Post(key="one more", text="."))
     job.ask(0, Post(key="0", text=None))
     job.ask(0, Post(key="one more", text="."))
