@@ -1,10 +1,10 @@
 """Training with parameter servers: dense, with a slow worker, and sparse.
 
-    python benchmarks/parameter_server_training.py [--rounds 5] [--steps 300] [--parts cnn slow sparse]
+    python benchmarks/parameter_server_training.py [--rounds 5] [--steps 300] [--parts cnn slow]
 
-cnn     the tutorial CNN, 64 examples a step for each worker: 1 ps and 2 workers, asynchronous; the
-        same two under MultiWorkerMirroredStrategy over RING; one process alone. Steps per second of
-        each worker.
+cnn     the tutorial CNN, 64 examples a step for each worker: 1 ps and 2 workers, asynchronous;
+        the same with each exchange under the next step (overlap); the two workers under
+        MultiWorkerMirroredStrategy over RING; one process alone. Steps per second of each worker.
 slow    1 ps and 2 workers, one of which pauses after each step for four times what a step of one
         process alone takes, as if it were on a machine five times slower: asynchronous, and
         synchronous (max_staleness=0). Steps per second of both workers together.
@@ -20,12 +20,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ import numpy as np
 import step as one_worker
 
 import paceline as pl
+from paceline.cluster import tune_malloc
 from paceline.nn import optimizers
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
@@ -69,6 +72,7 @@ PARTS: dict[str, dict[str, Job]] = {
     "cnn": {
         "alone": Job(1, 0, "mirrored"),
         "1 ps, async": Job(2, 1, "async"),
+        "1 ps, overlap": Job(2, 1, "overlap"),
         "RING": Job(2, 0, "mirrored"),
     },
     "slow": {
@@ -84,17 +88,20 @@ def mirrored() -> pl.Strategy:
     return pl.MultiWorkerMirroredStrategy(devices=["CPU:0"], communication_options=options)
 
 
-def on_servers(max_staleness: int | None) -> pl.Strategy:
-    pieces = pl.strategies.MinSizePartitioner(1 << 20, max_shards=2)
+def on_servers(max_staleness: int | None = None, overlap: bool | None = None) -> pl.Strategy:
     return pl.ParameterServerStrategy(
-        variable_partitioner=pieces, max_staleness=max_staleness, devices=["CPU:0"]
+        variable_partitioner=pl.strategies.MinSizePartitioner(1 << 20, max_shards=2),
+        max_staleness=max_staleness,
+        devices=["CPU:0"],
+        communication_options=pl.CommunicationOptions(overlap=overlap),
     )
 
 
 STRATEGIES: dict[str, Callable[[], pl.Strategy]] = {
     "mirrored": mirrored,
-    "async": lambda: on_servers(None),
-    "sync": lambda: on_servers(0),
+    "async": on_servers,
+    "overlap": partial(on_servers, overlap=True),
+    "sync": partial(on_servers, max_staleness=0),
 }
 
 
@@ -103,18 +110,20 @@ class Marks(pl.estimator.SessionRunHook):
 
     Args:
         pause_secs: How long to wait after each step.
-        rows_of: The number of rows that a batch of features touches; None for a dense model.
+        with_bytes: Whether there are servers with which bytes are exchanged.
     """
 
     def __init__(self, pause_secs: float, with_bytes: bool) -> None:
         self.times: list[float] = []
         self.megabytes: list[float] = []
         self.cpu_secs: list[float] = []
+        self.growth_mb = 0.0
+        self._before_mb = _peak_mb()
         self._pause_secs = pause_secs
         self._fetches = ["megabytes"] if with_bytes else []
 
     def before_run(self, run_context):
-        if self.times:
+        if self.times and self._pause_secs:
             time.sleep(self._pause_secs)
         return pl.estimator.SessionRunArgs(self._fetches)
 
@@ -122,6 +131,14 @@ class Marks(pl.estimator.SessionRunHook):
         self.times.append(time.monotonic())
         self.cpu_secs.append(time.process_time())
         self.megabytes += run_values.results
+
+    def end(self, session):
+        self.growth_mb = _peak_mb() - self._before_mb
+
+
+def _peak_mb() -> float:
+    """The most memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 
 
 def cnn_estimator(config: pl.RunConfig) -> tuple[pl.Estimator, Callable[..., pl.Dataset]]:
@@ -174,13 +191,18 @@ def run_task(args: argparse.Namespace) -> None:
         estimator,
         pl.TrainSpec(
             input_fn,
-            max_steps=args.steps * (job.workers if job.kind == "async" else 1),
+            max_steps=args.steps * (job.workers if job.kind in ("async", "overlap") else 1),
             hooks=[marks],
         ),
         pl.EvalSpec(input_fn, steps=1),
     )
     if config.task_type == "worker":
-        account = {"times": marks.times, "cpu_secs": marks.cpu_secs, "megabytes": marks.megabytes}
+        account = {
+            "times": marks.times,
+            "cpu_secs": marks.cpu_secs,
+            "megabytes": marks.megabytes,
+            "growth_mb": marks.growth_mb,
+        }
         path = Path(args.directory) / f"worker-{config.task_id}.json"
         path.write_text(json.dumps(account))
 
@@ -193,11 +215,13 @@ class Rates:
         steps: Steps of each worker.
         cpu_ms: Processor time of a worker's step.
         kilobytes: Sent and received by a worker in a step.
+        growth_mb: By how much training has raised the peak of each worker's memory.
     """
 
     steps: list[list[float]] = field(default_factory=list)
     cpu_ms: list[float] = field(default_factory=list)
     kilobytes: list[float] = field(default_factory=list)
+    growth_mb: list[list[float]] = field(default_factory=list)
 
     @property
     def median_steps(self) -> np.ndarray:
@@ -205,15 +229,16 @@ class Rates:
 
     def add(self, accounts: Sequence[Mapping[str, Any]]) -> None:
         """Take in a round, by what its workers wrote down."""
-        warm = min(WARM_UP_STEPS, min(len(a["times"]) for a in accounts) // 2)
+        warm = min(WARM_UP_STEPS, min(len(a["times"]) for a in accounts) // 4)
         start = max(account["times"][warm] for account in accounts)
         stop = min(account["times"][-1] for account in accounts)
         rates = []
         for account in accounts:
             times = np.array(account["times"])
-            inside = times[(times >= start) & (times <= stop)]
+            inside = times[(times > start) & (times <= stop)]
             rates.append(len(inside) / (stop - start))
         self.steps.append(rates)
+        self.growth_mb.append([account["growth_mb"] for account in accounts])
         first = accounts[0]
         self.cpu_ms.append(1e3 * float(np.median(np.diff(first["cpu_secs"])[warm:])))
         if first["megabytes"]:
@@ -273,7 +298,9 @@ def report_slow(rates: Mapping[str, Rates]) -> str:
     lines = [f"one worker of two {SLOWNESS} times slower: steps/s of each worker"]
     for name, measured in rates.items():
         lines.append(f"{name:16} " + " + ".join(f"{rate:.0f}" for rate in measured.median_steps))
-    ratios = [sum(a) / sum(s) for a, s in zip(rates["async"].steps, rates["sync"].steps, strict=True)]
+    ratios = [
+        sum(a) / sum(s) for a, s in zip(rates["async"].steps, rates["sync"].steps, strict=True)
+    ]
     lines.append(f"async by sync: {np.median(ratios):.2f}")
     return "\n".join(lines)
 
@@ -292,7 +319,9 @@ def report_sparse(rates: Mapping[str, Rates], args: argparse.Namespace) -> str:
             f"{steps * args.batch_size * 4 / 1e3:.0f} k rows looked up /s, "
             f"{steps * 2 * touched / 1e3:.0f} k different rows of a step pulled and pushed /s; "
             f"{np.median(measured.kilobytes):.0f} kB and {np.median(measured.cpu_ms):.2f} ms of "
-            f"processor time of a worker a step"
+            f"processor time of a worker a step; training takes "
+            f"{' and '.join(f'{mb:.0f}' for mb in np.median(measured.growth_mb, axis=0))} MB of "
+            f"memory of the chief and the other worker"
         )
     return "\n".join(lines)
 
@@ -313,7 +342,7 @@ def main() -> None:
     if args.job:
         run_task(args)
         return
-    print(environment.describe(False), flush=True)
+    print(environment.describe(tune_malloc()), flush=True)
     rates = measure(args)
     if "cnn" in args.parts:
         print(f"\n{report_cnn(rates['cnn'])}")

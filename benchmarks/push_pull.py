@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
@@ -43,11 +43,10 @@ from paceline.collectives.parameter_server import (
     Push,
     ShardSpec,
     Update,
-    UpdateRule,
     connect,
     serve,
 )
-from paceline.nn.optimizers.rules import RULES
+from paceline.nn.optimizers import server_rules
 
 SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20)
 ROWS = (100, 1_000, 10_000, 100_000)
@@ -68,20 +67,10 @@ Array = np.ndarray
 Step = Callable[[], None]
 
 
-def rules() -> Mapping[str, UpdateRule]:
-    def taken(name: str) -> UpdateRule:
-        rule = RULES[name]
-        return lambda value, gradient, slots, rate, step, hyper: rule.update(
-            value, gradient, slots, rate, step, rule.hyper(**hyper)
-        )
-
-    return {name: taken(name) for name in RULES}
-
-
 def run_server(args: argparse.Namespace) -> None:
     """Serve until the trainer is done."""
     server = ParameterServer(
-        trainers=["chief"], rules=rules(), storage=None, synchronous=False, absence_secs=0.0
+        trainers=["chief"], rules=server_rules(), storage=None, synchronous=False, absence_secs=0.0
     )
     told = {"on_joined": server.joined, "on_lost": server.lost, "on_left": server.left}
     address = Member(0, "ps 0", f"127.0.0.1:{args.port}")
@@ -139,11 +128,11 @@ class Trainer:
 def dense_here(shapes: Sequence[tuple[int, ...]]) -> Step:
     values = [np.zeros(shape, np.float32).reshape(-1) for shape in shapes]
     gradients = [np.ones_like(value) for value in values]
-    rule, hyper = RULES["sgd"].update, RULES["sgd"].hyper()
+    rule = server_rules()["sgd"]
 
     def step() -> None:
         for value, gradient in zip(values, gradients, strict=True):
-            rule(value, gradient, (), 0.01, 1, hyper)
+            rule(value, gradient, (), 0.01, 1, {})
 
     return step
 
@@ -152,12 +141,12 @@ def sparse_here(num_rows: int) -> Step:
     table, slot = np.zeros(TABLE, np.float32), np.full(TABLE, 0.1, np.float32)
     rows = np.unique(np.random.default_rng(0).integers(0, TABLE[0], num_rows))
     gradients = np.ones((len(rows), TABLE[1]), np.float32)
-    rule, hyper = RULES["adagrad"].update, RULES["adagrad"].hyper()
+    rule = server_rules()["adagrad"]
 
     def step() -> None:
         _ = table.take(rows, axis=0)
         value, squares = table.take(rows, axis=0), slot.take(rows, axis=0)
-        rule(value.reshape(-1), gradients.reshape(-1), [squares.reshape(-1)], 0.01, 1, hyper)
+        rule(value.reshape(-1), gradients.reshape(-1), [squares.reshape(-1)], 0.01, 1, {})
         table[rows], slot[rows] = value, squares
 
     return step
@@ -218,7 +207,9 @@ def run_trainer(args: argparse.Namespace) -> None:
     with ExitStack() as stack:
         trainers = {}
         for index, link in enumerate(args.links):
-            connection = connect(server, me, job_id=args.job_id, links=(link,))
+            connection = connect(
+                server, me, job_id=args.job_id, links=(link,), start_timeout_secs=30
+            )
             client = stack.enter_context(closing(ParameterClient(connection)))
             client.ask(Join())
             trainers[link] = Trainer(client, 1_000_000 * index)
@@ -237,7 +228,7 @@ def run_trainer(args: argparse.Namespace) -> None:
 
 
 @contextmanager
-def server_process(args: argparse.Namespace):
+def server_process(args: argparse.Namespace) -> Iterator[None]:
     """Start this script a second time, as the server."""
     shared = ["--job-id", args.job_id, "--port", str(args.port), "--serve"]
     with subprocess.Popen([sys.executable, __file__, *shared]) as process:

@@ -81,8 +81,9 @@ class _LocalStorage(Storage):
     def shard_path(self, draft: str, shard: str) -> str:
         return os.path.join(draft, shard)
 
-    def scratch(self, shard_path: str) -> str:
-        return shard_path
+    @contextmanager
+    def scratch(self, shard_path: str) -> Iterator[str]:
+        yield shard_path
 
     def put(self, scratch: str, shard_path: str) -> None:
         files.flush(scratch)

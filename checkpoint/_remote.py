@@ -76,49 +76,52 @@ def _at(url: str) -> tuple[Any, str]:
     return fs, path
 
 
-def _call(url: str, verb: str, *arguments: Any, **options: Any) -> Any:
-    fs, path = _at(url)
-    return getattr(fs, verb)(path, *arguments, **options)
-
-
 @final
 class _RemoteStorage(Storage):
     def names(self, path: str) -> list[str]:
+        fs, inside = _at(path)
         try:
-            found = _call(path, "ls", detail=False)
+            found = fs.ls(inside, detail=False)
         except FileNotFoundError:
             return []
         return [posixpath.basename(name.rstrip("/")) for name in found]
 
     def exists(self, path: str) -> bool:
-        return bool(_call(path, "exists"))
+        fs, inside = _at(path)
+        return bool(fs.exists(inside))
 
     def size(self, path: str) -> int:
-        return int(_call(path, "info")["size"])
+        fs, inside = _at(path)
+        return int(fs.info(inside)["size"])
 
     def modified_secs(self, path: str) -> float:
+        fs, inside = _at(path)
         try:
-            when: datetime = _call(path, "modified")
+            when: datetime = fs.modified(inside)
         except NotImplementedError:
             return 0.0
         return when.timestamp()
 
     def read(self, path: str) -> bytes:
-        return bytes(_call(path, "cat_file"))
+        fs, inside = _at(path)
+        return bytes(fs.cat_file(inside))
 
     @contextmanager
     def opened(self, path: str) -> Iterator[OpenFile]:
         yield _OpenFile(*_at(path))
 
     def replace(self, path: str, text: str) -> None:
-        _call(path, "pipe_file", text.encode())
+        fs, inside = _at(path)
+        fs.pipe_file(inside, text.encode())
 
     def remove(self, path: str) -> None:
+        fs, inside = _at(path)
         with suppress(FileNotFoundError):
-            _call(path, "rm", recursive=True)
+            fs.rm(inside, recursive=True)
 
     def make_directory(self, path: str) -> None:
-        _call(path, "makedirs", exist_ok=True)
+        fs, inside = _at(path)
+        fs.makedirs(inside, exist_ok=True)
 
     def try_to_write(self, path: str) -> None:
         probe = posixpath.join(path, temporary_name("probe"))
@@ -139,17 +142,14 @@ class _RemoteStorage(Storage):
         stem, suffix = posixpath.splitext(shard)
         return posixpath.join(path, f"{stem}-{nonce}{suffix}")
 
-    def scratch(self, shard_path: str) -> str:
-        directory = tempfile.mkdtemp(prefix="paceline-upload-")
-        return os.path.join(directory, posixpath.basename(shard_path))
+    @contextmanager
+    def scratch(self, shard_path: str) -> Iterator[str]:
+        with tempfile.TemporaryDirectory(prefix="paceline-upload-") as directory:
+            yield os.path.join(directory, posixpath.basename(shard_path))
 
     def put(self, scratch: str, shard_path: str) -> None:
-        try:
-            fs, path = _at(shard_path)
-            fs.put_file(scratch, path)
-        finally:
-            os.remove(scratch)
-            os.rmdir(os.path.dirname(scratch))
+        fs, inside = _at(shard_path)
+        fs.put_file(scratch, inside)
 
     def abandon(self, draft: str) -> None:
         path, nonce = posixpath.split(draft)

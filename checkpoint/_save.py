@@ -11,6 +11,7 @@ from typing import SupportsIndex
 from pydantic import JsonValue
 
 from ._arguments import Arrays, Piece, checked_step, pieces_of, plain, plain_state
+from ._background import Background
 from ._directory import clean_up, history_of
 from ._errors import explained
 from ._lease import delete_unless_leased
@@ -89,8 +90,9 @@ def save_alone(
     """
     with explained(root, "save to"):
         try:
-            parts = [write_part(draft, shard_name(0, num_writers), pieces)]
-            parts += map(parse_report, reports())  # the others have been writing meanwhile
+            with Background(reports) as others:  # who may only write now
+                parts = [write_part(draft, shard_name(0, num_writers), pieces)]
+            parts += map(parse_report, others.result())
             path = commit(root, step, draft, parts, state)
         except BaseException:
             storage_of(draft).abandon(draft)

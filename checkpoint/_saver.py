@@ -110,7 +110,7 @@ class Saver:
             raise ValueError(f"share is for several writers; num_writers is {num_writers}")
         if self._is_closed:
             raise CheckpointError(f"the Saver of '{self._root}' is closed; make a new one")
-        self._wait_and_say_so()
+        self.prepare()
         with explained(self._root, "save to"):
             draft = make_draft(self._root, step)
         try:
@@ -165,7 +165,12 @@ class Saver:
                 raise
             _log.error("the last save failed, too: %s", own, exc_info=own)
 
-    def _wait_and_say_so(self) -> None:
+    def prepare(self) -> None:
+        """Waits until the write before has ended, and says so where that takes long.
+
+        `save` does so, too. Who shares the writing with others calls it before they are asked for
+        what they hold.
+        """
         if self._write is None:
             return
         began = time.monotonic()

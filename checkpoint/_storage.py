@@ -110,8 +110,8 @@ class Storage(ABC):
         """Where a shard of a draft goes; the last part of it is its name in the manifest."""
 
     @abstractmethod
-    def scratch(self, shard_path: str) -> str:
-        """The local file to write a shard to."""
+    def scratch(self, shard_path: str) -> AbstractContextManager[str]:
+        """The path of the local file to write a shard to before it is `put` at its place."""
 
     @abstractmethod
     def put(self, scratch: str, shard_path: str) -> None:

@@ -82,13 +82,14 @@ def write_part(draft: str, shard: str, pieces: Mapping[str, Piece]) -> Part:
     """Writes and flushes one shard of row-major, little-endian pieces."""
     storage = storage_of(draft)
     path = storage.shard_path(draft, shard)
-    shard, scratch = os.path.basename(path), storage.scratch(path)
+    shard = os.path.basename(path)
     arrays = {key: piece.array for key, piece in pieces.items()}
-    write_shard_file(scratch, arrays)
-    header, size_bytes = read_header(scratch), os.path.getsize(scratch)
-    # While the disk works the processor is free: never is more than one core taken from the run.
-    with Background(lambda: {key: block_crcs(array) for key, array in arrays.items()}) as crcs:
-        storage.put(scratch, path)
+    with storage.scratch(path) as scratch:
+        write_shard_file(scratch, arrays)
+        header, size_bytes = read_header(scratch), os.path.getsize(scratch)
+        # While the disk works the processor is free: no more than one core is taken from the run.
+        with Background(lambda: {key: block_crcs(array) for key, array in arrays.items()}) as crcs:
+            storage.put(scratch, path)
     entry = ShardEntry(size_bytes=size_bytes, header_crc32=header.crc32)
     tensors: dict[str, TensorEntry] = {}
     for key, piece in pieces.items():

@@ -27,8 +27,12 @@ class Writer(ABC):
     """One task's part in saving. All workers of a strategy make the same calls."""
 
     @abstractmethod
+    def prepare(self) -> None:
+        """Return when this task's part of the save before is written."""
+
+    @abstractmethod
     def save(self, step: int, values: Values, state: dict[str, Any]) -> None:
-        """Begin to save; the values may change as soon as it returns."""
+        """Begin to save; the values may change as soon as it returns. Call `prepare` before."""
 
     @abstractmethod
     def check(self) -> None:
@@ -42,6 +46,9 @@ class Writer(ABC):
 @final
 class Bystander(Writer):
     """Others write."""
+
+    def prepare(self) -> None:
+        pass
 
     def save(self, step: int, values: Values, state: dict[str, Any]) -> None:
         pass
@@ -79,9 +86,10 @@ class _Chief(Writer):
         self._step = 0
         self._given_up: Exception | None = None
 
+    def prepare(self) -> None:
+        self._or_give_up(self._saver.prepare)  # the next one is not given up
+
     def save(self, step: int, values: Values, state: dict[str, Any]) -> None:
-        if self._share is not None:
-            self.wait()  # should it be given up, this one is not
         self._step, self._given_up = step, None
         part = self._part(values)
         self._saver.save(step, part, state=state, num_writers=self._num_writers, share=self._share)
@@ -121,6 +129,9 @@ class _Helper(Writer):
     def __init__(self, extended: StrategyExtended) -> None:
         self._workers = extended.workers
         self._saver = checkpoint.ShardSaver(self._workers.rank, self._workers.size)
+
+    def prepare(self) -> None:
+        self._saver.wait()
 
     def save(self, step: int, values: Values, state: dict[str, Any]) -> None:
         draft = self._workers.text_from_chief("", "draft of a checkpoint")

@@ -16,7 +16,7 @@ from typing import Any, final
 import numpy as np
 
 from .. import observe
-from ..checkpoint import CheckpointReader, latest_checkpoint, read_latest
+from ..checkpoint import CheckpointReader, latest_checkpoint
 from ..cluster import agreed_model_dir, tune_malloc
 from ..strategies import DEFAULT_STRATEGY, Job, Strategy, get_strategy
 from .evaluation import EvaluationSession, evaluate
@@ -219,8 +219,10 @@ class Estimator:
         saving_listeners: Sequence[CheckpointSaverListener] | None,
     ) -> TrainingEnd:
         config, job, workers = self._config, strategy.extended.job, strategy.extended.workers
-        found = read_latest(self.model_dir) if job.is_chief else None
-        newest, arrays = found or (None, {})
+        # Parameter servers read for themselves.
+        in_memory = not strategy.extended.storage.is_remote
+        found = self._dir.newest_whole(in_memory) if job.is_chief else None
+        newest, read = found or (None, None)
         start, states = _beginning(newest, job)
         if max_steps is not None and start >= max_steps:
             _logger.info("Nothing to train: step %d ≥ max_steps %d.", start, max_steps)
@@ -237,7 +239,7 @@ class Estimator:
             ) as batches,
             closing(ProgressHook(last_step, start)) as progress,
         ):
-            store, more = self._dir.begin(newest, arrays.pop, source, job.is_chief)
+            store, more = self._dir.begin(newest, read, source, job.is_chief)
             session = TrainingSession(self._model, strategy, store)
             continue_input(batches, states, strategy.extended)
             end = train(session, batches, [progress, *all_hooks, *more, *hooks])
@@ -382,6 +384,7 @@ class Estimator:
                 decides=is_chief,
                 wait=self._dir.wait,
                 check=self._dir.check,
+                prepare=self._dir.prepare,
             ),
         ]
         if config.log_step_count_steps is not None:

@@ -53,7 +53,7 @@ def batches_for_replicas(
             num_workers,
         )
     with default_seed(config.tf_random_seed):
-        return iter(strategy.distribute_datasets_from_function(dataset_fn))
+        return strategy.distribute_datasets_from_function(dataset_fn).own_steps()
 
 
 def continue_input(

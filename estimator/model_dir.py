@@ -6,13 +6,14 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, final
 
 import numpy as np
 
 from .. import checkpoint
 from ..autodiff import Array
-from ..strategies import StrategyExtended, VariableStore
+from ..strategies import SavedValue, StrategyExtended, VariableStore
 from .checkpoint_writers import Bystander, Writer, writer_of
 from .hooks import Session, SessionRunHook
 from .run_config import RunConfig
@@ -73,6 +74,10 @@ class ModelDir:
         goes_on = input_states is not None and step != last_step
         self._writer.save(step, values, {"input": input_states} if goes_on else {})
 
+    def prepare(self) -> None:
+        """Return when the save before is written, so that the next moment can be held fast."""
+        self._writer.prepare()
+
     def check(self) -> None:
         """Raise what has gone wrong with the last save meanwhile; does not wait."""
         self._writer.check()
@@ -100,6 +105,19 @@ class ModelDir:
             checkpoint.lease_latest(self.path) if path is None else checkpoint.lease(path) as found
         ):
             yield None if found is None else checkpoint.load(found)
+
+    def newest_whole(self, in_memory: bool) -> tuple[checkpoint.CheckpointReader, Read] | None:
+        """The newest checkpoint of which every byte is right, and how to get its values once.
+
+        Args:
+            in_memory: Whether to read them at once, rather than each when it is asked for.
+        """
+        if in_memory:
+            found = checkpoint.read_latest(self.path)
+            return None if found is None else (found[0], found[1].pop)
+        path = checkpoint.latest_checkpoint(self.path, verify=True)
+        reader = None if path is None else checkpoint.load(path)
+        return None if reader is None else (reader, reader.read)
 
     @contextmanager
     def restoring(
@@ -178,24 +196,25 @@ class _Restore:
     def __init__(self, reader: checkpoint.CheckpointReader, read: Read) -> None:
         self._reader = reader
         self._read = read
+        self._shapes, self._dtypes = reader.shapes, reader.dtypes
 
-    def restore(self, name: str, value: Array, trainable: bool) -> Array:
-        path, shapes = self._reader.path, self._reader.shapes
-        if name not in shapes:
+    def restore(self, name: str, value: Array, trainable: bool) -> SavedValue:
+        path = self._reader.path
+        if name not in self._shapes:
             raise ValueError(
                 f"variable {name!r} is not in checkpoint {path}, which has "
-                f"{', '.join(sorted(shapes))}; the model has changed since. Use another model_dir, "
+                f"{', '.join(sorted(self._shapes))}; the model has changed since. Use another model_dir, "
                 f"with warm_start_from=WarmStartSettings({str(path)!r}, vars_to_warm_start=...) "
                 f"to keep what fits"
             )
-        found = self._read(name)
-        if found.shape != value.shape or found.dtype != value.dtype:
+        shape, dtype = self._shapes[name], self._dtypes[name]
+        if shape != value.shape or dtype != value.dtype:
             raise ValueError(
-                f"variable {name!r} has shape {found.shape} and dtype {found.dtype} in checkpoint "
+                f"variable {name!r} has shape {shape} and dtype {dtype} in checkpoint "
                 f"{path}, but the model makes it with shape {value.shape} and dtype {value.dtype}; "
                 f"restore the model's sizes, or use another model_dir"
             )
-        return found
+        return SavedValue(str(path), shape, dtype, partial(self._read, name))
 
 
 def _store(seed: int | None, restore: Any) -> VariableStore:

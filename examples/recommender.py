@@ -23,7 +23,7 @@ from paceline.nn import layers, losses, metrics, optimizers
 
 WIDTH = 16
 NUM_HOURS = 4
-POPULARITY = 1.3
+POPULARITY = 1.4
 
 
 def model_fn(features, labels, mode, params):
@@ -151,10 +151,10 @@ def main():
         pl.TrainSpec(train_input_fn, args.steps, hooks=[wire] if num_servers else []),
         pl.EvalSpec(test_input_fn, steps=None),
     )
-    if not recommender.config.is_chief:
-        return
+    if not recommender.config.is_chief or recommender.config.task_type == "evaluator":
+        return  # the chief shows what came of it
     print(f"AUC {result.metrics['auc']:.4f}, at best {result.metrics['best']:.4f}")
-    if num_servers:
+    if len(wire.megabytes) > 1:
         table_bytes = 4 * args.rows * (WIDTH + 1)
         print(
             f"{wire.bytes_per_step / 1e3:.1f} kB on the wire for each step of a worker; "

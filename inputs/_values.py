@@ -100,7 +100,9 @@ def spec_of(element: Any) -> Any:
 
 def _as_array(value: Any, path: str) -> np.ndarray:
     place = f"The component {path}" if path else "The value"
-    if isinstance(value, np.ndarray) and np.ma.is_masked(value):
+    # A memory map is the usual subclass, and the first use of `np.ma` imports it.
+    is_other_array = isinstance(value, np.ndarray) and not isinstance(value, np.memmap)
+    if is_other_array and np.ma.is_masked(value):
         raise ValueError(
             f"{place} is an array with masked values, which would be taken for values. Give "
             "filled(...), or leave out the rows."

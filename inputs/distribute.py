@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ._checks import checked_count, checked_shard
+from ._ending import AnyHasData
 from ._plan import INFINITE, UNKNOWN, Plan, batched_cardinality, joined, longest_cardinality
 from ._split import DealtStream, SideBySideStream, SplitStream, split_points
 from .dataset import Dataset
@@ -23,6 +24,7 @@ def split_global_batches(
     prefetch: int = 0,
     wrap: Wrap = tuple,
     seed: int | None = None,
+    any_has_data: AnyHasData | None = None,
 ) -> DistributedDataset:
     """Cuts each global batch into consecutive parts, one for each replica.
 
@@ -45,6 +47,9 @@ def split_global_batches(
             that is gathered from memory or prefetched already.
         wrap: makes the element of a step from the tuple of its local batches.
         seed: for shuffles without a seed; None takes `default_seed`'s or draws one.
+        any_has_data: called before each step, by all workers, with whether this one has data;
+            tells whether any has. Only where their numbers of steps may differ, which is not so
+            under DATA. None lets each end by itself.
 
     Raises:
         ValueError: the numbers contradict each other; the policy is FILE and there are too few
@@ -72,6 +77,8 @@ def split_global_batches(
             lambda elements, _: SplitStream(elements, num_all, rounds),
             cardinality=plan.cardinality if len(rounds) == 1 else UNKNOWN,
         ),
+        num_local=num_local,
+        any_has_data=None if policy is AutoShardPolicy.DATA else any_has_data,
         description=f"policy {policy.name}, shard {worker_index} of {num_workers}, global batch "
         f"{_global_batch(plan.batch_size, num_all, rounds)}, "
         f"{_share(policy, plan, num_workers, worker_index)}, prefetch {depth}",
@@ -112,6 +119,7 @@ def per_replica_batches(
     wrap: Wrap = tuple,
     seed: int | None = None,
     worker: tuple[int, int] = (1, 0),
+    any_has_data: AnyHasData | None = None,
 ) -> DistributedDataset:
     """Gives each replica an element of its own, so that N replicas take N elements a step.
 
@@ -125,6 +133,7 @@ def per_replica_batches(
         wrap: makes the element of a step from the tuple of its local batches.
         seed: for shuffles without a seed; None takes `default_seed`'s or draws one.
         worker: the number of workers, and this worker's number.
+        any_has_data: as in `split_global_batches`; not for datasets without end.
 
     Raises:
         ValueError: on iteration over one of several shards, a shuffle before `shard` would draw
@@ -143,6 +152,8 @@ def per_replica_batches(
             cardinality=batched_cardinality(plan.cardinality, num_local, drop_remainder=False),
             shard=plan.shard and plan.shard.times(num_local),
         ),
+        num_local=num_local,
+        any_has_data=None if plan.cardinality == INFINITE else any_has_data,
         description=f"policy OFF, per-replica batches{size} for {_replicas(num_local)}, "
         f"{_number_of_steps(batched_cardinality(plan.cardinality, num_local, False))}, "
         f"prefetch {depth}",
@@ -161,6 +172,7 @@ def per_replica_pipelines(
     wrap: Wrap = tuple,
     seed: int | None = None,
     worker: tuple[int, int] = (1, 0),
+    any_has_data: AnyHasData | None = None,
 ) -> DistributedDataset:
     """Gives each replica the elements of a dataset of its own.
 
@@ -173,6 +185,7 @@ def per_replica_pipelines(
         seed: for shuffles without a seed, the same in all datasets; None takes `default_seed`'s or
             draws one.
         worker: the number of workers, and this worker's number.
+        any_has_data: as in `split_global_batches`; not for datasets without end.
 
     Raises:
         ValueError: as in `per_replica_batches`.
@@ -193,6 +206,8 @@ def per_replica_pipelines(
     shards = [plan.shard.order for plan in plans if plan.shard is not None]
     return DistributedDataset(
         plan,
+        num_local=len(plans),
+        any_has_data=None if plan.cardinality == INFINITE else any_has_data,
         description=f"policy OFF, an input pipeline for each of {_replicas(len(plans))}, "
         f"{_number_of_steps(plan.cardinality)}, prefetch {depth}",
         prefetch_depth=depth,

@@ -33,7 +33,7 @@ from .parameter_server import (
     Partitioner,
 )
 from .reduce_op import ReduceOp
-from .storage import RuleStep, Storage
+from .storage import RuleStep, SavedValue, Storage
 from .strategy import RunOptions, Strategy, ValueContext
 from .values import DistributedValues, PerReplica
 from .variable_store import (
@@ -73,6 +73,7 @@ __all__ = [
     "Round",
     "RuleStep",
     "RunOptions",
+    "SavedValue",
     "Storage",
     "Strategy",
     "StrategyExtended",

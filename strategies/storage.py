@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, final
 
+import numpy as np
+
 from ..autodiff import Array, IndexedSlices
 from .aggregation import VariableAggregation, VariableSynchronization, spread_over_copies
 from .devices import Device
@@ -39,6 +41,22 @@ class RuleStep:
     learning_rate: float
     step: int
     apply: Apply
+
+
+@dataclass(frozen=True, slots=True)
+class SavedValue:
+    """The value of a variable in a checkpoint, not read so far.
+
+    Args:
+        path: The checkpoint.
+        shape, dtype: Of the value.
+        read: Reads it.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    read: Callable[[], Array]
 
 
 class Storage(ABC):
@@ -81,7 +99,7 @@ class Storage(ABC):
     def create(
         self,
         name: str,
-        initial: Callable[[], Array],
+        initial: Callable[[], Array | SavedValue],
         synchronization: VariableSynchronization,
         aggregation: VariableAggregation,
         beside: Variable | None,
@@ -177,12 +195,14 @@ class LocalStorage(Storage):
     def create(
         self,
         name: str,
-        initial: Callable[[], Array],
+        initial: Callable[[], Array | SavedValue],
         synchronization: VariableSynchronization,
         aggregation: VariableAggregation,
         beside: Variable | None,
     ) -> list[Array]:
-        value = self._workers.from_chief(initial(), f"initial value of variable {name!r}")
+        found = initial()
+        own = found.read() if isinstance(found, SavedValue) else found
+        value = self._workers.from_chief(own, f"initial value of variable {name!r}")
         is_first = self._workers.rank == 0
         spread = spread_over_copies(
             value, len(self._devices), synchronization, aggregation, is_first

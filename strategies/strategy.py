@@ -212,6 +212,9 @@ class Strategy:
         `PerReplica` values. One line of the log tells the policy, this worker's shard and how far
         ahead batches are prepared.
 
+        Workers that read files of their own may have different numbers of steps. They iterate
+        together: one whose data have ended gets empty batches until those of all have.
+
         Args:
             dataset: Its elements are global batches.
             options: Its `experimental_per_replica_buffer_size` (1 by default) is for how many steps
@@ -236,6 +239,7 @@ class Strategy:
             shard=(extended.num_workers, extended.worker_index),
             prefetch=chosen.experimental_per_replica_buffer_size,
             wrap=self._per_replica,
+            any_has_data=self._agreement_on_end(),
         )
         _logger.info("Input: %s.", distributed.describe())
         return distributed
@@ -246,6 +250,9 @@ class Strategy:
         options: InputOptions | None = None,
     ) -> DistributedDataset:
         """Distribute the dataset that `dataset_fn` makes, batched per replica and sharded.
+
+        Several workers iterate together: one whose data have ended gets empty batches until those
+        of all have.
 
         Args:
             dataset_fn: Called once per worker with an `InputContext`. Each replica takes one
@@ -266,6 +273,7 @@ class Strategy:
                 prefetch=depth,
                 wrap=self._per_replica,
                 worker=worker,
+                any_has_data=self._agreement_on_end(),
             )
         return per_replica_batches(
             dataset_fn(self.input_context()),
@@ -273,6 +281,7 @@ class Strategy:
             prefetch=depth,
             wrap=self._per_replica,
             worker=worker,
+            any_has_data=self._agreement_on_end(),
         )
 
     def make_experimental_numpy_dataset(self, numpy_input: Any) -> Dataset:
@@ -298,6 +307,13 @@ class Strategy:
             )
             for i in range(n)
         ]
+
+    def _agreement_on_end(self) -> Callable[[bool], bool] | None:
+        """How the workers learn whether one of them still has data; None for a single one."""
+        workers = self._extended.workers
+        if workers.size == 1:
+            return None
+        return lambda has_data: any(workers.gather_numbers(int(has_data), "who has input left"))
 
     def _per_replica(self, batches: tuple[Any, ...]) -> Any:
         """The batches of the local replicas, each on its replica's device."""

@@ -20,9 +20,10 @@ from .context import Frame, current_frame, entered
 from .creators import create_through_scopes
 from .devices import to_host
 from .initial_values import Initializer, initial_array, initial_value
+from .storage import SavedValue
 from .variables import Variable, install_constructor, may_be_trained
 
-Restore: TypeAlias = Callable[[str, Array, bool], "Array | None"]
+Restore: TypeAlias = Callable[[str, Array, bool], "Array | SavedValue | None"]
 """`restore(name, value, trainable)`: what a new variable is to begin with instead of `value`."""
 
 
@@ -182,7 +183,7 @@ class VariableStore:
         saved: bool,
         beside: Variable | None,
     ) -> Variable:
-        def initial() -> Array:
+        def initial() -> Array | SavedValue:
             given = initial_value() if callable(initial_value) else initial_value
             first = initial_array(given, dtype)
             is_trained = may_be_trained(trainable, first.dtype, synchronization)
@@ -201,12 +202,14 @@ class VariableStore:
             storage=storage,
         )
 
-    def _restored(self, name: str, value: Array, trainable: bool) -> Array:
+    def _restored(self, name: str, value: Array, trainable: bool) -> Array | SavedValue:
         late = next((found for find in self._late if (found := find(name)) is not None), None)
         if late is not None and late.shape != value.shape:
             raise _conflict(name, "shape", late.shape, value.shape)
         restored = self._restore(name, value, trainable) if self._restore and late is None else late
-        return value if restored is None else np.asarray(restored, dtype=value.dtype)
+        if restored is None or isinstance(restored, SavedValue):
+            return value if restored is None else restored
+        return np.asarray(restored, dtype=value.dtype)
 
     def _draw(
         self, name: str, shape: tuple[int, ...] | None, dtype: Any, initializer: Any

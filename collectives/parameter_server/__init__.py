@@ -16,38 +16,38 @@ from .serving import Serving, serve
 from .shards import ShardSpec
 from .table import ShardStorage
 from .timing import DEFAULT_START_TIMEOUT_SECS, DEFAULT_TIMEOUT_SECS
-from .verbs import (
-    Create,
-    Created,
+from .trainer_requests import (
     Dismissed,
     Done,
     Found,
     Join,
     Joined,
-    OptimizerSpec,
     Post,
     Posted,
+    Read,
+    Remaining,
+    ServerStatus,
+    Status,
+    TrainerStatus,
+    Wait,
+    WaitDone,
+    Waited,
+)
+from .variable_requests import (
+    Create,
+    Created,
+    OptimizerSpec,
     Pull,
     Pulled,
     Push,
     Pushed,
-    Read,
-    Remaining,
-    Reply,
-    Request,
-    ServerStatus,
     Snapped,
     Snapshot,
-    Status,
-    TrainerStatus,
     Update,
-    Verb,
-    Wait,
-    WaitDone,
-    Waited,
     Write,
     Written,
 )
+from .verbs import Reply, Request, Verb
 
 __all__ = [
     "DEFAULT_START_TIMEOUT_SECS",

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar, final
 
 from ..members import Member
+from .bodies import as_body
 from .connection import Connection, Pending
 from .messages import Array, Message
-from .verbs import Reply, Verb, as_body
+from .verbs import Reply, Verb
 
 R = TypeVar("R", bound=Reply)
 R_co = TypeVar("R_co", bound=Reply, covariant=True)

@@ -193,9 +193,13 @@ class _Visit:
         self._taker = Taker(self._address.host, CLIENT, self._open_data_stream)
         me = identity.members[CLIENT]
         self._stream = stream = channel.open()
-        with _limited(stream, min(deadline, time.monotonic() + _HANDSHAKE_SECS)):
-            stream.send(encode(Visit(rank=me.rank, task=me.task, address=me.address)))
-            hello, messages = call(stream, identity, SERVER, "join")
+        try:
+            with _limited(stream, min(deadline, time.monotonic() + _HANDSHAKE_SECS)):
+                stream.send(encode(Visit(rank=me.rank, task=me.task, address=me.address)))
+                hello, messages = call(stream, identity, SERVER, "join")
+        except BaseException:
+            stream.cancel()
+            raise
         self.incarnation = hello.incarnation
         self.line = Line(stream, timeout_secs)
         self._start("attend", self._attend, messages)

@@ -15,10 +15,8 @@ from ..ring.frames import FrameError
 from .errors import RefusedRequest, ServerLost
 from .frames import Header, Kind
 from .messages import Array, Message
+from .timing import MIN_SILENCE_SECS
 from .wire import Wire
-
-# A server that was not heard of for longer is not just busy.
-_SILENCE_SECS = 2.5
 
 
 @final
@@ -158,7 +156,7 @@ class Connection:
             raise
         except CollectiveTimeoutError as error:
             heard_secs = None if self._health is None else self._health.last_heard(1)
-            if heard_secs is not None and heard_secs > _SILENCE_SECS:
+            if heard_secs is not None and heard_secs > MIN_SILENCE_SECS:
                 self._lose(str(error), error)
             raise
         except (FrameError, CollectiveError) as error:

@@ -18,6 +18,7 @@ from ..ring.frames import (
     decode,
     encode,
 )
+from .timing import MIN_SILENCE_SECS
 
 # No more than this is queued for an end that takes nothing.
 _MAX_PENDING_BYTES = 16 << 10
@@ -31,7 +32,7 @@ class Line(Health):
 
     Args:
         stream: The stream, its handshake done.
-        silence_secs: An end that says nothing for longer is lost.
+        silence_secs: An end that says nothing for longer is lost; at least `MIN_SILENCE_SECS`.
 
     Attributes:
         has_left: Whether the other end has said goodbye, and nothing was wrong before.
@@ -40,7 +41,7 @@ class Line(Health):
     def __init__(self, stream: Stream, silence_secs: float) -> None:
         self.has_left = False
         self._stream = stream
-        self._silence_secs = silence_secs
+        self._silence_secs = max(silence_secs, MIN_SILENCE_SECS)
         self._heard_at = time.monotonic()
         self._ended = ""
 

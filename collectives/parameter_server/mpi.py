@@ -22,13 +22,14 @@ from ..mpi_start import end_if_stuck, wait_for_ranks
 from ..ring.errors import RendezvousError
 from ..ring.frames import FrameError, Visit, decode, encode
 from ..ring.handshake import RefusedError
+from ..runner import has_core_to_spare
 from .connection import Connection
 from .frames import DEFAULT_MAX_FRAME_BYTES, Session
 from .messages import Client, Handler
 from .mpi_link import MpiLink
 from .presence import Presence
 from .service import Service
-from .timing import DEFAULT_SPIN_SECS, DEFAULT_START_TIMEOUT_SECS, DEFAULT_TIMEOUT_SECS
+from .timing import DEFAULT_START_TIMEOUT_SECS, DEFAULT_TIMEOUT_SECS
 from .wire import Wire
 
 _JOB_ID = "mpirun"
@@ -38,6 +39,7 @@ _LONGEST_PAUSE_SECS = 5e-3
 _FAREWELL_SECS = 2.0
 _JOIN_SECS = 5.0
 _ANSWER_BYTES = 256
+_SPIN_SECS = 200e-6
 
 _log = logging.getLogger("paceline")
 
@@ -109,7 +111,7 @@ class MpiJob:
         on_left: Callable[[Client], None],
         timeout_secs: float = DEFAULT_TIMEOUT_SECS,
         max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
-        spin_secs: float = DEFAULT_SPIN_SECS,
+        spin_secs: float | None = None,
     ) -> MpiServing:
         """Answer what other ranks ask of this one, until closed. As `serve` otherwise."""
         open_wire = self._wires(timeout_secs, max_frame_bytes, spin_secs)
@@ -126,7 +128,7 @@ class MpiJob:
         report_secs: float = 10.0,
         report: Callable[[str], None] = _log.warning,
         max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
-        spin_secs: float = DEFAULT_SPIN_SECS,
+        spin_secs: float | None = None,
     ) -> Connection:
         """Return a connection to the rank ``server_rank``, which serves. As `connect` otherwise.
 
@@ -138,7 +140,8 @@ class MpiJob:
             report_secs: How often to report that this waits.
             report: Is told.
             max_frame_bytes: A longer reply is not received.
-            spin_secs: How long a wait polls before it sleeps.
+            spin_secs: How long a wait polls before it gives way; None decides by the number of
+                cores for each rank.
 
         Raises:
             RendezvousError: It does not serve in time, or does not take this client.
@@ -174,8 +177,12 @@ class MpiJob:
             return _FIRST_TAG + self._num_links
 
     def _wires(
-        self, timeout_secs: float, max_frame_bytes: int, spin_secs: float
+        self, timeout_secs: float, max_frame_bytes: int, spin_secs: float | None
     ) -> Callable[[MpiLink, Member, Member, str], Wire]:
+        host = self.members[self.rank].address
+        has_core = has_core_to_spare(sum(member.address == host for member in self.members))
+        spins = (_SPIN_SECS if has_core else 0.0) if spin_secs is None else spin_secs
+
         def open_wire(link: MpiLink, me: Member, other: Member, incarnation: str) -> Wire:
             return Wire(
                 link,
@@ -184,7 +191,7 @@ class MpiJob:
                 Session.of(_JOB_ID, incarnation),
                 health=None,
                 timeout_secs=timeout_secs,
-                spin_secs=spin_secs,
+                spin_secs=spins,
                 max_frame_bytes=max_frame_bytes,
             )
 

@@ -10,7 +10,7 @@ import numpy as np
 from .rules import ASSIGN, BUILT_IN, Change, Gradient, UpdateRule
 from .shards import Array, Shard
 from .table import ShardTable
-from .verbs import OptimizerSpec, Push, Update
+from .variable_requests import OptimizerSpec, Push, Update
 
 _MAX_REHEARSED = 10_000
 

@@ -14,7 +14,7 @@ from typing import TypeAlias, final
 import numpy as np
 
 from .shards import Array, Shard
-from .verbs import OptimizerSpec
+from .variable_requests import OptimizerSpec
 
 UpdateRule: TypeAlias = Callable[
     [Array, Array, Sequence[Array], float, int, Mapping[str, "bool | float"]], None

@@ -6,11 +6,12 @@
 The optimizer runs here, with what it keeps beside a variable. The rest follows from there being
 several trainers, which come late, leave, die and come back:
 
-    verbs      what can be asked
-    variables  what is done with variables      shards, table   what they are made of
-    plan       what a push asks for, checked    rules, mean     the arithmetic
-    updates    asynchronous: at once            steps           synchronous: in step
-    trainers   who is here, gone, done          gate, state     what threads share
+    verbs         what can be asked
+    variables     answers what concerns variables    shards, table   what they are made of
+    plan          what a push asks for, checked      rules, mean     the arithmetic
+    updates       asynchronous: at once              steps           synchronous: in step
+    coordination  answers what concerns trainers     trainers        who is here, gone, done
+    state, gate   what threads share
 
 How requests come here is no matter of this module: the transport calls `handle` for each, in any
 thread, and tells who has come and gone.
@@ -24,41 +25,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 from ..errors import CollectiveError, CollectiveTimeoutError
-from .board import Board
+from .bodies import as_body, parse_request
+from .coordination import Coordination
 from .messages import Client, Message
 from .rules import UpdateRule
 from .shards import Array
 from .state import State
 from .steps import InStep
 from .table import ShardStorage
+from .trainer_requests import Done, Join, Post, Read, ServerStatus, Status, Wait, WaitDone
 from .trainers import Trainer, Trainers
 from .updates import AtOnce, Updates
+from .variable_requests import Create, Pull, Push, Snapshot, Write
 from .variables import Variables
-from .verbs import (
-    Create,
-    Dismissed,
-    Done,
-    Found,
-    Join,
-    Joined,
-    Post,
-    Posted,
-    Pull,
-    Push,
-    Read,
-    Remaining,
-    Reply,
-    Request,
-    ServerStatus,
-    Snapshot,
-    Status,
-    Wait,
-    WaitDone,
-    Waited,
-    Write,
-    as_body,
-    parse_request,
-)
+from .verbs import Reply, Request
 
 OUTCOME_KEY = "outcome"
 """What is on the board under it when all trainers are done is what `run` returns."""
@@ -114,18 +94,18 @@ class ParameterServer:
             InStep(self._state, replicas_to_aggregate) if synchronous else AtOnce(self._state)
         )
         self._variables = Variables(self._state, rules, storage, self._updates)
-        self._board = Board()
+        self._coordination = Coordination(self._state, self._updates, self._variables)
         self._num_received_bytes = 0
         self._num_sent_bytes = 0
         self._answers: dict[type[Request], Callable[[Trainer, Any], Reply]] = {
-            Join: self._join,
-            Wait: self._wait,
-            Snapshot: lambda _, request: self._variables.snapshot(request),
-            Write: lambda _, request: self._variables.write(request),
-            Post: self._post,
-            Read: self._read,
-            Done: self._done,
-            WaitDone: self._wait_done,
+            Join: self._coordination.join,
+            Wait: self._coordination.wait,
+            Post: self._coordination.post,
+            Read: self._coordination.read,
+            Done: self._coordination.done,
+            WaitDone: self._coordination.wait_done,
+            Snapshot: self._variables.snapshot,
+            Write: self._variables.write,
             Status: self._status,
         }
         self._answers_with_arrays: dict[
@@ -148,20 +128,20 @@ class ParameterServer:
             RuntimeError: An update has failed, the server is of no use any more.
         """
         request = parse_request(message.verb, message.body)
-        with self._state.changed:
+        with self._state.lock:
             self._state.check()
             trainer = self._trainers[client.rank]
             self._num_received_bytes += sum([array.nbytes for array in message.arrays])
         reply, arrays = self._answer(trainer, request, message.arrays)
-        with self._state.changed:
+        with self._state.lock:
             self._num_sent_bytes += sum([array.nbytes for array in arrays])
         return Message(message.verb, as_body(reply), arrays)
 
     def joined(self, client: Client) -> None:
         """A trainer has opened a connection; it may have several."""
-        with self._state.changed:
+        with self._state.lock:
             self._trainers[client.rank].connect()
-            self._state.changed.notify_all()
+            self._state.tell()
         _log.info("%s: %s is here.", self.name, client)
 
     def lost(self, client: Client, reason: str) -> None:
@@ -188,7 +168,7 @@ class ParameterServer:
             RuntimeError: An update has failed.
         """
         state = self._state
-        with state.changed:
+        with state.lock:
             while not state.wait_until(lambda: not self._trainers.unsettled(), 60.0):
                 pass
             state.wait_until(lambda: not any(t.is_here for t in self._trainers), _HANG_UP_SECS)
@@ -201,7 +181,8 @@ class ParameterServer:
             return self._outcome()
 
     def _outcome(self) -> str:
-        outcome, failure = self._board.read(OUTCOME_KEY), self._board.read(FAILURE_KEY)
+        outcome = self._coordination.text(OUTCOME_KEY)
+        failure = self._coordination.text(FAILURE_KEY)
         if outcome is None and failure is not None:
             raise CollectiveError(f"{self.name} has ended: {failure}")
         gone = [trainer.name for trainer in self._trainers if not trainer.is_done]
@@ -220,72 +201,13 @@ class ParameterServer:
         return self._answers[type(request)](trainer, request), []
 
     def _disconnect(self, client: Client) -> None:
-        with self._state.changed:
+        with self._state.lock:
             self._trainers.disconnect(self._trainers[client.rank])
-            self._state.changed.notify_all()
+            self._state.tell()
         self._updates.reconsider()
-
-    def _join(self, trainer: Trainer, request: Join) -> Joined:
-        state = self._state
-        with state.changed:
-            if request.from_version is None or not trainer.is_joined:
-                self._trainers.join(trainer, request.returning)
-                self._updates.forget(trainer)
-            trainer.from_version = request.from_version
-            state.changed.notify_all()
-            joined = Joined(
-                version=state.version,
-                num_shards=len(self._variables),
-                is_ready=state.is_ready,
-                note=trainer.note,
-                clock=trainer.clock,
-            )
-        self._updates.reconsider()
-        return joined
-
-    def _wait(self, trainer: Trainer, request: Wait) -> Waited:
-        """Each trainer's clock is what it has told here, so that all variables may be elsewhere."""
-        state, bound = self._state, request.clock - request.staleness
-        with state.changed:
-            if request.clock > trainer.clock:
-                trainer.clock = request.clock
-                state.changed.notify_all()
-            is_near = state.wait_until(
-                lambda: self._trainers.slowest(trainer).clock >= bound, request.wait_secs
-            )
-            slowest = self._trainers.slowest(trainer)
-            return Waited(ok=is_near, slowest=slowest.name, clock=slowest.clock)
-
-    def _post(self, trainer: Trainer, request: Post) -> Posted:
-        with self._state.changed:
-            self._board.post(request.key, request.text)
-            self._state.changed.notify_all()
-        return Posted()
-
-    def _read(self, trainer: Trainer, request: Read) -> Found:
-        with self._state.changed:
-            self._state.wait_until(
-                lambda: self._board.read(request.key) is not None, request.wait_secs
-            )
-            return Found(text=self._board.read(request.key))
-
-    def _done(self, trainer: Trainer, request: Done) -> Dismissed:
-        with self._state.changed:
-            trainer.finish()
-            self._state.changed.notify_all()
-        self._updates.reconsider()
-        return Dismissed()
-
-    def _wait_done(self, trainer: Trainer, request: WaitDone) -> Remaining:
-        def others() -> list[Trainer]:
-            return [other for other in self._trainers.unsettled() if other is not trainer]
-
-        with self._state.changed:
-            self._state.wait_until(lambda: not others(), request.wait_secs)
-            return Remaining(waiting_for=tuple(other.name for other in others()))
 
     def _status(self, trainer: Trainer, request: Status) -> ServerStatus:
-        with self._state.changed:
+        with self._state.lock:
             return ServerStatus(
                 name=self.name,
                 version=self._state.version,

@@ -49,11 +49,13 @@ class Service:
     Attributes:
         client: The same.
         is_busy: Whether a request is being received or answered.
+        ending: How the connection ended, if that was seen in what came over it.
     """
 
     def __init__(self, wire: Wire, client: Client, handler: Handler) -> None:
         self.client = client
         self.is_busy = False
+        self.ending: Ending | None = None
         self._wire = wire
         self._handler = handler
 
@@ -61,24 +63,20 @@ class Service:
         """Answer requests until the connection ends; return how it did."""
         self._wire.name(Call("service of", str(self.client)))
         try:
-            while True:
-                header = self._wire.await_header(math.inf)
-                self.is_busy = True
-                message = self._wire.receive(header)
-                if header.kind != Kind.REQUEST:
-                    return _farewell(header, message)
-                self._answer(header, message)
-                del message  # may be large, and the next request may be long in coming
-                self.is_busy = False
+            return self._end(self._answer_all())
         except FrameError as error:
             return self._give_up(f"it was sent {error}", f"it sent {error}")
         except ClosedError:
-            return Ending(has_left=False, reason="this server closed its connection")
+            return self._end(Ending(has_left=False, reason="this server closed its connection"))
         except CollectiveError as error:
             left = self._wire.header_left_behind()
             if left is not None and left.kind == Kind.GOODBYE:  # without waiting for its reply
-                return LEFT
-            return self._give_up(str(error), str(error))
+                return self._end(LEFT)
+            self._wire.give_up(str(error))
+            return Ending(has_left=False, reason=str(error))
+        except Exception as error:
+            _log.exception("the connection of %s failed", self.client)
+            return self._give_up(repr(error), repr(error))
         finally:
             self.is_busy = False
             self._wire.close()
@@ -92,10 +90,23 @@ class Service:
         """Close the connection."""
         self._wire.close()
 
+    def _answer_all(self) -> Ending:
+        """Answer requests until a frame comes that is none; return what it means."""
+        while True:
+            header = self._wire.await_header(math.inf)
+            self.is_busy = True
+            message = self._wire.receive(header)
+            if header.kind != Kind.REQUEST:
+                return _farewell(header, message)
+            self._answer(header, message)
+            del message  # may be large, and the next request may be long in coming
+            self.is_busy = False
+
     def _answer(self, header: Header, request: Message) -> None:
         try:
             reply = self._handler(self.client, request)
-            self._wire.send(Kind.REPLY, header.sequence, reply)
+            # A client that is alive may take its time: it may compute before it waits.
+            self._wire.send(Kind.REPLY, header.sequence, reply, math.inf)
         except CollectiveError:
             raise
         except Exception as error:
@@ -104,8 +115,13 @@ class Service:
             self._wire.send(Kind.REFUSAL, header.sequence, _refusal(request.verb, error))
 
     def _give_up(self, told: str, reason: str) -> Ending:
+        ending = self._end(Ending(has_left=False, reason=reason))
         self._wire.give_up(told)
-        return Ending(has_left=False, reason=reason)
+        return ending
+
+    def _end(self, ending: Ending) -> Ending:
+        self.ending = ending
+        return ending
 
 
 def _farewell(header: Header, message: Message) -> Ending:

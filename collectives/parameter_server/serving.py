@@ -387,6 +387,14 @@ class _Guest:
             if self._is_over:
                 return
             self._is_over = True
-            if self._service is not None:
-                self._service.close()
-            self._presence.end(self.client, ending)
+            self._presence.end(self.client, self._close(ending))
+
+    def _close(self, ending: Ending) -> Ending:
+        """Close the service; return what says best how all this ended."""
+        lost = self.line.lost()
+        if self._service is None:
+            return ending
+        self._service.close()
+        if self._service.ending is not None:
+            return self._service.ending
+        return ending if ending.has_left or lost is None else Ending(False, lost[1])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Condition
+from math import inf
+from threading import Condition, RLock
 from typing import Final, final
 
 from .gate import Gate
@@ -25,7 +26,7 @@ class State:
 
     Attributes:
         name, trainers: As given.
-        changed: The server's lock, and the news that something under it has changed.
+        lock: Guards all that is not a variable.
         gate: Through which whoever reads or changes variables goes. Taken before the lock, if both.
         version: How many updates were made, counted from the beginning of the job.
         has_begun: Whether an update was made here.
@@ -35,20 +36,32 @@ class State:
     def __init__(self, name: str, trainers: Trainers, clock: Callable[[], float]) -> None:
         self.name = name
         self.trainers = trainers
-        self.changed = Condition()
+        self.lock = RLock()
         self.gate = Gate()
         self.version = 0
         self.has_begun = False
         self.is_ready = False
         self._clock = clock
         self._failure: str | None = None
+        # Progress is made many times a second, and most of those who wait do not wait for it.
+        self._news = Condition(self.lock)
+        self._progress = Condition(self.lock)
 
     def advance(self) -> int:
         """Count an update; the lock is held. Returns the new version."""
         self.version += 1
         self.has_begun = True
-        self.changed.notify_all()
+        self.tell_progress()
         return self.version
+
+    def tell(self) -> None:
+        """Wake all who wait: something has changed; the lock is held."""
+        self._news.notify_all()
+        self._progress.notify_all()
+
+    def tell_progress(self) -> None:
+        """Wake those who wait for it: the version, or a trainer's clock, has changed."""
+        self._progress.notify_all()
 
     def wait_until(self, is_so: Callable[[], bool], wait_secs: float) -> bool:
         """Wait, with the lock held, until it is so. Returns whether it is.
@@ -56,13 +69,20 @@ class State:
         Raises:
             RuntimeError: The server has failed meanwhile.
         """
+        return self._wait(self._news, is_so, wait_secs)
+
+    def wait_for_progress(self, is_so: Callable[[], bool], wait_secs: float = inf) -> bool:
+        """`wait_until` for what progress can make so."""
+        return self._wait(self._progress, is_so, wait_secs)
+
+    def _wait(self, condition: Condition, is_so: Callable[[], bool], wait_secs: float) -> bool:
         deadline = self._clock() + wait_secs
         while not is_so():
             self.check()
             left = deadline - self._clock()
             if left <= 0:
                 return False
-            self.changed.wait(min(left, _POLL_SECS))
+            condition.wait(min(left, _POLL_SECS))
         return True
 
     def check(self) -> None:
@@ -80,13 +100,13 @@ class State:
         try:
             yield
         except BaseException as error:
-            with self.changed:
+            with self.lock:
                 self._failure = (
                     f"{self.name} has failed in the update that follows version {self.version}, "
                     f"pushed by {trainers}: {type(error).__name__}: {error}; its variables may be "
                     "half updated, start it again from the last checkpoint"
                 )
-                self.changed.notify_all()
+                self.tell()
             raise
 
     def names(self, trainers: list[Trainer]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from .rules import Change
 from .state import State
 from .trainers import Trainer
 from .updates import Updates
-from .verbs import Push, Pushed
+from .variable_requests import Push, Pushed
 
 
 @final
@@ -46,17 +46,16 @@ class InStep(Updates):
 
     def push(self, trainer: Trainer, push: Push, changes: Sequence[Change]) -> Pushed:
         state = self._state
-        with state.changed:
-            while self._is_updating:
-                state.changed.wait()
+        with state.lock:
+            state.wait_for_progress(lambda: not self._is_updating)
             state.check()
             if push.step < state.version:
                 return self._too_late(trainer, push)
             self._take(_Contribution(trainer, push, changes))
         self.reconsider()
-        with state.changed:
+        with state.lock:
             staleness = push.step - push.pulled_version
-            if state.wait_until(lambda: state.version > push.step, push.wait_secs):
+            if state.wait_for_progress(lambda: state.version > push.step, push.wait_secs):
                 return Pushed(version=state.version, staleness=staleness)
             waiting_for = state.names(self.missing())
             return Pushed(version=state.version, staleness=staleness, waiting_for=waiting_for)
@@ -101,12 +100,14 @@ class InStep(Updates):
         return trainer.is_joined and first is not None and first <= self._state.version
 
     def forget(self, trainer: Trainer) -> None:
+        # What it has pushed may be among what is applied just now.
+        self._state.wait_for_progress(lambda: not self._is_updating)
         self._pending.pop(trainer.rank, None)
         self._last_steps.pop(trainer.rank, None)
 
     def reconsider(self) -> None:
         state = self._state
-        with state.changed:
+        with state.lock:
             if self._is_updating or not self._pending or self.missing():
                 return
             contributions = [self._pending[rank] for rank in sorted(self._pending)]
@@ -115,16 +116,16 @@ class InStep(Updates):
             with state.gate.alone():
                 self._update(contributions)
         finally:
-            with state.changed:
+            with state.lock:
                 self._is_updating = False
-                state.changed.notify_all()
+                state.tell_progress()
 
     def _update(self, contributions: Sequence[_Contribution]) -> None:
         state = self._state
         with state.updating(", ".join(one.trainer.name for one in contributions)):
             for change in mean_of([(one.push.weight, one.changes) for one in contributions]):
                 change.apply()
-        with state.changed:
+        with state.lock:
             version = state.advance()
             for one in contributions:
                 self._last_steps[one.trainer.rank] = one.push.step

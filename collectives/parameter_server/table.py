@@ -11,7 +11,7 @@ import numpy as np
 
 from .memory import available_bytes
 from .shards import Array, Shard, ShardSpec
-from .verbs import Create
+from .variable_requests import Create
 
 
 class ShardStorage(Protocol):

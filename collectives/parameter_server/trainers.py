@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, final
 
-from .verbs import TrainerStatus
+from .trainer_requests import TrainerStatus
 
 _KEPT_VERSIONS: Final = 256
 
@@ -17,7 +17,8 @@ class Trainer:
 
     Attributes:
         rank, name: Position in the list of trainers, and what it is called.
-        is_joined: Whether it takes part now: has said JOIN, is connected, has not said DONE.
+        is_joined: Whether it takes part now: has said JOIN, is connected, has not said DONE or
+            WAIT_DONE since.
         is_done: Whether it has said DONE, and not JOIN afterwards.
         has_come: Whether it has ever connected.
         from_version: In synchronous training, from which step on it is waited for; None if not yet.
@@ -67,6 +68,10 @@ class Trainer:
         self.from_version = None
         self.clock = clock
         self._own_versions = []
+
+    def rest(self) -> None:
+        """It makes no more steps, and is not done."""
+        self.is_joined, self.from_version = False, None
 
     def finish(self) -> None:
         """It is done."""
@@ -161,9 +166,14 @@ class Trainers:
     def have_any_come(self) -> bool:
         return any(trainer.has_come for trainer in self)
 
-    def join(self, trainer: Trainer, returning: bool) -> None:
-        """A trainer begins to take part, with its clock beside the slowest of those at work."""
-        self._is_replacement |= returning
+    def join(self, trainer: Trainer, is_replacement: bool) -> None:
+        """A trainer begins to take part, with its clock beside the slowest of those at work.
+
+        Args:
+            trainer: Who.
+            is_replacement: Whether it knows that this server replaces one that it has worked with.
+        """
+        self._is_replacement |= is_replacement
         others = [other.clock for other in self if other.is_joined and other is not trainer]
         trainer.join(min(others, default=trainer.clock))
 

@@ -9,7 +9,7 @@ from typing import final
 from .rules import Change
 from .state import State
 from .trainers import Trainer
-from .verbs import Push, Pushed
+from .variable_requests import Push, Pushed
 
 
 class Updates(ABC):
@@ -25,7 +25,7 @@ class Updates(ABC):
 
     @abstractmethod
     def forget(self, trainer: Trainer) -> None:
-        """Give up what a trainer has pushed and is not applied; the lock is held."""
+        """Give up what a trainer has pushed and is not applied; the lock is held, or waited for."""
 
     @abstractmethod
     def reconsider(self) -> None:
@@ -53,7 +53,7 @@ class AtOnce(Updates):
                     for change in changes:
                         change.apply()
             # Within the gate: a snapshot holds the push and its note, or neither.
-            with state.changed:
+            with state.lock:
                 staleness = trainer.staleness(push.pulled_version, state.version)
                 version = state.advance()
                 trainer.count_push(version, staleness, push.note)

@@ -12,7 +12,7 @@ from .state import State
 from .table import ShardStorage, ShardTable
 from .trainers import Trainer
 from .updates import Updates
-from .verbs import (
+from .variable_requests import (
     Create,
     Created,
     Pull,
@@ -63,10 +63,10 @@ class Variables:
     def create(self, trainer: Trainer, request: Create, arrays: Sequence[Array]) -> Created:
         existed = self._table.create(request, arrays)
         state = self._state
-        with state.changed:
+        with state.lock:
             if not existed and not state.has_begun and request.version > state.version:
                 state.version = request.version
-                state.changed.notify_all()
+                state.tell_progress()
         return Created(existed=existed)
 
     def pull(
@@ -74,9 +74,9 @@ class Variables:
     ) -> tuple[Pulled, list[Array]]:
         wanted = self._wanted(request, arrays)
         state = self._state
-        with state.changed:
+        with state.lock:
             state.is_ready = True
-            if not state.wait_until(
+            if not state.wait_for_progress(
                 lambda: state.version >= request.min_version, request.wait_secs
             ):
                 waiting_for = state.names(self._updates.missing())
@@ -90,7 +90,7 @@ class Variables:
         state = self._state
         wanted = [(self._table[number], None) for number in request.pull]
         changes = self._planner.changes(request, arrays)
-        with state.changed:
+        with state.lock:
             state.is_ready = True
             self._check_trainer(trainer, request)
         pushed = self._updates.push(trainer, request, changes)
@@ -99,7 +99,7 @@ class Variables:
         version, values = self._read(wanted)
         return pushed.model_copy(update={"version": version}), values
 
-    def snapshot(self, request: Snapshot) -> Snapped:
+    def snapshot(self, trainer: Trainer, request: Snapshot) -> Snapped:
         """Nothing is copied: whoever changes a variable now moves to a copy (see `Shard`)."""
         with self._state.gate.alone():
             self._snapshot = [(shard.spec, shard.lend()) for shard in self._table]
@@ -107,7 +107,7 @@ class Variables:
             notes = {trainer.rank: trainer.note for trainer in trainers if trainer.note is not None}
             return Snapped(version=self._state.version, notes=notes)
 
-    def write(self, request: Write) -> Written:
+    def write(self, trainer: Trainer, request: Write) -> Written:
         snapshot = self._snapshot
         if snapshot is None:
             raise ValueError(f"{self._state.name} has no snapshot to write; SNAPSHOT it first")

@@ -5,8 +5,8 @@ Waiting, deadlines and the names in error texts are those of all links (`..peers
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import final
 
 import numpy as np
@@ -82,8 +82,16 @@ class Wire:
         """Say what is being done from now on, for error texts."""
         self._peers.call = call
 
-    def send(self, kind: Kind, sequence: int, message: Message) -> None:
+    def send(
+        self, kind: Kind, sequence: int, message: Message, timeout_secs: float | None = None
+    ) -> None:
         """Send a frame, all of it.
+
+        Args:
+            kind: What it is for.
+            sequence: Of the request.
+            message: What is in it.
+            timeout_secs: How long it may stand still, if that is not what holds for all messages.
 
         Raises:
             TypeError, ValueError: The message cannot be sent; nothing has been.
@@ -92,16 +100,8 @@ class Wire:
             ClosedError: This end was closed.
         """
         small = pack(kind, self._session, sequence, message)
-        for array in message.arrays:
-            data, zeros = elements(array), bytes(-array.nbytes % HEADER_BYTES)
-            if len(small) + len(data) > _JOINED_BYTES:
-                self._peers.send(_OTHER, memoryview(small))
-                self._peers.send(_OTHER, data)
-                small = bytearray(zeros)
-            else:
-                small += data
-                small += zeros
-        self._peers.send(_OTHER, memoryview(small))
+        with self._patience(timeout_secs):
+            self._send(small, message.arrays)
 
     def say(self, kind: Kind, reason: str = "") -> None:
         """Send a frame without arrays if that goes at once. Never waits, never raises."""
@@ -122,11 +122,8 @@ class Wire:
             FrameError: It is none.
             PeerLostError, CollectiveTimeoutError, ClosedError: It has not come.
         """
-        self._peers.timeout_secs = timeout_secs
-        try:
+        with self._patience(timeout_secs):
             view = self._peers.peek(_OTHER, HEADER_BYTES)
-        finally:
-            self._peers.timeout_secs = self._timeout_secs
         return self._take_header(view)
 
     def header_left_behind(self) -> Header | None:
@@ -179,6 +176,29 @@ class Wire:
     def close(self) -> None:
         """Close this end; whoever waits at it or at the other end is told."""
         self._peers.world.close("")
+
+    @contextmanager
+    def _patience(self, timeout_secs: float | None) -> Iterator[None]:
+        """Within it, a wait without progress may last so long."""
+        if timeout_secs is not None:
+            self._peers.timeout_secs = timeout_secs
+        try:
+            yield
+        finally:
+            self._peers.timeout_secs = self._timeout_secs
+
+    def _send(self, small: bytearray, arrays: Sequence[Array]) -> None:
+        """Send ``small``, and the arrays behind it."""
+        for array in arrays:
+            data, zeros = elements(array), bytes(-array.nbytes % HEADER_BYTES)
+            if len(small) + len(data) > _JOINED_BYTES:
+                self._peers.send(_OTHER, memoryview(small))
+                self._peers.send(_OTHER, data)
+                small = bytearray(zeros)
+            else:
+                small += data
+                small += zeros
+        self._peers.send(_OTHER, memoryview(small))
 
     def _take_header(self, view: memoryview) -> Header:
         header = unpack_header(view, self._session, self._max_frame_bytes)

@@ -83,7 +83,8 @@ class Control(Health):
             rank: Taker(peer.address.host, identity.rank, partial(self._open_data_stream, peer))
             for rank, peer in roster.peers.items()
         }
-        self._channels = [Channel(str(peer.address)) for peer in roster.peers.values()]
+        channels = [Channel(str(peer.address)) for peer in roster.peers.values()]
+        self._channels = list(channels)  # those of data streams come on top, soon perhaps
         member = identity.members[identity.rank]
         address = str(Address(ip, parse_address(member).port))
         try:
@@ -91,7 +92,7 @@ class Control(Health):
         except OSError as error:
             raise RendezvousError(f"{member} cannot listen: {error}") from error
         self._start("heartbeat", self._keep_alive)
-        for peer, channel in zip(roster.peers.values(), self._channels, strict=True):
+        for peer, channel in zip(roster.peers.values(), channels, strict=True):
             self._start(f"call-{peer.member.rank}", self._call, peer, channel)
 
     def last_heard(self, rank: int) -> float | None:

@@ -55,6 +55,8 @@ class CheckpointSaverHook(SessionRunHook):
         wait: Returns when everything that was saved is on disk. Listeners, who may read it, and
             the end of the run wait for that; steps do not.
         check: Called after each step; raises what has gone wrong with the last save meanwhile.
+        prepare: Returns when nothing is being written; the values, also those that others hold, are
+            of a moment after that.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class CheckpointSaverHook(SessionRunHook):
         decides: bool = True,
         wait: Callable[[], None] = _nothing_to_wait_for,
         check: Callable[[], object] = _nothing_to_wait_for,
+        prepare: Callable[[], None] = _nothing_to_wait_for,
     ) -> None:
         neither = save_secs is None and save_steps is None
         self._timer = SecondOrStepTimer(math.inf if neither else save_secs, save_steps)
@@ -74,6 +77,7 @@ class CheckpointSaverHook(SessionRunHook):
         self._decides = decides
         self._wait = wait
         self._check = check
+        self._prepare = prepare
 
     def begin(self) -> None:
         for listener in self._listeners:
@@ -109,6 +113,7 @@ class CheckpointSaverHook(SessionRunHook):
         self._timer.update_last_triggered_step(step)
         for listener in self._listeners:
             listener.before_save(session, step)
+        self._prepare()
         self._write(step, session.values(), None if ends else session.input_states())
         if self._listeners:
             self._wait()

@@ -44,6 +44,7 @@ from ...collectives.parameter_server import (
     WaitDone,
     Write,
 )
+from ..storage import SavedValue
 from .changes import Change, parts_with_rows, split_changes
 from .chief_watch import ChiefWatch
 from .layout import Layout, Part
@@ -160,15 +161,20 @@ class Servers:
         """Bytes sent and received since the connections were made."""
         return sum(client.num_bytes for client in self._clients)
 
-    def create(self, layout: Layout, value: np.ndarray) -> None:
-        """Put a new variable on its servers, unless it is there, and let the others know of it."""
+    def create(self, layout: Layout, value: np.ndarray | SavedValue) -> None:
+        """Put a new variable on its servers, unless it is there, and let the others know of it.
+
+        What is saved each server reads for itself.
+        """
         with self._lock:
             self._layouts[layout.name] = layout
             version = max(self._versions)  # where a server is new, and the others are not
             for part in layout.parts:
-                rows = np.asarray(layout.rows_of(value, part), order="C")
-                spec = _spec(layout, part)
-                self._ask(part.server, Create(id=part.id, spec=spec, version=version), [rows])
+                path = value.path if isinstance(value, SavedValue) else None
+                create = Create(
+                    id=part.id, spec=_spec(layout, part), checkpoint=path, version=version
+                )
+                self._ask(part.server, create, _rows(value, layout, part))
             self.post(_LAYOUT + layout.name, layout.model_dump_json())
 
     def find(self, name: str) -> Layout:
@@ -552,6 +558,13 @@ def _wait_until_filled(client: ParameterClient, name: str, limit_secs: float) ->
 
 def _chief_of(client: ParameterClient) -> str:
     return client.ask(Status()).trainers[0].name
+
+
+def _rows(value: np.ndarray | SavedValue, layout: Layout, part: Part) -> list[np.ndarray]:
+    """What goes to a server of a value; nothing where it reads for itself."""
+    if isinstance(value, SavedValue):
+        return []
+    return [np.asarray(layout.rows_of(value, part), order="C")]
 
 
 def _spec(layout: Layout, part: Part) -> ShardSpec:

@@ -13,7 +13,7 @@ from ...autodiff import Array, IndexedSlices
 from ...collectives.parameter_server import OptimizerSpec
 from ..aggregation import VariableAggregation, VariableSynchronization
 from ..devices import to_host
-from ..storage import RuleStep, Storage
+from ..storage import RuleStep, SavedValue, Storage
 from ..variables import Variable
 from .changes import Change
 from .layout import Layout, Planner
@@ -96,7 +96,7 @@ class ServerStorage(Storage):
     def create(
         self,
         name: str,
-        initial: Callable[[], Array],
+        initial: Callable[[], Array | SavedValue],
         synchronization: VariableSynchronization,
         aggregation: VariableAggregation,
         beside: Variable | None,
@@ -104,7 +104,8 @@ class ServerStorage(Storage):
         if self._planner is None:
             layout = self._servers().find(name)
         else:
-            value = to_host(initial())
+            found = initial()
+            value = found if isinstance(found, SavedValue) else to_host(found)
             near = self._layouts.get(beside.name) if beside is not None else None
             layout = self._planner.lay_out(name, value.shape, value.dtype, near)
             self._servers().create(layout, value)

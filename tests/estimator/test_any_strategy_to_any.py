@@ -9,6 +9,7 @@ import pytest
 
 import paceline as pl
 from paceline.estimator import SessionRunHook
+from paceline.estimator.checkpoint_shards import CheckpointShards
 from paceline.nn import layers, optimizers
 from paceline.strategies import VariableAggregation, VariableStore, VariableSynchronization
 
@@ -22,7 +23,7 @@ class Kind:
     """One way of running a job in this process.
 
     Args:
-        run: `run(on_workers, work)` calls `work(strategy, worker_index)` on each worker.
+        run: `run(on_workers, server_job, work)` calls `work(strategy, index)` on each worker.
         num_replicas: In all.
     """
 
@@ -31,7 +32,7 @@ class Kind:
 
 
 def alone(make):
-    def run(on_workers, work):
+    def run(on_workers, server_job, work):
         with VariableStore().building():
             work(make(), 0)
 
@@ -39,10 +40,18 @@ def alone(make):
 
 
 def together(num_workers, num_replicas):
-    return lambda on_workers, work: on_workers(num_workers, num_replicas, work)
+    return lambda on_workers, server_job, work: on_workers(num_workers, num_replicas, work)
 
 
-# Strategies that keep variables elsewhere are further lines of this table.
+def on_servers(num_servers, num_replicas):
+    def run(on_workers, server_job, work):
+        job = server_job(num_servers, 1, storage=CheckpointShards(1 + num_servers))
+        with VariableStore().building():
+            work(job.strategy(num_replicas=num_replicas), 0)
+
+    return run
+
+
 KINDS = {
     "default": Kind(alone(lambda: None), 1),
     "one device": Kind(alone(partial(pl.OneDeviceStrategy, "CPU:0")), 1),
@@ -50,6 +59,8 @@ KINDS = {
     "central storage x 2": Kind(alone(partial(pl.CentralStorageStrategy, TWO)), 2),
     "2 workers": Kind(together(2, 1), 2),
     "2 workers x 2": Kind(together(2, 2), 4),
+    "2 servers": Kind(on_servers(2, 1), 1),
+    "2 servers, 2 replicas": Kind(on_servers(2, 2), 2),
 }
 X = np.random.default_rng(0).normal(size=(240, 3)).astype(np.float32)
 Y = np.square(X) @ np.array([[1.0], [-2.0], [0.5]], np.float32)
@@ -80,7 +91,7 @@ class Losses(SessionRunHook):
 
 
 @pytest.fixture
-def losses_of(on_workers, tmp_path):
+def losses_of(on_workers, server_job, tmp_path):
     """`losses_of(kind, name, max_steps, alike)`: the losses of a run in the directory of that name.
 
     Where all runs have equally many replicas (`alike`), each replica gets the same examples in all
@@ -107,10 +118,10 @@ def losses_of(on_workers, tmp_path):
             estimator = pl.Estimator(model_fn, tmp_path / name, config)
             losses = found[index] = Losses()
             # It is interrupted: only what has ended begins its input anew.
-            estimator.train(input_fn, hooks=[losses, Interrupts(max_steps)])
+            estimator.train_and_report(input_fn, hooks=[losses, Interrupts(max_steps)])
 
         with pytest.raises(RunKilledError):
-            KINDS[kind].run(on_workers, work)
+            KINDS[kind].run(on_workers, server_job, work)
         first, *others = [losses.values for losses in found.values()]
         assert all(other == first for other in others)
         return first

@@ -15,7 +15,7 @@ import pytest
 from paceline.cluster import local_cluster
 
 HERE = Path(__file__).parent
-LIMIT_SECS = 90
+LIMIT_SECS = 40
 TIMES = pytest.StashKey[list[tuple[str, float]]]()
 
 

@@ -27,8 +27,8 @@ def test_a_worker_that_is_killed_stops_nobody(start_job, timed, way):
     with timed(f"worker killed, {way}: everybody has ended"):
         job.require_success("worker 1")
     for ps in ("ps 0", "ps 1"):
-        assert f"{ps}: lost worker 1" in job[ps].output
-        assert f"{ps}: worker 1 did not finish, and came back no more" in job[ps].output
+        assert "lost worker 1" in job[ps].output
+        assert "worker 1 did not finish, and came back no more" in job[ps].output
 
 
 @in_both_ways
@@ -50,7 +50,7 @@ def test_a_worker_that_is_stopped_is_left_out_until_it_goes_on(start_job, timed,
     job["worker 0"].wait_for_step(20)
     job["worker 0"].signal(signal.SIGSTOP)
     with timed(f"worker stopped, {way}: servers leave it out after 3 s"):
-        job["ps 0"].wait_for("ps 0: lost worker 0")
+        job["ps 0"].wait_for("lost worker 0")
         job["chief 0"].wait_for_more_steps()
     job["worker 0"].signal(signal.SIGCONT)
     with timed(f"worker goes on, {way}: it makes steps"):
@@ -66,16 +66,16 @@ def test_a_ps_that_was_killed_is_filled_from_the_last_checkpoint(start_job, time
     job["chief 0"].wait_for("Saving the checkpoint of step", times=3)
     job[ps].kill()
     for trainer in ("chief 0", "worker 0"):
-        job[trainer].wait_for(f"{ps} is lost")
+        job[trainer].wait_for("is lost: ")
     with timed(f"{ps} killed, {way}: all make steps again"):
         job.start(ps)
         for trainer in ("chief 0", "worker 0"):
-            job[trainer].wait_for(f"{ps} is back.")
+            job[trainer].wait_for(") is back.")
             job[trainer].wait_for_more_steps()
     job["chief 0"].wait_for("Saving the checkpoint of step", times=5)
     job.stop_training()
     job.require_success()
-    assert re.search(rf"{ps} goes on from .*model.ckpt-\d+", job["chief 0"].output)
+    assert re.search(rf"{ps} .* goes on from .*model.ckpt-\d+", job["chief 0"].output)
 
 
 @in_both_ways
@@ -97,11 +97,11 @@ def test_a_ps_that_is_stopped_goes_on_with_what_it_has(start_job, timed, way):
     job["chief 0"].wait_for_step(20)
     job["ps 1"].signal(signal.SIGSTOP)
     for trainer in ("chief 0", "worker 0"):
-        job[trainer].wait_for("ps 1 is lost")
+        job[trainer].wait_for(" is lost: ")
     job["ps 1"].signal(signal.SIGCONT)
     with timed(f"ps 1 goes on, {way}: all make steps"):
         for trainer in ("chief 0", "worker 0"):
-            job[trainer].wait_for("ps 1 is back.")
+            job[trainer].wait_for(") is back.")
             job[trainer].wait_for_more_steps()
     job.stop_training()
     job.require_success()
@@ -178,7 +178,7 @@ def test_a_save_that_a_ps_does_not_survive_is_given_up(start_job, timed, way):
     with timed(f"ps 1 killed in a save, {way}: all make steps again"):
         job.start("ps 1", "--by", "nobody")
         for trainer in ("chief 0", "worker 0"):
-            job[trainer].wait_for("ps 1 is back.")
+            job[trainer].wait_for(") is back.")
             job[trainer].wait_for_more_steps()
     job["chief 0"].wait_for("is given up: ")
     job["chief 0"].wait_for("Saving the checkpoint of step", times=6)

@@ -44,6 +44,8 @@ def serve_here(server, options):
         elif command == "give up":
             serving.close("a disk is full")
             say("closed")
+        elif command == "leave":
+            return
 
 
 def use(server, me, options):
@@ -60,6 +62,11 @@ def use(server, me, options):
                 say("asking")
                 while True:
                     connection.ask(Message(ECHO, b"", [array]), [array])
+            case "try":
+                try:
+                    connection.ask(Message(ECHO), what="probe")
+                except CollectiveError as error:
+                    say(f"{type(error).__name__}: {error}")
             case "stay":
                 connection.start(Message(STAY))
                 say("asked")
@@ -69,6 +76,8 @@ def use(server, me, options):
             case "close":
                 connection.close()
                 say("closed")
+            case "leave":
+                return
 
 
 def main():

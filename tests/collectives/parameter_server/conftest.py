@@ -46,10 +46,10 @@ class Record:
 class ChannelProcess:
     """A server or a client in a process of its own; see `channel_process.py`."""
 
-    def __init__(self, role, server, rank, options):
+    def __init__(self, role, server, rank, options, prefix=()):
         arguments = [role, (server.task, server.address), rank, options]
         self._process = subprocess.Popen(
-            [sys.executable, str(PROGRAM), json.dumps(arguments)],
+            [*prefix, sys.executable, str(PROGRAM), json.dumps(arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -69,6 +69,10 @@ class ChannelProcess:
 
     def signal(self, number):
         os.kill(self._process.pid, number)
+
+    def wait(self):
+        """The exit code; it has to end by itself."""
+        return self._process.wait(20)
 
     def end(self):
         if self._process.poll() is None:
@@ -101,8 +105,8 @@ def start_process():
     """Starts servers and clients as processes, and ends those that are left."""
     with ExitStack() as stack:
 
-        def start(role, server, rank=0, **options):
-            process = ChannelProcess(role, server, rank, OPTIONS | options)
+        def start(role, server, rank=0, prefix=(), **options):
+            process = ChannelProcess(role, server, rank, OPTIONS | options, prefix)
             stack.callback(process.end)
             return process
 

@@ -15,14 +15,9 @@ from paceline.collectives.parameter_server import (
     ShardSpec,
     Update,
 )
-from paceline.nn.optimizers.rules import RULES
+from paceline.nn.optimizers import server_rules
 
-UPDATE_RULES = {
-    name: lambda value, gradient, slots, rate, step, hyper, rule=rule: rule.update(
-        value, gradient, slots, rate, step, rule.hyper(**hyper)
-    )
-    for name, rule in RULES.items()
-}
+UPDATE_RULES = server_rules()
 
 
 class Clock:

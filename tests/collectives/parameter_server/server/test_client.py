@@ -27,10 +27,13 @@ from paceline.collectives.parameter_server import (
 
 @pytest.fixture
 def serve(make_job):
-    """`serve(num_trainers, ...)` → the job, and a client for each trainer; closed at the end."""
+    """`serve(num_trainers, ...)` → the job, and a client for each trainer; closed at the end.
+
+    With `come`, only those connect, and none joins.
+    """
     with ExitStack() as stack:
 
-        def start(num_trainers, **options):
+        def start(num_trainers, come=None, **options):
             job = make_job(num_trainers, clock=time.monotonic, **options)
             server = job.server
             channel = InProcessServer(
@@ -40,12 +43,12 @@ def serve(make_job):
                 on_left=server.left,
             )
             stack.enter_context(closing(channel))
-            clients = [
-                ParameterClient(channel.connect(job.client(rank))) for rank in range(num_trainers)
-            ]
-            for client in clients:
-                stack.callback(client.close)
-                client.ask(Join())
+            clients = []
+            for rank in range(num_trainers) if come is None else come:
+                clients.append(ParameterClient(channel.connect(job.client(rank))))
+                stack.callback(clients[-1].close)
+                if come is None:
+                    clients[-1].ask(Join())
             return job, clients
 
         yield start
@@ -112,6 +115,28 @@ def test_the_server_ends_when_all_have_finished(serve):
         client.close()
     running.join(10)
     assert outcomes == [""]
+
+
+@pytest.mark.parametrize("synchronous", [False, True])
+def test_a_server_that_was_started_anew_is_filled_and_training_goes_on(serve, synchronous):
+    """Of the three trainers one had finished before: nobody waits for it for long."""
+    job, (chief, worker) = serve(3, synchronous=synchronous, absence_secs=0.0, come=(0, 1))
+    job.storage.checkpoints["model.ckpt-70"] = {"v": np.full(4, 5, np.float32)}
+    for trainer, has_it in ((chief, False), (worker, True)):
+        joined = trainer.ask(Join(returning=True))
+        assert (joined.num_shards, joined.is_ready) == (int(has_it), False)
+        create = Create(id=0, spec=VECTOR, checkpoint="model.ckpt-70", version=70)
+        assert trainer.ask(create).existed == has_it
+        assert trainer.ask(Join(from_version=70, returning=True)).version == 70
+    started = [
+        trainer.start(adding(70, 0, pull=(0,), wait_secs=10.0), [np.ones(4, np.float32)])
+        for trainer in (chief, worker)
+    ]
+    versions = {one.wait().version for one in started}
+    assert versions == ({71} if synchronous else {71, 72})
+    values = chief.start(Pull(ids=(0,)))
+    values.wait()
+    assert values.arrays[0].tolist() == [6 if synchronous else 7] * 4
 
 
 def test_a_checkpoint_is_written_while_training_goes_on(serve):

@@ -213,6 +213,30 @@ def test_who_returns_starts_anew(make_synchronous):
     assert value_of(job) == [-2, -2, -2]
 
 
+def test_who_returns_while_its_push_is_applied_is_told_of_it(make_synchronous):
+    begins, may_end = threading.Event(), threading.Event()
+
+    def slow(value, *_):
+        if len(value):
+            begins.set()
+            assert may_end.wait(10)
+
+    job = make_synchronous(2, rules={"slow": slow})
+    job.push(1, ones(), rule="slow", note="new")
+    step = threading.Thread(target=lambda: job.push(0, ones(), rule="slow"))
+    step.start()
+    assert begins.wait(10)
+    notes = []
+    join = threading.Thread(target=lambda: notes.append(job.ask(1, Join()).note))
+    join.start()
+    join.join(0.05)
+    assert notes == []
+    may_end.set()
+    for thread in (step, join):
+        thread.join(10)
+    assert notes == ["new"]
+
+
 def test_a_late_comer_contributes_from_the_step_that_it_names(make_synchronous):
     job = make_synchronous(2, come=[0], start_timeout_secs=0.0)
     job.push(0, ones())

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from paceline.collectives import CollectiveTimeoutError
+from paceline.collectives import CollectiveError, CollectiveTimeoutError
 from paceline.collectives.parameter_server import (
     Done,
     Join,
@@ -69,6 +69,18 @@ def test_without_an_outcome_it_ends_all_the_same(make_job):
     job.come(0)
     job.ask(0, Done())
     assert Run(job).end(0) == ""
+
+
+def test_a_job_that_a_trainer_gave_up_ends_with_its_reason_unless_there_is_an_outcome(make_job):
+    job = make_job(1)
+    job.come(0)
+    job.ask(0, Post(key="failure", text="ps 1 never came back"))
+    job.ask(0, Done())
+    job.server.left(job.client(0))
+    with pytest.raises(CollectiveError, match="ps 0 has ended: ps 1 never came back"):
+        job.server.run()
+    job.ask(0, Post(key="outcome", text="step 100"))
+    assert job.server.run() == "step 100"
 
 
 @pytest.mark.parametrize("end", ["lost", "left"])

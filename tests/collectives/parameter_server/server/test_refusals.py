@@ -33,7 +33,7 @@ from paceline.collectives.parameter_server import (
     Write,
 )
 from paceline.collectives.parameter_server.board import MAX_KEYS
-from paceline.collectives.parameter_server.verbs import REQUESTS
+from paceline.collectives.parameter_server.bodies import REQUESTS
 
 
 @pytest.fixture

@@ -1,0 +1,167 @@
+"""What can be asked that concerns trainers: who takes part, how far they are, who has finished."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from .schema import Name, Names, Natural, Record, Text, WaitSecs
+from .verbs import Reply, Request, Verb
+
+
+class Joined(Reply):
+    """Where the server is.
+
+    Attributes:
+        version: The number of updates made, counted from the beginning of the job.
+        num_shards: How many shards it holds; a server that is new or was restarted holds none.
+        is_ready: Whether somebody has pulled or pushed, so that all variables have been created.
+        note: What this trainer said with its last push that was applied, here or before a restart
+            of the trainer; None if there was none.
+        clock: Where this trainer's clock starts (see `Wait`).
+    """
+
+    version: Natural
+    num_shards: Natural
+    is_ready: bool
+    note: Text | None
+    clock: Natural
+
+
+class Join(Request):
+    """This trainer takes part, from now on.
+
+    What it pushed before and was not yet applied is forgotten: whoever comes back starts anew, from
+    the variables as they are and from the note that is returned.
+
+    Attributes:
+        from_version: In synchronous training the first step to which it contributes and which
+            therefore waits for it. To be said, by a second JOIN, when it is about to pull: until
+            then nobody waits for it. Unless it is the very first step: that waits for all.
+        returning: Whether it has trained in this job before. A server without updates then knows
+            that it replaces one that died, and waits less long for those that may have finished.
+    """
+
+    verb: ClassVar[Verb] = Verb.JOIN
+    reply: ClassVar[type[Joined]] = Joined
+
+    from_version: Natural | None = None
+    returning: bool = False
+
+
+class Waited(Reply):
+    """`ok`: the slowest trainer is near enough; `slowest` is its name, `clock` its clock."""
+
+    ok: bool
+    slowest: str
+    clock: Natural
+
+
+class Wait(Request):
+    """Bounded staleness: wait until I am at most `staleness` steps ahead of the slowest trainer.
+
+    Attributes:
+        clock: How many steps this trainer has made, counted from the clock that JOIN gave it.
+        staleness: The bound.
+    """
+
+    verb: ClassVar[Verb] = Verb.WAIT
+    reply: ClassVar[type[Waited]] = Waited
+
+    clock: Natural
+    staleness: Natural
+    wait_secs: WaitSecs = 0.0
+
+
+class Posted(Reply):
+    """It is on the board."""
+
+
+class Post(Request):
+    """Put `text` on the board under `key`, in place of what was there; None takes it off."""
+
+    verb: ClassVar[Verb] = Verb.POST
+    reply: ClassVar[type[Posted]] = Posted
+
+    key: Name
+    text: Text | None
+
+
+class Found(Reply):
+    """`text`: what is on the board; None if nothing came in time."""
+
+    text: Text | None
+
+
+class Read(Request):
+    """Tell me what is on the board under `key`; wait for it if there is nothing."""
+
+    verb: ClassVar[Verb] = Verb.READ
+    reply: ClassVar[type[Found]] = Found
+
+    key: Name
+    wait_secs: WaitSecs = 0.0
+
+
+class Dismissed(Reply):
+    """The server waits for this trainer no longer."""
+
+
+class Done(Request):
+    """This trainer has finished."""
+
+    verb: ClassVar[Verb] = Verb.DONE
+    reply: ClassVar[type[Dismissed]] = Dismissed
+
+
+class Remaining(Reply):
+    """`waiting_for`: the other trainers that are neither done nor gone."""
+
+    waiting_for: Names
+
+
+class WaitDone(Request):
+    """Wait until all other trainers are done or gone."""
+
+    verb: ClassVar[Verb] = Verb.WAIT_DONE
+    reply: ClassVar[type[Remaining]] = Remaining
+
+    wait_secs: WaitSecs = 0.0
+
+
+class TrainerStatus(Record):
+    """One trainer, in numbers.
+
+    Attributes:
+        state: "absent" (never came), "here", "gone" or "done".
+        num_pushes, num_dropped: How many of its pushes were applied, and how many came too late.
+        mean_staleness, max_staleness: Of those that were applied.
+    """
+
+    name: str
+    state: str
+    clock: Natural
+    num_pushes: Natural
+    num_dropped: Natural
+    mean_staleness: float
+    max_staleness: Natural
+
+
+class ServerStatus(Reply):
+    """The server, in numbers. Bytes received and sent are those of arrays."""
+
+    name: str
+    version: Natural
+    num_shards: Natural
+    shard_bytes: Natural
+    num_received_bytes: Natural
+    num_sent_bytes: Natural
+    trainers: Annotated[tuple[TrainerStatus, ...], Field(strict=False)]
+
+
+class Status(Request):
+    """Numbers for people."""
+
+    verb: ClassVar[Verb] = Verb.STATUS
+    reply: ClassVar[type[ServerStatus]] = ServerStatus

@@ -1,0 +1,175 @@
+"""What can be asked that concerns variables."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from .schema import Ids, Name, Names, Natural, Path, Rank, Record, Text, WaitSecs
+from .shards import ShardSpec
+from .verbs import Reply, Request, Verb
+
+
+class Created(Reply):
+    """`existed`: whether the shard was there, and keeps its value."""
+
+    existed: bool
+
+
+class Create(Request):
+    """Hold this shard, unless it is there. With `fill` and `checkpoint` None, its value follows.
+
+    Attributes:
+        id: The variable's number, chosen by the trainers, the same on all servers.
+        spec: What it is a shard of.
+        fill: The number that all its elements start with.
+        checkpoint: Where to read it from; the storage knows what it means.
+        version: How many updates the value has behind it. A server without any goes on from there.
+    """
+
+    verb: ClassVar[Verb] = Verb.CREATE
+    reply: ClassVar[type[Created]] = Created
+
+    id: Natural
+    spec: ShardSpec
+    fill: float | None = None
+    checkpoint: Path | None = None
+    version: Natural = 0
+
+
+class Pulled(Reply):
+    """`version`, and one array for each id; none at all where `waiting_for` has names."""
+
+    version: Natural
+    waiting_for: Names = ()
+
+
+class Pull(Request):
+    """Give me these shards, or rows of them, at least as new as this.
+
+    Attributes:
+        ids: Which shards.
+        rows: Of which of them only rows are wanted; empty for none. For each there is an int64
+            array of row numbers, counted within the shard, in the order of the ids.
+        min_version: Wait for this version.
+    """
+
+    verb: ClassVar[Verb] = Verb.PULL
+    reply: ClassVar[type[Pulled]] = Pulled
+
+    ids: Ids
+    rows: Annotated[tuple[bool, ...], Field(strict=False, max_length=10_000)] = ()
+    min_version: Natural = 0
+    wait_secs: WaitSecs = 0.0
+
+
+class OptimizerSpec(Record):
+    """How to change variables along gradients.
+
+    Attributes:
+        rule: Name of an update rule, or "add" or "assign" for what is not a gradient.
+        hyper: The rule's hyper-parameters.
+        learning_rate: Of this update.
+        step: The number of this update, from 1, for rules that count.
+    """
+
+    rule: Name
+    hyper: Annotated[dict[Name, bool | float], Field(max_length=32, default_factory=dict)]
+    learning_rate: float = 0.0
+    step: Annotated[int, Field(ge=1, lt=2**62)] = 1
+
+
+class Update(Record):
+    """One variable's part of a push.
+
+    Attributes:
+        id: The variable.
+        optimizer: Which of the push's optimizers.
+        slots: What the rule keeps beside the variable, in its order: shards of the same rows.
+        rows: Whether the gradient is of some rows only. Then two arrays travel, int64 row numbers
+            within the shard (one may occur more than once: the sum counts) and the rows'
+            gradients; otherwise one, of the shard's shape.
+    """
+
+    id: Natural
+    optimizer: Natural = 0
+    slots: Ids = ()
+    rows: bool = False
+
+
+class Pushed(Reply):
+    """What became of a push; then one array for each id of its `pull`, unless there is a wait.
+
+    Attributes:
+        version: The number of updates made so far.
+        staleness: How many updates by others came between this trainer's pull and this push.
+        dropped: Whether it came too late for its step and changed nothing.
+        waiting_for: Who has not pushed this step yet. The push is kept; PULL with `min_version` one
+            above its step waits on.
+    """
+
+    version: Natural
+    staleness: Natural = 0
+    dropped: bool = False
+    waiting_for: Names = ()
+
+
+class Push(Request):
+    """Change these variables along my gradients.
+
+    Attributes:
+        step: In synchronous training the version that the gradients were computed at, otherwise
+            the trainer's own count.
+        weight: How much it counts in the mean with others, such as the number of examples behind
+            it. One of weight 0 has nothing to say and changes nothing.
+        pulled_version: The version that the gradients were computed at.
+        optimizers, updates: What to do, with one or two arrays for each update.
+        pull: The shards that are wanted afterwards.
+        note: A text to keep with it, such as how far this trainer's input has been read: a snapshot
+            holds both the push and the note, or neither.
+    """
+
+    verb: ClassVar[Verb] = Verb.PUSH
+    reply: ClassVar[type[Pushed]] = Pushed
+
+    step: Natural
+    weight: Annotated[float, Field(ge=0)] = 1.0
+    pulled_version: Natural
+    optimizers: Annotated[tuple[OptimizerSpec, ...], Field(strict=False, max_length=1000)]
+    updates: Annotated[tuple[Update, ...], Field(strict=False, max_length=10_000)]
+    pull: Ids = ()
+    note: Text | None = None
+    wait_secs: WaitSecs = 0.0
+
+
+class Snapped(Reply):
+    """`notes`: of each rank that gave one, the note of its last push in the snapshot."""
+
+    version: Natural
+    notes: dict[Rank, Text]
+
+
+class Snapshot(Request):
+    """Keep all shards as they are now, for WRITE. An earlier snapshot is given up."""
+
+    verb: ClassVar[Verb] = Verb.SNAPSHOT
+    reply: ClassVar[type[Snapped]] = Snapped
+
+    step: Natural
+
+
+class Written(Reply):
+    """`record`: what the storage reports, for who commits the checkpoint."""
+
+    record: str
+
+
+class Write(Request):
+    """Write the snapshot as this shard of the checkpoint that grows at `path`, and let it go."""
+
+    verb: ClassVar[Verb] = Verb.WRITE
+    reply: ClassVar[type[Written]] = Written
+
+    path: Path
+    shard_index: Natural
