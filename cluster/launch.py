@@ -27,6 +27,9 @@ from .token import TOKEN_VARIABLE, job_token
 from .world import WORLD_SIZE_VARIABLE
 
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+PREEMPTED = 128 + 15
+"""The exit code of a task that SIGTERM has ended: it was asked to, and is not started again."""
+
 _DESCRIPTION = """
 Start all tasks of a job on this machine. Each line of output begins with its task. When a task
 fails the others are ended, its traceback is printed last, and its exit code (128 + n after signal
@@ -75,7 +78,8 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     add("--ps", type=_count, default=0, metavar="N", help="parameter servers (0)")
     add("--evaluator", action="store_true", help="an evaluator beside the training")
     add("--backend", choices=("grpc", "mpi"), default="grpc", help="how tasks find each other")
-    add("--max-restarts", type=_count, default=0, metavar="N", help="restart a failed job (0)")
+    restarts = "restart a failed job (0); one that SIGTERM has ended is not restarted"
+    add("--max-restarts", type=_count, default=0, metavar="N", help=restarts)
     add("--grace-secs", type=_secs, default=10.0, metavar="S", help="SIGTERM to SIGKILL (10)")
     add("-m", dest="is_module", action="store_true", help="the script is a module, as python -m")
     add("script", help="what each task runs")
@@ -127,7 +131,7 @@ def launch(
     with Signals() as signals:
         for attempt in range(options.max_restarts + 1):
             outcome = launcher.run(attempt, signals)
-            if outcome.exit_code == 0 or outcome.interrupted:
+            if outcome.exit_code in (0, PREEMPTED) or outcome.interrupted:
                 break
             launcher.tell_failure(outcome, attempt)
     return outcome.exit_code

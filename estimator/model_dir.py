@@ -203,8 +203,8 @@ class _Restore:
         if name not in self._shapes:
             raise ValueError(
                 f"variable {name!r} is not in checkpoint {path}, which has "
-                f"{', '.join(sorted(self._shapes))}; the model has changed since. Use another model_dir, "
-                f"with warm_start_from=WarmStartSettings({str(path)!r}, vars_to_warm_start=...) "
+                f"{', '.join(sorted(self._shapes))}; the model has changed since. Use another "
+                f"model_dir, with warm_start_from=WarmStartSettings({str(path)!r}, vars_to_warm_start=...) "
                 f"to keep what fits"
             )
         shape, dtype = self._shapes[name], self._dtypes[name]

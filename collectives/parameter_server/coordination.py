@@ -101,6 +101,10 @@ class Coordination:
             return [other for other in self._trainers.unsettled() if other is not trainer]
 
         with self._state.lock:
+            trainer.rest()
+            self._state.tell()
+        self._updates.reconsider()
+        with self._state.lock:
             self._state.wait_until(lambda: not others(), request.wait_secs)
             return Remaining(waiting_for=tuple(other.name for other in others()))
 

@@ -63,7 +63,7 @@ class ParameterServer:
         storage: Reads and writes checkpoints.
         synchronous: Whether an update waits for all trainers (see `InStep`, `AtOnce`).
         replicas_to_aggregate: In synchronous training, for how many instead of all; later pushes
-            are dropped.
+            are dropped. Each server of a job decides for itself which these are.
         absence_secs: How long a trainer that was lost may stay away until it is given up.
         start_timeout_secs: How long trainers may take to come at all.
         clock: Seconds from any beginning.

@@ -57,7 +57,8 @@ class ShardTable:
         return len(self._shards)
 
     def __iter__(self) -> Iterator[Shard]:
-        return iter([shard for _, shard in sorted(self._shards.items())])
+        # Of a copy, which is made at once: others may create shards meanwhile.
+        return iter([shard for _, shard in sorted(self._shards.copy().items())])
 
     def __getitem__(self, number: int) -> Shard:
         shard = self._shards.get(number)

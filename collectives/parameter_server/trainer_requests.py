@@ -122,7 +122,10 @@ class Remaining(Reply):
 
 
 class WaitDone(Request):
-    """Wait until all other trainers are done or gone."""
+    """I make no more steps; wait until all other trainers are done or gone.
+
+    Nobody waits for this trainer any more, but it is not done: it may pull and take a snapshot.
+    """
 
     verb: ClassVar[Verb] = Verb.WAIT_DONE
     reply: ClassVar[type[Remaining]] = Remaining

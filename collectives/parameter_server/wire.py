@@ -5,8 +5,8 @@ Waiting, deadlines and the names in error texts are those of all links (`..peers
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import final
 
 import numpy as np
@@ -100,8 +100,17 @@ class Wire:
             ClosedError: This end was closed.
         """
         small = pack(kind, self._session, sequence, message)
-        with self._patience(timeout_secs):
-            self._send(small, message.arrays)
+        self._peers.timeout_secs = self._timeout_secs if timeout_secs is None else timeout_secs
+        for array in message.arrays:
+            data, zeros = elements(array), bytes(-array.nbytes % HEADER_BYTES)
+            if len(small) + len(data) > _JOINED_BYTES:
+                self._peers.send(_OTHER, memoryview(small))
+                self._peers.send(_OTHER, data)
+                small = bytearray(zeros)
+            else:
+                small += data
+                small += zeros
+        self._peers.send(_OTHER, memoryview(small))
 
     def say(self, kind: Kind, reason: str = "") -> None:
         """Send a frame without arrays if that goes at once. Never waits, never raises."""
@@ -122,9 +131,8 @@ class Wire:
             FrameError: It is none.
             PeerLostError, CollectiveTimeoutError, ClosedError: It has not come.
         """
-        with self._patience(timeout_secs):
-            view = self._peers.peek(_OTHER, HEADER_BYTES)
-        return self._take_header(view)
+        self._peers.timeout_secs = timeout_secs
+        return self._take_header(self._peers.peek(_OTHER, HEADER_BYTES))
 
     def header_left_behind(self) -> Header | None:
         """Return the header of a frame that had come before the link broke, if there is one."""
@@ -145,6 +153,7 @@ class Wire:
             FrameError: It is malformed, or there is no memory for it.
             PeerLostError, CollectiveTimeoutError, ClosedError: It has not come as a whole.
         """
+        self._peers.timeout_secs = self._timeout_secs
         num_bytes = header.num_head_bytes + header.num_array_bytes
         if num_bytes <= _JOINED_BYTES:
             return self._receive_short(header, num_bytes, into)
@@ -176,29 +185,6 @@ class Wire:
     def close(self) -> None:
         """Close this end; whoever waits at it or at the other end is told."""
         self._peers.world.close("")
-
-    @contextmanager
-    def _patience(self, timeout_secs: float | None) -> Iterator[None]:
-        """Within it, a wait without progress may last so long."""
-        if timeout_secs is not None:
-            self._peers.timeout_secs = timeout_secs
-        try:
-            yield
-        finally:
-            self._peers.timeout_secs = self._timeout_secs
-
-    def _send(self, small: bytearray, arrays: Sequence[Array]) -> None:
-        """Send ``small``, and the arrays behind it."""
-        for array in arrays:
-            data, zeros = elements(array), bytes(-array.nbytes % HEADER_BYTES)
-            if len(small) + len(data) > _JOINED_BYTES:
-                self._peers.send(_OTHER, memoryview(small))
-                self._peers.send(_OTHER, data)
-                small = bytearray(zeros)
-            else:
-                small += data
-                small += zeros
-        self._peers.send(_OTHER, memoryview(small))
 
     def _take_header(self, view: memoryview) -> Header:
         header = unpack_header(view, self._session, self._max_frame_bytes)

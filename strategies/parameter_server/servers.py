@@ -306,6 +306,9 @@ class Servers:
                 return text
             patience.report("it has not come so far")
             self._look_for_chief()
+            if self._has_finished:
+                for server in range(1, len(self._clients)):
+                    self._ask(server, Status())  # one that was started anew is to know
 
     def share_checkpoint(self, draft: str) -> Callable[[], Sequence[str]]:
         """Have all servers write what they hold.
@@ -353,12 +356,15 @@ class Servers:
             self._tell(server, Done())
 
     def wait_until_all_have_finished(self) -> None:
-        """Return when no other trainer makes steps any more."""
+        """Return when no other trainer makes steps any more, nor does this one."""
         patience = Patience("the other trainers to finish")
-        while names := self._ask(0, WaitDone(wait_secs=_ASK_AGAIN_SECS)).waiting_for:
-            patience.report(f"{', '.join(names)} still train(s)")
+        while True:
             for server in range(1, len(self._clients)):
-                self._ask(server, Status())  # nobody but the chief can fill one that has died
+                self._ask(server, WaitDone())  # also tells which one is to be filled
+            names = self._ask(0, WaitDone(wait_secs=_ASK_AGAIN_SECS)).waiting_for
+            if not names:
+                return
+            patience.report(f"{', '.join(names)} still train(s)")
 
     def close(self) -> None:
         """Say goodbye to all servers."""

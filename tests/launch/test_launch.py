@@ -155,6 +155,19 @@ if os.environ["PACELINE_RESTART_COUNT"] != "2":
     ]
 
 
+def test_a_job_that_was_asked_to_end_is_not_restarted(run):
+    """One task was told to make room for others: SIGTERM."""
+    text = """
+print("start", os.environ["PACELINE_RESTART_COUNT"])
+if TASK == "worker 1":
+    os.kill(os.getpid(), 15)
+wait_for_ever()
+"""
+    result = run(text, num_workers=2, max_restarts=3)
+    assert result.code == 143
+    assert result.of("worker 1") == ["start 0"]
+
+
 def test_when_no_restart_is_left_the_last_failure_counts(run):
     result = run("sys.exit(5 + int(os.environ['PACELINE_RESTART_COUNT']))", max_restarts=1)
     assert result.code == 6

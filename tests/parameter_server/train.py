@@ -4,6 +4,7 @@ It prints each tenth step, and where it ended. It trains until the file `--until
 """
 
 import argparse
+import faulthandler
 import os
 import signal
 import time
@@ -34,6 +35,7 @@ parser.add_argument("--one-batch", action="store_true")
 parser.add_argument("--pause-secs", type=float, default=0.0, help="each step takes longer")
 parser.add_argument("--dies-in-write", type=int, help="of which checkpoint, counted from 1")
 arguments = parser.parse_args()
+faulthandler.register(signal.SIGUSR1)
 
 NUM_ROWS = 40
 
