@@ -50,8 +50,12 @@ def take(a: Any, indices: Any, axis: int | None = None) -> Tensor:
 
 
 def _positions(index: Any, data: Array) -> Array:
-    """An index as an array beside `data`; an empty list holds whole numbers, not floats."""
-    array = np.asarray(index, like=data)
+    """An index as an array beside `data`; an empty list holds whole numbers, not floats.
+
+    An array on a device stays there: `data` may be a variable's that is kept elsewhere.
+    """
+    is_on_device = hasattr(index, "dtype") and not isinstance(index, np.ndarray | np.generic)
+    array = index if is_on_device else np.asarray(index, like=data)
     return array if array.size or isinstance(index, np.ndarray) else array.astype(np.intp)
 
 
