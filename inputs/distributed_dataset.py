@@ -67,7 +67,7 @@ class DistributedDataset:
         return self._description
 
     def cardinality(self) -> int:
-        """The number of steps, or `INFINITE` (-1) or `UNKNOWN` (-2)."""
+        """The number of steps for which this worker has data, `INFINITE` (-1) or `UNKNOWN` (-2)."""
         return self._plan.cardinality
 
     @property

@@ -208,6 +208,7 @@ class ParameterServer:
 
     def _status(self, trainer: Trainer, request: Status) -> ServerStatus:
         with self._state.lock:
+            expected = self._trainers.unsettled()
             return ServerStatus(
                 name=self.name,
                 version=self._state.version,
@@ -215,7 +216,7 @@ class ParameterServer:
                 shard_bytes=self._variables.nbytes,
                 num_received_bytes=self._num_received_bytes,
                 num_sent_bytes=self._num_sent_bytes,
-                trainers=tuple(one.status() for one in self._trainers),
+                trainers=tuple(one.status(one in expected) for one in self._trainers),
             )
 
 

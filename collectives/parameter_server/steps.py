@@ -92,9 +92,9 @@ class InStep(Updates):
         ]
 
     def _is_required(self, trainer: Trainer) -> bool:
-        if trainer.is_done:
+        if trainer.is_done or trainer.is_resting:
             return False
-        if not self._state.has_begun:
+        if not self._state.has_begun and trainer.from_version is None:
             return trainer.is_here or self._state.trainers.is_awaited(trainer)
         first = trainer.from_version
         return trainer.is_joined and first is not None and first <= self._state.version

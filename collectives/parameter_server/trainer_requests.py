@@ -138,12 +138,14 @@ class TrainerStatus(Record):
 
     Attributes:
         state: "absent" (never came), "here", "gone" or "done".
+        is_expected: Whether the server goes on for its sake: it is not done, and not given up.
         num_pushes, num_dropped: How many of its pushes were applied, and how many came too late.
         mean_staleness, max_staleness: Of those that were applied.
     """
 
     name: str
     state: str
+    is_expected: bool
     clock: Natural
     num_pushes: Natural
     num_dropped: Natural

@@ -19,6 +19,7 @@ class Trainer:
         rank, name: Position in the list of trainers, and what it is called.
         is_joined: Whether it takes part now: has said JOIN, is connected, has not said DONE or
             WAIT_DONE since.
+        is_resting: Whether it makes no more steps, and is not done; until it says JOIN.
         is_done: Whether it has said DONE, and not JOIN afterwards.
         has_come: Whether it has ever connected.
         from_version: In synchronous training, from which step on it is waited for; None if not yet.
@@ -30,6 +31,7 @@ class Trainer:
         self.rank = rank
         self.name = name
         self.is_joined = False
+        self.is_resting = False
         self.is_done = False
         self.has_come = False
         self.from_version: int | None = None
@@ -64,14 +66,14 @@ class Trainer:
 
     def join(self, clock: int) -> None:
         """It begins to take part, for the first time or anew."""
-        self.is_joined, self.is_done = True, False
+        self.is_joined, self.is_resting, self.is_done = True, False, False
         self.from_version = None
         self.clock = clock
         self._own_versions = []
 
     def rest(self) -> None:
         """It makes no more steps, and is not done."""
-        self.is_joined, self.from_version = False, None
+        self.is_joined, self.is_resting = False, True
 
     def finish(self) -> None:
         """It is done."""
@@ -103,11 +105,12 @@ class Trainer:
         """Its push came too late."""
         self._num_dropped += 1
 
-    def status(self) -> TrainerStatus:
+    def status(self, is_expected: bool) -> TrainerStatus:
         """The numbers."""
         return TrainerStatus(
             name=self.name,
             state=self._state(),
+            is_expected=is_expected,
             clock=self.clock,
             num_pushes=self._num_pushes,
             num_dropped=self._num_dropped,

@@ -8,6 +8,7 @@ checkpoint, and everybody goes on.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -54,10 +55,12 @@ _logger = logging.getLogger("paceline")
 
 R = TypeVar("R", bound=Reply)
 
-_ASK_AGAIN_SECS = 5.0
+_ASK_AGAIN_SECS = 1.0
 _RETRY_SECS = 0.2
 _WRITE_SECS = 3600.0
+_CONNECT_TO_WRITE_SECS = 10.0
 _LAYOUT = "layout of "
+_WORTH_LOOKING_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -164,17 +167,18 @@ class Servers:
     def create(self, layout: Layout, value: np.ndarray | SavedValue) -> None:
         """Put a new variable on its servers, unless it is there, and let the others know of it.
 
-        What is saved each server reads for itself.
+        What is saved each server reads for itself; of one number everywhere only that travels.
         """
+        path = value.path if isinstance(value, SavedValue) else None
+        fill = None if isinstance(value, SavedValue) else _only_number(value)
         with self._lock:
             self._layouts[layout.name] = layout
             version = max(self._versions)  # where a server is new, and the others are not
             for part in layout.parts:
-                path = value.path if isinstance(value, SavedValue) else None
-                create = Create(
-                    id=part.id, spec=_spec(layout, part), checkpoint=path, version=version
-                )
-                self._ask(part.server, create, _rows(value, layout, part))
+                spec = _spec(layout, part)
+                create = Create(id=part.id, spec=spec, fill=fill, checkpoint=path, version=version)
+                arrays = [] if fill is not None else _rows(value, layout, part)
+                self._ask(part.server, create, arrays)
             self.post(_LAYOUT + layout.name, layout.model_dump_json())
 
     def find(self, name: str) -> Layout:
@@ -340,11 +344,16 @@ class Servers:
             return snapped[0].notes
 
     def _write_shards(self, draft: str) -> Sequence[str]:
-        """Have all servers write at once, over connections of this thread's own."""
+        """Have all servers write at once, over connections of this thread's own.
+
+        Raises:
+            CollectiveError, RefusedRequest: One has died since it kept its values.
+        """
+        connect_secs = min(_CONNECT_TO_WRITE_SECS, self._absence_secs)
         with ExitStack() as stack:
             started = []
             for index in range(len(self._names)):
-                client = ParameterClient(self._connect(index, self._absence_secs))
+                client = ParameterClient(self._connect(index, connect_secs))
                 stack.enter_context(closing(client))
                 started.append(client.start(Write(path=draft, shard_index=index + 1)))
             return [written.wait(_WRITE_SECS).record for written in started]
@@ -571,6 +580,16 @@ def _rows(value: np.ndarray | SavedValue, layout: Layout, part: Part) -> list[np
     if isinstance(value, SavedValue):
         return []
     return [np.asarray(layout.rows_of(value, part), order="C")]
+
+
+def _only_number(value: np.ndarray) -> float | None:
+    """The number that all elements of a large array are, to the bit, if there is one."""
+    if value.nbytes < _WORTH_LOOKING_BYTES or value.dtype.kind != "f" or value.itemsize > 8:
+        return None
+    bits = np.ascontiguousarray(value).reshape(-1).view(f"u{value.itemsize}")
+    number = float(value.reshape(-1)[0])
+    is_plain = math.isfinite(number) and (number != 0 or bits[0] == 0)  # no minus zero
+    return number if is_plain and bits[-1] == bits[0] and (bits == bits[0]).all() else None
 
 
 def _spec(layout: Layout, part: Part) -> ShardSpec:

@@ -86,6 +86,12 @@ class ParameterServerStrategy(Strategy):
         replicas = resolve_devices(found or [HOST])
         ops = cross_device_ops or ReductionToOneDevice()
         task = _require_servers(self._resolver)
+        num_trainers = len(self._resolver.cluster_spec().training_tasks())
+        if not 1 <= (replicas_to_aggregate or num_trainers) <= num_trainers:
+            raise ValueError(
+                f"replicas_to_aggregate must be from 1 to {num_trainers}, the number of workers "
+                f"with the chief; it is {replicas_to_aggregate}"
+            )
         channel = channel_of(self._resolver, options)
         if task.type == "evaluator":  # beside the job, with variables of its own
             super().__init__(StrategyExtended(replicas, replicas, ops))

@@ -61,7 +61,7 @@ def test_only_rows_come_to_a_worker_that_is_not_the_chief(
     job = benchmark.PARTS["sparse"]["2 ps, async"]
     chief, other = benchmark.run_job(job, arguments, 0.0)
     table_megabytes = 1e-6 * 4 * arguments.rows * (benchmark.recommender.WIDTH + 1)
-    assert chief["megabytes"][0] > table_megabytes
+    assert chief["megabytes"][0] > table_megabytes / 2
     assert other["megabytes"][-1] < table_megabytes / 2
 
 

@@ -91,6 +91,10 @@ class Process:
     def signal(self, number):
         self._process.send_signal(number)
 
+    def terminate(self):
+        """Ask it to end."""
+        self._process.terminate()
+
     def kill(self):
         """End it at once, and wait for that."""
         if self.is_running:
@@ -149,14 +153,14 @@ class Job:
         model_dir: Where it saves.
     """
 
-    def __init__(self, stack, tmp_path, configs, arguments):
+    def __init__(self, stack, tmp_path, configs, arguments, but=()):
         self.model_dir = tmp_path / "model"
         self._stop_file = tmp_path / "stop"
         self._stack = stack
         self._arguments = ("--until", self._stop_file, *arguments)
         self._configs = {_name(config): config for config in configs}
         self._tasks = {}
-        for name in self._configs:
+        for name in self.names(*but):
             self.start(name)
 
     def __getitem__(self, name):
@@ -190,13 +194,34 @@ def _name(config):
 
 @pytest.fixture
 def start_job(tmp_path):
-    """`start_job(*arguments, num_workers=, chief=, num_ps=, evaluator=)`: a `Job`, started."""
+    """`start_job(*arguments, num_workers=, chief=, num_ps=, evaluator=, configs=, but=)`: a `Job`.
+
+    All tasks of it are started, but some.
+    """
     with ExitStack() as stack:
 
-        def start(*arguments, num_workers=1, chief=True, num_ps=2, evaluator=False, configs=None):
-            configs = configs or local_cluster(
-                num_workers, chief=chief, num_ps=num_ps, evaluator=evaluator
-            )
-            return Job(stack, tmp_path, configs, arguments)
+        def start(*arguments, configs=None, but=(), **cluster):
+            cluster = {"num_workers": 1, "chief": True, "num_ps": 2} | cluster
+            return Job(stack, tmp_path, configs or local_cluster(**cluster), arguments, but)
 
         yield start
+
+
+@pytest.fixture
+def start_launcher():
+    """`start_launcher(options, *arguments)`: train.py under the launcher, to its good end."""
+
+    def run(options, *arguments):
+        command = [sys.executable, "-m", "paceline", "launch", *options, HERE / "train.py"]
+        ran = subprocess.run(
+            [*map(str, [*command, *arguments])],
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_SECS,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
+
+    return run

@@ -1,6 +1,7 @@
 """Faults of a client or a server (faults.md E2) on loopback: who is told what, and how soon."""
 
 import itertools
+import re
 import signal
 import threading
 import time
@@ -97,7 +98,7 @@ def test_a_client_that_is_stopped_is_lost_when_it_was_silent_for_long(
     process.signal(signal.SIGSTOP)
     events = record.wait_for(lambda events: len(events) == 2)
     assert events[1][:2] == ("lost", 1)
-    assert "silent for 2." in events[1][2] or "silent for 3." in events[1][2]
+    assert re.search(r"silent for [2-9]", events[1][2])
     process.signal(signal.SIGCONT)
     process.tell("connect again")
     process.expect("in")
@@ -272,9 +273,9 @@ def test_a_server_that_is_stopped_is_lost_when_it_was_silent_for_long(
     server = server_member()
     process = start_process("server", server)
     process.expect("in")
-    connection = start_client(server, timeout_secs=3)
+    connection = start_client(server, timeout_secs=4)
     process.signal(signal.SIGSTOP)
-    with pytest.raises(ServerLost, match=r"ps 0.*(silent for|last heard of) [34]"):
+    with pytest.raises(ServerLost, match=r"ps 0.*(silent for|last heard of) [2-9]"):
         connection.ask(Message(1))
 
 

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from paceline.collectives.parameter_server import Done, Join, Pull, Status
+from paceline.collectives.parameter_server import Done, Join, Pull, Status, WaitDone
 
 
 @pytest.fixture
@@ -187,6 +187,18 @@ def test_who_is_gone_is_not_waited_for(make_synchronous, end):
     assert job.ask(0, Join(from_version=1)).version == 1
     assert job.push(0, ones(), step=1).version == 2
     assert value_of(job) == [-2, -2, -2]
+
+
+@pytest.mark.parametrize("num_steps", [0, 2])
+def test_who_waits_for_the_others_to_finish_is_not_waited_for(make_synchronous, num_steps):
+    job = make_synchronous(2)
+    for step in range(num_steps):
+        job.push(0, ones(), step=step)
+        job.push(1, ones(), step=step)
+    assert job.ask(0, WaitDone()).waiting_for == ("worker 1",)
+    assert job.push(1, ones(), step=num_steps).version == num_steps + 1
+    job.ask(0, Join(from_version=num_steps + 1))
+    assert job.push(1, ones(), step=num_steps + 1).waiting_for == ("chief",)
 
 
 def test_what_the_dead_had_pushed_counts(make_synchronous):

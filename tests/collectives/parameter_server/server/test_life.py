@@ -50,7 +50,9 @@ class Run:
 
 def expected(job):
     """Whom the server still waits for, the chief aside."""
-    return job.ask(0, WaitDone()).waiting_for
+    return tuple(
+        trainer.name for trainer in job.ask(0, Status()).trainers[1:] if trainer.is_expected
+    )
 
 
 def test_a_server_ends_when_every_trainer_is_done(make_job):

@@ -28,6 +28,7 @@ class Expected:
     def __init__(self):
         self.state = "absent"  # then "connected", "joined", "gone", "done"
         self.is_connected = False
+        self.is_resting = False
         self.from_version = None
         self.gone_at = None
         self.note = None
@@ -91,7 +92,7 @@ class ServerMachine(RuleBasedStateMachine):
         if trainer.state != "joined" or from_version is None:
             self.pending.pop(rank, None)
             self.last_steps.pop(rank, None)
-        trainer.state, trainer.from_version = "joined", from_version
+        trainer.state, trainer.from_version, trainer.is_resting = "joined", from_version, False
         assert (joined.version, joined.note) == (self.version, trainer.note)
         self.settle()
 
@@ -145,6 +146,7 @@ class ServerMachine(RuleBasedStateMachine):
             return
         trainer.is_connected = False
         trainer.gone_at = self.job.clock.now
+        trainer.from_version = None
         if trainer.state != "done":
             trainer.state = "gone"
         if in_order:
@@ -152,6 +154,20 @@ class ServerMachine(RuleBasedStateMachine):
         else:
             self.job.lose(rank)
         self.settle()
+
+    @rule(rank=RANKS)
+    def wait_for_the_others(self, rank):
+        trainer = self.trainers[rank]
+        if trainer.is_connected:
+            waiting_for = self.job.ask(rank, WaitDone()).waiting_for
+            names = [n for n, t in zip(self.job.names, self.trainers, strict=True) if t != trainer]
+            others = [other for other in self.trainers if other != trainer]
+            expected = [n for n, t in zip(names, others, strict=True) if self.is_expected(t)]
+            assert list(waiting_for) == expected
+            trainer.is_resting = True
+            if trainer.state == "joined":
+                trainer.state = "connected"
+            self.settle()
 
     @rule(rank=RANKS)
     def finish(self, rank):
@@ -186,12 +202,8 @@ class ServerMachine(RuleBasedStateMachine):
     def the_server_serves_whom_it_should(self):
         if not hasattr(self, "job"):
             return
-        waiting_for = tuple(
-            name
-            for rank, name in enumerate(self.job.names)
-            if rank != 0 and self.is_expected(self.trainers[rank])
-        )
-        assert self.job.ask(0, WaitDone()).waiting_for == waiting_for
+        found = [trainer.is_expected for trainer in self.job.ask(0, Status()).trainers]
+        assert found == [self.is_expected(trainer) for trainer in self.trainers]
 
     def is_expected(self, trainer):
         now = self.job.clock.now
@@ -217,7 +229,9 @@ class ServerMachine(RuleBasedStateMachine):
         return []
 
     def is_required(self, trainer):
-        if self.version == 0:
+        if trainer.is_resting:
+            return False
+        if self.version == 0 and trainer.from_version is None:
             is_late = self.job.clock.now - self.began >= 100
             return trainer.state in ("connected", "joined") or (
                 trainer.state == "absent" and not is_late
