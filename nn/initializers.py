@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +21,9 @@ Shape: TypeAlias = "tuple[int, ...]"
 
 _TRUNCATED_STDDEV = 0.87962566103423978
 """The standard deviation of a standard normal distribution that is cut off at ±2."""
+
+_BLOCK = 1 << 16
+"""Elements that are drawn at a time."""
 
 
 class Initializer(ABC):
@@ -71,7 +74,8 @@ class RandomUniform(Initializer):
     seed: int | None = None
 
     def __call__(self, shape: Shape, dtype: Any, rng: np.random.Generator) -> np.ndarray:
-        return _generator(self.seed, rng).uniform(self.minval, self.maxval, shape).astype(dtype)
+        rng = _generator(self.seed, rng)
+        return _drawn(partial(rng.uniform, self.minval, self.maxval), shape, dtype)
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,8 @@ class RandomNormal(Initializer):
     seed: int | None = None
 
     def __call__(self, shape: Shape, dtype: Any, rng: np.random.Generator) -> np.ndarray:
-        return _generator(self.seed, rng).normal(self.mean, self.stddev, shape).astype(dtype)
+        rng = _generator(self.seed, rng)
+        return _drawn(partial(rng.normal, self.mean, self.stddev), shape, dtype)
 
 
 @dataclass(frozen=True)
@@ -136,13 +141,11 @@ class VarianceScaling(Initializer):
         variance = self.scale / max(1.0, fan)
         if self.distribution == "uniform":
             limit = math.sqrt(3 * variance)
-            draws = rng.uniform(-limit, limit, shape)
-        elif self.distribution == "untruncated_normal":
-            draws = rng.normal(0.0, math.sqrt(variance), shape)
-        else:
-            stddev = math.sqrt(variance) / _TRUNCATED_STDDEV
-            draws = stddev * _truncated_standard_normal(shape, rng)
-        return np.asarray(draws).astype(dtype)
+            return _drawn(partial(rng.uniform, -limit, limit), shape, dtype)
+        if self.distribution == "untruncated_normal":
+            return _drawn(partial(rng.normal, 0.0, math.sqrt(variance)), shape, dtype)
+        stddev = math.sqrt(variance) / _TRUNCATED_STDDEV
+        return np.asarray(stddev * _truncated_standard_normal(shape, rng)).astype(dtype)
 
 
 def glorot_uniform(seed: int | None = None) -> VarianceScaling:
@@ -209,6 +212,16 @@ def fans(shape: Shape) -> tuple[int, int]:
 
 def _generator(seed: int | None, rng: np.random.Generator) -> np.random.Generator:
     return rng if seed is None else np.random.default_rng(seed)
+
+
+def _drawn(draw: Callable[[int], Any], shape: Shape, dtype: Any) -> np.ndarray:
+    """Draw and convert block by block: a large table is never there in float64 as well."""
+    values = np.empty(shape, dtype)
+    flat = values.reshape(-1)
+    for start in range(0, flat.size, _BLOCK):
+        block = flat[start : start + _BLOCK]
+        block[...] = draw(block.size)
+    return values
 
 
 def _truncated_standard_normal(shape: Shape, rng: np.random.Generator) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -48,17 +49,23 @@ class Share:
             if here.start == here.stop:
                 return
             arrays = [change.rows[here] - part.start, np.asarray(change.gradient[here], order="C")]
-        if change.how not in self.optimizers:
-            self.optimizers.append(change.how)
-        self.updates.append(
-            Update(
-                id=part.id,
-                optimizer=self.optimizers.index(change.how),
-                slots=tuple(slot.parts[part_index].id for slot in change.slots),
-                rows=change.rows is not None,
-            )
-        )
+        slots = tuple([slot.parts[part_index].id for slot in change.slots])
+        how = self._place_of(change.how)
+        self.updates.append(_update(part.id, how, slots, change.rows is not None))
         self.arrays += arrays
+
+    def _place_of(self, how: OptimizerSpec) -> int:
+        """The place of a rule among the optimizers; variables of one optimizer share the object."""
+        for place, known in enumerate(self.optimizers):
+            if known is how:
+                return place
+        self.optimizers.append(how)
+        return len(self.optimizers) - 1
+
+
+@lru_cache(maxsize=1 << 14)  # the same in each step
+def _update(part_id: int, optimizer: int, slots: tuple[int, ...], rows: bool) -> Update:
+    return Update(id=part_id, optimizer=optimizer, slots=slots, rows=rows)
 
 
 def split_changes(changes: Sequence[Change], num_servers: int) -> list[Share]:

@@ -122,3 +122,14 @@ def test_scaling_refuses_what_it_does_not_know():
         initializers.VarianceScaling(mode="fan")
     with pytest.raises(ValueError, match="scale must be positive"):
         initializers.VarianceScaling(scale=0)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(), (0, 3), (3, 5), (70_000, 3)])
+def test_large_values_are_drawn_as_if_at_once(shape, dtype):
+    uniform = initializers.RandomUniform(-1, 2)(shape, dtype, np.random.default_rng(5))
+    normal = initializers.RandomNormal(1, 2)(shape, dtype, np.random.default_rng(5))
+    at_once = np.asarray(np.random.default_rng(5).uniform(-1, 2, shape)).astype(dtype)
+    np.testing.assert_array_equal(uniform, at_once, strict=True)
+    at_once = np.asarray(np.random.default_rng(5).normal(1, 2, shape)).astype(dtype)
+    np.testing.assert_array_equal(normal, at_once, strict=True)

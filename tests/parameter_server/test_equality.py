@@ -3,7 +3,6 @@
 Servers and trainers are threads here; the rules, frames and checkpoints are those of processes.
 """
 
-import contextvars
 import threading
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 import paceline as pl
 from paceline import checkpoint
 from paceline.estimator import LinearRegressor, SessionRunHook
-from paceline.estimator.checkpoint_shards import CheckpointShards
 from paceline.estimator.feature_column import numeric_column
 from paceline.nn import layers, optimizers
 from paceline.strategies import (
@@ -71,40 +69,6 @@ def trained(model_dir, strategy, num_steps, batches=input_fn, **params):
 
 def values_in(model_dir):
     return checkpoint.load(checkpoint.latest_checkpoint(model_dir)).arrays()
-
-
-@pytest.fixture
-def servers(server_job):
-    """`servers(num_servers, num_trainers, max_staleness, **options)`, which save and restore."""
-
-    def make(num_servers, num_trainers, max_staleness=0, **options):
-        storage = CheckpointShards(1 + num_servers)
-        return server_job(num_servers, num_trainers, max_staleness, storage=storage, **options)
-
-    return make
-
-
-def run_trainers(*calls):
-    """Run functions at the same time, one thread each."""
-    errors = []
-
-    def run(call):
-        try:
-            call()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [
-        threading.Thread(target=contextvars.copy_context().run, args=(run, call), daemon=True)
-        for call in calls
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    if errors:
-        raise errors[0]
-    assert not any(thread.is_alive() for thread in threads), "a trainer does not end"
 
 
 def train_on_servers(job, model_dir, num_steps, hooks=lambda rank: (), batches=input_fn, **params):

@@ -1,0 +1,70 @@
+"""The digits are learned as well on parameter servers as without them."""
+
+import numpy as np
+import pytest
+
+import paceline as pl
+from paceline import checkpoint
+from paceline.nn import layers, losses, metrics, optimizers
+
+NUM_STEPS = 400
+
+
+def model_fn(features, labels, mode):
+    """The network of examples/digits.py with half of its filters."""
+    model = layers.Sequential(
+        [
+            layers.Conv2D(16, 3, activation="relu"),
+            layers.MaxPooling2D(),
+            layers.Flatten(),
+            layers.Dense(64, activation="relu"),
+            layers.Dense(10),
+        ]
+    )
+    logits = model(features, training=mode == pl.ModeKeys.TRAIN)
+    loss = np.mean(losses.sparse_categorical_crossentropy(labels, logits, from_logits=True))
+    if mode == pl.ModeKeys.EVAL:
+        accuracy = metrics.SparseCategoricalAccuracy()
+        accuracy.update_state(labels, logits)
+        return pl.EstimatorSpec(mode, loss=loss, eval_metric_ops={"accuracy": accuracy})
+    return pl.EstimatorSpec(mode, loss=loss, train_op=optimizers.Adam(3e-3).minimize(loss))
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """(train, test), each (images, labels)."""
+    found = pytest.importorskip("sklearn.datasets").load_digits()
+    images = (found.data / 16).reshape(-1, 8, 8, 1).astype(np.float32)
+    order = np.random.default_rng(0).permutation(len(images))
+    parts = np.split(order, [len(images) * 4 // 5])
+    return [(images[part], found.target[part].astype(np.int64)) for part in parts]
+
+
+@pytest.mark.parametrize("max_staleness", [None, 0, 2])
+@pytest.mark.parametrize("num_servers", [1, 2])
+def test_two_workers_reach_97_percent(servers, run_trainers, digits, tmp_path, num_servers, max_staleness):
+    train, test = digits
+    job = servers(num_servers, 2, max_staleness)
+
+    def train_input_fn(input_context):
+        count, index = input_context.num_input_pipelines, input_context.input_pipeline_id
+        dataset = pl.Dataset.from_tensor_slices(train).shard(count, index)
+        return dataset.shuffle(len(train[0]), seed=1).repeat().batch(32)
+
+    def train_as(rank):
+        config = pl.RunConfig(
+            model_dir=tmp_path,
+            train_distribute=job.strategy(rank),
+            tf_random_seed=1,
+            save_checkpoints_steps=10_000,
+        )
+        estimator = pl.Estimator(model_fn, config=config)
+        num_steps = NUM_STEPS if max_staleness == 0 else 2 * NUM_STEPS
+        estimator.train_and_report(train_input_fn, max_steps=num_steps)
+        config.train_distribute.extended.job.share_result("{}")
+
+    run_trainers([lambda: train_as(0), lambda: train_as(1)])
+    assert checkpoint.latest_checkpoint(tmp_path) is not None
+    evaluator = pl.Estimator(model_fn, model_dir=tmp_path)
+    found = evaluator.evaluate(lambda: pl.Dataset.from_tensor_slices(test).batch(256))
+    assert found["accuracy"] >= 0.97
