@@ -147,6 +147,8 @@ def _keep_trying(
             raise RendezvousError(
                 f"{me} cannot join {server}: that {error}; install one version everywhere"
             ) from None
+        except _SlowError:
+            problem = problem or "it does not answer"
         except (StreamError, FrameError, LinkBroken) as error:
             problem = str(error).lower()
         waited_secs = time.monotonic() - started
@@ -157,6 +159,10 @@ def _keep_trying(
             report(text)
             report_at += report_secs
         time.sleep(min(_RETRY_SECS, max(0.0, timeout_secs - waited_secs)))
+
+
+class _SlowError(Exception):
+    """The server has accepted a call, but says nothing in time."""
 
 
 @final
@@ -177,6 +183,7 @@ class _Visit:
     Raises:
         RefusedError: One side does not take the other.
         StreamError, FrameError, LinkBroken: It did not come about.
+        _SlowError: The server says nothing.
     """
 
     def __init__(
@@ -282,12 +289,20 @@ class _Visit:
 
 @contextmanager
 def _limited(stream: Stream, deadline: float) -> Iterator[None]:
-    """Within it, ``stream`` is broken when time is up."""
+    """Within it, ``stream`` is broken when time is up.
+
+    Raises:
+        _SlowError: It was.
+    """
     timer = threading.Timer(max(0.01, deadline - time.monotonic()), stream.cancel)
     timer.daemon = True
     timer.start()
     try:
         yield
+    except StreamError:
+        if time.monotonic() < deadline:
+            raise
+        raise _SlowError from None
     finally:
         timer.cancel()
         timer.join()

@@ -6,6 +6,7 @@ import pytest
 
 import paceline as pl
 import paceline.compat.tf as tf
+from paceline.compat import tfds
 
 
 def test_st_39_the_experimental_name_is_the_same_class():
@@ -33,3 +34,7 @@ def test_a_script_of_the_guide_reads_as_before():
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     config = tf.estimator.RunConfig(train_distribute=strategy, eval_distribute=strategy)
     assert config.train_distribute is strategy
+
+
+def test_in_22_datasets_load_by_their_name():
+    assert tfds.load is pl.inputs.load

@@ -1,5 +1,6 @@
 """Jobs with parameter servers, as processes on loopback, which may be killed and started again."""
 
+import contextvars
 import json
 import os
 import signal
@@ -13,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from paceline.cluster import local_cluster
+from paceline.estimator.checkpoint_shards import CheckpointShards
 
 HERE = Path(__file__).parent
-LIMIT_SECS = 40
+LIMIT_SECS = 90
 TIMES = pytest.StashKey[list[tuple[str, float]]]()
 
 
@@ -225,3 +227,47 @@ def start_launcher():
         return ran.stdout
 
     return run
+
+
+class ThreadJob:
+    """Servers and trainers that are threads of this process."""
+
+    def __init__(self, job):
+        self.strategy = job.strategy
+        self._num_trainers = job.num_trainers
+
+    def train(self, call):
+        """`call(strategy, rank)` for each trainer at the same time; the job ends with it."""
+        errors = []
+
+        def run(rank):
+            try:
+                strategy = self.strategy(rank)
+                call(strategy, rank)
+                strategy.extended.job.share_result("{}")
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [
+            threading.Thread(target=contextvars.copy_context().run, args=(run, rank), daemon=True)
+            for rank in range(self._num_trainers)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(LIMIT_SECS)
+        if errors:
+            raise errors[0]
+        assert not any(thread.is_alive() for thread in threads), "a trainer does not end"
+
+
+@pytest.fixture
+def servers(server_job):
+    """`servers(num_servers, num_trainers, max_staleness, **options)`: a `ThreadJob`, which saves."""
+
+    def make(num_servers, num_trainers, max_staleness=0, **options):
+        storage = CheckpointShards(1 + num_servers)
+        job = server_job(num_servers, num_trainers, max_staleness, storage=storage, **options)
+        return ThreadJob(job)
+
+    return make

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import paceline as pl
-from paceline import checkpoint
 from paceline.nn import layers, losses, metrics, optimizers
 
 NUM_STEPS = 400
@@ -42,7 +41,7 @@ def digits():
 
 @pytest.mark.parametrize("max_staleness", [None, 0, 2])
 @pytest.mark.parametrize("num_servers", [1, 2])
-def test_two_workers_reach_97_percent(servers, run_trainers, digits, tmp_path, num_servers, max_staleness):
+def test_two_workers_reach_97_percent(servers, digits, tmp_path, num_servers, max_staleness):
     train, test = digits
     job = servers(num_servers, 2, max_staleness)
 
@@ -51,20 +50,18 @@ def test_two_workers_reach_97_percent(servers, run_trainers, digits, tmp_path, n
         dataset = pl.Dataset.from_tensor_slices(train).shard(count, index)
         return dataset.shuffle(len(train[0]), seed=1).repeat().batch(32)
 
-    def train_as(rank):
+    def train_there(strategy, rank):
         config = pl.RunConfig(
             model_dir=tmp_path,
-            train_distribute=job.strategy(rank),
+            train_distribute=strategy,
             tf_random_seed=1,
             save_checkpoints_steps=10_000,
         )
         estimator = pl.Estimator(model_fn, config=config)
         num_steps = NUM_STEPS if max_staleness == 0 else 2 * NUM_STEPS
         estimator.train_and_report(train_input_fn, max_steps=num_steps)
-        config.train_distribute.extended.job.share_result("{}")
 
-    run_trainers([lambda: train_as(0), lambda: train_as(1)])
-    assert checkpoint.latest_checkpoint(tmp_path) is not None
+    job.train(train_there)
     evaluator = pl.Estimator(model_fn, model_dir=tmp_path)
     found = evaluator.evaluate(lambda: pl.Dataset.from_tensor_slices(test).batch(256))
     assert found["accuracy"] >= 0.97

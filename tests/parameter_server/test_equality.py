@@ -74,14 +74,11 @@ def values_in(model_dir):
 def train_on_servers(job, model_dir, num_steps, hooks=lambda rank: (), batches=input_fn, **params):
     """Train with all trainers of a job, and return the values of the last checkpoint."""
 
-    def train(rank):
-        estimator = pl.Estimator(
-            model_fn, config=config_of(model_dir, job.strategy(rank)), params=params
-        )
+    def train(strategy, rank):
+        estimator = pl.Estimator(model_fn, config=config_of(model_dir, strategy), params=params)
         estimator.train_and_report(batches, hooks=hooks(rank), max_steps=num_steps)
-        estimator.config.train_distribute.extended.job.share_result("{}")
 
-    run_trainers(*[lambda rank=rank: train(rank) for rank in range(job.num_trainers)])
+    job.train(train)
     return values_in(model_dir)
 
 
