@@ -73,8 +73,11 @@ class TrainingSession:
 
     def input_states(self) -> list[dict[str, Any]]:
         """Where the input of each worker stands after the latest step; all workers call this."""
-        texts = self.strategy.extended.job.input_states()
+        job = self.strategy.extended.job
+        texts = job.input_states()
         if not all(texts):
+            if not job.is_chief:  # nor does it save
+                return []
             _logger.info("It is not known yet where the input of all workers stands.")
             return []
         return [json.loads(text) for text in texts]

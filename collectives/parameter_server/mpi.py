@@ -7,12 +7,9 @@ the job, so that ranks only ever come at the start, and leave.
 from __future__ import annotations
 
 import logging
-import secrets
-import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from typing import Any, final
 
 from ..errors import LinkError, LinkTimeout
@@ -20,25 +17,25 @@ from ..members import Member
 from ..mpi import check_world, import_mpi, name_ranks
 from ..mpi_start import end_if_stuck, wait_for_ranks
 from ..ring.errors import RendezvousError
-from ..ring.frames import FrameError, Visit, decode, encode
-from ..ring.handshake import RefusedError
+from ..ring.frames import Visit, encode
 from ..runner import has_core_to_spare
 from .connection import Connection
 from .frames import DEFAULT_MAX_FRAME_BYTES, Session
 from .messages import Client, Handler
 from .mpi_link import MpiLink
+from .mpi_serving import (
+    ANSWER_BYTES,
+    FIRST_TAG,
+    KNOCK,
+    KNOCK_TAG,
+    MpiServing,
+    unpack_answer,
+)
 from .presence import Presence
-from .service import Service
 from .timing import DEFAULT_START_TIMEOUT_SECS, DEFAULT_TIMEOUT_SECS
 from .wire import Wire
 
 _JOB_ID = "mpirun"
-_KNOCK_TAG, _FIRST_TAG = 1, 2
-_KNOCK = struct.Struct("<I")
-_LONGEST_PAUSE_SECS = 5e-3
-_FAREWELL_SECS = 2.0
-_JOIN_SECS = 5.0
-_ANSWER_BYTES = 256
 _SPIN_SECS = 200e-6
 
 _log = logging.getLogger("paceline")
@@ -150,15 +147,15 @@ class MpiJob:
         tag = self._new_tag()
         link = MpiLink(self._mpi, self._comm, server_rank, tag)
         visit = encode(Visit(rank=me.rank, task=me.task, address=me.address))
-        knock = (_KNOCK.pack(tag) + visit, self._mpi.BYTE)
-        self._comm.Isend(knock, server_rank, _KNOCK_TAG).Wait()  # short: it does not depend on them
+        knock = (KNOCK.pack(tag) + visit, self._mpi.BYTE)
+        self._comm.Isend(knock, server_rank, KNOCK_TAG).Wait()  # short: it does not depend on them
         waiting = f"{me} is waiting for {server}"
         try:
             answer = _await_answer(link, start_timeout_secs, report_secs, report, waiting)
         except LinkError:
             link.close()
             raise RendezvousError(f"{me} gave up: {waiting}: {start_timeout_secs:.3g} s") from None
-        incarnation, reason = _unpack_answer(answer)
+        incarnation, reason = unpack_answer(answer)
         if reason:
             link.close()
             raise RendezvousError(f"{me} cannot join {server}: that {reason}")
@@ -174,7 +171,7 @@ class MpiJob:
     def _new_tag(self) -> int:
         with self._lock:
             self._num_links += 1
-            return _FIRST_TAG + self._num_links
+            return FIRST_TAG + self._num_links
 
     def _wires(
         self, timeout_secs: float, max_frame_bytes: int, spin_secs: float | None
@@ -198,102 +195,6 @@ class MpiJob:
         return open_wire
 
 
-@final
-class MpiServing:
-    """A rank that serves; made by `MpiJob.serve`.
-
-    Attributes:
-        incarnation: A random id.
-    """
-
-    def __init__(
-        self,
-        mpi: Any,
-        comm: Any,
-        open_wire: Callable[[MpiLink, Member, Member, str], Wire],
-        handler: Handler,
-        presence: Presence,
-    ) -> None:
-        self.incarnation = secrets.token_hex(16)
-        self._mpi = mpi
-        self._comm = comm
-        self._open_wire = open_wire
-        self._handler = handler
-        self._presence = presence
-        self._stopping = threading.Event()
-        self._services: list[Service] = []
-        self._threads = [
-            threading.Thread(target=self._listen, name="paceline-ps-listen", daemon=True)
-        ]
-        self._threads[0].start()
-
-    @property
-    def clients(self) -> tuple[Client, ...]:
-        """Who is there now, by rank."""
-        return self._presence.clients
-
-    def close(self, reason: str = "") -> None:
-        """Answer what is under way and say goodbye to all.
-
-        Args:
-            reason: Why, if something is wrong; all clients are told.
-        """
-        if self._stopping.is_set():
-            return
-        self._presence.close()
-        deadline = time.monotonic() + _FAREWELL_SECS
-        while any(service.is_busy for service in self._services) and time.monotonic() < deadline:
-            time.sleep(_LONGEST_PAUSE_SECS)
-        self._stopping.set()
-        self._threads[0].join(_JOIN_SECS)
-        for service in self._services:
-            service.dismiss(reason)
-        for thread in self._threads[1:]:
-            thread.join(_JOIN_SECS)
-
-    def _listen(self) -> None:
-        """Take in whoever knocks."""
-        status = self._mpi.Status()
-        while not self._stopping.wait(_LONGEST_PAUSE_SECS):
-            while self._comm.Iprobe(self._mpi.ANY_SOURCE, _KNOCK_TAG, status):
-                knock = bytearray(status.Get_count(self._mpi.BYTE))
-                self._comm.Recv((knock, self._mpi.BYTE), status.source, _KNOCK_TAG)
-                try:
-                    self._receive(status.source, knock)
-                except (FrameError, LinkError, struct.error) as error:
-                    _log.warning("rank %d cannot join: %s", status.source, error)
-
-    def _receive(self, source: int, knock: bytearray) -> None:
-        (tag,) = _KNOCK.unpack_from(knock)
-        visit = decode(bytes(knock[_KNOCK.size :]))
-        if not isinstance(visit, Visit):
-            raise FrameError(f"a {type(visit).__name__} frame instead of Visit")
-        client = Client(visit.rank, visit.task, visit.address)
-        link = MpiLink(self._mpi, self._comm, source, tag)
-        deadline = time.monotonic() + _FAREWELL_SECS
-        try:
-            self._presence.admit(client, str(source))
-        except RefusedError as error:
-            with closing(link):
-                link.send(memoryview(_pack_answer("", str(error))), deadline)
-            return
-        link.send(memoryview(_pack_answer(self.incarnation, "")), deadline)
-        me = Member(self._comm.rank, "")
-        service = Service(
-            self._open_wire(link, me, client, self.incarnation), client, self._handler
-        )
-        thread = threading.Thread(
-            target=self._serve, args=(service,), name="paceline-ps-serve", daemon=True
-        )
-        self._services.append(service)
-        self._threads.append(thread)
-        thread.start()
-
-    def _serve(self, service: Service) -> None:
-        self._presence.join(service.client)
-        self._presence.end(service.client, service.run())
-
-
 def _await_answer(
     link: MpiLink,
     timeout_secs: float,
@@ -306,7 +207,7 @@ def _await_answer(
     Raises:
         LinkError: It does not.
     """
-    answer = bytearray(_ANSWER_BYTES)
+    answer = bytearray(ANSWER_BYTES)
     started = time.monotonic()
     report_at = report_secs
     while True:
@@ -318,13 +219,3 @@ def _await_answer(
                 raise
             report(f"{waiting}: {time.monotonic() - started:.3g} s")
             report_at += report_secs
-
-
-def _pack_answer(incarnation: str, reason: str) -> bytes:
-    """Return the answer to a client that has knocked."""
-    return f"{incarnation}\n{reason}".encode()[:_ANSWER_BYTES].ljust(_ANSWER_BYTES, b"\0")
-
-
-def _unpack_answer(answer: bytes) -> tuple[str, str]:
-    incarnation, _, reason = answer.rstrip(b"\0").decode(errors="replace").partition("\n")
-    return incarnation, reason

@@ -9,21 +9,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from queue import SimpleQueue
 from typing import final
 
-from ..errors import LinkBroken
 from ..link import ALL_LINKS, LinkKind
 from ..members import Member
 from ..ring._grpc import Server, Stream
 from ..ring.errors import RendezvousError
 from ..ring.frames import (
     Accepted,
-    Answer,
     Attach,
     Frame,
     FrameError,
-    Goodbye,
     Hello,
     Visit,
     decode,
@@ -33,12 +29,12 @@ from ..ring.handshake import RefusedError, answer, check_terms, refuse
 from ..ring.host import Address, check_is_private, is_loopback, local_ip, parse_address
 from ..ring.negotiation import Guest, Tickets, offer_links
 from ..ring.visitors import OpenStreams, attend_to
+from .caller import Caller
 from .frames import DEFAULT_MAX_FRAME_BYTES, Session
-from .line import Line
 from .messages import Client, Handler
 from .pair import CLIENT, server_identity
 from .presence import Presence
-from .service import LEFT, Ending, Service
+from .service import Service
 from .timing import DEFAULT_SPIN_SECS, DEFAULT_TIMEOUT_SECS, HEARTBEAT_SECS
 from .wire import Wire
 
@@ -161,7 +157,7 @@ class Serving:
         self._tickets = Tickets()
         self._streams = OpenStreams()
         self._lock = threading.Lock()
-        self._guests: set[_Guest] = set()
+        self._callers: set[Caller] = set()
         self._stopping = threading.Event()
         address = str(Address(ip, parse_address(me).port))
         try:
@@ -188,27 +184,27 @@ class Serving:
             return
         self._presence.close()
         deadline = time.monotonic() + _FAREWELL_SECS
-        while any(guest.is_busy for guest in self._all_guests()) and time.monotonic() < deadline:
+        while any(caller.is_busy for caller in self._all_callers()) and time.monotonic() < deadline:
             time.sleep(0.005)
         self._stopping.set()
-        guests = self._all_guests()
-        for guest in guests:
-            guest.dismiss(reason)
+        callers = self._all_callers()
+        for caller in callers:
+            caller.dismiss(reason)
         self._streams.cancel_late((), _FAREWELL_SECS)
         self._server.stop(_FAREWELL_SECS)
-        for thread in (self._heart, *(guest.thread for guest in guests)):
+        for thread in (self._heart, *(caller.thread for caller in callers)):
             if thread is not threading.current_thread():
                 thread.join(_JOIN_SECS)
 
-    def _all_guests(self) -> list[_Guest]:
+    def _all_callers(self) -> list[Caller]:
         with self._lock:
-            return list(self._guests)
+            return list(self._callers)
 
     def _keep_alive(self) -> None:
         while not self._stopping.wait(HEARTBEAT_SECS):
             self._streams.cancel_overdue()
-            for guest in self._all_guests():
-                guest.keep_alive()
+            for caller in self._all_callers():
+                caller.keep_alive()
 
     def _attend(self, stream: Stream) -> None:
         with self._streams.tracking(stream):
@@ -244,15 +240,15 @@ class Serving:
         stream.send(encode(Accepted()))
         self._streams.identify(stream, client.rank)
         kinds = [kind for kind in self._terms.links if kind in hello.links]
-        guest = _Guest(client, stream, self._terms.timeout_secs, self._presence)
-        guest.begin(partial(self._open, guest, kinds))
+        caller = Caller(client, stream, self._terms.timeout_secs, self._presence)
+        caller.begin(partial(self._open, caller, kinds))
         with self._lock:
-            self._guests.add(guest)
+            self._callers.add(caller)
         if self._stopping.is_set():
-            guest.dismiss("")
-        guest.attend(messages)
+            caller.dismiss("")
+        caller.attend(messages)
         with self._lock:
-            self._guests.discard(guest)
+            self._callers.discard(caller)
 
     def _make_sure(self, stream: Stream, messages: Iterator[bytes], client: Client) -> Hello:
         hello = decode(next(messages, b""))
@@ -273,128 +269,22 @@ class Serving:
             raise FrameError(str(error)) from None
         return hello
 
-    def _open(self, guest: _Guest, kinds: Sequence[LinkKind]) -> Service:
+    def _open(self, caller: Caller, kinds: Sequence[LinkKind]) -> Service:
         """Agree with a client on a link; return what answers the requests that come over it.
 
         Raises:
             LinkBroken: They do not agree.
         """
-        host = Guest(CLIENT, guest.ip, guest.line.say, guest.answers)
+        host = Guest(CLIENT, caller.ip, caller.line.say, caller.answers)
         picked = offer_links(host, kinds, self._ip, self._tickets)
         wire = Wire(
             picked.link,
             self._me,
-            guest.client,
+            caller.client,
             Session.of(self._terms.job_id, self.incarnation),
-            health=guest.line,
+            health=caller.line,
             timeout_secs=self._terms.timeout_secs,
             spin_secs=self._terms.spin_secs,
             max_frame_bytes=self._terms.max_frame_bytes,
         )
-        return Service(wire, guest.client, self._handler)
-
-
-@final
-class _Guest:
-    """A client's connection: its control stream, and the service over its link.
-
-    Attributes:
-        client: Who it is.
-        ip: From where it has called.
-        line: News of it.
-        answers: What it says to offers of links; None when it is gone.
-        thread: Answers its requests.
-    """
-
-    def __init__(
-        self, client: Client, stream: Stream, silence_secs: float, presence: Presence
-    ) -> None:
-        self.client = client
-        self.ip = stream.peer_ip
-        self.line = Line(stream, silence_secs)
-        self.answers: SimpleQueue[Answer | None] = SimpleQueue()
-        self.thread = threading.Thread()
-        self._stream = stream
-        self._presence = presence
-        self._lock = threading.Lock()
-        self._is_over = False
-        self._service: Service | None = None
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a request is under way."""
-        return self._service is not None and self._service.is_busy
-
-    def begin(self, open_service: Callable[[], Service]) -> None:
-        """Start to agree on a link, and to answer what comes over it."""
-        self.thread = threading.Thread(
-            target=self._serve, args=(open_service,), name="paceline-ps-serve", daemon=True
-        )
-        self.thread.start()
-
-    def attend(self, messages: Iterator[bytes]) -> None:
-        """Listen to the control stream until it ends."""
-        try:
-            self.line.attend(messages, self._take)
-        finally:
-            self.answers.put(None)
-            lost = self.line.lost()
-            self._end(LEFT if self.line.has_left else Ending(False, lost[1] if lost else ""))
-
-    def keep_alive(self) -> None:
-        """Give a sign of life, and look for one."""
-        self.line.beat()
-        lost = self.line.lost()
-        if lost is not None:
-            self._end(Ending(has_left=False, reason=lost[1]))
-            self._stream.cancel()
-
-    def dismiss(self, reason: str) -> None:
-        """Say goodbye, or why not, and close."""
-        if reason:
-            self.line.announce(reason)
-        else:
-            self.line.say(Goodbye())
-        self._end(Ending(has_left=False, reason="this server has ended"))
-        self._stream.finish()
-
-    def _take(self, frame: Frame) -> None:
-        if not isinstance(frame, Answer):
-            raise FrameError(f"a {type(frame).__name__} frame out of place")
-        self.answers.put(frame)
-
-    def _serve(self, open_service: Callable[[], Service]) -> None:
-        try:
-            service = open_service()
-        except LinkBroken as error:
-            self._end(Ending(has_left=False, reason=str(error)))
-        else:
-            if self._join(service):
-                self._end(service.run())
-            service.close()
-        self._stream.finish()
-
-    def _join(self, service: Service) -> bool:
-        with self._lock:
-            if not self._is_over:
-                self._service = service
-                self._presence.join(self.client)
-            return not self._is_over
-
-    def _end(self, ending: Ending) -> None:
-        """Close the link; the first ending counts."""
-        with self._lock:
-            if self._is_over:
-                return
-            self._is_over = True
-            self._presence.end(self.client, self._close(ending))
-
-    def _close(self, ending: Ending) -> Ending:
-        """Close the service; return what says best how all this ended."""
-        lost = self.line.lost()
-        if self._service is None:
-            return ending
-        self._service.close()
-        if self._service.ending is not None:
-            return self._service.ending
-        return ending if ending.has_left or lost is None else Ending(False, lost[1])
+        return Service(wire, caller.client, self._handler)

@@ -263,7 +263,7 @@ class ThreadJob:
 
 @pytest.fixture
 def servers(server_job):
-    """`servers(num_servers, num_trainers, max_staleness, **options)`: a `ThreadJob`, which saves."""
+    """`servers(num_servers, num_trainers, max_staleness, **options)`: a `ThreadJob`; it saves."""
 
     def make(num_servers, num_trainers, max_staleness=0, **options):
         storage = CheckpointShards(1 + num_servers)
