@@ -204,8 +204,8 @@ class _Restore:
             raise ValueError(
                 f"variable {name!r} is not in checkpoint {path}, which has "
                 f"{', '.join(sorted(self._shapes))}; the model has changed since. Use another "
-                f"model_dir, with warm_start_from=WarmStartSettings({str(path)!r}, vars_to_warm_start=...) "
-                f"to keep what fits"
+                f"model_dir, with warm_start_from=WarmStartSettings({str(path)!r}, "
+                f"vars_to_warm_start=...) to keep what fits"
             )
         shape, dtype = self._shapes[name], self._dtypes[name]
         if shape != value.shape or dtype != value.dtype:

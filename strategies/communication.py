@@ -148,7 +148,8 @@ def join_workers(resolver: ClusterResolver, options: CommunicationOptions) -> Co
     if spec.num_tasks("ps"):
         raise ClusterError(
             "the cluster has parameter servers (ps), which MultiWorkerMirroredStrategy does not "
-            "use; leave them out"
+            "use; leave them out, or pass "
+            "RunConfig(train_distribute=ParameterServerStrategy())"
         )
     implementation, why = pick_implementation(options.implementation, resolver)
     if len(tasks) > 1:

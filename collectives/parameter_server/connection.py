@@ -86,7 +86,8 @@ class Connection:
                 f"the request before this one to {self.server} was not waited for; a connection "
                 "carries one request at a time"
             )
-        call = Call("request", what or str(int(request.verb)), num_bytes=request.num_bytes)
+        num_bytes = request.num_bytes
+        call = Call("request", what or str(int(request.verb)), num_bytes=num_bytes)
         self._wire.name(call)
         self._sequence += 1
         self._is_between_messages = False
@@ -103,7 +104,7 @@ class Connection:
             self._break()
             raise
         self._is_between_messages = True
-        self.num_sent_bytes += request.num_bytes
+        self.num_sent_bytes += num_bytes
         self._pending = Pending(self, call, into)
         return self._pending
 

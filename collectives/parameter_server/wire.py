@@ -32,8 +32,9 @@ from .frames import (
 )
 from .messages import Array, Message
 
-# What is short is copied together, so that it goes in one piece, and is looked at in one piece.
-_JOINED_BYTES = 32 << 10
+# What is short is copied together, so that it goes in one piece, and is looked at in one piece: to
+# wake up the other end once more takes longer than the copy. Not longer than any link's segment.
+_JOINED_BYTES = 96 << 10
 # Copies up to this size are not worth a call of NumPy, which lets other threads run meanwhile.
 _SMALL_COPY_BYTES = 32 << 10
 _OTHER = 1

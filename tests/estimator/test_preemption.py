@@ -278,12 +278,18 @@ def test_a_child_forked_meanwhile_ends_as_the_system_has_it(estimator, input_fn)
 
     class Forks(SessionRunHook):
         def after_run(self, run_context, run_values):
+            parent_end, child_end = os.pipe()
             child = os.fork()
             if child == 0:
-                while True:  # the signal may come at any moment
+                signal.alarm(20)
+                os.write(child_end, b"here")  # Python forgets what comes before
+                while True:
                     pass
+            os.read(parent_end, 4)
             os.kill(child, signal.SIGTERM)
             codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            os.close(parent_end)
+            os.close(child_end)
 
     estimator.train(input_fn, hooks=[Forks()], steps=2)
     assert codes == [-signal.SIGTERM] * 2

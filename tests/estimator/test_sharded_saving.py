@@ -6,7 +6,7 @@ import pytest
 import paceline as pl
 import paceline.checkpoint._together as together_module
 from paceline.checkpoint import CheckpointError, list_checkpoints, load
-from paceline.estimator import SessionRunHook
+from paceline.estimator import CheckpointSaverHook, SessionRunHook
 from paceline.nn import optimizers
 
 
@@ -35,6 +35,32 @@ def train(on_workers, input_fn, tmp_path):
         return [path for path, _ in list_checkpoints(tmp_path / name)]
 
     return train
+
+
+def test_values_are_collected_only_when_the_save_before_is_written():
+    """Parameter servers hold one moment at a time: the next one would take the other's place."""
+    calls = []
+
+    class Run:
+        """Enough of a run for the hook."""
+
+        global_step = 0
+        loss = None
+        end_is_agreed = False
+
+        def values(self):
+            calls.append("values")
+            return {}
+
+        def input_states(self):
+            calls.append("states")
+            return []
+
+    hook = CheckpointSaverHook(
+        lambda *args: calls.append("save"), save_steps=1, prepare=lambda: calls.append("prepare")
+    )
+    hook.after_create_session(Run())
+    assert calls == ["prepare", "values", "states", "save"]
 
 
 @pytest.mark.parametrize("num_workers", [1, 2, 3])

@@ -197,3 +197,42 @@ def test_a_last_save_that_a_ps_does_not_survive_is_an_error(start_job, way):
     job.stop_training()
     assert job["ps 1"].end() == -9
     job["chief 0"].require_failure("ps 1")
+
+
+def test_who_has_finished_does_not_wait_for_ever_for_a_chief_that_died(start_job, timed):
+    job = start_job("--absence-secs", 3, "--num-epochs", 1, "--by", "chief 0", "--pause-secs", 60)
+    job["worker 0"].wait_for("Loss for final step")
+    job["chief 0"].kill()
+    with timed("chief killed for good, the worker has finished: the job has ended"):
+        for name in job.names("chief 0"):
+            job[name].require_failure("chief 0", "3 s")
+
+
+@in_both_ways
+def test_a_job_whose_trainers_all_died_ends_on_the_servers(start_job, way):
+    job = start_job(*way, "--absence-secs", 3)
+    job["chief 0"].wait_for_step(20)
+    for trainer in ("chief 0", "worker 0"):
+        job[trainer].kill()
+    for ps in ("ps 0", "ps 1"):
+        job[ps].require_success()
+        assert "chief 0 and worker 0 did not finish, and came back no more" in job[ps].output
+
+
+@pytest.mark.parametrize(
+    ("absent", "named"),
+    [
+        (["chief 0"], ["chief 0"]),
+        (["ps 0"], ["ps 0"]),
+        (["ps 1"], ["ps 1"]),
+        (["chief 0", "worker 0"], ["chief 0", "worker 0"]),
+    ],
+    ids=["the chief", "the first ps", "another ps", "all trainers"],
+)
+def test_who_never_comes_is_named(start_job, absent, named):
+    job = start_job("--start-timeout-secs", 4, "--absence-secs", 4, but=absent)
+    for name in job.names(*absent):
+        if name.startswith("ps") and absent[0].startswith("ps"):
+            job[name].require_success()  # its trainers came, and went
+        else:
+            job[name].require_failure(*named)
