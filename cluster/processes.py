@@ -207,6 +207,7 @@ class MpiJob(Job):
         self._show = show
         self._own_output = Tail()
         self._asked_to_end = False
+        self._is_ending = False
         self._directory = tempfile.mkdtemp(prefix="paceline-launch-")
         for rank, task in enumerate(tasks):
             self._listen_to(rank, task)
@@ -236,8 +237,16 @@ class MpiJob(Job):
                 process.status = int(number)
             if process.status:
                 self._failures.append(process)
+        if self._is_ending and not self._is_training():
+            for process in self.processes:
+                if process.task.type == "evaluator":
+                    process.signal(signal.SIGTERM)
         if len(self._pids) == len(self.processes):  # all have opened their pipes
             shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _is_training(self) -> bool:
+        trainers = (p for p in self.processes if p.task.type in ("chief", "worker"))
+        return any(process.status is None for process in trainers)
 
     def _signal_rank(self, process: Process, number: int) -> None:
         if process in self._pids:
@@ -247,9 +256,15 @@ class MpiJob(Job):
         return self._mpirun.poll() is not None
 
     def signal(self, number: int) -> None:
-        """mpirun ends when its ranks have; it is asked only if some have not begun, or will not."""
+        """mpirun ends when its ranks have; it is asked only if some have not begun, or will not.
+
+        An evaluator that is asked to end does so at once, with an exit code for which mpirun would
+        kill the others before they have saved. So its turn comes when they have ended.
+        """
+        self._is_ending = number == signal.SIGTERM
         for process in self.processes:
-            process.signal(number)
+            if process.task.type != "evaluator" or not (self._is_ending and self._is_training()):
+                process.signal(number)
         if number == signal.SIGKILL or len(self._pids) < len(self.processes):
             number = signal.SIGKILL if self._asked_to_end else signal.SIGTERM
             self._asked_to_end = True
