@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..autodiff import no_grad
+from ..autodiff import lift_array, no_grad
 from ..inputs import nest
 from ..strategies import (
     PerReplica,
@@ -20,7 +20,6 @@ from ..strategies import (
     VariableStore,
     get_or_create_global_step,
 )
-from ..strategies.arrays import as_array
 from .hooks import SessionRunContext, SessionRunHook
 from .model_function import ModelFunction, count_examples, split_features_and_labels
 from .specs import EstimatorSpec, ModeKeys
@@ -97,7 +96,7 @@ class EvaluationSession:
                 return _Evaluated(0.0, 0, None)
             spec = self._model(*split_features_and_labels(batch), ModeKeys.EVAL)
         assert spec.loss is not None
-        return _Evaluated(as_array(spec.loss).item(), num_examples, spec)
+        return _Evaluated(lift_array(spec.loss).item(), num_examples, spec)
 
     def results(self) -> dict[str, Any]:
         """Metrics, the loss (the mean over all examples) and the global step, over all workers."""

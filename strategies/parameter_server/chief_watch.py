@@ -8,12 +8,13 @@ from collections.abc import Callable
 from typing import final
 
 from ...collectives import CollectiveError
-from ...collectives.parameter_server import TrainerStatus
+from ...collectives.parameter_server import Join, ParameterClient, Status, TrainerStatus
 from .patience import Patience
 
 _logger = logging.getLogger("paceline")
 
 _LOOK_SECS = 5.0
+_RETRY_SECS = 0.2
 
 
 @final
@@ -55,8 +56,9 @@ class ChiefWatch:
             chief = self._status()
         finally:
             self._is_looking = False
+        if chief.state != "absent" and not self._has_come:
+            self._has_come, self._away = True, None
         if chief.state in ("here", "done"):
-            self._has_come = True
             if self._away is not None:
                 _logger.warning("%s is back.", chief.name)
             self._away = None
@@ -80,3 +82,24 @@ class ChiefWatch:
                 f"saved. Start the job again: it goes on from the last checkpoint"
             )
         self._away.report(f"{chief.name} is not there")
+
+
+def wait_until_filled(client: ParameterClient, name: str, limit_secs: float) -> None:
+    """Return when the chief has given a server that was started anew its variables.
+
+    Raises:
+        CollectiveError: It has not done so in time.
+    """
+    patience = Patience(f"the chief to fill {name} again", limit_secs)
+    while not client.ask(Join(returning=True)).is_ready:
+        if not patience.left_secs:
+            raise CollectiveError(
+                f"{name} was started anew, and {_chief_of(client)}, the chief, has not filled it "
+                f"within {limit_secs:g} s"
+            )
+        patience.report("it is empty so far")
+        time.sleep(_RETRY_SECS)
+
+
+def _chief_of(client: ParameterClient) -> str:
+    return client.ask(Status()).trainers[0].name

@@ -8,20 +8,16 @@ checkpoint, and everybody goes on.
 from __future__ import annotations
 
 import logging
-import math
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, closing
 from functools import partial
-from typing import Any, TypeAlias, TypeVar, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 
 from ...collectives import CollectiveError
 from ...collectives.parameter_server import (
-    FAILURE_KEY,
     Asks,
     Connection,
     Create,
@@ -33,12 +29,8 @@ from ...collectives.parameter_server import (
     Push,
     Pushed,
     Read,
-    RefusedRequest,
     Reply,
-    ServerLost,
-    ShardSpec,
     Snapshot,
-    Started,
     Status,
     TrainerStatus,
     Wait,
@@ -47,51 +39,19 @@ from ...collectives.parameter_server import (
 )
 from ..storage import SavedValue
 from .changes import Change, parts_with_rows, split_changes
-from .chief_watch import ChiefWatch
-from .layout import Layout, Part
+from .chief_watch import ChiefWatch, wait_until_filled
+from .fleet import Fleet, UnderWay
+from .layout import Layout
 from .patience import Patience
+from .questions import ASK_AGAIN_SECS, Question, Wanted, only_number, rows_to_send, spec_of, whole
 
 _logger = logging.getLogger("paceline")
 
 R = TypeVar("R", bound=Reply)
 
-_ASK_AGAIN_SECS = 1.0
-_RETRY_SECS = 0.2
 _WRITE_SECS = 3600.0
 _CONNECT_TO_WRITE_SECS = 10.0
 _LAYOUT = "layout of "
-_WORTH_LOOKING_BYTES = 64 << 10
-
-
-@dataclass(frozen=True)
-class _Question:
-    """A request with its arrays, and where the arrays of the reply go."""
-
-    request: Asks[Any]
-    arrays: Sequence[np.ndarray] = ()
-    into: Sequence[np.ndarray] = ()
-
-
-_Started: TypeAlias = "dict[int, Started[Any] | ServerLost]"
-
-
-@dataclass
-class _Wanted:
-    """Values that one server is to send: of whole parts or of some of their rows."""
-
-    ids: list[int] = field(default_factory=list)
-    rows: dict[int, np.ndarray] = field(default_factory=dict)
-    into: list[np.ndarray] = field(default_factory=list)
-
-    def question(self, min_version: int) -> _Question:
-        """Ask for them as they are after so many updates."""
-        request = Pull(
-            ids=tuple(self.ids),
-            rows=tuple([number in self.rows for number in self.ids]) if self.rows else (),
-            min_version=min_version,
-            wait_secs=_ASK_AGAIN_SECS if min_version else 0.0,
-        )
-        return _Question(request, list(self.rows.values()), self.into)
 
 
 @final
@@ -137,15 +97,12 @@ class Servers:
         self._posted: dict[str, str] = {}
         self._chief_watch = ChiefWatch(self._chief_status, start_timeout_secs, absence_secs)
         self._has_finished = False
-        self._has_given_up = False
-        self._clients = [
-            ParameterClient(connect(index, start_timeout_secs)) for index in range(len(names))
-        ]
-        joined = [client.ask(Join()) for client in self._clients]
+        self._fleet = Fleet(connect, names, start_timeout_secs, absence_secs, self._rejoin)
+        joined = [client.ask(Join()) for client in self._fleet.clients]
         self._versions = [reply.version for reply in joined]
         self.note = joined[0].note
         self._has_snapshot = False
-        self._under_way: tuple[_Started, dict[int, _Wanted]] | None = None
+        self._under_way: tuple[UnderWay, dict[int, Wanted]] | None = None
         self.staleness = 0
         self.num_dropped = 0
         self.num_restarts = 0
@@ -162,7 +119,7 @@ class Servers:
     @property
     def num_bytes(self) -> int:
         """Bytes sent and received since the connections were made."""
-        return sum(client.num_bytes for client in self._clients)
+        return self._fleet.num_bytes
 
     def create(self, layout: Layout, value: np.ndarray | SavedValue) -> None:
         """Put a new variable on its servers, unless it is there, and let the others know of it.
@@ -170,14 +127,14 @@ class Servers:
         What is saved each server reads for itself; of one number everywhere only that travels.
         """
         path = value.path if isinstance(value, SavedValue) else None
-        fill = None if isinstance(value, SavedValue) else _only_number(value)
+        fill = None if isinstance(value, SavedValue) else only_number(value)
         with self._lock:
             self._layouts[layout.name] = layout
             version = max(self._versions)  # where a server is new, and the others are not
             for part in layout.parts:
-                spec = _spec(layout, part)
+                spec = spec_of(layout, part)
                 create = Create(id=part.id, spec=spec, fill=fill, checkpoint=path, version=version)
-                arrays = [] if fill is not None else _rows(value, layout, part)
+                arrays = [] if fill is not None else rows_to_send(value, layout, part)
                 self._ask(part.server, create, arrays)
             self.post(_LAYOUT + layout.name, layout.model_dump_json())
 
@@ -191,7 +148,7 @@ class Servers:
         """Fill arrays, each with the value of a whole variable."""
         with self._lock:
             self._contribute()
-            self._pull(_whole(wanted))
+            self._pull(whole(wanted))
 
     def pull_rows(self, layout: Layout, rows: np.ndarray) -> np.ndarray:
         """Some rows of a variable.
@@ -204,9 +161,9 @@ class Servers:
         """
         unique, places = np.unique(rows, return_inverse=True)
         found = np.empty((len(unique), *layout.shape[1:]), layout.dtype)
-        by_server: dict[int, _Wanted] = {}
+        by_server: dict[int, Wanted] = {}
         for part, here in parts_with_rows(layout, unique):
-            wanted = by_server.setdefault(part.server, _Wanted())
+            wanted = by_server.setdefault(part.server, Wanted())
             wanted.ids.append(part.id)
             wanted.rows[part.id] = unique[here] - part.start
             wanted.into.append(found[here])
@@ -233,16 +190,16 @@ class Servers:
             note: Where the input stands after it; kept with the step.
             wanted: Variables, each with an array for its new value.
         """
-        by_server = _whole(wanted)
-        shares = split_changes(changes, len(self._clients))
+        by_server = whole(wanted)
+        shares = split_changes(changes, self.num_servers)
         with self._lock:
             self.finish_push()
             self._look_for_chief()
             step, self._clock = self._clock, self._clock + 1
             self._has_snapshot = False
-            questions: dict[int, _Question] = {}
+            questions: dict[int, Question] = {}
             for server, share in enumerate(shares):
-                values = by_server.setdefault(server, _Wanted())
+                values = by_server.setdefault(server, Wanted())
                 if not (self._is_synchronous or server == 0 or share.updates or values.ids):
                     del by_server[server]
                     continue
@@ -254,10 +211,10 @@ class Servers:
                     updates=tuple(share.updates),
                     pull=tuple(values.ids),
                     note=note if server == 0 else None,
-                    wait_secs=_ASK_AGAIN_SECS if self._is_synchronous else 0.0,
+                    wait_secs=ASK_AGAIN_SECS if self._is_synchronous else 0.0,
                 )
-                questions[server] = _Question(push, share.arrays, values.into)
-            self._under_way = self._start(questions), by_server
+                questions[server] = Question(push, share.arrays, values.into)
+            self._under_way = self._fleet.start(questions), by_server
 
     def finish_push(self) -> None:
         """Wait for the step that is under way, if there is one; its values are here then."""
@@ -265,17 +222,18 @@ class Servers:
             if self._under_way is None:
                 return
             (started, by_server), self._under_way = self._under_way, None
-            replies = self._finish(started)
-            self._take_note(replies)
+            replies = self._fleet.finish(started)
+            has_moved_on = self._take_note(replies)
             for server in [s for s, reply in replies.items() if not reply.waiting_for]:
-                del by_server[server]
+                if not has_moved_on:
+                    del by_server[server]
             self._pull(by_server)
 
     def wait_for_others(self, staleness: int) -> None:
         """Return when this trainer is at most so many steps ahead of the slowest one."""
         patience = Patience(f"a trainer that is more than {staleness} steps behind")
         while True:
-            request = Wait(clock=self._clock, staleness=staleness, wait_secs=_ASK_AGAIN_SECS)
+            request = Wait(clock=self._clock, staleness=staleness, wait_secs=ASK_AGAIN_SECS)
             reply = self._ask(0, request)
             if reply.ok:
                 return
@@ -290,7 +248,7 @@ class Servers:
     def post_everywhere(self, key: str, text: str) -> None:
         """The same, also for the servers themselves."""
         self.post(key, text)
-        for server in range(1, len(self._clients)):
+        for server in range(1, self.num_servers):
             self._tell(server, Post(key=key, text=text))
 
     def posted(self, key: str) -> str:
@@ -305,13 +263,13 @@ class Servers:
         """
         patience = Patience(f"the chief to say the {key}")
         while True:
-            text = self._ask(0, Read(key=key, wait_secs=_ASK_AGAIN_SECS)).text
+            text = self._ask(0, Read(key=key, wait_secs=ASK_AGAIN_SECS)).text
             if text is not None:
                 return text
             patience.report("it has not come so far")
             self._look_for_chief()
             if self._has_finished:
-                for server in range(1, len(self._clients)):
+                for server in range(1, self.num_servers):
                     self._ask(server, Status())  # one that was started anew is to know
 
     def share_checkpoint(self, draft: str) -> Callable[[], Sequence[str]]:
@@ -337,8 +295,7 @@ class Servers:
         """
         with self._lock:
             snapped = [
-                self._ask(server, Snapshot(step=self._clock))
-                for server in range(len(self._clients))
+                self._ask(server, Snapshot(step=self._clock)) for server in range(self.num_servers)
             ]
             self._has_snapshot = True
             return snapped[0].notes
@@ -361,46 +318,68 @@ class Servers:
     def finish(self) -> None:
         """Say that this trainer makes no more steps."""
         self._has_finished = True
-        for server in range(len(self._clients)):
+        for server in range(self.num_servers):
             self._tell(server, Done())
 
     def wait_until_all_have_finished(self) -> None:
         """Return when no other trainer makes steps any more, nor does this one."""
         patience = Patience("the other trainers to finish")
         while True:
-            for server in range(1, len(self._clients)):
+            for server in range(1, self.num_servers):
                 self._ask(server, WaitDone())  # also tells which one is to be filled
-            names = self._ask(0, WaitDone(wait_secs=_ASK_AGAIN_SECS)).waiting_for
+            names = self._ask(0, WaitDone(wait_secs=ASK_AGAIN_SECS)).waiting_for
             if not names:
                 return
             patience.report(f"{', '.join(names)} still train(s)")
 
     def close(self) -> None:
         """Say goodbye to all servers."""
-        for client in self._clients:
-            client.close()
+        self._fleet.close()
 
     def _contribute(self) -> None:
         """Let synchronous steps wait for this trainer from now on."""
         if not self._contributes:
             self._contributes = True
-            for server in range(len(self._clients)):
-                self._ask(server, Join(from_version=self._clock))
+            self._join_at_clock()
 
-    def _pull(self, by_server: Mapping[int, _Wanted]) -> None:
+    def _join_at_clock(self) -> None:
+        """Contribute, on all servers, from a step on that none of them has begun.
+
+        It may be later than the clock said. Otherwise one server might wait for this trainer's part
+        in a step that another one has made without it.
+        """
+        while True:
+            joined = [
+                self._ask(server, Join(from_version=self._clock))
+                for server in range(self.num_servers)
+            ]
+            newest = max(reply.version for reply in joined)
+            if newest < self._clock:
+                return
+            self._clock = newest + 1
+
+    def _join_as_the_only_one(self, version: int) -> None:
+        """Begin with the step after a version, since nobody else makes steps."""
+        self._clock = version
+        for server in range(self.num_servers):
+            self._ask(server, Join(from_version=version))
+
+    def _pull(self, by_server: Mapping[int, Wanted]) -> None:
         patience = Patience("the others to make this step")
         left = dict(by_server)
         while left:
             min_version = self._clock if self._is_synchronous else 0
             replies = self._ask_all({s: wanted.question(min_version) for s, wanted in left.items()})
             for server, reply in replies.items():
-                if reply.waiting_for:
-                    patience.report(f"no word from {', '.join(reply.waiting_for)}")
-                else:
+                if not reply.waiting_for:
                     del left[server]
+                elif reply.waiting_for == (self._names[server],) and reply.version < self._clock:
+                    self._join_as_the_only_one(max(r.version for r in replies.values()))
+                else:
+                    patience.report(f"no word from {', '.join(reply.waiting_for)}")
 
-    def _take_note(self, replies: Mapping[int, Pushed]) -> None:
-        """Keep what servers say of a push."""
+    def _take_note(self, replies: Mapping[int, Pushed]) -> bool:
+        """Keep what servers say of a push; return whether the values in them are too old now."""
         self.staleness = max((reply.staleness for reply in replies.values()), default=0)
         for server, reply in replies.items():
             self._versions[server] = reply.version
@@ -408,93 +387,33 @@ class Servers:
             self.num_dropped += 1
             # Go on with those who were faster.
             self._clock = max(self._clock, *self._versions)
+            if min(self._versions) < max(self._versions):
+                self._join_at_clock()
+                return True
+        return False
 
     def _ask(self, server: int, request: Asks[R], arrays: Sequence[np.ndarray] = ()) -> R:
         """The reply of one server, however often it dies."""
         with self._lock:
             self.finish_push()
-            while True:
-                try:
-                    return self._clients[server].ask(request, arrays)
-                except ServerLost as error:
-                    self._regain(server, error)
+            return self._fleet.ask(server, request, arrays)
 
     def _tell(self, server: int, request: Asks[R]) -> None:
         """Say something at the end that a server that has died need not know."""
         with self._lock:
             self.finish_push()
-            try:
-                self._clients[server].ask(request)
-            except ServerLost as error:
-                _logger.warning("%s is lost at the end: %s.", self._names[server], error)
+            self._fleet.tell(server, request)
 
-    def _ask_all(self, questions: Mapping[int, _Question]) -> dict[int, Any]:
+    def _ask_all(self, questions: Mapping[int, Question]) -> dict[int, Any]:
         """The replies of servers that are all asked at once.
 
         Those that die meanwhile give none; they are back, and filled, when this returns.
         """
         self.finish_push()
-        return self._finish(self._start(questions))
-
-    def _start(self, questions: Mapping[int, _Question]) -> _Started:
-        """Ask; of a server that cannot be asked, why."""
-        started: _Started = {}
-        for server, asked in questions.items():
-            try:
-                client = self._clients[server]
-                started[server] = client.start(asked.request, asked.arrays, asked.into)
-            except ServerLost as error:
-                started[server] = error
-        return started
-
-    def _finish(self, started: _Started) -> dict[int, Any]:
-        """The replies; servers that give none are back, and filled, when this returns."""
-        replies: dict[int, Any] = {}
-        lost: dict[int, ServerLost] = {}
-        for server, request in started.items():
-            if isinstance(request, ServerLost):
-                lost[server] = request
-                continue
-            try:
-                replies[server] = request.wait()
-            except ServerLost as error:
-                lost[server] = error
-        for server, reason in lost.items():
-            self._regain(server, reason)
-        return replies
-
-    def _regain(self, server: int, reason: ServerLost) -> None:
-        """Wait for a server that has died, and see to it that it has its variables.
-
-        Raises:
-            CollectiveError: It does not come back in time, or has lost its variables for good.
-        """
-        try:
-            self._bring_back(server, reason)
-        except (CollectiveError, RefusedRequest) as error:
-            self._give_up(str(error))
-            raise
-
-    def _bring_back(self, server: int, reason: ServerLost) -> None:
-        name, before = self._names[server], self._clients[server]
-        while True:
-            _logger.warning(
-                "%s is lost: %s. It is waited for %g s; then this task ends.",
-                name,
-                reason,
-                self._absence_secs,
-            )
-            before.close()
-            client = ParameterClient(self._connect(server, self._absence_secs))
-            self._clients[server] = client
-            try:
-                self._rejoin(server, is_new=client.incarnation != before.incarnation)
-                return
-            except ServerLost as again:
-                before, reason = client, again
+        return self._fleet.finish(self._fleet.start(questions))
 
     def _rejoin(self, server: int, is_new: bool) -> None:
-        client = self._clients[server]
+        client = self._fleet.clients[server]
         client.ask(Join(returning=True))
         if is_new:
             self.num_restarts += 1
@@ -507,7 +426,7 @@ class Servers:
                 client.ask(Done())
                 return
             else:
-                _wait_until_filled(client, self._names[server], self._absence_secs)
+                wait_until_filled(client, self._names[server], self._absence_secs)
         first_step = self._clock if self._is_synchronous else None
         joined = client.ask(Join(from_version=first_step, returning=True))
         self._versions[server] = joined.version
@@ -526,7 +445,7 @@ class Servers:
             )
         version = self._clock if self._is_synchronous else self._versions[server]
         for layout, part in parts:
-            spec = _spec(layout, part)
+            spec = spec_of(layout, part)
             client.ask(Create(id=part.id, spec=spec, checkpoint=path, version=version))
         client.ask(Pull(ids=()))  # says that all variables are there
         _logger.warning("%s goes on from %s.", self._names[server], path)
@@ -542,74 +461,8 @@ class Servers:
         try:
             self._chief_watch.look()
         except CollectiveError as error:
-            self._give_up(str(error))
+            self._fleet.give_up(str(error))
             raise
 
     def _chief_status(self) -> TrainerStatus:
         return self._ask(0, Status()).trainers[0]
-
-    def _give_up(self, reason: str) -> None:
-        """Let the servers that can be reached know why this trainer makes no more steps."""
-        if self._has_given_up:
-            return
-        self._has_given_up = True
-        for client in self._clients:
-            with suppress(CollectiveError, RefusedRequest):
-                client.ask(Post(key=FAILURE_KEY, text=reason))
-                client.ask(Done())
-
-
-def _wait_until_filled(client: ParameterClient, name: str, limit_secs: float) -> None:
-    patience = Patience(f"the chief to fill {name} again", limit_secs)
-    while not client.ask(Join(returning=True)).is_ready:
-        if not patience.left_secs:
-            raise CollectiveError(
-                f"{name} was started anew, and {_chief_of(client)}, the chief, has not filled it "
-                f"within {limit_secs:g} s"
-            )
-        patience.report("it is empty so far")
-        time.sleep(_RETRY_SECS)
-
-
-def _chief_of(client: ParameterClient) -> str:
-    return client.ask(Status()).trainers[0].name
-
-
-def _rows(value: np.ndarray | SavedValue, layout: Layout, part: Part) -> list[np.ndarray]:
-    """What goes to a server of a value; nothing where it reads for itself."""
-    if isinstance(value, SavedValue):
-        return []
-    return [np.asarray(layout.rows_of(value, part), order="C")]
-
-
-def _only_number(value: np.ndarray) -> float | None:
-    """The number that all elements of a large array are, to the bit, if there is one."""
-    if value.nbytes < _WORTH_LOOKING_BYTES or value.dtype.kind != "f" or value.itemsize > 8:
-        return None
-    bits = np.ascontiguousarray(value).reshape(-1).view(f"u{value.itemsize}")
-    number = float(value.reshape(-1)[0])
-    is_plain = math.isfinite(number) and (number != 0 or bits[0] == 0)  # no minus zero
-    return number if is_plain and bits[-1] == bits[0] and (bits == bits[0]).all() else None
-
-
-def _spec(layout: Layout, part: Part) -> ShardSpec:
-    return ShardSpec.model_validate(
-        {
-            "name": layout.name,
-            "whole_shape": layout.shape,
-            "dtype": layout.dtype,
-            "start": part.start,
-            "stop": part.stop,
-        }
-    )
-
-
-def _whole(variables: Sequence[tuple[Layout, np.ndarray]]) -> dict[int, _Wanted]:
-    """What each server is to send so that arrays are filled with whole variables."""
-    by_server: dict[int, _Wanted] = {}
-    for layout, array in variables:
-        for part in layout.parts:
-            wanted = by_server.setdefault(part.server, _Wanted())
-            wanted.ids.append(part.id)
-            wanted.into.append(layout.rows_of(array, part))
-    return by_server

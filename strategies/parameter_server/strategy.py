@@ -57,8 +57,8 @@ class ParameterServerStrategy(Strategy):
         communication_options: How tasks talk to each other (timeouts, kinds of links, token). With
             `overlap=True` a step computes while the exchange of the one before is under way: it
             does not see that one's changes yet.
-        absence_secs: How long a ps that has died is waited for, and how long a ps waits for a
-            trainer that has died.
+        absence_secs: How long a task that has died is waited for: a ps by those who train, the
+            chief by the other trainers, any trainer by the servers.
 
     Raises:
         ValueError: An option is out of range.

@@ -117,3 +117,12 @@ def test_without_a_checkpoint_there_are_no_variables(estimator):
     assert estimator.latest_checkpoint() is None
     with pytest.raises(ValueError, match="train first"):
         estimator.get_variable_names()
+
+
+def test_the_loss_of_an_evaluation_may_be_a_number(tmp_path):
+    def model_fn(features, labels, mode):
+        return pl.EstimatorSpec(mode, loss=0.25)
+
+    estimator = pl.Estimator(model_fn, tmp_path)
+    dataset = pl.Dataset.from_tensor_slices((np.zeros((4, 1)), np.zeros(4))).batch(2)
+    assert estimator.evaluate(lambda: dataset)["loss"] == 0.25

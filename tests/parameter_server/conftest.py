@@ -1,6 +1,7 @@
 """Jobs with parameter servers, as processes on loopback, which may be killed and started again."""
 
 import contextvars
+import importlib.util
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from paceline.cluster import local_cluster
+from paceline.cluster.mpirun import find_mpirun, mpirun_options
 from paceline.estimator.checkpoint_shards import CheckpointShards
 
 HERE = Path(__file__).parent
@@ -65,6 +67,10 @@ class Process:
         """All that it has printed so far."""
         with self._changed:
             return "".join(self._lines)
+
+    @property
+    def last_line(self):
+        return self.output.rstrip().splitlines()[-1]
 
     @property
     def is_running(self):
@@ -121,9 +127,8 @@ class Process:
     def require_failure(self, *texts):
         """It must have ended with an error whose last line has these texts."""
         assert self.end() == 1, f"{self.name}:\n{self.output}"
-        last_line = self.output.rstrip().splitlines()[-1]
         for text in texts:
-            assert text in last_line, f"{self.name}:\n{self.output}"
+            assert text in self.last_line, f"{self.name}:\n{self.output}"
 
     def _read(self):
         for line in self._process.stdout:
@@ -180,6 +185,12 @@ class Job:
         self._stack.callback(task.kill)
         return task
 
+    def wait_until_all_train(self):
+        """Return when all trainers have made some steps."""
+        for name, task in self._tasks.items():
+            if name.startswith(("chief", "worker")):
+                task.wait_for_step(20)
+
     def stop_training(self):
         """Have all trainers stop."""
         self._stop_file.touch()
@@ -209,24 +220,51 @@ def start_job(tmp_path):
         yield start
 
 
+def run_to_its_end(command, environ):
+    """What a command that ends well has printed."""
+    ran = subprocess.run(
+        [*map(str, command)],
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1", **environ},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECS,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
 @pytest.fixture
 def start_launcher():
-    """`start_launcher(options, *arguments)`: train.py under the launcher, to its good end."""
+    """`start_launcher(options, *arguments)`: what train.py prints under the launcher."""
 
     def run(options, *arguments):
-        command = [sys.executable, "-m", "paceline", "launch", *options, HERE / "train.py"]
-        ran = subprocess.run(
-            [*map(str, [*command, *arguments])],
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_SECS,
-            check=False,
-        )
-        assert ran.returncode == 0, ran.stdout + ran.stderr
-        return ran.stdout
+        if "mpi" in options:
+            skip_without_mpi()
+        launch = [sys.executable, "-m", "paceline", "launch", *options]
+        return run_to_its_end([*launch, HERE / "train.py", *arguments], {})
 
     return run
+
+
+@pytest.fixture
+def start_ranks():
+    """`start_ranks(size, environ, *arguments)`: what train.py prints under mpirun."""
+
+    def run(size, environ, *arguments):
+        skip_without_mpi()
+        mpirun = find_mpirun()
+        flags, own = mpirun_options(mpirun, size)
+        python = [sys.executable, "-m", "mpi4py", HERE / "train.py"]
+        return run_to_its_end([mpirun.path, *flags, "-n", size, *python, *arguments], own | environ)
+
+    return run
+
+
+def skip_without_mpi():
+    mpirun = Path(sys.executable).with_name("mpirun")
+    if importlib.util.find_spec("mpi4py") is None or not mpirun.exists():
+        pytest.skip(f"needs mpi4py and {mpirun} (pip install 'paceline[mpich]')")
 
 
 class ThreadJob:

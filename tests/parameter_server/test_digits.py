@@ -40,7 +40,7 @@ def digits():
 
 
 @pytest.mark.parametrize("max_staleness", [None, 0, 2])
-@pytest.mark.parametrize("num_servers", [1, 2])
+@pytest.mark.parametrize("num_servers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_two_workers_reach_97_percent(servers, digits, tmp_path, num_servers, max_staleness):
     train, test = digits
     job = servers(num_servers, 2, max_staleness)

@@ -10,15 +10,22 @@ import pytest
 
 from paceline import checkpoint
 
-in_both_ways = pytest.mark.parametrize(
-    "way", [(), ("--max-staleness", 0)], ids=["asynchronous", "in step"]
+IN_STEP = ("--max-staleness", 0)
+in_both_ways = pytest.mark.parametrize("way", [(), IN_STEP], ids=["asynchronous", "in step"])
+in_both_ways_one_slow = pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param((), id="asynchronous"),
+        pytest.param(IN_STEP, id="in step", marks=pytest.mark.slow),
+    ],
 )
+each_ps = pytest.mark.parametrize("ps", ["ps 0", pytest.param("ps 1", marks=pytest.mark.slow)])
 
 
-@in_both_ways
+@in_both_ways_one_slow
 def test_a_worker_that_is_killed_stops_nobody(start_job, timed, way):
     job = start_job(*way, "--absence-secs", 4, num_workers=2)
-    job["worker 1"].wait_for_step(20)
+    job.wait_until_all_train()
     job["worker 1"].kill()
     with timed(f"worker killed, {way}: the others make steps"):
         job["chief 0"].wait_for_more_steps()
@@ -34,7 +41,7 @@ def test_a_worker_that_is_killed_stops_nobody(start_job, timed, way):
 @in_both_ways
 def test_a_worker_that_was_killed_comes_back_and_goes_on_with_its_input(start_job, timed, way):
     job = start_job(*way)
-    job["worker 0"].wait_for_step(20)
+    job.wait_until_all_train()
     job["worker 0"].kill()
     job["chief 0"].wait_for_more_steps()
     with timed(f"worker killed, {way}: it is back and makes steps"):
@@ -44,10 +51,10 @@ def test_a_worker_that_was_killed_comes_back_and_goes_on_with_its_input(start_jo
     job.require_success()
 
 
-@in_both_ways
+@in_both_ways_one_slow
 def test_a_worker_that_is_stopped_is_left_out_until_it_goes_on(start_job, timed, way):
     job = start_job(*way, "--timeout-secs", 3)
-    job["worker 0"].wait_for_step(20)
+    job.wait_until_all_train()
     job["worker 0"].signal(signal.SIGSTOP)
     with timed(f"worker stopped, {way}: servers leave it out after 3 s"):
         job["ps 0"].wait_for("lost worker 0")
@@ -60,9 +67,10 @@ def test_a_worker_that_is_stopped_is_left_out_until_it_goes_on(start_job, timed,
 
 
 @in_both_ways
-@pytest.mark.parametrize("ps", ["ps 0", "ps 1"])
+@each_ps
 def test_a_ps_that_was_killed_is_filled_from_the_last_checkpoint(start_job, timed, way, ps):
     job = start_job(*way, evaluator=True)
+    job.wait_until_all_train()
     job["chief 0"].wait_for("Saving the checkpoint of step", times=3)
     job[ps].kill()
     for trainer in ("chief 0", "worker 0"):
@@ -78,11 +86,11 @@ def test_a_ps_that_was_killed_is_filled_from_the_last_checkpoint(start_job, time
     assert re.search(rf"{ps} .* goes on from .*model.ckpt-\d+", job["chief 0"].output)
 
 
-@in_both_ways
-@pytest.mark.parametrize("ps", ["ps 0", "ps 1"])
+@in_both_ways_one_slow
+@each_ps
 def test_a_ps_that_does_not_come_back_ends_the_job_with_its_name(start_job, timed, way, ps):
     job = start_job(*way, "--absence-secs", 3, evaluator=True)
-    job["chief 0"].wait_for_step(20)
+    job.wait_until_all_train()
     job["evaluator 0"].wait_for("Evaluation at global step")
     job[ps].kill()
     with timed(f"{ps} killed for good, {way}: the job has ended"):
@@ -91,10 +99,10 @@ def test_a_ps_that_does_not_come_back_ends_the_job_with_its_name(start_job, time
     assert job["evaluator 0"].is_running  # training may be started again
 
 
-@in_both_ways
+@in_both_ways_one_slow
 def test_a_ps_that_is_stopped_goes_on_with_what_it_has(start_job, timed, way):
     job = start_job(*way, "--timeout-secs", 3)
-    job["chief 0"].wait_for_step(20)
+    job.wait_until_all_train()
     job["ps 1"].signal(signal.SIGSTOP)
     for trainer in ("chief 0", "worker 0"):
         job[trainer].wait_for(" is lost: ")
@@ -108,10 +116,10 @@ def test_a_ps_that_is_stopped_goes_on_with_what_it_has(start_job, timed, way):
     assert "goes on from" not in job["chief 0"].output
 
 
-@in_both_ways
+@in_both_ways_one_slow
 def test_a_chief_that_was_killed_takes_the_values_from_the_servers(start_job, timed, way):
     job = start_job(*way, "--absence-secs", 30, evaluator=True)
-    job["chief 0"].wait_for_step(20)
+    job.wait_until_all_train()
     job["chief 0"].kill()
     job["worker 0"].wait_for("chief 0 is gone. Training goes on without checkpoints for 30 s")
     job["worker 0"].wait_for_more_steps()
@@ -124,10 +132,10 @@ def test_a_chief_that_was_killed_takes_the_values_from_the_servers(start_job, ti
     job.require_success()
 
 
-@in_both_ways
+@in_both_ways_one_slow
 def test_a_chief_that_does_not_come_back_ends_the_job_with_its_name(start_job, timed, way):
     job = start_job(*way, "--absence-secs", 4, num_workers=2, evaluator=True)
-    job["chief 0"].wait_for_step(20)
+    job.wait_until_all_train()
     job["evaluator 0"].wait_for("Evaluation at global step")
     job["chief 0"].kill()
     job["worker 0"].wait_for_more_steps()
@@ -139,7 +147,7 @@ def test_a_chief_that_does_not_come_back_ends_the_job_with_its_name(start_job, t
 
 def test_a_chief_that_is_stopped_goes_on(start_job, timed):
     job = start_job("--timeout-secs", 3)
-    job["chief 0"].wait_for_step(20)
+    job.wait_until_all_train()
     job["chief 0"].signal(signal.SIGSTOP)
     job["worker 0"].wait_for("chief 0 is gone")
     job["worker 0"].wait_for_more_steps()
@@ -154,6 +162,7 @@ def test_a_chief_that_is_stopped_goes_on(start_job, timed):
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
 def test_an_evaluator_that_dies_changes_nothing(start_job, fault):
     job = start_job(evaluator=True)
+    job.wait_until_all_train()
     job["evaluator 0"].wait_for("Evaluation at global step")
     job["evaluator 0"].signal(fault)
     for trainer in ("chief 0", "worker 0"):
@@ -164,6 +173,7 @@ def test_an_evaluator_that_dies_changes_nothing(start_job, fault):
 
 def test_an_evaluator_that_was_killed_comes_back(start_job):
     job = start_job(evaluator=True)
+    job.wait_until_all_train()
     job["evaluator 0"].wait_for("Evaluation at global step")
     job["evaluator 0"].kill()
     job.start("evaluator 0").wait_for("Evaluation at global step")
@@ -171,7 +181,7 @@ def test_an_evaluator_that_was_killed_comes_back(start_job):
     job.require_success()
 
 
-@in_both_ways
+@in_both_ways_one_slow
 def test_a_save_that_a_ps_does_not_survive_is_given_up(start_job, timed, way):
     job = start_job(*way, "--by", "ps 1", "--dies-in-write", 3)
     job["ps 1"].wait_for("AT THE FAULT")
@@ -188,15 +198,18 @@ def test_a_save_that_a_ps_does_not_survive_is_given_up(start_job, timed, way):
     assert newest.endswith(job["chief 0"].output.rsplit("ended at step ")[1].split(",")[0])
 
 
-@in_both_ways
+@in_both_ways_one_slow
 def test_a_last_save_that_a_ps_does_not_survive_is_an_error(start_job, way):
     """What was learned would be lost in silence otherwise."""
     arguments = ("--save-every", 100_000, "--absence-secs", 3)
     job = start_job(*way, *arguments, "--by", "ps 1", "--dies-in-write", 2)
-    job["chief 0"].wait_for_step(20)
+    job.wait_until_all_train()
     job.stop_training()
     assert job["ps 1"].end() == -9
     job["chief 0"].require_failure("ps 1")
+    for name in ("worker 0", "ps 0"):
+        job[name].require_failure()
+        assert re.search("ps 1|chief 0", job[name].last_line)
 
 
 def test_who_has_finished_does_not_wait_for_ever_for_a_chief_that_died(start_job, timed):
@@ -208,10 +221,10 @@ def test_who_has_finished_does_not_wait_for_ever_for_a_chief_that_died(start_job
             job[name].require_failure("chief 0", "3 s")
 
 
-@in_both_ways
+@in_both_ways_one_slow
 def test_a_job_whose_trainers_all_died_ends_on_the_servers(start_job, way):
     job = start_job(*way, "--absence-secs", 3)
-    job["chief 0"].wait_for_step(20)
+    job.wait_until_all_train()
     for trainer in ("chief 0", "worker 0"):
         job[trainer].kill()
     for ps in ("ps 0", "ps 1"):
@@ -219,20 +232,24 @@ def test_a_job_whose_trainers_all_died_ends_on_the_servers(start_job, way):
         assert "chief 0 and worker 0 did not finish, and came back no more" in job[ps].output
 
 
+NOBODY_CAME = "none came: chief 0, worker 0"
+
+
 @pytest.mark.parametrize(
-    ("absent", "named"),
+    ("absent", "last_words"),
     [
-        (["chief 0"], ["chief 0"]),
-        (["ps 0"], ["ps 0"]),
-        (["ps 1"], ["ps 1"]),
-        (["chief 0", "worker 0"], ["chief 0", "worker 0"]),
+        (["chief 0"], {"worker 0": "chief 0", "ps 0": "chief 0", "ps 1": "chief 0"}),
+        (["ps 0"], {"chief 0": "ps 0", "worker 0": "ps 0", "ps 1": NOBODY_CAME}),
+        (["ps 1"], {"chief 0": "ps 1", "worker 0": "ps 1", "ps 0": None}),
+        (["chief 0", "worker 0"], {"ps 0": NOBODY_CAME, "ps 1": NOBODY_CAME}),
     ],
     ids=["the chief", "the first ps", "another ps", "all trainers"],
 )
-def test_who_never_comes_is_named(start_job, absent, named):
+def test_who_never_comes_is_named(start_job, absent, last_words):
+    """None: it ends well, since those whom it has served are gone."""
     job = start_job("--start-timeout-secs", 4, "--absence-secs", 4, but=absent)
-    for name in job.names(*absent):
-        if name.startswith("ps") and absent[0].startswith("ps"):
-            job[name].require_success()  # its trainers came, and went
+    for name, words in last_words.items():
+        if words is None:
+            job[name].require_success()
         else:
-            job[name].require_failure(*named)
+            job[name].require_failure(words)

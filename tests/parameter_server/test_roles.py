@@ -12,7 +12,11 @@ from paceline.cluster import local_cluster
 
 RESULT = re.compile(r"ended at step (\d+), loss ([\d.e-]+): (.*)")
 in_both_ways = pytest.mark.parametrize(
-    "way", [(), ("--max-staleness", 0)], ids=["asynchronous", "in step"]
+    "way",
+    [
+        pytest.param((), id="asynchronous"),
+        pytest.param(("--max-staleness", 0), id="in step", marks=pytest.mark.slow),
+    ],
 )
 
 
@@ -46,13 +50,27 @@ def test_cl05_every_role_ends_by_itself_with_the_same_result(start_job, way, chi
     assert set(results.values()) == {chief_result}
 
 
-def test_under_the_launcher_every_role_ends_by_itself(start_launcher, tmp_path):
-    arguments = ("--workers", 2, "--ps", 2, "--chief", "--evaluator")
+def require_one_result(output, *names):
+    """Each of these tasks has printed where it ended, and all of them the same."""
+    lines = re.findall(r"(\w+ \d) ended at step (\d+), loss ([\d.e-]+): ", output)
+    assert sorted(name for name, _, _ in lines) == sorted(names), output
+    assert len({result for _, *numbers in lines for result in [tuple(numbers)]}) == 1, output
+
+
+@pytest.mark.parametrize("backend", ["grpc", "mpi"])
+def test_under_the_launcher_every_role_ends_by_itself(start_launcher, tmp_path, backend):
+    arguments = ("--backend", backend, "--workers", 2, "--ps", 2, "--chief", "--evaluator")
     output = start_launcher(arguments, tmp_path / "model", "--max-steps", 60)
-    lines = re.findall(r"^\[(\w+ \d)\] ended at step (\d+), loss ([\d.e-]+): ", output, re.M)
-    names = {name for name, _, _ in lines}
-    assert names == {"chief 0", "worker 0", "worker 1", "ps 0", "ps 1", "evaluator 0"}
-    assert len({result for _, *result in map(tuple, lines) for result in [tuple(result)]}) == 1
+    names = ("chief 0", "worker 0", "worker 1", "ps 0", "ps 1", "evaluator 0")
+    require_one_result(output, *names)
+
+
+def test_under_mpirun_roles_are_those_of_the_switch(start_ranks, tmp_path):
+    """No launcher, no TF_CONFIG: six ranks, and PACELINE_ROLES."""
+    environ = {"PACELINE_ROLES": "chief,ps=1,evaluator"}
+    output = start_ranks(6, environ, tmp_path / "model", "--max-steps", 60)
+    names = ("chief 0", "worker 0", "worker 1", "worker 2", "ps 0", "evaluator 0")
+    require_one_result(output, *names)
 
 
 @in_both_ways
@@ -74,7 +92,7 @@ def test_a_worker_that_comes_late_takes_part(start_job, way):
 @in_both_ways
 def test_a_worker_that_leaves_by_sigterm_comes_back_where_it_left_its_input(start_job, way):
     job = start_job(*way)
-    job["worker 0"].wait_for_step(30)
+    job.wait_until_all_train()
     job["worker 0"].terminate()
     assert job["worker 0"].end() == 143
     before = job["chief 0"].last_step
@@ -90,6 +108,7 @@ def test_a_worker_that_leaves_by_sigterm_comes_back_where_it_left_its_input(star
 @in_both_ways
 def test_a_job_that_was_killed_goes_on_from_its_last_checkpoint(start_job, way):
     job = start_job(*way)
+    job.wait_until_all_train()
     job["chief 0"].wait_for("Saving the checkpoint of step", times=4)
     for name in job.names():
         job[name].kill()
@@ -117,8 +136,8 @@ def test_max_steps_that_were_reached_before_end_the_job_at_once(start_job):
     assert {step for step, _, _ in results} == {newest(again).step}
 
 
-@pytest.mark.parametrize("max_staleness", [None, 0, 2])
-@pytest.mark.parametrize("short", ["chief 0", "worker 0"])
+@pytest.mark.parametrize("max_staleness", [pytest.param(None, marks=pytest.mark.slow), 0, 2])
+@pytest.mark.parametrize("short", ["chief 0", pytest.param("worker 0", marks=pytest.mark.slow)])
 def test_who_has_less_data_stops_earlier_and_keeps_nobody_waiting(start_job, max_staleness, short):
     way = () if max_staleness is None else ("--max-staleness", max_staleness)
     job = start_job(*way, "--num-epochs", 2, "--by", short, "--one-batch")

@@ -1,10 +1,9 @@
 """One task of a small job with parameter servers, for the tests of this folder.
 
-It prints each tenth step, and where it ended. It trains until the file `--until` is there.
+It prints each fifth of its steps, and where it ended. It trains until the file `--until` is there.
 """
 
 import argparse
-import faulthandler
 import os
 import signal
 import time
@@ -35,7 +34,6 @@ parser.add_argument("--one-batch", action="store_true")
 parser.add_argument("--pause-secs", type=float, default=0.0, help="each step takes longer")
 parser.add_argument("--dies-in-write", type=int, help="of which checkpoint, counted from 1")
 arguments = parser.parse_args()
-faulthandler.register(signal.SIGUSR1)
 
 NUM_ROWS = 40
 
@@ -71,13 +69,15 @@ def eval_input_fn():
 
 
 class Watch(SessionRunHook):
+    num_steps = 0
+
     def after_create_session(self, session, coord=None):
         print(f"begins at step {session.global_step}", flush=True)
 
     def after_run(self, run_context, run_values):
-        step = run_context.session.global_step
-        if step % 10 == 0 or not is_async:
-            print(f"step {step}", flush=True)
+        self.num_steps += 1
+        if self.num_steps % 5 == 0:
+            print(f"step {run_context.session.global_step}", flush=True)
         if arguments.until and arguments.until.exists():
             run_context.request_stop()
         if is_concerned and arguments.pause_secs:
@@ -98,7 +98,6 @@ def die_in_write():
     checkpoint.write_shard = write_or_die
 
 
-is_async = arguments.max_staleness is None
 options = pl.CommunicationOptions(
     timeout_seconds=arguments.timeout_secs, start_timeout_secs=arguments.start_timeout_secs
 )
@@ -123,4 +122,5 @@ end = pl.train_and_evaluate(
     pl.TrainSpec(train_input_fn, max_steps=arguments.max_steps, hooks=[Watch()]),
     pl.EvalSpec(eval_input_fn, start_delay_secs=0, throttle_secs=0),
 )
-print(f"ended at step {end.global_step}, loss {end.metrics.get('loss')}: {end.ended}", flush=True)
+loss = end.metrics.get("loss")
+print(f"{task} ended at step {end.global_step}, loss {loss}: {end.ended}", flush=True)
