@@ -118,7 +118,7 @@ def test_a_job_that_was_killed_goes_on_from_its_last_checkpoint(start_job, way):
     for trainer in ("chief 0", "worker 0"):
         job[trainer].wait_for_more_steps()
     began = re.search(r"begins at step (\d+)", job["chief 0"].output)
-    assert int(began[1]) == saved.step
+    assert int(began[1]) >= saved.step > 0
     assert len(saved.state["input"]) == 2
     for trainer in ("chief 0", "worker 0"):
         assert "The input goes on where the last run stopped." in job[trainer].output
