@@ -1,10 +1,10 @@
 """Paceline: the Estimator way of distributed training, on NumPy and CuPy arrays.
 
 What a training script needs is here; the rest is in the packages `estimator`, `nn`, `inputs`,
-`checkpoint`, `strategies`, `autodiff`.
+`checkpoint`, `strategies`, `cluster`, `autodiff`.
 """
 
-from . import autodiff, checkpoint, estimator, inputs, nn, strategies
+from . import autodiff, checkpoint, cluster, estimator, inputs, nn, strategies
 from .autodiff import GradientTape, Tensor, no_grad, stop_gradient
 from .estimator import (
     Estimator,
@@ -78,6 +78,7 @@ __all__ = [
     "VariableSynchronization",
     "autodiff",
     "checkpoint",
+    "cluster",
     "estimator",
     "get_or_create_global_step",
     "get_replica_context",

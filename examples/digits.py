@@ -4,16 +4,18 @@
     python examples/digits.py --data-dir mnist/      # MNIST's IDX files, plain or gzipped
 
     paceline launch --workers 2 --evaluator examples/digits.py --replicas 1
+    paceline launch --workers 2 --ps 1 examples/digits.py --replicas 1
     mpirun -n 2 python -m mpi4py examples/digits.py --replicas 1
 
-The same script is one process with two replicas, or one of several workers, or the evaluator beside
-them. The network is that of TensorFlow's tutorial "Multi-worker training with Estimator". Run
-again, it goes on from its last checkpoint.
+The same script is one process with two replicas, or one of several workers, or a parameter server,
+or the evaluator beside them. The network is that of TensorFlow's tutorial "Multi-worker training
+with Estimator". Run again, it goes on from its last checkpoint.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -128,13 +130,15 @@ def main():
         return pl.Dataset.from_tensor_slices((images[test], labels[test])).batch(256)
 
     devices = [f"CPU:{i}" for i in range(args.replicas)]
-    strategy = pl.MultiWorkerMirroredStrategy(devices=devices)
+    has_servers = pl.cluster.resolve(os.environ).cluster_spec().num_tasks("ps") > 0
+    kind = pl.ParameterServerStrategy if has_servers else pl.MultiWorkerMirroredStrategy
+    strategy = kind(devices=devices)
     classifier = pl.Estimator(
         model_fn,
         model_dir=args.model_dir,
         config=pl.RunConfig(
             train_distribute=strategy,
-            eval_distribute=strategy,
+            eval_distribute=None if has_servers else strategy,
             save_checkpoints_steps=150,
             tf_random_seed=1,
         ),
