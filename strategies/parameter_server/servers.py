@@ -223,9 +223,8 @@ class Servers:
                 return
             (started, by_server), self._under_way = self._under_way, None
             replies = self._fleet.finish(started)
-            has_moved_on = self._take_note(replies)
-            for server in [s for s, reply in replies.items() if not reply.waiting_for]:
-                if not has_moved_on:
+            if not self._take_note(replies):
+                for server in [s for s, reply in replies.items() if not reply.waiting_for]:
                     del by_server[server]
             self._pull(by_server)
 
@@ -294,9 +293,7 @@ class Servers:
             What each trainer said of its input with the last step that is in it, by rank.
         """
         with self._lock:
-            snapped = [
-                self._ask(server, Snapshot(step=self._clock)) for server in range(self.num_servers)
-            ]
+            snapped = self._ask_each(Snapshot(step=self._clock))
             self._has_snapshot = True
             return snapped[0].notes
 
@@ -349,10 +346,7 @@ class Servers:
         in a step that another one has made without it.
         """
         while True:
-            joined = [
-                self._ask(server, Join(from_version=self._clock))
-                for server in range(self.num_servers)
-            ]
+            joined = self._ask_each(Join(from_version=self._clock))
             newest = max(reply.version for reply in joined)
             if newest < self._clock:
                 return
@@ -361,8 +355,7 @@ class Servers:
     def _join_as_the_only_one(self, version: int) -> None:
         """Begin with the step after a version, since nobody else makes steps."""
         self._clock = version
-        for server in range(self.num_servers):
-            self._ask(server, Join(from_version=version))
+        self._ask_each(Join(from_version=version))
 
     def _pull(self, by_server: Mapping[int, Wanted]) -> None:
         patience = Patience("the others to make this step")
@@ -397,6 +390,10 @@ class Servers:
         with self._lock:
             self.finish_push()
             return self._fleet.ask(server, request, arrays)
+
+    def _ask_each(self, request: Asks[R]) -> list[R]:
+        """The replies of all servers, asked one after the other."""
+        return [self._ask(server, request) for server in range(self.num_servers)]
 
     def _tell(self, server: int, request: Asks[R]) -> None:
         """Say something at the end that a server that has died need not know."""
