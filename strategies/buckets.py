@@ -34,7 +34,7 @@ class GradientPart(Protocol):
         """Note one gradient of one replica; a dense one may lie in its slice already."""
 
     def missing(self, replica: int, variable_index: int) -> None:
-        """Note that a replica's gradient of a variable is zero."""
+        """Note that a replica's loss does not depend on a variable."""
 
     def reduce(self, weights: Sequence[float]) -> None:
         """Add up this worker's gradients, each times its replica's weight."""
@@ -45,12 +45,20 @@ class GradientPart(Protocol):
     def finish(self, workers: Workers, divisor: float) -> None:
         """Wait for the sum over all workers, and divide it."""
 
-    def reduced(self, replica: int) -> Sequence[Gradient]:
-        """What `reduce` made, one for each variable, where `replica` can read it."""
+    def reduced(self, replica: int) -> Sequence[Gradient | None]:
+        """What `reduce` made, one for each variable, where `replica` can read it.
+
+        None where no replica of any worker had a gradient. That is not the same as zero: many rules
+        change a variable whose gradient is zero.
+        """
 
 
 class Bucket:
-    """Dense gradients of one dtype, packed into a contiguous buffer per replica."""
+    """Dense gradients of one dtype, packed into a contiguous buffer per replica.
+
+    Behind the gradients lies one number per variable: how many replicas had a gradient of it. It
+    travels with them, so that all workers learn alike what nobody had a gradient of.
+    """
 
     def __init__(
         self, variables: Sequence[Variable], num_replicas: int, ops: CrossDeviceOps
@@ -63,9 +71,12 @@ class Bucket:
         for replica, device in enumerate(self._devices):
             like = variables[0].leaf(replica).data
             with device.use():
-                buffer = np.zeros(sum(v.size for v in variables), like.dtype, like=like)
+                length = sum(v.size for v in variables) + len(variables)
+                buffer = np.zeros(length, like.dtype, like=like)
             self._buffers.append(buffer)
             self._views.append(_cut(buffer, [v.shape for v in variables]))
+        self._has_gradient = [[False] * len(variables) for _ in self._devices]
+        self._num_gradients = [0] * len(variables)
         self._on_host = all(isinstance(buffer, np.ndarray) for buffer in self._buffers)
         self._is_reduced = False
         self._handle: Handle | None = None
@@ -77,6 +88,7 @@ class Bucket:
         return [(v.leaf(replica), view) for v, view in zip(self.variables, views, strict=True)]
 
     def take(self, replica: int, variable_index: int, gradient: Gradient) -> None:
+        self._has_gradient[replica][variable_index] = True
         view = self._views[replica][variable_index]
         if gradient is view:
             return
@@ -88,25 +100,32 @@ class Bucket:
             view[...] = gradient
 
     def missing(self, replica: int, variable_index: int) -> None:
+        self._has_gradient[replica][variable_index] = False
         self._views[replica][variable_index].fill(0)
 
     def reduce(self, weights: Sequence[float]) -> None:
-        taking_part = []
-        for buffer, weight in zip(self._buffers, weights, strict=True):
-            if weight:
-                taking_part.append(buffer)
-                if weight != 1:
-                    np.multiply(buffer, weight, out=buffer)
-        first = self._buffers[0]
-        if len(taking_part) > 1 or taking_part[0] is not first:
-            self._ops.reduce(taking_part, self._devices[0], out=first)
+        filled = [replica for replica, weight in enumerate(weights) if weight]
+        for replica in filled:
+            if weights[replica] != 1:
+                buffer = self._buffers[replica]
+                np.multiply(buffer, weights[replica], out=buffer)
+        if filled != [0]:
+            first, parts = self._buffers[0], [self._buffers[replica] for replica in filled]
+            total = self._ops.reduce(parts, self._devices[0], out=first)
+            if total is not first:  # who writes a CrossDeviceOps may leave `out` aside
+                first[...] = total
+        self._num_gradients = [
+            sum(had) for had in zip(*(self._has_gradient[r] for r in filled), strict=True)
+        ]
         self._is_reduced = True
 
     def start(self, workers: Workers, name: str) -> None:
         first = self._buffers[0]
         if not self._is_reduced:
             first.fill(0)
+            self._num_gradients = [0] * len(self.variables)
         self._sent = to_host(first)
+        self._sent[-len(self.variables) :] = self._num_gradients
         self._handle = workers.start_adding_up_gradients(self._sent, name)
 
     def finish(self, workers: Workers, divisor: float) -> None:
@@ -115,6 +134,8 @@ class Bucket:
         if self._handle is not None:
             self._handle.wait()
             self._handle = None
+            assert self._sent is not None
+            self._num_gradients = self._sent[-len(self.variables) :].tolist()
             if self._sent is not first:
                 first[...] = self._devices[0].put(self._sent)
         if divisor != 1:
@@ -124,8 +145,11 @@ class Bucket:
                 with device.use():
                     buffer[...] = device.put(first)
 
-    def reduced(self, replica: int) -> Sequence[Gradient]:
-        return self._views[0 if self._on_host else replica]
+    def reduced(self, replica: int) -> Sequence[Gradient | None]:
+        views = self._views[0 if self._on_host else replica]
+        if all(self._num_gradients):
+            return views
+        return [v if n else None for v, n in zip(views, self._num_gradients, strict=True)]
 
 
 class Rows:
@@ -137,7 +161,7 @@ class Rows:
         self._gradients: list[Gradient | None] = [None] * num_replicas
         self._total: Gradient | None = None
         self._name = ""
-        self._reduced: list[Gradient] = []
+        self._reduced: list[Gradient | None] = []
 
     def take(self, replica: int, variable_index: int, gradient: Gradient) -> None:
         _check_shape(self.variables[0], gradient)
@@ -160,15 +184,21 @@ class Rows:
 
     def finish(self, workers: Workers, divisor: float) -> None:
         own = self._no_rows() if self._total is None else self._total
-        total = _with_values(np.divide, workers.add_up(own, self._name), divisor)
-        self._reduced = [moved(total, device) for device in self._devices]
+        if workers.size > 1:
+            own = _as_rows(own)  # of all workers alike, whatever their graphs were
+        total = workers.add_up(own, self._name)
+        if isinstance(total, IndexedSlices) and not len(total.indices):
+            self._reduced = [None] * len(self._devices)
+        else:
+            total = _with_values(np.divide, total, divisor)
+            self._reduced = [moved(total, device) for device in self._devices]
         self._total = None
 
     def _no_rows(self) -> IndexedSlices:
         leaf = self.variables[0].leaf(0).data
         return IndexedSlices(leaf[:0], np.zeros(0, np.int64, like=leaf), leaf.shape)
 
-    def reduced(self, replica: int) -> Sequence[Gradient]:
+    def reduced(self, replica: int) -> Sequence[Gradient | None]:
         return (self._reduced[replica],)
 
 
@@ -206,6 +236,14 @@ def _with_values(ufunc: np.ufunc, gradient: Gradient, number: float) -> Gradient
         values = ufunc(gradient.values, number)
         return IndexedSlices(values, gradient.indices, gradient.dense_shape)
     return ufunc(gradient, number)
+
+
+def _as_rows(gradient: Gradient) -> IndexedSlices:
+    """A dense gradient as one of all rows."""
+    if isinstance(gradient, IndexedSlices):
+        return gradient
+    rows = np.arange(len(gradient), like=gradient)
+    return IndexedSlices(gradient, rows, tuple(gradient.shape))
 
 
 def _check_shape(variable: Variable, gradient: Gradient) -> None:

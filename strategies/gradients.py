@@ -61,11 +61,14 @@ class GradientReducer:
             {leaf: view for bucket in buckets for leaf, view in bucket.slices(replica)}
             for replica in range(num_replicas)
         ]
-        self._place = {
-            v.name: (p, i)
-            for p, part in enumerate(self.parts)
-            for i, v in enumerate(part.variables)
-        }
+        self._places = [
+            {
+                v.leaf(replica): (p, i)
+                for p, part in enumerate(self.parts)
+                for i, v in enumerate(part.variables)
+            }
+            for replica in range(num_replicas)
+        ]
         self._named_unused = False
         self._lock = threading.Lock()
 
@@ -74,8 +77,8 @@ class GradientReducer:
 
         Args:
             replica: The local index of the caller. If it has no examples nothing is computed.
-            produce: Hands over the gradients. A variable of which it gives none has a gradient of
-                zero; what it gives for others is left aside.
+            produce: Hands over the gradients. A variable of which it gives none contributes nothing
+                of this replica; what it gives for others is left aside.
             this_round: What the replicas have agreed on.
 
         Raises:
@@ -86,14 +89,13 @@ class GradientReducer:
             return
         this_round.enter(self, replica)
         left = [len(part.variables) for part in self.parts]
-        seen: set[str] = set()
+        missing = dict(self._places[replica])
 
         def on_ready(leaf: Tensor, gradient: Any) -> None:
-            variable = leaf.owner
-            if variable is None or variable.name not in self._place:
+            place = missing.pop(leaf, None)
+            if place is None:
                 return
-            seen.add(variable.name)
-            part, index = self._place[variable.name]
+            part, index = place
             self.parts[part].take(replica, index, gradient)
             filled(part)
 
@@ -104,23 +106,24 @@ class GradientReducer:
                 this_round.pass_on(self, part)
 
         produce(self._into[replica], on_ready)
-        unused = [name for name in self._place if name not in seen]
-        for name in unused:
-            part, index = self._place[name]
+        for part, index in missing.values():
             self.parts[part].missing(replica, index)
             filled(part)
-        if unused:
-            self._name_unused(unused)
+        if missing:
+            parts = self.parts
+            self._name_unused([parts[part].variables[i].name for part, i in missing.values()])
 
     def reduced(self, replica: int) -> list[tuple[Variable, Gradient]]:
         """Every variable with its reduced gradient, where `replica` can read it.
 
+        A variable of which no replica of any worker had a gradient is not among them.
         Replicas may share the arrays: they are to be read only, and only until the next round.
         """
         return [
-            pair
+            (variable, gradient)
             for part in self.parts
-            for pair in zip(part.variables, part.reduced(replica), strict=True)
+            for variable, gradient in zip(part.variables, part.reduced(replica), strict=True)
+            if gradient is not None
         ]
 
     def _name_unused(self, names: Sequence[str]) -> None:
@@ -128,9 +131,10 @@ class GradientReducer:
             first_time, self._named_unused = not self._named_unused, True
         if first_time:
             logging.getLogger("paceline").info(
-                "The loss depends on no part of %d of %d variables, whose gradients are zero: %s.",
+                "The loss depends on no part of %d of %d variables, which a step leaves as they "
+                "are where that is so on all replicas: %s.",
                 len(names),
-                len(self._place),
+                len(self.variables),
                 ", ".join(names),
             )
 

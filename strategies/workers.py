@@ -155,6 +155,10 @@ class Workers:
         self.start_adding_up(sums, name).wait()
         return sums.tolist()
 
+    def any_of_each(self, flags: Sequence[bool], name: str) -> list[bool]:
+        """For each flag, of which all workers have as many, whether it is set on any worker."""
+        return [bool(n) for n in self.add_up_numbers(flags, f"{name} ({len(flags)})")]
+
     def number_from_chief(self, number: int, name: str) -> int:
         """The first worker's number; nobody gets it before the first worker has called."""
         return self.gather_numbers(number, name)[0]

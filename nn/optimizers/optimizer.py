@@ -24,7 +24,7 @@ from ...strategies import (
     get_replica_context,
     get_strategy,
 )
-from ...strategies.arrays import as_array
+from ...strategies.arrays import add_up, as_array
 from . import schedules
 from .clipping import clip_by_global_norm, clip_by_norm, clip_by_value
 from .rules import Rule
@@ -77,7 +77,7 @@ class Optimizer:
         self._slots: dict[str, list[Variable]] = {}
         self._iterations: Variable | None = None
         self._global_step: Variable | None = None
-        self._reducers: dict[tuple[str, ...], GradientReducer] = {}
+        self._reducers: dict[tuple[Any, ...], GradientReducer] = {}
 
     @property
     def iterations(self) -> Variable:
@@ -114,8 +114,8 @@ class Optimizer:
             loss: A scalar, the mean over this replica's examples.
             global_step: The counter that a step increases; the model's global step by default.
             var_list: The variables to change; by default all trainable ones of the model (in a
-                custom loop: those that the loss depends on). One that the loss does not depend
-                on has a gradient of zero.
+                custom loop: those that the loss depends on). One that the loss depends on in no
+                replica is left as it is.
         """
         if not isinstance(loss, Tensor):
             raise TypeError(
@@ -139,7 +139,9 @@ class Optimizer:
         context all copies are changed along the gradients as they are given.
 
         Args:
-            grads_and_vars: Pairs; a gradient is an array, `IndexedSlices`, or None for zero.
+            grads_and_vars: Pairs; a gradient is an array, `IndexedSlices`, or None for nothing. A
+                variable that occurs twice has the sum of its gradients; one without a gradient on
+                any replica is left as it is.
 
         Raises:
             ValueError: No pair has a gradient.
@@ -152,15 +154,16 @@ class Optimizer:
             )
         replica = get_replica_context()
         if replica is None:
-            given = [(v, g) for g, v in pairs if g is not None]
+            variables, found = _summed(pairs, 0)
+            given = [(v, found[v.leaf(0)]) for v in variables if v.leaf(0) in found]
             extended = get_strategy().extended
             for index in range(extended.num_local_replicas):
                 self.update(given, index)
                 self.count_update(index)
             extended.storage.flush(1)
             return
-        found = {v.leaf(replica.local_index): g for g, v in pairs if g is not None}
-        reducer = self.reducer([v for _, v in pairs], found)
+        variables, found = _summed(pairs, replica.local_index)
+        reducer = self.reducer(variables, found)
         this_round, _ = begin_round(replica, 1, average=False)
         reducer.fill(replica.local_index, partial(_hand_over, found), this_round)
         end_round(replica, this_round, lambda: [reducer])
@@ -168,46 +171,49 @@ class Optimizer:
         settle(replica, 1)
 
     def reducer(self, variables: Sequence[Variable], example: dict[Tensor, Any]) -> GradientReducer:
-        """What reduces the gradients of `variables`; made at the first call from one `example`."""
-        names = tuple(v.name for v in variables)
-        known = self.known_reducer(names)
+        """What reduces the gradients of `variables`; made at the first call from one `example`.
+
+        Gradients travel in the reverse order of creation: that is about the order in which backward
+        completes them, and the same on all workers, whatever the batches were that they began with.
+        """
+        known = self.known_reducer(variables)
         if known is not None:
             return known
 
         def create() -> GradientReducer:
-            by_name = {v.name: v for v in variables}
-            found = {
-                leaf.owner.name: gradient
-                for leaf, gradient in example.items()
-                if isinstance(leaf.owner, Variable)
-            }
-            order = [by_name[name] for name in found if name in by_name]
-            order += [v for v in variables if v.name not in found]
-            sparse = [name for name, g in found.items() if isinstance(g, IndexedSlices)]
             extended = get_strategy().extended
+            names = [v.name for v in variables]
+            owners = [leaf.owner for leaf, g in example.items() if isinstance(g, IndexedSlices)]
+            here = {owner.name for owner in owners if isinstance(owner, Variable)}
+            sparse = extended.workers.any_of_each(
+                [name in here for name in names], f"whose gradients are rows, of {self.name}"
+            )
             return GradientReducer(
-                order,
-                frozenset(sparse),
+                variables[::-1],
+                frozenset(name for name, is_sparse in zip(names, sparse, strict=True) if is_sparse),
                 extended.num_local_replicas,
                 extended.cross_device_ops,
                 extended.bytes_per_pack,
             )
 
-        made: GradientReducer = current_store().find_or_create(self._reducer_key(names), create)
-        self._reducers[names] = made
+        key = self._reducer_key(variables)
+        made: GradientReducer = current_store().find_or_create(key, create)
+        self._reducers[key] = made
         return made
 
-    def known_reducer(self, names: tuple[str, ...]) -> GradientReducer | None:
+    def known_reducer(self, variables: Sequence[Variable]) -> GradientReducer | None:
         """The reducer that an earlier step made for these variables, if there is one."""
-        known = self._reducers.get(names)
+        key = self._reducer_key(variables)
+        known = self._reducers.get(key)
         if known is None:
-            known = current_store().resources.get(self._reducer_key(names))
+            known = current_store().resources.get(key)
             if known is not None:
-                self._reducers[names] = known
+                self._reducers[key] = known
         return known
 
-    def _reducer_key(self, names: tuple[str, ...]) -> tuple[Any, ...]:
-        return ("gradients", self.name, names)
+    def _reducer_key(self, variables: Sequence[Variable]) -> tuple[Any, ...]:
+        # A reducer keeps its variables alive: while it is found, no other has the id of one.
+        return ("gradients", self.name, *map(id, variables))
 
     def update_replica(
         self, gradients: Sequence[tuple[Variable, Any]], replica: ReplicaContext
@@ -272,6 +278,7 @@ class Update:
         self.optimizer = optimizer
         self._loss = loss
         self._variables = variables
+        self._produce: Produce = partial(backward, loss, None)
 
     def create_variables(self) -> None:
         """Create what the optimizer keeps, so that a checkpoint before the first step is whole."""
@@ -279,21 +286,21 @@ class Update:
         for variable in self.variables:
             self.optimizer.slots(variable)
 
-    def reduce(self, replica: ReplicaContext, this_round: Round) -> None:
-        """Compute the gradients of this replica, which has examples, and reduce them."""
-        variables = self.variables
-        reducer = self.optimizer.known_reducer(tuple([v.name for v in variables]))
-        produce: Produce = partial(backward, self._loss, None)
-        if reducer is None:  # the first step: see which gradients are dense, and in which order
+    def prepare(self) -> None:
+        """In the first step, see which gradients are dense, and agree on it with all workers."""
+        if self.optimizer.known_reducer(self.variables) is None:
             found: dict[Tensor, Any] = {}
             backward(self._loss, on_ready=found.__setitem__)
-            produce = partial(_hand_over, found)
-            reducer = self.optimizer.reducer(variables, found)
-        reducer.fill(replica.local_index, produce, this_round)
+            self._produce = partial(_hand_over, found)
+            self.optimizer.reducer(self.variables, found)
+
+    def reduce(self, replica: ReplicaContext, this_round: Round) -> None:
+        """Compute the gradients of this replica, which has examples, and reduce them."""
+        self.reducer().fill(replica.local_index, self._produce, this_round)
 
     def reducer(self) -> GradientReducer:
-        """What reduced the gradients; any replica's update knows it after the first step."""
-        reducer = self.optimizer.known_reducer(tuple([v.name for v in self.variables]))
+        """What reduces the gradients; any replica's update knows it when one has prepared it."""
+        reducer = self.optimizer.known_reducer(self.variables)
         assert reducer is not None
         return reducer
 
@@ -395,6 +402,10 @@ def make_step(
     if step is None:
         raise ValueError("no replica of this worker has examples, and there was no earlier step")
     if train_op is not None:
+        # All are prepared before the first is reduced: what workers agree on here, and the buckets
+        # that another replica fills meanwhile, would else go out in an order that chance decides.
+        for update in step.updates:
+            update.prepare()
         for update in step.updates:
             update.reduce(replica, this_round)
     # All losses were followed before any variable changes.
@@ -434,6 +445,20 @@ def group(*train_ops: TrainOp) -> TrainOp:
 def _hand_over(found: dict[Tensor, Any], into: Any, on_ready: Callable[..., None]) -> None:
     for leaf, gradient in found.items():
         on_ready(leaf, gradient)
+
+
+def _summed(
+    pairs: Sequence[tuple[Any, Variable]], local_index: int
+) -> tuple[list[Variable], dict[Tensor, Any]]:
+    """Each variable once, and the sum of the gradients that it was given in one replica."""
+    variables: dict[Tensor, Variable] = {}
+    found: dict[Tensor, Any] = {}
+    for gradient, variable in pairs:
+        leaf = variable.leaf(local_index)
+        variables[leaf] = variable
+        if gradient is not None:
+            found[leaf] = add_up([found[leaf], gradient]) if leaf in found else gradient
+    return list(variables.values()), found
 
 
 def _gradient(value: Any) -> Any:

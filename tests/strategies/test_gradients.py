@@ -68,7 +68,7 @@ def reduce_once(strategy, reducer, variables, values, examples=None, average=Tru
 
     strategy.run(step)
     n = strategy.num_replicas_in_sync
-    return [[results[i][v.name] for v in variables] for i in range(n)]
+    return [[results[i].get(v.name) for v in variables] for i in range(n)]
 
 
 def copied(gradient):
@@ -312,21 +312,29 @@ def test_a_gradient_may_come_in_the_other_form(planned_as, two_replicas):
     assert part.values.tolist() == [[1.0], [2.0]]
 
 
-def test_a_variable_that_is_not_used_has_a_gradient_of_zero_and_is_named_once(
-    several_replicas, log_lines
-):
+def test_a_variable_that_no_replica_uses_is_left_out_and_named_once(several_replicas, log_lines):
     n = several_replicas.num_replicas_in_sync
     used, unused, table = make_variables(several_replicas, (2,), (3,), (4, 1))
     reducer = make_reducer(several_replicas, [used, unused, table], sparse=[table])
     full = [[np.ones(2), np.ones(3), rows([0], [1])]] * n
     part = [[np.ones(2), None, None]] * n
-    for values, expected in ((full, 1.0), (part, 0.0), (part, 0.0), (full, 1.0)):
+    for values, is_there in ((full, True), (part, False), (part, False), (full, True)):
         for result in reduce_once(several_replicas, reducer, [used, unused, table], values):
             assert result[0].tolist() == [1.0, 1.0]
-            assert result[1].tolist() == [expected] * 3
-            assert result[2].to_dense()[0].item() == pytest.approx(expected)
-    (line,) = [line for line in log_lines(logging.INFO) if "gradients are zero" in line]
-    assert f"2 of 3 variables, whose gradients are zero: {unused.name}, {table.name}" in line
+            assert [gradient is not None for gradient in result[1:]] == [is_there] * 2
+    (line,) = [line for line in log_lines(logging.INFO) if "a step leaves as they" in line]
+    assert "2 of 3 variables, which a step leaves as they are" in line
+    assert line.endswith(f"on all replicas: {unused.name}, {table.name}.")
+
+
+def test_who_uses_a_variable_is_averaged_with_who_does_not(several_replicas):
+    n = several_replicas.num_replicas_in_sync
+    dense_one, table = make_variables(several_replicas, (3,), (4, 1))
+    reducer = make_reducer(several_replicas, [dense_one, table], sparse=[table])
+    values = [[None, None]] * (n - 1) + [[np.ones(3), rows([0], [1])]]
+    for result in reduce_once(several_replicas, reducer, [dense_one, table], values):
+        assert result[0].tolist() == [1 / n] * 3
+        assert dense(result[1]).ravel().tolist() == [1 / n, 0, 0, 0]
 
 
 def test_gradients_of_other_tensors_are_left_aside(two_replicas):
