@@ -32,7 +32,7 @@ from .hooks import (
 from .input_function import batches_for_replicas, continue_input
 from .model_dir import ModelDir
 from .model_function import ModelFunction
-from .prediction import predict
+from .prediction import PredictionSession, predict
 from .preemption import Preempted, SigtermWatch
 from .progress_hook import ProgressHook
 from .run_config import RunConfig
@@ -82,6 +82,7 @@ class Estimator:
         self._params = params
         self._model = ModelFunction(model_fn, params, self._config)
         self._model_fn = model_fn
+        self._is_warm_started = warm_start_from is not None
         self._dir = ModelDir(path, self._config, settings_of(warm_start_from))
         _logger.info("Using config: %s", self._config.describe())
 
@@ -293,7 +294,9 @@ class Estimator:
             if restored is not None:
                 _logger.info("Restoring parameters from %s", restored.path)
             elif is_chief:
-                _logger.info("No checkpoint in %s: initial values are evaluated.", self.model_dir)
+                _logger.warning(
+                    "There is no checkpoint in %s: initial values are evaluated.", self.model_dir
+                )
             session = EvaluationSession(self._model, strategy, store)
             results = evaluate(session, batches, steps, hooks or ())
             if restored is not None:
@@ -310,27 +313,34 @@ class Estimator:
         hooks: Sequence[SessionRunHook] | None = None,
         checkpoint_path: str | os.PathLike[str] | None = None,
         yield_single_examples: bool = True,
+        *,
+        allow_untrained: bool = False,
     ) -> Iterator[Any]:
         """Predict with the newest checkpoint, or the one given, in this process alone.
 
         Args:
             input_fn: As for `train`; labels are left aside.
             predict_keys: Which of the predictions to give, where they are a dict.
-            checkpoint_path: What to predict with. Without any checkpoint the model predicts with
-                its initial values.
+            hooks: Take part in the run; each batch is a step. They are told of its `end` where
+                all predictions were taken.
+            checkpoint_path: What to predict with.
             yield_single_examples: Whether to give the predictions example by example, or as the
                 batches that `model_fn` made.
+            allow_untrained: Whether to predict with initial values where `model_dir` holds no
+                checkpoint, rather than to refuse: it is often misspelt then. (Also with
+                `warm_start_from` the initial values are meant.)
 
         Returns:
             A generator, which ends with the data. All is done when it is asked, and while it is not
             closed, nobody deletes the checkpoint.
 
         Raises:
-            ValueError: An unknown key, or predictions that cannot be split into examples.
+            ValueError: An unknown key, predictions that cannot be split into examples, or there is
+                no checkpoint.
         """
         with (
             self._dir.reading(checkpoint_path) as restored,
-            self._dir.restoring(restored) as store,
+            self._dir.restoring(self._trained(restored, allow_untrained)) as store,
             closing(
                 batches_for_replicas(
                     input_fn, DEFAULT_STRATEGY, ModeKeys.PREDICT, self._params, self._config
@@ -338,8 +348,27 @@ class Estimator:
             ) as batches,
         ):
             yield from predict(
-                self._model, store, batches, predict_keys, hooks or (), yield_single_examples
+                PredictionSession(self._model, store),
+                batches,
+                predict_keys,
+                hooks or (),
+                yield_single_examples,
             )
+
+    def _trained(
+        self, restored: CheckpointReader | None, allow_untrained: bool
+    ) -> CheckpointReader | None:
+        """What is restored.
+
+        Raises:
+            ValueError: Nothing is, and the model begins with nothing else either.
+        """
+        if restored is None and not (allow_untrained or self._is_warm_started):
+            raise ValueError(
+                f"there is no checkpoint in {self.model_dir}, and predictions with initial values "
+                f"would be noise; check model_dir, train first, or pass allow_untrained=True"
+            )
+        return restored
 
     def _refuse_to_train_apart(self, strategy: Strategy) -> None:
         """Refuse what would train a model beside that of the others.

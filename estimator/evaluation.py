@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
 from ..autodiff import lift_array, no_grad
-from ..inputs import nest
 from ..strategies import (
     PerReplica,
     Strategy,
@@ -20,15 +18,17 @@ from ..strategies import (
     VariableStore,
     get_or_create_global_step,
 )
-from .hooks import SessionRunContext, SessionRunHook
+from .hooks import RunningHooks, SessionRunHook
 from .model_function import ModelFunction, count_examples, split_features_and_labels
+from .reading_session import ReadingSession
 from .specs import EstimatorSpec, ModeKeys
-from .training import asked_for, require_data, variable_value
+from .training import require_data
 
 _logger = logging.getLogger("paceline")
 
 
-class EvaluationSession:
+@final
+class EvaluationSession(ReadingSession):
     """The state of an evaluation.
 
     Args:
@@ -38,13 +38,8 @@ class EvaluationSession:
     """
 
     def __init__(self, model: ModelFunction, strategy: Strategy, store: VariableStore) -> None:
-        self.strategy = strategy
-        self.store = store
-        self.loss: float | None = None
+        super().__init__(strategy, store)
         self.spec: EstimatorSpec | None = None
-        # An evaluation is not saved, nor continued later.
-        self.wants_save = self.save_is_agreed = False
-        self.wants_end = self.end_is_agreed = False
         self._model = model
         self._loss_times_examples = 0.0
         self._num_examples = 0
@@ -56,37 +51,22 @@ class EvaluationSession:
         assert self._step_counter is not None, "the global step exists from the first batch on"
         return int(self._step_counter.value_in(0))
 
-    def run(self, fetches: Any) -> Any:
-        """The present values of names, in the structure of `fetches` (see `SessionRunArgs`)."""
-        return nest.map_structure(self._value, fetches)
+    def step(self, batches: Any, on_built: Callable[[EstimatorSpec], None]) -> None:
+        """Evaluate one batch on each replica of this worker.
 
-    def _value(self, name: str) -> Any:
-        if name == "loss":
-            return self.loss
-        if name == "global_step":
-            return self.global_step
-        with self.strategy.scope():
-            return variable_value(self.store, name, ("loss", "global_step"))
-
-    def input_states(self) -> list[dict[str, Any]]:
-        """None: an evaluation is not gone on with."""
-        return []
-
-    def values(self) -> dict[str, Any]:
-        """The values of all variables, by name."""
-        with self.strategy.scope():
-            return self.store.saved_values()
-
-    def step(self, batches: Any) -> None:
-        """Evaluate one batch on each replica of this worker."""
+        Args:
+            on_built: Called in the first step, when all variables exist.
+        """
         results = self.strategy.run(self._replica_step, (batches,))
         parts = results.values if isinstance(results, PerReplica) else (results,)
+        if self.spec is None:
+            self.spec = next(part.spec for part in parts if part.spec is not None)
+            on_built(self.spec)
         total = sum([part.loss * part.num_examples for part in parts])
         num_examples = sum([part.num_examples for part in parts])
         self.loss = total / num_examples
         self._loss_times_examples += total
         self._num_examples += num_examples
-        self.spec = self.spec or next(part.spec for part in parts if part.spec is not None)
 
     def _replica_step(self, batch: Any) -> _Evaluated:
         num_examples = count_examples(batch)
@@ -106,8 +86,8 @@ class EvaluationSession:
         loss_times_examples, num_examples = self.strategy.extended.workers.add_up_numbers(
             [self._loss_times_examples, self._num_examples], "loss"
         )
-        found = {name: _as_float32(value) for name, value in metrics.items()}
-        found["loss"] = np.float32(loss_times_examples / num_examples)
+        found = {name: _plain(value) for name, value in metrics.items()}
+        found["loss"] = _plain(loss_times_examples / num_examples)
         found["global_step"] = self.global_step
         return dict(sorted(found.items()))
 
@@ -121,8 +101,10 @@ class _Evaluated:
     spec: EstimatorSpec | None
 
 
-def _as_float32(value: Any) -> Any:
-    return np.asarray(value, np.float32)[()]
+def _plain(value: Any) -> Any:
+    """A metric in single precision: a Python number, which JSON takes, or an array of them."""
+    array = np.asarray(value, np.float32)
+    return array if array.ndim else array.item()
 
 
 def evaluate(
@@ -136,31 +118,29 @@ def evaluate(
     Raises:
         ValueError: The data are empty, be it on one worker of several.
     """
-    hooks = list(hooks)
-    for hook in hooks:
-        hook.begin()
-    context = SessionRunContext(session)
+    running = RunningHooks(session, hooks)
+
+    def built(spec: EstimatorSpec) -> None:
+        session.loss_asked_for = spec.loss if spec.evaluation_hooks else None
+        running.created(spec.evaluation_hooks)
+        running.before_run()
+
     started = time.monotonic()
-    done = 0
     batches = iter(batches)
-    first = next(batches, None)
-    require_data(first, session.strategy, " to evaluate")
-    for batch in chain([first], batches):
-        session.step(batch)
-        if done == 0:
-            assert session.spec is not None
-            hooks += session.spec.evaluation_hooks
-            for hook in hooks:
-                hook.after_create_session(session)
-        for hook in hooks:
-            hook.after_run(context, asked_for(session, hook.before_run(context)))
+    batch = next(batches, None)
+    require_data(batch, session.strategy, " to evaluate")
+    done = 0
+    while batch is not None:
+        if done > 0:  # before that there are neither variables nor the model's hooks: see `built`
+            running.before_run()
+        session.step(batch, built)
+        running.after_run()
         done += 1
         if steps is not None and _is_logged(done, steps):
             _logger.info("Evaluation [%d/%d]", done, steps)
-        if context.stop_requested or done == steps:
-            break
-    for hook in hooks:
-        hook.end(session)
+        is_over = running.stop_requested or done == steps
+        batch = None if is_over else next(batches, None)
+    running.end()
     _logger.info("Evaluated %d batch(es) in %.3f s.", done, time.monotonic() - started)
     return session.results()
 

@@ -57,7 +57,13 @@ class TrainAndEvaluateResult:
         if not text:
             return cls({}, 0, "the chief has not said how training ended")
         told = json.loads(text)
-        return cls(told["metrics"], told["global_step"], told["ended"], tuple(told["exports"]))
+        metrics = {name: _as_measured(value) for name, value in told["metrics"].items()}
+        return cls(metrics, told["global_step"], told["ended"], tuple(told["exports"]))
+
+
+def _as_measured(value: Any) -> Any:
+    """A metric as `Estimator.evaluate` gives it: a number, or an array where it has several."""
+    return np.array(value, np.float32) if isinstance(value, list) else value
 
 
 class _Evaluator(SessionRunHook):
@@ -167,7 +173,7 @@ def _train(
         remove_end_marker(estimator.model_dir)
     end = estimator.train_and_report(
         train_spec.input_fn,
-        hooks=[*train_spec.hooks, *((evaluator,) if evaluates else ())],
+        hooks=[*(train_spec.hooks or ()), *((evaluator,) if evaluates else ())],
         max_steps=train_spec.max_steps,
         saving_listeners=train_spec.saving_listeners,
     )

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-
+from ..autodiff import Tensor
 from ..inputs import DatasetIterator, nest
 from ..nn.optimizers import StepResult, TrainOp, make_step
 from ..strategies import (
@@ -21,14 +20,11 @@ from ..strategies import (
     get_or_create_global_step,
     get_replica_context,
 )
+from .fetches import name_of_fetch, variable_value
 from .hooks import (
-    NO_VALUES,
     NanTensorHook,
-    Session,
-    SessionRunArgs,
-    SessionRunContext,
+    RunningHooks,
     SessionRunHook,
-    SessionRunValues,
 )
 from .input_function import log_batch_sizes
 from .model_function import ModelFunction, count_examples, split_features_and_labels
@@ -50,6 +46,7 @@ class TrainingSession:
         self.strategy = strategy
         self.store = store
         self.loss: float | None = None
+        self.loss_asked_for: Tensor | None = None
         self.num_examples = 0
         self.global_step = 0
         self.step_index = 0
@@ -151,7 +148,8 @@ class TrainingSession:
         if spec is not None and spec.train_op is not None:
             spec.train_op.create_variables()
 
-    def _value(self, name: str) -> Any:
+    def _value(self, fetch: Any) -> Any:
+        name = name_of_fetch(fetch, self.loss_asked_for)
         if name == "loss":
             return self.loss
         if name == "step":
@@ -170,26 +168,6 @@ def _call_on_built(strategy: Strategy, on_built: Any, spec: Any) -> None:
     specs = spec.values if isinstance(spec, PerReplica) else (spec,)
     call = on_built.values[0] if isinstance(on_built, PerReplica) else on_built
     call(next(s for s in specs if s is not None))
-
-
-def variable_value(store: VariableStore, name: str, others: Sequence[str]) -> np.ndarray:
-    """The value of a variable that a hook asks for. Call it in cross-replica context.
-
-    Args:
-        others: What hooks can ask for besides variables, for the error.
-
-    Raises:
-        ValueError: There is no such variable.
-    """
-    if name not in store.variables:
-        there_are = ", ".join([*others, *sorted(store.variables)])
-        raise ValueError(f"a hook asks for {name!r}; there are {there_are}")
-    return store.variables[name].numpy()
-
-
-def asked_for(session: Session, request: SessionRunArgs | None) -> SessionRunValues:
-    """The values that a hook wants to know after a step."""
-    return NO_VALUES if request is None else SessionRunValues(session.run(request.fetches))
 
 
 @dataclass(frozen=True)
@@ -244,21 +222,16 @@ def train(
     Raises:
         ValueError: The data are empty.
     """
-    hooks = [NanTensorHook(), *hooks]
-    for hook in hooks:
-        hook.begin()
-
-    context = SessionRunContext(session)
-    requests: list[SessionRunArgs | None] = []
+    running = RunningHooks(session, [NanTensorHook(), *hooks])
 
     def built(spec: EstimatorSpec) -> None:
         is_chief = session.strategy.extended.job.is_chief
-        for hook in [*(spec.training_chief_hooks if is_chief else ()), *spec.training_hooks]:
-            hook.begin()
-            hooks.append(hook)
-        for hook in hooks:
-            hook.after_create_session(session)
-        requests.extend(hook.before_run(context) for hook in hooks)
+        chief_hooks = spec.training_chief_hooks if is_chief else ()
+        of_the_model = [*chief_hooks, *spec.training_hooks]
+        # Who asks for the loss itself holds it; nobody else should keep a batch's graph.
+        session.loss_asked_for = spec.loss if of_the_model else None
+        running.created(of_the_model)
+        running.before_run()
 
     beginning = batches.get_state()
     session.tell_input_state(lambda: beginning)  # of the checkpoint before the first update
@@ -268,21 +241,19 @@ def train(
     session.tell_input_state(batches.get_state)
     log_batch_sizes(session.num_examples, session.strategy)
     while True:
-        for hook, request in zip(hooks, requests, strict=True):
-            hook.after_run(context, asked_for(session, request))
-        if context.stop_requested:
-            batch, requests = None, []
+        running.after_run()
+        if running.stop_requested:
+            batch = None
         else:
             batch = next(batches, None)
-            requests = [hook.before_run(context) for hook in hooks]
+            running.before_run()
         # Also a worker that wants to stop, or has no more data, takes part: so all stop together.
-        if not session.step(batch, context.stop_requested, None):
+        if not session.step(batch, running.stop_requested, None):
             break
-    reason = _reason(context.stop_requested, session.strategy)
+    reason = _reason(running.stop_requested, session.strategy)
     if not session.end_is_agreed:
         session.finish()
-    for hook in hooks:
-        hook.end(session)
+    running.end()
     return TrainingEnd(session.global_step, session.loss, reason, session.end_is_agreed)
 
 

@@ -8,8 +8,8 @@ from .basic import (
     StopAtStepHook,
 )
 from .checkpoint_saver import CheckpointSaverHook, CheckpointSaverListener
+from .running import RunningHooks
 from .session_run_hook import (
-    NO_VALUES,
     Session,
     SessionRunArgs,
     SessionRunContext,
@@ -20,12 +20,12 @@ from .sigterm import SigtermHook
 from .timer import SecondOrStepTimer
 
 __all__ = [
-    "NO_VALUES",
     "CheckpointSaverHook",
     "CheckpointSaverListener",
     "LoggingTensorHook",
     "NanLossDuringTrainingError",
     "NanTensorHook",
+    "RunningHooks",
     "SecondOrStepTimer",
     "Session",
     "SessionRunArgs",

@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from .session_run_hook import (
     Session,
     SessionRunArgs,
@@ -114,7 +116,8 @@ class LoggingTensorHook(SessionRunHook):
     """Logs values every so many steps of this run, or seconds.
 
     Args:
-        tensors: Names of values (see `SessionRunArgs`), or a dict of label → name.
+        tensors: Names of values (see `SessionRunArgs`), or a dict of label → name; instead of
+            a name, in a dict, also a variable, or the loss that `model_fn` returns.
         every_n_iter, every_n_secs: How often; exactly one of them, unless only `at_end`.
         at_end: Whether to log at the end as well.
         formatter: Makes the line from the dict of label → value.
@@ -122,13 +125,13 @@ class LoggingTensorHook(SessionRunHook):
 
     def __init__(
         self,
-        tensors: Mapping[str, str] | Sequence[str],
+        tensors: Mapping[str, Any] | Sequence[str],
         every_n_iter: int | None = None,
         every_n_secs: float | None = None,
         at_end: bool = False,
         formatter: Callable[[dict[str, Any]], str] | None = None,
     ) -> None:
-        names = tensors if isinstance(tensors, Mapping) else {name: name for name in tensors}
+        names = tensors if isinstance(tensors, Mapping) else _labelled(tensors)
         only_at_end = at_end and every_n_iter is None and every_n_secs is None
         self._args = SessionRunArgs(dict(names))
         self._timer = None if only_at_end else SecondOrStepTimer(every_n_secs, every_n_iter)
@@ -155,5 +158,26 @@ class LoggingTensorHook(SessionRunHook):
         _logger.info(self._format(values) + (f" ({secs:.3f} sec)" if secs is not None else ""))
 
 
+def _labelled(names: Sequence[str]) -> dict[str, str]:
+    """Each name by itself.
+
+    Raises:
+        TypeError: It is no name; a tensor has none.
+    """
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(
+                f"a list of tensors to log holds names, not {type(name).__name__} {name!r}; "
+                f"for a variable, or the loss itself, give a dict, such as {{'loss': loss}}"
+            )
+    return {name: name for name in names}
+
+
 def _join(values: dict[str, Any]) -> str:
-    return ", ".join(f"{label} = {value:.8g}" for label, value in values.items())
+    return ", ".join(f"{label} = {_shown(value)}" for label, value in values.items())
+
+
+def _shown(value: Any) -> str:
+    if np.ndim(value) == 0 and np.issubdtype(np.asarray(value).dtype, np.number):
+        return f"{value:.8g}"
+    return np.array2string(np.asarray(value), threshold=20, separator=", ")

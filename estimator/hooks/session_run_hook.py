@@ -51,7 +51,8 @@ class SessionRunArgs:
 
     Args:
         fetches: A name, or a list or dict of names: "loss", "global_step" (the steps made in all),
-            "step" (the number of the step just made, from 0), or that of a variable.
+            "step" (the number of the step just made, from 0), or that of a variable. A variable
+            stands for its name, and the loss that `model_fn` returned for "loss".
     """
 
     fetches: Any
@@ -85,6 +86,10 @@ class SessionRunContext:
         """End the run after all hooks of this step were called."""
         self._stop_requested = True
 
+    def should_stop(self) -> bool:
+        """`stop_requested`, as a TensorFlow coordinator has it."""
+        return self._stop_requested
+
 
 class SessionRunHook:
     """Takes part in a run: begin, then after_create_session, then before_run and after_run around
@@ -98,7 +103,12 @@ class SessionRunHook:
         """The run is about to begin; nothing exists yet."""
 
     def after_create_session(self, session: Session, coord: Any = None) -> None:
-        """All variables exist and have their first values."""
+        """All variables exist and have their first values.
+
+        Args:
+            session: The run.
+            coord: Has `request_stop()` and `should_stop()`: the run's `SessionRunContext`.
+        """
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
         """A step is about to be made; say which values to hand to `after_run`."""

@@ -97,7 +97,7 @@ def test_predictions_are_needed_to_predict(tmp_path):
         return pl.EstimatorSpec("infer", loss=1.0)
 
     with pytest.raises(ValueError, match=r"without predictions in mode ModeKeys.PREDICT"):
-        next(pl.Estimator(model_fn, tmp_path).predict(batches(FEATURES)))
+        next(pl.Estimator(model_fn, tmp_path).predict(batches(FEATURES), allow_untrained=True))
 
 
 def test_features_and_labels_of_unequal_length(tmp_path):

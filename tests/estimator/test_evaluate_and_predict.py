@@ -1,5 +1,8 @@
 """Estimator.evaluate and Estimator.predict."""
 
+import json
+import logging
+
 import numpy as np
 import pytest
 
@@ -49,12 +52,44 @@ def test_a_given_checkpoint_is_evaluated(trained, one_pass, lines):
     assert any(line.endswith(start) for line in lines() if "Restoring" in line)
 
 
-def test_without_a_checkpoint_the_initial_values_are_evaluated(
-    estimator, one_pass, examples, lines
+def test_without_a_checkpoint_the_initial_values_are_evaluated_with_a_warning(
+    estimator, one_pass, examples, caplog
 ):
     results = estimator.evaluate(one_pass)
     assert results["loss"] == pytest.approx(np.mean(examples[1] ** 2), rel=1e-6)
-    assert any("initial values" in line for line in lines())
+    (warning,) = [r for r in caplog.records if "initial values" in r.getMessage()]
+    assert warning.levelno == logging.WARNING
+    assert estimator.model_dir in warning.getMessage()
+
+
+def test_without_a_checkpoint_nothing_is_predicted_unless_asked_for(estimator, one_pass, examples):
+    """A misspelt model_dir must not give noise."""
+    with pytest.raises(ValueError, match=r"no checkpoint in .*model, and .* allow_untrained=True"):
+        next(estimator.predict(one_pass))
+    untrained = list(estimator.predict(one_pass, allow_untrained=True))
+    assert [p["y"] for p in untrained] == [0.0] * 48
+
+
+def test_a_warm_start_is_enough_to_predict_with(trained, linear_model_fn, one_pass, tmp_path):
+    warm = pl.Estimator(linear_model_fn, tmp_path / "other", warm_start_from=trained.model_dir)
+    expected = [p["y"] for p in trained.predict(one_pass)]
+    np.testing.assert_array_equal([p["y"] for p in warm.predict(one_pass)], expected)
+
+
+def test_metrics_are_python_numbers_that_json_takes(trained, one_pass):
+    results = trained.evaluate(one_pass)
+    assert json.loads(json.dumps(results)) == results
+    assert {name: type(v) for name, v in results.items()} == {
+        "global_step": int, "loss": float, "mean_label": float,
+    }  # fmt: skip
+
+
+def test_a_metric_with_several_values_is_an_array_in_every_task():
+    result = pl.estimator.TrainAndEvaluateResult({"m": np.ones((2, 2), "f4"), "l": 0.5}, 3, "end")
+    told = pl.estimator.TrainAndEvaluateResult.from_text(result.as_text())
+    np.testing.assert_array_equal(told.metrics["m"], np.ones((2, 2), np.float32))
+    assert (told.metrics["m"].dtype, told.metrics["l"]) == (np.float32, 0.5)
+    assert isinstance(told.metrics["l"], float)
 
 
 def test_evaluation_changes_nothing(trained, one_pass):

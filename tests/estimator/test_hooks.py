@@ -1,5 +1,7 @@
 """The life of a hook, and the hooks that come with the package (semantics.md B8)."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -72,6 +74,108 @@ def test_after_another_exception_neither_after_run_nor_end_is_called(input_fn, t
     with pytest.raises(KeyError, match="boom"):
         pl.Estimator(model_fn, tmp_path).train(input_fn, hooks=[diary])
     assert diary.entries == ["begin", "created at 0", "before", "after", "before"]
+
+
+ONE_RUN = ["begin", "created at 2", "before", "after", "before", "after", "end at 2"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "field"),
+    [("evaluate", "evaluation_hooks"), ("predict", "prediction_hooks")],
+)
+def test_evaluation_and_prediction_tell_hooks_what_training_tells_them(
+    estimator, linear_model_fn, input_fn, examples, verb, field
+):
+    """B8.life_cycle: hooks of the call and of the spec; `before_run` comes before the step."""
+    estimator.train(input_fn, steps=2)
+    of_call, of_spec = Diary(), Diary()
+
+    def model_fn(features, labels, mode):
+        for diary in (of_call, of_spec):
+            diary.entries.append("model")
+        spec = linear_model_fn(features, labels, mode)
+        fields = {name: getattr(spec, name) for name in ("predictions", "loss")}
+        return pl.EstimatorSpec(mode, **fields, **{field: [of_spec]})
+
+    again = pl.Estimator(model_fn, estimator.model_dir)
+    two_batches = lambda: pl.Dataset.from_tensor_slices(examples).take(16).batch(8)  # noqa: E731
+    result = getattr(again, verb)(two_batches, hooks=[of_call])
+    list(result)  # predictions are made when they are taken
+    without_model = [e for e in of_call.entries if e != "model"]
+    assert without_model == [e for e in of_spec.entries if e != "model"] == ONE_RUN
+    # Variables and the model's hooks exist when the first batch has been computed.
+    assert of_call.entries[:4] == ["begin", "model", "created at 2", "before"]
+    assert of_call.entries[4:8] == ["after", "before", "model", "after"]
+
+
+def test_a_hook_can_end_a_prediction(estimator, input_fn, one_pass):
+    estimator.train(input_fn, steps=2)
+    stopper = Diary(stop_after=2)
+    predictions = list(estimator.predict(one_pass, hooks=[stopper]))
+    assert len(predictions) == 8, "those of one batch"
+    assert stopper.entries[-1] == "end at 2"
+
+
+@pytest.mark.parametrize("verb", ["train", "evaluate", "predict"])
+def test_a_hook_of_a_tensorflow_script_is_given_a_coordinator(estimator, one_pass, verb):
+    class Hook(SessionRunHook):
+        def after_create_session(self, session, coord):
+            assert not coord.should_stop()
+            coord.request_stop()
+            assert coord.should_stop()
+
+    diary = Diary()
+    estimator.train(one_pass, steps=1)
+    result = getattr(estimator, verb)(one_pass, hooks=[Hook(), diary])
+    assert result is estimator or list(result)
+    assert diary.entries.count("after") == 1
+
+
+@pytest.mark.parametrize("verb", ["train", "evaluate"])
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_the_loss_itself_and_variables_can_be_asked_for(one_pass, tmp_path, lines, verb, replicas):
+    """B8.fetches, as in every TensorFlow script: LoggingTensorHook({"loss": loss})."""
+
+    def model_fn(features, labels, mode):
+        w = pl.get_variable("w", (3, 1), initializer=0.5)
+        loss = np.mean(np.square(features @ w - labels))
+        hook = LoggingTensorHook({"l": loss, "named": "loss", "w": w}, every_n_iter=1)
+        return pl.EstimatorSpec(
+            mode,
+            loss=loss,
+            train_op=optimizers.SGD(0.1).minimize(loss),
+            training_hooks=[hook],
+            evaluation_hooks=[hook],
+        )
+
+    strategy = pl.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
+    config = pl.RunConfig(train_distribute=strategy, eval_distribute=strategy)
+    getattr(pl.Estimator(model_fn, tmp_path, config), verb)(one_pass)
+    mine = [line for line in lines() if line.startswith("l = ")]
+    assert len(mine) == 6 // replicas
+    for line in mine:
+        loss, named, w = line.split(" (")[0].split(", ", 2)
+        assert loss.removeprefix("l = ") == named.removeprefix("named = ")
+        assert np.shape(json.loads(w.removeprefix("w = "))) == (3, 1)
+    assert len({line.split(",")[0] for line in mine}) == len(mine), "each step has its own loss"
+
+
+@pytest.mark.parametrize("what", ["another tensor", "an array"])
+def test_what_belongs_to_one_call_of_model_fn_cannot_be_asked_for(one_pass, tmp_path, what):
+    def model_fn(features, labels, mode):
+        loss = np.mean(np.square(features * pl.get_variable("w", (), initializer=0.5)))
+        other = {"another tensor": loss * 2, "an array": np.ones(3)}[what]
+        hook = LoggingTensorHook({"x": other}, every_n_iter=1)
+        train_op = optimizers.SGD().minimize(loss)
+        return pl.EstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=[hook])
+
+    with pytest.raises(TypeError, match=r"one call of model_fn; ask for a name \('loss'"):
+        pl.Estimator(model_fn, tmp_path).train(one_pass)
+
+
+def test_a_list_of_tensors_to_log_holds_names():
+    with pytest.raises(TypeError, match=r"give a dict, such as \{'loss': loss\}"):
+        LoggingTensorHook([pl.Tensor(1.0)], every_n_iter=1)
 
 
 def test_a_hook_gets_the_values_that_it_asks_for(estimator, input_fn):

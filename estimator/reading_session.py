@@ -1,0 +1,55 @@
+"""What evaluation and prediction have in common as runs that hooks take part in."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from ..autodiff import Tensor
+from ..inputs import nest
+from ..strategies import Strategy, VariableStore
+from .fetches import name_of_fetch, variable_value
+
+
+class ReadingSession(ABC):
+    """A run that uses variables and does not change them: it is not saved, nor continued later.
+
+    Args:
+        strategy: How it is distributed.
+        store: The variables.
+    """
+
+    def __init__(self, strategy: Strategy, store: VariableStore) -> None:
+        self.strategy = strategy
+        self.store = store
+        self.loss: float | None = None
+        self.loss_asked_for: Tensor | None = None
+        self.wants_save = self.save_is_agreed = False
+        self.wants_end = self.end_is_agreed = False
+
+    @property
+    @abstractmethod
+    def global_step(self) -> int:
+        """The step of the checkpoint that is used."""
+
+    def run(self, fetches: Any) -> Any:
+        """The present values of names, in the structure of `fetches` (see `SessionRunArgs`)."""
+        return nest.map_structure(self._value, fetches)
+
+    def _value(self, fetch: Any) -> Any:
+        name = name_of_fetch(fetch, self.loss_asked_for)
+        if name == "loss":
+            return self.loss
+        if name == "global_step":
+            return self.global_step
+        with self.strategy.scope():
+            return variable_value(self.store, name, ("loss", "global_step"))
+
+    def values(self) -> dict[str, Any]:
+        """The values of all variables, by name."""
+        with self.strategy.scope():
+            return self.store.saved_values()
+
+    def input_states(self) -> list[dict[str, Any]]:
+        """None: such a run is not gone on with."""
+        return []
