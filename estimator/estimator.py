@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import os
@@ -31,7 +32,7 @@ from .hooks import (
 )
 from .input_function import batches_for_replicas, continue_input
 from .model_dir import ModelDir
-from .model_function import ModelFunction
+from .model_function import ModelFunction, copy_of_params
 from .prediction import PredictionSession, predict
 from .preemption import Preempted, SigtermWatch
 from .progress_hook import ProgressHook
@@ -79,12 +80,18 @@ class Estimator:
             raise TypeError(f"config must be a paceline.RunConfig, it is {config!r}")
         path = _one_model_dir(model_dir, config)
         self._config = config.replace(model_dir=path)
-        self._params = params
-        self._model = ModelFunction(model_fn, params, self._config)
+        self._params = copy.deepcopy(params)
+        self._model = ModelFunction(model_fn, self._params, self._config)
         self._model_fn = model_fn
         self._is_warm_started = warm_start_from is not None
         self._dir = ModelDir(path, self._config, settings_of(warm_start_from))
         _logger.info("Using config: %s", self._config.describe())
+
+    def __init_subclass__(cls) -> None:
+        raise TypeError(
+            f"{cls.__name__} cannot be a subclass of Estimator, whose methods call each other; "
+            f"customize by model_fn, hooks or strategy, or keep an Estimator in an attribute"
+        )
 
     @property
     def model_dir(self) -> str:
@@ -96,8 +103,8 @@ class Estimator:
 
     @property
     def params(self) -> dict[str, Any]:
-        """A copy of the parameters."""
-        return dict(self._params or {})
+        """A copy of the parameters: what is changed in it changes nothing here."""
+        return copy_of_params(self._params or {})
 
     @property
     def model_fn(self) -> Callable[..., Any]:
@@ -236,7 +243,7 @@ class Estimator:
         with (
             ExitStack() as source,
             closing(
-                batches_for_replicas(input_fn, strategy, ModeKeys.TRAIN, self._params, config)
+                batches_for_replicas(input_fn, strategy, ModeKeys.TRAIN, self.params, config)
             ) as batches,
             closing(ProgressHook(last_step, start)) as progress,
         ):
@@ -288,7 +295,7 @@ class Estimator:
             self._dir.reading(checkpoint_path) if is_chief else nullcontext() as restored,
             self._dir.restoring(restored, is_chief) as store,
             closing(
-                batches_for_replicas(input_fn, strategy, ModeKeys.EVAL, self._params, config)
+                batches_for_replicas(input_fn, strategy, ModeKeys.EVAL, self.params, config)
             ) as batches,
         ):
             if restored is not None:
@@ -343,7 +350,7 @@ class Estimator:
             self._dir.restoring(self._trained(restored, allow_untrained)) as store,
             closing(
                 batches_for_replicas(
-                    input_fn, DEFAULT_STRATEGY, ModeKeys.PREDICT, self._params, self._config
+                    input_fn, DEFAULT_STRATEGY, ModeKeys.PREDICT, self.params, self._config
                 )
             ) as batches,
         ):

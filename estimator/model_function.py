@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +19,8 @@ class ModelFunction:
 
     Args:
         model_fn: Names `features`, and of labels, mode, params and config what it needs.
-        params: Handed over as a copy where it is named.
+        params: Handed over where it is named: each call gets dicts and lists of its own, so that
+            one that takes something out of them leaves the next one as it was.
         config: Handed over where it is named.
 
     Raises:
@@ -48,13 +48,15 @@ class ModelFunction:
         self._model_fn = model_fn
         self._fixed: dict[str, Any] = {}
         if "params" in self._names:
-            self._fixed["params"] = copy.deepcopy(params) or {}
+            self._params = params or {}
         if "config" in self._names:
             self._fixed["config"] = config
 
     def __call__(self, features: Any, labels: Any, mode: ModeKeys) -> EstimatorSpec:
         """The specification for one batch."""
         arguments = dict(self._fixed)
+        if "params" in self._names:
+            arguments["params"] = copy_of_params(self._params)
         if "labels" in self._names:
             arguments["labels"] = labels
         elif labels is not None and mode is not ModeKeys.PREDICT:
@@ -73,6 +75,18 @@ class ModelFunction:
                 f"ModeKeys.{spec.mode.name}; pass mode=mode"
             )
         return spec
+
+
+def copy_of_params(params: Any) -> Any:
+    """`params` with dicts and lists of its own, at every depth, and the same values in them.
+
+    The values are not copied: they may be layers, whose variables live where they are.
+    """
+    return nest.map_structure(_itself, params)
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 def split_features_and_labels(batch: Any) -> tuple[Any, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -64,10 +64,10 @@ class EstimatorSpec:
         loss: Any = None,
         train_op: TrainOp | Sequence[TrainOp] | None = None,
         eval_metric_ops: Mapping[str, Any] | None = None,
-        training_hooks: Sequence[SessionRunHook] = (),
-        training_chief_hooks: Sequence[SessionRunHook] = (),
-        evaluation_hooks: Sequence[SessionRunHook] = (),
-        prediction_hooks: Sequence[SessionRunHook] = (),
+        training_hooks: Sequence[SessionRunHook] | None = None,
+        training_chief_hooks: Sequence[SessionRunHook] | None = None,
+        evaluation_hooks: Sequence[SessionRunHook] | None = None,
+        prediction_hooks: Sequence[SessionRunHook] | None = None,
         **unknown: Any,
     ) -> None:
         if unknown or mode is None:
@@ -80,10 +80,10 @@ class EstimatorSpec:
         self.loss = None if loss is None else _scalar(loss)
         self.train_op = _one_train_op(train_op)
         self.eval_metric_ops = _metrics(eval_metric_ops)
-        self.training_hooks = training_hooks
-        self.training_chief_hooks = training_chief_hooks
-        self.evaluation_hooks = evaluation_hooks
-        self.prediction_hooks = prediction_hooks
+        self.training_hooks = tuple(training_hooks or ())
+        self.training_chief_hooks = tuple(training_chief_hooks or ())
+        self.evaluation_hooks = tuple(evaluation_hooks or ())
+        self.prediction_hooks = tuple(prediction_hooks or ())
         for name, advice in _NEEDED[self.mode].items():
             if getattr(self, name) is None:
                 raise ValueError(
@@ -148,10 +148,11 @@ class TrainSpec:
 
     input_fn: Callable[..., Any]
     max_steps: int | None = None
-    hooks: Sequence[SessionRunHook] = field(default=())
-    saving_listeners: Sequence[CheckpointSaverListener] = field(default=())
+    hooks: Sequence[SessionRunHook] | None = None
+    saving_listeners: Sequence[CheckpointSaverListener] | None = None
 
     def __post_init__(self) -> None:
+        _none_is_empty(self, "hooks", "saving_listeners")
         _check_callable("TrainSpec", self.input_fn)
         _check_positive("TrainSpec", "max_steps", self.max_steps)
 
@@ -174,12 +175,13 @@ class EvalSpec:
     input_fn: Callable[..., Any]
     steps: int | None = 100
     name: str | None = None
-    hooks: Sequence[SessionRunHook] = field(default=())
-    exporters: Sequence[Any] = field(default=())
+    hooks: Sequence[SessionRunHook] | None = None
+    exporters: Sequence[Any] | None = None
     start_delay_secs: float = 120
     throttle_secs: float = 600
 
     def __post_init__(self) -> None:
+        _none_is_empty(self, "hooks", "exporters")
         _check_callable("EvalSpec", self.input_fn)
         _check_positive("EvalSpec", "steps", self.steps)
         for name in ("start_delay_secs", "throttle_secs"):
@@ -189,6 +191,12 @@ class EvalSpec:
             raise ValueError(
                 "EvalSpec: exporters are not available in this version; leave them out"
             )
+
+
+def _none_is_empty(spec: Any, *names: str) -> None:
+    """None stands for nothing, as in TensorFlow: from now on a tuple without elements."""
+    for name in names:
+        object.__setattr__(spec, name, tuple(getattr(spec, name) or ()))
 
 
 def _check_callable(owner: str, input_fn: Any) -> None:

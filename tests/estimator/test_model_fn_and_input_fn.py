@@ -131,6 +131,39 @@ def test_variables_made_directly_are_found_again_too(tmp_path):
     assert estimator.get_variable_value("mine") == 0.0
 
 
+def test_what_model_fn_does_to_params_ends_with_the_call(tmp_path):
+    """B1.construction: not only one level deep."""
+    params = {"rate": 0.1, "sizes": [2, 3], "deep": {"list": [1]}}
+
+    def model_fn(features, mode, params):
+        assert (params.pop("rate"), params["sizes"].pop(), params["deep"]["list"].pop()) == (
+            0.1, 3, 1,
+        )  # fmt: skip
+        return spec(features, mode)
+
+    def input_fn(params):
+        params["deep"].clear()
+        return pl.Dataset.from_tensor_slices(X).batch(2)
+
+    estimator = pl.Estimator(model_fn, tmp_path, params=params)
+    estimator.params["deep"]["list"].append(2)
+    estimator.train(input_fn, steps=3)
+    assert estimator.params == params == {"rate": 0.1, "sizes": [2, 3], "deep": {"list": [1]}}
+
+
+def test_input_fn_gets_an_empty_dict_where_no_params_are_given(tmp_path):
+    def input_fn(params):
+        assert params == {}
+        return pl.Dataset.from_tensor_slices(X).batch(2)
+
+    pl.Estimator(features_and_mode, tmp_path).train(input_fn, steps=1)
+
+
+def test_an_estimator_has_no_subclasses():
+    with pytest.raises(TypeError, match=r"Mine cannot be a subclass .* keep an Estimator in"):
+        type("Mine", (pl.Estimator,), {})
+
+
 def test_params_are_copied(tmp_path):
     params = {"list": [1]}
     seen = []
