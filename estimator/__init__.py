@@ -18,7 +18,7 @@ from .hooks import (
 )
 from .linear import LinearRegressor
 from .preemption import Preempted
-from .run_config import RunConfig
+from .run_config import DistributeConfig, RunConfig
 from .specs import EstimatorSpec, EvalSpec, ModeKeys, TrainSpec
 from .train_and_evaluate import TrainAndEvaluateResult, train_and_evaluate
 from .warm_start import VocabInfo, WarmStartSettings
@@ -26,6 +26,7 @@ from .warm_start import VocabInfo, WarmStartSettings
 __all__ = [
     "CheckpointSaverHook",
     "CheckpointSaverListener",
+    "DistributeConfig",
     "Estimator",
     "EstimatorSpec",
     "EvalSpec",

@@ -85,7 +85,10 @@ class Estimator:
         self._model_fn = model_fn
         self._is_warm_started = warm_start_from is not None
         self._dir = ModelDir(path, self._config, settings_of(warm_start_from))
-        _logger.info("Using config: %s", self._config.describe())
+        _logger.info("Using config: %s (and defaults)", self._config.describe_changes())
+        _logger.debug("The whole config: %s", self._config.describe())
+        for sentence in config.without_effect():
+            _logger.warning("RunConfig has no effect by %s", sentence)
 
     def __init_subclass__(cls) -> None:
         raise TypeError(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable
-from typing import Any, Literal, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -19,15 +21,37 @@ from ..cluster import Place, place_of, resolve
 from ..strategies import Strategy
 
 
+@dataclass(frozen=True)
+class DistributeConfig:
+    """TensorFlow's other way of giving a `RunConfig` its strategies.
+
+    Args:
+        train_distribute, eval_distribute: As those of `RunConfig`.
+        remote_cluster: Must be None: one client that drives servers elsewhere is not supported.
+    """
+
+    train_distribute: Strategy | None = None
+    eval_distribute: Strategy | None = None
+    remote_cluster: Any = None
+
+    def __post_init__(self) -> None:
+        if self.remote_cluster is not None:
+            raise ValueError(
+                f"remote_cluster={self.remote_cluster!r} asks one client to drive servers "
+                f"elsewhere, which is not supported; start the same script in every task instead, "
+                f"with TF_CONFIG, mpirun or `paceline launch`"
+            )
+
+
 class RunConfig(BaseModel):
     """The settings of a run: where to save, how often, under which strategies.
 
-    Frozen; `replace` makes a changed copy. Names and defaults: those of `tf.estimator.RunConfig`.
+    Frozen; `replace` makes a changed copy. Names, defaults and the order of those that may be given
+    by position are those of `tf.estimator.RunConfig`.
 
     Args:
         model_dir: Where checkpoints go. None: a temporary directory, which a warning names.
         tf_random_seed: Seeds initial values, dropout and shuffling. None: different each time.
-        save_summary_steps: Steps between summaries; 0 turns them off.
         save_checkpoints_steps, save_checkpoints_secs: Save every so many steps, or seconds: one of
             them. Setting one clears the other; both None saves only at the start and the end.
         keep_checkpoint_max: The number of checkpoints to keep; 0 or None keeps all.
@@ -35,7 +59,7 @@ class RunConfig(BaseModel):
             machine away, ends the run after its step, with a checkpoint and the exit code 143.
         save_checkpoints_sharded: Whether each worker writes a part of a checkpoint instead of the
             chief all of it; `model_dir` is then on a file system that all of them share.
-        keep_checkpoint_every_n_hours: Keep one for good every so many hours.
+        keep_checkpoint_every_n_hours: Keep one for good every so many hours; None as by default.
         keep_checkpoint_steps: Keep those of these steps for good: a set, or a range such as
             `range(0, 10**9, 1000)`.
         keep_checkpoint_best: Keep the best by this metric, of those that were evaluated: "loss", or
@@ -46,9 +70,10 @@ class RunConfig(BaseModel):
             them off.
         train_distribute, eval_distribute: The strategies of training and of evaluation; by
             default that which is current.
-        session_config, device_fn, protocol, experimental_distribute,
-            experimental_max_worker_delay_secs, session_creation_timeout_secs,
-            checkpoint_save_graph_def: Accepted for TensorFlow's signature.
+        experimental_distribute: Both of them as a `DistributeConfig`.
+        save_summary_steps, session_config, device_fn, protocol, experimental_max_worker_delay_secs,
+            session_creation_timeout_secs, checkpoint_save_graph_def: Accepted for TensorFlow's
+            signature and checked as there. They have no effect; `Estimator` warns of those given.
 
     Raises:
         pydantic.ValidationError: A ValueError that names the field, the rule and the value.
@@ -65,7 +90,7 @@ class RunConfig(BaseModel):
 
     model_dir: str | None = None
     tf_random_seed: int | None = None
-    save_summary_steps: int = Field(default=100, ge=0)
+    save_summary_steps: int | None = Field(default=100, ge=0)
     save_checkpoints_steps: int | None = Field(default=None, ge=1)
     save_checkpoints_secs: float | None = Field(default=600, gt=0)
     save_checkpoints_on_sigterm: bool = True
@@ -81,13 +106,18 @@ class RunConfig(BaseModel):
     train_distribute: Strategy | None = None
     eval_distribute: Strategy | None = None
     device_fn: Callable[..., Any] | None = None
-    protocol: str | None = None
-    experimental_distribute: Any = None
+    protocol: Literal["grpc", "grpc+verbs"] | None = None
+    experimental_distribute: DistributeConfig | None = None
     experimental_max_worker_delay_secs: int | None = Field(default=None, ge=0)
     session_creation_timeout_secs: float = Field(default=7200, gt=0)
     checkpoint_save_graph_def: bool = True
 
     _place: Place = PrivateAttr()
+
+    if not TYPE_CHECKING:  # type checkers see the fields, by keyword
+
+        def __init__(self, *positional: Any, **settings: Any) -> None:
+            super().__init__(**_by_name(positional, settings))
 
     def model_post_init(self, context: Any) -> None:
         """Find out this process's place in the cluster, once."""
@@ -105,6 +135,36 @@ class RunConfig(BaseModel):
         if value == "":
             raise ValueError("model_dir must not be empty; leave it out for a temporary directory")
         return value
+
+    @field_validator("keep_checkpoint_every_n_hours", mode="before")
+    @classmethod
+    def _hours(cls, value: Any) -> Any:
+        return 10000 if value is None else value
+
+    @field_validator("device_fn")
+    @classmethod
+    def _device_fn_of_op(cls, value: Any) -> Any:
+        if value is not None and [*inspect.signature(value).parameters] != ["op"]:
+            raise ValueError("device_fn must be a function of exactly one argument, named op")
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_way_of_distributing(cls, given: Any) -> Any:
+        both = given.get("experimental_distribute")
+        if isinstance(both, dict):
+            both = DistributeConfig(**both)
+        if not isinstance(both, DistributeConfig):
+            return given
+        for name in ("train_distribute", "eval_distribute"):
+            strategy, other = getattr(both, name), given.get(name)
+            if strategy is not None and other is not None and other is not strategy:
+                raise ValueError(
+                    f"{name} is given as {other!r} and by experimental_distribute as {strategy!r}; "
+                    f"give it once"
+                )
+            given = {**given, name: strategy if other is None else other}
+        return given
 
     @model_validator(mode="before")
     @classmethod
@@ -142,10 +202,11 @@ class RunConfig(BaseModel):
                 f"replace cannot set {', '.join(unknown)}; it can set {', '.join(sorted(settable))}"
             )
         kept = {name: getattr(self, name) for name in self.model_fields_set}
-        if changes.get("save_checkpoints_steps") or changes.get("save_checkpoints_secs"):
-            kept.pop("save_checkpoints_steps", None)
-            kept.pop("save_checkpoints_secs", None)
-        return RunConfig(**{**kept, **changes})
+        # What is replaced by a value clears the other way of saving; by None it clears itself.
+        ways = ("save_checkpoints_steps", "save_checkpoints_secs")
+        is_set_anew = any(changes.get(way) is not None for way in ways)
+        saving = {way: None if is_set_anew else getattr(self, way) for way in ways}
+        return RunConfig(**{**kept, **saving, **changes})
 
     @property
     def place(self) -> Place:
@@ -197,6 +258,73 @@ class RunConfig(BaseModel):
         names = [*type(self).model_fields, *_PLACE]
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
+    def describe_changes(self) -> str:
+        """The settings that are not at their defaults, and the place in a cluster if there is one.
+
+        It fits a line of a terminal, where `describe` takes seven.
+        """
+        fields = type(self).model_fields
+        changed = [name for name, f in fields.items() if getattr(self, name) != f.default]
+        place = ("task_type", "task_id", "cluster_spec") if self.cluster_spec else ()
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in (*changed, *place))
+
+    def without_effect(self) -> list[str]:
+        """What was given and does nothing here, as sentences for the log."""
+        given = [n for n in _WITHOUT_EFFECT if n in self.model_fields_set and getattr(self, n)]
+        return [f"{name}={getattr(self, name)!r}: {_WITHOUT_EFFECT[name]}" for name in given]
+
+
+_POSITIONS: Final = (
+    "model_dir",
+    "tf_random_seed",
+    "save_summary_steps",
+    "save_checkpoints_steps",
+    "save_checkpoints_secs",
+    "session_config",
+    "keep_checkpoint_max",
+    "keep_checkpoint_every_n_hours",
+    "log_step_count_steps",
+    "train_distribute",
+    "device_fn",
+    "protocol",
+    "eval_distribute",
+    "experimental_distribute",
+    "experimental_max_worker_delay_secs",
+    "session_creation_timeout_secs",
+    "checkpoint_save_graph_def",
+)
+"""The order of TensorFlow's arguments."""
+
+_WITHOUT_EFFECT: Final = {
+    "save_summary_steps": "no summaries are written",
+    "session_config": "there are no sessions",
+    "device_fn": "the strategy says where variables live",
+    "protocol": "CommunicationOptions of the strategy say how tasks talk",
+    "experimental_max_worker_delay_secs": "workers begin at once",
+    "session_creation_timeout_secs": "CommunicationOptions(start_timeout_secs=...) does that",
+    "checkpoint_save_graph_def": "there is no graph to save",
+}
+
+
+def _by_name(positional: tuple[Any, ...], settings: dict[str, Any]) -> dict[str, Any]:
+    """All settings by their names.
+
+    Raises:
+        TypeError: More are given than have a position, or one is given twice.
+    """
+    if len(positional) > len(_POSITIONS):
+        raise TypeError(
+            f"RunConfig takes at most {len(_POSITIONS)} arguments by position, "
+            f"{len(positional)} are given; name the others"
+        )
+    named = dict(zip(_POSITIONS, positional, strict=False))
+    twice = sorted(named.keys() & settings.keys())
+    if twice:
+        raise TypeError(
+            f"RunConfig got {', '.join(twice)} by position and by name; give each of them once"
+        )
+    return {**named, **settings}
+
 
 _PLACE = (
     "service",
@@ -210,3 +338,21 @@ _PLACE = (
     "num_ps_replicas",
     "num_worker_replicas",
 )
+
+
+def _show_settings() -> None:
+    """Let `help` and editors show what `RunConfig` takes; its `__init__` takes anything."""
+    fields = RunConfig.model_fields
+    names = [*_POSITIONS, *(name for name in fields if name not in _POSITIONS)]
+    by_position, by_name = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    settings = [
+        inspect.Parameter(
+            name, by_position if name in _POSITIONS else by_name, default=fields[name].default
+        )
+        for name in names
+    ]
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    vars(RunConfig)["__init__"].__signature__ = inspect.Signature([own, *settings])
+
+
+_show_settings()

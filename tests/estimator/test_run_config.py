@@ -1,12 +1,15 @@
 """RunConfig: fields, defaults and rules (semantics.md B2, ES-10)."""
 
 import copy
+import inspect
+import logging
 import pickle
 
 import pytest
 from pydantic import ValidationError
 
 import paceline as pl
+from paceline.estimator import DistributeConfig
 
 
 def test_defaults_are_those_of_tensorflow():
@@ -80,6 +83,107 @@ def test_replace_follows_the_same_rule():
     assert by_steps.save_checkpoints_steps == 5
 
 
+@pytest.mark.parametrize(
+    ("before", "changes", "after"),
+    [
+        ({}, {"save_checkpoints_steps": None}, (None, 600)),
+        ({}, {"save_checkpoints_secs": None}, (None, None)),
+        ({"save_checkpoints_steps": 5}, {"save_checkpoints_secs": None}, (5, None)),
+        ({"save_checkpoints_steps": 5}, {"save_checkpoints_steps": None}, (None, None)),
+        ({"save_checkpoints_steps": 5}, {"save_checkpoints_secs": 3}, (None, 3)),
+        ({}, {"save_checkpoints_steps": None, "save_checkpoints_secs": 3}, (None, 3)),
+        ({"save_checkpoints_secs": None}, {"tf_random_seed": 1}, (None, None)),
+        ({}, {"model_dir": "/m"}, (None, 600)),
+    ],
+)
+def test_replacing_by_none_leaves_the_other_way_of_saving(before, changes, after):
+    config = pl.RunConfig(**before).replace(**changes)
+    assert (config.save_checkpoints_steps, config.save_checkpoints_secs) == after
+
+
+def test_settings_may_be_given_by_position_in_tensorflow_s_order():
+    config = pl.RunConfig("dir", 3, 50, None, 7)
+    expected = pl.RunConfig(
+        model_dir="dir",
+        tf_random_seed=3,
+        save_summary_steps=50,
+        save_checkpoints_steps=None,
+        save_checkpoints_secs=7,
+    )
+    assert config == expected
+    assert list(inspect.signature(pl.RunConfig).parameters)[:3] == [
+        "model_dir", "tf_random_seed", "save_summary_steps",
+    ]  # fmt: skip
+    with pytest.raises(TypeError, match="model_dir by position and by name"):
+        pl.RunConfig("dir", model_dir="dir")
+    with pytest.raises(TypeError, match="at most 17 arguments by position, 18 are given"):
+        pl.RunConfig(*[None] * 18)
+
+
+STRATEGY, ANOTHER = (pl.MirroredStrategy(["CPU:0", f"CPU:{i}"]) for i in (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("given", "train", "evaluate"),
+    [
+        ((STRATEGY,), STRATEGY, None),
+        ((None, STRATEGY), None, STRATEGY),
+        ((STRATEGY, ANOTHER), STRATEGY, ANOTHER),
+    ],
+)
+def test_a_distribute_config_gives_both_strategies(given, train, evaluate):
+    config = pl.RunConfig(experimental_distribute=DistributeConfig(*given))
+    for found in (config, config.replace(tf_random_seed=1)):
+        assert found.train_distribute is train
+        assert found.eval_distribute is evaluate
+
+
+def test_a_strategy_is_given_once():
+    with pytest.raises(ValidationError, match=r"train_distribute is given as .* give it once"):
+        pl.RunConfig(train_distribute=STRATEGY, experimental_distribute=DistributeConfig(ANOTHER))
+
+
+@pytest.mark.parametrize("make", [DistributeConfig, dict])
+def test_one_client_that_drives_servers_elsewhere_is_refused(make):
+    """CL-11."""
+    with pytest.raises(ValueError, match=r"not supported; start the same script in every task"):
+        pl.RunConfig(experimental_distribute=make(remote_cluster={"worker": ["a:1"]}))
+
+
+@pytest.mark.parametrize(
+    ("given", "warnings"),
+    [
+        ({}, 0),
+        ({"model_dir": "m", "keep_checkpoint_max": 3}, 0),
+        ({"save_summary_steps": 0, "protocol": None}, 0),
+        ({"save_summary_steps": 50}, 1),
+        ({"device_fn": lambda op: op, "protocol": "grpc", "session_config": {}}, 2),
+        ({"session_config": {"a": 1}}, 1),
+        ({"experimental_max_worker_delay_secs": 3, "session_creation_timeout_secs": 9}, 2),
+        ({"checkpoint_save_graph_def": True}, 1),
+    ],
+)
+def test_what_is_given_and_has_no_effect_is_warned_of(given, warnings, tmp_path, caplog):
+    with caplog.at_level(logging.WARNING, logger="paceline"):
+        pl.Estimator(lambda features: None, tmp_path, pl.RunConfig(**{**given, "model_dir": None}))
+    found = [record.getMessage() for record in caplog.records]
+    assert len(found) == warnings
+    assert all("no effect" in line for line in found)
+
+
+def test_the_log_shows_what_differs_from_the_defaults_in_a_line(tmp_path, caplog):
+    config = pl.RunConfig(save_checkpoints_steps=7)
+    with caplog.at_level(logging.DEBUG, logger="paceline"):
+        pl.Estimator(lambda features: None, tmp_path, config)
+    shown, whole = (record.getMessage() for record in caplog.records)
+    assert shown == (
+        f"Using config: model_dir={str(tmp_path)!r}, save_checkpoints_steps=7, "
+        f"save_checkpoints_secs=None (and defaults)"
+    )
+    assert caplog.records[1].levelno == logging.DEBUG
+    assert "keep_checkpoint_max=5" in whole
+
+
 def test_replace_keeps_the_rest_and_validates():
     config = pl.RunConfig(tf_random_seed=3, save_checkpoints_steps=5).replace(model_dir="/m")
     assert (config.tf_random_seed, config.save_checkpoints_steps) == (3, 5)
@@ -102,6 +206,12 @@ def test_replace_refuses_what_is_derived():
         {"log_step_count_steps": 0},
         {"session_creation_timeout_secs": 0},
         {"tf_random_seed": "x"},
+        {"protocol": "http"},
+        {"device_fn": "cpu"},
+        {"device_fn": lambda op, more: op},
+        {"device_fn": lambda operation: operation},
+        {"experimental_distribute": 3},
+        {"experimental_max_worker_delay_secs": -1},
         {"train_distribute": "mirrored"},
         {"no_such_field": 1},
     ],
