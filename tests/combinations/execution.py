@@ -1,0 +1,401 @@
+"""A scenario as the library carries it out: `check(scenario, directory)`."""
+
+from __future__ import annotations
+
+import contextvars
+import importlib.util
+import sys
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from reference import (
+    CLIP,
+    DROPOUT_SEED,
+    EPSILON,
+    LEARNING_RATE,
+    MOMENTUM,
+    PENALTY,
+    SECOND_RATE,
+    Reference,
+    is_of_second,
+    trainable_shapes,
+)
+from scenarios import NUM_ROWS, NUM_TASKS, Run, Scenario, Topology, initial_value
+
+import paceline as pl
+from paceline.estimator import SessionRunHook
+from paceline.estimator.checkpoint_shards import CheckpointShards
+from paceline.nn import layers, metrics, optimizers
+from paceline.strategies import VariableStore, VariableSynchronization, get_replica_context
+
+TOLERANCE = {"rtol": 1e-8, "atol": 1e-11}
+SECONDS = 20
+
+
+def _shared_helpers():
+    """The tests' conftest.py: workers and parameter servers as threads."""
+    name = "combinations_helpers"
+    if name not in sys.modules:
+        path = Path(__file__).parent.parent / "conftest.py"
+        spec = importlib.util.spec_from_file_location(name, path)
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
+def check(scenario: Scenario, directory: str | Path, expected_of: Scenario | None = None) -> None:
+    """Carry a scenario out and compare it with the reference.
+
+    Args:
+        directory: For checkpoints.
+        expected_of: What the reference computes, by default the same scenario.
+
+    Raises:
+        AssertionError: Something differs.
+        Exception: What the library raises.
+    """
+    reference = Reference(expected_of or scenario)
+    directory = model_dir = Path(directory)
+    for index, run in enumerate(scenario.runs):
+        expected = reference.train(index)
+        if scenario.custom_loop:
+            _require_values(custom_loop(scenario, run), reference.values())
+            return
+        warm_start_from = model_dir if run.begins == "warm" else None
+        model_dir = directory / str(index) if run.begins != "resumed" else model_dir
+        reports = train(scenario, index, model_dir, warm_start_from)
+        _require_history(scenario, run, reports, expected)
+        newest = pl.checkpoint.load(pl.checkpoint.latest_checkpoint(model_dir))
+        _require_values([newest.arrays()], reference.values())
+        _require_equal_copies(reports, newest.arrays())
+    if scenario.evaluation:
+        for found in evaluate(scenario, model_dir):
+            _require_values([found], reference.evaluate(), rtol=1e-5)
+
+
+def _require_values(found_by_worker, expected, rtol=TOLERANCE["rtol"]) -> None:
+    for found in found_by_worker:
+        assert set(found) == set(expected), f"names: {set(found) ^ set(expected)}"
+        for name, value in expected.items():
+            np.testing.assert_allclose(
+                found[name], value, rtol=rtol, atol=TOLERANCE["atol"], err_msg=name
+            )
+
+
+def _require_history(scenario, run: Run, reports, expected) -> None:
+    """What each step was found to have cost, and what the metric has added up."""
+    if run.topology.kind == "servers":  # each worker knows of its own part only
+        return
+    for report in reports:
+        losses, labels = zip(*expected, strict=True)
+        np.testing.assert_allclose(report.losses, losses, **TOLERANCE, err_msg="loss")
+        if scenario.metrics:
+            np.testing.assert_allclose(report.labels, labels, **TOLERANCE, err_msg="metric")
+
+
+def _require_equal_copies(reports, saved) -> None:
+    """Every copy of every variable on every worker is what was saved, to the bit."""
+    for report in reports:
+        for name, copies in report.copies.items():
+            for copy in copies:
+                np.testing.assert_array_equal(copy, saved[name], err_msg=f"copies of {name}")
+
+
+class Report(SessionRunHook):
+    """Notes what a worker sees of a run."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._fetches = {"loss": "loss"} | ({"labels": "labels/total"} if scenario.metrics else {})
+        self.losses, self.labels, self.copies = [], [], {}
+
+    def before_run(self, run_context):
+        return pl.estimator.SessionRunArgs(self._fetches)
+
+    def after_run(self, run_context, run_values):
+        self.losses.append(run_values.results["loss"])
+        self.labels.append(run_values.results.get("labels"))
+
+    def end(self, session):
+        self.copies = {
+            v.name: [copy.copy() for copy in v.local_values()]
+            for v in session.store.variables.values()
+            if v.synchronization is not VariableSynchronization.ON_READ and not v.storage.is_remote
+        }
+
+
+def model_fn(features, labels, mode, params):
+    """The model of a scenario."""
+    s: Scenario = params["scenario"]
+    is_training = mode == pl.ModeKeys.TRAIN
+    outputs, penalty = Model(s)(features, is_training)
+    loss = np.mean(np.square(outputs - labels)) + penalty
+    found = measured(labels, outputs) if s.metrics else {}
+    if not is_training:
+        return pl.EstimatorSpec(mode, loss=loss, eval_metric_ops=found)
+    return pl.EstimatorSpec(mode, loss=loss, train_op=train_op(s, loss))
+
+
+def measured(labels, outputs):
+    total, mean, mse = metrics.Sum("labels"), metrics.Mean(), metrics.MeanSquaredError()
+    total.update_state(labels)
+    mean.update_state(labels)
+    mse.update_state(labels, outputs)
+    return {"sum": total, "mean": mean, "mse": mse}
+
+
+class Model:
+    """The layers of a scenario; they make their weights when they are called."""
+
+    def __init__(self, s: Scenario) -> None:
+        self._scenario = s
+        self._hidden, self._out = dense("hidden", 4, "tanh"), dense("out", 1)
+        self._table = layers.Embedding(
+            NUM_ROWS, 2, _initializer("table/embeddings"), name="table", dtype="float64"
+        )
+        self._norm = layers.BatchNormalization(
+            momentum=MOMENTUM,
+            epsilon=EPSILON,
+            synchronized=s.norm == "synchronized",
+            name="norm",
+            dtype="float64",
+        )
+        self._dropout = layers.Dropout(0.5, seed=DROPOUT_SEED)
+
+    def __call__(self, features, is_training: bool):
+        """The predictions (n,), and what is added to the loss."""
+        s, penalty = self._scenario, 0.0
+        weights = {name: _weight(name, shape) for name, shape in _own_weights(s).items()}
+        h = self._hidden(features["x"])
+        if s.embedding == "dense":
+            rows = np.eye(NUM_ROWS)[features["row"]] @ weights["table/embeddings"]
+            h = np.concatenate([h, rows], axis=1)
+        elif s.embedding:
+            h = np.concatenate([h, self._table(features["row"])], axis=1)
+        if s.embedding == "penalized":
+            penalty = PENALTY * np.sum(np.square(self._table.weights[0]))
+        if s.norm:
+            h = self._norm(h, training=is_training)
+        if s.dropout:
+            h = self._dropout(h, training=is_training)
+        out = self._out(h)
+        for task in dict.fromkeys(features["task"].tolist()) if s.heads else ():
+            is_task = (features["task"] == task)[:, None]
+            out = out + is_task * (h @ weights[f"head_{task}"])
+        return out[:, 0], penalty
+
+
+def _own_weights(s: Scenario):
+    """The weights that no layer makes; they are made first, in one order on all workers."""
+    own = {"unused", *(f"head_{task}" for task in range(NUM_TASKS))}
+    own |= {"table/embeddings"} if s.embedding == "dense" else set()
+    return {name: shape for name, shape in trainable_shapes(s).items() if name in own}
+
+
+def _weight(name, shape):
+    return pl.get_variable(name, shape, np.float64, _initializer(name))
+
+
+def _initializer(name):
+    return lambda shape, *_, **__: initial_value(name, tuple(shape))
+
+
+def dense(name, units, activation=None):
+    return layers.Dense(
+        units,
+        activation,
+        kernel_initializer=_initializer(f"{name}/kernel"),
+        bias_initializer=_initializer(f"{name}/bias"),
+        name=name,
+        dtype="float64",
+    )
+
+
+RULES = {
+    "sgd": optimizers.SGD,
+    "momentum": lambda *a, **k: optimizers.SGD(*a, momentum=0.9, **k),
+    "nesterov": lambda *a, **k: optimizers.SGD(*a, momentum=0.9, nesterov=True, **k),
+    "adam": optimizers.Adam,
+    "adamw": lambda *a, **k: optimizers.AdamW(*a, weight_decay=0.1, **k),
+    "adagrad": optimizers.Adagrad,
+    "rmsprop": lambda *a, **k: optimizers.RMSprop(
+        *a, momentum=0.5, centered=True, epsilon=1e-2, **k
+    ),
+    "ftrl": lambda *a, **k: optimizers.Ftrl(
+        *a, l1_regularization_strength=0.01, l2_regularization_strength=0.01, **k
+    ),
+}
+
+
+def make_optimizers(s: Scenario):
+    rate = LEARNING_RATE
+    if s.decays:
+        rate = optimizers.schedules.ExponentialDecay(LEARNING_RATE, 2, 0.5)
+    clipping = {s.clipping: CLIP} if s.clipping else {}
+    first = RULES[s.optimizer](rate, name="first", **clipping)
+    second = optimizers.SGD(SECOND_RATE, momentum=0.9, name="second")
+    return first, second if s.second_optimizer else None
+
+
+def split(variables):
+    """The variables of the first optimizer and of the second."""
+    return [[v for v in variables if is_of_second(v.name) is second] for second in (False, True)]
+
+
+def train_op(s: Scenario, loss):
+    first, second = make_optimizers(s)
+    if second is None:
+        return first.minimize(loss)
+    of_first, of_second = split(pl.strategies.current_store().trainable_variables())
+    return optimizers.group(
+        first.minimize(loss, var_list=of_first), second.minimize(2.0 * loss, var_list=of_second)
+    )
+
+
+def batches_of(scenario: Scenario, index: int, worker: int):
+    """One worker's batches, each for one replica; it ends with its last example."""
+    run = scenario.evaluation if index < 0 else scenario.runs[index]
+    examples = scenario.examples(index)
+    ends = np.cumsum([n for step in run.steps for n in step]).reshape(len(run.steps), -1)
+    first = worker * run.topology.replicas
+    mine = [
+        {name: array[end - n : end] for name, array in examples.items()}
+        for step, own in zip(ends, run.steps, strict=True)
+        for end, n in list(zip(step, own, strict=True))[first : first + run.topology.replicas]
+    ]
+    while mine and not len(mine[-1]["y"]):
+        mine.pop()
+    return [({k: v for k, v in b.items() if k != "y"}, b["y"]) for b in mine]
+
+
+def config_of(strategy, **options):
+    return pl.RunConfig(
+        save_checkpoints_steps=10**6, log_step_count_steps=None, tf_random_seed=1, **options
+    )
+
+
+def train(scenario: Scenario, index: int, model_dir: Path, warm_start_from) -> list[Report]:
+    """Make one run; what each worker has seen."""
+
+    def work(strategy, worker):
+        report = Report(scenario)
+        estimator = pl.Estimator(
+            model_fn,
+            model_dir,
+            config_of(strategy, train_distribute=strategy),
+            {"scenario": scenario},
+            warm_start_from,
+        )
+        batches = batches_of(scenario, index, worker)
+        estimator.train_and_report(lambda: pl.Dataset.from_generator(batches), hooks=[report])
+        return report
+
+    return on_topology(scenario.runs[index].topology, work)
+
+
+def evaluate(scenario: Scenario, model_dir: Path) -> list[dict]:
+    """What each worker says of the last checkpoint."""
+
+    def work(strategy, worker):
+        config = config_of(strategy, eval_distribute=strategy)
+        estimator = pl.Estimator(model_fn, model_dir, config, {"scenario": scenario})
+        batches = batches_of(scenario, -1, worker)
+        return estimator.evaluate(lambda: pl.Dataset.from_generator(batches))
+
+    return on_topology(scenario.evaluation.topology, work)
+
+
+def custom_loop(scenario: Scenario, run: Run) -> list[dict]:
+    """The values on each worker after a loop of the user's own."""
+
+    def work(strategy, worker):
+        strategy = strategy or pl.get_strategy()
+        batches = batches_of(scenario, 0, worker)
+        dataset = strategy.distribute_datasets_from_function(
+            lambda context: pl.Dataset.from_generator(batches)
+        )
+        with VariableStore().building():
+            with strategy.scope():
+                step = make_step(scenario, Model(scenario), make_optimizers(scenario))
+            for batch, sizes in zip(dataset, run.steps, strict=True):
+                strategy.run(step, (batch, sum(sizes)))
+            with strategy.scope():
+                variables = pl.strategies.current_store().variables
+                return {name: v.numpy() for name, v in variables.items()}
+
+    return on_topology(run.topology, work)
+
+
+def make_step(s: Scenario, model: Model, both):
+    """One step of the user's loop: the loss is divided by the number of all examples."""
+
+    def step(batch, num_examples):
+        features, labels = batch
+        with pl.GradientTape(persistent=True) as tape:
+            outputs, penalty = model(features, True)
+            loss = np.sum(np.square(outputs - labels)) / num_examples
+            loss = loss + penalty / get_replica_context().num_replicas_in_sync
+            losses = loss, 2.0 * loss
+        variables = pl.strategies.current_store().trainable_variables()
+        parts = split(variables) if s.second_optimizer else [variables, []]
+        gradients = [tape.gradient(of, own) for of, own in zip(losses, parts, strict=True)]
+        for optimizer, found, own in zip(both, gradients, parts, strict=True):
+            if own:
+                optimizer.apply_gradients(zip(found, own, strict=True))
+
+    return step
+
+
+def on_topology(topology: Topology, work) -> list:
+    """What `work(strategy, worker)` returns on each worker."""
+    devices = [f"CPU:{i}" for i in range(topology.replicas)]
+    if topology.kind == "default":
+        return [work(None, 0)]
+    if topology.kind == "one device":
+        return [work(pl.OneDeviceStrategy("CPU:0"), 0)]
+    if topology.kind == "mirrored":
+        return [work(pl.MirroredStrategy(devices), 0)]
+    if topology.kind == "central storage":
+        return [work(pl.CentralStorageStrategy(devices), 0)]
+    if topology.kind == "workers":
+        helpers = _shared_helpers()
+        return helpers.run_on_workers(topology.workers, topology.replicas, work, SECONDS)
+    return on_servers(topology, work)
+
+
+@contextmanager
+def server_job(num_workers):
+    job = _shared_helpers().ServerJobInProcess(2, num_workers, 0, storage=CheckpointShards(3))
+    try:
+        yield job
+    finally:
+        job.close()
+
+
+def on_servers(topology: Topology, work) -> list:
+    """The same with two parameter servers; workers are threads."""
+    results, errors = [None] * topology.workers, []
+
+    def run(index):
+        try:
+            strategy = job.strategy(index, topology.replicas)
+            results[index] = work(strategy, index)
+            strategy.extended.job.share_result("{}")
+        except BaseException as error:
+            errors.append(error)
+            job.close()
+
+    with server_job(topology.workers) as job:
+        threads = [
+            threading.Thread(target=contextvars.copy_context().run, args=(run, i), daemon=True)
+            for i in range(topology.workers)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(3 * SECONDS)
+    if errors:
+        raise errors[0]
+    assert not any(thread.is_alive() for thread in threads), "a worker does not end"
+    return results

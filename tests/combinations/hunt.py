@@ -1,0 +1,144 @@
+"""Hunt for scenarios that fail: `python tests/combinations/hunt.py --minutes 60 --seed 1`.
+
+Prints each failure as a line that `--replay` takes, made as simple as it can be, and at the end a
+table of what was run and what failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import scenarios as s
+from execution import check
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from scenarios import Run, Scenario, Topology  # noqa: F401 (what --replay evaluates)
+
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+def failure_of(scenario: Scenario) -> str:
+    """What goes wrong, in a line; empty if nothing does."""
+    with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
+        try:
+            check(scenario, directory)
+        except Exception as error:
+            return _described(error)
+    return ""
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+def simplest(scenario: Scenario, failure: str, until: float) -> Scenario:
+    """The scenario without all that its failure does not need."""
+    kind = failure[:40]
+    for simpler in s.simpler_scenarios(scenario):
+        if time.monotonic() > until:
+            break
+        if failure_of(simpler)[:40] == kind:
+            return simplest(simpler, failure, until)
+    return scenario
+
+
+def dimensions(scenario: Scenario):
+    """The cells of the table in which a scenario counts."""
+    for run in scenario.runs:
+        top = run.topology
+        yield f"{top.kind}, {top.workers} worker(s) of {top.replicas}"
+        yield f"begins {run.begins}"
+        if any(0 in step for step in run.steps):
+            yield f"replica without data, {top.kind}"
+        if 0 in run.steps[0]:
+            yield "replica without data in the first step"
+    if scenario.evaluation:
+        yield f"evaluated by {scenario.evaluation.topology.kind}"
+    for name in ("optimizer", "clipping", "embedding", "norm"):
+        yield f"{name} {getattr(scenario, name)}"
+    for name in (
+        "decays",
+        "second_optimizer",
+        "heads",
+        "unused",
+        "dropout",
+        "metrics",
+        "custom_loop",
+    ):
+        if getattr(scenario, name):
+            yield name
+
+
+def hunt(minutes: float, first_seed: int, shrink_secs: float) -> int:
+    """Run scenarios until the time is over; how many have failed."""
+    ran, failed, known = Counter(), Counter(), Counter()
+    until = time.monotonic() + 60 * minutes
+
+    def one(scenario: Scenario) -> None:
+        if time.monotonic() > until:
+            return
+        failure = failure_of(scenario)
+        ran.update({"all", *dimensions(scenario)})
+        if failure:
+            failed.update({"all", *dimensions(scenario)})
+            known[failure[:60]] += 1
+            if known[failure[:60]] <= 2:
+                simple = simplest(scenario, failure, time.monotonic() + shrink_secs)
+                print(f"FAILED {failure}\n  {simple!r}", flush=True)
+
+    while time.monotonic() < until:
+        test = given(s.scenarios(s.excluded))(one)
+        test = settings(
+            max_examples=200,
+            database=None,
+            deadline=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )(test)
+        seed(first_seed)(test)()
+        first_seed += 1
+        print(f"{ran['all']} scenarios, {failed['all']} failed, next seed {first_seed}", flush=True)
+    for name, count in sorted(ran.items()):
+        print(f"{count:7} {failed[name]:5}  {name}")
+    for failure, count in known.most_common():
+        print(f"{count:5} x {failure}")
+    return failed["all"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--shrink-secs", type=float, default=60)
+    parser.add_argument("--replay", help="a scenario, as it was printed")
+    options = parser.parse_args()
+    logging.getLogger("paceline").setLevel(logging.CRITICAL)
+    warnings.simplefilter("error")
+    if options.replay is None:
+        return min(1, hunt(options.minutes, options.seed, options.shrink_secs))
+    return replay(eval(options.replay), options.shrink_secs)
+
+
+def replay(scenario: Scenario, shrink_secs: float) -> int:
+    """Run one scenario; say what goes wrong, and what the failure does not need."""
+    with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
+        try:
+            check(scenario, directory)
+        except Exception as error:
+            traceback.print_exc()
+            failure = _described(error)
+            print(simplest(scenario, failure, time.monotonic() + shrink_secs))
+            return 1
+    print("passes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

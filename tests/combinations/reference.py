@@ -1,0 +1,295 @@
+"""What one process computes on the same global batches, without strategies, layers or optimizers.
+
+Gradients come from the `autodiff` package, everything else is written out here: the model, batch
+normalization by replica, the masks of dropout, the update rules, and what is counted.
+"""
+
+from __future__ import annotations
+
+import zlib
+from itertools import pairwise
+
+import numpy as np
+from scenarios import NUM_FEATURES, NUM_ROWS, NUM_TASKS, Run, Scenario, Topology, initial_value
+
+from paceline.autodiff import IndexedSlices, Tensor, backward
+
+LEARNING_RATE, DROPOUT_SEED, CLIP = 0.05, 11, 0.3
+MOMENTUM, EPSILON = 0.9, 1e-3  # of batch normalization
+PENALTY = 0.01
+SECOND_RATE = 0.03
+
+
+def learning_rate(scenario: Scenario, num_updates: int) -> float:
+    return LEARNING_RATE * 0.5 ** (num_updates / 2) if scenario.decays else LEARNING_RATE
+
+
+def width(scenario: Scenario) -> int:
+    """How long the vector is that the last layers take."""
+    return 4 + (2 if scenario.embedding else 0)
+
+
+def trainable_shapes(scenario: Scenario) -> dict[str, tuple[int, ...]]:
+    shapes = {"hidden/kernel": (NUM_FEATURES, 4), "hidden/bias": (4,)}
+    if scenario.embedding:
+        shapes["table/embeddings"] = (NUM_ROWS, 2)
+    if scenario.unused:
+        shapes["unused"] = (2,)
+    if scenario.norm:
+        shapes |= {"norm/gamma": (width(scenario),), "norm/beta": (width(scenario),)}
+    shapes |= {"out/kernel": (width(scenario), 1), "out/bias": (1,)}
+    if scenario.heads:
+        shapes |= {f"head_{t}": (width(scenario), 1) for t in range(NUM_TASKS)}
+    return shapes
+
+
+def is_of_second(name: str) -> bool:
+    """Whether a variable belongs to the second optimizer, where there is one."""
+    return name.startswith(("out/", "head_"))
+
+
+RULE_SLOTS = {
+    "sgd": {},
+    "momentum": {"momentum": 0.0},
+    "nesterov": {"momentum": 0.0},
+    "adam": {"m": 0.0, "v": 0.0},
+    "adamw": {"m": 0.0, "v": 0.0},
+    "adagrad": {"accumulator": 0.1},
+    "rmsprop": {"rms": 0.0, "average_gradient": 0.0, "momentum": 0.0},
+    "ftrl": {"accumulator": 0.1, "linear": 0.0},
+}
+
+
+def updated(rule: str, w, g, slots, rate: float, step: int):
+    """The new value and slots, by the formulas of the papers."""
+    if rule == "sgd":
+        return w - rate * g, []
+    if rule in ("momentum", "nesterov"):
+        velocity = 0.9 * slots[0] - rate * g
+        return w + (0.9 * velocity - rate * g if rule == "nesterov" else velocity), [velocity]
+    if rule in ("adam", "adamw"):
+        decayed = w * (1 - rate * 0.1) if rule == "adamw" else w
+        m, v = 0.9 * slots[0] + 0.1 * g, 0.999 * slots[1] + 0.001 * g**2
+        corrected = rate * np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
+        return decayed - corrected * m / (np.sqrt(v) + 1e-7), [m, v]
+    if rule == "adagrad":
+        total = slots[0] + g**2
+        return w - rate * g / np.sqrt(total + 1e-7), [total]
+    if rule == "rmsprop":
+        rms, mean = 0.9 * slots[0] + 0.1 * g**2, 0.9 * slots[1] + 0.1 * g
+        velocity = 0.5 * slots[2] + rate * g / np.sqrt(rms - mean**2 + 1e-2)
+        return w - velocity, [rms, mean, velocity]
+    assert rule == "ftrl"
+    total = slots[0] + g**2
+    linear = slots[1] + g - (np.sqrt(total) - np.sqrt(slots[0])) / rate * w
+    shrunk = np.clip(linear, -0.01, 0.01) - linear
+    return shrunk / (np.sqrt(total) / rate + 2 * 0.01), [total, linear]
+
+
+class Reference:
+    """The model, as it is after the runs so far."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.weights: dict[str, np.ndarray] = {}
+        self._begin_anew({})
+
+    def _begin_anew(self, weights: dict[str, np.ndarray]) -> None:
+        s = self.scenario
+        self.weights = {n: initial_value(n, shape) for n, shape in trainable_shapes(s).items()}
+        if s.norm:
+            self.weights["norm/gamma"] = np.ones(width(s))
+            self.weights["norm/beta"] = np.zeros(width(s))
+        self.weights |= weights
+        self.moving = {"mean": np.zeros(width(s)), "variance": np.ones(width(s))}
+        self.num_steps = 0
+        self.slots = {
+            f"{self._optimizer_of(name)}/{name}/{slot}": np.full_like(value, start)
+            for name, value in self.weights.items()
+            for slot, start in RULE_SLOTS[self._rule_of(name)].items()
+        }
+
+    def _optimizer_of(self, name: str) -> str:
+        return "second" if self.scenario.second_optimizer and is_of_second(name) else "first"
+
+    def _rule_of(self, name: str) -> str:
+        return "momentum" if self._optimizer_of(name) == "second" else self.scenario.optimizer
+
+    def values(self) -> dict[str, np.ndarray]:
+        """All that a checkpoint has, by name."""
+        s = self.scenario
+        found = {**self.weights, **self.slots, "first/iterations": self.num_steps}
+        if s.second_optimizer:
+            found["second/iterations"] = self.num_steps
+        if s.norm:
+            found |= {f"norm/moving_{name}": value for name, value in self.moving.items()}
+        return found if s.custom_loop else {**found, "global_step": self.num_steps}
+
+    def train(self, index: int) -> list[tuple[float, float]]:
+        """Make a run; the loss of each step, and the sum of the labels since the run began."""
+        run = self.scenario.runs[index]
+        if run.begins == "warm":
+            self._begin_anew(self.weights)
+        copies = [dict(self.moving) for _ in _sharing(run.topology)]
+        labels, history = 0.0, []
+        for step, (sizes, batch) in enumerate(_steps(run, self.scenario.examples(index))):
+            time = (0, step) if self.scenario.custom_loop else (self.num_steps, 0)
+            labels += batch["y"].sum()
+            history.append((self._step(run.topology, sizes, batch, copies, time), labels))
+        if self.scenario.norm:
+            read = copies[:1] if run.topology.kind == "servers" else copies
+            self.moving = {name: np.mean([c[name] for c in read], axis=0) for name in self.moving}
+        return history
+
+    def _step(self, topology, sizes, batch, copies, time) -> float:
+        tensors = {name: Tensor(value, True) for name, value in self.weights.items()}
+        replicas = list(enumerate(pairwise(np.cumsum([0, *sizes]).tolist())))
+        loss, moments = self._loss(tensors, batch, self._parts(topology, replicas), replicas, time)
+        for copy, sharing in zip(copies, _sharing(topology), strict=True):
+            here = [found for members, found in moments if set(members) & set(sharing)]
+            for name, old in copy.items() if here else ():
+                copy[name] = MOMENTUM * old + (1 - MOMENTUM) * np.mean([m[name] for m in here], 0)
+        self._update(loss, tensors, batch)
+        return loss.item()
+
+    def _parts(self, topology, replicas):
+        """What is normalized together: replicas, and the examples from the first to the last."""
+        if self.scenario.norm == "plain":
+            together = [[replica] for replica, _ in replicas]
+        elif topology.kind == "servers":
+            together = _sharing(topology)
+        else:
+            together = [range(topology.num_replicas)]
+        return [
+            (members, replicas[members[0]][1][0], replicas[members[-1]][1][1])
+            for members in together
+        ]
+
+    def _loss(self, tensors, batch, parts, replicas, time):
+        """The loss, and the moments of each part of the batch that is normalized together."""
+        s, moments = self.scenario, []
+        h = np.tanh(batch["x"] @ tensors["hidden/kernel"] + tensors["hidden/bias"])
+        if s.embedding:
+            table = tensors["table/embeddings"]
+            h = np.concatenate([h, np.eye(NUM_ROWS)[batch["row"]] @ table], axis=1)
+        if s.norm:
+            normalized = []
+            for members, start, stop in parts:
+                if start == stop:
+                    continue
+                part = h[start:stop]
+                mean = part.mean(axis=0)
+                variance = np.square(part - mean).mean(axis=0)
+                moments.append((members, {"mean": mean.numpy(), "variance": variance.numpy()}))
+                normalized.append((part - mean) / np.sqrt(variance + EPSILON))
+            h = np.concatenate(normalized) * tensors["norm/gamma"] + tensors["norm/beta"]
+        if s.dropout:
+            masks = [_mask(replica, time, (b - a, h.shape[1])) for replica, (a, b) in replicas]
+            h = h * np.concatenate(masks)
+        out = h @ tensors["out/kernel"] + tensors["out/bias"]
+        for task in np.unique(batch["task"]) if s.heads else ():
+            out = out + (batch["task"] == task)[:, None] * (h @ tensors[f"head_{task}"])
+        loss = np.square(out[:, 0] - batch["y"]).mean()
+        if s.embedding == "penalized":
+            loss = loss + PENALTY * np.square(table).sum()
+        return loss, moments
+
+    def _update(self, loss, tensors, batch) -> None:
+        s = self.scenario
+        names = {id(tensor): name for name, tensor in tensors.items()}
+        found = {}
+        backward(loss, on_ready=lambda leaf, g: found.__setitem__(names[id(leaf)], _dense(g)))
+        for optimizer in ("first", "second"):
+            gradients = {n: g for n, g in found.items() if self._optimizer_of(n) == optimizer}
+            if optimizer == "first":
+                gradients = _clipped(gradients, s.clipping)
+            for name, gradient in gradients.items():
+                rows = np.unique(batch["row"]) if s.embedding == "sparse" else slice(None)
+                self._update_rows(
+                    optimizer, name, gradient, rows if "table" in name else slice(None)
+                )
+        self.num_steps += 1
+
+    def _update_rows(self, optimizer, name, gradient, rows) -> None:
+        rule = self._rule_of(name)
+        rate = (
+            SECOND_RATE if optimizer == "second" else learning_rate(self.scenario, self.num_steps)
+        )
+        slots = [self.slots[f"{optimizer}/{name}/{slot}"] for slot in RULE_SLOTS[rule]]
+        rows = rows if gradient.ndim > 1 else slice(None)
+        value, changed = updated(
+            rule,
+            self.weights[name][rows],
+            gradient[rows] * (2.0 if optimizer == "second" else 1.0),
+            [slot[rows] for slot in slots],
+            rate,
+            self.num_steps + 1,
+        )
+        self.weights[name] = self.weights[name].copy()
+        self.weights[name][rows] = value
+        for slot, new in zip(slots, changed, strict=True):
+            slot[rows] = new
+
+    def evaluate(self) -> dict[str, float]:
+        """The loss and the metrics over all examples of the evaluation."""
+        s = self.scenario
+        batch = s.examples(-1)
+        found = self._predicted(batch)
+        squares = np.square(found - batch["y"])
+        loss = squares.mean()
+        if s.embedding == "penalized":
+            loss += PENALTY * np.square(self.weights["table/embeddings"]).sum()
+        results = {"loss": loss, "global_step": self.num_steps}
+        if s.metrics:
+            results |= {"mse": squares.mean(), "mean": batch["y"].mean(), "sum": batch["y"].sum()}
+        return results
+
+    def _predicted(self, batch):
+        s, w = self.scenario, self.weights
+        h = np.tanh(batch["x"] @ w["hidden/kernel"] + w["hidden/bias"])
+        if s.embedding:
+            h = np.concatenate([h, w["table/embeddings"][batch["row"]]], axis=1)
+        if s.norm:
+            h = (h - self.moving["mean"]) / np.sqrt(self.moving["variance"] + EPSILON)
+            h = h * w["norm/gamma"] + w["norm/beta"]
+        out = (h @ w["out/kernel"] + w["out/bias"])[:, 0]
+        if s.heads:
+            heads = np.concatenate([h @ w[f"head_{t}"] for t in range(NUM_TASKS)], axis=1)
+            out = out + heads[np.arange(len(out)), batch["task"]]
+        return out
+
+
+def _steps(run: Run, examples):
+    """Each step's sizes and global batch."""
+    start = 0
+    for sizes in run.steps:
+        stop = start + sum(sizes)
+        yield sizes, {k: v[start:stop] for k, v in examples.items()}
+        start = stop
+
+
+def _sharing(topology: Topology) -> list[list[int]]:
+    """The replicas that have one copy of the moving moments together."""
+    size = topology.replicas if topology.shares_copies else 1
+    return [list(range(i, i + size)) for i in range(0, topology.num_replicas, size)]
+
+
+def _mask(replica, time, shape):
+    """What dropout with rate 1/2 multiplies the examples of a replica by."""
+    key = [DROPOUT_SEED, zlib.crc32(b"dropout"), replica, *time]
+    return 2.0 * (np.random.default_rng(key).random(shape, np.float32) >= 0.5)
+
+
+def _dense(gradient):
+    return gradient.to_dense() if isinstance(gradient, IndexedSlices) else np.array(gradient)
+
+
+def _clipped(gradients, clipping):
+    if clipping is None:
+        return gradients
+    if clipping == "clipvalue":
+        return {name: np.clip(g, -CLIP, CLIP) for name, g in gradients.items()}
+    norms = {name: np.sqrt(np.square(g).sum()) for name, g in gradients.items()}
+    if clipping == "global_clipnorm":
+        norms = dict.fromkeys(norms, np.sqrt(sum(norm**2 for norm in norms.values())))
+    return {name: g * min(1.0, CLIP / (norms[name] or 1.0)) for name, g in gradients.items()}
