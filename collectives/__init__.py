@@ -5,7 +5,15 @@ A `Communicator` comes from `in_process_communicators`, from `ring.connect_ring`
 may not be there. A new transport brings a `Link`, and perhaps a `Health`, to `linked_communicator`.
 """
 
-from .communicator import DEFAULT_TIMEOUT_SECS, Communicator, Handle, Op, part_bounds
+from .communicator import (
+    DEFAULT_SILENCE_SECS,
+    DEFAULT_TIMEOUT_SECS,
+    MIN_SILENCE_SECS,
+    Communicator,
+    Handle,
+    Op,
+    part_bounds,
+)
 from .errors import (
     ClosedError,
     CollectiveError,
@@ -20,7 +28,9 @@ from .members import Member
 
 __all__ = [
     "ALL_LINKS",
+    "DEFAULT_SILENCE_SECS",
     "DEFAULT_TIMEOUT_SECS",
+    "MIN_SILENCE_SECS",
     "ClosedError",
     "CollectiveError",
     "CollectiveTimeoutError",

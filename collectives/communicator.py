@@ -13,7 +13,12 @@ from numpy.typing import NDArray
 
 from .members import Member
 
-DEFAULT_TIMEOUT_SECS = 300.0
+DEFAULT_TIMEOUT_SECS = 1800.0
+"""How long a rank that gives signs of life may keep the others waiting."""
+DEFAULT_SILENCE_SECS = 20.0
+"""How long a rank may give no sign of life before it is taken for lost."""
+MIN_SILENCE_SECS = 3.0
+"""Less could be two heartbeats that a busy machine has delayed."""
 
 Array = NDArray[Any]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from functools import partial
 
 from .communicator import DEFAULT_TIMEOUT_SECS, Communicator
 from .errors import LinkBroken
@@ -34,6 +35,7 @@ def in_process_communicators(
             health=_SharedHealth(notices, rank),
             timeout_secs=timeout_secs,
             spin_secs=0.0,
+            on_close=partial(notices.left.add, rank),
         )
         for rank in range(size)
     ]
@@ -138,6 +140,7 @@ class _Notices:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.first_lost: tuple[int, str] | None = None
+        self.left: set[int] = set()
 
 
 class _SharedHealth(Health):
@@ -151,6 +154,9 @@ class _SharedHealth(Health):
     def lost(self) -> tuple[int, str] | None:
         first = self._notices.first_lost
         return None if first is None or first[0] == self._rank else first
+
+    def left(self, rank: int) -> bool:
+        return rank in self._notices.left
 
     def announce(self, reason: str) -> None:
         with self._notices.lock:

@@ -129,10 +129,15 @@ class Health(ABC):
 
     @abstractmethod
     def lost(self) -> tuple[int, str] | None:
-        """Return the first rank known to be gone and why, or None while all are there.
+        """Return the first rank that was lost and why, or None if none was.
 
-        A rank that announced that it gives up counts as gone.
+        Lost is a rank that died, fell silent, or announced that it gives up; one that has left in
+        order is not, for it may have done all that the others need.
         """
+
+    @abstractmethod
+    def left(self, rank: int) -> bool:
+        """Whether ``rank`` has said goodbye."""
 
     @abstractmethod
     def announce(self, reason: str) -> None:

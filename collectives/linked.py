@@ -20,7 +20,7 @@ from .errors import ClosedError, CollectiveError, PeerLostError
 from .link import Health, Link
 from .members import Member
 from .messages import MAX_PAYLOAD_BYTES, child_tag
-from .peers import Peers, World
+from .peers import DEFAULT_REPORT_SECS, Peers, World
 from .plans import SMALL_BYTES, Plan, Plans
 from .runner import Runner
 from .short import ShortSwap
@@ -40,6 +40,7 @@ def linked_communicator(
     timeout_secs: float = DEFAULT_TIMEOUT_SECS,
     spin_secs: float = DEFAULT_SPIN_SECS,
     on_close: Callable[[], None] | None = None,
+    report_secs: float = DEFAULT_REPORT_SECS,
 ) -> LinkedCommunicator:
     """Return a communicator whose ranks are joined by links.
 
@@ -52,8 +53,9 @@ def linked_communicator(
         timeout_secs: How long a wait without progress may last.
         spin_secs: How long a wait polls before it sleeps; 0 where ranks share a processor.
         on_close: Called once, after the links have been closed.
+        report_secs: When a wait that goes on is first logged; then after twice that, and so on.
     """
-    world = World(members, rank, connect, health, spin_secs, on_close)
+    world = World(members, rank, connect, health, spin_secs, on_close, report_secs)
     peers = Peers(world, range(len(members)), timeout_secs)
     runner = Runner(f"paceline-collectives-{rank}")
     return LinkedCommunicator(peers, runner, members, tag=0)

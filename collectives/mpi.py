@@ -34,7 +34,15 @@ from .calls import (
     direct_call,
     record_text,
 )
-from .communicator import DEFAULT_TIMEOUT_SECS, Array, Communicator, Handle, Op, part_bounds
+from .communicator import (
+    DEFAULT_SILENCE_SECS,
+    DEFAULT_TIMEOUT_SECS,
+    Array,
+    Communicator,
+    Handle,
+    Op,
+    part_bounds,
+)
 from .errors import ClosedError, CollectiveError, MismatchError, PeerLostError
 from .members import Member
 from .messages import child_tag
@@ -68,6 +76,7 @@ def mpi_communicator(
     tasks: Sequence[str] | None = None,
     expected_size: int | None = None,
     timeout_secs: float = DEFAULT_TIMEOUT_SECS,
+    silence_secs: float = DEFAULT_SILENCE_SECS,
     start_timeout_secs: float = 600.0,
     report_secs: float = 10.0,
 ) -> MpiCommunicator:
@@ -78,6 +87,8 @@ def mpi_communicator(
         tasks: The names of all ranks, by default "rank 0", …; errors show them with their hosts.
         expected_size: How many ranks the launcher was asked for.
         timeout_secs: How long a call may last before the job is aborted.
+        silence_secs: How long a rank that is waited for may give no sign of life before the job is
+            aborted. Without MPI_THREAD_MULTIPLE nobody can ask for one.
         start_timeout_secs: How long to wait for all ranks before the job is aborted.
         report_secs: How often to say who is missing meanwhile.
 
@@ -98,7 +109,7 @@ def mpi_communicator(
     wait_for_ranks(mpi, comm, names, start_timeout_secs, report_secs)
     control = comm.Dup()
     members = name_ranks(mpi, control, names)
-    watch, runner = Watch(mpi, control, members), Runner(f"paceline-mpi-{comm.rank}")
+    watch, runner = Watch(mpi, control, members, silence_secs), Runner(f"paceline-mpi-{comm.rank}")
     shared = _Shared(mpi, watch, runner, _agreed_tag(control))
     history = History(shared.tag, range(comm.size))
     communicator = MpiCommunicator(shared, comm.Dup(), control, members, history, timeout_secs)

@@ -4,6 +4,10 @@ A thread looks at the call under way now and then. If that has not moved for a s
 tells the watches of all other ranks what this rank is waiting in. From what it is told in turn it
 knows who waits in the same call (all is well, somebody is late), who has called something else (a
 mismatch: abort), and, when time is up, who has not come (abort, naming them).
+
+While it waits it asks the others now and then for a sign of life, which their watches give as long
+as their processes run, whatever their working threads do. One that gives none for ``silence_secs``
+is lost: abort. Nothing of this is sent while calls end within a second.
 """
 
 from __future__ import annotations
@@ -21,17 +25,22 @@ from typing import Any, NoReturn, final
 
 from .calls import NOTHING, RECORD_BYTES, RULE, Call, record_text
 from .communicator import Communicator
+from .heartbeats import AwakeClock
 from .members import Member
 from .mpi_accord import History
+from .peers import DEFAULT_REPORT_SECS, log_wait
 
 PERIOD_SECS = 0.2
 NOTICE_SECS = 1.0
+ASK_SECS = 1.0
 
 _USER = str(Path(__file__).with_name("mpi.py"))
 # Launchers drop what they have not yet passed on when the job is aborted.
 _PASS_ON_SECS = 0.2
 _NOTICE = struct.Struct(f"<QQq?{RECORD_BYTES}s")
-_NOTICE_TAG = 7
+_NOTICE_TAG, _ASK_TAG, _ALIVE_TAG = 7, 8, 9
+# More than so many ranks are asked less often, lest they do nothing else.
+_RANKS_ASKED_A_SECOND = 64
 
 
 def abort_job(comm: Any, text: str) -> NoReturn:
@@ -87,6 +96,7 @@ class Watch:
         mpi: The module ``mpi4py.MPI``.
         comm: A communicator that nobody else uses for messages between single ranks.
         members: All ranks by name.
+        silence_secs: How long a rank that is asked for a sign of life may give none.
 
     Attributes:
         members: The same.
@@ -95,10 +105,15 @@ class Watch:
             or the history is longer.
     """
 
-    def __init__(self, mpi: Any, comm: Any, members: Sequence[Member]) -> None:
+    def __init__(self, mpi: Any, comm: Any, members: Sequence[Member], silence_secs: float) -> None:
         self._mpi = mpi
         self._comm = comm
         self.members = tuple(members)
+        self._silence_secs = silence_secs
+        self._clock = AwakeClock()
+        self._heard_at: dict[int, float] = {}
+        self._asked_at = 0.0
+        self._ask_secs = max(ASK_SECS, len(self.members) / _RANKS_ASKED_A_SECOND)
         self._histories: dict[int, History] = {}
         self._notices: dict[int, Notice] = {}
         self._left: dict[tuple[int, int], Notice] = {}
@@ -133,13 +148,15 @@ class Watch:
 
     def _watch(self) -> None:
         seen: tuple[Position, int] | None = None
-        since, period_secs, told = 0.0, PERIOD_SECS, False
+        since, period_secs, told, report_at = 0.0, PERIOD_SECS, False, 0.0
         while not self._stopped.wait(period_secs):
+            self._clock.tick()
             self._take_notices()
             now, clock = self.now, time.monotonic()
             here = (now, now.history.sequence) if now else None
             if now is None or here != seen:
-                seen, since, told = here, clock, False
+                seen, since, told, report_at = here, clock, False, DEFAULT_REPORT_SECS
+                self._heard_at.clear()
                 continue
             timeout_secs = now.communicator.timeout_secs
             period_secs = min(PERIOD_SECS, timeout_secs / 4)
@@ -149,6 +166,10 @@ class Watch:
                     told = True
                 self._look_for_mismatch()
                 self._look_for_leavers(now)
+                self._look_for_silence(now)
+            if clock - since >= report_at:
+                report_at *= 2
+                self._report(now, clock - since)
             if clock - since > timeout_secs:
                 what = now.call.describe(now.communicator.step)
                 about = f"{what} timed out after {clock - since:.3g} s: "
@@ -158,17 +179,32 @@ class Watch:
         """Tell the other ranks what this one waits in, or that it leaves."""
         if not self._speaks:
             return
-        self._sends = [send for send in self._sends if not send[0].Test()]
         state = history.tag, history.sequence, history.digest
         data = _NOTICE.pack(*state, left, call.record)
         for rank in history.ranks if left else range(len(self.members)):
             if rank != self._comm.rank:
-                request = self._comm.Isend((data, self._mpi.BYTE), rank, _NOTICE_TAG)
-                self._sends.append((request, data))
+                self._send(rank, _NOTICE_TAG, data)
+
+    def _send(self, rank: int, tag: int, data: bytes) -> None:
+        """Send ``data`` without waiting, and keep it until it has gone out."""
+        self._sends.append((self._comm.Isend((data, self._mpi.BYTE), rank, tag), data))
+
+    def _senders(self, tag: int) -> set[int]:
+        """Take in the empty messages with this tag; return who has sent them."""
+        found, status, anyone = set(), self._mpi.Status(), self._mpi.ANY_SOURCE
+        while self._speaks and self._comm.Iprobe(anyone, tag, status):
+            self._comm.Recv((bytearray(), self._mpi.BYTE), status.source, tag)
+            found.add(status.source)
+        return found
 
     def _take_notices(self) -> None:
         buffer, status = bytearray(_NOTICE.size), self._mpi.Status()
         anyone = self._mpi.ANY_SOURCE
+        self._sends = [send for send in self._sends if not send[0].Test()]
+        for rank in self._senders(_ALIVE_TAG):
+            self._heard_at[rank] = self._clock.now()
+        for rank in self._senders(_ASK_TAG):
+            self._send(rank, _ALIVE_TAG, b"")
         while self._speaks and self._comm.Iprobe(anyone, _NOTICE_TAG, status):
             self._comm.Recv((buffer, self._mpi.BYTE), status.source, _NOTICE_TAG)
             tag, sequence, digest, left, text = _NOTICE.unpack(buffer)
@@ -201,6 +237,29 @@ class Watch:
                     f"communicator was number {notice.sequence}, {notice.text}; "
                     f"this one is number {now.history.sequence}"
                 )
+
+    def _look_for_silence(self, now: Position) -> None:
+        """Ask the ranks of this call for a sign of life; abort if one has given none for long."""
+        others = [rank for rank in now.history.ranks if rank != self._comm.rank]
+        clock = self._clock.now()
+        for rank in others if self._speaks else ():
+            silent_secs = clock - self._heard_at.setdefault(rank, clock)
+            if silent_secs > self._silence_secs:
+                what = now.call.describe(now.communicator.step)
+                self._abort_inside(
+                    f"{what} failed: lost {self.members[rank]}: it has been silent for "
+                    f"{silent_secs:.3g} s"
+                )
+        if self._speaks and clock - self._asked_at >= self._ask_secs:
+            self._asked_at = clock
+            for rank in others:
+                self._send(rank, _ASK_TAG, b"")
+
+    def _report(self, now: Position, waited_secs: float) -> None:
+        """Log whom this rank has been waiting for."""
+        communicator, me = now.communicator, self.members[self._comm.rank]
+        what, whom = now.call.describe(communicator.step), self._whom_we_wait_for(now)
+        log_wait(what, me, whom, waited_secs, communicator.timeout_secs)
 
     def _abort_inside(self, text: str) -> NoReturn:
         """Abort on behalf of the thread that is inside MPI, showing how it got there."""

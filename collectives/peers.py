@@ -6,6 +6,7 @@ with a look at health, our own `close` and the deadline between them.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -33,10 +34,27 @@ _TWO_LINKS_SECS = 0.5e-3
 _REASON_GRACE_SECS = 0.5
 # Silence longer than this is worth a remark.
 _SILENCE_SECS = 2.5
+# A wait is reported after so long, then after twice that, and so on.
+DEFAULT_REPORT_SECS = 30.0
 
+_log = logging.getLogger("paceline")
 
 # time.sleep(0) can take 0.1 ms.
 give_way: Callable[[], object] = getattr(os, "sched_yield", partial(time.sleep, 0))
+
+
+def log_wait(
+    operation: str, who: Member, waiting: str, waited_secs: float, timeout_secs: float
+) -> None:
+    """Log that ``who`` has been ``waiting`` ("waiting for …") in an operation, and until when."""
+    _log.warning(
+        "%s: %s has been %s: %.3g s; it gives up after %.3g s (timeout_seconds)",
+        operation,
+        who.task,
+        waiting,
+        waited_secs,
+        timeout_secs,
+    )
 
 
 @final
@@ -48,6 +66,7 @@ class World:
         rank: This rank.
         health: News of the other ranks, if there is a control channel.
         spin_secs: How long a wait polls before it sleeps.
+        report_secs: When a wait that goes on is first reported.
         failure: The first error, after which nothing is sent any more.
         closed: Whether this rank has left.
     """
@@ -60,11 +79,13 @@ class World:
         health: Health | None,
         spin_secs: float,
         on_close: Callable[[], None] | None,
+        report_secs: float = DEFAULT_REPORT_SECS,
     ) -> None:
         self.members = tuple(members)
         self.rank = rank
         self.health = health
         self.spin_secs = spin_secs
+        self.report_secs = report_secs
         self.failure: CollectiveError | None = None
         self.closed = False
         self._connect = connect
@@ -212,22 +233,30 @@ class Peers:
         if lost is not None:
             self._raise_gone(*lost, waited_for, waited_secs)
         if waited_secs > self.timeout_secs:
-            names = " and ".join(self.name(peer) + self._silence(peer) for peer in waited_for)
             raise CollectiveTimeoutError(
-                f"{self.describe()} timed out after {waited_secs:.3g} s: waiting for {names}"
-                + self._somebody_more_silent(waited_for)
+                f"{self.describe()} timed out after {waited_secs:.3g} s: "
+                + self._waiting(waited_for)
             )
+
+    def report(self, waited_for: Sequence[int], waited_secs: float) -> None:
+        """Log whom this rank has been waiting for, in what, and when it will give up."""
+        me, waiting = self.world.members[self.world.rank], self._waiting(waited_for)
+        log_wait(self.describe(), me, waiting, waited_secs, self.timeout_secs)
 
     def raise_lost(self, peer: int, error: LinkError) -> NoReturn:
         """Raise what a break of the link to ``peer`` means."""
         if self.world.closed:
             raise ClosedError(f"{self.describe()} ended: this communicator was closed") from error
-        started = time.monotonic()
-        lost = None
-        while self.world.health and time.monotonic() - started < _REASON_GRACE_SECS:
-            lost = self.world.health.lost()
+        health, started = self.world.health, time.monotonic()
+        while health and time.monotonic() - started < _REASON_GRACE_SECS:
+            lost = health.lost()
             if lost is not None:
                 self._raise_gone(*lost, [peer], 0.0)
+            if health.left(self.ranks[peer]):
+                raise PeerLostError(
+                    f"{self.describe()} failed: {self.name(peer)} has left: it has closed its "
+                    "communicator, or its program has ended, without making this call"
+                ) from error
             time.sleep(0.01)
         raise PeerLostError(f"{self.describe()} failed: lost {self.name(peer)}: {error}") from error
 
@@ -240,6 +269,10 @@ class Peers:
         waiting = f" waiting for {' and '.join(others)}" if others else ""
         who = self.world.members[world_rank]
         raise PeerLostError(f"{self.describe()} failed{after}{waiting}: lost {who}: {reason}")
+
+    def _waiting(self, waited_for: Sequence[int]) -> str:
+        names = " and ".join(self.name(peer) + self._silence(peer) for peer in waited_for)
+        return f"waiting for {names}" + self._somebody_more_silent(waited_for)
 
     def _silence(self, peer: int) -> str:
         heard = self._last_heard(self.ranks[peer])
@@ -262,15 +295,17 @@ class Peers:
 class Patience:
     """How one wait goes: spin, then sleep in slices until something moves or time is up."""
 
-    __slots__ = ("_peers", "_since")
+    __slots__ = ("_peers", "_report_at", "_since")
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
         self._since = 0.0
+        self._report_at = peers.world.report_secs
 
     def renew(self) -> None:
         """Something has moved: the wait begins anew."""
         self._since = 0.0
+        self._report_at = self._peers.world.report_secs
 
     def wait(self, to: int | None = None, source: int | None = None) -> None:
         """Wait a little for room to send ``to`` a peer, for bytes from a ``source``, or either."""
@@ -285,6 +320,9 @@ class Patience:
             return
         both = [peer for peer in (source, to) if peer is not None]
         self._peers.check(both, waited_secs)
+        if waited_secs >= self._report_at:
+            self._peers.report(both, waited_secs)
+            self._report_at *= 2  # a wait that lasts does not fill the log
         two_links = len(set(both)) == 2
         self._peers.link(both[0]).wait(
             _TWO_LINKS_SECS if two_links else MAX_WAIT_SECS,

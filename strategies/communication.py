@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import enum
 import logging
 import os
+import sys
+import traceback
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
@@ -23,7 +26,9 @@ from ..cluster import (
 )
 from ..collectives import (
     ALL_LINKS,
+    DEFAULT_SILENCE_SECS,
     DEFAULT_TIMEOUT_SECS,
+    MIN_SILENCE_SECS,
     ClosedError,
     Communicator,
     LinkKind,
@@ -32,6 +37,7 @@ from ..collectives import (
 from .devices import list_devices
 
 BYTES_PER_PACK = 4 << 20
+MAX_REASON_CHARACTERS = 500
 
 _worlds: dict[Hashable, Communicator] = {}
 """Whom this process has joined: it has one address among them, also for a second strategy."""
@@ -76,8 +82,12 @@ class CommunicationOptions:
             while backward goes on to the next pack; the first pack of a step is a quarter of it, so
             that something travels soon. At least 0; 0 stands for 4 MiB. A small number sends each
             gradient on its own, one larger than the model sends all of them at the end.
-        timeout_seconds: How long a worker may keep the others waiting; > 0. None stands for the
-            default of 30 s.
+        timeout_seconds: How long a worker that gives signs of life may keep the others waiting, for
+            instance because it evaluates or saves; > 0. None stands for the default of 1800 s. A
+            wait of 30 s and more is logged, with who is waited for and when this worker gives up.
+        silence_secs: How long a worker may give no sign of life, because it was stopped or its
+            host is switched off or cut off, before it is taken for lost; at least 3, by the
+            default of 20 s. One whose process dies is noticed at once.
         implementation: What carries their arrays, also by its name in any case.
         start_timeout_secs: How long to wait for all workers at the start; > 0.
         overlap: Whether packs travel while backward goes on, or when it has ended, which is faster
@@ -88,6 +98,8 @@ class CommunicationOptions:
             as they are.
         links: What RING may use for arrays between two workers, best first, of "shm" (memory that
             processes of one host share), "tcp" and "grpc". The first that works is taken.
+        bind_host: Where RING listens, if that is not the host in this task's own address: "0.0.0.0"
+            where the address is that of a gateway or a service, as in Kubernetes.
         token: The job's secret of at least 16 characters, for RING between machines: the same on
             all workers. By default what the environment variable PACELINE_TOKEN holds.
 
@@ -97,11 +109,13 @@ class CommunicationOptions:
 
     bytes_per_pack: int = 0
     timeout_seconds: float | None = None
+    silence_secs: float = DEFAULT_SILENCE_SECS
     implementation: CommunicationImplementation | str = CommunicationImplementation.AUTO
     start_timeout_secs: float = 600.0
     overlap: bool | None = None
     wire_dtype: str | None = None
     links: Sequence[LinkKind] = ALL_LINKS
+    bind_host: str | None = None
     token: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -110,6 +124,10 @@ class CommunicationOptions:
             raise ValueError(f"bytes_per_pack must be at least 0, it is {self.bytes_per_pack}")
         if self.timeout_seconds is not None and not self.timeout_seconds > 0:
             raise ValueError(f"timeout_seconds must be > 0, it is {self.timeout_seconds}")
+        if not self.silence_secs >= MIN_SILENCE_SECS:
+            raise ValueError(
+                f"silence_secs must be at least {MIN_SILENCE_SECS}, it is {self.silence_secs}"
+            )
         if not self.start_timeout_secs > 0:
             raise ValueError(f"start_timeout_secs must be > 0, it is {self.start_timeout_secs}")
         if self.wire_dtype not in (None, "float16"):
@@ -177,8 +195,10 @@ def _join_by_mpi(resolver: ClusterResolver, options: CommunicationOptions) -> Co
         world = _worlds["MPI"] = mpi_communicator(
             tasks=[str(t) for t in spec.tasks()] if started_by_mpirun else None,
             expected_size=len(spec.tasks()) or None,
+            silence_secs=options.silence_secs,
             start_timeout_secs=options.start_timeout_secs,
         )
+        leave_at_exit()
     trains = task in spec.training_tasks()
     part = world.split(int(trains), world.rank)
     return part if trains and part.size > 1 else None
@@ -201,10 +221,44 @@ def _join_by_ring(
         rank,
         job_id=job_id(spec),
         token=options.token or job_token(os.environ),
+        silence_secs=options.silence_secs,
         start_timeout_secs=options.start_timeout_secs,
         links=options.links,
+        bind_host=options.bind_host,
     )
+    leave_at_exit()
     return world
+
+
+def leave_at_exit() -> None:
+    """See to it that this process says goodbye to the other workers when it ends, or why it ends.
+
+    Python calls what was registered last first: this comes before gRPC and MPI end.
+    """
+    atexit.unregister(_leave)
+    atexit.register(_leave, os.getpid())
+
+
+def _leave(pid: int) -> None:
+    if os.getpid() != pid:  # a forked child, which shares the parent's connections
+        return
+    reason = uncaught_exception()
+    for world in _worlds.values():
+        world.close(reason)
+    _worlds.clear()
+
+
+def uncaught_exception() -> str:
+    """What has ended this program, in one line; empty if it ends as it should.
+
+    Python notes an exception that nobody has caught. In an interactive session that is the latest
+    of many, and says nothing about why the session ends.
+    """
+    error = getattr(sys, "last_value", None)
+    if error is None or hasattr(sys, "ps1"):
+        return ""
+    text = "".join(traceback.format_exception_only(error)).strip()
+    return text if len(text) <= MAX_REASON_CHARACTERS else text[:MAX_REASON_CHARACTERS] + " ..."
 
 
 def pick_implementation(

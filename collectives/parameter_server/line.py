@@ -56,6 +56,9 @@ class Line(Health):
             return _OTHER, f"silent for {silent_secs:.3g} s"
         return None
 
+    def left(self, rank: int) -> bool:
+        return self.has_left
+
     def announce(self, reason: str) -> None:
         self.say(GivingUp(reason=cut(reason)))
 

@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from ...cluster import num_cores
-from ..communicator import DEFAULT_TIMEOUT_SECS, Communicator
+from ..communicator import (
+    DEFAULT_SILENCE_SECS,
+    DEFAULT_TIMEOUT_SECS,
+    MIN_SILENCE_SECS,
+    Communicator,
+)
 from ..link import ALL_LINKS, LinkKind
 from ..linked import DEFAULT_SPIN_SECS, linked_communicator
 from ..members import Member
@@ -30,6 +35,7 @@ def connect_ring(
     job_id: str,
     token: str | None = None,
     timeout_secs: float = DEFAULT_TIMEOUT_SECS,
+    silence_secs: float = DEFAULT_SILENCE_SECS,
     start_timeout_secs: float = DEFAULT_START_TIMEOUT_SECS,
     links: Sequence[LinkKind] = ALL_LINKS,
     bind_host: str | None = None,
@@ -50,19 +56,22 @@ def connect_ring(
         job_id: The job's name. A member of another job is turned away.
         token: The job's secret, the same for all members. It never travels: each member proves to
             each other one that it has it. Data is not encrypted.
-        timeout_secs: How long a collective may wait without progress.
+        timeout_secs: How long a collective may wait without progress for members that give signs
+            of life.
+        silence_secs: A member that gives no sign of life for longer is lost, even if its host is
+            switched off or it has been stopped; at least 3 s.
         start_timeout_secs: How long to wait for the others to come.
         links: What to use for data, best first.
         bind_host: Where to listen if that is not the host in this member's address.
         allow_unauthenticated: Listen where other machines can call even without a token.
-        report_secs: How often to log who is missing.
+        report_secs: How often to log who is missing at the start.
 
     Raises:
         ValueError: The arguments make no sense, or there is no token and should be one.
         RendezvousError: The port is in use, or a member did not come or does not belong here.
     """
     members = tuple(members)
-    _check(members, rank, job_id, links)
+    _check(members, rank, job_id, links, silence_secs)
     if len(members) == 1:
         return linked_communicator(members, rank, _nobody, timeout_secs=timeout_secs)
     ip = local_ip(members[rank], bind_host)
@@ -78,7 +87,7 @@ def connect_ring(
         links=tuple(links),
     )
     roster = Roster(members, rank)
-    control = Control(identity, roster, ip)
+    control = Control(identity, roster, ip, silence_secs)
     try:
         # A warning shows even where nobody has set up logging yet.
         roster.wait_until_complete(start_timeout_secs, report_secs, _log.warning)
@@ -114,7 +123,11 @@ def describe_links(members: Sequence[Member], rank: int, picked: dict[int, Picke
     return f"ring of {len(members)}, here {members[rank]}: {'; '.join(parts)}"
 
 
-def _check(members: Sequence[Member], rank: int, job_id: str, links: Sequence[str]) -> None:
+def _check(
+    members: Sequence[Member], rank: int, job_id: str, links: Sequence[str], silence_secs: float
+) -> None:
+    if not silence_secs >= MIN_SILENCE_SECS:
+        raise ValueError(f"silence_secs must be at least {MIN_SILENCE_SECS}, it is {silence_secs}")
     if not 0 <= rank < len(members):
         raise ValueError(f"rank must be from 0 to {len(members) - 1}; found {rank}")
     if [member.rank for member in members] != list(range(len(members))):

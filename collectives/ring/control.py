@@ -3,19 +3,21 @@
 Between each two members there is one stream, opened by the higher rank; the lower one calls only to
 find out who is there, so that both directions are known to work. A stream that ends without a
 goodbye means that the member is lost, and whoever sees it tells all others. A member that is
-stopped or cut off keeps its stream; only its heartbeats are missed.
+stopped, cut off or switched off keeps its stream; it is lost when its heartbeats have been missing
+for `silence_secs`. One that heartbeats may be slow for as long as it likes, as far as this module
+is concerned.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, final
 
 from ..errors import LinkBroken
+from ..heartbeats import HEARTBEAT_SECS
 from ..link import Health
 from ._grpc import Channel, Server, Stream, StreamError
 from .errors import RendezvousError
@@ -45,7 +47,6 @@ from .roster import Peer, Roster
 from .streams import StreamLink
 from .visitors import OpenStreams, attend_to
 
-HEARTBEAT_SECS = 1.0
 # A member silent for longer does not hear a goodbye either.
 _SILENCE_SECS = 2.5 * HEARTBEAT_SECS
 
@@ -66,15 +67,17 @@ class Control(Health):
         identity: Who this member is.
         roster: What is known about the others.
         ip: Where to listen; the port is that of the member's address.
+        silence_secs: A member that gives no sign of life for longer is lost.
 
     Raises:
         RendezvousError: The port cannot be used.
     """
 
-    def __init__(self, identity: Identity, roster: Roster, ip: str) -> None:
+    def __init__(self, identity: Identity, roster: Roster, ip: str, silence_secs: float) -> None:
         self._identity = identity
         self._roster = roster
         self._ip = ip
+        self._silence_secs = silence_secs
         self._stopping = threading.Event()
         self._streams = OpenStreams()
         self._threads: list[threading.Thread] = []
@@ -97,12 +100,13 @@ class Control(Health):
 
     def last_heard(self, rank: int) -> float | None:
         peer = self._roster.peers.get(rank)
-        if peer is None or peer.heard_at is None:
-            return None
-        return time.monotonic() - peer.heard_at
+        return None if peer is None else self._roster.last_heard(peer)
 
     def lost(self) -> tuple[int, str] | None:
         return self._roster.lost
+
+    def left(self, rank: int) -> bool:
+        return self._roster.peers[rank].has_left
 
     def announce(self, reason: str) -> None:
         self._roster.announce(reason)
@@ -143,6 +147,8 @@ class Control(Health):
                 if stream is not None and stream.pending_bytes < _MAX_PENDING_BYTES:
                     stream.send(_HEARTBEAT)
             self._streams.cancel_overdue()
+            self._roster.clock.tick()
+            self._roster.disconnect_silent(self._silence_secs)
 
     def _call(self, peer: Peer, channel: Channel) -> None:
         """Call ``peer`` until it has been joined or greeted, or all is over."""

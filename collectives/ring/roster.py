@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import final
 
+from ..heartbeats import AwakeClock
 from ..link import Link
 from ..members import Member
 from ._grpc import Stream
@@ -32,7 +33,7 @@ class Peer:
         stream: Its control stream, while there is one.
         hello: What it said last about itself.
         answers: Its answers to offers of links; None when it is gone.
-        heard_at: When it last said anything (`time.monotonic()`).
+        heard_at: When it last said anything, by the roster's clock.
         greeted: Whether it was reached at its address.
         picked: The link to it.
         told_ready: Whether it knows that this member is ready.
@@ -68,9 +69,11 @@ class Roster:
     Attributes:
         peers: They, by rank.
         lost: The first one lost since all had come together, and why.
+        clock: Tells how long somebody has been silent.
     """
 
     def __init__(self, members: Sequence[Member], rank: int) -> None:
+        self.clock = AwakeClock()
         self.peers = {m.rank: Peer(m) for m in members if m.rank != rank}
         self.lost: tuple[int, str] | None = None
         self._me = members[rank]
@@ -141,13 +144,25 @@ class Roster:
             if is_caller:
                 stream.send(encode(Accepted()))
             peer.answers = SimpleQueue()
-            peer.stream, peer.hello, peer.heard_at = stream, hello, time.monotonic()
+            peer.stream, peer.hello, peer.heard_at = stream, hello, self.clock.now()
             peer.greeted = peer.greeted or not is_caller
             peer.problem = ""
 
     def hear(self, peer: Peer) -> None:
         """Note a sign of life."""
-        peer.heard_at = time.monotonic()
+        peer.heard_at = self.clock.now()
+
+    def last_heard(self, peer: Peer) -> float | None:
+        """Return how many seconds ago ``peer`` gave a sign of life; None if it never has."""
+        return None if peer.heard_at is None else self.clock.now() - peer.heard_at
+
+    def disconnect_silent(self, silence_secs: float) -> None:
+        """Break the streams to those that have said nothing for longer than ``silence_secs``."""
+        for peer in self.peers.values():
+            stream, silent_secs = peer.stream, self.last_heard(peer)
+            if stream is not None and silent_secs is not None and silent_secs > silence_secs:
+                self.disconnect(peer, stream, f"it has been silent for {silent_secs:.3g} s")
+                stream.cancel()
 
     def link(self, peer: Peer, stream: Stream, picked: Picked) -> None:
         """Note the link to ``peer``, agreed on over ``stream``."""

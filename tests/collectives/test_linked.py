@@ -33,8 +33,9 @@ MEMBERS = [Member(rank, f"worker {rank}", f"host-{'abc'[rank]}:2222") for rank i
 class KnownHealth(Health):
     """Reports what it is told, and keeps what is announced."""
 
-    def __init__(self, heard=None, lost=None):
+    def __init__(self, heard=None, lost=None, left=()):
         self.heard = heard or {}
+        self.leavers = left
         self.loss = lost
         self.announced = []
 
@@ -43,6 +44,9 @@ class KnownHealth(Health):
 
     def lost(self):
         return self.loss
+
+    def left(self, rank):
+        return rank in self.leavers
 
     def announce(self, reason):
         self.announced.append(reason)
@@ -90,6 +94,36 @@ def test_a_lost_rank_ends_every_wait():
         communicator.barrier("start")
     assert "waiting for worker 2 (host-c:2222)" in str(raised.value)
     assert "lost worker 1 (host-b:2222): connection reset" in str(raised.value)
+
+
+def test_a_rank_that_has_left_harms_nobody_who_does_not_need_it():
+    """Rank 0 needs only rank 1 to receive from it, and rank 2 to send to."""
+    communicator, others = lonely(KnownHealth(left={1, 2}))
+    others[1].close()
+    with communicator:
+        communicator.send(np.zeros(3), "last words", to=2)
+
+
+def test_a_rank_that_has_left_and_is_needed_is_named_as_such():
+    communicator, others = lonely(KnownHealth(left={2}), timeout_secs=60)
+    others[2].close()
+    with communicator, pytest.raises(PeerLostError) as raised:
+        communicator.barrier("start")
+    assert "barrier 'start' failed: worker 2 (host-c:2222) has left: it has" in str(raised.value)
+
+
+def test_a_wait_that_goes_on_is_logged_ever_more_rarely_with_who_and_until_when(caplog):
+    communicator, _ = lonely(KnownHealth(heard={2: 0.4}), timeout_secs=1.0, report_secs=0.1)
+    communicator.step = 7
+    with communicator, caplog.at_level("WARNING"), pytest.raises(CollectiveTimeoutError):
+        communicator.all_reduce(np.zeros(6_250_000, np.float32), "bucket 3")
+    lines = [record.getMessage() for record in caplog.records]
+    assert 1 <= len(lines) <= 4  # after 0.1, 0.2, 0.4 and 0.8 s
+    assert lines[0].startswith(
+        "all_reduce 'bucket 3' (25.0 MB, step 7): worker 0 has been waiting for "
+        "worker 2 (host-c:2222), last heard of 0.4 s ago: 0.1"
+    )
+    assert lines[0].endswith("it gives up after 1 s (timeout_seconds)")
 
 
 def test_a_broken_link_is_a_lost_peer():

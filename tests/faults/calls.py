@@ -4,6 +4,7 @@ All make ten rounds of the calls 'a' and 'b'. In round 3, worker 1 prints AT THE
 something else.
 """
 
+import contextlib
 import sys
 
 import numpy as np
@@ -47,7 +48,19 @@ def leaves_early():
         sys.exit(0)
 
 
-with communicator:
+def ends_early():
+    if is_culprit:
+        sys.exit(0)
+
+
+def raises():
+    if is_culprit:
+        raise ValueError("the data of worker 1 " + "is broken " * 1000)
+
+
+# The last two are about a program that does not close.
+closes = sys.argv[1] not in ("ends_early", "raises")
+with communicator if closes else contextlib.nullcontext():
     for turn in range(10):
         if turn == 3:
             if is_culprit:

@@ -46,4 +46,15 @@ def test_a_worker_that_leaves_early_is_named(start_job):
     assert second.end()[0] == 0
     code, _, errors = first.end()
     assert code == 1
-    assert "lost worker 1" in errors.splitlines()[-1]
+    assert "has left: it has closed its communicator" in errors.splitlines()[-1]
+
+
+@pytest.mark.parametrize("how", ["ends_early", "raises"])
+def test_a_custom_loop_that_ends_without_closing_says_goodbye_or_why(start_job, how):
+    first, second = start_job(local_cluster(2), "calls.py", how)
+    assert second.end()[0] == (1 if how == "raises" else 0)
+    code, _, errors = first.end()
+    assert code == 1
+    told = {"raises": "it gave up: ValueError: the data of worker 1", "ends_early": "has left: it"}
+    assert "worker 1 (" in errors.splitlines()[-1]
+    assert told[how] in errors.splitlines()[-1]

@@ -7,9 +7,13 @@ from paceline.cluster import local_cluster
 
 
 def options(fault, culprit):
-    """How to fail; only who stalls needs a short deadline."""
-    deadline = ("--timeout-secs", 3) if fault == "stop" else ()
-    return ("--fault", fault, "--by", f"worker {culprit}", *deadline)
+    """How to fail; only who is stopped needs a short limit for its silence."""
+    limit = ("--silence-secs", 3) if fault == "stop" else ()
+    return ("--fault", fault, "--by", f"worker {culprit}", *limit)
+
+
+TOLD = {"raise": "it gave up: KeyError: 'something is missing'", "stop": "it has been silent for 3"}
+"""What the others say of a worker, beside its name, where more than its death is known."""
 
 
 def newest_checkpoint(model_dir):
@@ -47,6 +51,7 @@ def test_over_ring_the_others_end_and_name_the_culprit(survivors, tmp_path, faul
         assert f"worker {culprit} ({address})" in told
         assert "all_reduce" in told
         assert "step 25" in told
+        assert TOLD.get(fault, "") in told
     assert newest_checkpoint(tmp_path).step in (10, 20)
 
 
@@ -62,7 +67,8 @@ def test_over_mpi_the_launcher_ends_the_others_and_names_the_culprit(
         code, _, errors = job.end()
     if fault == "stop":
         assert code == 1
-        assert f"waiting for worker {culprit}" in errors
+        assert f"failed: lost worker {culprit}" in errors
+        assert "it has been silent for 3" in errors
         assert "step 25" in errors
     else:
         assert code == {"kill": 137, "exit": 3, "raise": 1}[fault]

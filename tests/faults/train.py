@@ -18,6 +18,7 @@ parser.add_argument("model_dir")
 parser.add_argument("--steps", type=int, default=100_000)
 parser.add_argument("--save-every", type=int, default=10, help="0: as often as by default")
 parser.add_argument("--timeout-secs", type=float, default=60)
+parser.add_argument("--silence-secs", type=float, default=20)
 parser.add_argument("--start-timeout-secs", type=float, default=60)
 parser.add_argument("--fault", choices=("kill", "exit", "raise", "stop"))
 parser.add_argument("--by", help="who fails, for example 'worker 1'")
@@ -69,7 +70,9 @@ def fail():
 
 
 options = pl.CommunicationOptions(
-    timeout_seconds=arguments.timeout_secs, start_timeout_secs=arguments.start_timeout_secs
+    timeout_seconds=arguments.timeout_secs,
+    silence_secs=arguments.silence_secs,
+    start_timeout_secs=arguments.start_timeout_secs,
 )
 strategy = pl.MultiWorkerMirroredStrategy(communication_options=options)
 how_often = {"save_checkpoints_steps": arguments.save_every} if arguments.save_every else {}

@@ -7,6 +7,7 @@ import pytest
 
 import paceline as pl
 from paceline.cluster import SimpleClusterResolver
+from paceline.collectives import DEFAULT_SILENCE_SECS, DEFAULT_TIMEOUT_SECS
 from paceline.nn import optimizers
 from paceline.strategies.communication import BYTES_PER_PACK, join_workers
 
@@ -32,6 +33,8 @@ def test_an_unknown_implementation_lists_the_known_ones(wrong):
         ("timeout_seconds", 0, "> 0"),
         ("timeout_seconds", float("nan"), "> 0"),
         ("start_timeout_secs", -1, "> 0"),
+        ("silence_secs", 2.9, "at least 3.0"),
+        ("silence_secs", float("nan"), "at least 3.0"),
         ("wire_dtype", "float8", "'float16' or None"),
         ("links", ("shm", "udp"), "some of shm, tcp and grpc"),
         ("links", (), "some of shm, tcp and grpc"),
@@ -56,6 +59,14 @@ def test_in_a_merge_what_is_not_the_default_wins():
         bytes_per_pack=1 << 20, timeout_seconds=7, implementation="RING"
     )
     assert first.merge(pl.CommunicationOptions()) == first
+
+
+@pytest.mark.parametrize("name", ["timeout_seconds", "silence_secs"])
+def test_co_12_the_documented_defaults_are_the_real_ones(name):
+    """Both in the docstring of the options, by their numbers."""
+    told = " ".join(pl.CommunicationOptions.__doc__.partition(f"{name}: ")[2].split())
+    secs = {"timeout_seconds": DEFAULT_TIMEOUT_SECS, "silence_secs": DEFAULT_SILENCE_SECS}[name]
+    assert told.partition("default of ")[2].startswith(f"{secs:.0f} s.")
 
 
 def test_a_token_is_not_printed():

@@ -41,6 +41,10 @@ def main():
                     array = np.ones(50_000, np.float32)
                     communicator.all_reduce(array, "x")
                     say("reduced" if (array == communicator.size).all() else "wrong")
+                case "broadcast":
+                    array = np.full(4, float(communicator.rank))
+                    communicator.broadcast(array, "y")
+                    say("received" if not array.any() else "wrong")
                 case "reduce for ever":
                     reduce_for_ever(communicator)
                 case "raise":

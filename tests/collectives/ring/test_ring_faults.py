@@ -88,17 +88,54 @@ def test_killed_while_others_wait_for_it_it_is_named_at_once(two_and_a_process, 
     print(f"detected after {noticed - died[0]:.3f} s")
 
 
-def test_stopped_it_is_named_at_the_deadline_with_its_silence(two_and_a_process, outcomes):
-    """Only silence of more than 2.5 s tells it from a member that waits itself."""
-    communicators, process, members = two_and_a_process(timeout_secs=3.0)
+def test_stopped_it_is_lost_by_its_silence_long_before_the_deadline(two_and_a_process, outcomes):
+    communicators, process, members = two_and_a_process(timeout_secs=600.0, silence_secs=3.0)
     process.signal(signal.SIGSTOP)
     results = outcomes(communicators, reduce_once)
     process.end()
-    assert all(members[2].task in str(error) for error, _ in results)
-    timeouts = [error for error, _ in results if isinstance(error, CollectiveTimeoutError)]
+    for error, secs in results:
+        assert isinstance(error, PeerLostError)
+        assert f"lost {members[2]}: it has been silent for 3" in str(error)
+        assert secs < 20
+
+
+def test_slow_but_alive_it_is_named_at_the_deadline_and_not_taken_for_lost(
+    two_and_a_process, outcomes
+):
+    communicators, _, members = two_and_a_process(timeout_secs=4.0, silence_secs=3.0)
+    results = outcomes(communicators, reduce_once)
+    timeouts = [str(error) for error, _ in results if isinstance(error, CollectiveTimeoutError)]
     assert timeouts
-    assert "timed out after 3" in str(timeouts[0])
-    assert "last heard of" in str(timeouts[0])
+    assert all("timed out after 4" in text for text in timeouts)
+    assert any(f"waiting for {members[2]}, last heard of" in text for text in timeouts)
+
+
+def test_whoever_has_left_is_missed_only_by_those_who_need_it(loopback, start_process):
+    """The last call is a broadcast along a tree, and rank 2, a leaf, comes late."""
+    members = loopback(4)
+    processes = [start_process(members, rank) for rank in range(4)]
+    for process in processes:
+        process.expect("started")
+    for process in processes:
+        process.expect("in")
+    for process in processes:  # a name that is new is compared by all
+        process.tell("broadcast")
+    for process in processes:
+        process.expect("received")
+    for rank in (0, 1, 3):
+        processes[rank].tell("broadcast")
+    processes[0].expect("received")
+    processes[0].tell("close")
+    processes[0].expect("closed")
+    processes[0].tell("leave")
+    assert processes[0].wait() == (0, "")
+    processes[2].tell("broadcast")
+    for rank in (1, 2, 3):
+        processes[rank].expect("received")
+    processes[3].tell("reduce")
+    processes[1].tell("reduce")
+    for rank in (1, 3):
+        assert f"{members[0]} has left" in processes[rank].hear()
 
 
 def test_stopped_for_a_while_it_goes_on(two_and_a_process, outcomes):
