@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TypeVar
 
 import numpy as np
@@ -19,11 +19,13 @@ from ._names import (
     STATE_FILE,
     TEMPORARY_PREFIX,
     checkpoint_name,
+    is_tensorflow_index,
     name_before_aside,
+    step_of,
 )
 from ._read import CheckpointReader, load, whole_checkpoints, whole_manifest
 from ._retention import Saved
-from ._state_file import State, read_state
+from ._state_file import State, read_state, state_or_none
 from ._storage import steps_in, storage_of
 
 _log = logging.getLogger("paceline")
@@ -31,7 +33,11 @@ Found = TypeVar("Found")
 
 
 def clean_up(root: str) -> None:
-    """Removes what killed saves left behind, and says so. Only for who holds the lock."""
+    """Removes what killed saves left behind, and says so. Only for who holds the lock.
+
+    That the lock is held proves that no save is under way. Small files are written without it
+    (an evaluator's, say): who writes one holds a lock of its own (`replace_durably`).
+    """
     for name in sorted(storage_of(root).names(root)):
         path = os.path.join(root, name)
         if name.startswith(ASIDE_PREFIX):
@@ -55,10 +61,7 @@ def _put_back_or_remove(aside: str, path: str) -> None:
 
 def history_of(root: str) -> list[Saved]:
     """All checkpoints in the directory, oldest to newest; also those the state file lost."""
-    try:
-        state = read_state(root)
-    except ValueError:
-        state = None
+    state = state_or_none(root)
     listed = {saved.step: saved.time_secs for saved in state.history} if state else {}
     history = []
     for step in steps_in(root):
@@ -84,8 +87,10 @@ def list_checkpoints(model_dir: str | os.PathLike[str]) -> list[tuple[str, int]]
 def latest_checkpoint(model_dir: str | os.PathLike[str], *, verify: bool = False) -> str | None:
     """The path of the checkpoint to resume from; None if there is none.
 
-    That is the one which the state file names. If the file is missing or damaged, or names one
-    that is not whole, it is the whole checkpoint of the highest step, with a warning.
+    That is the one which the state file names, unless there is a whole one that was committed after
+    those that it lists: then a save was killed between the two, and that one is taken, with a log
+    line. If the file is missing or damaged, or names one that is not whole, it is the whole
+    checkpoint of the highest step, with a warning.
 
     Args:
         model_dir: directory of the checkpoints.
@@ -118,16 +123,44 @@ def _newest(root: str, attempt: Callable[[str], Found]) -> Found | None:
     with explained(root, "read"):
         state = _state_or_problem(root)
         while isinstance(state, State):
-            path = os.path.join(root, checkpoint_name(state.latest_step))
-            try:
-                return attempt(path)
-            except CheckpointError as error:
-                problem = str(error)
+            problem = ""
+            newer = _committed_since(root, state)
+            for path in [*newer, os.path.join(root, checkpoint_name(state.latest_step))]:
+                try:
+                    found = attempt(path)
+                except CheckpointError as error:
+                    problem = str(error)
+                else:
+                    _tell_of_choice(path, newer, problem)
+                    return found
             # A save may have moved on while we looked.
             before, state = state, _state_or_problem(root)
             if state == before:
                 break
     return _fallback(root, attempt, problem or str(state or ""))
+
+
+def _tell_of_choice(path: str, newer: Sequence[str], problem: str) -> None:
+    if path in newer:
+        _log.info("'%s' is newer than those that the state file lists, and is taken", path)
+    if problem:
+        _log.warning("skipped a damaged checkpoint: %s", problem)
+
+
+def _committed_since(root: str, state: State) -> list[str]:
+    """The whole checkpoints that a state file does not list and that are newer, newest first.
+
+    What it does not list and is older is about to be deleted, or somebody reads it still. A file
+    without times was written by hand, and meant.
+    """
+    times = [saved.time_secs for saved in state.history]
+    listed = {state.latest_step, *(saved.step for saved in state.history)}
+    found = []
+    for step in set(steps_in(root) if times else ()) - listed:
+        path = os.path.join(root, checkpoint_name(step))
+        with suppress(CheckpointError):
+            found.append((whole_manifest(path).created_secs, path))
+    return [path for secs, path in sorted(found, reverse=True) if secs > max(times)]
 
 
 def _whole(path: str) -> str:
@@ -200,9 +233,30 @@ def _fallback(root: str, attempt: Callable[[str], Found], problem: str) -> Found
             f"no checkpoint in model_dir '{root}' is whole, the newest because "
             f"{damaged}; restore a copy of one, or delete them to start from step 0"
         )
+    refuse_others_checkpoints(root)
     if storage_of(root).exists(os.path.join(root, STATE_FILE)):
         _log.warning("%s; model_dir '%s' holds no checkpoint", problem, root)
     return None
+
+
+def refuse_others_checkpoints(root: str) -> None:
+    """Refuses a directory with checkpoints of TensorFlow's and none of ours.
+
+    It would count as empty: training would begin at step 0, and overwrite the state file, which is
+    called the same and is the only way in which TensorFlow knows of its checkpoints.
+
+    Raises:
+        CheckpointError: there are some; or the directory cannot be listed.
+    """
+    with explained(root, "read"):
+        names = storage_of(root).names(root)
+    others = sorted(name for name in names if is_tensorflow_index(name))
+    if others and not any(step_of(name) is not None for name in names):
+        raise CheckpointError(
+            f"model_dir '{root}' holds checkpoints of TensorFlow's ({others[-1]}), which paceline "
+            f"does not read: choose another model_dir; to take the values along, read them with "
+            f"tf.train.load_checkpoint and give them to paceline.checkpoint.save"
+        )
 
 
 def _whole_with_warnings(root: str) -> dict[int, str]:

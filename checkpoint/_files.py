@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 
+from ._locks import FileLock
 from ._names import aside_name, temporary_name
 
 _AT_FDCWD = -100
@@ -47,16 +48,34 @@ def write_durably(path: str, text: str) -> None:
 
 
 def replace_durably(path: str, text: str) -> None:
-    """Replaces the file at `path` in one step: readers see the old text or the new one."""
+    """Replaces the file at `path` in one step: readers see the old text or the new one.
+
+    Who cleans up removes temporary files that nobody has locked: those of the dead.
+    """
     directory, name = os.path.split(path)
-    temporary = os.path.join(directory, temporary_name(name))
+    temporary, lock = _locked_temporary(directory, name)
     try:
-        write_durably(temporary, text)
+        with open(lock.descriptor, "w", encoding="utf-8", newline="\n", closefd=False) as file:
+            file.write(text)
+            file.flush()
+            os.fsync(lock.descriptor)
         os.replace(temporary, path)
     except BaseException:
         remove(temporary)
         raise
+    finally:
+        lock.close()
     flush(directory)
+
+
+def _locked_temporary(directory: str, name: str) -> tuple[str, FileLock]:
+    """A new empty file that is locked; its path."""
+    while True:
+        path = os.path.join(directory, temporary_name(name))
+        lock = FileLock(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        if lock.try_lock() is not False and lock.is_in_place():
+            return path, lock
+        lock.close()  # who cleans up was faster, and removes it
 
 
 def remove(path: str) -> None:

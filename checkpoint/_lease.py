@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from ._errors import CheckpointError
 from ._names import MANIFEST
 from ._read import no_checkpoint
-from ._storage import storage_of, tidy
+from ._storage import Lock, storage_of, tidy
 
 
 @contextmanager
@@ -54,14 +54,18 @@ def delete_unless_leased(path: str) -> bool:
 
 
 def remove_unless_leased(path: str) -> bool:
-    """Removes a file or directory that is out of sight; False if it is a checkpoint being read."""
+    """Removes a file or directory that is out of sight.
+
+    Returns:
+        False if somebody has locked it: a checkpoint that is read, a file that is written.
+    """
     return _unless_leased(path, storage_of(path).remove)
 
 
 def _unless_leased(path: str, act: Callable[[str], None]) -> bool:
     try:
-        lock = storage_of(path).lock(os.path.join(path, MANIFEST), os.O_RDWR)
-    except (FileNotFoundError, NotADirectoryError):
+        lock = _lock_on(path)
+    except FileNotFoundError:
         act(path)
         return True
     try:
@@ -71,3 +75,10 @@ def _unless_leased(path: str, act: Callable[[str], None]) -> bool:
         return True
     finally:
         lock.close()
+
+
+def _lock_on(path: str) -> Lock:
+    try:
+        return storage_of(path).lock(os.path.join(path, MANIFEST), os.O_RDWR)
+    except NotADirectoryError:
+        return storage_of(path).lock(path, os.O_RDWR)

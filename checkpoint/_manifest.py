@@ -13,10 +13,19 @@ import hashlib
 import json
 import math
 import os
+from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from ._errors import CheckpointError
 from ._names import MANIFEST
@@ -125,6 +134,18 @@ class Manifest(_Strict):
     shards: dict[ShardName, ShardEntry]
     tensors: dict[str, TensorEntry]
     state: dict[str, JsonValue]
+
+    @property
+    def created_secs(self) -> float:
+        """When it was written, seconds since the epoch."""
+        return datetime.fromisoformat(self.created).timestamp()
+
+    @field_validator("created")
+    @classmethod
+    def _is_a_moment(cls, created: str) -> str:
+        if datetime.fromisoformat(created).tzinfo is None:
+            raise ValueError(f"{created!r} has no time zone")
+        return created
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Manifest:

@@ -24,6 +24,7 @@ TEMPORARY_PREFIX = ".paceline-tmp-"
 ASIDE_PREFIX = ".paceline-old-"
 
 _CHECKPOINT = re.compile(r"model\.ckpt-(0|[1-9][0-9]{0,18})")
+_TENSORFLOW_INDEX = re.compile(r"(model\.)?ckpt-[0-9]+\.index")
 _ASIDE = re.compile(re.escape(ASIDE_PREFIX) + r"(.+)-[0-9a-f]{8}")
 
 
@@ -36,6 +37,11 @@ def step_of(name: str) -> int | None:
     """The step in a checkpoint's directory name, or None if it is not such a name."""
     match = _CHECKPOINT.fullmatch(name)
     return int(match[1]) if match else None
+
+
+def is_tensorflow_index(name: str) -> bool:
+    """Whether this is the index of one of TensorFlow's checkpoints."""
+    return _TENSORFLOW_INDEX.fullmatch(name) is not None
 
 
 def shard_name(index: int, count: int) -> str:

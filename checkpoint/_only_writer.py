@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, final
 
 from ._errors import CheckpointError
 from ._names import LOCK_FILE
@@ -21,10 +21,42 @@ _MAX_DESCRIPTION_BYTES: Final = 4096
 _log = logging.getLogger("paceline")
 
 
+@final
+class Hold:
+    """The right to write to a directory.
+
+    Args:
+        model_dir: the directory.
+        lock: its lock's file.
+        is_alone: whether the file system has locks, so that nobody else is inside.
+    """
+
+    def __init__(self, model_dir: str, lock: Lock, is_alone: bool) -> None:
+        self._model_dir = model_dir
+        self._lock = lock
+        self.is_alone = is_alone
+
+    def require(self) -> None:
+        """Refuses to write to another directory than the one that was locked.
+
+        A directory that is deleted and made anew under a job has a new lock, which another job may
+        hold: the kernel's lock is on the file, and says nothing of what its path leads to now.
+
+        Raises:
+            CheckpointError: the path leads elsewhere by now, or nowhere.
+        """
+        if not self._lock.is_in_place():
+            raise CheckpointError(
+                f"model_dir '{self._model_dir}' was deleted or replaced (or its {LOCK_FILE} was) "
+                f"since this job began to write there: nothing more is saved, since another job "
+                f"may be writing there now; start this one again"
+            )
+
+
 @contextmanager
 def only_writer(
     model_dir: str, timeout_secs: float = 600.0, *, for_run: bool = False
-) -> Iterator[bool]:
+) -> Iterator[Hold]:
     """Holds the directory's lock: of all threads, processes and hosts one at a time is inside.
 
     The kernel lets go of the lock when its holder dies, so whoever is inside knows that every
@@ -37,7 +69,7 @@ def only_writer(
         for_run: whether others are to be refused at once, since this will take long.
 
     Yields:
-        Whether the lock is held; False on a file system without locks.
+        The right to write, to be asked again before each step that others see.
 
     Raises:
         CheckpointError: another one holds it for a run, or has held it for `timeout_secs`.
@@ -52,7 +84,7 @@ def only_writer(
                 "the file system of model_dir '%s' has no locks: nothing keeps a second job out",
                 model_dir,
             )
-        yield held
+        yield Hold(model_dir, lock, held)
     finally:
         if held:
             lock.write(b"")

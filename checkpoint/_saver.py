@@ -13,7 +13,7 @@ from typing import SupportsIndex, final
 
 from ._arguments import Arrays, checked_step, pieces_of, plain_state
 from ._background import Background
-from ._directory import clean_up
+from ._directory import clean_up, refuse_others_checkpoints
 from ._errors import CheckpointError, explained
 from ._only_writer import only_writer
 from ._retention import KeepPolicy, keep_last
@@ -54,8 +54,8 @@ class Saver:
         keep: which checkpoints remain.
 
     Raises:
-        CheckpointError: it cannot be created or written, or another job writes there; names that
-            job.
+        CheckpointError: it cannot be created or written, it holds checkpoints of TensorFlow's, or
+            another job writes there; names that job.
     """
 
     def __init__(self, model_dir: str | os.PathLike[str], keep: KeepPolicy | None = None) -> None:
@@ -68,11 +68,12 @@ class Saver:
         self._has_warned = False
         self._is_closed = False
         self._held = ExitStack()
+        refuse_others_checkpoints(self._root)
         with explained(self._root, "write to"), ExitStack() as held:
             storage_of(self._root).make_directory(self._root)
-            alone = held.enter_context(only_writer(self._root, for_run=True))
+            self._hold = held.enter_context(only_writer(self._root, for_run=True))
             storage_of(self._root).try_to_write(self._root)
-            if alone:
+            if self._hold.is_alone:
                 clean_up(self._root)
             self._held = held.pop_all()
 
@@ -112,6 +113,7 @@ class Saver:
             raise CheckpointError(f"the Saver of '{self._root}' is closed; make a new one")
         self.prepare()
         with explained(self._root, "save to"):
+            self._hold.require()
             draft = make_draft(self._root, step)
         try:
             reports = share(draft) if share else tuple
@@ -119,7 +121,9 @@ class Saver:
         except BaseException:
             storage_of(draft).abandon(draft)
             raise
-        write = partial(save_alone, self._root, step, draft, copies, content, self._keep)
+        write = partial(
+            save_alone, self._root, self._hold, step, draft, copies, content, self._keep
+        )
         self._step = step
         self._write = Background(partial(write, num_writers, reports))
 

@@ -108,6 +108,18 @@ def read_state(model_dir: str) -> State | None:
         return None
 
 
+def state_or_none(model_dir: str) -> State | None:
+    """What the state file says; None where it says nothing that can be read.
+
+    Raises:
+        OSError: it is there and cannot be read.
+    """
+    try:
+        return read_state(model_dir)
+    except ValueError:
+        return None
+
+
 def write_state(model_dir: str, history: Sequence[Saved]) -> None:
     """Replaces the state file in one step; the last of `history` becomes the latest."""
     path = os.path.join(model_dir, STATE_FILE)

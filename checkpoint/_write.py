@@ -19,7 +19,6 @@ from pydantic import JsonValue, ValidationError
 from ._arguments import Arrays, Piece, pieces_of, plain
 from ._background import Background
 from ._errors import CheckpointError, explained
-from ._lease import remove_unless_leased
 from ._manifest import (
     DType,
     Manifest,
@@ -107,9 +106,17 @@ def write_part(draft: str, shard: str, pieces: Mapping[str, Piece]) -> Part:
 
 
 def commit(
-    root: str, step: int, draft: str, parts: Sequence[Part], state: dict[str, JsonValue]
-) -> str:
-    """Makes a draft visible as the checkpoint of `step`; its path.
+    root: str,
+    step: int,
+    draft: str,
+    parts: Sequence[Part],
+    state: dict[str, JsonValue],
+    time_secs: float,
+) -> list[str]:
+    """Makes a draft visible as the checkpoint of `step`, created at `time_secs` since the epoch.
+
+    Returns:
+        The paths of what it replaced, to be removed.
 
     Raises:
         CheckpointError: the parts do not make up a checkpoint.
@@ -122,7 +129,7 @@ def commit(
             f"step {step} cannot be committed: its {len(parts)} reports are of the shards "
             f"{', '.join(part.shard for part in parts)}; each writer reports once"
         )
-    manifest = _manifest_of(step, parts, state)
+    manifest = _manifest_of(step, parts, state, time_secs)
     for path in paths:
         size_bytes = manifest.shards[os.path.basename(path)].size_bytes
         if not storage.exists(path) or storage.size(path) != size_bytes:
@@ -131,12 +138,12 @@ def commit(
                 f"there so; model_dir must be on a file system that all writers share"
             )
     path = os.path.join(root, checkpoint_name(step))
-    for replaced in storage.commit(draft, path, format_manifest(manifest), list(manifest.shards)):
-        remove_unless_leased(replaced)
-    return path
+    return storage.commit(draft, path, format_manifest(manifest), list(manifest.shards))
 
 
-def _manifest_of(step: int, parts: Sequence[Part], state: dict[str, JsonValue]) -> Manifest:
+def _manifest_of(
+    step: int, parts: Sequence[Part], state: dict[str, JsonValue], time_secs: float
+) -> Manifest:
     tensors: dict[str, TensorEntry] = {}
     for part in parts:
         for name, entry in part.tensors.items():
@@ -144,7 +151,7 @@ def _manifest_of(step: int, parts: Sequence[Part], state: dict[str, JsonValue]) 
     try:
         return Manifest(
             global_step=step,
-            created=datetime.now(UTC).isoformat(),
+            created=datetime.fromtimestamp(time_secs, UTC).isoformat(),
             versions=_versions(),
             shards={part.shard: part.entry for part in parts},
             tensors=tensors,

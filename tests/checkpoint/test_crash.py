@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import resource
@@ -21,7 +22,9 @@ from paceline.checkpoint import (
     latest_checkpoint,
     list_checkpoints,
     load,
+    read_text,
     save,
+    write_text,
 )
 from paceline.checkpoint._files import exchange
 from paceline.checkpoint._names import aside_name, temporary_name
@@ -34,15 +37,17 @@ def start(model_dir: Path) -> None:
         pass
 
 
-# Saves steps 1, 2, 2 with keep_max=1 in children, the n-th of which dies at its n-th file
-# operation, until one lives to the end. Prints how many died.
+# Saves steps (the n-th save has the value n) in children, the n-th of which dies at its n-th file
+# operation, until one lives to the end. Prints how many died. "back" goes back to step 1, as a
+# person does who edits the state file.
 KILLED_EVERYWHERE = """
-import os, sys
+import json, os, re, sys
 import numpy as np
 import paceline.checkpoint._files as files
 from paceline.checkpoint import save
 
 root, can_exchange = sys.argv[1], sys.argv[2] == "exchange"
+steps, keep_max = json.loads(sys.argv[3]), json.loads(sys.argv[4])
 WATCHED = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.chmod", "ctypes.dlsym"}
 if not can_exchange:
     files.sys = type(sys)("elsewhere")
@@ -57,8 +62,13 @@ def child(model_dir, fatal):
             if count == fatal:
                 os._exit(9)
     sys.addaudithook(watch)
-    for value, step in enumerate([1, 2, 2]):
-        save(model_dir, step, {"x": np.full(3, value)}, keep_max=1)
+    for value, step in enumerate(steps):
+        if step == "back":
+            path = os.path.join(model_dir, "checkpoint")
+            edited = re.sub("ckpt-[0-9]+", "ckpt-1", open(path).read(), count=1)
+            files.replace_durably(path, edited)
+        else:
+            save(model_dir, step, {"x": np.full(3, value)}, keep_max=keep_max)
     os._exit(0)
 
 save(os.path.join(root, "warm-up"), 0, {"x": np.zeros(3)})  # imports open files too
@@ -78,15 +88,21 @@ print(fatal - 1)
 VALUES = {1: [0], 2: [1, 2]}
 
 
+def killed_everywhere(root: Path, how: str, steps: list[object], keep_max: int | None) -> int:
+    """How many died; the n-th of them leaves `run-<n>`."""
+    arguments = [str(root), how, json.dumps(steps), json.dumps(keep_max)]
+    command = [sys.executable, "-c", KILLED_EVERYWHERE, *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 0, result.stderr
+    return int(result.stdout)
+
+
 @pytest.mark.parametrize("how", ["exchange", "two renames"])
 def test_a_save_killed_at_any_file_operation_leaves_whole_checkpoints(
     tmp_path: Path, how: str
 ) -> None:
     """D-11, and the left-overs are gone after the next start."""
-    command = [sys.executable, "-c", KILLED_EVERYWHERE, str(tmp_path), how]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert result.returncode == 0, result.stderr
-    num_killed = int(result.stdout)
+    num_killed = killed_everywhere(tmp_path, how, [1, 2, 2], keep_max=1)
     assert num_killed > 40
 
     reached = 0
@@ -97,6 +113,7 @@ def test_a_save_killed_at_any_file_operation_leaves_whole_checkpoints(
         assert [name for name in os.listdir(model_dir) if name.startswith(".paceline-tmp")] == []
         latest = latest_checkpoint(model_dir)
         assert how == "two renames" or latest == before_clean_up
+        assert latest == max(list_checkpoints(model_dir), default=(None, -1))[0]
         if latest is None:
             assert reached == 0
             continue
@@ -107,6 +124,30 @@ def test_a_save_killed_at_any_file_operation_leaves_whole_checkpoints(
         save(model_dir, 3, {"x": np.zeros(3)}, keep_max=1)
         assert [step for _, step in list_checkpoints(model_dir)] == [3]
     assert reached == 2
+
+
+@pytest.mark.parametrize("how", ["exchange", "two renames"])
+def test_whatever_was_committed_last_is_resumed_from_also_after_going_back(
+    tmp_path: Path, how: str
+) -> None:
+    """A kill between a commit and the state file's new text loses nothing; nor does it bring back
+    what was left behind by going back."""
+    num_killed = killed_everywhere(tmp_path, how, [1, 2, 3, "back", 2], keep_max=None)
+    num_unlisted = 0
+    for fatal in range(1, num_killed + 1):
+        model_dir = tmp_path / f"run-{fatal}"
+        start(model_dir)
+        values = {load(path).read("x")[0]: path for path, _ in list_checkpoints(model_dir)}
+        if not values:
+            continue
+        state = (
+            (model_dir / "checkpoint").read_text() if (model_dir / "checkpoint").exists() else ""
+        )
+        has_gone_back = state.startswith('model_checkpoint_path: "model.ckpt-1"') and "-3" in state
+        expected = 0 if has_gone_back and 4 not in values else max(values)
+        assert latest_checkpoint(model_dir) == values[expected], f"killed at operation {fatal}"
+        num_unlisted += os.path.basename(values[expected]) not in state.splitlines()[0:1]
+    assert num_unlisted > 0
 
 
 @pytest.mark.parametrize("clean", [start, lambda path: save(path, 2, {})])
@@ -127,6 +168,24 @@ def test_left_overs_of_a_killed_save_are_removed_by_the_next_and_it_says_so(
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == 2
     assert all("left over from an interrupted save" in message for message in messages)
+
+
+@pytest.mark.parametrize("clean", [start, lambda path: save(path, 2, {})])
+def test_a_small_file_that_another_process_is_writing_is_left_to_it(
+    tmp_path: Path, clean: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An evaluator, say, which needs no lock for that; a job starts at the worst moment."""
+    replace = os.replace
+
+    def replace_late(temporary: str, path: str) -> None:
+        monkeypatch.undo()
+        clean(tmp_path)
+        replace(temporary, path)
+
+    monkeypatch.setattr(os, "replace", replace_late)
+    write_text(tmp_path, "note.json", "all of it")
+    assert read_text(tmp_path, "note.json") == "all of it"
+    assert not list(tmp_path.glob(".paceline-tmp-*"))
 
 
 def test_a_checkpoint_set_aside_by_a_killed_replacement_is_put_back(tmp_path: Path) -> None:

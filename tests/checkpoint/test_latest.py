@@ -10,7 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paceline.checkpoint import CheckpointError, latest_checkpoint, list_checkpoints, save
+from paceline.checkpoint import (
+    CheckpointError,
+    Saver,
+    latest_checkpoint,
+    list_checkpoints,
+    read_latest,
+    save,
+)
 
 SHARD = "data-00000-of-00001.safetensors"
 
@@ -66,6 +73,70 @@ def test_an_unreadable_state_file_gives_a_warning_and_the_newest(
     assert latest_checkpoint(model_dir) == str(model_dir / "model.ckpt-100")
     assert len(warnings()) == 1
     assert "checkpoint' is unreadable" in warnings()[0]
+
+
+def test_a_checkpoint_that_a_killed_save_could_not_list_is_the_latest_and_it_says_so(
+    model_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="paceline")
+    before = (model_dir / "checkpoint").read_text()
+    path = save(model_dir, 200, {"x": np.arange(3)})
+    (model_dir / "checkpoint").write_text(before)
+    assert latest_checkpoint(model_dir) == latest_checkpoint(model_dir, verify=True) == path
+    assert f"'{path}' is newer than those that the state file lists" in caplog.text
+    save(model_dir, 201, {"x": np.arange(3)})
+    caplog.clear()
+    assert latest_checkpoint(model_dir) == str(model_dir / "model.ckpt-201")
+    assert caplog.text == ""
+
+
+def test_one_that_is_not_listed_because_it_is_old_is_not(
+    model_dir: Path, warnings: Callable
+) -> None:
+    """A reader may have kept it from being deleted."""
+    shutil.copytree(model_dir / "model.ckpt-100", model_dir / "kept")
+    save(model_dir, 7, {"x": np.arange(3)}, keep_max=1)
+    (model_dir / "kept").rename(model_dir / "model.ckpt-100")
+    assert latest_checkpoint(model_dir) == str(model_dir / "model.ckpt-7")
+    assert warnings() == []
+
+
+def test_a_damaged_one_that_is_not_listed_is_passed_over_with_a_warning(
+    model_dir: Path, warnings: Callable
+) -> None:
+    before = (model_dir / "checkpoint").read_text()
+    flip_in_shard(Path(save(model_dir, 200, {"x": np.arange(3)})))
+    (model_dir / "checkpoint").write_text(before)
+    assert latest_checkpoint(model_dir, verify=True) == str(model_dir / "model.ckpt-100")
+    assert len(warnings()) == 1
+    assert "model.ckpt-200" in warnings()[0]
+
+
+FIND = {
+    "latest": latest_checkpoint,
+    "verified": lambda path: latest_checkpoint(path, verify=True),
+    "read": read_latest,
+    "save": lambda path: save(path, 1, {}),
+    "job": Saver,
+}
+
+
+@pytest.mark.parametrize("find", FIND.values(), ids=FIND.keys())
+def test_a_directory_of_tensorflows_is_refused_and_left_as_it_is(
+    tmp_path: Path, find: Callable[[Path], object]
+) -> None:
+    """It is no empty one: training would begin at step 0, and overwrite its state file."""
+    state = 'model_checkpoint_path: "model.ckpt-1000"\n'
+    (tmp_path / "checkpoint").write_text(state)
+    for suffix in ("index", "data-00000-of-00001", "meta"):
+        (tmp_path / f"model.ckpt-1000.{suffix}").write_text("")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(
+        CheckpointError, match=r"TensorFlow's \(model\.ckpt-1000\.index\).*choose another model_dir"
+    ):
+        find(tmp_path)
+    assert sorted(tmp_path.iterdir()) == before
+    assert (tmp_path / "checkpoint").read_text() == state
 
 
 def test_a_missing_state_file_gives_a_warning_and_the_newest(

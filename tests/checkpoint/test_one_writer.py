@@ -7,10 +7,13 @@ import fcntl
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +24,7 @@ from paceline.checkpoint import (
     Saver,
     latest_checkpoint,
     save,
+    write_shard,
 )
 
 HOLD = """
@@ -138,12 +142,39 @@ def test_an_odd_lock_file_is_no_obstacle(tmp_path: Path, content: bytes) -> None
         saver.save(1, {})
 
 
-def test_a_lock_file_that_was_deleted_and_made_anew_is_no_lock(tmp_path: Path) -> None:
-    """Who recreates model_dir under a run: both go on, each with its own directory's lock."""
-    with Saver(tmp_path):
-        (tmp_path / ".paceline-lock").unlink()
-        with Saver(tmp_path):
-            pass
+def delete_lock(model_dir: Path) -> None:
+    (model_dir / ".paceline-lock").unlink()
+
+
+@pytest.mark.parametrize("lose", [shutil.rmtree, delete_lock])
+def test_a_job_saves_nothing_more_where_its_directory_was_replaced_by_another_jobs(
+    tmp_path: Path, lose: Callable[[Path], None]
+) -> None:
+    model_dir = tmp_path / "model"
+    first = Saver(model_dir)
+    first.save(1, {"x": np.zeros(3)})
+    first.wait()
+    lose(model_dir)
+    with Saver(model_dir) as second, closing(first):
+        second.save(7, {"x": np.ones(3)})
+        second.wait()
+        with pytest.raises(CheckpointError, match="was deleted or replaced"):
+            first.save(300, {"x": np.zeros(3)})
+    assert latest_checkpoint(model_dir) == str(model_dir / "model.ckpt-7")
+    assert not (model_dir / "model.ckpt-300").exists()
+
+
+def test_what_is_not_committed_when_the_directory_is_lost_is_not_committed_any_more(
+    tmp_path: Path,
+) -> None:
+    def lose_it_meanwhile(draft: str) -> Callable[[], list[str]]:
+        report = write_shard(draft, 1, 2, {"y": np.zeros(3)})
+        delete_lock(tmp_path)
+        return lambda: [report]
+
+    with pytest.raises(CheckpointError, match="was deleted or replaced"), Saver(tmp_path) as saver:
+        saver.save(1, {"x": np.zeros(3)}, num_writers=2, share=lose_it_meanwhile)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_system_without_locks_is_warned_of_once_a_run(
