@@ -30,11 +30,19 @@ def record_metrics(path: str | os.PathLike[str], metrics: Mapping[str, float]) -
 
 
 def read_metrics(path: str | os.PathLike[str]) -> dict[str, float]:
-    """What was noted beside the checkpoint at `path`; empty if nothing was, or it is damaged."""
+    """What was noted beside the checkpoint at `path`; empty if nothing was, or it is damaged.
+
+    Raises:
+        CheckpointError: it cannot be read. (Empty would be wrong: the best would be deleted.)
+    """
     path = os.fspath(path)
     try:
         found = json.loads(storage_of(path).read(os.path.join(path, METRICS)))
-    except (OSError, ValueError, RecursionError):
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return {}
+    except OSError as error:
+        raise CheckpointError(f"cannot read the metrics in '{path}': {error}") from error
+    except (ValueError, RecursionError):
         return {}
     if not isinstance(found, dict):
         return {}

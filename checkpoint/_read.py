@@ -148,6 +148,13 @@ class CheckpointReader:
             raise CheckpointError(_unknown_tensor(name, self._path, self.names))
         return tensor
 
+    def _is_replaced(self) -> bool:
+        """Whether there is another checkpoint at the path by now, of the same step."""
+        try:
+            return read_manifest(self._path) != self._manifest
+        except CheckpointError:
+            return False
+
     def _read_part(
         self, name: str, tensor: TensorEntry, part: SliceEntry, region: Region
     ) -> np.ndarray:
@@ -158,6 +165,10 @@ class CheckpointReader:
             check_shard_size(self._path, part.shard, self._manifest)
             array = read_rows(path, name, tensor, part, rows)
         except CheckpointError as error:
+            if self._is_replaced():
+                raise CheckpointError(
+                    f"checkpoint '{self._path}' was saved anew while it was read: load it again"
+                ) from error
             raise CheckpointError(f"{error}{_advice(self._path)}") from error
         whole_rows = shape_of(region[1:]) == array.shape[1:]
         return array if whole_rows else array[(slice(None), *region[1:])].copy()
@@ -177,7 +188,7 @@ def load(path: str | os.PathLike[str]) -> CheckpointReader:
             whole checkpoint beside it.
     """
     path = tidy(path)
-    if not storage_of(path).exists(os.path.join(path, MANIFEST)):
+    if not is_checkpoint(path):
         raise CheckpointError(no_checkpoint(path))
     try:
         manifest = whole_manifest(path)
@@ -186,6 +197,18 @@ def load(path: str | os.PathLike[str]) -> CheckpointReader:
     except CheckpointError as error:
         raise CheckpointError(f"{error}{_advice(path)}") from error
     return CheckpointReader(path, manifest)
+
+
+def is_checkpoint(path: str) -> bool:
+    """Whether there is a checkpoint at `path`, damaged or not, rather than a directory of some.
+
+    Raises:
+        CheckpointError: that cannot be found out.
+    """
+    try:
+        return storage_of(path).exists(os.path.join(path, MANIFEST))
+    except OSError as error:
+        raise CheckpointError(f"cannot read '{path}': {error.strerror or error}") from error
 
 
 def whole_manifest(path: str) -> Manifest:

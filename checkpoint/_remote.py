@@ -8,6 +8,7 @@ manifest names the new shards.
 
 from __future__ import annotations
 
+import errno
 import os
 import posixpath
 import tempfile
@@ -47,21 +48,24 @@ class _NoLock:
 class _OpenFile:
     request_bytes = 64 << 20
 
-    def __init__(self, fs: Any, path: str) -> None:
-        self._fs = fs
+    def __init__(self, path: str) -> None:
         self._path = path
 
     def read_into(self, view: np.ndarray, offset: int) -> int:
-        found = self._fs.cat_file(self._path, start=offset, end=offset + len(view))
+        with _at(self._path) as (fs, inside):
+            found = fs.cat_file(inside, start=offset, end=offset + len(view))
         view[: len(found)] = np.frombuffer(found, np.uint8)
         return len(found)
 
 
-def _at(url: str) -> tuple[Any, str]:
+@contextmanager
+def _at(url: str) -> Iterator[tuple[Any, str]]:
     """The fsspec file system that a URL leads into, and the path in it.
 
     Raises:
         CheckpointError: fsspec is not installed, or does not know the protocol.
+        OSError: what the block asked for cannot be done, whatever the protocol's own package raises
+            then: many have errors of their own, which nobody else knows.
     """
     try:
         from fsspec.core import url_to_fs
@@ -72,56 +76,71 @@ def _at(url: str) -> tuple[Any, str]:
             f"cannot reach '{url}': {error}; pip install 'paceline[remote]' brings fsspec, and "
             f"most protocols want a package of their own (s3fs, gcsfs, adlfs)"
         ) from error
-    fs.invalidate_cache()  # what others have written is to be seen
-    return fs, path
+    except Exception as error:
+        raise _as_os_error(error, url) from error
+    try:
+        fs.invalidate_cache()  # what others have written is to be seen
+        yield fs, path
+    except OSError:
+        raise
+    except Exception as error:
+        raise _as_os_error(error, url) from error
+
+
+def _as_os_error(error: Exception, url: str) -> OSError:
+    return OSError(errno.EIO, f"{type(error).__name__}: {error}", url)
 
 
 @final
 class _RemoteStorage(Storage):
     def names(self, path: str) -> list[str]:
-        fs, inside = _at(path)
         try:
-            found = fs.ls(inside, detail=False)
+            with _at(path) as (fs, inside):
+                found = fs.ls(inside, detail=False)
         except FileNotFoundError:
             return []
         return [posixpath.basename(name.rstrip("/")) for name in found]
 
     def exists(self, path: str) -> bool:
-        fs, inside = _at(path)
-        return bool(fs.exists(inside))
+        # Not fs.exists(): that takes whatever goes wrong for an answer, and it is "no".
+        try:
+            with _at(path) as (fs, inside):
+                fs.info(inside)
+        except FileNotFoundError:
+            return False
+        return True
 
     def size(self, path: str) -> int:
-        fs, inside = _at(path)
-        return int(fs.info(inside)["size"])
+        with _at(path) as (fs, inside):
+            return int(fs.info(inside)["size"])
 
     def modified_secs(self, path: str) -> float:
-        fs, inside = _at(path)
-        try:
-            when: datetime = fs.modified(inside)
-        except NotImplementedError:
-            return 0.0
-        return when.timestamp()
+        with _at(path) as (fs, inside):
+            try:
+                when: datetime = fs.modified(inside)
+            except NotImplementedError:
+                return 0.0
+            return when.timestamp()
 
     def read(self, path: str) -> bytes:
-        fs, inside = _at(path)
-        return bytes(fs.cat_file(inside))
+        with _at(path) as (fs, inside):
+            return bytes(fs.cat_file(inside))
 
     @contextmanager
     def opened(self, path: str) -> Iterator[OpenFile]:
-        yield _OpenFile(*_at(path))
+        yield _OpenFile(path)
 
     def replace(self, path: str, text: str) -> None:
-        fs, inside = _at(path)
-        fs.pipe_file(inside, text.encode())
+        with _at(path) as (fs, inside):
+            fs.pipe_file(inside, text.encode())
 
     def remove(self, path: str) -> None:
-        fs, inside = _at(path)
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError), _at(path) as (fs, inside):
             fs.rm(inside, recursive=True)
 
     def make_directory(self, path: str) -> None:
-        fs, inside = _at(path)
-        fs.makedirs(inside, exist_ok=True)
+        with _at(path) as (fs, inside):
+            fs.makedirs(inside, exist_ok=True)
 
     def try_to_write(self, path: str) -> None:
         probe = posixpath.join(path, temporary_name("probe"))
@@ -148,8 +167,8 @@ class _RemoteStorage(Storage):
             yield os.path.join(directory, posixpath.basename(shard_path))
 
     def put(self, scratch: str, shard_path: str) -> None:
-        fs, inside = _at(shard_path)
-        fs.put_file(scratch, inside)
+        with _at(shard_path) as (fs, inside):
+            fs.put_file(scratch, inside)
 
     def abandon(self, draft: str) -> None:
         path, nonce = posixpath.split(draft)

@@ -15,9 +15,9 @@ from ._directory import latest_checkpoint
 from ._errors import CheckpointError, explained
 from ._lease import lease
 from ._metrics import read_metrics
-from ._names import MANIFEST, checkpoint_name
-from ._read import CheckpointReader, load
-from ._storage import steps_in, storage_of
+from ._names import checkpoint_name
+from ._read import CheckpointReader, is_checkpoint, load
+from ._storage import steps_in
 
 _CHUNK = 1 << 20
 _DESCRIPTION = """
@@ -106,7 +106,7 @@ def run_inspect(arguments: argparse.Namespace) -> int:
     try:
         if arguments.compare is not None:
             return _show_comparison(arguments.path, arguments.compare)
-        if storage_of(arguments.path).exists(os.path.join(arguments.path, MANIFEST)):
+        if is_checkpoint(arguments.path):
             return _show_tensors(arguments.path)
         return _show_directory(arguments.path, arguments.verify)
     except CheckpointError as error:
@@ -203,7 +203,7 @@ def _show_comparison(path: str, other_path: str) -> int:
 
 def _chosen(path: str) -> str:
     """A checkpoint's path; of a model_dir that of its latest checkpoint."""
-    if os.path.isfile(os.path.join(path, MANIFEST)):
+    if is_checkpoint(path):
         return path
     latest = latest_checkpoint(path)
     if latest is None:

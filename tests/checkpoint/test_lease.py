@@ -107,6 +107,15 @@ def test_a_checkpoint_replaced_while_it_is_read_is_removed_afterwards(tmp_path: 
     assert list(tmp_path.glob(".paceline-tmp-*")) == []
 
 
+def test_who_reads_a_checkpoint_that_is_saved_anew_is_told_so(tmp_path: Path) -> None:
+    """It is not damaged."""
+    with lease(save(tmp_path, 1, {"x": np.zeros(3)})) as path:
+        reader = load(path)
+        save(tmp_path, 1, {"x": np.ones(3)})
+        with pytest.raises(CheckpointError, match="saved anew while it was read: load it again"):
+            reader.read("x")
+
+
 @pytest.mark.parametrize("name", ["model.ckpt-2", "absent/model.ckpt-1", ""])
 def test_there_is_no_lease_of_what_is_not_there(tmp_path: Path, name: str) -> None:
     save(tmp_path, 1, {})

@@ -41,6 +41,10 @@ from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402
 KINDS = ["directory", "memory", "file", "objects"]
 
 
+class ServiceError(Exception):
+    """What the package of a protocol has of its own; no OSError."""
+
+
 class Objects(MemoryFileSystem):
     """An object store: nothing can be renamed, and what is written appears whole or not at all."""
 
@@ -48,20 +52,43 @@ class Objects(MemoryFileSystem):
     store: dict[str, Any] = {}  # noqa: RUF012
     pseudo_dirs = [""]  # noqa: RUF012
     fails_at: str = ""
+    fails_to: str = ""
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
         return MemoryFileSystem._strip_protocol(path.replace("objects://", "memory://"))
 
+    def _perhaps_fail(self, verb: str) -> None:
+        if verb == self.fails_to:
+            raise ServiceError("503")
+
+    def info(self, path: str, **kwargs: Any) -> Any:
+        self._perhaps_fail("look")
+        return super().info(path, **kwargs)
+
+    def ls(self, path: str, detail: bool = True, **kwargs: Any) -> Any:
+        self._perhaps_fail("list")
+        return super().ls(path, detail, **kwargs)
+
+    def cat_file(self, path: str, *args: Any, **kwargs: Any) -> Any:
+        self._perhaps_fail("read")
+        return super().cat_file(path, *args, **kwargs)
+
+    def rm(self, path: str, *args: Any, **kwargs: Any) -> None:
+        self._perhaps_fail("remove")
+        super().rm(path, *args, **kwargs)
+
     def mv(self, *args: Any, **kwargs: Any) -> None:
         raise NotImplementedError("objects cannot be renamed")
 
     def put_file(self, lpath: str, rpath: str, **kwargs: Any) -> None:
+        self._perhaps_fail("upload")
         if self.fails_at and self.fails_at in rpath:
             raise ConnectionError("the line is dead")
         super().put_file(lpath, rpath, **kwargs)
 
     def pipe_file(self, path: str, value: bytes, **kwargs: Any) -> None:
+        self._perhaps_fail("write")
         if self.fails_at and self.fails_at in path:
             raise ConnectionError("the line is dead")
         super().pipe_file(path, value, **kwargs)
@@ -80,7 +107,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         "file": f"file://{tmp_path}/model",
         "objects": f"objects://{name}",
     }[request.param]
-    Objects.fails_at = ""
+    Objects.fails_at = Objects.fails_to = ""
     for store in (MemoryFileSystem.store, Objects.store):
         store.clear()
     for directories in (MemoryFileSystem.pseudo_dirs, Objects.pseudo_dirs):
@@ -90,7 +117,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 @pytest.fixture
 def objects(tmp_path: Path) -> Iterator[str]:
     yield f"objects://{tmp_path.name}/model"
-    Objects.fails_at = ""
+    Objects.fails_at = Objects.fails_to = ""
     Objects.store.clear()
     Objects.pseudo_dirs[:] = [""]
 
@@ -209,9 +236,13 @@ def test_inspect(root: str, capsys: pytest.CaptureFixture[str]) -> None:
     parser = argparse.ArgumentParser()
     add_inspect_arguments(parser)
     assert run_inspect(parser.parse_args([root, "--verify"])) == 0
-    assert run_inspect(parser.parse_args([os.path.join(root, "model.ckpt-5")])) == 0
+    path = os.path.join(root, "model.ckpt-5")
+    assert run_inspect(parser.parse_args([path])) == 0
+    save(root, 6, ARRAYS)
+    assert run_inspect(parser.parse_args([path, "--compare", root])) == 0
     out = capsys.readouterr().out
     assert "verified" in out
+    assert "all 2 tensors are the same" in out
     assert "a/w" in out
 
 
@@ -257,6 +288,66 @@ def test_a_save_that_breaks_off_leaves_what_was_there(objects: str, fails_at: st
             save(objects, step, {"x": np.ones(3)})
     assert files_of(objects) == before
     assert load(str(latest_checkpoint(objects))).read("x").tolist() == [0, 0, 0]
+
+
+def test_a_save_that_is_committed_is_no_failure_where_the_old_cannot_be_removed(
+    objects: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    save(objects, 1, {}, keep_max=1)
+    Objects.fails_to = "remove"
+    for step in (2, 2):  # deleting another one, and what is replaced
+        assert save(objects, step, {}, keep_max=1) == f"{objects}/model.ckpt-2"
+    assert "cannot delete" in caplog.text
+    assert "ServiceError: 503" in caplog.text
+    Objects.fails_to = ""
+    save(objects, 3, {}, keep_max=1)
+    assert steps(objects) == [3]
+
+
+DO: dict[str, Callable[[str], object]] = {
+    "save": lambda root: save(root, 2, {"x": np.ones(3)}),
+    "job": Saver,
+    "latest": latest_checkpoint,
+    "verified": lambda root: latest_checkpoint(root, verify=True),
+    "read": read_latest,
+    "list": list_checkpoints,
+    "text": lambda root: read_text(root, "note"),
+    "load": lambda root: load(f"{root}/model.ckpt-1"),
+    "metrics": lambda root: read_metrics(f"{root}/model.ckpt-1"),
+    "record": lambda root: record_metrics(f"{root}/model.ckpt-1", {"loss": 1.0}),
+    "remove": lambda root: remove_text(root, "note"),
+}
+
+
+@pytest.mark.parametrize(
+    ("verb", "done"),
+    [
+        ("look", "load"),
+        ("list", "list"),
+        ("list", "latest"),
+        ("list", "job"),
+        ("read", "latest"),
+        ("read", "verified"),
+        ("read", "read"),
+        ("read", "text"),
+        ("read", "load"),
+        ("read", "metrics"),
+        ("upload", "save"),
+        ("write", "save"),
+        ("write", "job"),
+        ("write", "record"),
+        ("remove", "remove"),
+    ],
+)
+def test_a_store_s_own_errors_are_explained_like_all_others(
+    objects: str, verb: str, done: str
+) -> None:
+    """Above all none of them counts as "there is nothing": training would begin at step 0."""
+    save(objects, 1, {"x": np.zeros(3)})
+    write_text(objects, "note", "text")
+    Objects.fails_to = verb
+    with pytest.raises(CheckpointError, match=r"objects://.*ServiceError: 503"):
+        DO[done](objects)
 
 
 def test_what_a_killed_upload_left_goes_with_a_later_save(
