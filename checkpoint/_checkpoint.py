@@ -6,6 +6,7 @@ import inspect
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from typing import Any, Protocol, SupportsIndex, cast, final
 
 import numpy as np
@@ -13,10 +14,8 @@ import numpy as np
 from ._directory import latest_checkpoint, lease_latest
 from ._errors import CheckpointError
 from ._lease import lease
-from ._names import MANIFEST
-from ._read import CheckpointReader, load
+from ._read import CheckpointReader, is_checkpoint, load
 from ._save import save
-from ._storage import storage_of
 
 Find = Callable[[str], "np.ndarray | None"]
 
@@ -149,11 +148,11 @@ class Checkpoint:
             The checkpoint, whose `step` is the one to go on from.
 
         Raises:
-            CheckpointError: there is none, it is damaged, or it has other variables than the parts.
+            CheckpointError: there is none, it is damaged, it has other variables than the parts, or
+                an iterator refuses its state.
         """
         path = os.fspath(path)
-        is_checkpoint = storage_of(path).exists(os.path.join(path, MANIFEST))
-        with lease(path) if is_checkpoint else lease_latest(path) as found:
+        with lease(path) if is_checkpoint(path) else lease_latest(path) as found:
             if found is None:
                 raise CheckpointError(f"there is no checkpoint in '{path}'")
             reader = load(found)
@@ -164,9 +163,13 @@ class Checkpoint:
         by_part = {name: _below(name, values) for name in self._parts}
         for name, part in self._parts.items():
             part.check(_Where(reader.path, name), by_part[name], state.get(name))
+        with ExitStack() as undo:
+            for name, part in self._parts.items():
+                part.move(_Where(reader.path, name), state.get(name), undo)
+            undo.pop_all()
         for name, part in self._parts.items():
             late = self._late[name]
-            late.values = part.restore(by_part[name], state.get(name), late)
+            late.values = part.restore(by_part[name], late)
         return reader
 
     def _pending(self) -> dict[str, np.ndarray]:
@@ -219,9 +222,15 @@ class _Part(ABC):
         """Raises a CheckpointError if that cannot be restored."""
 
     @abstractmethod
-    def restore(
-        self, values: dict[str, np.ndarray], state: Any, find: Find
-    ) -> dict[str, np.ndarray]:
+    def move(self, where: _Where, state: Any, undo: ExitStack) -> None:
+        """Takes the state, which only its owner can check, by taking it; `undo` goes back.
+
+        Raises:
+            CheckpointError: The owner refuses it.
+        """
+
+    @abstractmethod
+    def restore(self, values: dict[str, np.ndarray], find: Find) -> dict[str, np.ndarray]:
         """Takes the values; returns those that are for variables not created yet."""
 
 
@@ -252,9 +261,10 @@ class _Variables(_Part):
         if not _has(self._owner, CreatesVariables):
             _check_none_left(where, there, values)
 
-    def restore(
-        self, values: dict[str, np.ndarray], state: Any, find: Find
-    ) -> dict[str, np.ndarray]:
+    def move(self, where: _Where, state: Any, undo: ExitStack) -> None:
+        """Variables have no state besides their values."""
+
+    def restore(self, values: dict[str, np.ndarray], find: Find) -> dict[str, np.ndarray]:
         late = dict(values)
         for name, variable in self._by_name().items():
             variable.assign(late.pop(name))
@@ -280,9 +290,10 @@ class _Arrays(_Part):
         _check_fit(where, self._arrays, values)
         _check_none_left(where, self._arrays, values)
 
-    def restore(
-        self, values: dict[str, np.ndarray], state: Any, find: Find
-    ) -> dict[str, np.ndarray]:
+    def move(self, where: _Where, state: Any, undo: ExitStack) -> None:
+        """Arrays have no state besides their values."""
+
+    def restore(self, values: dict[str, np.ndarray], find: Find) -> dict[str, np.ndarray]:
         for name, array in self._arrays.items():
             array[...] = values[name]
         return {}
@@ -305,10 +316,14 @@ class _State(_Part):
         if state is None:
             raise where.refuse("it was saved without this part")
 
-    def restore(
-        self, values: dict[str, np.ndarray], state: Any, find: Find
-    ) -> dict[str, np.ndarray]:
-        self._owner.set_state(state)
+    def move(self, where: _Where, state: Any, undo: ExitStack) -> None:
+        undo.callback(self._owner.set_state, self._owner.get_state())
+        try:
+            self._owner.set_state(state)
+        except (KeyError, TypeError, ValueError) as error:
+            raise where.refuse(str(error)) from error
+
+    def restore(self, values: dict[str, np.ndarray], find: Find) -> dict[str, np.ndarray]:
         return {}
 
 

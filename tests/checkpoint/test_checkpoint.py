@@ -237,6 +237,20 @@ def test_nothing_is_changed_unless_everything_fits(
     assert first["x"] == 0
 
 
+def test_nothing_is_changed_where_an_iterator_refuses_its_state(tmp_path: Path) -> None:
+    def of(batch: int) -> Any:
+        return iter(pl.Dataset.range(12).batch(batch))
+
+    path = Checkpoint(x={"x": np.ones(1)}, one=of(2), two=of(2)).save(tmp_path, 1)
+    x, one, two = {"x": np.zeros(1)}, of(2), of(4)
+    next(one), next(two)
+    with pytest.raises(CheckpointError, match=r"cannot restore 'two' from .*model.ckpt-1"):
+        Checkpoint(x=x, one=one, two=two).restore(path)
+    assert x["x"] == 0
+    assert next(one).tolist() == [2, 3]
+    assert next(two).tolist() == [4, 5, 6, 7]
+
+
 def test_a_state_that_was_not_saved(tmp_path: Path) -> None:
     path = Checkpoint(x={"x": np.ones(1)}).save(tmp_path, 1)
     with pytest.raises(CheckpointError, match=r"cannot restore 'data' .*saved without this part"):
