@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 
 from ._elements import ENDLESS
-from ._plan import INFINITE, Plan
+from ._plan import INFINITE, Plan, with_spec_of_first_element
 from ._random_access import Items
-from ._sources import iterable_plan, with_spec_of_first_element
+from ._sources import iterable_plan
 from ._values import as_element
 
 

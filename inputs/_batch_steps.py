@@ -15,13 +15,14 @@ from ._elements import Elements
 from ._padding import stack_padded
 from ._plan import (
     UNKNOWN,
+    Keeps,
     Opening,
     Plan,
     batched_cardinality,
     strided_cardinality,
+    with_spec_of_first_element,
 )
 from ._random_access import Items
-from ._sources import with_spec_of_first_element
 from ._stream_steps import BatchedStream, UnbatchedStream
 from ._values import ArraySpec, DatasetSpec, map_arrays
 from ._windows import WindowedStream
@@ -40,11 +41,11 @@ def batched(plan: Plan, size: int, drop_remainder: bool) -> Plan:
     return plan.then(
         step,
         text,
-        cardinality=batched_cardinality(plan.cardinality, size, drop_remainder),
+        Keeps.FILES | Keeps.AT_HAND | Keeps.ANY_ORDER,
+        count=lambda number: batched_cardinality(number, size, drop_remainder),
         spec=lambda: _batched_spec(plan.spec(), size if drop_remainder else None),
         batch_size=size,
         shard=plan.shard and plan.shard.times(size),
-        is_at_hand=plan.is_at_hand,
     )
 
 
@@ -61,14 +62,14 @@ def padded_batched(
         return Batched(Stacked(access, stack), size, drop_remainder)
 
     text = f"padded_batch({size}{', drop_remainder=True' if drop_remainder else ''})"
-    stacked = plan.then(
+    return plan.then(
         step,
         text,
-        cardinality=batched_cardinality(plan.cardinality, size, drop_remainder),
+        Keeps.FILES | Keeps.ANY_ORDER,
+        count=lambda number: batched_cardinality(number, size, drop_remainder),
         batch_size=size,
         shard=plan.shard and plan.shard.times(size),
     )
-    return with_spec_of_first_element(stacked)
 
 
 def unbatched(plan: Plan) -> Plan:
@@ -77,11 +78,9 @@ def unbatched(plan: Plan) -> Plan:
     return plan.then(
         lambda inner, _: UnbatchedStream(inner),
         "unbatch()",
+        Keeps.FILES | Keeps.AT_HAND,
         cardinality=0 if plan.cardinality == 0 else UNKNOWN,
         spec=lambda: map_arrays(lambda s: ArraySpec(s.shape[1:], s.dtype), spec()),
-        batch_size=None,
-        shard=None,
-        is_at_hand=plan.is_at_hand,
     )
 
 
@@ -107,10 +106,9 @@ def windowed(
     return plan.then(
         lambda inner, _: stream(inner),
         f"window({size}, shift={shift}, stride={stride}, drop_remainder={drop_remainder})",
+        # Not the files: a window may lie across the border between two of them.
+        count=lambda number: _num_windows(number, size, shift, stride, drop_remainder),
         spec=lambda: nest.map_structure(DatasetSpec, spec()),
-        cardinality=_num_windows(plan.cardinality, size, shift, stride, drop_remainder),
-        batch_size=None,
-        shard=None,
     )
 
 

@@ -25,7 +25,7 @@ class CacheMemory:
     """What one `cache()` has kept; it outlives iterators, so that every later pass profits.
 
     It belongs to one set of shuffle keys and one share of the files: an input in another order is
-    another input.
+    another input. (A cache opens its input in order, see `Keeps.ANY_ORDER`.)
     """
 
     def __init__(self) -> None:

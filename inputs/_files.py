@@ -12,9 +12,8 @@ from typing import Any, BinaryIO, NamedTuple, final
 import numpy as np
 
 from ._elements import ElementIterator, State, Stream
-from ._plan import UNKNOWN, Opening, Plan
+from ._plan import UNKNOWN, Opening, Plan, with_spec_of_first_element
 from ._random_access import Rows
-from ._sources import with_spec_of_first_element
 from ._values import ArraySpec
 
 Path = str | os.PathLike[str]
@@ -65,7 +64,7 @@ def records_plan(files: Files, record_format: RecordFormat) -> Plan:
         UNKNOWN,
         open=open_files,
         spec=lambda: None,
-        num_files=len(paths),
+        file_counts=(len(paths),),
     )
     return with_spec_of_first_element(plan)
 
@@ -84,7 +83,7 @@ def file_names_plan(files: Files) -> Plan:
         len(names),
         open=open_names,
         spec=lambda: ArraySpec((), names.dtype),
-        num_files=len(names),
+        file_counts=(len(names),),
     )
 
 

@@ -15,13 +15,8 @@ from ._conformity import conformed, require_finite
 from ._elements import Elements
 from ._interleaved import InterleavedStream
 from ._parallel_map import ParallelMappedStream, in_another_process, in_this_process
-from ._plan import (
-    UNKNOWN,
-    Opening,
-    Plan,
-)
+from ._plan import Keeps, Opening, Plan
 from ._prefetch import prefetched
-from ._sources import with_spec_of_first_element
 from ._stream_steps import BatchedStream, FilteredStream, MappedStream, UnbatchedStream
 from ._values import as_element
 
@@ -36,21 +31,25 @@ def mapped(plan: Plan, map_func: Function) -> Plan:
         access = inner.random_access()
         return MappedStream(inner, function) if access is None else Mapped(access, function)
 
-    return with_spec_of_first_element(plan.then(step, "map()"))
+    return plan.then(step, "map()", Keeps.EACH | Keeps.ANY_ORDER)
 
 
 def mapped_in_parallel(
     plan: Plan, map_func: Function, count: int, in_order: bool | None, in_processes: bool
 ) -> Plan:
-    """Each element passed through a function, several at a time."""
+    """Each element passed through a function, several at a time.
+
+    Where somebody counts on the order, leave to hand out what is ready first is not made use of.
+    """
     function = partial(_call_with_element, map_func)
     open_function = partial(in_another_process if in_processes else in_this_process, function)
 
     def step(inner: Elements, opening: Opening) -> Elements:
-        keeps_order = opening.options.deterministic if in_order is None else in_order
+        asked = opening.options.deterministic if in_order is None else in_order
+        keeps_order = opening.in_order or asked is not False
         return ParallelMappedStream(inner, open_function, count, keeps_order)
 
-    return with_spec_of_first_element(plan.then(step, "map(num_parallel_calls)"))
+    return plan.then(step, "map(num_parallel_calls)", Keeps.EACH)
 
 
 def mapped_in_batches(plan: Plan, map_func: Function, batch_size: int) -> Plan:
@@ -66,7 +65,7 @@ def mapped_in_batches(plan: Plan, map_func: Function, batch_size: int) -> Plan:
             MappedStream(batches, lambda batch: function(batch, nest.batch_size(batch)))
         )
 
-    return with_spec_of_first_element(plan.then(step, f"map_batched({batch_size})"))
+    return plan.then(step, f"map_batched({batch_size})", Keeps.EACH)
 
 
 def filtered(plan: Plan, predicate: Function) -> Plan:
@@ -75,8 +74,7 @@ def filtered(plan: Plan, predicate: Function) -> Plan:
     return plan.then(
         lambda inner, _: FilteredStream(inner, function),
         "filter()",
-        cardinality=UNKNOWN,
-        shard=None,
+        Keeps.SPEC | Keeps.BATCH_SIZE | Keeps.FILES | Keeps.ANY_ORDER,
     )
 
 
@@ -101,8 +99,7 @@ def interleaved(
         return InterleavedStream(inner, expand, cycle_length, block_length)
 
     text = f"interleave(cycle_length={cycle_length}, block_length={block_length})"
-    parts = plan.then(step, text, cardinality=UNKNOWN, batch_size=None, shard=None)
-    return with_spec_of_first_element(parts)
+    return plan.then(step, text, Keeps.FILES)
 
 
 def required_finite(plan: Plan) -> Plan:
@@ -114,13 +111,18 @@ def required_finite(plan: Plan) -> Plan:
             return MappedStream(inner, require_finite)
         return Mapped(access, require_finite)
 
-    return plan.then(step, "require_finite()")
+    keeps = Keeps.EACH | Keeps.SPEC | Keeps.ANY_ORDER
+    return plan.then(step, "require_finite()", keeps)
 
 
 def conforming(plan: Plan, signature: Any) -> Plan:
     """Elements of a known structure, converted to its dtypes."""
     function = partial(conformed, signature=signature)
-    return plan.then(lambda inner, _: MappedStream(inner, function), spec=lambda: signature)
+    return plan.then(
+        lambda inner, _: MappedStream(inner, function),
+        keeps=Keeps.EACH | Keeps.ANY_ORDER,
+        spec=lambda: signature,
+    )
 
 
 def _call_with_element(function: Function, element: Any) -> Any:

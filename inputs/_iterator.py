@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from ._elements import ElementIterator, State
-from ._plan import Opening, Plan
+from ._plan import INFINITE, Opening, Plan
 from ._resharding import checked_state, describe_shard, state_for
 from ._seeds import Seeds, current_default_seed, entropy_seed
 
@@ -20,12 +20,14 @@ class DatasetIterator:
         plan: the dataset's description.
         seed: what shuffles without a seed of their own use.
         iteration: how often the dataset was iterated before; it varies reshuffling shuffles.
-        place: on which worker this is, for errors.
+        worker: how many workers iterate, and which one this is; None if it is not known.
     """
 
-    def __init__(self, plan: Plan, seed: int, iteration: int, place: str = "") -> None:
+    def __init__(
+        self, plan: Plan, seed: int, iteration: int, worker: tuple[int, int] | None = None
+    ) -> None:
         self._plan = plan
-        self._place = place
+        self._worker = worker
         self._seed = seed
         self._iteration = iteration
         self._num_given = 0
@@ -44,7 +46,9 @@ class DatasetIterator:
             self.close()
             raise
         except Exception as error:
-            text = f"element {self._num_given} of {self._plan.text}{self._place}"
+            count, index = self._worker or (1, 0)
+            place = f" on worker {index} of {count}" if count > 1 else ""
+            text = f"element {self._num_given} of {self._plan.text}{place}"
             error.add_note(f"While making {text}.")
             raise
         self._num_given += 1
@@ -102,7 +106,19 @@ class DatasetIterator:
             ValueError: the states are of another chain, or it cannot be divided anew; the message
                 says why.
         """
-        self.set_state(state_for(self._plan, states, worker_index))
+        num_workers = None if self._worker is None else self._worker[0]
+        self.set_state(state_for(self._plan, states, worker_index, num_workers))
+
+    @property
+    def is_in_first_pass(self) -> bool:
+        """Whether it is known that of one pass over the source elements are left to be given.
+
+        With a `repeat()` one pass is what it would be without.
+        """
+        epoch = self._plan.epoch_length
+        if epoch >= 0:
+            return self._num_given < epoch
+        return self._plan.cardinality != INFINITE and self._last_state is None
 
     def close(self) -> None:
         """Ends the pass and any background thread; the iterator has no further elements."""
@@ -119,10 +135,12 @@ class IteratorFactory:
     order, so the passes are counted here; a newly built dataset starts from the first order again.
     """
 
-    def __init__(self, plan: Plan, seed: int | None = None, place: str = "") -> None:
+    def __init__(
+        self, plan: Plan, seed: int | None = None, worker: tuple[int, int] | None = None
+    ) -> None:
         self._plan = plan
         self._seed = seed
-        self._place = place
+        self._worker = worker
         self._iterations = itertools.count()
 
     def shared_seed(self) -> int | None:
@@ -134,8 +152,12 @@ class IteratorFactory:
         if seed is None:
             fixed = self._plan.fixed_seed
             seed = entropy_seed() if fixed is None else fixed
-        return DatasetIterator(self._plan, seed, next(self._iterations), self._place)
+        return DatasetIterator(self._plan, seed, next(self._iterations), self._worker)
 
 
 def _open(plan: Plan, seed: int, iteration: int, start: int) -> ElementIterator:
-    return plan.open(Opening(Seeds(seed, iteration), plan.options, start=start)).iterate(0)
+    # Workers that take turns in one order have seen its beginning if each goes through its part
+    # in order: only then can what is left be divided anew.
+    in_order = plan.shard is not None
+    opening = Opening(Seeds(seed, iteration), plan.options, start=start, in_order=in_order)
+    return plan.open(opening).iterate(0)

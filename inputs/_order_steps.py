@@ -11,7 +11,7 @@ from ._cached import CacheMemory, cached
 from ._elements import Elements
 from ._ignored import IgnoringStream, Report
 from ._plan import (
-    UNKNOWN,
+    Keeps,
     Opening,
     Plan,
     Shard,
@@ -34,10 +34,9 @@ def shuffled_plan(plan: Plan, buffer_size: int, seed: int | None, reshuffle: boo
     return plan.then(
         partial(shuffled, buffer_size=buffer_size, seed=seed, reshuffle=reshuffle),
         f"shuffle({buffer_size}, seed={seed}, reshuffle={reshuffle})",
+        Keeps.COUNT | Keeps.SPEC | Keeps.BATCH_SIZE | Keeps.FILES | Keeps.AT_HAND,
         draws_seed=plan.draws_seed or seed is None,
         fixed_seed=fixed_seed,
-        shard=None,
-        is_at_hand=plan.is_at_hand,
     )
 
 
@@ -51,9 +50,9 @@ def repeated(plan: Plan, count: int | None) -> Plan:
     return plan.then(
         step,
         f"repeat({'' if count is None else count})",
+        Keeps.SPEC | Keeps.BATCH_SIZE | Keeps.FILES | Keeps.AT_HAND | Keeps.ANY_ORDER,
         cardinality=repeated_cardinality(plan.cardinality, count),
-        shard=None,
-        is_at_hand=plan.is_at_hand,
+        epoch=plan.epoch_length,
     )
 
 
@@ -62,11 +61,9 @@ def taken(plan: Plan, text: str, start: int, stop: int | None) -> Plan:
     return plan.then(
         lambda inner, _: _strided(inner, start, stop, 1),
         text,
-        cardinality=strided_cardinality(plan.cardinality, start, stop, 1),
-        # Some of all elements is not some of those in a worker's files.
-        num_files=None,
-        shard=None,
-        is_at_hand=plan.is_at_hand,
+        # Not the files: some of all elements is not some of those in a worker's files.
+        Keeps.SPEC | Keeps.BATCH_SIZE | Keeps.AT_HAND,
+        count=lambda number: strided_cardinality(number, start, stop, 1),
     )
 
 
@@ -75,22 +72,22 @@ def sharded(plan: Plan, count: int, index: int) -> Plan:
     return plan.then(
         lambda inner, opening: _strided(inner, opening.start + index, None, count),
         f"shard({count}, {index})",
-        cardinality=strided_cardinality(plan.cardinality, index, None, count),
-        num_files=None,
+        Keeps.SPEC | Keeps.BATCH_SIZE | Keeps.AT_HAND,
+        count=lambda number: strided_cardinality(number, index, None, count),
         shard=Shard(count, index, plan),
-        is_at_hand=plan.is_at_hand,
     )
 
 
 def cached_plan(plan: Plan) -> Plan:
     """Elements that are computed once."""
-    return plan.then(partial(cached, memory=CacheMemory()), "cache()")
+    return plan.then(partial(cached, memory=CacheMemory()), "cache()", Keeps.EACH | Keeps.SPEC)
 
 
 def prefetched_plan(plan: Plan, depth: int, max_depth: int) -> Plan:
     """Elements that are produced ahead."""
     return plan.then(
         lambda inner, _: prefetched(inner, depth, max_depth),
+        keeps=Keeps.ALL,
         is_at_hand=plan.is_at_hand or depth > 0,
     )
 
@@ -100,8 +97,7 @@ def ignoring_errors(plan: Plan, report: Report | None) -> Plan:
     return plan.then(
         lambda inner, _: IgnoringStream(inner, report),
         "ignore_errors()",
-        cardinality=UNKNOWN,
-        shard=None,
+        Keeps.SPEC | Keeps.BATCH_SIZE | Keeps.FILES | Keeps.ANY_ORDER,
     )
 
 

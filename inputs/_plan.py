@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import Flag, auto
 from typing import Any, NamedTuple, final
 
 from ._elements import Elements
 from ._seeds import Seeds
-from .options import DEFAULT_OPTIONS, Options
+from ._values import spec_of
+from .options import NO_OPTIONS, Options
 
 INFINITE = -1
 """The cardinality of a dataset without end."""
@@ -26,19 +28,51 @@ class Opening(NamedTuple):
         options: those of the whole chain.
         file_shard: the number of workers among which files are divided, and this worker's number.
         start: how many elements of the order that `shard` divides were seen before.
+        in_order: whether the elements must come in the order of the input, since somebody counts
+            on their places: a later step, a saved state or other workers.
     """
 
     seeds: Seeds
-    options: Options = DEFAULT_OPTIONS
+    options: Options = NO_OPTIONS
     file_shard: tuple[int, int] = (1, 0)
     start: int = 0
+    in_order: bool = False
 
     def inside(self, number: int) -> Opening:
         """For a dataset that a function made of element `number`; its files are its own."""
         return self._replace(seeds=self.seeds.inside(number), file_shard=(1, 0), start=0)
 
+    def ordered(self) -> Opening:
+        """For elements whose places somebody counts on."""
+        return self._replace(in_order=True)
+
 
 Step = Callable[[Elements, Opening], Elements]
+
+
+class Keeps(Flag):
+    """What a step leaves as it was. What it does not name is not known of its elements.
+
+    A step that forgets one of these costs speed, or has something refused; one that claims too
+    much has workers lose examples.
+
+    COUNT: there are as many elements. SPEC: they are alike. BATCH_SIZE: they are batches of the
+    same size. FILES: what the step makes of several workers' files is, taken together, what it
+    makes of all files. SHARD: the elements are made of those of the shard one by one, in order.
+    AT_HAND: an element only has to be copied. ANY_ORDER: the input's elements may come in any
+    order, and in another one when the step is resumed, which reads none of them again.
+    """
+
+    NOTHING = 0
+    COUNT = auto()
+    SPEC = auto()
+    BATCH_SIZE = auto()
+    FILES = auto()
+    SHARD = auto()
+    AT_HAND = auto()
+    ANY_ORDER = auto()
+    EACH = COUNT | BATCH_SIZE | FILES | SHARD
+    ALL = EACH | SPEC | AT_HAND | ANY_ORDER
 
 
 @final
@@ -51,11 +85,13 @@ class Plan:
         cardinality: the number of elements, `INFINITE` or `UNKNOWN`.
         open: makes the elements.
         spec: the `ArraySpec`s of an element.
-        batch_size: what the last `batch()` was given.
         draws_seed: whether a shuffle uses the iterator's seed, having none of its own.
         fixed_seed: the iterator's seed, where every iterator must draw the same.
         options: of the whole chain.
-        num_files: how many files the source can divide among workers; None if it has none.
+        epoch: the cardinality of one pass over the source; None where nothing is repeated.
+        batch_size: what the last `batch()` was given.
+        file_counts: how many files each source can divide among workers; none if not all of the
+            data come from files, or something stands in the way.
         shard: the `shard()` from which the elements come one by one or in batches, if there is one.
         is_at_hand: whether the next element only has to be copied, from memory or from what was
             prefetched, so that a thread that works ahead would cost more than it saves.
@@ -65,30 +101,73 @@ class Plan:
     cardinality: int
     open: Callable[[Opening], Elements]
     spec: Callable[[], Any]
-    batch_size: int | None = None
     draws_seed: bool = False
     fixed_seed: int | None = None
-    options: Options = DEFAULT_OPTIONS
-    num_files: int | None = None
+    options: Options = NO_OPTIONS
+    epoch: int | None = None
+    batch_size: int | None = None
+    file_counts: tuple[int, ...] = ()
     shard: Shard | None = None
     is_at_hand: bool = False
 
-    def then(self, step: Step, text: str | None = None, **changes: Any) -> Plan:
+    def then(
+        self,
+        step: Step,
+        text: str | None = None,
+        keeps: Keeps = Keeps.NOTHING,
+        count: Callable[[int], int] | None = None,
+        **changes: Any,
+    ) -> Plan:
         """This plan with one more step.
 
         Args:
             step: makes elements of this plan's elements.
             text: what is added to the chain; None for a step that leaves states as they are.
-            changes: the fields that the step changes. `is_at_hand` holds for rearrangements only,
-                and is passed on by them.
+            keeps: what the step leaves as it was.
+            count: how many elements it makes of so many.
+            changes: fields that the step decides.
         """
-        whole_text = self.text if text is None else f"{self.text}.{text}"
-        return replace(
-            self,
-            open=lambda opening: step(self.open(opening), opening),
-            text=whole_text,
-            **{"is_at_hand": False, **changes},
+        open_input = self.open if Keeps.ANY_ORDER in keeps else self.open_in_order
+        plan = Plan(
+            text=self.text if text is None else f"{self.text}.{text}",
+            cardinality=UNKNOWN,
+            open=lambda opening: step(open_input(opening), opening),
+            spec=_unknown_spec,
+            # What must be done about a chain, or was asked for, holds whatever comes behind.
+            draws_seed=self.draws_seed,
+            fixed_seed=self.fixed_seed,
+            options=self.options,
         )
+        kept = {name: getattr(self, name) for name, what in _KEPT.items() if what in keeps}
+        if count is not None:
+            kept |= {"cardinality": count(self.cardinality), "epoch": count(self.epoch_length)}
+        plan = replace(plan, **{**kept, **changes})
+        return with_spec_of_first_element(plan) if plan.spec is _unknown_spec else plan
+
+    def open_in_order(self, opening: Opening) -> Elements:
+        """The elements in the order of the source."""
+        return self.open(opening.ordered())
+
+    @property
+    def epoch_length(self) -> int:
+        """The cardinality of one pass over the source."""
+        return self.cardinality if self.epoch is None else self.epoch
+
+    @property
+    def num_files(self) -> int | None:
+        """Among how many workers the files can be divided at most; None if there are none."""
+        return min(self.file_counts, default=None)
+
+
+_KEPT = {
+    "cardinality": Keeps.COUNT,
+    "epoch": Keeps.COUNT,
+    "spec": Keeps.SPEC,
+    "batch_size": Keeps.BATCH_SIZE,
+    "file_counts": Keeps.FILES,
+    "shard": Keeps.SHARD,
+    "is_at_hand": Keeps.AT_HAND,
+}
 
 
 @final
@@ -114,15 +193,36 @@ class Shard(NamedTuple):
 
 def joined(plans: list[Plan], **fields: Any) -> Plan:
     """A plan that opens several others; `fields` are those that they do not decide."""
-    counts = [plan.num_files for plan in plans if plan.num_files is not None]
     return Plan(
         draws_seed=any(plan.draws_seed for plan in plans),
         fixed_seed=next((p.fixed_seed for p in plans if p.fixed_seed is not None), None),
-        options=plans[0].options,
-        num_files=min(counts) if len(counts) == len(plans) else None,
+        options=Options.agreed([plan.options for plan in plans]),
         is_at_hand=all(plan.is_at_hand for plan in plans),
         **fields,
     )
+
+
+def with_spec_of_first_element(plan: Plan) -> Plan:
+    """The plan, with a spec that is found by reading an element."""
+    return replace(plan, spec=lambda: _first_spec(plan))
+
+
+def _first_spec(plan: Plan) -> Any:
+    elements = plan.open(Opening(Seeds(0, 0), plan.options)).iterate(0)
+    try:
+        return spec_of(next(elements))
+    except StopIteration:
+        raise ValueError(
+            f"element_spec of {plan.text} is unknown because the dataset has no elements. "
+            "Look at the source of the data."
+        ) from None
+    finally:
+        elements.close()
+
+
+def _unknown_spec() -> Any:
+    """Stands for a spec that a step neither keeps nor gives."""
+    raise AssertionError("a plan without a spec was used")
 
 
 def strided_cardinality(cardinality: int, start: int, stop: int | None, step: int) -> int:

@@ -40,13 +40,16 @@ def describe_shard(plan: Plan, num_given: int) -> dict[str, Any] | None:
     }
 
 
-def state_for(plan: Plan, states: Sequence[State], worker_index: int) -> State:
+def state_for(
+    plan: Plan, states: Sequence[State], worker_index: int, num_workers: int | None
+) -> State:
     """The state from which one worker goes on.
 
     Args:
         plan: the worker's chain as it is now.
         states: those of all workers of the earlier run.
         worker_index: the worker's number now.
+        num_workers: how many there are now; None if it is not known.
 
     Raises:
         ValueError: see `DatasetIterator.set_states`.
@@ -55,7 +58,8 @@ def state_for(plan: Plan, states: Sequence[State], worker_index: int) -> State:
         raise ValueError("states must hold the state of at least one worker, got none.")
     for state in states:
         checked_state(state)
-    if worker_index < len(states) and states[worker_index]["dataset"] == plan.text:
+    are_as_many = worker_index < len(states) and num_workers in (None, len(states))
+    if are_as_many and states[worker_index]["dataset"] == plan.text:
         return states[worker_index]
     if plan.shard is None:
         return _common_state(states)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -18,10 +17,10 @@ from ._plan import (
     Plan,
     concatenated_cardinality,
     joined,
+    with_spec_of_first_element,
     zipped_cardinality,
 )
 from ._random_access import Concatenated, Numbers, Rows, Zipped
-from ._seeds import Seeds
 from ._streams import ConcatenatedStream, ZippedStream
 from ._values import ArraySpec, as_element, map_arrays, read_only_view, spec_of
 
@@ -85,25 +84,26 @@ def iterable_plan(
 
 
 def zipped_plan(plans: Any) -> Plan:
-    """Elements of several datasets side by side, in the structure in which they are given."""
+    """Elements of several datasets side by side, in the structure in which they are given.
+
+    They cannot be divided by files: files that stand side by side may have unequal lengths.
+    """
     parts: list[Plan] = nest.flatten(plans)
 
     def open_parts(opening: Opening) -> Elements:
-        opened = nest.map_structure(lambda plan: plan.open(opening), plans)
+        opened = nest.map_structure(lambda plan: plan.open_in_order(opening), plans)
         accesses = [elements.random_access() for elements in nest.flatten(opened)]
         known = [access for access in accesses if access is not None]
         return Zipped(opened, known) if len(known) == len(accesses) else ZippedStream(opened)
 
-    plan = joined(
+    return joined(
         parts,
         text=f"zip({', '.join(plan.text for plan in parts)})",
         cardinality=zipped_cardinality([plan.cardinality for plan in parts]),
+        epoch=zipped_cardinality([plan.epoch_length for plan in parts]),
         open=open_parts,
         spec=lambda: nest.map_structure(lambda plan: plan.spec(), plans),
     )
-    # What stands side by side stays so only if all parts leave out the same.
-    num_files = {part.num_files for part in parts}
-    return plan if len(num_files) == 1 else replace(plan, num_files=None)
 
 
 def concatenated_plan(plans: list[Plan]) -> Plan:
@@ -115,6 +115,7 @@ def concatenated_plan(plans: list[Plan]) -> Plan:
         return Concatenated(known) if len(known) == len(parts) else ConcatenatedStream(parts)
 
     cardinality = reduce(concatenated_cardinality, [plan.cardinality for plan in plans])
+    all_come_from_files = all(plan.file_counts for plan in plans)
     first, *others = plans
     # The text is part of each saved state, which stays small.
     rest = others[0].text if len(others) == 1 else f"{len(others)} datasets, {cardinality} elements"
@@ -122,28 +123,12 @@ def concatenated_plan(plans: list[Plan]) -> Plan:
         plans,
         text=f"{first.text}.concatenate({rest})",
         cardinality=cardinality,
+        epoch=reduce(concatenated_cardinality, [plan.epoch_length for plan in plans]),
         open=open_parts,
         spec=first.spec,
-        batch_size=first.batch_size,
+        batch_size=first.batch_size if len({plan.batch_size for plan in plans}) == 1 else None,
+        file_counts=sum([p.file_counts for p in plans], ()) if all_come_from_files else (),
     )
-
-
-def with_spec_of_first_element(plan: Plan) -> Plan:
-    """The plan, with a spec that is found by reading an element."""
-    return replace(plan, spec=lambda: _first_spec(plan))
-
-
-def _first_spec(plan: Plan) -> Any:
-    elements = plan.open(Opening(Seeds(0, 0), plan.options)).iterate(0)
-    try:
-        return spec_of(next(elements))
-    except StopIteration:
-        raise ValueError(
-            f"element_spec of {plan.text} is unknown because the dataset has no elements. "
-            "Look at the source of the data."
-        ) from None
-    finally:
-        elements.close()
 
 
 def _common_length(arrays: Any) -> int:

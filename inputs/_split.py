@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, final
@@ -33,7 +34,7 @@ class SplitStream(Stream):
         inner: global batches.
         num_parts: into how many parts each is cut.
         rounds: the parts that make each tuple: one range for a worker that shares the batches with
-            others, several for one that has them to itself.
+            others, several, one behind another, for one that has them to itself.
     """
 
     def __init__(self, inner: Elements, num_parts: int, rounds: Sequence[range]) -> None:
@@ -47,7 +48,11 @@ class SplitStream(Stream):
 
 @final
 class _SplitIterator(ElementIterator):
-    """Takes the largest batch so far for a full one."""
+    """Takes the largest batch so far for a full one.
+
+    Its state counts the examples of the batch that were given, and not the rounds, of which there
+    are others for another number of workers.
+    """
 
     def __init__(self, inner: ElementIterator, num_parts: int, rounds: Sequence[range]) -> None:
         self._inner = inner
@@ -55,50 +60,51 @@ class _SplitIterator(ElementIterator):
         self._rounds = rounds
         self._full_batch = 0
         self._parts: list[Any] = []
-        self._round = len(rounds)
+        self._points: list[int] = []
+        self._waiting: deque[range] = deque()
+        self._num_seen = 0
         self._before: State = None
 
     def __next__(self) -> Any:
-        if self._is_over():
+        if not self._waiting:
             self._before = self._inner.get_state()
-            self._split(next(self._inner))
-            self._round = 0
-        chosen = self._rounds[self._round]
-        self._round += 1
+            self._split(next(self._inner), 0)
+        chosen = self._waiting.popleft()
+        self._num_seen = self._points[chosen.stop]
         return tuple(self._parts[chosen.start : chosen.stop])
 
     def get_state(self) -> State:
-        if self._is_over():
-            return {"full_batch": self._full_batch, "round": 0, "inner": self._inner.get_state()}
-        return {"full_batch": self._full_batch, "round": self._round, "inner": self._before}
+        if not self._waiting:
+            return {"full_batch": self._full_batch, "seen": 0, "inner": self._inner.get_state()}
+        return {"full_batch": self._full_batch, "seen": self._num_seen, "inner": self._before}
 
     def set_state(self, state: State) -> None:
         self._full_batch = state["full_batch"]
         self._inner.set_state(state["inner"])
-        self._round = len(self._rounds)
-        if state["round"]:
+        self._waiting.clear()
+        if state["seen"]:
             self._before = state["inner"]
-            self._split(next(self._inner))
-            self._round = state["round"]
+            self._split(next(self._inner), state["seen"])
 
     def close(self) -> None:
-        self._round = len(self._rounds)
+        self._waiting.clear()
         self._inner.close()
 
-    def _is_over(self) -> bool:
-        """Whether nothing of the batch is left; of a small one the last rounds have no part."""
-        if self._round >= len(self._rounds):
-            return True
-        return (
-            self._round > 0 and nest.batch_size(self._parts[self._rounds[self._round].start]) == 0
-        )
+    def _split(self, batch: Any, num_seen: int) -> None:
+        """Cuts a batch, of whose examples the first were given already.
 
-    def _split(self, batch: Any) -> None:
+        Rounds that would get none of its examples are left out, such as the last ones of a small
+        batch; but not the only one of a worker that shares the batch with others, as all of them
+        make the same steps.
+        """
         size = nest.batch_size(batch)
         self._full_batch = max(self._full_batch, size)
         points = split_points(size, self._full_batch, self._num_parts)
-        pairs = pairwise(points)
-        self._parts = [batch] if self._num_parts == 1 else [_part(batch, *pair) for pair in pairs]
+        self._points = points = [max(point, num_seen) for point in points]
+        is_whole = self._num_parts == 1 and num_seen == 0
+        self._parts = [batch] if is_whole else [_part(batch, *pair) for pair in pairwise(points)]
+        with_data = [r for r in self._rounds if points[r.start] < points[r.stop]]
+        self._waiting.extend(with_data or self._rounds[:1])
 
 
 @final

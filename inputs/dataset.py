@@ -140,6 +140,9 @@ class Dataset:
 
         Args:
             datasets: datasets, or one nested structure of them, which the elements then have.
+
+        Raises:
+            ValueError: there is none, or their options contradict each other.
         """
         structure = datasets[0] if len(datasets) == 1 else datasets
         if not nest.flatten(structure):
@@ -171,7 +174,9 @@ class Dataset:
                 work ahead, -1 (as in tf.data) takes one for each processor that this process may
                 use. This helps functions that wait or let go of the interpreter, such as reading
                 and NumPy's arithmetic. The result is a stream: shuffle large datasets before.
-            deterministic: whether threads keep the order; None leaves it to `Options`.
+            deterministic: whether threads keep the order; None leaves it to `Options`. False
+                allows to hand out what is ready first; where a later step (a shuffle, `cache`,
+                `take`, `zip`, ...), a `shard` or other workers count on the order, it is kept.
             in_processes: has each thread call the function in a process of its own, for functions
                 that compute in Python. They must be importable, elements and results are copied,
                 and a script must start its work under `if __name__ == "__main__":`. Processes end
@@ -274,7 +279,7 @@ class Dataset:
         first = checked_count("start", start, -ENDLESS)
         numbers = range_plan(range(first, first + ENDLESS))
         plan = zipped_plan((numbers, self._plan))
-        return Dataset(replace(plan, cardinality=self._plan.cardinality))
+        return Dataset(replace(plan, cardinality=self._plan.cardinality, epoch=self._plan.epoch))
 
     def window(
         self, size: int, shift: int | None = None, stride: int = 1, drop_remainder: bool = False
@@ -430,11 +435,15 @@ class Dataset:
         return Dataset(_function_steps.required_finite(self._plan))
 
     def with_options(self, options: Options) -> Dataset:
-        """The same elements; `options` hold for the whole chain, before and after."""
-        return Dataset(replace(self._plan, options=_checked_options(options)))
+        """The same elements; `options` hold for the whole chain, before and after.
+
+        What they leave open stays as it was asked for before.
+        """
+        updated = self._plan.options.updated(_checked_options(options))
+        return Dataset(replace(self._plan, options=updated))
 
     def options(self) -> Options:
-        """The options of this dataset."""
+        """What was asked for with `with_options`."""
         return self._plan.options
 
     def cardinality(self) -> int:

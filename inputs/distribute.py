@@ -8,7 +8,16 @@ from typing import Any
 
 from ._checks import checked_count, checked_shard
 from ._ending import AnyHasData
-from ._plan import INFINITE, UNKNOWN, Plan, batched_cardinality, joined, longest_cardinality
+from ._plan import (
+    INFINITE,
+    UNKNOWN,
+    Keeps,
+    Plan,
+    Shard,
+    batched_cardinality,
+    joined,
+    longest_cardinality,
+)
 from ._split import DealtStream, SideBySideStream, SplitStream, split_points
 from .dataset import Dataset
 from .distributed_dataset import DistributedDataset, Wrap
@@ -65,7 +74,9 @@ def split_global_batches(
         )
     plan = _checked_dataset(dataset).plan
     depth = _depth(prefetch, plan)
-    policy = resolved_policy(plan.options.auto_shard_policy, plan.num_files, num_workers)
+    asked = plan.options.auto_shard_policy or AutoShardPolicy.AUTO
+    policy = resolved_policy(asked, plan.num_files, num_workers)
+    part = Shard(num_workers, worker_index, plan)
     if policy is AutoShardPolicy.DATA:
         rounds = [range(first_replica, first_replica + num_local)]
     else:
@@ -75,7 +86,10 @@ def split_global_batches(
     return DistributedDataset(
         plan.then(
             lambda elements, _: SplitStream(elements, num_all, rounds),
+            # Several workers keep parts of the same batches, or of a batch that is read again.
+            keeps=Keeps.SPEC | (Keeps.ANY_ORDER if num_workers == 1 else Keeps.NOTHING),
             cardinality=plan.cardinality if len(rounds) == 1 else UNKNOWN,
+            epoch=plan.epoch if len(rounds) == 1 else None,
         ),
         num_local=num_local,
         any_has_data=None if policy is AutoShardPolicy.DATA else any_has_data,
@@ -87,6 +101,8 @@ def split_global_batches(
         seed=seed,
         shared_order=plan if num_workers > 1 and policy is AutoShardPolicy.DATA else None,
         worker=(num_workers, worker_index),
+        policy=policy.name,
+        parts=[] if policy is AutoShardPolicy.OFF else [part],
     )
 
 
@@ -103,7 +119,12 @@ def resolved_policy(
         is_by_file = enough_files and num_workers > 1
         return AutoShardPolicy.FILE if is_by_file else AutoShardPolicy.DATA
     if policy is AutoShardPolicy.FILE and not enough_files:
-        found = "does not begin with files" if num_files is None else f"has {num_files} file(s)"
+        found = (
+            "does not begin with files, or has a step that counts elements of all of them (take, "
+            "skip, shard, window, zip, enumerate)"
+            if num_files is None
+            else f"has {num_files} file(s)"
+        )
         raise ValueError(
             f"AutoShardPolicy.FILE needs at least one file for each of {num_workers} workers, but "
             f"the dataset {found}. Use AutoShardPolicy.DATA, with which each reads all of it."
@@ -149,7 +170,8 @@ def per_replica_batches(
     return DistributedDataset(
         plan.then(
             lambda elements, _: DealtStream(elements, num_local),
-            cardinality=batched_cardinality(plan.cardinality, num_local, drop_remainder=False),
+            keeps=Keeps.SPEC | Keeps.ANY_ORDER,
+            count=lambda number: batched_cardinality(number, num_local, drop_remainder=False),
             shard=plan.shard and plan.shard.times(num_local),
         ),
         num_local=num_local,
@@ -162,6 +184,8 @@ def per_replica_batches(
         seed=seed,
         shared_order=plan.shard.order if plan.shard and num_workers > 1 else None,
         worker=(num_workers, worker_index),
+        policy="OFF",
+        parts=[] if plan.shard is None else [plan.shard],
     )
 
 
@@ -198,12 +222,13 @@ def per_replica_pipelines(
         plans,
         text=f"replicas({', '.join(plan.text for plan in plans)})",
         cardinality=longest_cardinality([plan.cardinality for plan in plans]),
+        epoch=longest_cardinality([plan.epoch_length for plan in plans]),
         # Not one after another from the same seeds: equal shuffles must draw equal orders.
         open=lambda opening: SideBySideStream([plan.open(opening.inside(0)) for plan in plans]),
         spec=plans[0].spec,
     )
     depth = _depth(prefetch, plan)
-    shards = [plan.shard.order for plan in plans if plan.shard is not None]
+    shards = [plan.shard for plan in plans if plan.shard is not None]
     return DistributedDataset(
         plan,
         num_local=len(plans),
@@ -213,8 +238,10 @@ def per_replica_pipelines(
         prefetch_depth=depth,
         wrap=wrap,
         seed=seed,
-        shared_order=shards[0] if shards and num_workers > 1 else None,
+        shared_order=shards[0].order if shards and num_workers > 1 else None,
         worker=(num_workers, worker_index),
+        policy="OFF",
+        parts=shards,
     )
 
 
@@ -248,9 +275,9 @@ def _global_batch(size: int | None, num_replicas: int, rounds: Sequence[range]) 
 
 def _share(policy: AutoShardPolicy, plan: Plan, num_workers: int, worker_index: int) -> str:
     """What of the data this worker gets."""
-    if policy is AutoShardPolicy.FILE and plan.num_files is not None:
-        own = len(range(worker_index, plan.num_files, num_workers))
-        return f"{own} of {plan.num_files} files"
+    if policy is AutoShardPolicy.FILE:
+        own = sum(len(range(worker_index, count, num_workers)) for count in plan.file_counts)
+        return f"{own} of {sum(plan.file_counts)} files"
     if policy is AutoShardPolicy.OFF and num_workers > 1:
         return "all the data"
     return _number_of_steps(plan.cardinality)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn, final
@@ -10,7 +11,7 @@ from typing import Any, NoReturn, final
 from ._elements import Elements
 from ._ending import AnyHasData, UntilAllEnd, empty_batch
 from ._iterator import DatasetIterator, IteratorFactory
-from ._plan import Opening, Plan
+from ._plan import Keeps, Opening, Plan, Shard
 from ._prefetch import prefetched
 from ._seeds import checked_seed
 from ._stream_steps import MappedStream
@@ -43,24 +44,29 @@ class DistributedDataset:
         seed: int | None,
         shared_order: Plan | None,
         worker: tuple[int, int],
+        policy: str,
+        parts: Sequence[Shard],
     ) -> None:
         own_seed = None if seed is None else checked_seed(seed)
-        steps = plan.then(partial(_prefetched, depth=prefetch_depth))
+        steps = plan.then(partial(_prefetched, depth=prefetch_depth), keeps=Keeps.ALL)
         self._plan = plan
+        self._policy = policy
+        self._parts = parts
         self._description = description
         self._needs_shared_seed = shared_order is not None and shared_order.draws_seed
         if shared_order is not None and not plan.draws_seed:
             # Shuffles inside an interleave are not known yet, and must agree as well.
             steps = replace(steps, fixed_seed=steps.fixed_seed or 0)
-        place = f" on worker {worker[1]} of {worker[0]}" if worker[0] > 1 else ""
-        own_steps = steps.then(partial(_wrapped, wrap=wrap))
-        self._make_own_iterator = IteratorFactory(own_steps, own_seed, place)
+        own_steps = steps.then(partial(_wrapped, wrap=wrap), keeps=Keeps.ALL)
+        self._make_own_iterator = IteratorFactory(own_steps, own_seed, worker)
         self._make_iterator = self._make_own_iterator
         if any_has_data is not None:
             empty = partial(_empty_step, plan, num_local)
             together = partial(_until_all_end, any_has_data=any_has_data, empty=empty)
-            all_steps = steps.then(together).then(partial(_wrapped, wrap=wrap))
-            self._make_iterator = IteratorFactory(all_steps, own_seed, place)
+            all_steps = steps.then(together, keeps=Keeps.ALL).then(
+                partial(_wrapped, wrap=wrap), keeps=Keeps.ALL
+            )
+            self._make_iterator = IteratorFactory(all_steps, own_seed, worker)
 
     def describe(self) -> str:
         """One line for the log: the policy, this worker's shard, the batch and the replicas."""
@@ -84,11 +90,30 @@ class DistributedDataset:
         self._require_shared_seed()
         return self._make_own_iterator()
 
+    def require_alike(self, texts_of_workers: Callable[[str], Sequence[str]]) -> None:
+        """Compares with the other workers what all must have alike; all of them call this.
+
+        Where each worker takes a part of one order, it must be the same chain with the same seed.
+
+        Args:
+            texts_of_workers: gathers a text of each worker, in their order.
+
+        Raises:
+            ValueError: on all workers, if they differ; the message names two of them.
+        """
+        seed = self._make_iterator.shared_seed()
+        parts = [
+            [count, index, order.text, seed if self._needs_shared_seed else None]
+            for count, index, order, _ in self._parts
+        ]
+        texts = texts_of_workers(json.dumps([self._policy, parts]))
+        _require_one_policy_and_order([json.loads(text) for text in texts])
+
     def _require_shared_seed(self) -> None:
         if self._needs_shared_seed and self._make_iterator.shared_seed() is None:
             raise ValueError(
                 "shuffle() has no seed, so each worker would draw another order and examples "
-                "would be lost or read twice. Give shuffle(seed=...) or set "
+                "would be lost or read twice. Give shuffle(seed=...), call set_seed() or set "
                 "RunConfig(tf_random_seed=...), the same on every worker."
             )
 
@@ -99,6 +124,29 @@ class DistributedDataset:
                 f"transformations. Call {name}() on the Dataset before it is distributed."
             )
         raise AttributeError(f"DistributedDataset has no attribute {name!r}.")
+
+
+def _require_one_policy_and_order(found: list[Any]) -> None:
+    """Raises an error if workers divide one order, but each another one."""
+    policies = [policy for policy, _ in found]
+    _require_equal("the policy", policies, [*range(len(found))])
+    parts = [(worker, *part) for worker, (_, parts) in enumerate(found) for part in parts]
+    taken = sorted((count, index) for _, count, index, *_ in parts)
+    # Shards that leave something out, or are read twice, are meant for something else.
+    if taken == [(len(parts), index) for index in range(len(parts))]:
+        workers = [part[0] for part in parts]
+        _require_equal("the dataset", [part[3] for part in parts], workers)
+        _require_equal("the seed", [part[4] for part in parts], workers)
+
+
+def _require_equal(what: str, values: list[Any], workers: list[int]) -> None:
+    for value, worker in zip(values, workers, strict=True):
+        if value != values[0]:
+            raise ValueError(
+                f"Workers that share data must agree on {what}, but worker {workers[0]} has "
+                f"{values[0]} and worker {worker} has {value}, so that examples would be lost or "
+                "read twice. Give all workers the same dataset, files, options and seeds."
+            )
 
 
 def _prefetched(elements: Elements, _: Opening, *, depth: int) -> Elements:

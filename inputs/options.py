@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from enum import Enum
 from typing import final
 
@@ -30,16 +31,47 @@ class Options:
 
     Args:
         deterministic: whether `map` with several calls at a time keeps the order where it was not
-            told itself; False hands out whatever is ready first.
-        auto_shard_policy: how a strategy divides the dataset among workers.
+            told itself, as it does if nobody says otherwise. False allows it to hand out whatever
+            is ready first.
+        auto_shard_policy: how a strategy divides the dataset among workers; AUTO if nobody says
+            otherwise.
     """
 
-    deterministic: bool = True
-    auto_shard_policy: AutoShardPolicy = AutoShardPolicy.AUTO
+    deterministic: bool | None = None
+    auto_shard_policy: AutoShardPolicy | None = None
 
     def __post_init__(self) -> None:
-        checked_bool("deterministic", self.deterministic)
-        checked_choice("auto_shard_policy", self.auto_shard_policy, AutoShardPolicy)
+        if self.deterministic is not None:
+            checked_bool("deterministic", self.deterministic)
+        if self.auto_shard_policy is not None:
+            checked_choice("auto_shard_policy", self.auto_shard_policy, AutoShardPolicy)
+
+    def updated(self, options: Options) -> Options:
+        """These, where the others leave something open."""
+        return Options(
+            **{
+                f.name: getattr(self, f.name) if value is None else value
+                for f in fields(self)
+                for value in [getattr(options, f.name)]
+            }
+        )
+
+    @staticmethod
+    def agreed(several: Sequence[Options]) -> Options:
+        """What several datasets that become one ask for together.
+
+        Raises:
+            ValueError: they contradict each other.
+        """
+        result = Options()
+        for options in several:
+            if result.updated(options) != options.updated(result):
+                raise ValueError(
+                    f"datasets that become one must not contradict each other, got {result} and "
+                    f"{options}. Give them the same options."
+                )
+            result = result.updated(options)
+        return result
 
 
-DEFAULT_OPTIONS = Options()
+NO_OPTIONS = Options()
