@@ -61,7 +61,8 @@ class _PrefetchIterator(ElementIterator):
             self._producer = producer
             self._thread = BackgroundThreads(self, producer.run, producer.stop, "paceline-prefetch")
         product = self._producer.take()
-        self._state = product.state
+        if product.state is not None:
+            self._state = product.state
         if product.error is not None:
             raise product.error
         return product.element
@@ -117,7 +118,7 @@ class _Producer:
         if self._depth < self._max_depth:
             self._deepen()
         product = self._ready.get()
-        if _is_end(product.error):
+        if product.is_last:
             self._has_ended = True
         else:
             self._free_places.put(None)
@@ -147,15 +148,20 @@ class _Producer:
             if self._is_stopped:
                 return
             product = self._product()
-            has_ended = _is_end(product.error)
+            has_ended = product.is_last
             self._ready.put(product)
 
     def _product(self) -> _Product:
+        # Whatever is raised here must reach the consumer, who would wait for ever otherwise.
         try:
             element, error = next(self._source), None
         except BaseException as raised:
             element, error = None, raised
-        return _Product(element, self._source.get_state(), error)
+        try:
+            return _Product(element, self._source.get_state(), error, _is_end(error))
+        except BaseException as raised:
+            # A source that cannot tell its place cannot be gone on with either.
+            return _Product(None, None, raised, True)
 
 
 @final
@@ -165,6 +171,7 @@ class _Product(NamedTuple):
     element: Any
     state: State
     error: BaseException | None
+    is_last: bool
 
 
 def _is_end(error: BaseException | None) -> bool:

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from paceline.inputs import Dataset
+from paceline.inputs._elements import ElementIterator, Stream
+from paceline.inputs._prefetch import PrefetchedStream
 
 
 def num_threads() -> int:
@@ -240,3 +242,40 @@ def test_a_process_ends_at_ctrl_c_though_its_threads_hang() -> None:
 def test_a_map_function_runs_in_the_thread() -> None:
     names = list(Dataset.range(2).map(lambda _: threading.current_thread().name).prefetch(1))
     assert [str(n) for n in names] == ["paceline-prefetch"] * 2
+
+
+class PlaceLost(ElementIterator):
+    """Numbers that can say where they stand up to the third only, as a file on a lost mount."""
+
+    def __init__(self) -> None:
+        self._position = 0
+
+    def __next__(self) -> int:
+        self._position += 1
+        return self._position
+
+    def get_state(self) -> Any:
+        if self._position > 3:
+            raise OSError("Stale file handle")
+        return {"position": self._position}
+
+    def set_state(self, state: Any) -> None:
+        self._position = state["position"]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_a_source_that_cannot_tell_its_place_is_an_error_and_keeps_nobody_waiting() -> None:
+    class Numbers(Stream):
+        def iterate(self, iteration: int) -> ElementIterator:
+            return PlaceLost()
+
+    iterator = PrefetchedStream(Numbers(), 2, 2).iterate(0)
+    assert [next(iterator) for _ in range(3)] == [1, 2, 3]
+    with pytest.raises(OSError, match="Stale file handle"):
+        next(iterator)
+    with pytest.raises(StopIteration):
+        next(iterator)
+    assert iterator.get_state() == {"position": 3}
+    iterator.close()
