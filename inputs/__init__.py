@@ -5,7 +5,7 @@ from __future__ import annotations
 from . import nest
 from ._iterator import DatasetIterator
 from ._plan import INFINITE, UNKNOWN
-from ._seeds import default_seed
+from ._seeds import default_seed, seed_shuffles
 from ._values import ArraySpec, DatasetSpec
 from .array_files import npy_rows, npz_rows
 from .context import InputContext, InputOptions, InputReplicationMode
@@ -49,6 +49,7 @@ __all__ = [
     "per_replica_batches",
     "per_replica_pipelines",
     "read_idx",
+    "seed_shuffles",
     "split_global_batches",
     "text_lines",
     "tf_records",

@@ -18,11 +18,30 @@ _WORD = (1 << 64) - 1
 _default_seed: ContextVar[int | None] = ContextVar("paceline_inputs_default_seed", default=None)
 
 
+@final
+class _Process:
+    """The seed of `seed_shuffles`; threads that are started later must find it too."""
+
+    seed: int | None = None
+
+
+def seed_shuffles(seed: int | None) -> None:
+    """Iterators created from now on take `seed` for every shuffle that was given none.
+
+    Holds for the whole process, where no `default_seed` says otherwise. Workers that are given the
+    same seed draw the same orders.
+
+    Args:
+        seed: the seed; None brings back seeds from entropy, which differ from run to run.
+    """
+    _Process.seed = None if seed is None else checked_seed(seed)
+
+
 @contextmanager
 def default_seed(seed: int | None) -> Iterator[None]:
     """Iterators created inside take `seed` for every shuffle that was given none.
 
-    Holds for the current thread or asyncio task; None brings back seeds from entropy.
+    Holds for the current thread or asyncio task; None leaves it to `seed_shuffles`.
     """
     token = _default_seed.set(None if seed is None else checked_seed(seed))
     try:
@@ -40,8 +59,9 @@ def checked_seed(seed: Any) -> int:
 
 
 def current_default_seed() -> int | None:
-    """The seed of the innermost `default_seed`, if any."""
-    return _default_seed.get()
+    """The seed of the innermost `default_seed`, or else of `seed_shuffles`, if any."""
+    seed = _default_seed.get()
+    return _Process.seed if seed is None else seed
 
 
 def entropy_seed() -> int:

@@ -222,7 +222,8 @@ class Strategy:
                 gathered from memory or that ends with `prefetch`.
 
         Raises:
-            ValueError: `options` ask for a dataset per replica.
+            ValueError: `options` ask for a dataset per replica; or, on all workers, these have
+                different datasets, policies or seeds where they divide one order.
         """
         chosen = options or InputOptions()
         if chosen.experimental_replication_mode is not InputReplicationMode.PER_WORKER:
@@ -241,6 +242,7 @@ class Strategy:
             wrap=self._per_replica,
             any_has_data=self._agreement_on_end(),
         )
+        self._require_alike(distributed)
         _logger.info("Input: %s.", distributed.describe())
         return distributed
 
@@ -262,27 +264,33 @@ class Strategy:
                 its own dataset. Their `experimental_per_replica_buffer_size` is as in
                 `experimental_distribute_dataset`; without options nothing is prepared ahead but
                 what the dataset itself prefetches.
+
+        Raises:
+            ValueError: On all workers: their shards are not those of one order.
         """
         extended = self._extended
         worker = (extended.job.num_trainers, extended.job.trainer_index)
         depth = options.experimental_per_replica_buffer_size if options else 0
         mode = options.experimental_replication_mode if options else InputReplicationMode.PER_WORKER
         if mode is InputReplicationMode.PER_REPLICA:
-            return per_replica_pipelines(
+            distributed = per_replica_pipelines(
                 [dataset_fn(context) for context in self._replica_input_contexts()],
                 prefetch=depth,
                 wrap=self._per_replica,
                 worker=worker,
                 any_has_data=self._agreement_on_end(),
             )
-        return per_replica_batches(
-            dataset_fn(self.input_context()),
-            extended.num_local_replicas,
-            prefetch=depth,
-            wrap=self._per_replica,
-            worker=worker,
-            any_has_data=self._agreement_on_end(),
-        )
+        else:
+            distributed = per_replica_batches(
+                dataset_fn(self.input_context()),
+                extended.num_local_replicas,
+                prefetch=depth,
+                wrap=self._per_replica,
+                worker=worker,
+                any_has_data=self._agreement_on_end(),
+            )
+        self._require_alike(distributed)
+        return distributed
 
     def make_experimental_numpy_dataset(self, numpy_input: Any) -> Dataset:
         """A dataset of the slices of arrays, as `Dataset.from_tensor_slices`."""
@@ -307,6 +315,11 @@ class Strategy:
             )
             for i in range(n)
         ]
+
+    def _require_alike(self, distributed: DistributedDataset) -> None:
+        """Compare with the other workers what must be alike where they divide one dataset."""
+        texts = self._extended.workers.texts
+        distributed.require_alike(lambda text: texts(text, "what the input is made of"))
 
     def _agreement_on_end(self) -> Callable[[bool], bool] | None:
         """How the workers learn whether one of them still has data; None for a single one."""

@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from ..autodiff import Array
+from ..inputs import seed_shuffles
 from .aggregation import VariableAggregation, VariableSynchronization
 from .arrays import as_array
 from .context import Frame, current_frame, entered
@@ -243,7 +244,12 @@ def count_names_apart() -> None:
 
 
 def set_seed(seed: int | None) -> None:
-    """Seed the initial values of variables that are created outside an Estimator from now on."""
+    """Seed the initial values of variables that are created outside an Estimator from now on.
+
+    Shuffles that are given no seed, and for which no `RunConfig(tf_random_seed=...)` gives one,
+    take it as well: on all workers alike. None: different from run to run.
+    """
+    seed_shuffles(seed)
     _outside_models.seed = seed
 
 
