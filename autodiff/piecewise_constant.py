@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from .tensor import TensorLike, implements
+from .refusals import plain_number
+from .tensor import TensorLike, implements, lift
 
 
 def plain(value: Any) -> Any:
@@ -41,6 +42,13 @@ for _function in (
     *(np.argmax, np.argmin, np.argsort, np.argwhere, np.nonzero, np.flatnonzero),
     *(np.count_nonzero, np.searchsorted, np.digitize),
     *(np.shape, np.ndim, np.size, np.result_type),
-    *(np.zeros_like, np.ones_like, np.full_like, np.empty_like),
+    *(np.zeros_like, np.ones_like, np.empty_like),
 ):
     _constant(_function)
+
+
+@implements(np.full_like)
+def full_like(a: Any, fill_value: Any, *args: Any, **kwargs: Any) -> Any:
+    if lift(fill_value).requires_grad:
+        raise plain_number("np.full_like")
+    return np.full_like(plain(a), plain(fill_value), *args, **kwargs)

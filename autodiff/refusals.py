@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 _INSTEAD = {
     "add.accumulate": "np.cumsum",
     "add.at": "np.add of whole arrays",
@@ -15,23 +17,23 @@ _INSTEAD = {
     "arctan2": "np.arctan(y / x) and np.where for the quadrant",
     "average": "np.sum(w * x, axis) / np.sum(w)",
     "block": "np.concatenate",
-    "column_stack": "np.stack(..., axis=1)",
+    "column_stack": "np.stack(..., axis=1) of vectors, np.concatenate(..., axis=1) of matrices",
     "convolve": "paceline.autodiff.conv2d",
     "cross": "np.einsum or the sum written out",
     "cumprod": "np.exp(np.cumsum(np.log(x))) for positive x",
     "delete": "indexing with the positions that stay",
     "diagonal": "x[np.arange(n), np.arange(n)]",
     "diff": "x[1:] - x[:-1]",
-    "dstack": "np.stack(..., axis=2)",
+    "dstack": "np.stack(..., axis=2) of matrices",
     "erf": "paceline.autodiff.erf",
     "expit": "paceline.autodiff.sigmoid",
     "float_power": "x ** y",
     "fmax": "np.maximum",
     "fmin": "np.minimum",
     "gradient": "paceline.autodiff.backward or GradientTape",
-    "hstack": "np.concatenate(..., axis=1)",
+    "hstack": "np.concatenate, along axis=0 for vectors and axis=1 for matrices",
     "hypot": "np.sqrt(x * x + y * y)",
-    "inner": "np.einsum('...i,...i', x, y)",
+    "inner": "x @ y.T, or np.sum(x * y) of two vectors",
     "insert": "np.concatenate",
     "kron": "np.einsum",
     "linalg.norm": "np.sqrt(np.sum(np.square(x), axis))",
@@ -55,7 +57,7 @@ _INSTEAD = {
     "tril": "x * np.tril(np.ones(x.shape, x.dtype))",
     "triu": "x * np.triu(np.ones(x.shape, x.dtype))",
     "vdot": "np.sum(x * y)",
-    "vstack": "np.concatenate(..., axis=0)",
+    "vstack": "np.stack of vectors, np.concatenate of matrices",
 }
 
 
@@ -75,6 +77,24 @@ def bad_arguments(
     """The refusal of arguments that NumPy's function takes and its differentiable form does not."""
     name = _name(function)
     return TypeError(f"np.{name} of a tensor: {mismatch}; it is called as {name}{signature}")
+
+
+def unknown_dtype(dtype: np.dtype) -> TypeError:
+    """The refusal of what is no real number."""
+    return TypeError(
+        f"a tensor holds real numbers, whose gradient {dtype} would lose; compute with the real "
+        f"and the imaginary part apart, or with stop_gradient(tensor).data where no gradient is "
+        f"wanted"
+    )
+
+
+def plain_number(called: str) -> TypeError:
+    """The refusal of a tensor with a gradient where a Python number is wanted."""
+    return TypeError(
+        f"{called} of a tensor would cut it silently out of the gradient graph; inside a model "
+        f"use np.exp(tensor) in place of math.exp(tensor), np.stack in place of array[i] = tensor, "
+        f"np.broadcast_to in place of np.full; elsewhere .item() or .numpy() give the value"
+    )
 
 
 def write_into_tensor(name: str) -> TypeError:

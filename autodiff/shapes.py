@@ -9,7 +9,8 @@ import numpy as np
 
 from .arithmetic import unbroadcast
 from .memory import contiguous
-from .tensor import Array, Tensor, implements, lift, record
+from .refusals import unknown_dtype
+from .tensor import Array, Tensor, implements, lift, lift_array, record
 
 
 def _reshaped(x: Tensor, data: Array) -> Tensor:
@@ -20,13 +21,13 @@ def _reshaped(x: Tensor, data: Array) -> Tensor:
 
 @implements(np.reshape)
 def reshape(a: Any, shape: Any) -> Tensor:
-    x = lift(a)
+    x = lift_array(a)
     return _reshaped(x, contiguous(x.data).reshape(shape))
 
 
 @implements(np.ravel)
 def ravel(a: Any) -> Tensor:
-    x = lift(a)
+    x = lift_array(a)
     return _reshaped(x, contiguous(x.data).reshape(-1))
 
 
@@ -81,6 +82,7 @@ def flip(m: Any, axis: int | tuple[int, ...] | None = None) -> Tensor:
 @implements(np.roll)
 def roll(a: Any, shift: Any, axis: Any = None) -> Tensor:
     x = lift(a)
+    shift, axis = (tuple(n) if isinstance(n, list) else n for n in (shift, axis))
     back = tuple(-n for n in shift) if isinstance(shift, tuple) else -shift
     return record(np.roll(x.data, shift, axis), (x,), lambda g, outs: (np.roll(g, back, axis),))
 
@@ -88,7 +90,9 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Tensor:
 def _triangle(function: Callable[..., Any]) -> None:
     def apply(m: Any, k: int = 0) -> Tensor:
         x = lift(m)
-        return record(function(x.data, k), (x,), lambda g, outs: (function(g, k),))
+        shape = x.data.shape  # a vector becomes the rows of a matrix
+        y = function(x.data, k)
+        return record(y, (x,), lambda g, outs: (unbroadcast(function(g, k), shape),))
 
     apply.__name__ = function.__name__
     implements(function)(apply)
@@ -108,12 +112,18 @@ def broadcast_to(array: Any, shape: Any) -> Tensor:
 
 @implements(np.astype)
 def astype(x: Any, dtype: Any) -> Any:
-    """Another precision. A conversion to whole numbers cannot be differentiated: a plain array."""
+    """Another precision. A conversion to whole numbers cannot be differentiated: a plain array.
+
+    Raises:
+        TypeError: Anything else, such as complex numbers.
+    """
     x = lift(x)
-    data = x.data.astype(dtype)
-    if data.dtype.kind != "f":
-        return data
-    return record(data, (x,), lambda g, outs: (g,))
+    kind = np.dtype(dtype).kind
+    if kind in "biu":
+        return x.data.astype(dtype)
+    if kind != "f":
+        raise unknown_dtype(np.dtype(dtype))
+    return record(x.data.astype(dtype), (x,), lambda g, outs: (g,))
 
 
 @implements(np.copy)

@@ -21,7 +21,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .refusals import bad_arguments, unknown_function, write_into_tensor
+from .refusals import (
+    bad_arguments,
+    plain_number,
+    unknown_dtype,
+    unknown_function,
+    write_into_tensor,
+)
 
 Array: TypeAlias = Any
 """A NumPy or a CuPy array. Kernels call `np.*` on either: NumPy hands CuPy's arrays to CuPy."""
@@ -155,7 +161,8 @@ class TensorLike:
         if tensor.requires_grad:
             raise TypeError(
                 "turning a tensor into a plain array would cut it silently out of the gradient "
-                "graph; use .numpy() for its value, or stop_gradient(tensor) inside a model"
+                "graph; use np.stack for an array of tensors, .numpy() for the value, or "
+                "stop_gradient(tensor) inside a model"
             )
         return np.array(tensor.data, dtype=dtype, copy=copy)
 
@@ -186,7 +193,11 @@ class TensorLike:
         return bool(self.tensor().data)
 
     def __float__(self) -> float:
-        return float(self.tensor().data)
+        """For tensors that need no gradient only; `item` gives the value of any."""
+        tensor = self.tensor()
+        if tensor.requires_grad:
+            raise plain_number("float()")
+        return float(tensor.data)
 
     def __int__(self) -> int:
         return int(self.tensor().data)
@@ -320,6 +331,18 @@ def lift_array(value: Any) -> Tensor:
     return Tensor(tensor.data) if isinstance(tensor.data, (int, float)) else tensor
 
 
+def lift_together(*values: Any) -> tuple[Tensor, ...]:
+    """The same for operands of one operation: numbers become arrays beside the first array."""
+    tensors = tuple(lift(value) for value in values)
+    like = next((t.data for t in tensors if hasattr(t.data, "dtype")), np.empty(0))
+    return tuple(
+        tensor
+        if hasattr(tensor.data, "dtype")
+        else Tensor(np.asarray(tensor.data, np.result_type(tensor.data, like.dtype), like=like))
+        for tensor in tensors
+    )
+
+
 def record(data: Array, inputs: tuple[Tensor, ...], vjp: Vjp) -> Tensor:
     """The result of an operation, tied to `inputs` where one of them needs a gradient."""
     result = Tensor.__new__(Tensor)
@@ -329,6 +352,8 @@ def record(data: Array, inputs: tuple[Tensor, ...], vjp: Vjp) -> Tensor:
     if _recording.get():
         for tensor in inputs:
             if tensor.requires_grad:
+                if result.data.dtype.kind != "f":
+                    raise unknown_dtype(result.data.dtype)
                 result.requires_grad = True
                 result.inputs = inputs
                 result.vjp = vjp

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,59 @@ def test_errors_inside_a_function_stay_as_they_are() -> None:
 )
 def test_bad_values_are_errors_that_name_them(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
+        call()
+
+
+S = Tensor(np.array(2.0), requires_grad=True)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: float(S),
+        lambda: math.exp(S),
+        lambda: math.floor(S),
+        lambda: np.float64(S),
+        lambda: np.float32(S),
+        lambda: np.zeros(2).__setitem__(0, S),
+        lambda: np.zeros(2).__setitem__(slice(None), S),
+        lambda: np.zeros(2).fill(S),
+        lambda: np.fromiter([S], float),
+        lambda: np.array([S, S]),
+        lambda: np.full(2, S),
+        lambda: np.full_like(np.ones(2), S),
+        lambda: np.full_like(X, S),
+        lambda: np.put(np.ones(2), [0], S),
+        lambda: np.random.default_rng(0).normal(S),
+    ],
+)
+def test_a_tensor_with_a_gradient_becomes_no_plain_number_unasked(call: Any) -> None:
+    with pytest.raises((TypeError, ValueError)) as caught:
+        call()
+    error: BaseException = caught.value
+    while "gradient graph" not in str(error):  # NumPy may put its own error before ours
+        assert error.__cause__ is not None
+        error = error.__cause__
+
+
+def test_an_array_of_tensors_is_refused_with_the_function_that_makes_one() -> None:
+    with pytest.raises(TypeError, match=r"np\.stack"):
+        np.array([S, S])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: X.astype(np.complex64),
+        lambda: X.astype(str),
+        lambda: X.astype(object),
+        lambda: X * 1j,
+        lambda: np.abs(X * (3 + 4j)),
+        lambda: np.full((2, 2), 1j) @ X,
+    ],
+)
+def test_what_is_no_real_number_is_refused(call: Any) -> None:
+    with pytest.raises(TypeError, match="a tensor holds real numbers"):
         call()
 
 
