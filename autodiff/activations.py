@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .numerics import keep_where, total
 from .special import erf as _erf
 from .tensor import Array, Tensor, lift_array, record
 
@@ -17,9 +18,15 @@ def erf(x: Any) -> Tensor:
     a = x.data
 
     def vjp(g: Array, outs: Any) -> Any:
-        return (np.multiply(g, np.exp(-a * a) * (2 / math.sqrt(math.pi)), out=g),)
+        return (np.multiply(g, _exp_of_square(-1, a) * (2 / math.sqrt(math.pi)), out=g),)
 
     return record(_erf(a), (x,), vjp)
+
+
+def _exp_of_square(scale: float, a: Array) -> Array:
+    """exp(scale a²): a square overflows to the infinity that gives the right 0."""
+    with np.errstate(over="ignore"):
+        return np.exp(scale * a * a)
 
 
 def sigmoid(x: Any) -> Tensor:
@@ -43,7 +50,7 @@ def relu(x: Any) -> Tensor:
     a = x.data
     # Twice as fast as np.maximum with a number; but whole numbers would become floats.
     y = a.clip(0, np.inf) if a.dtype.kind == "f" else np.maximum(a, 0)
-    return record(y, (x,), lambda g, outs: (np.multiply(g, y > 0, out=g),))
+    return record(y, (x,), lambda g, outs: (keep_where(g, y > 0, out=g),))
 
 
 def leaky_relu(x: Any, negative_slope: float = 0.2) -> Tensor:
@@ -105,7 +112,7 @@ def gelu(x: Any, approximate: bool = False) -> Tensor:
         slope = None
 
     def vjp(g: Array, outs: Any) -> Any:
-        density = np.exp(-0.5 * a * a) / math.sqrt(2 * math.pi) if slope is None else slope
+        density = _exp_of_square(-0.5, a) / math.sqrt(2 * math.pi) if slope is None else slope
         return (np.multiply(g, share + a * density, out=g),)
 
     return record(a * share, (x,), vjp)
@@ -114,6 +121,7 @@ def gelu(x: Any, approximate: bool = False) -> Tensor:
 def _tanh_share(a: Array) -> tuple[Array, Array]:
     """The tanh approximation of the normal distribution function, and its derivative."""
     scale, cubic = math.sqrt(2 / math.pi), 0.044715
+    a = np.clip(a, -8, 8)  # beyond, the shares are 0 and 1 in any precision; float16 would overflow
     square = a * a
     t = np.tanh(scale * a * (1 + cubic * square))
     return 0.5 * (1 + t), 0.5 * scale * (1 - t * t) * (1 + 3 * cubic * square)
@@ -123,11 +131,11 @@ def softmax(x: Any, axis: int | tuple[int, ...] = -1) -> Tensor:
     """exp(x), scaled to sum to 1 along `axis`."""
     x = lift_array(x)
     y = np.exp(x.data - x.data.max(axis=axis, keepdims=True))
-    y /= y.sum(axis=axis, keepdims=True)
+    y /= total(y, axis, keepdims=True)
 
     def vjp(g: Array, outs: Any) -> Any:
         g *= y
-        g -= y * g.sum(axis=axis, keepdims=True)
+        g -= y * total(g, axis, keepdims=True)
         return (g,)
 
     return record(y, (x,), vjp)
@@ -137,10 +145,10 @@ def log_softmax(x: Any, axis: int | tuple[int, ...] = -1) -> Tensor:
     """log(softmax(x)), exact also where softmax(x) is too small to be a number."""
     x = lift_array(x)
     y = x.data - x.data.max(axis=axis, keepdims=True)
-    y -= np.log(np.exp(y).sum(axis=axis, keepdims=True))
+    y -= np.log(total(np.exp(y), axis, keepdims=True))
 
     def vjp(g: Array, outs: Any) -> Any:
-        g -= np.exp(y) * g.sum(axis=axis, keepdims=True)
+        g -= np.exp(y) * total(g, axis, keepdims=True)
         return (g,)
 
     return record(y, (x,), vjp)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .numerics import keep_where, sum_dtype
 from .tensor import Array, Tensor, implements, lift, record
 
 
@@ -25,15 +26,17 @@ def unbroadcast(gradient: Array, shape: tuple[int, ...], out: Array | None = Non
     for axis, length in enumerate(shape, num_leading):
         if length == 1 and gradient.shape[axis] != 1:
             axes.append(axis)
+    dtype = sum_dtype(gradient)
     if len(axes) == num_leading and out is not None:
-        return gradient.sum(axis=tuple(axes), out=out)
-    return gradient.sum(axis=tuple(axes), keepdims=True).reshape(shape)
+        return gradient.sum(axis=tuple(axes), dtype=dtype, out=out)
+    return gradient.sum(axis=tuple(axes), dtype=dtype, keepdims=True).reshape(shape)
 
 
 def sum_of_rows(matrix: Array, out: Array | None = None) -> Array:
     """The sum over the first axis; of many rows in a fifth of the time, as a matrix product."""
-    if len(matrix) < 256:
-        return matrix.sum(axis=0, out=out)
+    dtype = sum_dtype(matrix)
+    if len(matrix) < 256 or dtype is not None:
+        return matrix.sum(axis=0, dtype=dtype, out=out)
     ones = np.ones(len(matrix), matrix.dtype, like=matrix)
     return np.matmul(ones, matrix) if out is None else np.matmul(ones, matrix, out=out)
 
@@ -136,26 +139,34 @@ def _power_derivative(a: Array, b: Any) -> Any:
 
 def _finite_log(a: Any) -> Any:
     if isinstance(a, (int, float)):
-        return math.log(a) if a else 0.0
+        return math.log(a) if a > 0 else math.nan if a else 0.0
     return np.log(np.where(a == 0, 1, a))
 
 
 def _extremum(
     function: Callable[..., Any], beats: Callable[..., Any], ties: Callable[..., Any]
 ) -> None:
-    """`maximum` or `minimum`. Where both are equal, each gets half of the gradient."""
+    """`maximum` or `minimum`. Where both are equal, each gets half of the gradient.
+
+    A "not a number" in the first operand counts as a win of the second.
+    """
 
     def apply(x1: Any, x2: Any) -> Tensor:
         x1, x2 = lift(x1), lift(x2)
         a, b = x1.data, x2.data
 
         def vjp(g: Array, outs: Any) -> Any:
-            share = beats(a, b).astype(g.dtype)
-            share += ties(a, b)
-            share *= 0.5
-            g1 = share * g
-            g2 = unbroadcast(np.subtract(g, g1, out=g), b.shape) if x2.requires_grad else None
-            return unbroadcast(g1, a.shape, outs[0]) if x1.requires_grad else None, g2
+            share = np.equal(a, b).astype(g.dtype)
+            share *= -0.5
+            share += 1
+            g = np.multiply(g, share, out=g)
+            g1 = None
+            if x1.requires_grad:
+                g1 = unbroadcast(keep_where(g, ties(a, b)), a.shape, outs[0])
+            if not x2.requires_grad:
+                return g1, None
+            lost = np.logical_not(beats(a, b))
+            return g1, unbroadcast(keep_where(g, lost, out=g), b.shape, outs[1])
 
         return record(function(a, b), (x1, x2), vjp)
 
@@ -172,10 +183,11 @@ def logaddexp(x1: Any, x2: Any) -> Tensor:
     x1, x2 = lift(x1), lift(x2)
     a, b = x1.data, x2.data
     y = np.logaddexp(a, b)
+    top = np.where(y == -np.inf, 0, y)  # of two that are -inf none has a share
 
     def vjp(g: Array, outs: Any) -> Any:
-        g2 = unbroadcast(g * np.exp(b - y), b.shape) if x2.requires_grad else None
-        return unbroadcast(g * np.exp(a - y), a.shape) if x1.requires_grad else None, g2
+        g2 = unbroadcast(g * np.exp(b - top), b.shape) if x2.requires_grad else None
+        return unbroadcast(g * np.exp(a - top), a.shape) if x1.requires_grad else None, g2
 
     return record(y, (x1, x2), vjp)
 
@@ -191,8 +203,13 @@ def clip(
             "the bounds of np.clip cannot have a gradient; use np.minimum(np.maximum(x, low), high)"
         )
     x = lift(a)
-    y = np.clip(x.data, low.data, high.data)
-    return record(y, (x,), lambda g, outs: (np.multiply(g, y == x.data, out=g),))
+    data = x.data
+    y = np.clip(data, low.data, high.data)
+
+    def vjp(g: Array, outs: Any) -> Any:
+        return (unbroadcast(keep_where(g, y == data, out=g), data.shape),)
+
+    return record(y, (x,), vjp)
 
 
 @implements(np.where)
@@ -202,11 +219,14 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
     if x is None and y is None:
         return np.where(chosen)
     x, y = lift(x), lift(y)
+    x_shape, y_shape = np.shape(x.data), np.shape(y.data)
 
     def vjp(g: Array, outs: Any) -> Any:
-        gx = unbroadcast(np.where(chosen, g, 0), x.data.shape, outs[0]) if x.requires_grad else None
-        if not y.requires_grad:
-            return gx, None
-        return gx, unbroadcast(np.where(chosen, 0, g), y.data.shape, outs[1])
+        refused, gx, gy = np.logical_not(chosen), None, None
+        if x.requires_grad:
+            gx = unbroadcast(keep_where(g, np.logical_not(refused)), x_shape, outs[0])
+        if y.requires_grad:
+            gy = unbroadcast(keep_where(g, refused, out=g), y_shape, outs[1])
+        return gx, gy
 
     return record(np.where(chosen, x.data, y.data), (x, y), vjp)

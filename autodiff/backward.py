@@ -29,8 +29,8 @@ def backward(
     Args:
         root: A tensor that requires a gradient; where it is no scalar, the gradient of its sum is
             computed.
-        seed: The gradient of `root` itself, of its shape and dtype; ones by default. Owned by the
-            call, which may overwrite it.
+        seed: The gradient of `root` itself, of its shape; ones by default. An array of its dtype
+            is owned by the call, which may overwrite it.
         into: Buffers of the leaves' shapes and dtypes. The gradient of a leaf that has one is
             written into it (not added to what is there); other leaves get fresh arrays.
         on_ready: Called as soon as the gradient of a leaf is complete, while others are still to
@@ -71,10 +71,7 @@ class _Run:
         self.into = into
         self.uses_left = uses_left
         self.on_ready = on_ready
-        if seed is None:
-            seed = np.empty_like(root.data)
-            seed[...] = 1
-        self.add(root, seed, into.get(root))
+        self.add(root, _seed(root.data, seed), into.get(root))
         if root.vjp is None:  # the root is itself a leaf
             uses_left[root] = 1
             self.finish(root)
@@ -151,6 +148,20 @@ class _Run:
         self.uses_left[leaf] -= 1
         if self.uses_left[leaf] == 0 and self.on_ready is not None and leaf in self.gradients:
             self.on_ready(leaf, self.gradients[leaf])
+
+
+def _seed(data: Array, given: Any) -> Array:
+    """The gradient of the root, whose values are `data`, to begin with."""
+    if given is None:
+        seed = np.empty_like(data)
+        seed[...] = 1
+        return seed
+    seed = np.asarray(given, data.dtype, like=data)
+    if seed.shape != data.shape:
+        raise ValueError(
+            f"the seed of backward must have the shape of its root, {data.shape}, got {seed.shape}"
+        )
+    return seed
 
 
 def _reachable(root: Tensor) -> tuple[list[Tensor], dict[Tensor, int]]:

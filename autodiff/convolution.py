@@ -11,6 +11,7 @@ to which they belong, so that the pool is a maximum of contiguous blocks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import repeat
@@ -19,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .memory import contiguous
+from .numerics import keep_where
 from .pooling import mark_where, max_of_scratch_cells, to_winner, winner_dtype
 from .tensor import Array
 from .windows import Windows, batch_first, height_first, pad, place_windows, unpad
@@ -208,7 +210,7 @@ def _check(x: Array, w: Array, b: Array | None) -> None:
 
 def _lines(row: Array) -> Array:
     """One row of an image (columns, batch, channels) as a matrix with a line for each position."""
-    return row.reshape(-1, row.shape[-1])
+    return row.reshape(math.prod(row.shape[:-1]), row.shape[-1])
 
 
 def _with_bias(w: Array, b: Array | None, dtype: np.dtype) -> Array:
@@ -259,7 +261,7 @@ def _rows_through_relu(g: Array, y: Array) -> Iterator[Array]:
     g_rows = height_first(g)
     buffer = np.empty(g_rows.shape[1:], g.dtype, like=g)
     for g_row, y_row in zip(g_rows, y, strict=True):
-        yield np.multiply(g_row, y_row > 0, out=buffer)
+        yield keep_where(g_row, y_row > 0, out=buffer)
 
 
 def _rows_through_pool(g: Array, pool: tuple[int, int], winner: Array) -> Iterator[Array]:
@@ -311,7 +313,7 @@ def _gradients(
 def _scatter(parts: Array, windows: Windows, row: int, pool: tuple[int, int], dx: Array) -> None:
     """Add to `dx` what one row of pools contributes; `parts` has a matrix for each tap."""
     (height, width), columns = pool, windows.count[1] // pool[1]
-    parts = parts.reshape(len(parts), height, width, columns, dx.shape[2], -1)
+    parts = parts.reshape(len(parts), height, width, columns, *dx.shape[2:])
     for part, (p, q) in zip(parts, windows.positions, strict=True):
         for i in range(height):
             cells = windows.cells(dx, row * height + i, p, q)

@@ -9,6 +9,7 @@ import numpy as np
 
 from .arithmetic import sum_of_rows
 from .linear_algebra import as_rows, product
+from .numerics import keep_where
 from .tensor import Array, Tensor, lift_array, record
 
 
@@ -22,7 +23,7 @@ def _sigmoid_in_place(y: Array) -> None:
 ACTIVATIONS: dict[str, tuple[Callable[[Array], Any], Callable[[Array, Array], Any]]] = {
     "relu": (
         lambda y: y.clip(0, np.inf, out=y),  # in half the time of np.maximum with a number
-        lambda g, y: np.multiply(g, y > 0, out=g),
+        lambda g, y: keep_where(g, y > 0, out=g),
     ),
     "tanh": (
         lambda y: np.tanh(y, out=y),
@@ -57,7 +58,7 @@ def dense(x: Any, w: Any, b: Any = None, activation: str | None = None) -> Tenso
     _check_shapes(inputs)
     a, weights = x.data, w.data
     rows = as_rows(a)
-    y = np.matmul(rows, weights)
+    y = product(rows, weights)
     if b is not None:
         y += inputs[2].data
     if activation is not None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .arithmetic import unbroadcast
-from .tensor import Array, Tensor, implements, lift, record
+from .tensor import Array, Tensor, implements, lift_together, record
 
 
 @implements(np.einsum)
@@ -26,7 +26,7 @@ def einsum(subscripts: str, *operands: Any, optimize: Any = None) -> Tensor:
             "np.einsum of a tensor takes its subscripts as one string, such as 'ij,jk->ik', "
             "followed by the operands"
         )
-    tensors = tuple(lift(operand) for operand in operands)
+    tensors = lift_together(*operands)
     arrays = [tensor.data for tensor in tensors]
     terms, result = _parse(subscripts, tuple([array.ndim for array in arrays]))
 
@@ -46,7 +46,11 @@ def _contracted(terms: Sequence[str], result: str, arrays: list[Array], optimize
         for term, array in zip(terms, arrays, strict=True):
             sizes.update(zip(term, array.shape, strict=True))
         optimize = len(arrays) > 1 and math.prod(sizes.values()) > 50_000
-    return np.einsum(f"{','.join(terms)}->{result}", *arrays, optimize=optimize)
+    subscripts = f"{','.join(terms)}->{result}"
+    if any(array.dtype != np.float16 for array in arrays):
+        return np.einsum(subscripts, *arrays, optimize=optimize)
+    # NumPy would add up along outer axes in float16.
+    return np.einsum(subscripts, *arrays, optimize=optimize, dtype=np.float32).astype(np.float16)
 
 
 def _gradient(
@@ -59,9 +63,10 @@ def _gradient(
     factors = [array for j, array in enumerate(arrays) if j != i]
     part = _contracted([result, *others], reached, [g, *factors], optimize)
     shape = arrays[i].shape
-    if len(reached) < len(terms[i]):  # the elements along a letter of its own get the same
-        sizes = dict(zip(reached, part.shape, strict=True))
-        part = part.reshape([sizes.get(letter, 1) for letter in terms[i]])
+    sizes = dict(zip(reached, part.shape, strict=True))
+    part = part.reshape([sizes.get(letter, 1) for letter in terms[i]])
+    if any(n == 1 != size for n, size in zip(part.shape, shape, strict=True)):
+        # The elements along a letter get the same that is its own, or of length 1 elsewhere.
         full = np.empty(np.broadcast_shapes(part.shape, shape), g.dtype, like=g)
         full[...] = part
         part = full

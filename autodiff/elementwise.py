@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .numerics import keep_where
 from .tensor import Array, Tensor, implements, lift, record
 
 
@@ -32,7 +33,7 @@ def _times(derivative: Callable[[Array, Array], Any]) -> Callable[[Array, Array,
 
 _elementwise(np.negative, lambda g, x, y: np.negative(g, out=g))
 _elementwise(np.positive, lambda g, x, y: g)
-_elementwise(np.absolute, _times(lambda x, y: np.sign(x)))  # 0 at 0
+_elementwise(np.absolute, lambda g, x, y: keep_where(np.copysign(1, x) * g, x != 0))
 _elementwise(np.square, _times(lambda x, y: 2 * x))
 _elementwise(np.sqrt, lambda g, x, y: np.divide(g, 2 * y, out=g))
 _elementwise(np.cbrt, lambda g, x, y: np.divide(g, 3 * y * y, out=g))

@@ -7,13 +7,14 @@ from typing import Any
 
 from . import convolution, pooling
 from .tensor import Array, Tensor, lift_array, record
+from .windows import pair
 
 
 def conv2d(
     x: Any,
     w: Any,
     b: Any = None,
-    strides: Sequence[int] = (1, 1),
+    strides: int | Sequence[int] = (1, 1),
     padding: str = "valid",
     activation: str | None = None,
 ) -> Tensor:
@@ -23,7 +24,7 @@ def conv2d(
         x: (batch, height, width, channels).
         w: (height, width, channels, filters).
         b: (filters,), or None.
-        strides: Vertical and horizontal distance of windows.
+        strides: Vertical and horizontal distance of windows, or one number for both.
         padding: 'valid', or 'same' as TensorFlow pads.
         activation: 'relu', done in place on the result, or None.
 
@@ -32,7 +33,7 @@ def conv2d(
     """
     inputs = _lifted(x, w, b)
     y, saved = convolution.conv2d(
-        *_arrays(inputs), strides=strides, padding=padding, activation=activation
+        *_arrays(inputs), strides=pair(strides), padding=padding, activation=activation
     )
     return _record(y, inputs, convolution.conv2d_gradients, saved)
 
@@ -41,9 +42,9 @@ def conv2d_relu_max_pool2d(
     x: Any,
     w: Any,
     b: Any = None,
-    strides: Sequence[int] = (1, 1),
+    strides: int | Sequence[int] = (1, 1),
     padding: str = "valid",
-    pool_size: Sequence[int] = (2, 2),
+    pool_size: int | Sequence[int] = (2, 2),
 ) -> Tensor:
     """`conv2d(..., activation='relu')` and a max-pool without overlap, faster than the two apart.
 
@@ -60,7 +61,7 @@ def conv2d_relu_max_pool2d(
     """
     inputs = _lifted(x, w, b)
     y, saved = convolution.conv2d_relu_max_pool2d(
-        *_arrays(inputs), strides=strides, padding=padding, pool_size=pool_size
+        *_arrays(inputs), strides=pair(strides), padding=padding, pool_size=pair(pool_size)
     )
     return _record(y, inputs, convolution.conv2d_relu_max_pool2d_gradients, saved)
 
@@ -94,15 +95,15 @@ def _record(
 
 def max_pool2d(
     x: Any,
-    pool_size: Sequence[int] = (2, 2),
-    strides: Sequence[int] | None = None,
+    pool_size: int | Sequence[int] = (2, 2),
+    strides: int | Sequence[int] | None = None,
     padding: str = "valid",
 ) -> Tensor:
     """The maximum over each window of each channel; its first cell gets the gradient.
 
     Args:
         x: (batch, height, width, channels).
-        pool_size: Height and width of a window.
+        pool_size: Height and width of a window, or one number for both.
         strides: Vertical and horizontal distance of windows; `pool_size` by default.
         padding: 'valid' drops windows that do not fit; 'same' pads with cells that never win.
 
@@ -110,21 +111,23 @@ def max_pool2d(
         (batch, rows, columns, channels).
     """
     x = lift_array(x)
-    y, saved = pooling.max_pool2d(x.data, pool_size, strides, padding)
+    size = pair(pool_size)
+    apart = size if strides is None else pair(strides)
+    y, saved = pooling.max_pool2d(x.data, size, apart, padding)
     return record(y, (x,), lambda g, outs: (pooling.max_pool2d_gradient(g, saved),))
 
 
 def avg_pool2d(
     x: Any,
-    pool_size: Sequence[int] = (2, 2),
-    strides: Sequence[int] | None = None,
+    pool_size: int | Sequence[int] = (2, 2),
+    strides: int | Sequence[int] | None = None,
     padding: str = "valid",
 ) -> Tensor:
     """The mean over each window of each channel; padded cells do not count.
 
     Args:
         x: (batch, height, width, channels).
-        pool_size: Height and width of a window.
+        pool_size: Height and width of a window, or one number for both.
         strides: Vertical and horizontal distance of windows; `pool_size` by default.
         padding: 'valid' or 'same'.
 
@@ -132,5 +135,7 @@ def avg_pool2d(
         (batch, rows, columns, channels).
     """
     x = lift_array(x)
-    y, saved = pooling.avg_pool2d(x.data, pool_size, strides, padding)
+    size = pair(pool_size)
+    apart = size if strides is None else pair(strides)
+    y, saved = pooling.avg_pool2d(x.data, size, apart, padding)
     return record(y, (x,), lambda g, outs: (pooling.avg_pool2d_gradient(g, saved),))

@@ -38,7 +38,7 @@ def take(a: Any, indices: Any, axis: int | None = None) -> Tensor:
     """Elements along an axis. Rows of a leaf (axis=0) get `IndexedSlices`."""
     if not isinstance(a, TensorLike):
         a = lift_array(a)
-    if axis is None:
+    if axis is None or a.ndim == 0:  # NumPy takes axis=0 and -1 of a scalar too
         a, axis = ravel(a), 0
     positions = _positions(plain(indices), a.like())
     if axis % a.ndim == 0:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from .indexing import getitem, take
-from .shapes import ravel, reshape
+from .numerics import total
+from .shapes import ravel
 from .tensor import Array, Tensor, implements, lift, record
 
 
@@ -79,6 +80,9 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", *, constant_values: 
         )
     x = lift(array)
     shape = x.data.shape
+    if isinstance(pad_width, dict):  # axis → widths
+        given = {axis % len(shape): width for axis, width in pad_width.items()}
+        pad_width = [np.broadcast_to(given.get(i, 0), 2) for i in range(len(shape))]
     widths = np.broadcast_to(np.asarray(pad_width), (len(shape), 2)).tolist()
     inside = tuple(slice(before, before + n) for (before, _), n in zip(widths, shape, strict=True))
     y = np.pad(x.data, widths, mode="constant", constant_values=constant_values)
@@ -95,7 +99,7 @@ def tile(A: Any, reps: Any) -> Tensor:  # noqa: N803 (NumPy's name)
     blocks = [n for pair in zip(repeats, shape, strict=True) for n in pair]
 
     def vjp(g: Array, outs: Any) -> Any:
-        sum_of_blocks = g.reshape(blocks).sum(axis=tuple(range(0, 2 * ndim, 2)))
+        sum_of_blocks = total(g.reshape(blocks), tuple(range(0, 2 * ndim, 2)))
         return (sum_of_blocks.reshape(x.data.shape),)
 
     return record(np.tile(x.data, reps), (x,), vjp)
@@ -104,8 +108,8 @@ def tile(A: Any, reps: Any) -> Tensor:  # noqa: N803 (NumPy's name)
 @implements(np.repeat)
 def repeat(a: Any, repeats: Any, axis: int | None = None) -> Tensor:
     x = lift(a)
-    if axis is None:
-        x, axis = reshape(x, -1), 0
+    if axis is None or x.data.ndim == 0:
+        x, axis = ravel(x), 0
     along = axis % x.data.ndim
     if not isinstance(repeats, (int, np.integer)):
         return take(x, np.repeat(np.arange(x.data.shape[along]), repeats), along)
@@ -113,6 +117,6 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Tensor:
 
     def vjp(g: Array, outs: Any) -> Any:
         blocks = (*shape[: along + 1], int(repeats), *shape[along + 1 :])
-        return (g.reshape(blocks).sum(axis=along + 1),)
+        return (total(g.reshape(blocks), along + 1),)
 
     return record(x.data.repeat(repeats, axis), (x,), vjp)

@@ -9,12 +9,12 @@ import numpy as np
 
 from .arithmetic import multiply, unbroadcast
 from .shapes import ravel, reshape, transpose
-from .tensor import Array, Tensor, implements, lift, record
+from .tensor import Array, Tensor, implements, lift, lift_array, lift_together, record
 
 
 @implements(np.matmul)
 def matmul(x1: Any, x2: Any) -> Tensor:
-    x1, x2 = lift(x1), lift(x2)
+    x1, x2 = lift_array(x1), lift_array(x2)
     a, b = x1.data, x2.data
     if b.ndim == 2 and a.ndim >= 2:
         return _times_matrix(x1, x2)
@@ -28,12 +28,12 @@ def matmul(x1: Any, x2: Any) -> Tensor:
             g = g[..., None, :]
         ga = gb = None
         if x1.requires_grad:
-            ga = unbroadcast(np.matmul(g, _swapped(columns)), rows.shape).reshape(a.shape)
+            ga = unbroadcast(product(g, _swapped(columns)), rows.shape).reshape(a.shape)
         if x2.requires_grad:
-            gb = unbroadcast(np.matmul(_swapped(rows), g), columns.shape).reshape(b.shape)
+            gb = unbroadcast(product(_swapped(rows), g), columns.shape).reshape(b.shape)
         return ga, gb
 
-    return record(np.matmul(a, b), (x1, x2), vjp)
+    return record(product(a, b), (x1, x2), vjp)
 
 
 def _times_matrix(x1: Tensor, x2: Tensor) -> Tensor:
@@ -45,12 +45,12 @@ def _times_matrix(x1: Tensor, x2: Tensor) -> Tensor:
         g = as_rows(g)
         ga = gb = None
         if x1.requires_grad:
-            ga = product(g, b.T, outs[0]) if a.ndim == 2 else np.matmul(g, b.T).reshape(a.shape)
+            ga = product(g, b.T, outs[0] if a.ndim == 2 else None).reshape(a.shape)
         if x2.requires_grad:
             gb = product(rows.T, g, outs[1])
         return ga, gb
 
-    y = np.matmul(rows, b)
+    y = product(rows, b)
     return record(y if a.ndim == 2 else y.reshape(*a.shape[:-1], b.shape[1]), (x1, x2), vjp)
 
 
@@ -59,7 +59,7 @@ def as_rows(a: Array) -> Array:
     return a if a.ndim == 2 else a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
 
 
-def product(a: Array, b: Array, out: Array | None) -> Array:
+def product(a: Array, b: Array, out: Array | None = None) -> Array:
     """A matrix product, straight into `out` if there is one."""
     return np.matmul(a, b) if out is None else np.matmul(a, b, out=out)
 
@@ -80,6 +80,7 @@ def dot(a: Any, b: Any) -> Tensor:
 
 @implements(np.outer)
 def outer(a: Any, b: Any) -> Tensor:
+    a, b = lift_together(a, b)
     return multiply(reshape(a, (-1, 1)), ravel(b))
 
 
@@ -98,7 +99,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Tensor:
 
 def _contracted(axes: Any, ndim_a: int, ndim_b: int) -> tuple[list[int], list[int]]:
     """The axes that are summed over, as positions from 0."""
-    if isinstance(axes, int):
-        return list(range(ndim_a - axes, ndim_a)), list(range(axes))
-    over_a, over_b = ([one] if isinstance(one, int) else list(one) for one in axes)
+    if isinstance(axes, (int, np.integer)):
+        return list(range(ndim_a - int(axes), ndim_a)), list(range(int(axes)))
+    over_a, over_b = (np.atleast_1d(np.asarray(one, int)).tolist() for one in axes)
     return [i % ndim_a for i in over_a], [i % ndim_b for i in over_b]

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .numerics import keep_where
 from .tensor import Array
 from .windows import Windows, batch_first, height_first, pad, place_windows, unpad
 
@@ -181,8 +182,7 @@ def to_winner(g: Array, winner: Array, cells: Array) -> None:
     won, and zeros into the others.
     """
     positions = np.arange(len(cells), dtype=winner.dtype, like=winner)
-    cells[...] = winner == positions.reshape(-1, 1, 1, 1)
-    np.multiply(cells, g, out=cells)  # a product with the truth values themselves is slower
+    keep_where(g, winner == positions.reshape(-1, 1, 1, 1), out=cells)
 
 
 def _put(part: Array, windows: Windows, row: int, p: int, q: int, dx: Array) -> None:

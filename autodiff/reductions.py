@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from .numerics import keep_where, narrowed, total, widened
+from .shapes import ravel
 from .tensor import Array, Tensor, implements, lift, lift_array, record
 
 Axis = int | tuple[int, ...] | None
@@ -14,7 +17,7 @@ Axis = int | tuple[int, ...] | None
 
 def spread(reduced: Array, shape: tuple[int, ...], axis: Axis) -> Array:
     """A view of a reduced array that broadcasts against the array of `shape` that was reduced."""
-    if axis is None:
+    if axis is None or not shape:  # NumPy takes axis=0 and -1 of a scalar too
         return reduced.reshape((1,) * len(shape))
     kept = list(shape)
     for i in axis if isinstance(axis, tuple) else (axis,):
@@ -37,7 +40,7 @@ def sum(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     def vjp(g: Array, outs: Any) -> Any:
         return (_filled(data, spread(g, data.shape, axis), outs[0]),)
 
-    return record(data.sum(axis=axis, keepdims=keepdims), (x,), vjp)
+    return record(narrowed(total(data, axis, keepdims), data), (x,), vjp)
 
 
 @implements(np.mean)
@@ -47,44 +50,43 @@ def mean(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     y, count = _mean(data, axis, keepdims)
 
     def vjp(g: Array, outs: Any) -> Any:
-        return (_filled(data, spread(g / count, data.shape, axis), outs[0]),)
+        share = widened(g) / (count or 1)
+        return (_filled(data, spread(share, data.shape, axis), outs[0]),)
 
     return record(y, (x,), vjp)
 
 
 def _mean(data: Array, axis: Axis, keepdims: bool) -> tuple[Array, float]:
     """The mean as `np.mean` computes it, with less overhead, and the number of elements in it."""
-    total = data.sum(axis=axis, keepdims=keepdims)
-    count = data.size / total.size if total.size else 1.0
-    if data.dtype == np.float16:  # a sum would overflow
-        return data.mean(axis=axis, keepdims=keepdims), count
-    return total / count, count
+    sums = total(data, axis, keepdims)
+    count = data.size / sums.size if sums.size else 1.0
+    return narrowed(sums / count, data), count
 
 
 @implements(np.var)
 def var(a: Any, axis: Axis = None, *, ddof: int = 0, keepdims: bool = False) -> Tensor:
     x = lift(a)
-    deviation, y, degrees = _squared_deviation(x.data, axis, ddof, keepdims)
+    deviation, y, degrees = _squared_deviation(widened(x.data), axis, ddof, keepdims)
 
     def vjp(g: Array, outs: Any) -> Any:
-        scale = spread(g, deviation.shape, axis) * (2 / degrees)
+        scale = spread(widened(g), deviation.shape, axis) * (2 / degrees)
         return (np.multiply(deviation, scale, out=outs[0]),)
 
-    return record(y, (x,), vjp)
+    return record(narrowed(y, x.data), (x,), vjp)
 
 
 @implements(np.std)
 def std(a: Any, axis: Axis = None, *, ddof: int = 0, keepdims: bool = False) -> Tensor:
     """The root of `var`; its gradient counts as 0 where all values are equal."""
     x = lift(a)
-    deviation, variance, degrees = _squared_deviation(x.data, axis, ddof, keepdims)
+    deviation, variance, degrees = _squared_deviation(widened(x.data), axis, ddof, keepdims)
     y = np.sqrt(variance)
 
     def vjp(g: Array, outs: Any) -> Any:
         scale = g / (np.where(y == 0, 1, y) * degrees)
         return (np.multiply(deviation, spread(scale, deviation.shape, axis), out=outs[0]),)
 
-    return record(y, (x,), vjp)
+    return record(narrowed(y, x.data), (x,), vjp)
 
 
 def _squared_deviation(
@@ -93,7 +95,7 @@ def _squared_deviation(
     center, count = _mean(data, axis, keepdims=True)
     deviation = data - center
     squared = (deviation * deviation).sum(axis=axis, keepdims=keepdims)
-    degrees = max(count - ddof, 0)
+    degrees = max(count - ddof, 0) or math.nan  # NumPy's result where there are too few numbers
     return deviation, squared / degrees, degrees
 
 
@@ -106,9 +108,10 @@ def _extremum(function: Callable[..., Any], alias: Callable[..., Any]) -> None:
         y = function(data, axis=axis, keepdims=keepdims)
 
         def vjp(g: Array, outs: Any) -> Any:
-            share = (data == spread(y, data.shape, axis)).astype(g.dtype)
-            share *= spread(g, data.shape, axis) / share.sum(axis=axis, keepdims=True)
-            return (share,)
+            is_best = data == spread(y, data.shape, axis)
+            num_best = np.maximum(is_best.sum(axis=axis, keepdims=True), 1)
+            share = (spread(g, data.shape, axis) / num_best).astype(g.dtype, copy=False)
+            return (keep_where(share, is_best),)
 
         return record(y, (x,), vjp)
 
@@ -123,20 +126,23 @@ _extremum(np.min, np.amin)
 @implements(np.prod)
 def prod(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     x = lift(a)
-    data = x.data
+    data, wide = x.data, widened(x.data)
 
     def vjp(g: Array, outs: Any) -> Any:
-        return (_product_of_others(data, axis) * spread(g, data.shape, axis),)
+        return (_product_of_others(wide, axis) * spread(g, data.shape, axis),)
 
-    return record(data.prod(axis=axis, keepdims=keepdims), (x,), vjp)
+    return record(narrowed(wide.prod(axis=axis, keepdims=keepdims), data), (x,), vjp)
 
 
 def _product_of_others(data: Array, axis: Axis) -> Array:
     """For each element the product of all others along `axis`, without dividing by it."""
-    axes = tuple(range(data.ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    axes = tuple(range(data.ndim))
+    if axis is not None and data.shape:
+        axes = axis if isinstance(axis, tuple) else (axis,)
     ends = tuple(range(-len(axes), 0))
     last = np.moveaxis(data, axes, ends)
-    flat = last.reshape((*last.shape[: last.ndim - len(axes)], -1))
+    num_kept = last.ndim - len(axes)
+    flat = last.reshape((*last.shape[:num_kept], math.prod(last.shape[num_kept:])))
     before, after = np.ones_like(flat), np.ones_like(flat)
     before[..., 1:] = np.cumprod(flat[..., :-1], axis=-1)
     after[..., :-1] = np.cumprod(flat[..., :0:-1], axis=-1)[..., ::-1]
@@ -146,26 +152,31 @@ def _product_of_others(data: Array, axis: Axis) -> Array:
 @implements(np.cumsum)
 def cumsum(a: Any, axis: int | None = None) -> Tensor:
     x = lift(a)
-    shape = x.data.shape
-    along = 0 if axis is None else axis
+    if axis is None or not x.data.shape:
+        x, axis = ravel(x), 0
 
     def vjp(g: Array, outs: Any) -> Any:
-        return (np.flip(np.cumsum(np.flip(g, along), along), along).reshape(shape),)
+        return (np.flip(np.cumsum(np.flip(widened(g), axis), axis), axis),)
 
-    return record(np.cumsum(x.data, axis), (x,), vjp)
+    return record(narrowed(np.cumsum(widened(x.data), axis), x.data), (x,), vjp)
 
 
 def logsumexp(x: Any, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
-    """log(sum(exp(x))) along `axis`, without overflow."""
+    """log(sum(exp(x))) along `axis`, without overflow.
+
+    Of elements that are all -inf, as in a row that is masked as a whole, none has a gradient.
+    """
     x = lift_array(x)
-    data = x.data
+    data = widened(x.data)
     top = data.max(axis=axis, keepdims=True)
     top = np.where(np.isfinite(top), top, 0)
     weights = np.exp(data - top)
-    total = weights.sum(axis=axis, keepdims=True)
-    y = np.log(total) + top
+    sums = weights.sum(axis=axis, keepdims=True)
+    with np.errstate(divide="ignore"):  # log(0) is the -inf of a masked row
+        y = narrowed(np.log(sums) + top, x.data)
+    sums = np.where(sums == 0, 1, sums)
 
     def vjp(g: Array, outs: Any) -> Any:
-        return (np.multiply(weights, spread(g, data.shape, axis) / total, out=outs[0]),)
+        return (np.multiply(weights, spread(g, data.shape, axis) / sums, out=outs[0]),)
 
     return record(y if keepdims else y.squeeze(axis=axis), (x,), vjp)

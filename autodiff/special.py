@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .numerics import narrowed, widened
 from .tensor import Array
 
 # W. J. Cody, Rational Chebyshev Approximations for the Error Function, Math. Comp. 23 (1969), with
@@ -67,9 +68,9 @@ _SINGLE = (
 
 def erf(x: Array) -> Array:
     """The error function: to 2e-15 in float64, to 4e-7 in float32."""
-    if np.result_type(x) != np.float64:
-        x = np.clip(x, -3.95, 3.95)
-        return np.clip(x * _ratio(*_SINGLE, x * x), -1, 1)
+    if x.dtype != np.float64:
+        near = np.clip(widened(x), -3.95, 3.95)
+        return narrowed(np.clip(near * _ratio(*_SINGLE, near * near), -1, 1), x)
     size = np.minimum(np.absolute(x), 6.0)
     square = size * size
     tail = 1 - np.exp(-square) * _ratio(*_LARGE, size)

@@ -60,6 +60,16 @@ class Windows:
         return padded[row * sh + p, q : q + sw * (self.count[1] - 1) + 1 : sw]
 
 
+def pair(value: int | Sequence[int]) -> tuple[int, int]:
+    """The vertical and the horizontal of two numbers, from both or from one for both."""
+    numbers = (value, value) if isinstance(value, (int, np.integer)) else tuple(value)
+    if len(numbers) != 2 or not all(isinstance(n, (int, np.integer)) for n in numbers):
+        raise ValueError(
+            f"the size and the strides of windows are one or two whole numbers, got {value!r}"
+        )
+    return int(numbers[0]), int(numbers[1])
+
+
 def place_windows(
     images: Array, size: Sequence[int], strides: Sequence[int], padding: str
 ) -> Windows:

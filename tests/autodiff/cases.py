@@ -99,6 +99,11 @@ case(
     lambda x: np.clip(x, constant([-1, 0], x), constant([0, 1.5], x)),
     spaced(4, 2),
 )
+case(
+    "clip by more arrays",
+    lambda x: np.clip(x, constant([[-1], [-0.5], [0.3]], x), constant([[1], [2], [0.6]], x)),
+    np.array([0.05, 0.45]),
+)
 case("where", lambda x, y: np.where(lift(x).data > 0, x, y), spaced(2, 3), (3,))
 case("where with a number", lambda x: np.where(lift(x).data > 0, 1.0, x), spaced(5))
 
@@ -134,10 +139,12 @@ case("dot 2-d", np.dot, (2, 3), (3, 2))
 case("dot n-d", np.dot, (2, 3), (2, 3, 2))
 case("dot scalar", np.dot, (), (3, 2))
 case("outer", np.outer, (3,), (2, 2))
+case("outer of a number", lambda x: np.outer(x, 2.0), (3,))
 case("tensordot", np.tensordot, (2, 3, 4), (3, 4, 2))
 case(
     "tensordot axes", lambda x, y: np.tensordot(x, y, axes=([0, -1], [1, 0])), (2, 3, 4), (4, 2, 5)
 )
+case("tensordot np.int64", lambda x, y: np.tensordot(x, y, np.int64(1)), (2, 3), (3, 2))
 case("tensordot none", lambda x, y: np.tensordot(x, y, axes=0), (2,), (3,))
 
 for subscripts, *shapes in [
@@ -164,6 +171,8 @@ for subscripts, *shapes in [
         lambda *operands, subscripts=subscripts: np.einsum(subscripts, *operands),
         *shapes,
     )
+case("einsum of length 1", lambda x, y: np.einsum("ij,ij->i", x, y), (2, 3), (2, 1))
+case("einsum with a number", lambda x: np.einsum("ij,->ij", x, 2.0), (2, 3))
 case("einsum of one twice", lambda x: np.einsum("ij,kj->ik", x, x), (2, 3))
 
 for function in (np.sum, np.mean, np.max, np.min, np.prod, np.var, np.std, ad.logsumexp):
@@ -202,7 +211,9 @@ case("flip", np.flip, (2, 3))
 case("flip axis", lambda x: np.flip(x, 1), (2, 3))
 case("roll", lambda x: np.roll(x, 1, axis=1), (2, 3))
 case("roll several", lambda x: np.roll(x, (1, -2), axis=(0, 1)), (2, 3))
+case("roll by lists", lambda x: np.roll(x, [1, -2], axis=[0, 1]), (2, 3))
 case("tril", np.tril, (3, 3))
+case("tril of a vector", np.tril, (3,))
 case("triu", lambda x: np.triu(x, 1), (2, 3, 3))
 case("broadcast_to", lambda x: np.broadcast_to(x, (4, 2, 3)), (2, 1))
 case("astype", lambda x: np.astype(x, np.float64) * 2, (2, 3))
@@ -218,6 +229,7 @@ case("split at", lambda x: np.split(x, [1, 3], axis=1)[1], (2, 4))
 case("array_split", lambda x: np.concatenate(np.array_split(x, 3)[::-1]), (5, 2))
 case("pad", lambda x: np.pad(x, 1), (2, 3))
 case("pad each", lambda x: np.pad(x, ((1, 0), (0, 2)), constant_values=3.0), (2, 3))
+case("pad by axis", lambda x: np.pad(x, {-1: (1, 2)}), (2, 3))
 case("tile", lambda x: np.tile(x, 2), (2, 3))
 case("tile more", lambda x: np.tile(x, (2, 1, 3)), (2, 2))
 case("repeat", lambda x: np.repeat(x, 2), (2, 3))
@@ -309,6 +321,8 @@ case(
 )
 case("max_pool2d", ad.max_pool2d, spaced(*IMAGE))
 case("max_pool2d same", lambda x: ad.max_pool2d(x, (3, 2), (2, 2), "same"), spaced(*IMAGE))
+case("max_pool2d by one number", lambda x: ad.max_pool2d(x, 2, 1), spaced(*IMAGE))
+case("conv2d by one number", lambda x, w: ad.conv2d(x, w, strides=2), IMAGE, FILTERS)
 case("avg_pool2d", ad.avg_pool2d, IMAGE)
 case("avg_pool2d same", lambda x: ad.avg_pool2d(x, (3, 2), (2, 2), "same"), IMAGE)
 

@@ -103,6 +103,13 @@ def test_a_seed_is_the_gradient_to_begin_with() -> None:
     np.testing.assert_array_equal(backward(x * 2, np.array([1.0, 0, -1]))[x], [2, 0, -2])
 
 
+def test_a_seed_may_be_a_number_and_must_have_the_shape_of_the_root() -> None:
+    x = leaf(3)
+    np.testing.assert_array_equal(backward(np.sum(x * 2), 0.5)[x], [1, 1, 1])
+    with pytest.raises(ValueError, match=r"shape of its root, \(3,\), got \(2,\)"):
+        backward(x * 2, np.ones(2))
+
+
 def test_a_leaf_is_its_own_gradient_graph() -> None:
     x = leaf(3)
     buffer = np.zeros(3)
