@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable
 from typing import Any
 
 from ..inputs import nest
+from ..nn.layers import noting_inference_calls
 from .call_by_name import chosen_arguments
+from .likely_mistakes import warn_of_likely_mistakes
 from .run_config import RunConfig
 from .specs import EstimatorSpec, ModeKeys
 
@@ -46,6 +49,7 @@ class ModelFunction:
         if params is None and "params" in self._names:
             _logger.warning("model_fn has an argument params, but no params are given.")
         self._model_fn = model_fn
+        self._training_calls = itertools.count()
         self._fixed: dict[str, Any] = {}
         if "params" in self._names:
             self._params = params or {}
@@ -66,15 +70,27 @@ class ModelFunction:
             )
         if "mode" in self._names:
             arguments["mode"] = mode
-        spec = self._model_fn(features=features, **arguments)
-        if not isinstance(spec, EstimatorSpec):
-            raise TypeError(f"model_fn must return an EstimatorSpec, it returned {spec!r}")
-        if spec.mode is not mode:
-            raise ValueError(
-                f"model_fn was called in mode ModeKeys.{mode.name} and returned a spec of mode "
-                f"ModeKeys.{spec.mode.name}; pass mode=mode"
-            )
+        if mode is ModeKeys.TRAIN and next(self._training_calls) == 0:
+            return self._examined(features, arguments)
+        return _checked(self._model_fn(features=features, **arguments), mode)
+
+    def _examined(self, features: Any, arguments: dict[str, Any]) -> EstimatorSpec:
+        """The first call that trains, with a look at what it does and most likely does not mean."""
+        with noting_inference_calls() as names:
+            spec = _checked(self._model_fn(features=features, **arguments), ModeKeys.TRAIN)
+        warn_of_likely_mistakes(spec.loss, count_examples(features), names)
         return spec
+
+
+def _checked(spec: Any, mode: ModeKeys) -> EstimatorSpec:
+    if not isinstance(spec, EstimatorSpec):
+        raise TypeError(f"model_fn must return an EstimatorSpec, it returned {spec!r}")
+    if spec.mode is not mode:
+        raise ValueError(
+            f"model_fn was called in mode ModeKeys.{mode.name} and returned a spec of mode "
+            f"ModeKeys.{spec.mode.name}; pass mode=mode"
+        )
+    return spec
 
 
 def copy_of_params(params: Any) -> Any:

@@ -21,6 +21,7 @@ from ...strategies import (
     get_variable,
 )
 from .. import initializers
+from .inference_calls import note_inference_call
 
 Shape: TypeAlias = "tuple[int, ...]"
 Initializer: TypeAlias = "str | Callable[..., Any]"
@@ -34,6 +35,17 @@ class LayerOptions(TypedDict, total=False):
     trainable: bool
     dtype: Any
     input_shape: Shape | None
+
+
+class Input:
+    """The shape of the inputs, as the first entry of a `Sequential`.
+
+    Args:
+        shape: Of one example, without the batch.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = tuple(shape)
 
 
 class Layer(ABC):
@@ -100,7 +112,15 @@ class Layer(ABC):
                 collects the statistics of the batch.
         """
         self._called = True
+        if isinstance(inputs, Input):
+            raise TypeError(
+                f"layer {self.name!r} was called with an Input, which only says a shape: layers "
+                f"compute at once. Write Sequential([Input(...), Dense(...)]), or call them with "
+                f"arrays"
+            )
         if self._call_takes_training:
+            if not training:
+                note_inference_call(self)
             return self.call(inputs, training)
         return self.call(inputs)
 

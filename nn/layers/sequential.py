@@ -6,19 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...strategies import current_store
-from .base import Layer, Shape
+from .base import Input, Layer, Shape
 from .fusion import fuse
-
-
-class Input:
-    """The shape of the inputs, as the first entry of a `Sequential`.
-
-    Args:
-        shape: Of one example, without the batch.
-    """
-
-    def __init__(self, shape: Shape) -> None:
-        self.shape = tuple(shape)
 
 
 class Sequential(Layer):
