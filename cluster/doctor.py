@@ -97,10 +97,7 @@ print(grpc.__version__, "(RING)")
 """,
     ),
 )
-_OPTIONAL = (
-    ("tensorboard", "tensorboard", "to look at summaries"),
-    ("fsspec", "remote", "for a model_dir on other storage"),
-)
+_OPTIONAL = (("fsspec", "remote", "for a model_dir on other storage"),)
 _MPI4PY = """
 import mpi4py
 mpi4py.rc.initialize = False

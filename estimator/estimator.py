@@ -9,7 +9,6 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, final
@@ -253,11 +252,10 @@ class Estimator:
             store, more = self._dir.begin(newest, read, source, job.is_chief)
             session = TrainingSession(self._model, strategy, store)
             continue_input(batches, states, strategy.extended)
-            end = train(session, batches, [progress, *all_hooks, *more, *hooks])
+            end = train(session, batches, [progress, *all_hooks, *more, *hooks], last_step)
         workers.number_from_chief(0, "the last checkpoint is written")
         _logger.info("Loss for final step: %.8g.", end.loss)
-        reached = last_step is not None and end.global_step >= last_step
-        return replace(end, reason="max_steps was reached") if reached else end
+        return end
 
     def evaluate(
         self,

@@ -121,15 +121,15 @@ def log_batch_sizes(num_examples: int, strategy: Strategy) -> None:
     """Say which meaning a batch has: what `input_fn` gives is what one replica takes.
 
     Args:
-        num_examples: How many examples this worker's replicas took in the first step.
+        num_examples: How many examples all replicas in sync, of all workers, took in the first
+            step.
     """
     context = strategy.input_context()
-    num_local = strategy.extended.num_local_replicas
     _logger.info(
         "Input: each batch goes to one replica; shard %d of %d, %d replica(s) in sync, "
         "global batch %d in the first step.",
         context.input_pipeline_id,
         context.num_input_pipelines,
         context.num_replicas_in_sync,
-        num_examples * context.num_replicas_in_sync // num_local,
+        num_examples,
     )

@@ -35,7 +35,8 @@ def LinearRegressor(  # noqa: N802 (it is used like the class that it is in Tens
         model_dir, config, warm_start_from: See `Estimator`.
         label_dimension: The number of values to predict for each example.
         optimizer: The name of an optimizer, whose learning rate is then min(0.2, 1/√(number of
-            columns)) for Ftrl and 0.2 for all others; or a function of no argument that makes one.
+            columns)) for Ftrl and 0.2 for all others; an optimizer; or a function of no argument
+            that makes one.
 
     Raises:
         ValueError: No column, or an unknown optimizer.
@@ -70,8 +71,15 @@ def LinearRegressor(  # noqa: N802 (it is used like the class that it is in Tens
 
 
 def _optimizer_maker(optimizer: Any, num_columns: int) -> Any:
+    if isinstance(optimizer, optimizers.Optimizer):
+        return lambda: optimizer
     if callable(optimizer):
         return optimizer
+    if not isinstance(optimizer, str):
+        raise TypeError(
+            f"optimizer must be the name of one, such as 'Ftrl', an optimizer, or a function that "
+            f"makes one; it is {optimizer!r}"
+        )
     rate = min(0.2, 1 / math.sqrt(num_columns)) if optimizer.lower() == "ftrl" else 0.2
     optimizers.get(optimizer, learning_rate=rate)  # an unknown name is refused here, not in step 1
     return lambda: optimizers.get(optimizer, learning_rate=rate)

@@ -210,7 +210,10 @@ def require_data(first_batch: Any, strategy: Strategy, purpose: str = "") -> Non
 
 
 def train(
-    session: TrainingSession, batches: DatasetIterator, hooks: Sequence[SessionRunHook]
+    session: TrainingSession,
+    batches: DatasetIterator,
+    hooks: Sequence[SessionRunHook],
+    last_step: int | None = None,
 ) -> TrainingEnd:
     """Make steps until the data end or a hook asks to stop.
 
@@ -218,6 +221,7 @@ def train(
         session: What is trained.
         batches: An iterator of one batch per replica and step.
         hooks: Told about each step, in this order; the watch over the loss comes before all.
+        last_step: The global step at which one of them asks to stop, to say so at the end.
 
     Raises:
         ValueError: The data are empty.
@@ -250,17 +254,24 @@ def train(
         # Also a worker that wants to stop, or has no more data, takes part: so all stop together.
         if not session.step(batch, running.stop_requested, None):
             break
-    reason = _reason(running.stop_requested, session.strategy)
     if not session.end_is_agreed:
         session.finish()
+    is_last = last_step is not None and session.global_step >= last_step
+    reason = _reason(running.stop_requested, is_last, session.strategy)
     running.end()
     return TrainingEnd(session.global_step, session.loss, reason, session.end_is_agreed)
 
 
-def _reason(stop_requested: bool, strategy: Strategy) -> str:
-    """Why the run has ended, the same on all workers, who all call this."""
-    asked = strategy.extended.workers.gather_numbers(int(stop_requested), "who asked to stop")
-    if not any(asked):
-        return "the input ended"
-    where = "" if all(asked) else f" on worker {asked.index(1)}"
-    return f"a hook asked to stop{where}"
+_REASONS = ("the input ended", "a hook asked to stop", "max_steps was reached")
+
+
+def _reason(stop_requested: bool, is_last_step: bool, strategy: Strategy) -> str:
+    """Why the run has ended, the same on all workers, who all call this.
+
+    They may have different limits: that of one ends the run of all.
+    """
+    own = 2 if is_last_step else int(stop_requested)
+    found = strategy.extended.workers.gather_numbers(own, "why the run ends")
+    strongest = max(found)
+    where = "" if all(found) or not strongest else f" on worker {found.index(strongest)}"
+    return f"{_REASONS[strongest]}{where}"

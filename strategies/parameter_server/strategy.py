@@ -136,12 +136,15 @@ def _require_servers(resolver: ClusterResolver) -> Task:
     task = resolver.task
     if not resolver.cluster_spec().num_tasks("ps") and (task is None or task.type != "evaluator"):
         raise ClusterError(
-            f"{resolver.source} lists no ps, and ParameterServerStrategy keeps its variables on "
-            f"parameter servers; list some under 'ps' (`paceline launch --ps 1` does), or use "
-            f"MultiWorkerMirroredStrategy"
+            f"the cluster has no ps ({resolver.source}), and ParameterServerStrategy keeps its "
+            f"variables on parameter servers; list some under 'ps' (`paceline launch --ps 1` "
+            f"does), or use MultiWorkerMirroredStrategy"
         )
     if task is None:
-        raise ClusterError(f"{resolver.source} does not say which task of the cluster this is")
+        raise ClusterError(
+            f"it is not said which task of the cluster this process is ({resolver.source}); give "
+            f"it its type and index"
+        )
     return task
 
 

@@ -18,6 +18,21 @@ def test_in_04_the_log_tells_the_effective_global_batch(
     assert f"global batch {8 * num_replicas} " in line
 
 
+@pytest.mark.parametrize("num_workers", [2, 3])
+@pytest.mark.parametrize("num_replicas", [1, 2])
+def test_in_04_the_global_batch_counts_each_worker_once(
+    tmp_path, linear_model_fn, input_fn, lines, on_workers, num_workers, num_replicas
+):
+    def work(strategy, index):
+        config = pl.RunConfig(train_distribute=strategy)
+        pl.Estimator(linear_model_fn, tmp_path, config).train(input_fn, steps=1)
+
+    on_workers(num_workers, num_replicas, work)
+    told = [line for line in lines() if line.startswith("Input: each batch")]
+    expected = f"global batch {8 * num_replicas * num_workers} "
+    assert len([line for line in told if expected in line]) == num_workers
+
+
 @pytest.mark.parametrize("asks", [False, True])
 def test_in_05_all_workers_seeing_all_data_is_warned_of(
     tmp_path, linear_model_fn, input_fn, lines, on_workers, asks

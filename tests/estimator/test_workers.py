@@ -181,3 +181,28 @@ def test_a_worker_without_any_data_is_named(on_workers, tmp_path, examples):
         (ValueError, RuntimeError), match="no batch on worker 1 of 2: the dataset is empty"
     ):
         on_workers(2, 1, work, timeout_secs=5)
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        ((3, 3), "max_steps was reached"),
+        ((3, 9), "max_steps was reached on worker 0"),
+        ((9, 3), "max_steps was reached on worker 1"),
+        ((None, 3), "max_steps was reached on worker 1"),
+        ((None, None), "the input ended"),
+    ],
+)
+def test_why_a_run_ended_is_said_alike_on_all_workers(
+    on_workers, linear_model_fn, one_pass, tmp_path, limits, reason
+):
+    """Also where the limit is that of another worker."""
+
+    def work(strategy, index):
+        config = pl.RunConfig(train_distribute=strategy)
+        estimator = pl.Estimator(linear_model_fn, tmp_path, config)
+        return estimator.train_and_report(one_pass, max_steps=limits[index])
+
+    for end in on_workers(2, 1, work):
+        assert end.reason == reason
+        assert end.global_step == min(limit or 6 for limit in limits)

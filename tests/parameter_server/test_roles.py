@@ -210,7 +210,7 @@ def test_an_option_that_makes_no_sense_is_refused(tf_config, options, text):
 
 def test_a_cluster_without_servers_is_refused(tf_config):
     tf_config(num_ps=0)
-    with pytest.raises(pl.cluster.ClusterError, match=r"lists no ps.*MultiWorkerMirroredStrategy"):
+    with pytest.raises(pl.cluster.ClusterError, match=r"has no ps.*MultiWorkerMirroredStrategy"):
         pl.ParameterServerStrategy()
 
 
