@@ -233,7 +233,8 @@ class Estimator:
         in_memory = not strategy.extended.storage.is_remote
         found = self._dir.newest_whole(in_memory) if job.is_chief else None
         newest, read = found or (None, None)
-        start, states = _beginning(newest, job)
+        states = self._dir.input_states(newest) if newest else []
+        start, states = _beginning(newest.step if newest else 0, states, job)
         if max_steps is not None and start >= max_steps:
             _logger.info("Nothing to train: step %d ≥ max_steps %d.", start, max_steps)
             job.finish()
@@ -253,6 +254,8 @@ class Estimator:
             session = TrainingSession(self._model, strategy, store)
             continue_input(batches, states, strategy.extended)
             end = train(session, batches, [progress, *all_hooks, *more, *hooks], last_step)
+        if job.is_chief and not end.is_preempted:
+            self._dir.end_input()
         workers.number_from_chief(0, "the last checkpoint is written")
         _logger.info("Loss for final step: %.8g.", end.loss)
         return end
@@ -438,11 +441,13 @@ class Estimator:
         return hooks
 
 
-def _beginning(newest: CheckpointReader | None, job: Job) -> tuple[int, list[dict[str, Any]]]:
-    """The step to begin with and where the input stood then, as the chief has read them."""
-    found = {"step": newest.step, "input": newest.state.get("input", [])} if newest else {}
-    told = json.loads(job.text_from_chief(json.dumps(found), "beginning of the run"))
-    return told.get("step", 0), told.get("input", [])
+def _beginning(
+    step: int, input_states: list[dict[str, Any]], job: Job
+) -> tuple[int, list[dict[str, Any]]]:
+    """The step to begin with and where the input stood then, as the chief has found them."""
+    found = json.dumps({"step": step, "input": input_states})
+    told = json.loads(job.text_from_chief(found, "beginning of the run"))
+    return told["step"], told["input"]
 
 
 def _one_model_dir(argument: Any, config: RunConfig) -> str:

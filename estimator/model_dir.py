@@ -21,6 +21,8 @@ from .warm_start import WarmStart, WarmStartSettings
 
 _logger = logging.getLogger("paceline")
 
+_INPUT_ENDED = "input_ended"
+
 Read = Callable[[str], np.ndarray]
 
 
@@ -39,6 +41,7 @@ class ModelDir:
         self._config = config
         self._warm_start = warm_start
         self._writer: Writer = Bystander()
+        self._last_has_input = False
 
     @contextmanager
     def writing(self, extended: StrategyExtended, is_chief: bool) -> Iterator[None]:
@@ -72,7 +75,25 @@ class ModelDir:
         if step == first_step > 0:
             return
         goes_on = input_states is not None and step != last_step
+        self._last_has_input = goes_on
         self._writer.save(step, values, {"input": input_states} if goes_on else {})
+
+    def end_input(self) -> None:
+        """Let the next run begin its input anew, as this one, the chief's, has ended.
+
+        A step that was saved before anybody knew that it is the last says where the input stands,
+        and is not written again: its metrics lie beside it already.
+        """
+        path = self.latest() if self._last_has_input else None
+        if path is not None:
+            checkpoint.write_text(path, _INPUT_ENDED, "")
+
+    def input_states(self, reader: checkpoint.CheckpointReader) -> list[dict[str, Any]]:
+        """Where the input of each worker stood, if the run of this checkpoint was interrupted."""
+        if checkpoint.read_text(reader.path, _INPUT_ENDED) is not None:
+            return []
+        states: list[dict[str, Any]] = reader.state.get("input", [])
+        return states
 
     def prepare(self) -> None:
         """Return when the save before is written, so that the next moment can be held fast."""

@@ -235,6 +235,8 @@ def train(
         # Who asks for the loss itself holds it; nobody else should keep a batch's graph.
         session.loss_asked_for = spec.loss if of_the_model else None
         running.created(of_the_model)
+        # From here on a checkpoint has this step's update: also one that servers make of its push.
+        session.tell_input_state(batches.get_state)
         running.before_run()
 
     beginning = batches.get_state()
@@ -242,7 +244,6 @@ def train(
     batch = next(batches, None)
     require_data(batch, session.strategy)
     session.step(batch, False, built)
-    session.tell_input_state(batches.get_state)
     log_batch_sizes(session.num_examples, session.strategy)
     while True:
         running.after_run()

@@ -20,12 +20,15 @@ class DiedError(Exception):
 
 
 class Die(SessionRunHook):
+    def __init__(self, step):
+        self._step = step
+
     def after_run(self, run_context, run_values):
-        if run_context.session.global_step == DIES_AT:
+        if run_context.session.global_step == self._step:
             raise DiedError
 
 
-def run(on_workers, directory, num_workers, num_replicas=1, dies=False, make=None, steps=8):
+def run(on_workers, directory, num_workers, num_replicas=1, dies_at=None, make=None, steps=8):
     """Train; the examples that the replicas saw in each step, by step."""
     seen = {}
 
@@ -49,7 +52,7 @@ def run(on_workers, directory, num_workers, num_replicas=1, dies=False, make=Non
         )
         estimator = pl.Estimator(model_fn, directory, config)
         with suppress(DiedError):
-            estimator.train(input_fn, hooks=[Die()] if dies else [], max_steps=steps)
+            estimator.train(input_fn, hooks=[Die(dies_at)] if dies_at else [], max_steps=steps)
 
     on_workers(num_workers, num_replicas, work)
     return {step: sorted(found) for step, found in sorted(seen.items())}
@@ -65,7 +68,7 @@ def test_the_steps_after_the_checkpoint_see_what_they_would_have_seen(
 ):
     caplog.set_level(logging.INFO, "paceline")
     whole = run(on_workers, tmp_path / "whole", num_workers, num_replicas)
-    run(on_workers, tmp_path / "parts", num_workers, num_replicas, dies=True)
+    run(on_workers, tmp_path / "parts", num_workers, num_replicas, dies_at=DIES_AT)
     caplog.clear()
     rest = run(on_workers, tmp_path / "parts", num_workers, num_replicas)
     assert rest == {step: whole[step] for step in range(EVERY, 8)}
@@ -76,7 +79,7 @@ def test_the_steps_after_the_checkpoint_see_what_they_would_have_seen(
 def test_another_number_of_workers_sees_each_element_once_an_epoch(
     on_workers, tmp_path, before, after
 ):
-    first = run(on_workers, tmp_path, before, dies=True)
+    first = run(on_workers, tmp_path, before, dies_at=DIES_AT)
     num_saved = EVERY * before * 2
     steps_left = (NUM_EXAMPLES - num_saved) // (2 * after)
     rest = run(on_workers, tmp_path, after, steps=EVERY + steps_left)
@@ -86,7 +89,7 @@ def test_another_number_of_workers_sees_each_element_once_an_epoch(
 
 
 def test_what_cannot_go_on_begins_anew_with_a_warning(on_workers, tmp_path, caplog):
-    run(on_workers, tmp_path, 1, dies=True)
+    run(on_workers, tmp_path, 1, dies_at=DIES_AT)
 
     def in_order(dataset, shard):
         return dataset.batch(2)
@@ -104,13 +107,36 @@ def test_after_a_run_that_has_ended_the_next_one_begins_its_input_anew(on_worker
 
 
 def test_an_epoch_that_was_used_up_is_followed_by_the_next(on_workers, tmp_path, caplog):
-    """The last checkpoint is that of the last batch: nothing is left."""
+    """It died when it had saved after the last batch: nothing is left."""
 
     def one_epoch(dataset, shard):
         return dataset.batch(5)
 
-    first = run(on_workers, tmp_path, 1, make=one_epoch, steps=100)
+    first = run(on_workers, tmp_path, 1, make=one_epoch, steps=100, dies_at=6)
     assert list(first) == list(range(6))
     second = run(on_workers, tmp_path, 1, make=one_epoch, steps=100)
     assert list(second.values()) == list(first.values())
     assert "nothing is left of it on worker 0" in caplog.text
+
+
+@pytest.mark.parametrize("num_batches", [3, 6])
+def test_a_run_that_ends_with_a_step_that_is_saved_anyway_leaves_no_input(tmp_path, num_batches):
+    """The next one, on more data, begins at their first element and not behind those."""
+    seen = []
+
+    def model_fn(features, labels, mode):
+        seen.append(features.ravel().tolist())
+        w = pl.get_variable("w", (1, 1))
+        loss = np.mean(np.square(features @ w - labels))
+        return pl.EstimatorSpec(mode, loss=loss, train_op=optimizers.SGD(1e-4).minimize(loss))
+
+    def train(num_batches):
+        x = np.arange(num_batches, dtype=np.float32)[:, None]
+        config = pl.RunConfig(save_checkpoints_steps=EVERY)
+        estimator = pl.Estimator(model_fn, tmp_path, config)
+        estimator.train(lambda: pl.Dataset.from_generator([(k, k) for k in x]).batch(1))
+
+    train(num_batches)
+    seen.clear()
+    train(9)
+    assert seen == [[k] for k in range(9)]
