@@ -70,8 +70,8 @@ class InProcessServer:
             target=self._serve, args=(service,), name="paceline-ps-serve", daemon=True
         )
         self._services.append(service)
-        self._threads.append(thread)
         thread.start()
+        self._threads.append(thread)  # who closes meanwhile may join it
         wire = self._wire(near, client, self.server)
         return Connection(wire, self.server, self.incarnation, timeout_secs=self._timeout_secs)
 

@@ -6,10 +6,12 @@ import contextvars
 import importlib.util
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 from reference import (
     CLIP,
     DROPOUT_SEED,
@@ -28,10 +30,21 @@ import paceline as pl
 from paceline.estimator import SessionRunHook
 from paceline.estimator.checkpoint_shards import CheckpointShards
 from paceline.nn import layers, metrics, optimizers
-from paceline.strategies import VariableStore, VariableSynchronization, get_replica_context
+from paceline.strategies import (
+    FixedShardsPartitioner,
+    HierarchicalCopyAllReduce,
+    VariableAggregation,
+    VariableStore,
+    VariableSynchronization,
+    get_replica_context,
+)
 
-TOLERANCE = {"rtol": 1e-8, "atol": 1e-11}
 SECONDS = 20
+BYTES_PER_PACK = 64
+
+
+class KilledError(RuntimeError):
+    """As by a kill."""
 
 
 def _shared_helpers():
@@ -61,27 +74,41 @@ def check(scenario: Scenario, directory: str | Path, expected_of: Scenario | Non
     for index, run in enumerate(scenario.runs):
         expected = reference.train(index)
         if scenario.custom_loop:
-            _require_values(custom_loop(scenario, run), reference.values())
+            for found in custom_loop(scenario, run):
+                require_equal(found, expected[-1].values)
             return
         warm_start_from = model_dir if run.begins == "warm" else None
-        model_dir = directory / str(index) if run.begins != "resumed" else model_dir
+        model_dir = directory / str(index) if run.begins in ("anew", "warm") else model_dir
         reports = train(scenario, index, model_dir, warm_start_from)
-        _require_history(scenario, run, reports, expected)
-        newest = pl.checkpoint.load(pl.checkpoint.latest_checkpoint(model_dir))
-        _require_values([newest.arrays()], reference.values())
-        _require_equal_copies(reports, newest.arrays())
+        _require_history(scenario, run, reports, expected[1:])
+        saved = _saved(model_dir)
+        _require_checkpoints(run, saved, expected)
+        _require_equal_copies(reports, saved[max(saved)])
     if scenario.evaluation:
         for found in evaluate(scenario, model_dir):
-            _require_values([found], reference.evaluate(), rtol=1e-5)
+            require_equal(found, reference.evaluate(), rtol=1e-5)
 
 
-def _require_values(found_by_worker, expected, rtol=TOLERANCE["rtol"]) -> None:
-    for found in found_by_worker:
-        assert set(found) == set(expected), f"names: {set(found) ^ set(expected)}"
-        for name, value in expected.items():
-            np.testing.assert_allclose(
-                found[name], value, rtol=rtol, atol=TOLERANCE["atol"], err_msg=name
-            )
+def require_equal(found, expected, rtol=1e-8, atol=1e-11) -> None:
+    """The same names, and the same values up to the rounding of sums."""
+    assert set(found) == set(expected), f"names: {set(found) ^ set(expected)}"
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol, atol, err_msg=name)
+
+
+def _saved(model_dir: Path):
+    """The checkpoints by step."""
+    paths = pl.checkpoint.list_checkpoints(model_dir)
+    return {step: pl.checkpoint.load(path).arrays() for path, step in paths}
+
+
+def _require_checkpoints(run: Run, saved, expected) -> None:
+    """There is a checkpoint of the last step, or of each, and each is right."""
+    by_step = {int(after.values["global_step"]): after.values for after in expected}
+    assert max(saved) == max(by_step)
+    assert not run.saves or set(saved) >= set(by_step)
+    for step in set(saved) & set(by_step):
+        require_equal(saved[step], by_step[step])
 
 
 def _require_history(scenario, run: Run, reports, expected) -> None:
@@ -89,10 +116,11 @@ def _require_history(scenario, run: Run, reports, expected) -> None:
     if run.topology.kind == "servers":  # each worker knows of its own part only
         return
     for report in reports:
-        losses, labels = zip(*expected, strict=True)
-        np.testing.assert_allclose(report.losses, losses, **TOLERANCE, err_msg="loss")
+        losses = {i: after.loss for i, after in enumerate(expected)}
+        require_equal(dict(enumerate(report.losses)), losses)
         if scenario.metrics:
-            np.testing.assert_allclose(report.labels, labels, **TOLERANCE, err_msg="metric")
+            labels = {i: after.labels for i, after in enumerate(expected)}
+            require_equal(dict(enumerate(report.labels)), labels)
 
 
 def _require_equal_copies(reports, saved) -> None:
@@ -104,10 +132,11 @@ def _require_equal_copies(reports, saved) -> None:
 
 
 class Report(SessionRunHook):
-    """Notes what a worker sees of a run."""
+    """Notes what a worker sees of a run, and kills it after a step."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, killed_after: int | None) -> None:
         self._fetches = {"loss": "loss"} | ({"labels": "labels/total"} if scenario.metrics else {})
+        self._killed_after = killed_after
         self.losses, self.labels, self.copies = [], [], {}
 
     def before_run(self, run_context):
@@ -116,6 +145,8 @@ class Report(SessionRunHook):
     def after_run(self, run_context, run_values):
         self.losses.append(run_values.results["loss"])
         self.labels.append(run_values.results.get("labels"))
+        if len(self.losses) == self._killed_after:
+            raise KilledError
 
     def end(self, session):
         self.copies = {
@@ -166,6 +197,8 @@ class Model:
     def __call__(self, features, is_training: bool):
         """The predictions (n,), and what is added to the loss."""
         s, penalty = self._scenario, 0.0
+        if s.counts:
+            count(len(features["x"]) if is_training else 0)
         weights = {name: _weight(name, shape) for name, shape in _own_weights(s).items()}
         h = self._hidden(features["x"])
         if s.embedding == "dense":
@@ -184,6 +217,22 @@ class Model:
             is_task = (features["task"] == task)[:, None]
             out = out + is_task * (h @ weights[f"head_{task}"])
         return out[:, 0], penalty
+
+
+def count(num_examples: int) -> None:
+    """Add up examples in a variable that each replica has for itself, and in one of them all."""
+    for when in (VariableSynchronization.ON_READ, VariableSynchronization.ON_WRITE):
+        seen = pl.get_variable(
+            f"seen_{when.name.lower()}",
+            (),
+            np.int64,
+            0,
+            trainable=False,
+            synchronization=when,
+            aggregation=VariableAggregation.SUM,
+        )
+        if num_examples:
+            seen.assign_add(num_examples)
 
 
 def _own_weights(s: Scenario):
@@ -254,54 +303,71 @@ def train_op(s: Scenario, loss):
 
 
 def batches_of(scenario: Scenario, index: int, worker: int):
-    """One worker's batches, each for one replica; it ends with its last example."""
+    """One worker's batches in a run, each for one replica, with what of them is empty."""
     run = scenario.evaluation if index < 0 else scenario.runs[index]
     examples = scenario.examples(index)
     ends = np.cumsum([n for step in run.steps for n in step]).reshape(len(run.steps), -1)
     first = worker * run.topology.replicas
-    mine = [
-        {name: array[end - n : end] for name, array in examples.items()}
+    return [
+        (
+            {name: examples[name][end - n : end] for name in ("x", "row", "task")},
+            examples["y"][end - n : end],
+        )
         for step, own in zip(ends, run.steps, strict=True)
         for end, n in list(zip(step, own, strict=True))[first : first + run.topology.replicas]
     ]
-    while mine and not len(mine[-1]["y"]):
-        mine.pop()
-    return [({k: v for k, v in b.items() if k != "y"}, b["y"]) for b in mine]
 
 
-def config_of(strategy, **options):
+def dataset_of(batches):
+    """A dataset of batches that ends with the last that is not empty."""
+    while not len(batches[-1][1]):
+        batches = batches[:-1]
+    return pl.Dataset.from_generator(batches)
+
+
+def config_of(run: Run, **options):
     return pl.RunConfig(
-        save_checkpoints_steps=10**6, log_step_count_steps=None, tf_random_seed=1, **options
+        save_checkpoints_steps=1 if run.saves else 10**6,
+        keep_checkpoint_max=None,
+        log_step_count_steps=None,
+        tf_random_seed=1,
+        **options,
     )
 
 
 def train(scenario: Scenario, index: int, model_dir: Path, warm_start_from) -> list[Report]:
-    """Make one run; what each worker has seen."""
+    """Make one run; what each worker has seen of it."""
+    run, together = scenario.runs[index], scenario.of_one_input(index)
+    is_killed = index + 1 in together
+    run = replace(run, saves=run.saves or is_killed)
+    num_steps = len(run.steps) if run.has_surplus and len(together) == 1 else None
+    reports = [
+        Report(scenario, len(run.steps) if is_killed else None) for _ in range(run.topology.workers)
+    ]
 
     def work(strategy, worker):
-        report = Report(scenario)
-        estimator = pl.Estimator(
+        batches = [b for i in together for b in batches_of(scenario, i, worker)]
+        batches += batches if num_steps else []
+        pl.Estimator(
             model_fn,
             model_dir,
-            config_of(strategy, train_distribute=strategy),
+            config_of(run, train_distribute=strategy),
             {"scenario": scenario},
             warm_start_from,
-        )
-        batches = batches_of(scenario, index, worker)
-        estimator.train_and_report(lambda: pl.Dataset.from_generator(batches), hooks=[report])
-        return report
+        ).train_and_report(lambda: dataset_of(batches), [reports[worker]], num_steps)
 
-    return on_topology(scenario.runs[index].topology, work)
+    with pytest.raises(KilledError) if is_killed else nullcontext():
+        on_topology(run.topology, work)
+    return reports
 
 
 def evaluate(scenario: Scenario, model_dir: Path) -> list[dict]:
     """What each worker says of the last checkpoint."""
 
     def work(strategy, worker):
-        config = config_of(strategy, eval_distribute=strategy)
+        config = config_of(scenario.evaluation, eval_distribute=strategy)
         estimator = pl.Estimator(model_fn, model_dir, config, {"scenario": scenario})
-        batches = batches_of(scenario, -1, worker)
-        return estimator.evaluate(lambda: pl.Dataset.from_generator(batches))
+        return estimator.evaluate(lambda: dataset_of(batches_of(scenario, -1, worker)))
 
     return on_topology(scenario.evaluation.topology, work)
 
@@ -311,9 +377,8 @@ def custom_loop(scenario: Scenario, run: Run) -> list[dict]:
 
     def work(strategy, worker):
         strategy = strategy or pl.get_strategy()
-        batches = batches_of(scenario, 0, worker)
         dataset = strategy.distribute_datasets_from_function(
-            lambda context: pl.Dataset.from_generator(batches)
+            lambda context: dataset_of(batches_of(scenario, 0, worker))
         )
         with VariableStore().building():
             with strategy.scope():
@@ -350,23 +415,28 @@ def make_step(s: Scenario, model: Model, both):
 def on_topology(topology: Topology, work) -> list:
     """What `work(strategy, worker)` returns on each worker."""
     devices = [f"CPU:{i}" for i in range(topology.replicas)]
+    ops = HierarchicalCopyAllReduce(group_size=2) if topology.is_cut else None
     if topology.kind == "default":
         return [work(None, 0)]
     if topology.kind == "one device":
         return [work(pl.OneDeviceStrategy("CPU:0"), 0)]
     if topology.kind == "mirrored":
-        return [work(pl.MirroredStrategy(devices), 0)]
+        return [work(pl.MirroredStrategy(devices, ops), 0)]
     if topology.kind == "central storage":
-        return [work(pl.CentralStorageStrategy(devices), 0)]
-    if topology.kind == "workers":
-        helpers = _shared_helpers()
-        return helpers.run_on_workers(topology.workers, topology.replicas, work, SECONDS)
-    return on_servers(topology, work)
+        return [work(pl.CentralStorageStrategy(devices, cross_device_ops=ops), 0)]
+    if topology.kind == "servers":
+        return on_servers(topology, work)
+    packs = {"bytes_per_pack": BYTES_PER_PACK} if topology.is_cut else {}
+    size = topology.workers, topology.replicas
+    return _shared_helpers().run_on_workers(*size, work, SECONDS, **packs)
 
 
 @contextmanager
-def server_job(num_workers):
-    job = _shared_helpers().ServerJobInProcess(2, num_workers, 0, storage=CheckpointShards(3))
+def server_job(topology: Topology):
+    partitioner = FixedShardsPartitioner(2) if topology.is_cut else None
+    job = _shared_helpers().ServerJobInProcess(
+        2, topology.workers, 0, storage=CheckpointShards(3), partitioner=partitioner
+    )
     try:
         yield job
     finally:
@@ -384,9 +454,10 @@ def on_servers(topology: Topology, work) -> list:
             strategy.extended.job.share_result("{}")
         except BaseException as error:
             errors.append(error)
-            job.close()
+            if not isinstance(error, KilledError):  # the others are killed at the same step
+                job.close()
 
-    with server_job(topology.workers) as job:
+    with server_job(topology) as job:
         threads = [
             threading.Thread(target=contextvars.copy_context().run, args=(run, i), daemon=True)
             for i in range(topology.workers)

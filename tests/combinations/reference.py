@@ -7,6 +7,7 @@ normalization by replica, the masks of dropout, the update rules, and what is co
 from __future__ import annotations
 
 import zlib
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -86,6 +87,15 @@ def updated(rule: str, w, g, slots, rate: float, step: int):
     return shrunk / (np.sqrt(total) / rate + 2 * 0.01), [total, linear]
 
 
+@dataclass(frozen=True)
+class After:
+    """What is so after a step: its loss, the sum of the run's labels so far, a checkpoint."""
+
+    loss: float
+    labels: float
+    values: dict[str, np.ndarray]
+
+
 class Reference:
     """The model, as it is after the runs so far."""
 
@@ -102,7 +112,8 @@ class Reference:
             self.weights["norm/beta"] = np.zeros(width(s))
         self.weights |= weights
         self.moving = {"mean": np.zeros(width(s)), "variance": np.ones(width(s))}
-        self.num_steps = 0
+        self.num_steps = self.num_seen = 0
+        self.changed: set[str] = set()
         self.slots = {
             f"{self._optimizer_of(name)}/{name}/{slot}": np.full_like(value, start)
             for name, value in self.weights.items()
@@ -118,27 +129,42 @@ class Reference:
     def values(self) -> dict[str, np.ndarray]:
         """All that a checkpoint has, by name."""
         s = self.scenario
-        found = {**self.weights, **self.slots, "first/iterations": self.num_steps}
+        found = {**self.weights, **self._slots_so_far(), "first/iterations": self.num_steps}
         if s.second_optimizer:
             found["second/iterations"] = self.num_steps
         if s.norm:
             found |= {f"norm/moving_{name}": value for name, value in self.moving.items()}
-        return found if s.custom_loop else {**found, "global_step": self.num_steps}
+        if s.counts:
+            found |= {"seen_on_read": self.num_seen, "seen_on_write": self.num_seen}
+        found = found if s.custom_loop else {**found, "global_step": self.num_steps}
+        return {name: np.array(value) for name, value in found.items()}
 
-    def train(self, index: int) -> list[tuple[float, float]]:
-        """Make a run; the loss of each step, and the sum of the labels since the run began."""
+    def _slots_so_far(self) -> dict[str, np.ndarray]:
+        """All; in a user's loop those of variables that have had a gradient."""
+        if not self.scenario.custom_loop:
+            return self.slots
+        return {
+            name: slot
+            for name, slot in self.slots.items()
+            if name.split("/", 1)[1].rsplit("/", 1)[0] in self.changed
+        }
+
+    def train(self, index: int) -> list[After]:
+        """Make a run; what is so after each step, and at first before them all."""
         run = self.scenario.runs[index]
         if run.begins == "warm":
             self._begin_anew(self.weights)
         copies = [dict(self.moving) for _ in _sharing(run.topology)]
-        labels, history = 0.0, []
+        history = [After(0.0, 0.0, self.values())]
         for step, (sizes, batch) in enumerate(_steps(run, self.scenario.examples(index))):
             time = (0, step) if self.scenario.custom_loop else (self.num_steps, 0)
-            labels += batch["y"].sum()
-            history.append((self._step(run.topology, sizes, batch, copies, time), labels))
-        if self.scenario.norm:
-            read = copies[:1] if run.topology.kind == "servers" else copies
-            self.moving = {name: np.mean([c[name] for c in read], axis=0) for name in self.moving}
+            loss = self._step(run.topology, sizes, batch, copies, time)
+            self.num_seen += sum(sizes)
+            if self.scenario.norm:
+                read = copies[:1] if run.topology.kind == "servers" else copies
+                self.moving = {name: np.mean([c[name] for c in read], 0) for name in self.moving}
+            labels = history[-1].labels + batch["y"].sum()
+            history.append(After(loss, labels, self.values()))
         return history
 
     def _step(self, topology, sizes, batch, copies, time) -> float:
@@ -199,6 +225,7 @@ class Reference:
         names = {id(tensor): name for name, tensor in tensors.items()}
         found = {}
         backward(loss, on_ready=lambda leaf, g: found.__setitem__(names[id(leaf)], _dense(g)))
+        self.changed |= set(found)
         for optimizer in ("first", "second"):
             gradients = {n: g for n, g in found.items() if self._optimizer_of(n) == optimizer}
             if optimizer == "first":

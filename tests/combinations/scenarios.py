@@ -6,19 +6,21 @@ A scenario prints as one line, which can be pasted into `hunt.py --replay`.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
+from itertools import chain
+from random import Random
 
 import numpy as np
-from hypothesis import strategies as st
 
 NUM_FEATURES, NUM_ROWS, NUM_TASKS = 3, 5, 2
 
 KINDS = ("default", "one device", "mirrored", "central storage", "workers", "servers")
-WEIGHTED_KINDS = (*KINDS[:2], *KINDS[2:4] * 3, *("workers", "servers") * 4)
 OPTIMIZERS = ("sgd", "momentum", "nesterov", "adam", "adamw", "adagrad", "rmsprop", "ftrl")
-CLIPPING = (None, "clipnorm", "clipvalue", "global_clipnorm")
+CLIPPING = (None, None, "clipnorm", "clipvalue", "global_clipnorm")
 EMBEDDINGS = (None, "sparse", "dense", "penalized")
-NORMS = (None, "plain", "synchronized")
+NORMS = (None, None, "plain", "synchronized")
+BEGINS = ("resumed", "resumed", "interrupted", "warm")
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,14 @@ class Topology:
     Args:
         kind: One of `KINDS`; "servers" are parameter servers that keep their workers in step.
         workers, replicas: How many workers, and replicas of each.
+        is_cut: Whether gradients go the less usual way: between workers in many small packs, over
+            devices in groups, to parameter servers that each have a part of every variable.
     """
 
     kind: str
     workers: int = 1
     replicas: int = 1
+    is_cut: bool = False
 
     @property
     def num_replicas(self) -> int:
@@ -43,6 +48,9 @@ class Topology:
         """Whether the replicas of a worker have one copy of each variable together."""
         return self.kind in ("central storage", "servers")
 
+    def by_worker(self, step: tuple[int, ...]) -> list[tuple[int, ...]]:
+        return [step[i : i + self.replicas] for i in range(0, len(step), self.replicas)]
+
 
 @dataclass(frozen=True)
 class Run:
@@ -51,17 +59,26 @@ class Run:
     Args:
         topology: Where.
         steps: For each step the number of examples of each replica of all workers.
-        begins: "anew", "resumed" from the last run's checkpoint, or "warm", a new model that
+        begins: "anew"; "resumed" from the last run's checkpoint; "interrupted", the same where the
+            last run was killed and this one goes on with its input; or "warm", a new model that
             begins with the last one's weights.
+        saves: Whether each step is saved.
+        has_surplus: Whether the data go on when the run has made its steps.
     """
 
     topology: Topology
     steps: tuple[tuple[int, ...], ...]
     begins: str = "anew"
+    saves: bool = False
+    has_surplus: bool = False
 
     @property
     def num_examples(self) -> int:
         return sum(map(sum, self.steps))
+
+    @property
+    def has_empty_replica(self) -> bool:
+        return any(0 in step for step in self.steps)
 
     @property
     def is_valid(self) -> bool:
@@ -69,13 +86,9 @@ class Run:
 
         Workers that meet at parameter servers end with their first step without an example.
         """
-        by_worker = [self.by_worker(step) for step in self.steps]
+        by_worker = [self.topology.by_worker(step) for step in self.steps]
         every = by_worker if self.topology.kind == "servers" else by_worker[:1]
         return all(all(map(any, step)) for step in every) and all(map(any, self.steps))
-
-    def by_worker(self, step: tuple[int, ...]) -> list[tuple[int, ...]]:
-        size = self.topology.replicas
-        return [step[i : i + size] for i in range(0, len(step), size)]
 
 
 @dataclass(frozen=True)
@@ -94,6 +107,7 @@ class Scenario:
             read, "dense" one of the whole table, "penalized" both.
         heads: Whether the model takes a branch for each task of which its batch has examples.
         unused: Whether there is a variable on which the loss does not depend.
+        counts: Whether the model counts its examples in variables of its own.
         norm: Batch normalization.
         dropout, metrics: Whether there are such.
     """
@@ -109,6 +123,7 @@ class Scenario:
     embedding: str | None = None
     heads: bool = False
     unused: bool = False
+    counts: bool = False
     norm: str | None = None
     dropout: bool = False
     metrics: bool = False
@@ -118,17 +133,33 @@ class Scenario:
         return (*self.runs, *([self.evaluation] if self.evaluation else []))
 
     @property
-    def depends_on_dealing(self) -> bool:
-        """Whether it matters, by definition, which replica has which examples."""
-        return self.norm == "plain" or self.dropout
+    def is_valid(self) -> bool:
+        """Whether it can be carried out: who goes on with an input has the same workers."""
+        first, *later = self.runs
+        pairs = zip(self.runs, later, strict=False)
+        return (
+            all(run.is_valid for run in self.all_runs)
+            and first.begins == "anew"
+            and all(a.topology == b.topology for a, b in pairs if b.begins == "interrupted")
+            and not (self.custom_loop and (later or self.evaluation or self.metrics))
+        )
 
-    def examples(self, run_index: int) -> dict[str, np.ndarray]:
+    def of_one_input(self, index: int) -> range:
+        """The runs that share the input of run `index`, because each was interrupted."""
+        first, last = index, index + 1
+        while self.runs[first].begins == "interrupted":
+            first -= 1
+        while last < len(self.runs) and self.runs[last].begins == "interrupted":
+            last += 1
+        return range(first, last)
+
+    def examples(self, index: int) -> dict[str, np.ndarray]:
         """The examples of a run in the order of steps and, within a step, of replicas.
 
         With -1 those of the evaluation. Tasks come in streaks, so that many batches have one only.
         """
-        run = self.evaluation if run_index < 0 else self.runs[run_index]
-        rng = np.random.default_rng([self.seed, run_index + 1])
+        run = self.evaluation if index < 0 else self.runs[index]
+        rng = np.random.default_rng([self.seed, index + 1])
         n = run.num_examples
         x = rng.normal(size=(n, NUM_FEATURES))
         return {
@@ -144,167 +175,157 @@ def initial_value(name: str, shape: tuple[int, ...]) -> np.ndarray:
     return np.random.default_rng(zlib.crc32(name.encode())).normal(0.0, 0.5, shape)
 
 
-def topologies(kinds: tuple[str, ...] = KINDS) -> st.SearchStrategy[Topology]:
-    counts = st.integers(1, 3)
-    sizes = {
-        "default": st.just((1, 1)),
-        "one device": st.just((1, 1)),
-        "mirrored": st.tuples(st.just(1), counts),
-        "central storage": st.tuples(st.just(1), counts),
-        "workers": st.tuples(counts, counts),
-        "servers": st.tuples(counts, st.integers(1, 2)),
-    }
-    return st.sampled_from(kinds).flatmap(lambda k: sizes[k].map(lambda size: Topology(k, *size)))
+def scenario_of(seed: int, excluded: Callable[[Scenario], bool]) -> Scenario:
+    """The scenario of that number: any that is valid and not excluded."""
+    random = Random(seed)
+    drawn = (_scenario(random) for _ in iter(int, 1))
+    return next(s for s in drawn if s.is_valid and not excluded(s))
 
 
-@st.composite
-def runs(draw, topology: Topology, begins: str, num_steps: int) -> Run:
-    """A run whose batches are uneven, and which may end at another step on each worker.
-
-    Each worker has an example in its first step, from which it builds the model.
-    """
-    steps = []
-    for index in range(num_steps):
-        least = 1 if index == 0 or topology.kind == "servers" else 0
-        sizes = st.lists(st.integers(0, 3), min_size=topology.replicas, max_size=topology.replicas)
-        own = [draw(sizes.filter(lambda s, n=least: sum(s) >= n)) for _ in range(topology.workers)]
-        step = tuple(n for worker in own for n in worker)
-        steps.append(step if any(step) else (1, *step[1:]))
-    return Run(topology, tuple(steps), begins)
-
-
-@st.composite
-def scenarios(draw, excluded=lambda scenario: False) -> Scenario:
-    """Any scenario that is not `excluded`."""
-    custom_loop = draw(st.booleans().map(lambda b: b and draw(st.booleans())))
-    kinds = tuple(k for k in WEIGHTED_KINDS if not custom_loop or k != "servers")
-    num_runs = 1 if custom_loop else draw(st.sampled_from((1, 1, 2, 2, 3)))
-    begins = ["anew", *[draw(st.sampled_from(("resumed", "resumed", "warm"))) for _ in range(2)]]
-    all_runs = tuple(
-        draw(runs(draw(topologies(kinds)), begins[i], draw(st.integers(1, 4))))
-        for i in range(num_runs)
-    )
-    evaluation = None
-    if not custom_loop and draw(st.booleans()):
-        evaluation = draw(runs(draw(topologies(KINDS[:-1])), "resumed", draw(st.integers(1, 3))))
-    flag = st.booleans()
-    scenario = Scenario(
-        seed=draw(st.integers(0, 2**31)),
-        runs=all_runs,
-        evaluation=evaluation,
+def _scenario(random: Random) -> Scenario:
+    custom_loop = random.random() < 0.2
+    kinds = KINDS[:-1] if custom_loop else KINDS
+    runs = [_run(random, _topology(random, kinds), "anew")]
+    for _ in range(0 if custom_loop else random.randrange(3)):
+        begins = random.choice(BEGINS)
+        same = begins == "interrupted" or random.random() < 0.3
+        topology = runs[-1].topology if same else _topology(random, kinds)
+        runs.append(_run(random, topology, begins))
+    evaluated = not custom_loop and random.random() < 0.4
+    flags = ("decays", "second_optimizer", "heads", "unused", "counts", "dropout", "metrics")
+    return Scenario(
+        seed=random.randrange(10**6),
+        runs=tuple(runs),
+        evaluation=_run(random, _topology(random, KINDS[:-1]), "resumed") if evaluated else None,
         custom_loop=custom_loop,
-        optimizer=draw(st.sampled_from(OPTIMIZERS)),
-        clipping=draw(st.sampled_from(CLIPPING)),
-        decays=draw(flag),
-        second_optimizer=draw(flag),
-        embedding=draw(st.sampled_from(EMBEDDINGS)),
-        heads=draw(flag),
-        unused=draw(flag),
-        norm=draw(st.sampled_from(NORMS)),
-        dropout=draw(flag),
-        metrics=not custom_loop and draw(flag),
+        optimizer=random.choice(OPTIMIZERS),
+        clipping=random.choice(CLIPPING),
+        embedding=random.choice(EMBEDDINGS),
+        norm=random.choice(NORMS),
+        **{flag: random.random() < 0.35 for flag in flags},
     )
-    return without_excluded(scenario, excluded)
 
 
-def without_excluded(scenario: Scenario, excluded) -> Scenario:
-    """The scenario, made simpler until it is not excluded."""
-    if not excluded(scenario):
-        return scenario
-    for simpler in simpler_scenarios(scenario):
-        if not excluded(simpler):
-            return simpler
-    first = next(simpler_scenarios(scenario))
-    return without_excluded(first, excluded)
+def _topology(random: Random, kinds: tuple[str, ...]) -> Topology:
+    """Any; those with most ways to go wrong most often."""
+    kind = random.choices(kinds, (1, 1, 3, 3, 5, 4)[: len(kinds)])[0]
+    most_workers = 3 if kind in ("workers", "servers") else 1
+    most_replicas = 1 if kind in ("default", "one device") else 3
+    size = random.randint(1, most_workers), random.randint(1, most_replicas)
+    return Topology(kind, *size, is_cut=most_replicas > 1 and random.random() < 0.3)
 
 
-def simpler_scenarios(scenario: Scenario):
-    """Scenarios that have one thing less."""
-    return (s for s in _simpler_scenarios(scenario) if all(r.is_valid for r in s.all_runs))
+def _run(random: Random, topology: Topology, begins: str) -> Run:
+    """A run whose batches are uneven, and which may end at another step on each worker."""
+    share_of_empty = random.choice((0.0, 0.1, 0.4))
+    steps = tuple(
+        tuple(
+            0 if random.random() < share_of_empty else random.randint(1, 3)
+            for _ in range(topology.num_replicas)
+        )
+        for _ in range(random.randint(1, 4))
+    )
+    return Run(topology, steps, begins, random.random() < 0.3, random.random() < 0.2)
 
 
-def _simpler_scenarios(scenario: Scenario):
-    defaults = {f.name: f.default for f in fields(Scenario) if f.name not in ("seed", "runs")}
-    for name, default in defaults.items():
-        if getattr(scenario, name) != default:
-            yield replace(scenario, **{name: default})
-    if len(scenario.runs) > 1:
-        yield replace(scenario, runs=scenario.runs[:-1])
-        yield replace(scenario, runs=(replace(scenario.runs[1], begins="anew"), *scenario.runs[2:]))
-    for index, run in enumerate(scenario.runs):
+def simpler_scenarios(scenario: Scenario) -> Iterator[Scenario]:
+    """Valid scenarios that have one thing less."""
+    ways = chain(_with_fewer_features(scenario), _with_fewer_runs(scenario))
+    return (simpler for simpler in ways if simpler.is_valid)
+
+
+def _with_fewer_features(scenario: Scenario) -> Iterator[Scenario]:
+    for field in fields(Scenario):
+        if field.name not in ("seed", "runs") and getattr(scenario, field.name) != field.default:
+            yield replace(scenario, **{field.name: field.default})
+
+
+def _with_fewer_runs(scenario: Scenario) -> Iterator[Scenario]:
+    runs = scenario.runs
+    if len(runs) > 1:
+        yield replace(scenario, runs=runs[:-1])
+        yield replace(scenario, runs=(replace(runs[1], begins="anew"), *runs[2:]))
+    for index, run in enumerate(runs):
         for simpler in simpler_runs(run):
-            changed = (*scenario.runs[:index], simpler, *scenario.runs[index + 1 :])
-            yield replace(scenario, runs=changed)
-    if scenario.evaluation:
-        for simpler in simpler_runs(scenario.evaluation):
-            yield replace(scenario, evaluation=simpler)
+            yield replace(scenario, runs=(*runs[:index], simpler, *runs[index + 1 :]))
+            yield replace(scenario, runs=tuple(_resized(r, simpler.topology) for r in runs))
+    for simpler in simpler_runs(scenario.evaluation) if scenario.evaluation else ():
+        yield replace(scenario, evaluation=simpler)
 
 
-def simpler_runs(run: Run):
+def simpler_runs(run: Run) -> Iterator[Run]:
     """Runs that have a step, a worker or a replica less, or a simpler strategy."""
     top = run.topology
+    for flag in ("saves", "has_surplus"):
+        if getattr(run, flag):
+            yield replace(run, **{flag: False})
+    if run.begins == "interrupted":
+        yield replace(run, begins="resumed")
     if len(run.steps) > 1:
         yield replace(run, steps=run.steps[:-1])
         yield replace(run, steps=run.steps[1:])
-    if top.workers > 1:
-        smaller = replace(top, workers=top.workers - 1)
-        yield Run(smaller, tuple(s[: smaller.num_replicas] for s in run.steps), run.begins)
-    if top.replicas > 1:
-        keep = [i for i in range(top.num_replicas) if i % top.replicas]
-        smaller = replace(top, replicas=top.replicas - 1)
-        yield Run(smaller, tuple(tuple(s[i] for i in keep) for s in run.steps), run.begins)
-    if top.workers == 1 and top.kind in ("workers", "servers", "central storage"):
+    if top.is_cut:
+        yield replace(run, topology=replace(top, is_cut=False))
+    for smaller in ("workers", "replicas"):
+        if getattr(top, smaller) > 1:
+            yield _resized(run, replace(top, **{smaller: getattr(top, smaller) - 1}))
+    if top.workers == 1 and top.kind not in ("mirrored", "default", "one device"):
         yield replace(run, topology=replace(top, kind="mirrored"))
     if any(n > 1 for step in run.steps for n in step):
         yield replace(run, steps=tuple(tuple(min(n, 1) for n in s) for s in run.steps))
 
 
+def _resized(run: Run, topology: Topology) -> Run:
+    """The run with the first replicas of the first workers, or with more of one example each."""
+    old = run.topology
+
+    def resized(step: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(
+            step[w * old.replicas + r] if w < old.workers and r < old.replicas else 1
+            for w in range(topology.workers)
+            for r in range(topology.replicas)
+        )
+
+    return replace(run, topology=topology, steps=tuple(map(resized, run.steps)))
+
+
 def _has_empty(scenario: Scenario, *kinds: str) -> bool:
     """Whether, under one of these strategies, a replica among several has no examples."""
     return any(
-        run.topology.kind in kinds
-        and run.topology.num_replicas > 1
-        and any(0 in step for step in run.steps)
+        run.topology.kind in kinds and run.topology.num_replicas > 1 and run.has_empty_replica
         for run in scenario.all_runs
     )
 
 
-def _has_unused(scenario: Scenario) -> bool:
-    """Whether a variable may have no gradient, and its rule changes something nevertheless."""
-    is_harmless = scenario.optimizer in ("sgd", "adagrad")
-    of_heads = scenario.heads and (scenario.second_optimizer or not is_harmless)
-    return of_heads or (scenario.unused and not is_harmless)
+def _several(scenario: Scenario, kind: str) -> list[Run]:
+    """The runs with several workers."""
+    return [r for r in scenario.runs if r.topology.kind == kind and r.topology.workers > 1]
 
 
-def _several_workers(scenario: Scenario) -> list[Run]:
-    return [r for r in scenario.runs if r.topology.kind == "workers" and r.topology.workers > 1]
-
-
-def _several_servers(scenario: Scenario) -> bool:
-    return any(r.topology.kind == "servers" and r.topology.workers > 1 for r in scenario.runs)
-
-
-KNOWN = {
-    "no gradient": _has_unused,
-    "order of gradients": lambda s: s.heads and bool(_several_workers(s)),
-    "resumed dropout": lambda s: s.dropout and any(r.begins == "resumed" for r in s.runs),
-    "empty replica, synchronized": lambda s: (
-        s.norm == "synchronized"
-        and _has_empty(s, "mirrored", "workers", "central storage", "servers")
+KNOWN: dict[str, Callable[[Scenario], bool]] = {
+    "resumed dropout": lambda s: (
+        s.dropout and any(r.begins in ("resumed", "interrupted") for r in s.runs)
     ),
+    "empty replica, synchronized": lambda s: s.norm == "synchronized" and _has_empty(s, *KINDS[2:]),
     "empty replica, one copy": lambda s: (
-        (s.norm is not None or s.metrics) and _has_empty(s, "central storage", "servers")
+        (s.norm is not None or s.metrics or s.counts)
+        and _has_empty(s, "central storage", "servers")
     ),
+    "empty replica, assignment": lambda s: s.counts and _has_empty(s, *KINDS[2:]),
     "empty batch, custom loop": lambda s: (
-        s.custom_loop and s.norm is not None and any(0 in step for step in s.runs[0].steps)
+        s.custom_loop and s.norm is not None and s.runs[0].has_empty_replica
     ),
     "empty worker, evaluation": lambda s: (
         bool(s.evaluation)
-        and not all(all(map(any, s.evaluation.by_worker(step))) for step in s.evaluation.steps)
+        and not all(
+            all(map(any, s.evaluation.topology.by_worker(step))) for step in s.evaluation.steps
+        )
     ),
-    "servers, clipping": lambda s: bool(s.clipping) and _several_servers(s),
-    "servers, dropout": lambda s: s.dropout and _several_servers(s),
-    "empty replica, first step": lambda s: any(0 in r.steps[0] for r in _several_workers(s)),
+    "servers, clipping": lambda s: bool(s.clipping and _several(s, "servers")),
+    "servers, dropout": lambda s: bool(s.dropout and _several(s, "servers")),
+    "saves at the beginning": lambda s: bool(s.counts or s.norm),
+    "servers, counts": lambda s: bool(s.counts and _several(s, "servers")),
+    "empty replica, first step": lambda s: any(0 in r.steps[0] for r in _several(s, "workers")),
 }
 """What is known to be wrong still, and which scenarios show it."""
 

@@ -3,29 +3,44 @@
 More of them: `python tests/combinations/hunt.py --minutes 60 --seed 1`.
 """
 
-import tempfile
 from dataclasses import replace
 
 import pytest
 from execution import check
-from hypothesis import HealthCheck, Phase, given, settings
-from scenarios import Run, Scenario, Topology, excluded, scenarios
+from scenarios import Run, Scenario, Topology, excluded, scenario_of
 
-NUM_SCENARIOS = 60
+NUM_SCENARIOS = 100
 
 
-@settings(
-    max_examples=NUM_SCENARIOS,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
-@given(scenario=scenarios(excluded))
-def test_weights_slots_counters_losses_and_metrics_are_those_of_one_process(scenario):
-    with tempfile.TemporaryDirectory() as directory:
-        check(scenario, directory)
+@pytest.mark.parametrize("number", range(NUM_SCENARIOS))
+def test_checkpoints_losses_and_metrics_are_those_of_one_process(tmp_path, number):
+    scenario = scenario_of(number, excluded)
+    print(scenario)
+    check(scenario, tmp_path)
+
+
+def run(kind, workers, replicas, *steps, **options):
+    return Run(Topology(kind, workers, replicas), steps, **options)
+
+
+MENDED = {
+    "servers: a worker that is killed after its first step goes on with its second batch": Scenario(
+        1,
+        (run("servers", 1, 1, (1,)), run("servers", 1, 1, (3,), begins="interrupted")),
+    ),
+    "a run that ends with a step that is saved anyway leaves no input": Scenario(
+        2,
+        (
+            run("default", 1, 1, (1,), saves=True),
+            run("default", 1, 1, (2,), (1,), begins="resumed"),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("scenario", MENDED.values(), ids=MENDED)
+def test_what_was_found_and_mended(tmp_path, scenario):
+    check(scenario, tmp_path)
 
 
 TWO_REPLICAS = Run(Topology("mirrored", replicas=2), ((2, 1), (1, 2)))
@@ -37,6 +52,7 @@ DECISIVE = {
     "embedding": "sparse",
     "heads": True,
     "unused": True,
+    "counts": True,
     "norm": "plain",
     "dropout": True,
     "seed": 2,
