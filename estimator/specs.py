@@ -12,6 +12,7 @@ import numpy as np
 from ..autodiff import Tensor, lift
 from ..nn.metrics import Metric
 from ..nn.optimizers import TrainOp, group
+from ..strategies import current_store
 from .hooks import CheckpointSaverListener, SessionRunHook
 
 
@@ -132,6 +133,11 @@ def _metrics(metrics: Mapping[str, Any] | None) -> Mapping[str, Metric]:
                 f"eval_metric_ops[{name!r}] must be a paceline.nn.metrics.Metric that was updated "
                 f"with the batch, it is {metric!r}"
             )
+        current_store().require_own(
+            metric.variables,
+            f"eval_metric_ops[{name!r}]",
+            "it would go on counting from one evaluation to the next",
+        )
     return metrics or {}
 
 

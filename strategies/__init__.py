@@ -37,6 +37,7 @@ from .storage import RuleStep, SavedValue, Storage
 from .strategy import RunOptions, Strategy, ValueContext
 from .values import DistributedValues, PerReplica
 from .variable_store import (
+    Membership,
     VariableStore,
     current_store,
     get_or_create_global_step,
@@ -59,6 +60,7 @@ __all__ = [
     "HierarchicalCopyAllReduce",
     "Job",
     "MaxSizePartitioner",
+    "Membership",
     "MinSizePartitioner",
     "MirroredStrategy",
     "MultiWorkerMirroredStrategy",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, TypeAlias
-from weakref import WeakValueDictionary
+from typing import Any, Generic, TypeAlias, TypeVar
+from weakref import WeakValueDictionary, ref
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from .initial_values import Initializer, initial_array, initial_value
 from .storage import SavedValue
 from .variables import Variable, install_constructor, may_be_trained
 
+Kept = TypeVar("Kept")
 Restore: TypeAlias = Callable[[str, Array, bool], "Array | SavedValue | None"]
 """`restore(name, value, trainable)`: what a new variable is to begin with instead of `value`."""
 
@@ -135,6 +136,32 @@ class VariableStore:
                     found = self.resources[key] = create()
         return found
 
+    def require_own(self, variables: Iterable[Variable], what: str, harm: str) -> None:
+        """Refuse variables that the model uses but does not own. Outside models all are fine.
+
+        Args:
+            variables: Those used.
+            what: What uses them.
+            harm: What would come of it.
+
+        Raises:
+            ValueError: One was made elsewhere, as by a line outside `model_fn`.
+        """
+        if not self.keep:
+            return
+        strange = [v.name for v in variables if self.variables.get(v.name) is not v]
+        if strange:
+            raise ValueError(
+                f"{what} uses variables that were made outside the model ({', '.join(strange)}): "
+                f"{harm}. Make them inside model_fn, where they are found again by their names"
+            )
+
+    def forget(self) -> None:
+        """Find nothing by name any more that exists so far. Its holders keep it."""
+        with self._lock:
+            self.variables.clear()
+            self.resources.clear()
+
     def trainable_variables(self) -> list[Variable]:
         """The trainable variables in the order in which they were created."""
         return [v for v in list(self.variables.values()) if v.trainable]
@@ -155,18 +182,20 @@ class VariableStore:
         if find not in self._late:
             self._late.append(find)
 
-    def unique_name(self, base: str) -> str:
-        """`base`, or `base_1`, `base_2`, … where the calling model has used it already."""
-        counts = _names_used.get()
+    def unique_name(self, base: str, owner: object = None) -> str:
+        """`base`, or `base_1`, `base_2`, … where the calling model has used it already.
+
+        Args:
+            base: The name that is wished for.
+            owner: Who is called so from now on; see `Membership`.
+        """
         with self._lock:
-            n = counts.get(base, 0)
-            counts[base] = n + 1
-        return base if n == 0 else f"{base}_{n}"
+            return _names_used.get().unique(base, owner)
 
     @contextmanager
     def building(self) -> Iterator[None]:
         """Make this store current and count names from the beginning: one call of a `model_fn`."""
-        store_token, names_token = _store.set(self), _names_used.set({})
+        store_token, names_token = _store.set(self), _names_used.set(_Names())
         try:
             yield
         finally:
@@ -228,9 +257,105 @@ def _conflict(name: str, what: str, found: Any, asked: Any) -> ValueError:
     )
 
 
+class _Names:
+    """The names that one call of a `model_fn`, or all code outside models, has given, and to whom.
+
+    An owner is not kept alive. Its name stays taken: a layer that is made and dropped in the same
+    expression has weights all the same.
+    """
+
+    __slots__ = ("_numbers", "_owners")
+
+    def __init__(self) -> None:
+        self._owners: dict[str, Callable[[], object]] = {}
+        self._numbers: dict[str, int] = {}
+
+    def unique(self, base: str, owner: object) -> str:
+        name = base
+        while name in self._owners:
+            self._numbers[base] = number = self._numbers.get(base, 0) + 1
+            name = f"{base}_{number}"
+        self._owners[name] = _nobody if owner is None else ref(owner)
+        return name
+
+    def claim(self, name: str, owner: object) -> None:
+        """Let `owner` have a name that it was given elsewhere.
+
+        Raises:
+            ValueError: Somebody else has it here.
+        """
+        if self._owners.setdefault(name, ref(owner))() is not owner:
+            raise ValueError(
+                f"{owner!r} was made outside the model that it is used in, where another object "
+                f"has the name {name!r}: they would share their variables. Give one of them "
+                f"another name, or make it inside model_fn"
+            )
+
+    def copy(self) -> _Names:
+        names = _Names()
+        names._owners, names._numbers = dict(self._owners), dict(self._numbers)
+        return names
+
+    def clear(self) -> None:
+        self._owners.clear()
+        self._numbers.clear()
+
+
+def _nobody() -> None:
+    """What the owner is of a name that nobody may claim."""
+
+
 _outside_models = VariableStore(keep=False)
 _store: ContextVar[VariableStore] = ContextVar("paceline_store", default=_outside_models)
-_names_used: ContextVar[dict[str, int]] = ContextVar("paceline_names_used", default={})  # noqa: B039
+_names_outside = _Names()
+_names_used: ContextVar[_Names] = ContextVar("paceline_names_used", default=_names_outside)
+
+
+class Membership(Generic[Kept]):
+    """What a named object keeps of the model that uses it: of one model after the other.
+
+    A layer or an optimizer may outlive the model whose variables it has found: it is made outside
+    a `model_fn`, which then runs for training, for evaluation and for training again, each time
+    with a store of its own. What was found in one store must not be used in the next.
+
+    Args:
+        owner: The object.
+        base: The name that is wished for.
+        begin: Makes what it keeps, empty.
+
+    Attributes:
+        name: That which it has got.
+    """
+
+    __slots__ = ("_begin", "_latest", "name")
+
+    def __init__(self, owner: object, base: str, begin: Callable[[], Kept]) -> None:
+        self._begin = begin
+        self.name = _store.get().unique_name(base, owner)
+        self._latest = (_names_used.get(), ref(_store.get()), begin())
+
+    @property
+    def latest(self) -> Kept:
+        """What it keeps of the model that used it last."""
+        return self._latest[2]
+
+    def here(self, owner: object) -> Kept:
+        """What it keeps of the calling model.
+
+        Raises:
+            ValueError: Another object has the owner's name in the calling model.
+        """
+        names = _names_used.get()
+        names_then, store_then, kept = self._latest
+        if names is names_then:
+            return kept
+        names.claim(self.name, owner)
+        store = _store.get()
+        if store_then() is not store:
+            kept = self._begin()
+        # At once: another replica may be here at the same time.
+        self._latest = (names, ref(store), kept)
+        return kept
 
 
 def current_store() -> VariableStore:
@@ -240,17 +365,25 @@ def current_store() -> VariableStore:
 
 def count_names_apart() -> None:
     """Count names from where they are now, in a copy: for a replica that builds the same model."""
-    _names_used.set(dict(_names_used.get()))
+    _names_used.set(_names_used.get().copy())
 
 
 def set_seed(seed: int | None) -> None:
-    """Seed the initial values of variables that are created outside an Estimator from now on.
+    """Begin anew outside Estimators: seed everything, and count names from the beginning.
+
+    The same code that makes a model thus gives the same names and numbers each time that it runs
+    behind this call, as in a cell of a notebook. What was made before goes on as it is.
 
     Shuffles that are given no seed, and for which no `RunConfig(tf_random_seed=...)` gives one,
-    take it as well: on all workers alike. None: different from run to run.
+    take it as well: on all workers alike.
+
+    Args:
+        seed: ≥ 0; None for other numbers each time.
     """
     seed_shuffles(seed)
     _outside_models.seed = seed
+    _outside_models.forget()
+    _names_outside.clear()
 
 
 def get_variable(

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...autodiff import Array, Tensor, no_grad
 from ...strategies import (
+    Membership,
     Variable,
     VariableAggregation,
     VariableSynchronization,
@@ -53,7 +54,9 @@ class Layer(ABC):
 
     A layer is cheap to make: it holds its options, and asks for its weights when it is called. They
     are variables named "<layer>/<weight>", found or created in the store of the calling model. A
-    `model_fn` that makes its layers anew for each step thus gets the same weights each time.
+    `model_fn` that makes its layers anew for each step thus gets the same weights each time. So
+    does one that uses a layer from outside, whose weights are then those of the training or
+    evaluation under way.
 
     To write one, set the options in `__init__` and compute in `call`, which asks for the weights
     there. A layer may hold other layers as attributes, also in lists; their weights are among its
@@ -91,12 +94,12 @@ class Layer(ABC):
         dtype: Any = None,
         input_shape: Shape | None = None,
     ) -> None:
-        self.name = current_store().unique_name(name or self._default_name)
+        self._membership = Membership(self, name or self._default_name, _weights_of_a_model)
+        self.name = self._membership.name
         self.trainable = trainable
         self.dtype = _FLOAT32 if dtype is None else np.dtype(dtype)
         self.input_shape = None if input_shape is None else tuple(input_shape)
         self._called = False
-        self._weights: dict[str, Variable] = {}
         self._regularizers: dict[str, Callable[[Any], Tensor]] = {}
 
     @abstractmethod
@@ -150,7 +153,8 @@ class Layer(ABC):
             ValueError: The weight exists with another shape.
         """
         full_name = f"{self.name}/{name}"
-        weight = self._weights.get(name)
+        weights = self._membership.here(self)
+        weight = weights.get(name)
         if weight is None:
             weight = current_store().variables.get(full_name)
         if weight is None:
@@ -169,10 +173,15 @@ class Layer(ABC):
                 f"one of shape {tuple(shape)}; feed inputs like those the layer was made with, "
                 f"or give a second layer its own name"
             )
-        self._weights[name] = weight
+        weights[name] = weight
         if regularizer is not None:
             self._regularizers[name] = regularizer
         return weight
+
+    @property
+    def _weights(self) -> dict[str, Variable]:
+        """Those of its own, in the model that used it last."""
+        return self._membership.latest
 
     def make_weights(self) -> None:
         """Create all weights before the first call, where the shape of the inputs is known.
@@ -253,6 +262,10 @@ class Layer(ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
+
+
+def _weights_of_a_model() -> dict[str, Variable]:
+    return {}
 
 
 def _layers_in(values: Iterable[Any]) -> Iterator[Layer]:

@@ -48,7 +48,7 @@ class Metric(ABC):
     """
 
     def __init__(self, name: str) -> None:
-        self.name = current_store().unique_name(name)
+        self.name = current_store().unique_name(name, self)
         self._state: list[Variable] = []
 
     @abstractmethod

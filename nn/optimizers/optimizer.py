@@ -12,6 +12,7 @@ import numpy as np
 from ...autodiff import Array, IndexedSlices, Tensor, backward, leaves
 from ...strategies import (
     GradientReducer,
+    Membership,
     ReplicaContext,
     Round,
     RuleStep,
@@ -69,21 +70,21 @@ class Optimizer:
     ) -> None:
         self.learning_rate = schedules.get(learning_rate)
         self.hyper = hyper
-        self.name = current_store().unique_name(name)
+        self._membership = Membership(self, name, _Kept)
+        self.name = self._membership.name
         self._rule = rule
         self._hyper_numbers = asdict(hyper)
         self._clip = _clipping(clipnorm, clipvalue, global_clipnorm)
         self._slot_values = rule.slots(hyper)
-        self._slots: dict[str, list[Variable]] = {}
-        self._iterations: Variable | None = None
-        self._global_step: Variable | None = None
-        self._reducers: dict[tuple[Any, ...], GradientReducer] = {}
 
     @property
     def iterations(self) -> Variable:
         """The number of updates made so far: an int64 scalar variable."""
-        if self._iterations is None:
-            self._iterations = current_store().get_variable(
+        # Outside models a hook or a user asks, who means those of the model that was trained last.
+        is_in_model = current_store().keep
+        kept = self._membership.here(self) if is_in_model else self._membership.latest
+        if kept.iterations is None:
+            kept.iterations = current_store().get_variable(
                 f"{self.name}/iterations",
                 (),
                 np.int64,
@@ -91,12 +92,13 @@ class Optimizer:
                 trainable=False,
                 aggregation=VariableAggregation.ONLY_FIRST_REPLICA,
             )
-        return self._iterations
+        return kept.iterations
 
     @property
     def variables(self) -> list[Variable]:
         """The number of updates, and the slots that exist so far."""
-        return [self.iterations, *(slot for slots in self._slots.values() for slot in slots)]
+        slots = self._membership.latest.slots.values()
+        return [self.iterations, *(slot for _, of_one in slots for slot in of_one)]
 
     def restore_later(self, find: Callable[[str], Array | None]) -> None:
         """Ask `find(name)` what slots that do not exist yet begin with; for checkpoints."""
@@ -127,9 +129,10 @@ class Optimizer:
                 f"loss must be a scalar, its shape is {loss.shape}; "
                 f"take its mean over the examples with np.mean(loss)"
             )
+        kept = self._membership.here(self)
         if global_step is None:
             # Outside a model nobody else would keep the count.
-            self._global_step = global_step = get_or_create_global_step()
+            kept.global_step = global_step = get_or_create_global_step()
         return TrainOp([Update(self, loss, var_list)], [global_step])
 
     def apply_gradients(self, grads_and_vars: Iterable[tuple[Any, Variable]]) -> None:
@@ -152,6 +155,7 @@ class Optimizer:
                 "no gradient is given for any variable; does the loss depend on the variables "
                 f"({', '.join(v.name for _, v in pairs) or 'none given'})?"
             )
+        self._membership.here(self)
         replica = get_replica_context()
         if replica is None:
             variables, found = _summed(pairs, 0)
@@ -198,17 +202,18 @@ class Optimizer:
 
         key = self._reducer_key(variables)
         made: GradientReducer = current_store().find_or_create(key, create)
-        self._reducers[key] = made
+        self._membership.latest.reducers[key] = made
         return made
 
     def known_reducer(self, variables: Sequence[Variable]) -> GradientReducer | None:
         """The reducer that an earlier step made for these variables, if there is one."""
         key = self._reducer_key(variables)
-        known = self._reducers.get(key)
+        reducers = self._membership.latest.reducers
+        known = reducers.get(key)
         if known is None:
             known = current_store().resources.get(key)
             if known is not None:
-                self._reducers[key] = known
+                reducers[key] = known
         return known
 
     def _reducer_key(self, variables: Sequence[Variable]) -> tuple[Any, ...]:
@@ -252,9 +257,10 @@ class Optimizer:
 
     def slots(self, variable: Variable) -> list[Variable]:
         """What the rule keeps beside `variable`, created at the first call."""
-        slots = self._slots.get(variable.name)
-        if slots is None:
-            slots = self._slots[variable.name] = [
+        known = self._membership.latest.slots
+        of, slots = known.get(variable.name, (None, []))
+        if of is not variable:
+            slots = [
                 current_store().get_variable(
                     f"{self.name}/{variable.name}/{slot}",
                     variable.shape,
@@ -266,7 +272,20 @@ class Optimizer:
                 )
                 for slot, start in self._slot_values.items()
             ]
+            known[variable.name] = variable, slots
         return slots
+
+
+class _Kept:
+    """What an optimizer has found in the store of one model."""
+
+    __slots__ = ("global_step", "iterations", "reducers", "slots")
+
+    def __init__(self) -> None:
+        self.iterations: Variable | None = None
+        self.global_step: Variable | None = None
+        self.slots: dict[str, tuple[Variable, list[Variable]]] = {}
+        self.reducers: dict[tuple[Any, ...], GradientReducer] = {}
 
 
 class Update:
@@ -291,6 +310,12 @@ class Update:
         if self.optimizer.known_reducer(self.variables) is None:
             found: dict[Tensor, Any] = {}
             backward(self._loss, on_ready=found.__setitem__)
+            owners = [leaf.owner for leaf in found]
+            current_store().require_own(
+                [owner for owner in owners if isinstance(owner, Variable)],
+                "the loss",
+                "they would be neither trained nor saved",
+            )
             self._produce = partial(_hand_over, found)
             self.optimizer.reducer(self.variables, found)
 

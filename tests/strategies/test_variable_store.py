@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from paceline.autodiff import IndexedSlices, leaves
+from paceline.nn import layers, optimizers
 from paceline.strategies import (
     DEFAULT_STRATEGY,
     Variable,
@@ -143,6 +144,33 @@ def test_names_are_made_unique(store):
     with store.building():
         names = [Variable(0.0, name=name).name for name in ("a", "b", "a", "a", None, None)]
     assert names == ["a", "b", "a_1", "a_2", "Variable", "Variable_1"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        (["a", "a", "a_1"], ["a", "a_1", "a_1_1"]),
+        (["a_1", "a", "a"], ["a_1", "a", "a_2"]),
+        (["a", "a_1", "a", "a_2", "a"], ["a", "a_1", "a_2", "a_2_1", "a_3"]),
+        (["a_1", "a_1", "a", "a"], ["a_1", "a_1_1", "a", "a_2"]),
+    ],
+)
+def test_a_name_made_unique_is_not_one_that_was_asked_for(asked, given, store):
+    """In the same and in the next call of the model, each variable is its own."""
+    for _ in range(2):
+        with store.building():
+            made = [Variable(float(i), name=name) for i, name in enumerate(asked)]
+        assert [v.name for v in made] == given
+        assert [v.numpy() for v in made] == [*range(len(asked))]
+
+
+def test_layers_with_and_without_names_of_their_own_share_nothing(store):
+    with store.building():
+        made = [layers.Dense(2, name="dense_1"), layers.Dense(2), layers.Dense(2)]
+        for layer in made:
+            layer(np.ones((1, 3), np.float32))
+    assert [layer.name for layer in made] == ["dense_1", "dense", "dense_2"]
+    assert len({id(layer.weights[0]) for layer in made}) == 3
 
 
 def test_each_call_of_a_model_finds_what_the_first_one_made(store, every_strategy):
@@ -385,6 +413,40 @@ def test_set_seed_seeds_variables_outside_models():
         assert np.array_equal(first, value())
         set_seed(6)
         assert not np.array_equal(first, value())
+    finally:
+        set_seed(None)
+
+
+def test_set_seed_begins_names_anew_and_the_same_code_gives_the_same_model():
+    def cell():
+        set_seed(7)
+        model = layers.Sequential([layers.Dense(4), layers.Dense(2)])
+        optimizer = optimizers.Adam(0.1)
+        return model, optimizer
+
+    def step(model, optimizer):
+        loss = np.sum(np.square(model(np.ones((2, 3), np.float32))))
+        optimizer.minimize(loss)()
+
+    try:
+        first, first_optimizer = cell()
+        step(first, first_optimizer)
+        after_one_step = first.get_weights()
+        second, second_optimizer = cell()
+        assert [w.name for w in second.weights] == []
+        step(second, second_optimizer)
+        assert [w.name for w in second.weights] == [w.name for w in first.weights]
+        for ours, theirs in zip(second.get_weights(), after_one_step, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+        # The first one goes on as it is, with slots of its own.
+        step(first, first_optimizer)
+        for now, then in zip(second.get_weights(), after_one_step, strict=True):
+            np.testing.assert_array_equal(now, then)
+        assert int(first_optimizer.iterations) == 2
+        assert int(second_optimizer.iterations) == 1
+        ours, theirs = first_optimizer.variables, second_optimizer.variables
+        assert [v.name for v in ours] == [v.name for v in theirs]
+        assert not {id(v) for v in ours} & {id(v) for v in theirs}
     finally:
         set_seed(None)
 
