@@ -37,6 +37,7 @@ from .tensor import (
     no_grad,
     record,
     stop_gradient,
+    watched,
 )
 
 __all__ = [
@@ -72,4 +73,5 @@ __all__ = [
     "softmax_cross_entropy",
     "softplus",
     "stop_gradient",
+    "watched",
 ]

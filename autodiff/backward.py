@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from operator import attrgetter
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from .indexed_slices import IndexedSlices, Patch
-from .tensor import Array, Tensor, TensorLike, lift
+from .tensor import Array, Tensor, TensorLike, lift, watched
 
 Gradient: TypeAlias = "Array | IndexedSlices"
 OnReady: TypeAlias = Callable[[Tensor, Gradient], None]
@@ -197,8 +198,9 @@ def leaves(root: Tensor) -> list[Tensor]:
 class GradientTape:
     """The familiar spelling for gradients in a custom loop.
 
-    Every operation is remembered anyway, tape or not; the tape only gives `gradient` and `watch` a
-    home. It can be asked more than once.
+    Every operation is remembered anyway, tape or not; the tape gives `gradient` and `watch` a home,
+    and inside it a tensor becomes no plain number by `float` (see `watched`). It can be asked more
+    than once.
 
     >>> x = Tensor(np.array([1.0, 2.0], np.float32))
     >>> with GradientTape() as tape:
@@ -210,12 +212,14 @@ class GradientTape:
 
     def __init__(self, persistent: bool = False) -> None:
         self.persistent = persistent
+        self._watching = ExitStack()
 
     def __enter__(self) -> GradientTape:
+        self._watching.enter_context(watched())
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        pass
+        self._watching.close()
 
     def watch(self, tensor: Tensor) -> None:
         """Make a tensor that was not computed from others a leaf with a gradient."""

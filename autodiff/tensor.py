@@ -67,6 +67,28 @@ def no_grad() -> Iterator[None]:
         _recording.reset(token)
 
 
+_watched: ContextVar[bool] = ContextVar("paceline_watched", default=False)
+
+
+@contextmanager
+def watched() -> Iterator[None]:
+    """Within it a gradient will be wanted: a tensor becomes no plain number unasked.
+
+    A `GradientTape` and the call of a `model_fn` are such places. Elsewhere, as behind the step of
+    a custom loop, `float(loss)` is what it looks like.
+    """
+    token = _watched.set(True)
+    try:
+        yield
+    finally:
+        _watched.reset(token)
+
+
+def would_cut(tensor: Tensor) -> bool:
+    """Whether a plain number in the place of `tensor` would lose a gradient that is wanted."""
+    return tensor.requires_grad and _watched.get() and _recording.get()
+
+
 def implements(*functions: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
     """Enter the decorated function into the table as the differentiable form of `functions`."""
 
@@ -193,9 +215,9 @@ class TensorLike:
         return bool(self.tensor().data)
 
     def __float__(self) -> float:
-        """For tensors that need no gradient only; `item` gives the value of any."""
+        """The value; refused where it `would_cut` a gradient (`item` is the way out on purpose)."""
         tensor = self.tensor()
-        if tensor.requires_grad:
+        if would_cut(tensor):
             raise plain_number("float()")
         return float(tensor.data)
 

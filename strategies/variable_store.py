@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary, ref
 
 import numpy as np
 
-from ..autodiff import Array
+from ..autodiff import Array, watched
 from ..inputs import seed_shuffles
 from .aggregation import VariableAggregation, VariableSynchronization
 from .arrays import as_array
@@ -197,7 +197,8 @@ class VariableStore:
         """Make this store current and count names from the beginning: one call of a `model_fn`."""
         store_token, names_token = _store.set(self), _names_used.set(_Names())
         try:
-            yield
+            with watched():
+                yield
         finally:
             _names_used.reset(names_token)
             _store.reset(store_token)

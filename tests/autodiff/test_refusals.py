@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.autodiff import Tensor, conv2d, dense, sigmoid_cross_entropy, softmax_cross_entropy
+from paceline.autodiff import (
+    GradientTape,
+    Tensor,
+    conv2d,
+    dense,
+    no_grad,
+    sigmoid_cross_entropy,
+    softmax_cross_entropy,
+)
 
 X = Tensor(np.ones((2, 2)), requires_grad=True)
 V = Tensor(np.ones(3), requires_grad=True)
@@ -132,13 +140,19 @@ S = Tensor(np.array(2.0), requires_grad=True)
         lambda: np.random.default_rng(0).normal(S),
     ],
 )
-def test_a_tensor_with_a_gradient_becomes_no_plain_number_unasked(call: Any) -> None:
-    with pytest.raises((TypeError, ValueError)) as caught:
+def test_where_a_gradient_is_wanted_a_tensor_becomes_no_plain_number_unasked(call: Any) -> None:
+    with pytest.raises((TypeError, ValueError)) as caught, GradientTape():
         call()
     error: BaseException = caught.value
     while "gradient graph" not in str(error):  # NumPy may put its own error before ours
         assert error.__cause__ is not None
         error = error.__cause__
+
+
+def test_elsewhere_a_tensor_is_the_number_that_it_holds() -> None:
+    assert [float(S), math.exp2(S), float(np.float64(S))] == [2.0, 4.0, 2.0]
+    with GradientTape(), no_grad():
+        assert float(S) == 2.0
 
 
 def test_an_array_of_tensors_is_refused_with_the_function_that_makes_one() -> None:
