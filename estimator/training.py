@@ -234,7 +234,8 @@ def train(
         of_the_model = [*chief_hooks, *spec.training_hooks]
         # Who asks for the loss itself holds it; nobody else should keep a batch's graph.
         session.loss_asked_for = spec.loss if of_the_model else None
-        running.created(of_the_model)
+        with session.store.as_created():
+            running.created(of_the_model)
         # From here on a checkpoint has this step's update: also one that servers make of its push.
         session.tell_input_state(batches.get_state)
         running.before_run()

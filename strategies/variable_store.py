@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary, ref
 
 import numpy as np
 
-from ..autodiff import Array, watched
+from ..autodiff import Array, Tensor, watched
 from ..inputs import seed_shuffles
 from .aggregation import VariableAggregation, VariableSynchronization
 from .arrays import as_array
@@ -57,6 +57,7 @@ class VariableStore:
         self.keep = keep
         self._restore = restore
         self._late: list[Callable[[str], Array | None]] = []
+        self._beginnings: list[tuple[Tensor, Array]] | None = [] if keep else None
         self._lock = threading.RLock()
 
     def get_variable(
@@ -120,6 +121,7 @@ class VariableStore:
                         saved=saved,
                         beside=beside,
                     )
+                    self._note_beginning(variable)
         variable.replica_here()  # refuses a variable that the caller's strategy cannot use
         return variable
 
@@ -176,6 +178,31 @@ class VariableStore:
         here = [(n, v) for n, v in list(self.variables.items()) if not v.storage.is_remote]
         saved = [(name, v) for name, v in here if v.saved]
         return {name: to_host(v.tensor().data) for name, v in saved}
+
+    def _note_beginning(self, variable: Variable) -> None:
+        if self._beginnings is not None and not variable.storage.is_remote:
+            leaves = [variable.leaf(index) for index in range(variable.num_copies)]
+            self._beginnings += [(leaf, leaf.data) for leaf in leaves]
+
+    @contextmanager
+    def as_created(self) -> Iterator[None]:
+        """Let all variables have the values that they were created with: once, before any update.
+
+        The call of a model that creates its variables assigns to some of them, too (moving means,
+        counts); what is saved as step 0 must not have that, as the step is made again from there.
+        What is assigned within the block stays. No replica may run meanwhile.
+        """
+        beginnings, self._beginnings = self._beginnings or [], None
+        # An assignment gives a copy a new array, and leaves the old one as it is.
+        moved = [(leaf, first, leaf.data) for leaf, first in beginnings if leaf.data is not first]
+        for leaf, first, _ in moved:
+            leaf.data = first
+        try:
+            yield
+        finally:
+            for leaf, first, now in moved:
+                if leaf.data is first:
+                    leaf.data = now
 
     def restore_later(self, find: Callable[[str], Array | None]) -> None:
         """Ask `find(name)`, too, what variables that are created from now on begin with."""

@@ -323,7 +323,6 @@ KNOWN: dict[str, Callable[[Scenario], bool]] = {
     ),
     "servers, clipping": lambda s: bool(s.clipping and _several(s, "servers")),
     "servers, dropout": lambda s: bool(s.dropout and _several(s, "servers")),
-    "saves at the beginning": lambda s: bool(s.counts or s.norm),
     "servers, counts": lambda s: bool(s.counts and _several(s, "servers")),
     "empty replica, first step": lambda s: any(0 in r.steps[0] for r in _several(s, "workers")),
 }

@@ -35,6 +35,9 @@ MENDED = {
             run("default", 1, 1, (2,), (1,), begins="resumed"),
         ),
     ),
+    "the checkpoint of step 0 has nothing of the first step": Scenario(
+        3, (run("mirrored", 1, 2, (1, 2)),), counts=True, norm="plain"
+    ),
 }
 
 

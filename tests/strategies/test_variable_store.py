@@ -502,3 +502,18 @@ def test_mb_23_a_creator_may_change_the_value_and_holds_in_replicas(several_repl
 def test_the_default_strategy_places_a_single_copy():
     assert Variable(1.0).num_copies == 1
     assert Variable(1.0).strategy is DEFAULT_STRATEGY
+
+
+def test_variables_are_as_created_once_and_what_is_assigned_then_stays(store, two_replicas):
+    with two_replicas.scope(), store.building():
+        moved = get_variable("moved", (2,), initializer=ones)
+        chosen = get_variable("chosen", (2,), initializer=ones)
+        for variable in (moved, chosen):
+            variable.assign([5.0, 6.0])
+        with store.as_created():
+            assert [copy.tolist() for copy in moved.local_values()] == [[1.0, 1.0]] * 2
+            chosen.assign([7.0, 8.0])
+        assert [copy.tolist() for copy in moved.local_values()] == [[5.0, 6.0]] * 2
+        assert [copy.tolist() for copy in chosen.local_values()] == [[7.0, 8.0]] * 2
+        with store.as_created():
+            assert moved.numpy().tolist() == [5.0, 6.0]
