@@ -190,7 +190,7 @@ def _train(
 def _serve(estimator: Estimator) -> TrainAndEvaluateResult:
     """Keep variables for those who train."""
     strategy = estimator.config.train_distribute or get_strategy()
-    shards = CheckpointShards(1 + estimator.config.num_ps_replicas)
+    shards = CheckpointShards(1 + estimator.config.num_ps_replicas, estimator.model_dir)
     sigterm = SigtermWatch()  # who trains is about to save, and needs the variables for that
     with sigterm.installed(estimator.config.save_checkpoints_on_sigterm):
         text = strategy.extended.job.serve(server_rules(), shards)

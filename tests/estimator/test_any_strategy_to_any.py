@@ -23,7 +23,8 @@ class Kind:
     """One way of running a job in this process.
 
     Args:
-        run: `run(on_workers, server_job, work)` calls `work(strategy, index)` on each worker.
+        run: `run(on_workers, server_job, work, model_dir)` calls `work(strategy, index)` on each
+            worker.
         num_replicas: In all.
     """
 
@@ -32,7 +33,7 @@ class Kind:
 
 
 def alone(make):
-    def run(on_workers, server_job, work):
+    def run(on_workers, server_job, work, model_dir):
         with VariableStore().building():
             work(make(), 0)
 
@@ -40,12 +41,15 @@ def alone(make):
 
 
 def together(num_workers, num_replicas):
-    return lambda on_workers, server_job, work: on_workers(num_workers, num_replicas, work)
+    return lambda on_workers, server_job, work, model_dir: on_workers(
+        num_workers, num_replicas, work
+    )
 
 
 def on_servers(num_servers, num_replicas):
-    def run(on_workers, server_job, work):
-        job = server_job(num_servers, 1, storage=CheckpointShards(1 + num_servers))
+    def run(on_workers, server_job, work, model_dir):
+        storage = CheckpointShards(1 + num_servers, model_dir)
+        job = server_job(num_servers, 1, storage=storage)
         with VariableStore().building():
             work(job.strategy(num_replicas=num_replicas), 0)
 
@@ -121,7 +125,7 @@ def losses_of(on_workers, server_job, tmp_path):
             estimator.train_and_report(input_fn, hooks=[losses, Interrupts(max_steps)])
 
         with pytest.raises(RunKilledError):
-            KINDS[kind].run(on_workers, server_job, work)
+            KINDS[kind].run(on_workers, server_job, work, str(tmp_path))
         first, *others = [losses.values for losses in found.values()]
         assert all(other == first for other in others)
         return first

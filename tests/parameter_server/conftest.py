@@ -300,11 +300,11 @@ class ThreadJob:
 
 
 @pytest.fixture
-def servers(server_job):
+def servers(server_job, tmp_path):
     """`servers(num_servers, num_trainers, max_staleness, **options)`: a `ThreadJob`; it saves."""
 
     def make(num_servers, num_trainers, max_staleness=0, **options):
-        storage = CheckpointShards(1 + num_servers)
+        storage = CheckpointShards(1 + num_servers, str(tmp_path))
         job = server_job(num_servers, num_trainers, max_staleness, storage=storage, **options)
         return ThreadJob(job)
 
