@@ -14,6 +14,7 @@ neighbour troubles all. Medians over steps. What the links alone can do is in `p
 from __future__ import annotations
 
 import argparse
+import itertools
 import logging
 import os
 import subprocess
@@ -62,6 +63,7 @@ NETWORK = (
     *[(10,)] * 13,
 )
 TABLE = (1_000_000, 16)
+PUSH_NUMBERS = itertools.count(1)
 
 Array = np.ndarray
 Step = Callable[[], None]
@@ -104,7 +106,14 @@ class Trainer:
         values = [np.empty(shape, np.float32) for shape in shapes]
 
         def step() -> None:
-            push = Push(step=0, pulled_version=0, optimizers=how, updates=updates, pull=ids)
+            push = Push(
+                step=0,
+                number=next(PUSH_NUMBERS),
+                pulled_version=0,
+                optimizers=how,
+                updates=updates,
+                pull=ids,
+            )
             self.client.ask(push, gradients, values)
 
         return step
@@ -119,7 +128,9 @@ class Trainer:
 
         def step() -> None:
             self.client.ask(Pull(ids=table[:1], rows=(True,)), [rows], [values])
-            push = Push(step=0, pulled_version=0, optimizers=how, updates=updates)
+            push = Push(
+                step=0, number=next(PUSH_NUMBERS), pulled_version=0, optimizers=how, updates=updates
+            )
             self.client.ask(push, [rows, gradients])
 
         return step

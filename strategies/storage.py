@@ -33,6 +33,8 @@ class RuleStep:
         hyper: Its hyper-parameters.
         learning_rate: That of this update.
         step: The number of this update, from 1.
+        average: Whether the gradients of workers that do not reduce them among themselves are
+            averaged, by their numbers of examples, or added up.
         apply: Carries it out.
     """
 
@@ -40,6 +42,7 @@ class RuleStep:
     hyper: Mapping[str, float]
     learning_rate: float
     step: int
+    average: bool
     apply: Apply
 
 

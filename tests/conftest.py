@@ -111,6 +111,7 @@ class ServerJobInProcess:
     Args:
         num_servers, num_trainers: How many.
         max_staleness: As of `ParameterServerStrategy`, as are the other options.
+        around: `around(index, handle)` may put something between a server and its trainers.
     """
 
     def __init__(self, num_servers, num_trainers, max_staleness=None, **options):
@@ -119,11 +120,11 @@ class ServerJobInProcess:
         self.options = options
         self.meetings = []
         self.servers = []
-        self.channels = [self._start(f"ps {index}") for index in range(num_servers)]
+        self.channels = [self._start(index) for index in range(num_servers)]
 
-    def _start(self, name):
+    def _start(self, index):
         server = ParameterServer(
-            name=name,
+            name=f"ps {index}",
             trainers=[f"worker {i}" for i in range(self.num_trainers)],
             rules=server_rules(),
             storage=self.options.get("storage"),
@@ -131,8 +132,12 @@ class ServerJobInProcess:
             replicas_to_aggregate=self.options.get("replicas_to_aggregate"),
         )
         self.servers.append(server)
+        around = self.options.get("around", lambda index, handle: handle)
         return InProcessServer(
-            server.handle, on_joined=server.joined, on_lost=server.lost, on_left=server.left
+            around(index, server.handle),
+            on_joined=server.joined,
+            on_lost=server.lost,
+            on_left=server.left,
         )
 
     def strategy(self, rank=0, num_replicas=1):
@@ -156,9 +161,8 @@ class ServerJobInProcess:
     def restart(self, index):
         """A server dies, and another one comes in its place."""
         self.channels[index].close("it died")
-        name = self.servers[index].name
         del self.servers[index]
-        self.channels[index] = self._start(name)
+        self.channels[index] = self._start(index)
         self.servers.insert(index, self.servers.pop())
 
     def close(self):

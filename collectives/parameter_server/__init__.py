@@ -10,7 +10,7 @@ from .errors import RefusedRequest, ServerLost
 from .in_process import InProcessServer
 from .messages import Client, Handler, Message
 from .rules import UpdateRule
-from .schema import MAX_WAIT_SECS
+from .schema import MAX_WAIT_SECS, Aggregation
 from .server import FAILURE_KEY, OUTCOME_KEY, ParameterServer
 from .serving import Serving, serve
 from .shards import ShardSpec
@@ -36,7 +36,10 @@ from .trainer_requests import (
 from .variable_requests import (
     Create,
     Created,
+    Held,
+    Hold,
     OptimizerSpec,
+    Position,
     Pull,
     Pulled,
     Push,
@@ -55,6 +58,7 @@ __all__ = [
     "FAILURE_KEY",
     "MAX_WAIT_SECS",
     "OUTCOME_KEY",
+    "Aggregation",
     "Asks",
     "Client",
     "Connection",
@@ -64,6 +68,8 @@ __all__ = [
     "Done",
     "Found",
     "Handler",
+    "Held",
+    "Hold",
     "InProcessServer",
     "Join",
     "Joined",
@@ -72,6 +78,7 @@ __all__ = [
     "ParameterClient",
     "ParameterServer",
     "Pending",
+    "Position",
     "Post",
     "Posted",
     "Pull",

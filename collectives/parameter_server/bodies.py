@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from .schema import Record
 from .trainer_requests import Done, Join, Post, Read, Status, Wait, WaitDone
-from .variable_requests import Create, Pull, Push, Snapshot, Write
+from .variable_requests import Create, Hold, Pull, Push, Snapshot, Write
 from .verbs import Request
 
 REQUESTS: dict[int, type[Request]] = {
@@ -17,6 +17,7 @@ REQUESTS: dict[int, type[Request]] = {
         Pull,
         Push,
         Wait,
+        Hold,
         Snapshot,
         Write,
         Post,

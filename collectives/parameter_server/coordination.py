@@ -49,8 +49,11 @@ class Coordination:
         state = self._state
         with state.lock:
             if request.from_version is None or not trainer.is_joined:
-                self._updates.forget(trainer)
-                self._trainers.join(trainer, request.returning and not state.has_begun)
+                if not request.returning:
+                    self._updates.forget(trainer)
+                is_replacement = request.returning and not state.has_begun
+                self._trainers.join(trainer, request.returning, is_replacement)
+            trainer.number = max(trainer.number, request.number)
             trainer.from_version = request.from_version
             state.tell()
             joined = Joined(
@@ -59,6 +62,7 @@ class Coordination:
                 is_ready=state.is_ready,
                 note=trainer.note,
                 clock=trainer.clock,
+                number=trainer.number,
             )
         self._updates.reconsider()
         return joined

@@ -15,12 +15,19 @@ Weighted: TypeAlias = "tuple[float, Change]"
 
 
 def mean_of(pushes: Sequence[tuple[float, Sequence[Change]]]) -> list[Change]:
-    """The mean of pushes, given with their weights in the order of ranks.
+    """One push for several, given with their weights in the order of ranks.
 
-    Who pushed nothing for a variable that others push has a gradient of zero. What is assigned is
-    the mean of what was given, and whole numbers are taken from the first: a step counter that all
-    trainers increase is increased once. Sums are made in the order given, so that the result does
-    not depend on who came first; a single push is done bit for bit as it is. Weight 0 is nothing.
+    What becomes of a variable its aggregation says, on which all agree:
+
+    - "mean": the weighted mean. Who pushed nothing for a variable that others push has a gradient
+      of zero; what is assigned is the mean of what was given; whole numbers are taken from the
+      first: a step counter that all trainers increase is increased once.
+    - "sum": the sum, whatever the weights.
+    - "first": what the first one gives.
+    - "equal": the same, and it was seen to it that all give that (see `Agreement`).
+
+    Sums are made in the order given, so that the result does not depend on who came first; a single
+    push is done bit for bit as it is. Weight 0 is nothing.
     """
     pushes = [(weight, changes) for weight, changes in pushes if weight > 0]
     if len(pushes) == 1:
@@ -33,24 +40,13 @@ def mean_of(pushes: Sequence[tuple[float, Sequence[Change]]]) -> list[Change]:
     return [_merged(parts, weights) for parts in by_shard.values()]
 
 
-def difference(change: Change, other: Change) -> str:
-    """What keeps two trainers' changes of a variable from being one; empty if nothing."""
-    ours, theirs = change.optimizer, other.optimizer
-    if (ours.rule, ours.hyper) != (theirs.rule, theirs.hyper):
-        return f"{ours.rule} {ours.hyper} and {theirs.rule} {theirs.hyper}"
-    if change.slots != other.slots:
-        return f"slots {_names(change)} and {_names(other)}"
-    return ""
-
-
-def _names(change: Change) -> list[str]:
-    return [slot.spec.name for slot in change.slots]
-
-
 def _merged(parts: list[Weighted], weights: Sequence[float]) -> Change:
     """One variable's change; `weights` are those of all pushes."""
     first = parts[0][1]
-    if first.shard.dtype.kind != "f":
+    aggregation = first.optimizer.aggregation
+    if aggregation == "sum":
+        return replace(first, gradient=_sum([change.gradient for _, change in parts]))
+    if aggregation != "mean" or first.shard.dtype.kind != "f":
         return first
     if first.optimizer.rule == ASSIGN:
         weights = [weight for weight, _ in parts]

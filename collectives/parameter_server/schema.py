@@ -23,6 +23,7 @@ DType = Literal[
     "float32",
     "float64",
 ]
+Aggregation = Literal["mean", "sum", "first", "equal"]
 Natural = Annotated[int, Field(ge=0, lt=2**62)]
 Rank = Annotated[int, Field(ge=0, lt=2**20)]
 WaitSecs = Annotated[float, Field(ge=0, le=MAX_WAIT_SECS)]

@@ -11,7 +11,8 @@ several trainers, which come late, leave, die and come back:
     plan          what a push asks for, checked      rules, mean     the arithmetic
     updates       asynchronous: at once              steps           synchronous: in step
     coordination  answers what concerns trainers     trainers        who is here, gone, done
-    state, gate   what threads share
+    state, gate   what threads share                 cut              snapshots of several servers
+    agreement     what trainers in step must do alike
 
 How requests come here is no matter of this module: the transport calls `handle` for each, in any
 thread, and tells who has come and gone.
@@ -36,7 +37,7 @@ from .table import ShardStorage
 from .trainer_requests import Done, Join, Post, Read, ServerStatus, Status, Wait, WaitDone
 from .trainers import Trainer, Trainers
 from .updates import AtOnce, Updates
-from .variable_requests import Create, Pull, Push, Snapshot, Write
+from .variable_requests import Create, Hold, Pull, Push, Snapshot, Write
 from .variables import Variables
 from .verbs import Reply, Request
 
@@ -66,6 +67,8 @@ class ParameterServer:
             are dropped. Each server of a job decides for itself which these are.
         absence_secs: How long a trainer that was lost may stay away until it is given up.
         start_timeout_secs: How long trainers may take to come at all.
+        return_secs: In synchronous training: how long a step goes on waiting for a trainer whose
+            connection was lost, and which may just have to connect again.
         clock: Seconds from any beginning.
 
     Raises:
@@ -83,12 +86,13 @@ class ParameterServer:
         replicas_to_aggregate: int | None = None,
         absence_secs: float = 60.0,
         start_timeout_secs: float = 600.0,
+        return_secs: float = 3.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         _check(trainers, synchronous, replicas_to_aggregate, absence_secs, start_timeout_secs)
         self.name = name
         self._start_timeout_secs = start_timeout_secs
-        self._trainers = Trainers(trainers, absence_secs, start_timeout_secs, clock)
+        self._trainers = Trainers(trainers, absence_secs, start_timeout_secs, return_secs, clock)
         self._state = State(name, self._trainers, clock)
         self._updates: Updates = (
             InStep(self._state, replicas_to_aggregate) if synchronous else AtOnce(self._state)
@@ -104,6 +108,7 @@ class ParameterServer:
             Read: self._coordination.read,
             Done: self._coordination.done,
             WaitDone: self._coordination.wait_done,
+            Hold: self._variables.hold,
             Snapshot: self._variables.snapshot,
             Write: self._variables.write,
             Status: self._status,
@@ -145,14 +150,14 @@ class ParameterServer:
         _log.info("%s: %s is here.", self.name, client)
 
     def lost(self, client: Client, reason: str) -> None:
-        """A trainer's connection has broken. When it was its last, nobody waits for it."""
+        """A trainer's connection has broken. When it was its last, nobody waits for it for long."""
         _log.warning("%s: lost %s: %s", self.name, client, reason)
-        self._disconnect(client)
+        self._disconnect(client, is_lost=True)
 
     def left(self, client: Client) -> None:
         """A trainer has closed a connection in order."""
         _log.info("%s: %s has left.", self.name, client)
-        self._disconnect(client)
+        self._disconnect(client, is_lost=False)
 
     def run(self) -> str:
         """Wait until every trainer is done, or has been gone for `absence_secs`.
@@ -200,9 +205,12 @@ class ParameterServer:
             raise ValueError(f"{request.verb.name} takes no arrays, {len(arrays)} came with it")
         return self._answers[type(request)](trainer, request), []
 
-    def _disconnect(self, client: Client) -> None:
+    def _disconnect(self, client: Client, is_lost: bool) -> None:
         with self._state.lock:
-            self._trainers.disconnect(self._trainers[client.rank])
+            trainer = self._trainers[client.rank]
+            self._trainers.disconnect(trainer, is_lost)
+            if not trainer.is_here:
+                self._state.cut.forget(trainer)
             self._state.tell()
         self._updates.reconsider()
 

@@ -8,6 +8,7 @@ from math import inf
 from threading import Condition, RLock
 from typing import Final, final
 
+from .cut import Cut
 from .gate import Gate
 from .trainers import Trainer, Trainers
 
@@ -27,6 +28,7 @@ class State:
     Attributes:
         name, trainers: As given.
         lock: Guards all that is not a variable.
+        cut: Which pushes may go on while a snapshot is taken.
         gate: Through which whoever reads or changes variables goes. Taken before the lock, if both.
         version: How many updates were made, counted from the beginning of the job.
         has_begun: Whether an update was made here.
@@ -38,6 +40,7 @@ class State:
         self.trainers = trainers
         self.lock = RLock()
         self.gate = Gate()
+        self.cut = Cut(clock)
         self.version = 0
         self.has_begun = False
         self.is_ready = False

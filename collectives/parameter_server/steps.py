@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from .mean import difference, mean_of
+from .agreement import Agreement, Terms, terms_of
+from .mean import mean_of
 from .rules import Change
+from .shards import Shard
 from .state import State
 from .trainers import Trainer
 from .updates import Updates
-from .variable_requests import Push, Pushed
+from .variable_requests import Push, Pushed, Snapshot
 
 
 @final
@@ -20,6 +22,7 @@ class _Contribution:
     trainer: Trainer
     push: Push
     changes: Sequence[Change]
+    terms: Mapping[Shard, Terms]
 
 
 @final
@@ -28,8 +31,8 @@ class InStep(Updates):
 
     A step waits for whoever takes part in it. The first one made here waits for every trainer that
     may still come, later ones for those who have said from which step on they contribute. Nobody
-    waits for the dead: a trainer whose connection is lost is left out until it joins again. What it
-    had pushed counts.
+    waits for the dead: a trainer whose connection is lost, and that is not back within some
+    seconds, is left out until it joins again. What it had pushed counts.
 
     Args:
         state: The server's.
@@ -41,17 +44,19 @@ class InStep(Updates):
         self._state = state
         self._num_enough = num_enough
         self._pending: dict[int, _Contribution] = {}
+        self._agreement = Agreement()
         self._last_steps: dict[int, int] = {}
         self._is_updating = False
 
     def push(self, trainer: Trainer, push: Push, changes: Sequence[Change]) -> Pushed:
         state = self._state
+        contribution = _Contribution(trainer, push, changes, terms_of(changes))
         with state.lock:
             state.wait_for_progress(lambda: not self._is_updating)
             state.check()
             if push.step < state.version:
                 return self._too_late(trainer, push)
-            self._take(_Contribution(trainer, push, changes))
+            self._take(contribution)
         self.reconsider()
         with state.lock:
             staleness = push.step - push.pulled_version
@@ -76,9 +81,10 @@ class InStep(Updates):
                 f"{trainer.name} pushes step {push.step}. PULL before you push, also if this "
                 "server was restarted"
             )
-        for other in self._pending.values():
-            _check_agreement(contribution, other)
-        self._pending.setdefault(trainer.rank, contribution)
+        if trainer.rank not in self._pending:  # else it asks again
+            self._agreement.join(trainer.name, contribution.terms)
+            trainer.begin_push(push)
+            self._pending[trainer.rank] = contribution
         if trainer.from_version is None or trainer.from_version > push.step:
             trainer.from_version = push.step
 
@@ -92,26 +98,39 @@ class InStep(Updates):
         ]
 
     def _is_required(self, trainer: Trainer) -> bool:
-        if trainer.is_done or trainer.is_resting:
-            return False
-        if not self._state.has_begun and trainer.from_version is None:
-            return trainer.is_here or self._state.trainers.is_awaited(trainer)
-        first = trainer.from_version
-        return trainer.is_joined and first is not None and first <= self._state.version
+        state = self._state
+        is_first = not state.has_begun and trainer.from_version is None
+        if is_first and not (trainer.is_done or trainer.is_resting):
+            return trainer.is_here or state.trainers.is_awaited(trainer)
+        return state.trainers.is_waited_for(trainer, state.version)
 
     def forget(self, trainer: Trainer) -> None:
         # What it has pushed may be among what is applied just now.
         self._state.wait_for_progress(lambda: not self._is_updating)
-        self._pending.pop(trainer.rank, None)
         self._last_steps.pop(trainer.rank, None)
+        if self._pending.pop(trainer.rank, None) is not None:
+            self._agreement = Agreement()
+            for other in self._pending.values():
+                self._agreement.join(other.trainer.name, other.terms)
+
+    def come_to_rest(self) -> None:
+        with self._state.lock:
+            self._state.wait_for_progress(lambda: not self._is_updating)
+
+    def behind(self, snapshot: Snapshot) -> list[Trainer]:
+        if self._state.version >= snapshot.version:
+            return []
+        return self.missing() or [contribution.trainer for contribution in self._pending.values()]
 
     def reconsider(self) -> None:
         state = self._state
         with state.lock:
-            if self._is_updating or not self._pending or self.missing():
+            is_held = not state.cut.admits_update(state.version)
+            if is_held or self._is_updating or not self._pending or self.missing():
                 return
             contributions = [self._pending[rank] for rank in sorted(self._pending)]
             self._pending, self._is_updating = {}, True
+            self._agreement = Agreement()
         try:
             with state.gate.alone():
                 self._update(contributions)
@@ -132,16 +151,3 @@ class InStep(Updates):
                 one.trainer.count_push(
                     version, one.push.step - one.push.pulled_version, one.push.note
                 )
-
-
-def _check_agreement(contribution: _Contribution, other: _Contribution) -> None:
-    """Raise ValueError if two trainers want to change a variable in two ways."""
-    theirs = {change.shard: change for change in other.changes}
-    for change in contribution.changes:
-        known = theirs.get(change.shard)
-        if known is not None and (what := difference(change, known)):
-            raise ValueError(
-                f"{contribution.trainer.name} and {other.trainer.name} must change "
-                f"{change.shard.spec} in the same way in step {contribution.push.step}, not with "
-                f"{what}"
-            )

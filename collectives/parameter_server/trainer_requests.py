@@ -20,6 +20,7 @@ class Joined(Reply):
         note: What this trainer said with its last push that was applied, here or before a restart
             of the trainer; None if there was none.
         clock: Where this trainer's clock starts (see `Wait`).
+        number: Of its last push that has come here (see `Push`).
     """
 
     version: Natural
@@ -27,20 +28,24 @@ class Joined(Reply):
     is_ready: bool
     note: Text | None
     clock: Natural
+    number: Natural
 
 
 class Join(Request):
     """This trainer takes part, from now on.
 
-    What it pushed before and was not yet applied is forgotten: whoever comes back starts anew, from
-    the variables as they are and from the note that is returned.
+    Unless it is `returning`, what it pushed before and was not yet applied is forgotten: a process
+    that takes the place of another starts anew, from the variables as they are and from the note
+    that is returned.
 
     Attributes:
         from_version: In synchronous training the first step to which it contributes and which
             therefore waits for it. To be said, by a second JOIN, when it is about to pull: until
             then nobody waits for it. Unless it is the very first step: that waits for all.
-        returning: Whether it has trained in this job before. A server without updates then knows
-            that it replaces one that died, and waits less long for those that may have finished.
+        returning: Whether this process has trained in this job before. A server without updates
+            then knows that it replaces one that died, and waits less long for those that may have
+            finished.
+        number: Of its last push; a server that replaces another one does not wait for that.
     """
 
     verb: ClassVar[Verb] = Verb.JOIN
@@ -48,6 +53,7 @@ class Join(Request):
 
     from_version: Natural | None = None
     returning: bool = False
+    number: Natural = 0
 
 
 class Waited(Reply):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, final
 
 from .trainer_requests import TrainerStatus
+from .variable_requests import Push
 
 _KEPT_VERSIONS: Final = 256
 
@@ -24,6 +25,7 @@ class Trainer:
         has_come: Whether it has ever connected.
         from_version: In synchronous training, from which step on it is waited for; None if not yet.
         clock: How many steps it has made (see `Wait`).
+        number, servers: Of its last push that has come here (see `Push`).
         note: What came with its last push that was applied.
     """
 
@@ -36,7 +38,10 @@ class Trainer:
         self.has_come = False
         self.from_version: int | None = None
         self.clock = 0
+        self.number = 0
+        self.servers: tuple[int, ...] = ()
         self.note: str | None = None
+        self._missed: tuple[int, float] | None = None
         self._num_connections = 0
         self._gone_since: float | None = None
         self._own_versions: list[int] = []
@@ -56,18 +61,37 @@ class Trainer:
         self._num_connections += 1
         self._gone_since = None
 
-    def disconnect(self, now: float) -> None:
-        """It has lost or closed a connection; with the last one it is gone."""
+    def disconnect(self, now: float, return_secs: float) -> None:
+        """It has lost or closed a connection; with the last one it is gone.
+
+        Args:
+            return_secs: For how long steps that waited for it still do.
+        """
         self._num_connections = max(0, self._num_connections - 1)
         if not self._num_connections:
             self._gone_since = now
+            if self.is_joined and self.from_version is not None:
+                self._missed = (self.from_version, now + return_secs)
             self.is_joined = False
             self.from_version = None
 
-    def join(self, clock: int) -> None:
-        """It begins to take part, for the first time or anew."""
+    def is_waited_for(self, version: int, now: float) -> bool:
+        """Whether, in synchronous training, the step that follows a version needs its push."""
+        if self.is_done or self.is_resting:
+            return False
+        if self.is_joined and self.from_version is not None:
+            return self.from_version <= version
+        if self._missed is None:
+            return False
+        first, until = self._missed
+        return first <= version and now < until
+
+    def join(self, clock: int, is_returning: bool) -> None:
+        """It begins to take part: another process, or the same one after it has lost connection."""
         self.is_joined, self.is_resting, self.is_done = True, False, False
         self.from_version = None
+        if not is_returning:
+            self._missed = None
         self.clock = clock
         self._own_versions = []
 
@@ -89,6 +113,13 @@ class Trainer:
         """How many of the updates between two versions are by others."""
         own = len(self._own_versions) - bisect_right(self._own_versions, pulled_version)
         return max(0, version - pulled_version - own)
+
+    def begin_push(self, push: Push) -> bool:
+        """Note that a push has come; returns whether it is new, and not one that came before."""
+        is_new = push.number > self.number
+        if is_new:
+            self.number, self.servers = push.number, push.servers
+        return is_new
 
     def count_push(self, version: int, staleness: int, note: str | None) -> None:
         """Its push has made this version."""
@@ -138,6 +169,7 @@ class Trainers:
         names: Of the trainers, by rank.
         absence_secs: How long one that is gone may stay away before nobody counts on it any more.
         start_timeout_secs: The same for one that has never come, from now on.
+        return_secs: How long a step goes on waiting for one whose connection was lost.
         clock: Seconds.
     """
 
@@ -146,11 +178,13 @@ class Trainers:
         names: Sequence[str],
         absence_secs: float,
         start_timeout_secs: float,
+        return_secs: float,
         clock: Callable[[], float],
     ) -> None:
         self._trainers = tuple(Trainer(rank, name) for rank, name in enumerate(names))
         self._absence_secs = absence_secs
         self._start_timeout_secs = start_timeout_secs
+        self._return_secs = return_secs
         self._clock = clock
         self._start = clock()
         self._is_replacement = False
@@ -169,19 +203,29 @@ class Trainers:
     def have_any_come(self) -> bool:
         return any(trainer.has_come for trainer in self)
 
-    def join(self, trainer: Trainer, is_replacement: bool) -> None:
+    def join(self, trainer: Trainer, is_returning: bool, is_replacement: bool) -> None:
         """A trainer begins to take part, with its clock beside the slowest of those at work.
 
         Args:
             trainer: Who.
+            is_returning: Whether it is the same process as before.
             is_replacement: Whether it knows that this server replaces one that it has worked with.
         """
         self._is_replacement |= is_replacement
         others = [other.clock for other in self if other.is_joined and other is not trainer]
-        trainer.join(min(others, default=trainer.clock))
+        trainer.join(min(others, default=trainer.clock), is_returning)
 
-    def disconnect(self, trainer: Trainer) -> None:
-        trainer.disconnect(self._clock())
+    def disconnect(self, trainer: Trainer, is_lost: bool) -> None:
+        """A connection of it has ended.
+
+        Args:
+            is_lost: Without a goodbye: then it may be back at once.
+        """
+        trainer.disconnect(self._clock(), self._return_secs if is_lost else 0.0)
+
+    def is_waited_for(self, trainer: Trainer, version: int) -> bool:
+        """Whether, in synchronous training, the step that follows a version needs its push."""
+        return trainer.is_waited_for(version, self._clock())
 
     def is_awaited(self, trainer: Trainer) -> bool:
         """Whether a trainer that never came may still come."""

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from .schema import Ids, Name, Names, Natural, Path, Rank, Record, Text, WaitSecs
+from .schema import Aggregation, Ids, Name, Names, Natural, Path, Rank, Record, Text, WaitSecs
 from .shards import ShardSpec
 from .verbs import Reply, Request, Verb
 
@@ -70,6 +70,8 @@ class OptimizerSpec(Record):
     Attributes:
         rule: Name of an update rule, or "add" or "assign" for what is not a gradient.
         hyper: The rule's hyper-parameters.
+        aggregation: What several trainers' pushes of one step come to in synchronous training (see
+            `mean_of`).
         learning_rate: Of this update.
         step: The number of this update, from 1, for rules that count.
     """
@@ -78,6 +80,7 @@ class OptimizerSpec(Record):
     hyper: Annotated[dict[Name, bool | float], Field(max_length=32, default_factory=dict)]
     learning_rate: float = 0.0
     step: Annotated[int, Field(ge=1, lt=2**62)] = 1
+    aggregation: Aggregation = "mean"
 
 
 class Update(Record):
@@ -121,6 +124,9 @@ class Push(Request):
     Attributes:
         step: In synchronous training the version that the gradients were computed at, otherwise
             the trainer's own count.
+        number: Counts this trainer's pushes, from 1, the same on all servers; it rises also where
+            the trainer is started anew. A push that comes again is not applied again.
+        servers: The indices of all servers that a part of this push goes to.
         weight: How much it counts in the mean with others, such as the number of examples behind
             it. One of weight 0 has nothing to say and changes nothing.
         pulled_version: The version that the gradients were computed at.
@@ -134,6 +140,8 @@ class Push(Request):
     reply: ClassVar[type[Pushed]] = Pushed
 
     step: Natural
+    number: Annotated[int, Field(ge=1, lt=2**62)]
+    servers: Annotated[tuple[Natural, ...], Field(strict=False, max_length=10_000)] = ()
     weight: Annotated[float, Field(ge=0)] = 1.0
     pulled_version: Natural
     optimizers: Annotated[tuple[OptimizerSpec, ...], Field(strict=False, max_length=1000)]
@@ -143,20 +151,63 @@ class Push(Request):
     wait_secs: WaitSecs = 0.0
 
 
-class Snapped(Reply):
-    """`notes`: of each rank that gave one, the note of its last push in the snapshot."""
+class Position(Record):
+    """How far one trainer's pushes are: the number of the last one, and where it went."""
+
+    number: Natural
+    servers: Annotated[tuple[Natural, ...], Field(strict=False, max_length=10_000)]
+
+
+class Held(Reply):
+    """Where the server stands still: the updates made, and of each rank its last push here."""
 
     version: Natural
-    notes: dict[Rank, Text]
+    positions: dict[Rank, Position]
+
+
+class Hold(Request):
+    """Apply no more pushes until my SNAPSHOT says which still belong to it; they wait.
+
+    All servers hold before any takes its snapshot. Whoever has asked and does not come back, or is
+    lost, is forgotten: the server goes on.
+    """
+
+    verb: ClassVar[Verb] = Verb.HOLD
+    reply: ClassVar[type[Held]] = Held
+
+
+class Snapped(Reply):
+    """What became of a snapshot.
+
+    Attributes:
+        is_held: Whether the server has stood still since HOLD. If not nothing was kept: begin anew.
+        waiting_for: Whose pushes are missing; nothing was kept so far. Ask again.
+        notes: Of each rank that gave one, the note of its last push in the snapshot.
+    """
+
+    version: Natural
+    is_held: bool = True
+    waiting_for: Names = ()
+    notes: Annotated[dict[Rank, Text], Field(default_factory=dict)]
 
 
 class Snapshot(Request):
-    """Keep all shards as they are now, for WRITE. An earlier snapshot is given up."""
+    """Keep all shards for WRITE as they are after these pushes, and go on. After HOLD only.
+
+    An earlier snapshot is given up.
+
+    Attributes:
+        version: In synchronous training: make the updates up to this version first.
+        numbers: Otherwise, by rank: apply its pushes up to this number first. Nobody waits for a
+            trainer that is not here.
+    """
 
     verb: ClassVar[Verb] = Verb.SNAPSHOT
     reply: ClassVar[type[Snapped]] = Snapped
 
-    step: Natural
+    version: Natural = 0
+    numbers: Annotated[dict[Rank, Natural], Field(default_factory=dict)]
+    wait_secs: WaitSecs = 0.0
 
 
 class Written(Reply):

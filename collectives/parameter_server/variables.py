@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import final
 
+from .memory import available_bytes
 from .plan import Planner, check_rows
 from .rules import UpdateRule
 from .shards import Array, Shard, ShardSpec
@@ -15,6 +17,9 @@ from .updates import Updates
 from .variable_requests import (
     Create,
     Created,
+    Held,
+    Hold,
+    Position,
     Pull,
     Pulled,
     Push,
@@ -26,6 +31,8 @@ from .variable_requests import (
 )
 
 MAX_REPLY_BYTES = 4 << 30
+
+_log = logging.getLogger("paceline")
 
 
 @final
@@ -52,6 +59,7 @@ class Variables:
         self._table = ShardTable(state.name, storage)
         self._planner = Planner(self._table, rules)
         self._snapshot: list[tuple[ShardSpec, Array]] | None = None
+        self._has_warned = False
 
     def __len__(self) -> int:
         return len(self._table)
@@ -74,6 +82,8 @@ class Variables:
     ) -> tuple[Pulled, list[Array]]:
         wanted = self._wanted(request, arrays)
         state = self._state
+        if request.min_version > state.version:
+            self._updates.reconsider()  # whom the step waits for may have been away for too long
         with state.lock:
             state.is_ready = True
             if not state.wait_for_progress(
@@ -99,13 +109,65 @@ class Variables:
         version, values = self._read(wanted)
         return pushed.model_copy(update={"version": version}), values
 
+    def hold(self, trainer: Trainer, request: Hold) -> Held:
+        state = self._state
+        with state.lock:
+            state.cut.hold(trainer)
+        self._updates.come_to_rest()
+        with state.lock:
+            positions = {
+                other.rank: Position(number=other.number, servers=other.servers)
+                for other in state.trainers
+                if other.number
+            }
+            return Held(version=state.version, positions=positions)
+
     def snapshot(self, trainer: Trainer, request: Snapshot) -> Snapped:
-        """Nothing is copied: whoever changes a variable now moves to a copy (see `Shard`)."""
-        with self._state.gate.alone():
+        """Nothing is copied: whoever changes a variable now moves to a copy (see `Shard`).
+
+        So a server needs twice the memory of what is changed until the snapshot is written.
+        """
+        state = self._state
+        with state.lock:
+            if not state.cut.is_held_by(trainer):
+                return Snapped(version=state.version, is_held=False, notes={})
+            state.cut.limit(request.version, request.numbers)
+            state.tell_progress()
+        self._updates.reconsider()
+        with state.lock:
+            if not state.wait_for_progress(
+                lambda: not self._updates.behind(request), request.wait_secs
+            ):
+                waiting_for = state.names(self._updates.behind(request))
+                return Snapped(version=state.version, waiting_for=waiting_for, notes={})
+        self._updates.come_to_rest()
+        snapped = self._keep()
+        with state.lock:
+            state.cut.release()
+            state.tell_progress()
+        self._updates.reconsider()
+        return snapped
+
+    def _keep(self) -> Snapped:
+        state = self._state
+        with state.gate.alone():
+            self._warn_of_little_memory()
             self._snapshot = [(shard.spec, shard.lend()) for shard in self._table]
-            trainers = self._state.trainers
-            notes = {trainer.rank: trainer.note for trainer in trainers if trainer.note is not None}
-            return Snapped(version=self._state.version, notes=notes)
+            notes = {one.rank: one.note for one in state.trainers if one.note is not None}
+            return Snapped(version=state.version, notes=notes)
+
+    def _warn_of_little_memory(self) -> None:
+        available, needed = available_bytes(), self.nbytes
+        if available is not None and available < needed and not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "%s has %.1f GB to spare, and needs up to %.1f GB more while a checkpoint is being "
+                "written, for what changes meanwhile; split the variables over more parameter "
+                "servers.",
+                self._state.name,
+                available / 1e9,
+                needed / 1e9,
+            )
 
     def write(self, trainer: Trainer, request: Write) -> Written:
         snapshot = self._snapshot

@@ -32,6 +32,7 @@ class Verb(IntEnum):
     DONE = 10
     WAIT_DONE = 11
     STATUS = 12
+    HOLD = 13
 
 
 class Reply(Record):

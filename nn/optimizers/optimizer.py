@@ -171,7 +171,7 @@ class Optimizer:
         this_round, _ = begin_round(replica, 1, average=False)
         reducer.fill(replica.local_index, partial(_hand_over, found), this_round)
         end_round(replica, this_round, lambda: [reducer])
-        self.update_replica(reducer.reduced(replica.local_index), replica)
+        self.update_replica(reducer.reduced(replica.local_index), replica, average=False)
         settle(replica, 1)
 
     def reducer(self, variables: Sequence[Variable], example: dict[Tensor, Any]) -> GradientReducer:
@@ -221,10 +221,13 @@ class Optimizer:
         return ("gradients", self.name, *map(id, variables))
 
     def update_replica(
-        self, gradients: Sequence[tuple[Variable, Any]], replica: ReplicaContext
+        self,
+        gradients: Sequence[tuple[Variable, Any]],
+        replica: ReplicaContext,
+        average: bool = True,
     ) -> None:
         """Update the copies that are this replica's; all replicas must do so."""
-        self.update(gradients, replica.local_index)
+        self.update(gradients, replica.local_index, average)
         variables = [self.iterations, *[variable for variable, _ in gradients]]
         several = replica.strategy.extended.num_local_replicas > 1
         if several and any(v.num_copies == 1 for v in variables):
@@ -232,16 +235,22 @@ class Optimizer:
             replica.exchange("update of shared variables", None)
         self.count_update(replica.local_index)
 
-    def update(self, gradients: Sequence[tuple[Variable, Any]], local_index: int) -> None:
-        """Change what replica `local_index` sees of variables along reduced gradients."""
+    def update(
+        self, gradients: Sequence[tuple[Variable, Any]], local_index: int, average: bool = True
+    ) -> None:
+        """Change what replica `local_index` sees of variables along reduced gradients.
+
+        Args:
+            average: See `RuleStep`.
+        """
         if self._clip is not None:
             clipped = self._clip([g for _, g in gradients])
             gradients = [(v, g) for (v, _), g in zip(gradients, clipped, strict=True)]
-        how = self._rule_step(int(self.iterations.value_in(local_index)))
+        how = self._rule_step(int(self.iterations.value_in(local_index)), average)
         for variable, gradient in gradients:
             variable.storage.update(variable, gradient, self.slots(variable), how, local_index)
 
-    def _rule_step(self, num_updates: int) -> RuleStep:
+    def _rule_step(self, num_updates: int, average: bool) -> RuleStep:
         """How variables change that have seen so many updates."""
         rate, step = self.learning_rate(num_updates), num_updates + 1
         function, hyper = self._rule.update, self.hyper
@@ -249,7 +258,7 @@ class Optimizer:
         def apply(value: Array, gradient: Array, slots: Sequence[Array]) -> None:
             function(value, gradient, slots, rate, step, hyper)
 
-        return RuleStep(self._rule.name, self._hyper_numbers, rate, step, apply)
+        return RuleStep(self._rule.name, self._hyper_numbers, rate, step, average, apply)
 
     def count_update(self, local_index: int) -> None:
         """Increase the number of updates by one in the copy of replica `local_index`."""

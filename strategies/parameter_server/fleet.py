@@ -28,8 +28,8 @@ _logger = logging.getLogger("paceline")
 
 R = TypeVar("R", bound=Reply)
 
-UnderWay: TypeAlias = "dict[int, Started[Any] | ServerLost]"
-"""Requests by server; of a server that cannot be asked, why."""
+UnderWay: TypeAlias = "dict[int, tuple[Question, Started[Any] | ServerLost]]"
+"""Requests by server with what stands for the reply; of a server that cannot be asked, why."""
 
 
 @final
@@ -88,30 +88,48 @@ class Fleet:
 
     def start(self, questions: Mapping[int, Question]) -> UnderWay:
         """Ask; of a server that cannot be asked, why."""
-        started: UnderWay = {}
-        for server, asked in questions.items():
-            try:
-                client = self.clients[server]
-                started[server] = client.start(asked.request, asked.arrays, asked.into)
-            except ServerLost as error:
-                started[server] = error
-        return started
+        return {server: (asked, self._start(server, asked)) for server, asked in questions.items()}
 
-    def finish(self, started: UnderWay) -> dict[int, Any]:
-        """The replies; servers that give none are back, and filled, when this returns."""
+    def finish(self, under_way: UnderWay) -> dict[int, Any]:
+        """The replies; servers that give none are back, and filled, when this returns.
+
+        A server that has lived on, and has only lost the connection, is asked again: each request
+        can be repeated, and a push that has come already is not applied again.
+        """
         replies: dict[int, Any] = {}
         lost: dict[int, ServerLost] = {}
-        for server, request in started.items():
-            if isinstance(request, ServerLost):
-                lost[server] = request
-                continue
+        for server, (_, started) in under_way.items():
             try:
-                replies[server] = request.wait()
+                replies[server] = _reply(started)
             except ServerLost as error:
                 lost[server] = error
         for server, reason in lost.items():
-            self._regain(server, reason)
+            reply = self._ask_again(server, under_way[server][0], reason)
+            if reply is not None:
+                replies[server] = reply
         return replies
+
+    def _ask_again(self, server: int, asked: Question, reason: ServerLost) -> Any | None:
+        """The reply of a server that was lost; None if it was started anew, or cannot be asked."""
+        while self._regain(server, reason):
+            if not asked.may_be_repeated:
+                _logger.warning(
+                    "%s may have missed its part of this step, which cannot be sent again: with "
+                    "overlap=True its arrays belong to the next step by now.",
+                    self._names[server],
+                )
+                return None
+            try:
+                return _reply(self._start(server, asked))
+            except ServerLost as again:
+                reason = again
+        return None
+
+    def _start(self, server: int, asked: Question) -> Started[Any] | ServerLost:
+        try:
+            return self.clients[server].start(asked.request, asked.arrays, asked.into)
+        except ServerLost as error:
+            return error
 
     def give_up(self, reason: str) -> None:
         """Let the servers that can be reached know why this trainer makes no more steps."""
@@ -128,20 +146,24 @@ class Fleet:
         for client in self.clients:
             client.close()
 
-    def _regain(self, server: int, reason: ServerLost) -> None:
+    def _regain(self, server: int, reason: ServerLost) -> bool:
         """Wait for a server that has died, and see to it that it has its variables.
+
+        Returns:
+            Whether it has lived on, and knows all that it has been told.
 
         Raises:
             CollectiveError: It does not come back in time, or has lost its variables for good.
         """
         try:
-            self._bring_back(server, reason)
+            return self._bring_back(server, reason)
         except (CollectiveError, RefusedRequest) as error:
             self.give_up(str(error))
             raise
 
-    def _bring_back(self, server: int, reason: ServerLost) -> None:
+    def _bring_back(self, server: int, reason: ServerLost) -> bool:
         name, before = self._names[server], self.clients[server]
+        incarnation = before.incarnation
         while True:
             _logger.warning(
                 "%s is lost: %s. It is waited for %g s; then this task ends.",
@@ -154,6 +176,17 @@ class Fleet:
             self.clients[server] = client
             try:
                 self._rejoin(server, client.incarnation != before.incarnation)
-                return
+                return client.incarnation == incarnation
             except ServerLost as again:
                 before, reason = client, again
+
+
+def _reply(started: Started[Any] | ServerLost) -> Any:
+    """What a server has answered.
+
+    Raises:
+        ServerLost: It could not be asked, or has not answered.
+    """
+    if isinstance(started, ServerLost):
+        raise started
+    return started.wait()

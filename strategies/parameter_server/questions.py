@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...collectives.parameter_server import Asks, Pull, ShardSpec
+from ...collectives.parameter_server import Asks, Held, Pull, ShardSpec
 from ..storage import SavedValue
 from .layout import Layout, Part
 
@@ -21,11 +21,18 @@ _WORTH_LOOKING_BYTES = 64 << 10
 
 @dataclass(frozen=True)
 class Question:
-    """A request with its arrays, and where the arrays of the reply go."""
+    """A request with its arrays, and where the arrays of the reply go.
+
+    Attributes:
+        request, arrays, into: See `ParameterClient.start`.
+        may_be_repeated: Whether the arrays are still the same when the reply comes, so that it can
+            be sent again when the connection is lost.
+    """
 
     request: Asks[Any]
     arrays: Sequence[np.ndarray] = ()
     into: Sequence[np.ndarray] = ()
+    may_be_repeated: bool = True
 
 
 @dataclass
@@ -45,6 +52,29 @@ class Wanted:
             wait_secs=ASK_AGAIN_SECS if min_version else 0.0,
         )
         return Question(request, list(self.rows.values()), self.into)
+
+
+def cut_of(held: Sequence[Held]) -> tuple[int, list[dict[int, int]]]:
+    """Which pushes belong to a snapshot of servers that stand still.
+
+    A trainer has at most one push under way: the one that some of the servers have that it goes to,
+    and others have not. It belongs to the snapshot of all of them.
+
+    Returns:
+        The version that all are to come to, where trainers are in step; and for each server, by
+        rank, the number of the last push.
+    """
+    numbers: list[dict[int, int]] = [{} for _ in held]
+    ranks = sorted({rank for one in held for rank in one.positions})
+    for rank in ranks:
+        known = [one.positions.get(rank) for one in held]
+        newest = max((p for p in known if p is not None), key=lambda p: p.number)
+        for server, position in enumerate(known):
+            if server in newest.servers:
+                numbers[server][rank] = newest.number
+            elif position is not None:
+                numbers[server][rank] = position.number
+    return max(one.version for one in held), numbers
 
 
 def rows_to_send(value: np.ndarray | SavedValue, layout: Layout, part: Part) -> list[np.ndarray]:

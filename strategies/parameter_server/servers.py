@@ -22,6 +22,8 @@ from ...collectives.parameter_server import (
     Connection,
     Create,
     Done,
+    Held,
+    Hold,
     Join,
     ParameterClient,
     Post,
@@ -30,6 +32,7 @@ from ...collectives.parameter_server import (
     Pushed,
     Read,
     Reply,
+    Snapped,
     Snapshot,
     Status,
     TrainerStatus,
@@ -43,7 +46,16 @@ from .chief_watch import ChiefWatch, wait_until_filled
 from .fleet import Fleet, UnderWay
 from .layout import Layout
 from .patience import Patience
-from .questions import ASK_AGAIN_SECS, Question, Wanted, only_number, rows_to_send, spec_of, whole
+from .questions import (
+    ASK_AGAIN_SECS,
+    Question,
+    Wanted,
+    cut_of,
+    only_number,
+    rows_to_send,
+    spec_of,
+    whole,
+)
 
 _logger = logging.getLogger("paceline")
 
@@ -101,6 +113,7 @@ class Servers:
         joined = [client.ask(Join()) for client in self._fleet.clients]
         self._versions = [reply.version for reply in joined]
         self.note = joined[0].note
+        self._number = max(reply.number for reply in joined)
         self._has_snapshot = False
         self._under_way: tuple[UnderWay, dict[int, Wanted]] | None = None
         self.staleness = 0
@@ -109,6 +122,7 @@ class Servers:
         # A synchronous step that is under way is made without whoever comes during it.
         newest = max(self._versions)
         self._clock = newest + (newest > 0) if is_synchronous else joined[0].clock
+        self._last_step = -2  # none so far
         self._contributes = not is_synchronous or newest == 0
 
     @property
@@ -178,14 +192,18 @@ class Servers:
         weight: float,
         note: str | None,
         wanted: Sequence[tuple[Layout, np.ndarray]],
+        *,
+        keeps_arrays: bool,
     ) -> None:
         """Begin a step: carry out changes, and fill arrays with the values that come of them.
 
         It goes on behind the caller's back until `finish_push`. What a server was to change that
-        dies meanwhile is lost.
+        dies meanwhile is lost; where only the connection was lost it is sent again.
 
         Args:
             changes: What to do.
+            keeps_arrays: Whether the arrays in `changes` stay as they are until `finish_push`.
+                Otherwise they cannot be sent again.
             weight: How much it counts where the steps of several trainers become one.
             note: Where the input stands after it; kept with the step.
             wanted: Variables, each with an array for its new value.
@@ -195,16 +213,21 @@ class Servers:
         with self._lock:
             self.finish_push()
             self._look_for_chief()
-            step, self._clock = self._clock, self._clock + 1
+            step, self._clock, self._last_step = self._clock, self._clock + 1, self._clock
+            self._number += 1
             self._has_snapshot = False
             questions: dict[int, Question] = {}
-            for server, share in enumerate(shares):
-                values = by_server.setdefault(server, Wanted())
-                if not (self._is_synchronous or server == 0 or share.updates or values.ids):
-                    del by_server[server]
-                    continue
+            concerned = [
+                server
+                for server, share in enumerate(shares)
+                if self._is_synchronous or server == 0 or share.updates or server in by_server
+            ]
+            for server in concerned:
+                share, values = shares[server], by_server.setdefault(server, Wanted())
                 push = Push(
                     step=step,
+                    number=self._number,
+                    servers=tuple(concerned),
                     weight=weight,
                     pulled_version=self._versions[server],
                     optimizers=tuple(share.optimizers),
@@ -213,7 +236,7 @@ class Servers:
                     note=note if server == 0 else None,
                     wait_secs=ASK_AGAIN_SECS if self._is_synchronous else 0.0,
                 )
-                questions[server] = Question(push, share.arrays, values.into)
+                questions[server] = Question(push, share.arrays, values.into, keeps_arrays)
             self._under_way = self._fleet.start(questions), by_server
 
     def finish_push(self) -> None:
@@ -293,9 +316,46 @@ class Servers:
             What each trainer said of its input with the last step that is in it, by rank.
         """
         with self._lock:
-            snapped = self._ask_each(Snapshot(step=self._clock))
+            patience = Patience("the pushes that belong to a checkpoint", self._absence_secs)
+            snapped = None
+            while snapped is None:
+                snapped = self._try_snapshot(self._ask_each(Hold()), patience)
             self._has_snapshot = True
             return snapped[0].notes
+
+    def _try_snapshot(self, held: Sequence[Held], patience: Patience) -> list[Snapped] | None:
+        """Have each server keep its values with the pushes that another one has already.
+
+        Returns:
+            Their replies; None if one does not stand still any more, as it was lost meanwhile.
+        """
+        version, numbers = cut_of(held)
+        left = dict(enumerate(numbers))
+        snapped: dict[int, Snapped] = {}
+        while left:
+            asked = {
+                server: Question(
+                    Snapshot(version=version, numbers=number, wait_secs=ASK_AGAIN_SECS)
+                )
+                for server, number in left.items()
+            }
+            for server, reply in self._ask_all(asked).items():
+                if not reply.is_held:
+                    return None
+                if not reply.waiting_for:
+                    snapped[server] = reply
+                    del left[server]
+                elif patience.left_secs:
+                    patience.report(f"{self._names[server]} has none from {reply.waiting_for}")
+                else:
+                    version, left[server] = 0, {}
+                    _logger.warning(
+                        "The next checkpoint holds the last push of %s on some parameter servers "
+                        "only: %s has not got it.",
+                        ", ".join(reply.waiting_for),
+                        self._names[server],
+                    )
+        return [snapped[server] for server in range(self.num_servers)]
 
     def _write_shards(self, draft: str) -> Sequence[str]:
         """Have all servers write at once, over connections of this thread's own.
@@ -376,8 +436,9 @@ class Servers:
         self.staleness = max((reply.staleness for reply in replies.values()), default=0)
         for server, reply in replies.items():
             self._versions[server] = reply.version
-        if any(reply.dropped for reply in replies.values()):
-            self.num_dropped += 1
+        is_dropped = any(reply.dropped for reply in replies.values())
+        self.num_dropped += is_dropped
+        if is_dropped or (self._is_synchronous and max(self._versions) > self._clock):
             # Go on with those who were faster.
             self._clock = max(self._clock, *self._versions)
             if min(self._versions) < max(self._versions):
@@ -424,12 +485,22 @@ class Servers:
                 return
             else:
                 wait_until_filled(client, self._names[server], self._absence_secs)
-        first_step = self._clock if self._is_synchronous else None
-        joined = client.ask(Join(from_version=first_step, returning=True))
+        first_step = self._first_step(is_new) if self._is_synchronous else None
+        number = self._number if is_new else 0  # whether it has got the last push it knows itself
+        joined = client.ask(Join(from_version=first_step, returning=True, number=number))
         self._versions[server] = joined.version
         if server == 0 and not self._is_synchronous:
             self._clock = joined.clock
         _logger.warning("%s is back.", self._names[server])
+
+    def _first_step(self, is_new: bool) -> int:
+        """From which step on a server that is back has to wait for this trainer.
+
+        It may not have got the last push, which is then sent again. One that is new goes on after
+        the step of that push.
+        """
+        was_pushed = self._last_step == self._clock - 1
+        return self._clock - 1 if was_pushed and not is_new else self._clock
 
     def _fill(self, server: int, client: ParameterClient) -> None:
         """Give a server that was started anew what it held, as it was saved last."""

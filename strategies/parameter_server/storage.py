@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from ...autodiff import Array, IndexedSlices
-from ...collectives.parameter_server import OptimizerSpec
+from ...collectives.parameter_server import Aggregation, OptimizerSpec
 from ..aggregation import VariableAggregation, VariableSynchronization
 from ..devices import to_host
 from ..storage import RuleStep, SavedValue, Storage
@@ -20,7 +20,19 @@ from .layout import Layout, Planner
 from .servers import Servers
 
 _OWN = (VariableSynchronization.ON_READ, VariableSynchronization.NONE)
-_ADD, _ASSIGN = OptimizerSpec(rule="add", hyper={}), OptimizerSpec(rule="assign", hyper={})
+_AGGREGATIONS: Mapping[VariableAggregation, Aggregation] = {
+    VariableAggregation.NONE: "equal",
+    VariableAggregation.SUM: "sum",
+    VariableAggregation.MEAN: "mean",
+    VariableAggregation.ONLY_FIRST_REPLICA: "first",
+}
+_ADD, _ASSIGN = (
+    {
+        aggregation: OptimizerSpec(rule=rule, hyper={}, aggregation=name)
+        for aggregation, name in _AGGREGATIONS.items()
+    }
+    for rule in ("add", "assign")
+)
 _ONE = np.ones((), np.int64)
 
 
@@ -132,14 +144,19 @@ class ServerStorage(Storage):
             return self._servers().pull_rows(layout, numbers)
 
     def written(self, variable: Variable, verb: str, value: Array, at_once: bool) -> None:
-        host = to_host(value)
+        delta = -to_host(value) if verb == "assign_sub" else to_host(value)
+        # Outside replicas all workers say the same; within them they bring a part each.
+        aggregation = VariableAggregation.NONE if at_once else variable.aggregation
         with self._lock:
             before = self._changes.get(variable.name)
-            if verb == "assign" or before is not None:
-                # What the copy here has come to, whatever was put off before.
-                change = self._change(variable, _ASSIGN, to_host(variable.leaf(0).data).copy())
+            if before is not None and before.how.rule not in ("add", "assign"):
+                raise _changed_twice(variable)
+            if verb == "assign" or (before is not None and before.how.rule == "assign"):
+                here = to_host(variable.leaf(0).data).copy()  # whatever was put off before
+                change = self._change(variable, _ASSIGN[aggregation], here)
             else:
-                change = self._change(variable, _ADD, -host if verb == "assign_sub" else host)
+                total = delta if before is None else before.gradient + delta
+                change = self._change(variable, _ADD[aggregation], total)
             self._changes[variable.name] = change
             if at_once:
                 self._exchange(1, overlaps=False)
@@ -163,15 +180,13 @@ class ServerStorage(Storage):
         else:
             change = Change(self._layouts[variable.name], spec, beside, to_host(gradient))
         if variable.name in self._changes:
-            raise RuntimeError(
-                f"variable {variable.name!r} is changed twice in one step, which parameter servers "
-                f"cannot do: assign to it in a step of its own, or update it by one optimizer"
-            )
+            raise _changed_twice(variable)
         self._changes[variable.name] = change
 
     def increase(self, counter: Variable, local_index: int) -> None:
         if local_index == 0:
-            self._changes[counter.name] = self._change(counter, _ADD, _ONE)
+            how = _ADD[VariableAggregation.ONLY_FIRST_REPLICA]  # all count the same step
+            self._changes[counter.name] = self._change(counter, how, _ONE)
 
     def begin_run(self) -> None:
         if self._max_staleness and self._layouts:
@@ -191,7 +206,8 @@ class ServerStorage(Storage):
         self._changes.clear()
         places = [np.empty_like(v.leaf(0).data) if overlaps else v.leaf(0).data for v in copied]
         wanted = [(self._layouts[v.name], place) for v, place in zip(copied, places, strict=True)]
-        servers.start_push(changes, num_examples, self.note() or None, wanted)
+        note = self.note() or None
+        servers.start_push(changes, num_examples, note, wanted, keeps_arrays=not overlaps)
         if overlaps:
             self._arriving = list(zip(copied, places, strict=True))
         else:
@@ -226,6 +242,14 @@ class ServerStorage(Storage):
                 hyper=dict(how.hyper),
                 learning_rate=how.learning_rate,
                 step=how.step,
+                aggregation="mean" if how.average else "sum",
             )
             self._last_spec = how, spec
         return self._last_spec[1]
+
+
+def _changed_twice(variable: Variable) -> RuntimeError:
+    return RuntimeError(
+        f"variable {variable.name!r} is changed twice in one step, which parameter servers cannot "
+        f"do: assign to it in a step of its own, or update it by one optimizer"
+    )

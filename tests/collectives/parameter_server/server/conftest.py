@@ -1,11 +1,14 @@
 """A parameter server that is asked directly, with a clock and a storage of the test's own."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 from paceline.collectives.parameter_server import (
     Client,
     Create,
+    Hold,
     Join,
     Message,
     OptimizerSpec,
@@ -13,6 +16,7 @@ from paceline.collectives.parameter_server import (
     Pull,
     Push,
     ShardSpec,
+    Snapshot,
     Update,
 )
 from paceline.nn.optimizers import server_rules
@@ -55,11 +59,12 @@ class Job:
     def __init__(self, num_trainers=1, synchronous=False, **options):
         self.clock = options.setdefault("clock", Clock())
         self.storage = options.setdefault("storage", Storage())
+        self.num_pushes = itertools.count(1)
         self.names = ["chief", *(f"worker {i}" for i in range(1, num_trainers))]
         self.server = ParameterServer(
             trainers=self.names,
             synchronous=synchronous,
-            **{"rules": UPDATE_RULES, **options},
+            **{"rules": UPDATE_RULES, "return_secs": 0.0, **options},
         )
 
     def client(self, rank):
@@ -90,6 +95,11 @@ class Job:
         value = np.asarray(value)
         return self.ask(rank, Create(id=number, spec=whole(value, f"v{number}"), **how), value)
 
+    def snapshot(self, rank=0):
+        """The server keeps its values, with the pushes that it has."""
+        self.ask(rank, Hold())
+        return self.ask(rank, Snapshot(numbers={}))
+
     def pull(self, *numbers, rank=0):
         """The values of variables."""
         return self.ask_with_arrays(rank, Pull(ids=numbers))[1]
@@ -103,10 +113,15 @@ class Job:
             arrays += gradient if has_rows else [gradient]
         rest.pop("slots", None)
         optimizer = OptimizerSpec(
-            rule=rule, hyper=hyper or {}, learning_rate=rest.pop("learning_rate", 1.0)
+            rule=rule,
+            hyper=hyper or {},
+            learning_rate=rest.pop("learning_rate", 1.0),
+            step=rest.pop("update_number", 1),
+            aggregation=rest.pop("aggregation", "mean"),
         )
         request = Push(
             step=step,
+            number=rest.pop("number", None) or next(self.num_pushes),
             pulled_version=rest.pop("pulled_version", step),
             optimizers=(optimizer,),
             updates=tuple(updates),

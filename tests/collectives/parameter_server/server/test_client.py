@@ -10,6 +10,7 @@ import pytest
 from paceline.collectives.parameter_server import (
     Create,
     Done,
+    Hold,
     InProcessServer,
     Join,
     OptimizerSpec,
@@ -57,7 +58,14 @@ def serve(make_job):
 def adding(step, *ids, **rest):
     updates = tuple(Update(id=number) for number in ids)
     optimizers = (OptimizerSpec(rule="add"),)
-    return Push(step=step, pulled_version=step, optimizers=optimizers, updates=updates, **rest)
+    return Push(
+        step=step,
+        number=step + 1,
+        pulled_version=step,
+        optimizers=optimizers,
+        updates=updates,
+        **rest,
+    )
 
 
 VECTOR = ShardSpec(name="v", whole_shape=(4,), dtype="float32", start=0, stop=4)
@@ -143,7 +151,8 @@ def test_a_checkpoint_is_written_while_training_goes_on(serve):
     job, (client,) = serve(1)
     client.ask(Create(id=0, spec=VECTOR, fill=0.0))
     client.ask(adding(0, 0), [np.ones(4, np.float32)])
-    client.ask(Snapshot(step=1))
+    client.ask(Hold())
+    client.ask(Snapshot(numbers={}))
     client.ask(adding(1, 0), [np.ones(4, np.float32)])
     assert client.ask(Write(path="p", shard_index=0)).record == "p: part 0"
     assert job.storage.written[0][2][0][-1].tolist() == [1, 1, 1, 1]

@@ -1,11 +1,13 @@
 """Synchronous training: one update a step, with the mean of what all trainers pushed."""
 
+import re
 import threading
 
 import numpy as np
 import pytest
 
 from paceline.collectives.parameter_server import Done, Join, Pull, Status, WaitDone
+from paceline.collectives.parameter_server.agreement import Agreement, Terms
 
 
 @pytest.fixture
@@ -131,13 +133,112 @@ def test_a_step_in_which_nobody_has_anything_to_say_changes_nothing(make_synchro
     assert value_of(job) == [0, 0, 0]
 
 
-def test_trainers_who_disagree_are_named(make_synchronous):
+MOMENTUM = {"rule": "sgd", "hyper": {"momentum": 0.5}, "slots": (1,), "learning_rate": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("difference", "text"),
+    [
+        ({"rule": "adagrad", "hyper": {}}, "rule adagrad and sgd"),
+        (
+            {"hyper": {"momentum": 0.25}},
+            "hyper-parameters {'momentum': 0.25} and {'momentum': 0.5}",
+        ),
+        ({"learning_rate": 0.25}, "learning rate 0.25 and 0.5"),
+        ({"update_number": 3}, "update number 3 and 1"),
+        ({"aggregation": "sum"}, "aggregation sum and mean"),
+        ({"slots": (2,)}, "slots ['v2'] and ['v1']"),
+    ],
+    ids=str,
+)
+def test_trainers_who_disagree_are_named(make_synchronous, difference, text):
+    job = make_synchronous(3)
+    for number in (1, 2, 3):
+        job.create(number, np.zeros(3, np.float32))
+    job.push(0, ones(), **MOMENTUM)
+    job.push(1, {3: np.ones(3, np.float32)}, **MOMENTUM | {"slots": (2,)})
+    with pytest.raises(ValueError, match=re.escape(text)) as refusal:
+        job.push(2, ones(), **MOMENTUM | difference)
+    assert "worker 2 and chief must change 'v0'" in str(refusal.value)
+    assert job.push(2, ones(), **MOMENTUM).version == 1
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "dtype", "expected"),
+    [
+        ("mean", np.float32, 10 * (1 * 1 + 2 * 2 + 5 * 3) / 8),  # weights 1, 2 and 5
+        ("mean", np.int64, 10),  # a counter that all increase
+        ("sum", np.float32, 60),
+        ("sum", np.int64, 60),
+        ("first", np.float32, 10),
+        ("first", np.int64, 10),
+    ],
+)
+@pytest.mark.parametrize("rule", ["add", "assign"])
+def test_what_several_push_is_aggregated_as_they_say(
+    make_synchronous, aggregation, dtype, expected, rule
+):
+    job = make_synchronous(3)
+    job.create(1, np.zeros((), dtype))
+    for rank, weight in ((2, 5.0), (0, 1.0), (1, 2.0)):
+        given = {1: np.array(10 * (rank + 1), dtype)}
+        job.push(rank, given, rule=rule, aggregation=aggregation, weight=weight)
+    assert value_of(job, 1) == expected
+
+
+@pytest.mark.parametrize("values", [(7.0, 7.0), (0.0, -0.0), (np.nan, np.nan)])
+def test_what_all_must_give_alike_is_taken_once(make_synchronous, values):
     job = make_synchronous(2)
-    job.push(0, ones(), rule="add")
-    with pytest.raises(
-        ValueError, match=r"worker 1 and chief must change 'v0' .* sgd \{\} and add \{\}"
-    ):
-        job.push(1, ones())
+    job.create(1, np.ones((), np.float32))
+    for rank, value in enumerate(values):
+        given = {1: np.array(value, np.float32)}
+        job.push(rank, given, rule="assign", aggregation="equal", weight=1.0 + rank)
+    np.testing.assert_array_equal(job.pull(1)[0], values[0])
+
+
+def test_what_all_must_give_alike_and_do_not_is_refused(make_synchronous):
+    job = make_synchronous(2)
+    job.create(1, np.ones((), np.float32))
+    job.push(0, {1: np.array(1, np.float32)}, rule="add", aggregation="equal")
+    with pytest.raises(ValueError, match=r"'v1' .* two values \(its aggregation is NONE\)"):
+        job.push(1, {1: np.array(2, np.float32)}, rule="add", aggregation="equal")
+
+
+class Whole(dict):
+    """Terms that are compared as a whole, or not at all."""
+
+    def items(self):
+        raise AssertionError("compared one by one")
+
+
+def test_a_push_like_the_first_is_compared_as_a_whole():
+    """N trainers with V variables cost N comparisons under the lock, and not N² · V."""
+    how = ("sgd", (), 0.1, 1, "mean")
+    terms = {f"shard {number}": Terms(how, (), None) for number in range(100)}
+    agreement = Agreement()
+    agreement.join("chief", terms)
+    for rank in range(64):
+        agreement.join(f"worker {rank}", Whole(terms))
+
+
+def test_who_pushes_for_other_variables_is_compared_with_all_before(make_synchronous):
+    job = make_synchronous(4)
+    job.create(1, np.zeros(3, np.float32))
+    job.push(0, ones())
+    job.push(1, {1: np.ones(3, np.float32)}, learning_rate=0.5)
+    with pytest.raises(ValueError, match="worker 2 and worker 1 must change 'v1'"):
+        job.push(2, {1: np.ones(3, np.float32)}, learning_rate=0.25)
+
+
+def test_whoever_starts_anew_need_not_agree_with_what_it_gave_up(make_synchronous):
+    job = make_synchronous(2)
+    job.push(0, ones(), learning_rate=0.5)
+    job.lose(0)
+    job.come(0)
+    job.ask(0, Join(from_version=0))
+    job.push(0, ones(), learning_rate=0.25)
+    assert job.push(1, ones(), learning_rate=0.25).version == 1
+    assert value_of(job) == [-0.25] * 3
 
 
 def test_a_push_ahead_of_the_server_is_refused(make_synchronous):
@@ -277,3 +378,50 @@ def test_fewer_trainers_than_are_enough_are_enough_if_there_are_no_more(make_syn
     job.ask(1, Done())
     job.lose(2)
     assert job.ask(0, Status()).version == 1
+
+
+RETURN_SECS = 3.0
+
+
+def test_a_step_waits_some_seconds_for_a_trainer_that_has_lost_its_connection(make_synchronous):
+    job = make_synchronous(2, return_secs=RETURN_SECS)
+    for rank in range(2):
+        job.push(rank, ones())
+    job.lose(1)
+    assert job.push(0, ones(), step=1).waiting_for == ("worker 1",)
+    job.server.joined(job.client(1))
+    job.ask(1, Join(returning=True))
+    assert job.ask(0, Pull(ids=(0,), min_version=2)).waiting_for == ("worker 1",)
+    job.ask(1, Join(returning=True, from_version=1))
+    assert job.push(1, ones(3), step=1).version == 2
+    assert value_of(job) == [-3, -3, -3]  # the means 1 and 2
+
+
+def test_a_step_waits_no_longer_for_a_trainer_that_does_not_come_back(make_synchronous):
+    job = make_synchronous(2, return_secs=RETURN_SECS)
+    for rank in range(2):
+        job.push(rank, ones())
+    job.lose(1)
+    job.push(0, ones(), step=1)
+    job.clock.now += RETURN_SECS
+    pulled, (value,) = job.ask_with_arrays(0, Pull(ids=(0,), min_version=2))
+    assert (pulled.version, value.tolist()) == (2, [-2, -2, -2])
+
+
+def test_a_step_does_not_wait_for_a_trainer_that_has_left(make_synchronous):
+    job = make_synchronous(2, return_secs=RETURN_SECS)
+    for rank in range(2):
+        job.push(rank, ones())
+    job.server.left(job.client(1))
+    assert job.push(0, ones(), step=1).version == 2
+
+
+def test_what_was_pushed_before_the_connection_was_lost_is_not_forgotten(make_synchronous):
+    job = make_synchronous(2, return_secs=RETURN_SECS)
+    job.push(1, ones(3), number=5)
+    job.lose(1)
+    job.server.joined(job.client(1))
+    job.ask(1, Join(returning=True))
+    assert job.push(1, ones(3), number=5).waiting_for == ("chief",)
+    assert job.push(0, ones(1)).version == 1
+    assert value_of(job) == [-2, -2, -2]

@@ -11,7 +11,6 @@ from paceline.collectives.parameter_server import (
     Join,
     Post,
     Read,
-    Snapshot,
     Status,
     Wait,
     WaitDone,
@@ -274,7 +273,7 @@ def test_a_snapshot_is_written_as_it_was_taken(make_job):
     job.create(5, np.zeros((2, 2)))
     job.create(2, np.array(7))
     job.push(0, {5: np.ones((2, 2))}, rule="add", note="chief's input")
-    snapped = job.ask(0, Snapshot(step=1))
+    snapped = job.snapshot()
     assert (snapped.version, snapped.notes) == (1, {0: "chief's input"})
     job.push(1, {5: np.ones((2, 2))}, rule="add", note="worker's input")
     written = job.ask(0, Write(path="model.ckpt-1", shard_index=3))
@@ -294,8 +293,8 @@ def test_a_later_snapshot_takes_the_place_of_an_earlier(make_job):
     job = make_job(1)
     job.come(0)
     job.create(0, np.zeros(1))
-    job.ask(0, Snapshot(step=0))
+    job.snapshot()
     job.push(0, {0: np.ones(1)}, rule="add")
-    job.ask(0, Snapshot(step=1))
+    job.snapshot()
     job.ask(0, Write(path="p", shard_index=0))
     assert job.storage.written[0][2][0][-1].tolist() == [1]

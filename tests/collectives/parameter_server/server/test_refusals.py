@@ -15,6 +15,7 @@ from paceline.collectives.parameter_server import (
     Client,
     Create,
     Done,
+    Hold,
     Join,
     Message,
     OptimizerSpec,
@@ -50,7 +51,7 @@ def job(make_job):
 
 def push(*updates, rule="sgd", hyper=None, **rest):
     optimizers = (OptimizerSpec(rule=rule, hyper=hyper or {}, learning_rate=1.0),)
-    rest = {"step": 0, "pulled_version": 0, **rest}
+    rest = {"step": 0, "number": 1, "pulled_version": 0, **rest}
     return Push(optimizers=optimizers, updates=updates, **rest)
 
 
@@ -213,7 +214,7 @@ REFUSED = {
         "ps 0 has no snapshot to write; SNAPSHOT it first",
     ),
     "arrays where none belong": (
-        Snapshot(step=1),
+        Snapshot(numbers={0: 1}),
         [GRADIENT],
         "SNAPSHOT takes no arrays, 1 came with it",
     ),
@@ -252,7 +253,7 @@ def test_a_stranger_is_refused(job):
 @pytest.mark.parametrize(
     ("verb", "body", "text"),
     [
-        (0, b"{}", "verb 0 is unknown; a parameter server knows 1 to 12"),
+        (0, b"{}", "verb 0 is unknown; a parameter server knows 1 to 13"),
         (99, b"{}", "verb 99 is unknown"),
         (Verb.JOIN, b"", "a malformed JOIN body: : Invalid JSON"),
         (Verb.JOIN, b'{"rank": 1}', "a malformed JOIN body: rank: Extra inputs are not permitted"),
@@ -395,7 +396,8 @@ GOOD = [
     (push(Update(id=0), Update(id=1, rows=True)), [GRADIENT, ROWS, GRADIENT[:2]]),
     (push(Update(id=0, slots=(1,)), hyper={"momentum": 0.9}, pull=(1,), note="n"), [GRADIENT]),
     (Wait(clock=3, staleness=1), []),
-    (Snapshot(step=1), []),
+    (Hold(), []),
+    (Snapshot(numbers={0: 1}), []),
     (Write(path="p", shard_index=1), []),
     (Post(key="k", text="t"), []),
     (Read(key="k", wait_secs=0.5), []),

@@ -10,7 +10,6 @@ from paceline.collectives.parameter_server import (
     OptimizerSpec,
     Pull,
     Push,
-    Snapshot,
     Update,
     Write,
 )
@@ -129,7 +128,9 @@ def test_a_variable_may_be_pulled_as_a_slot_of_another(make_job):
         for step in range(NUM_STEPS):
             update = Update(id=number, slots=(slot,))
             how = OptimizerSpec(rule="sgd", hyper={"momentum": 0.5}, learning_rate=0.1)
-            request = Push(step=step, pulled_version=0, optimizers=(how,), updates=(update,))
+            request = Push(
+                step=step, number=step + 1, pulled_version=0, optimizers=(how,), updates=(update,)
+            )
             job.ask(rank, request, np.ones(SIZE, np.float32))
 
     at_once(lambda: push(0, 0, 1), lambda: push(1, 1, 0))
@@ -152,7 +153,7 @@ def test_a_snapshot_holds_whole_steps_and_the_notes_that_belong_to_them(make_bus
     def save():
         nonlocal num_saved
         while not versions or versions[-1] < NUM_STEPS:
-            snapped = job.ask(0, Snapshot(step=0))
+            snapped = job.snapshot()
             job.ask(0, Write(path=f"{num_saved}", shard_index=0))
             values = {value_in(array) for *_, array in job.storage.written[-1][2]}
             assert values == {snapped.version}

@@ -115,7 +115,13 @@ def test_the_optimizer_runs_on_servers_as_it_does_at_home(make_job, update_rules
             here = (rows >= start) & (rows < stop)
             arrays = [rows[here] - start, gradient[here]] if is_sparse else [gradient[start:stop]]
             update = Update(id=0, slots=slots, rows=is_sparse)
-            push = Push(step=step, pulled_version=step, optimizers=(how,), updates=(update,))
+            push = Push(
+                step=step,
+                number=next(job.num_pushes),
+                pulled_version=step,
+                optimizers=(how,),
+                updates=(update,),
+            )
             job.ask(0, push, *arrays)
         _update(update_rules[name], values, how, rows if is_sparse else None, gradient)
     for number, value in enumerate(values):
@@ -162,6 +168,7 @@ def test_a_push_brings_the_values_that_come_of_it(job):
     job.create(0, np.ones(2))
     job.create(1, np.ones(()))
     push = Push(
+        number=1,
         step=0,
         pulled_version=0,
         optimizers=(OptimizerSpec(rule="add"),),
