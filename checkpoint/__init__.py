@@ -7,6 +7,7 @@ restores takes what it needs by name.
     Checkpoint          the parts of a training loop of one's own
     save, load          one checkpoint
     latest_checkpoint   the one to resume from
+    best_checkpoint     the best by a metric
     lease               nobody deletes what is being read
     keep_…, save_…      policies: which to keep, when to save
     CheckpointError     everything that can be wrong with a checkpoint or its directory
@@ -17,6 +18,8 @@ from __future__ import annotations
 from ._arguments import Arrays
 from ._checkpoint import Checkpoint
 from ._directory import (
+    best_checkpoint,
+    fingerprint,
     latest_checkpoint,
     lease_latest,
     list_checkpoints,
@@ -65,7 +68,9 @@ __all__ = [
     "ShardSaver",
     "Share",
     "TensorSlice",
+    "best_checkpoint",
     "collect_reports",
+    "fingerprint",
     "keep_all",
     "keep_any",
     "keep_best",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -19,12 +20,12 @@ from ._names import (
     STATE_FILE,
     TEMPORARY_PREFIX,
     checkpoint_name,
-    is_tensorflow_index,
     name_before_aside,
     step_of,
+    tensorflow_indexes,
 )
 from ._read import CheckpointReader, load, whole_checkpoints, whole_manifest
-from ._retention import Saved
+from ._retention import Saved, keep_best
 from ._state_file import State, read_state, state_or_none
 from ._storage import steps_in, storage_of
 
@@ -70,6 +71,46 @@ def history_of(root: str) -> list[Saved]:
             time_secs = listed.get(step) or storage_of(root).modified_secs(manifest)
             history.append(Saved(step, time_secs, read_metrics(os.path.dirname(manifest))))
     return sorted(history, key=lambda saved: (saved.time_secs, saved.step))
+
+
+def best_checkpoint(
+    model_dir: str | os.PathLike[str], metric: str, mode: Literal["min", "max"] = "min"
+) -> str | None:
+    """The path of the best checkpoint in `model_dir`, of those that were evaluated and are kept.
+
+    Args:
+        model_dir: directory of the checkpoints.
+        metric: its name, as `record_metrics` noted it; of equal ones it is the newer.
+        mode: whether the smallest is the best, or the largest.
+
+    Returns:
+        None where no checkpoint has a finite value of the metric.
+
+    Raises:
+        CheckpointError: model_dir cannot be read.
+        ValueError: mode is neither "min" nor "max".
+    """
+    root, choose = os.fspath(model_dir), keep_best(metric, 1, mode)
+    with explained(root, "read"):
+        best = choose(history_of(root))
+    return os.path.join(root, checkpoint_name(best.pop())) if best else None
+
+
+def fingerprint(model_dir: str | os.PathLike[str]) -> str:
+    """A text that changes whenever a save or a deletion changes what is to be found in `model_dir`.
+
+    Who looks again and again looks at this, which reads one small file and says nothing.
+
+    Raises:
+        CheckpointError: model_dir cannot be read.
+    """
+    root = os.fspath(model_dir)
+    with explained(root, "read"):
+        try:
+            state = storage_of(root).read(os.path.join(root, STATE_FILE))
+        except FileNotFoundError:
+            state = b""
+        return f"{steps_in(root)} {hashlib.sha256(state).hexdigest()}"
 
 
 def list_checkpoints(model_dir: str | os.PathLike[str]) -> list[tuple[str, int]]:
@@ -250,7 +291,7 @@ def refuse_others_checkpoints(root: str) -> None:
     """
     with explained(root, "read"):
         names = storage_of(root).names(root)
-    others = sorted(name for name in names if is_tensorflow_index(name))
+    others = tensorflow_indexes(names)
     if others and not any(step_of(name) is not None for name in names):
         raise CheckpointError(
             f"model_dir '{root}' holds checkpoints of TensorFlow's ({others[-1]}), which paceline "

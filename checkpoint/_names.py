@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 
 MANIFEST = "manifest.json"
 METRICS = "metrics.json"
@@ -24,7 +25,7 @@ TEMPORARY_PREFIX = ".paceline-tmp-"
 ASIDE_PREFIX = ".paceline-old-"
 
 _CHECKPOINT = re.compile(r"model\.ckpt-(0|[1-9][0-9]{0,18})")
-_TENSORFLOW_INDEX = re.compile(r"(model\.)?ckpt-[0-9]+\.index")
+_TENSORFLOW_INDEX = re.compile(r"(.*ckpt-[0-9]+)\.index")
 _ASIDE = re.compile(re.escape(ASIDE_PREFIX) + r"(.+)-[0-9a-f]{8}")
 
 
@@ -39,9 +40,11 @@ def step_of(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def is_tensorflow_index(name: str) -> bool:
-    """Whether this is the index of one of TensorFlow's checkpoints."""
-    return _TENSORFLOW_INDEX.fullmatch(name) is not None
+def tensorflow_indexes(names: Sequence[str]) -> list[str]:
+    """Those that are the index of one of TensorFlow's checkpoints, which has its data beside it."""
+    stems = {name.partition(".data-")[0] for name in names if ".data-" in name}
+    matches = map(_TENSORFLOW_INDEX.fullmatch, names)
+    return sorted(match[0] for match in matches if match and match[1] in stems)
 
 
 def shard_name(index: int, count: int) -> str:

@@ -6,7 +6,7 @@ from .local import free_ports, local_cluster, num_cores
 from .memory import tune_malloc
 from .place import Place, agreed_model_dir, place_of
 from .ports import bind_problem, is_loopback, port_owner
-from .resolve import job_id, resolve
+from .resolve import job_id, resolve, restart_count
 from .resolver import ClusterResolver, SimpleClusterResolver, TFConfigClusterResolver
 from .spec import ClusterSpec, Task, split_address
 from .tf_config import JobSettings
@@ -38,6 +38,7 @@ __all__ = [
     "place_of",
     "port_owner",
     "resolve",
+    "restart_count",
     "split_address",
     "tune_malloc",
 ]

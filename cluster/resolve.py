@@ -75,3 +75,13 @@ def job_id(cluster_spec: ClusterSpec, environ: Mapping[str, str] = os.environ) -
     told = [environ.get(name, "") for name in names]
     text = json.dumps([cluster_spec.without_evaluator().as_dict(), told], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def restart_count(environ: Mapping[str, str] = os.environ) -> int:
+    """How often this job was started before; 0 where no launcher says so.
+
+    `paceline launch`, torchrun and Slurm (for jobs that it requeues) count.
+    """
+    names = ("PACELINE_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
+    counts = [environ.get(name, "") for name in names]
+    return max(int(count) if count.isdecimal() else 0 for count in counts)

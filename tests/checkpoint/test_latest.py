@@ -13,9 +13,12 @@ import pytest
 from paceline.checkpoint import (
     CheckpointError,
     Saver,
+    best_checkpoint,
+    fingerprint,
     latest_checkpoint,
     list_checkpoints,
     read_latest,
+    record_metrics,
     save,
 )
 
@@ -223,3 +226,28 @@ def test_a_verified_latest_passes_over_any_number_of_damaged_ones(model_dir: Pat
 
 def test_where_nothing_was_saved_verifying_finds_nothing_either(tmp_path: Path) -> None:
     assert latest_checkpoint(tmp_path, verify=True) is None
+
+
+def test_a_fingerprint_changes_with_what_there_is_to_be_found_and_only_then(tmp_path: Path) -> None:
+    seen = [fingerprint(tmp_path)]
+    for act in (
+        lambda: save(tmp_path, 1, {}),
+        lambda: save(tmp_path, 1, {}),
+        lambda: save(tmp_path, 2, {}),
+        lambda: shutil.rmtree(tmp_path / "model.ckpt-2"),
+    ):
+        act()
+        record_metrics(tmp_path / "model.ckpt-1", {"loss": len(seen)})
+        seen += [fingerprint(tmp_path)]
+        assert fingerprint(tmp_path) == seen[-1]
+    assert len(set(seen)) == 5
+
+
+def test_the_best_of_those_that_were_evaluated(tmp_path: Path) -> None:
+    assert best_checkpoint(tmp_path, "loss") is None
+    for step, loss in ((1, 3.0), (2, 1.0), (3, 1.0), (4, float("nan"))):
+        record_metrics(save(tmp_path, step, {}), {"loss": loss})
+    save(tmp_path, 5, {})
+    assert best_checkpoint(tmp_path, "loss") == str(tmp_path / "model.ckpt-3")
+    assert best_checkpoint(tmp_path, "loss", "max") == str(tmp_path / "model.ckpt-1")
+    assert best_checkpoint(tmp_path, "accuracy") is None

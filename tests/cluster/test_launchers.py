@@ -16,6 +16,7 @@ from paceline.cluster import (
     check_world_size,
     job_id,
     resolve,
+    restart_count,
 )
 from paceline.cluster.slurm import expand_nodes, hosts_of_ranks, tasks_per_node
 
@@ -276,3 +277,18 @@ def test_all_tasks_agree_on_the_name_of_the_job():
     assert job_id(without, {}) != job_id(ClusterSpec({"worker": ["a:1", "b:2"]}), {})
     assert job_id(without, {"SLURM_JOB_ID": "1"}) != job_id(without, {"SLURM_JOB_ID": "2"})
     assert job_id(without, {"PACELINE_JOB_ID": "mine"}) == "mine"
+
+
+@pytest.mark.parametrize(
+    ("environ", "count"),
+    [
+        ({}, 0),
+        ({"PACELINE_RESTART_COUNT": "0"}, 0),
+        ({"PACELINE_RESTART_COUNT": "2"}, 2),
+        ({"TORCHELASTIC_RESTART_COUNT": "1"}, 1),
+        ({"SLURM_RESTART_COUNT": "3", "PACELINE_RESTART_COUNT": "1"}, 3),
+        ({"SLURM_RESTART_COUNT": "odd"}, 0),
+    ],
+)
+def test_how_often_a_job_was_started_before(environ, count):
+    assert restart_count(environ) == count
