@@ -96,7 +96,7 @@ class _Chief(Writer):
         _logger.info("Saving the checkpoint of step %d.", step)
 
     def check(self) -> None:
-        self._or_give_up(self._saver.finished)
+        self._or_give_up(_nothing_more)
 
     def wait(self) -> None:
         self._or_give_up(self._saver.wait)
@@ -117,6 +117,8 @@ class _Chief(Writer):
     def _or_give_up(self, finish: Callable[[], object]) -> None:
         try:
             finish()
+            for path, step in self._saver.finished():
+                _logger.info("The checkpoint of step %d is on disk: %s", step, path)
         except (CollectiveError, RefusedRequest) as error:
             self._given_up = error
             _logger.warning("The checkpoint of step %d is given up: %s", self._step, error)
@@ -142,6 +144,10 @@ class _Helper(Writer):
 
     def wait(self) -> None:
         self._saver.wait()
+
+
+def _nothing_more() -> None:
+    """What is finished is looked at in any case."""
 
 
 @contextmanager

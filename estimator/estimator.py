@@ -8,10 +8,16 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    closing,
+    contextmanager,
+    nullcontext,
+)
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, final
+from typing import Any, Literal, final
 
 import numpy as np
 
@@ -30,7 +36,7 @@ from .hooks import (
     StopAtStepHook,
 )
 from .input_function import batches_for_replicas, continue_input
-from .model_dir import ModelDir
+from .model_dir import ModelDir, absolute
 from .model_function import ModelFunction, copy_of_params
 from .prediction import PredictionSession, predict
 from .preemption import Preempted, SigtermWatch
@@ -120,6 +126,35 @@ class Estimator:
         """The path of the newest checkpoint, waiting for one that is being saved; None without."""
         return self._dir.latest()
 
+    def best_checkpoint(
+        self, metric: str | None = None, mode: Literal["min", "max"] | None = None
+    ) -> str | None:
+        """The path of the best checkpoint, of those that were evaluated and are kept.
+
+        Args:
+            metric: As in `RunConfig.keep_checkpoint_best`, which is the default; "loss" where that
+                is not set either.
+            mode: Whether the smallest is the best ("min") or the largest ("max"); by default
+                what `RunConfig.keep_checkpoint_best_mode` says of its metric, and "min" of "loss".
+
+        Returns:
+            None where no checkpoint was evaluated. Only `keep_checkpoint_best` keeps the best of a
+            whole run from being deleted.
+
+        Raises:
+            ValueError: Nobody says which value of the metric is the best.
+        """
+        config = self._config
+        metric = metric or config.keep_checkpoint_best or "loss"
+        if mode is None and metric not in ("loss", config.keep_checkpoint_best):
+            raise ValueError(
+                f"mode is not given; say whether the best {metric!r} is 'min' or 'max'"
+            )
+        if mode is None:
+            is_kept = metric == config.keep_checkpoint_best
+            mode = config.keep_checkpoint_best_mode if is_kept else "min"
+        return self._dir.best(metric, mode)
+
     def get_variable_names(self) -> list[str]:
         """The names of the variables in the newest checkpoint.
 
@@ -141,6 +176,11 @@ class Estimator:
                     f"variable {name!r} is not in {newest.path}; it has {', '.join(newest.names)}"
                 )
             return newest.read(name)
+
+    def _is_writer(self) -> bool:
+        """Whether this task writes to `model_dir`: the chief, or an evaluator beside the job."""
+        strategy = self._config.train_distribute or get_strategy()
+        return strategy.extended.job.is_chief
 
     @contextmanager
     def _newest(self) -> Iterator[CheckpointReader]:
@@ -195,8 +235,14 @@ class Estimator:
         steps: int | None = None,
         max_steps: int | None = None,
         saving_listeners: Sequence[CheckpointSaverListener] | None = None,
+        while_writing: AbstractContextManager[object] | None = None,
     ) -> TrainingEnd:
-        """`train`, returning how it ended."""
+        """`train`, returning how it ended.
+
+        Args:
+            while_writing: Entered by the chief when it has been given the right to write to
+                `model_dir`, and left before it gives that back.
+        """
         if steps is not None and max_steps is not None:
             raise ValueError(
                 f"steps={steps} and max_steps={max_steps} exclude each other: steps counts from "
@@ -211,7 +257,8 @@ class Estimator:
         sigterm = SigtermWatch()
         hooks = [SigtermHook(lambda: sigterm.has_come), *(hooks or ())]
         with sigterm.installed(self._config.save_checkpoints_on_sigterm):
-            with self._dir.writing(strategy.extended, is_chief):
+            held = while_writing if is_chief and while_writing is not None else nullcontext()
+            with self._dir.writing(strategy.extended, is_chief), held:
                 end = self._train(strategy, input_fn, hooks, steps, max_steps, saving_listeners)
             if end.is_preempted or sigterm.has_come:
                 saved = f" Step {end.global_step} is saved." if is_chief else ""
@@ -233,8 +280,7 @@ class Estimator:
         in_memory = not strategy.extended.storage.is_remote
         found = self._dir.newest_whole(in_memory) if job.is_chief else None
         newest, read = found or (None, None)
-        states = self._dir.input_states(newest) if newest else []
-        start, states = _beginning(newest.step if newest else 0, states, job)
+        start, states = self._beginning(newest, job)
         if max_steps is not None and start >= max_steps:
             _logger.info("Nothing to train: step %d ≥ max_steps %d.", start, max_steps)
             job.finish()
@@ -252,8 +298,8 @@ class Estimator:
         ):
             store, more = self._dir.begin(newest, read, source, job.is_chief)
             session = TrainingSession(self._model, strategy, store)
-            continue_input(batches, states, strategy.extended)
-            end = train(session, batches, [progress, *all_hooks, *more, *hooks], last_step)
+            continue_input(batches, states, strategy.extended, start)
+            end = train(session, batches, [*more, progress, *all_hooks, *hooks], last_step)
         if job.is_chief and not end.is_preempted:
             self._dir.end_input()
         workers.number_from_chief(0, "the last checkpoint is written")
@@ -310,7 +356,7 @@ class Estimator:
                 )
             session = EvaluationSession(self._model, strategy, store)
             results = evaluate(session, batches, steps, hooks or ())
-            if restored is not None:
+            if restored is not None and self._is_writer():
                 self._dir.note_metrics(restored.path, results, name)
         shown = ", ".join(f"{k} = {v:.8g}" for k, v in results.items() if np.ndim(v) == 0)
         where = f" ({name})" if name else ""
@@ -381,6 +427,26 @@ class Estimator:
             )
         return restored
 
+    def _beginning(
+        self, newest: CheckpointReader | None, job: Job
+    ) -> tuple[int, list[dict[str, Any]]]:
+        """The step to begin with and where the input stood then, as the chief has read them."""
+        found: dict[str, Any] = {"model_dir": absolute(self.model_dir), "step": 0, "input": []}
+        if newest is not None:
+            found |= {"step": newest.step, "input": self._dir.input_states(newest)}
+        if job.is_chief:
+            self._dir.tell_of_beginning(newest)
+        told = json.loads(job.text_from_chief(json.dumps(found), "beginning of the run"))
+        if told["model_dir"] != found["model_dir"]:
+            _logger.warning(
+                "model_dir is %s on worker %d and %s on the chief, whose checkpoints are those of "
+                "the job: give all workers the same.",
+                found["model_dir"],
+                job.trainer_index,
+                told["model_dir"],
+            )
+        return told["step"], told["input"]
+
     def _refuse_to_train_apart(self, strategy: Strategy) -> None:
         """Refuse what would train a model beside that of the others.
 
@@ -439,15 +505,6 @@ class Estimator:
         if last_step is not None:
             hooks.append(StopAtStepHook(last_step=last_step))
         return hooks
-
-
-def _beginning(
-    step: int, input_states: list[dict[str, Any]], job: Job
-) -> tuple[int, list[dict[str, Any]]]:
-    """The step to begin with and where the input stood then, as the chief has found them."""
-    found = json.dumps({"step": step, "input": input_states})
-    told = json.loads(job.text_from_chief(found, "beginning of the run"))
-    return told["step"], told["input"]
 
 
 def _one_model_dir(argument: Any, config: RunConfig) -> str:

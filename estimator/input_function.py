@@ -57,7 +57,10 @@ def batches_for_replicas(
 
 
 def continue_input(
-    batches: DatasetIterator, states: Sequence[dict[str, Any]], extended: StrategyExtended
+    batches: DatasetIterator,
+    states: Sequence[dict[str, Any]],
+    extended: StrategyExtended,
+    first_step: int,
 ) -> None:
     """Go on where an interrupted run stopped, on all workers, or begin anew on all of them.
 
@@ -65,6 +68,7 @@ def continue_input(
         batches: This worker's input, at its beginning.
         states: Of all workers of that run; none where it was not interrupted.
         extended: That of the strategy of this run; all its workers call this.
+        first_step: The global step that this run begins with.
     """
     own = extended.job.latest_input_state()
     if own:  # this worker has been away, and the job has gone on
@@ -78,6 +82,9 @@ def continue_input(
     problems = [p for p in extended.workers.texts(problem, "how the input goes on") if p]
     if problems:
         batches.set_state(beginning)
+    if first_step == 0:  # that run has not used any of it; what was drawn (seeds) stays the same
+        return
+    if problems:
         _logger.warning(
             "The input begins anew, and not where the last run stopped: %s", problems[0]
         )

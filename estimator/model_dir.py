@@ -7,12 +7,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, final
+from typing import Any, Literal, final
 
 import numpy as np
 
 from .. import checkpoint
 from ..autodiff import Array
+from ..cluster import restart_count
 from ..strategies import SavedValue, StrategyExtended, VariableStore
 from .checkpoint_writers import Bystander, Writer, writer_of
 from .hooks import Session, SessionRunHook
@@ -22,6 +23,7 @@ from .warm_start import WarmStart, WarmStartSettings
 _logger = logging.getLogger("paceline")
 
 _INPUT_ENDED = "input_ended"
+_MAX_NAMES = 10
 
 Read = Callable[[str], np.ndarray]
 
@@ -107,6 +109,30 @@ class ModelDir:
         """Return when everything that was saved is on disk."""
         self._writer.wait()
 
+    def best(self, metric: str, mode: Literal["min", "max"]) -> str | None:
+        """The path of the best of those that were evaluated; None without."""
+        self.wait()
+        return checkpoint.best_checkpoint(self.path, metric, mode)
+
+    def tell_of_beginning(self, newest: checkpoint.CheckpointReader | None) -> None:
+        """Say what a run begins with; warn of a job that was started again and finds nothing."""
+        count = restart_count(os.environ)
+        if newest is not None:
+            _logger.info(
+                "Restoring parameters from %s: training goes on at step %d.",
+                newest.path,
+                newest.step,
+            )
+        elif count:
+            _logger.warning(
+                "The job was started again (%d so far), and there is no checkpoint in %s: training "
+                "begins at step 0. Was the directory deleted, or is it another one on this host?",
+                count,
+                self.path,
+            )
+        else:
+            _logger.info("There is no checkpoint in %s: training begins at step 0.", self.path)
+
     def latest(self) -> str | None:
         """The path of the newest checkpoint, waiting for one that is being saved; None without."""
         self.wait()
@@ -170,7 +196,8 @@ class ModelDir:
         """
         seed = self._config.tf_random_seed
         if reader is not None and read is not None:
-            return _store(seed, _Restore(reader, read).restore), []
+            store = _store(seed, _Restore(reader, read).restore)
+            return store, [_Restored(reader, store)]
         if self._warm_start is None or not is_chief:
             return _store(seed, None), []
         source = self._warm_start.ckpt_to_initialize_from
@@ -211,6 +238,26 @@ class _Begun(SessionRunHook):
         self._warm_start.require_all_used()
 
 
+class _Restored(SessionRunHook):
+    """The end of restoring: all variables exist."""
+
+    def __init__(self, reader: checkpoint.CheckpointReader, store: VariableStore) -> None:
+        self._reader = reader
+        self._store = store
+
+    def after_create_session(self, session: Session, coord: Any = None) -> None:
+        left = sorted(set(self._reader.names) - set(self._store.variables))
+        if left:
+            more = f" and {len(left) - _MAX_NAMES} more" if len(left) > _MAX_NAMES else ""
+            _logger.warning(
+                "Nothing in the model takes %s%s from checkpoint %s: the next checkpoint is "
+                "without them. Has the model changed?",
+                ", ".join(map(repr, left[:_MAX_NAMES])),
+                more,
+                self._reader.path,
+            )
+
+
 class _Restore:
     """Gives variables the values of a checkpoint, which must have every variable that is saved."""
 
@@ -236,6 +283,11 @@ class _Restore:
                 f"restore the model's sizes, or use another model_dir"
             )
         return SavedValue(str(path), shape, dtype, partial(self._read, name))
+
+
+def absolute(path: str) -> str:
+    """A model_dir as others can compare it with theirs."""
+    return path if "://" in path else os.path.abspath(path)
 
 
 def _store(seed: int | None, restore: Any) -> VariableStore:

@@ -320,6 +320,22 @@ def test_listeners_hear_of_each_checkpoint(linear_model_fn, input_fn, tmp_path):
     ]  # fmt: skip
 
 
+def test_ck_11_each_save_has_a_line_when_it_begins_and_one_when_it_is_on_disk(
+    linear_model_fn, input_fn, tmp_path, lines
+):
+    config = pl.RunConfig(save_checkpoints_steps=2)
+    pl.Estimator(linear_model_fn, tmp_path, config).train(input_fn, steps=3)
+    told = [line for line in lines() if "checkpoint of step" in line]
+    assert told == [
+        line
+        for step in (0, 2, 3)
+        for line in (
+            f"Saving the checkpoint of step {step}.",
+            f"The checkpoint of step {step} is on disk: {tmp_path}/model.ckpt-{step}",
+        )
+    ]
+
+
 def test_a_listener_can_end_the_run(linear_model_fn, input_fn, tmp_path):
     config = pl.RunConfig(save_checkpoints_steps=2)
     estimator = pl.Estimator(linear_model_fn, tmp_path, config)

@@ -140,3 +140,63 @@ def test_a_run_that_ends_with_a_step_that_is_saved_anyway_leaves_no_input(tmp_pa
     seen.clear()
     train(9)
     assert seen == [[k] for k in range(9)]
+
+
+def test_a_run_says_in_one_line_what_it_begins_with(estimator, input_fn, lines, monkeypatch):
+    where = estimator.model_dir
+    for steps, told in [
+        (3, f"There is no checkpoint in {where}: training begins at step 0."),
+        (2, f"Restoring parameters from {where}/model.ckpt-3: training goes on at step 3."),
+    ]:
+        before = len(lines())
+        estimator.train(input_fn, steps=steps)
+        assert [line for line in lines()[before:] if "training" in line] == [told]
+
+
+def test_a_job_that_is_started_again_and_finds_nothing_is_warned(
+    estimator, input_fn, caplog, monkeypatch
+):
+    monkeypatch.setenv("PACELINE_RESTART_COUNT", "2")
+    estimator.train(input_fn, steps=1)
+    (warning,) = [r for r in caplog.records if "no checkpoint in" in r.getMessage()]
+    assert warning.levelno == logging.WARNING
+    assert "started again (2 so far)" in warning.getMessage()
+    caplog.clear()
+    estimator.train(input_fn, steps=1)
+    assert "started again" not in caplog.text
+
+
+def test_of_a_run_that_ended_at_step_0_no_input_goes_on(estimator, input_fn, lines):
+    """It had used none of it."""
+
+    class DieAtOnce(SessionRunHook):
+        def after_run(self, run_context, run_values):
+            raise DiedError
+
+    with suppress(DiedError):
+        estimator.train(input_fn, hooks=[DieAtOnce()], steps=5)
+    estimator.train(input_fn, steps=1)
+    assert any("training goes on at step 0" in line for line in lines())
+    assert not [line for line in lines() if line.startswith("The input")]
+
+
+def test_variables_that_the_model_has_no_more_are_named_once(tmp_path, input_fn, lines):
+    def model_with(names):
+        def model_fn(features, labels, mode):
+            outputs = sum(features @ pl.get_variable(name, (3, 1)) for name in names)
+            loss = np.mean(np.square(outputs - labels))
+            op = optimizers.SGD(0.1, momentum=0.5).minimize(loss)
+            return pl.EstimatorSpec(mode, loss=loss, train_op=op)
+
+        return pl.Estimator(model_fn, tmp_path)
+
+    model_with("abc").train(input_fn, steps=2)
+    assert not [line for line in lines() if "Nothing in the model takes" in line]
+    model_with("b").train(input_fn, steps=2)
+    (line,) = [line for line in lines() if "Nothing in the model takes" in line]
+    for name in "ac":
+        assert f"{name!r}" in line
+    assert "'b'" not in line
+    assert "model.ckpt-2" in line
+    model_with("b").train(input_fn, steps=2)
+    assert len([line for line in lines() if "Nothing in the model takes" in line]) == 1

@@ -237,6 +237,9 @@ def test_settings_that_do_not_fit_the_model_or_the_checkpoint(
 ):
     with pytest.raises(ValueError, match=message):
         beginning(tmp_path, WarmStartSettings(old, **settings), shapes)
+    # Else the next run, with what was refused put right, would go on from initial values.
+    assert list_checkpoints(tmp_path / "new") == []
+    assert firsts(beginning(tmp_path, old))["c"] == 7
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,9 @@
 """The estimator on several workers: N workers give what one gives."""
 
+import os
+import sys
+import threading
+
 import numpy as np
 import pytest
 
@@ -113,6 +117,66 @@ def test_only_the_chief_writes(on_workers, tmp_path, input_fn):
     on_workers(2, 1, work)
     assert len(pl.checkpoint.list_checkpoints(tmp_path / "0")) == 3
     assert not (tmp_path / "1").exists()
+
+
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+_listeners = []
+
+
+@sys.addaudithook
+def _tell_of_changes(event, arguments):
+    """Tell tests of each file that is opened for writing, made, moved or removed."""
+    if not _listeners or event not in CHANGES:
+        return
+    if event != "open" or (isinstance(arguments[0], str) and (arguments[2] or 0) & WRITES):
+        for listener in _listeners:
+            listener(threading.get_ident(), arguments[0])
+
+
+CHANGES = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link")
+
+
+@pytest.fixture
+def changes():
+    """(thread, path) of each change to a file, within the test."""
+    found = []
+    listener = lambda thread, path: found.append((thread, os.fspath(path)))  # noqa: E731
+    _listeners.append(listener)
+    yield found
+    _listeners.remove(listener)
+
+
+def test_ck_01_only_the_chief_writes_while_all_evaluate(
+    on_workers, tmp_path, input_fn, one_pass, changes
+):
+    """Without an evaluator every worker evaluates; the metrics are noted once."""
+    threads = {}
+
+    def work(strategy, index):
+        threads[index] = threading.get_ident()
+        config = pl.RunConfig(train_distribute=strategy, save_checkpoints_steps=2)
+        estimator = pl.Estimator(model_fn, tmp_path, config)
+        spec = pl.EvalSpec(one_pass, throttle_secs=0)
+        pl.train_and_evaluate(estimator, pl.TrainSpec(input_fn, max_steps=4), spec)
+        return estimator.evaluate(one_pass)
+
+    first, second = on_workers(2, 1, work)
+    assert first == second
+    assert [path for thread, path in changes if thread == threads[1]] == []
+    noted = [path for thread, path in changes if thread == threads[0] and "metrics.json" in path]
+    assert noted
+    assert pl.checkpoint.read_metrics(tmp_path / "model.ckpt-4")["loss"] == first["loss"]
+
+
+def test_workers_with_another_model_dir_are_told_so_by_name(on_workers, tmp_path, input_fn, lines):
+    def work(strategy, index):
+        config = pl.RunConfig(train_distribute=strategy)
+        own = tmp_path / ("other" if index == 2 else "model")
+        pl.Estimator(model_fn, own, config).train(input_fn, steps=1)
+
+    on_workers(3, 1, work)
+    (line,) = [line for line in lines() if line.startswith("model_dir is")]
+    assert f"{tmp_path}/other on worker 2 and {tmp_path}/model on the chief" in line
 
 
 def test_training_goes_on_from_the_chiefs_checkpoint(on_workers, tmp_path, input_fn):
