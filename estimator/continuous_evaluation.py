@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from ..checkpoint import CheckpointError, list_checkpoints
+from ..checkpoint import CheckpointError, fingerprint, list_checkpoints
 from .end_marker import EndMarker, read_end_marker
 from .estimator import Estimator
 from .specs import EvalSpec
@@ -17,6 +19,8 @@ _logger = logging.getLogger("paceline")
 _POLL_SECS = 0.5
 _SECS_FOR_NEXT_RUN = 60.0
 _SECS_BETWEEN_REMINDERS = 600.0
+_SECS_BETWEEN_ATTEMPTS = 10.0
+_MAX_ATTEMPTS = 3
 
 
 class ContinuousEvaluation:
@@ -49,7 +53,11 @@ class ContinuousEvaluation:
         self._sleep = sleep
         self._evaluated: str | None = None
         self._reminded = clock()
-        self._found = read_end_marker(estimator.model_dir)
+        self._told = ""
+        self._seen = ""
+        self._look_again_at = 0.0
+        self._num_failures: Counter[str] = Counter()
+        self._found = self._end_marker()
         self._found_counts_from = clock() + max(spec.start_delay_secs, _SECS_FOR_NEXT_RUN)
         self.metrics: dict[str, Any] = {}
 
@@ -77,21 +85,28 @@ class ContinuousEvaluation:
 
     def _end_of_run(self) -> EndMarker | None:
         """How the run has ended; None while it goes on, or may not have begun."""
-        end = read_end_marker(self._estimator.model_dir)
+        end = self._end_marker()
         if end is None or end != self._found:
             self._found = None
             return end
         is_last = self._max_steps is not None and end.global_step >= self._max_steps
         return end if is_last or self._clock() >= self._found_counts_from else None
 
+    def _end_marker(self) -> EndMarker | None:
+        try:
+            return read_end_marker(self._estimator.model_dir)
+        except (CheckpointError, ValueError) as error:
+            self._tell_once(str(error))
+            return None
+
     def _nothing_is_left(self) -> bool:
-        """Whether there is no checkpoint besides what was evaluated."""
-        return self._estimator.latest_checkpoint() in (None, self._evaluated)
+        """Whether everything was evaluated that can be."""
+        return self._look_again_at == math.inf
 
     def _ended_without_last_checkpoint(self, end: EndMarker) -> EndMarker:
         what = (
             f"training in {self._estimator.model_dir} ended at step {end.global_step}, but the "
-            f"checkpoint of that step is not there; was it deleted?"
+            f"checkpoint of that step is not there, or cannot be read; was it deleted?"
         )
         if not self.metrics:
             raise ValueError(what)
@@ -99,26 +114,74 @@ class ContinuousEvaluation:
         return end
 
     def _evaluate_newest(self) -> bool:
-        """Evaluate the newest checkpoint, unless that is done; return whether it was to do."""
+        """Evaluate the newest checkpoint, unless that is done or cannot be; return whether it was.
+
+        To look is cheap, and says nothing; what was there before is not looked at twice.
+        """
+        path = None
         try:
-            newest = self._estimator.latest_checkpoint()
-            if newest is None or newest == self._evaluated:
-                self._remind(newest)
+            seen = fingerprint(self._estimator.model_dir)
+            if seen != self._seen:
+                self._num_failures.clear()
+            elif self._clock() < self._look_again_at:
+                self._remind()
                 return False
-            self._tell_skipped(newest)
-            self.metrics = self._estimator.evaluate(
-                self._spec.input_fn,
-                steps=self._spec.steps,
-                hooks=self._spec.hooks,
-                checkpoint_path=newest,
-                name=self._spec.name,
-            )
-        except CheckpointError as error:  # deleted or replaced between looking and reading
-            _logger.info("The checkpoint went away while it was read, looking again: %s", error)
+            self._seen, self._look_again_at = seen, math.inf
+            path = self._newest()
+            if path is not None:
+                self._evaluate(path)
+        except CheckpointError as error:
+            self._look_again_at = self._clock() + _SECS_BETWEEN_ATTEMPTS
+            self._note_failure(path, error)
             return False
-        self._evaluated = newest
+        return path is not None
+
+    def _newest(self) -> str | None:
+        """The newest checkpoint that was neither evaluated nor given up."""
+        newest = self._estimator.latest_checkpoint()
+        if newest is None or not self._is_given_up(newest):
+            return None if newest == self._evaluated else newest
+        steps = dict(list_checkpoints(self._estimator.model_dir))
+        left = [p for p, s in steps.items() if s > self.evaluated_step and not self._is_given_up(p)]
+        return max(left, key=steps.__getitem__, default=None)
+
+    def _is_given_up(self, path: str) -> bool:
+        return self._num_failures[path] >= _MAX_ATTEMPTS
+
+    def _evaluate(self, path: str) -> None:
+        self._tell_skipped(path)
+        self.metrics = self._estimator.evaluate(
+            self._spec.input_fn,
+            steps=self._spec.steps,
+            hooks=self._spec.hooks,
+            checkpoint_path=path,
+            name=self._spec.name,
+        )
+        self._evaluated = path
         self._reminded = self._clock()
-        return True
+
+    def _note_failure(self, path: str | None, error: CheckpointError) -> None:
+        """Say why nothing was evaluated.
+
+        A checkpoint may have been deleted or replaced between looking and reading: there is a newer
+        one then. Or storage is away for a moment. One that is damaged stays so: it is given up.
+        """
+        what = path or self._estimator.model_dir
+        self._num_failures[what] += 1
+        is_given_up = self._is_given_up(what)
+        if path is None:
+            self._look_again_at = math.inf if is_given_up else self._look_again_at
+            self._tell_once(str(error))
+        elif is_given_up:
+            self._look_again_at = self._clock()
+            _logger.warning("%s is not evaluated, since it cannot be read: %s", path, error)
+        else:
+            _logger.info("%s cannot be read, looking again: %s", path, error)
+
+    def _tell_once(self, problem: str) -> None:
+        if problem != self._told:
+            self._told = problem
+            _logger.warning("%s", problem)
 
     def _wait_until(self, moment: float) -> None:
         """Wait, but little longer than until training has ended."""
@@ -135,9 +198,9 @@ class ContinuousEvaluation:
             listed = ", ".join(map(str, skipped))
             _logger.info("Not evaluated, since newer ones have come: checkpoints of %s.", listed)
 
-    def _remind(self, newest: str | None) -> None:
+    def _remind(self) -> None:
         """Say now and then that there is nothing to do."""
         if self._clock() - self._reminded >= _SECS_BETWEEN_REMINDERS:
             self._reminded = self._clock()
-            what = f"no checkpoint after {newest}" if newest else "no checkpoint yet"
-            _logger.warning("There is %s in %s.", what, self._estimator.model_dir)
+            after = f"after {self._evaluated}" if self._evaluated else "yet"
+            _logger.warning("There is no checkpoint %s in %s.", after, self._estimator.model_dir)

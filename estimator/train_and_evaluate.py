@@ -14,7 +14,7 @@ from ..nn.optimizers import server_rules
 from ..strategies import get_strategy
 from .checkpoint_shards import CheckpointShards
 from .continuous_evaluation import ContinuousEvaluation
-from .end_marker import EndMarker, remove_end_marker, write_end_marker
+from .end_marker import EndMarker, Unended, write_end_marker
 from .estimator import Estimator
 from .hooks import Session, SessionRunContext, SessionRunHook, SessionRunValues
 from .preemption import Preempted, SigtermWatch
@@ -30,12 +30,14 @@ class TrainAndEvaluateResult:
         global_step: The steps made in all.
         ended: Why training ended, in words.
         exports: Paths of exported models.
+        best_checkpoint: What `Estimator.best_checkpoint()` found at the end.
     """
 
     metrics: dict[str, Any]
     global_step: int
     ended: str
     exports: Sequence[str] = field(default=())
+    best_checkpoint: str | None = None
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.metrics, self.exports))
@@ -48,6 +50,7 @@ class TrainAndEvaluateResult:
                 "global_step": self.global_step,
                 "ended": self.ended,
                 "exports": list(self.exports),
+                "best_checkpoint": self.best_checkpoint,
             }
         )
 
@@ -58,7 +61,8 @@ class TrainAndEvaluateResult:
             return cls({}, 0, "the chief has not said how training ended")
         told = json.loads(text)
         metrics = {name: _as_measured(value) for name, value in told["metrics"].items()}
-        return cls(metrics, told["global_step"], told["ended"], tuple(told["exports"]))
+        ended, exports = told["ended"], tuple(told["exports"])
+        return cls(metrics, told["global_step"], ended, exports, told["best_checkpoint"])
 
 
 def _as_measured(value: Any) -> Any:
@@ -158,7 +162,10 @@ def _evaluate_beside(
     sigterm = SigtermWatch(waits=False)
     with sigterm.installed(estimator.config.save_checkpoints_on_sigterm):
         end = evaluation.run()
-    return TrainAndEvaluateResult(evaluation.metrics, end.global_step, end.reason)
+    best = estimator.best_checkpoint()
+    return TrainAndEvaluateResult(
+        evaluation.metrics, end.global_step, end.reason, best_checkpoint=best
+    )
 
 
 def _train(
@@ -169,20 +176,24 @@ def _train(
     job = strategy.extended.job
     evaluator = _Evaluator(estimator, eval_spec)
     evaluates = job.has_chief_in_step and not config.place.has_evaluator
-    if job.is_chief:
-        remove_end_marker(estimator.model_dir)
+    unended = Unended(estimator.model_dir)
     end = estimator.train_and_report(
         train_spec.input_fn,
-        hooks=[*(train_spec.hooks or ()), *((evaluator,) if evaluates else ())],
+        hooks=[unended, *(train_spec.hooks or ()), *((evaluator,) if evaluates else ())],
         max_steps=train_spec.max_steps,
         saving_listeners=train_spec.saving_listeners,
+        while_writing=unended,
     )
     if job.is_chief:
         write_end_marker(estimator.model_dir, EndMarker(end.global_step, end.reason))
     # Another task may evaluate, or training had reached its end before.
     if job.has_chief_in_step and not evaluator.metrics:
         evaluator.evaluate()
-    own = TrainAndEvaluateResult(evaluator.metrics, end.global_step, end.reason)
+    best = estimator.best_checkpoint() if job.is_chief else None
+    best = strategy.extended.workers.text_from_chief(best or "", "best checkpoint") or None
+    own = TrainAndEvaluateResult(
+        evaluator.metrics, end.global_step, end.reason, best_checkpoint=best
+    )
     shared = job.share_result(own.as_text())
     return own if job.has_chief_in_step else TrainAndEvaluateResult.from_text(shared)
 

@@ -1,6 +1,7 @@
 """The evaluator beside training (semantics.md B6, with B12 mended), on a clock of its own."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -201,6 +202,69 @@ def test_a_last_checkpoint_that_was_deleted_is_told(evaluated, estimator, train_
     assert [step for step, _ in steps] == [1]
     assert end.global_step == 2
     assert any("last evaluation is that of step 1" in line for line in lines())
+
+
+def damage(path):
+    """Let a byte of a tensor be another one."""
+    (shard,) = Path(path).glob("*.safetensors")
+    data = bytearray(shard.read_bytes())
+    data[-1] ^= 1
+    shard.write_bytes(data)
+
+
+@pytest.fixture
+def damage_newest(estimator):
+    return lambda: damage(estimator.latest_checkpoint())
+
+
+def test_a_damaged_last_checkpoint_is_given_up_and_the_one_before_is_evaluated(
+    evaluated, train_to, end_at, damage_newest, lines
+):
+    events = [(0, train_to(1)), (3, train_to(2)), (4, train_to(3)), (4.1, damage_newest)]
+    end, steps = evaluated([*events, (100, end_at(3))])
+    assert [step for step, _ in steps] == [1, 2]
+    assert end.global_step == 3
+    told = [line for line in lines() if "model.ckpt-3" in line and "cannot be read" in line]
+    assert 1 <= len(told) <= 3
+    assert "do not fit its checksum" in told[-1]
+    assert any("last evaluation is that of step 2" in line for line in lines())
+
+
+def test_one_that_was_damaged_and_is_saved_anew_is_evaluated(
+    evaluated, estimator, train_to, end_at, damage_newest
+):
+    def go_back_and_train():
+        shutil.rmtree(estimator.latest_checkpoint())
+        train_to(2)()
+
+    events = [(0, train_to(2)), (0.1, damage_newest), (200, go_back_and_train), (201, end_at(2))]
+    _, steps = evaluated(events)
+    assert [step for step, _ in steps] == [0, 2]
+
+
+def test_where_all_are_damaged_an_ended_run_is_an_error_and_each_has_a_few_lines(
+    evaluated, estimator, train_to, end_at, damage_newest, lines
+):
+    train_to(1)()
+    for path, _ in pl.checkpoint.list_checkpoints(estimator.model_dir):
+        damage(path)
+    with pytest.raises(ValueError, match=r"ended at step 1, but the checkpoint .* cannot be read"):
+        evaluated([(2000, end_at(1))])
+    told = [line for line in lines() if "cannot be read" in line]
+    assert len(told) == 3 * len(pl.checkpoint.list_checkpoints(estimator.model_dir))
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"global_step": "x", "reason": ""}', "{}"])
+def test_a_damaged_end_mark_is_told_once_and_no_end(
+    evaluated, estimator, train_to, end_at, lines, content
+):
+    def spoil():
+        (Path(estimator.model_dir) / "training_ended.json").write_text(content)
+
+    end, _ = evaluated([(0, train_to(1)), (5, spoil), (100, end_at(1))])
+    assert end == EndMarker(1, "it ended")
+    (line,) = [line for line in lines() if "training_ended.json" in line]
+    assert "is damaged" in line
 
 
 def test_a_checkpoint_is_evaluated_once(evaluated, train_to, end_at):

@@ -1,9 +1,12 @@
 """train_and_evaluate in one process (semantics.md B5)."""
 
+import numpy as np
 import pytest
 
 import paceline as pl
+from paceline.checkpoint import CheckpointError, Saver, read_metrics, record_metrics, save
 from paceline.estimator import SessionRunHook
+from paceline.estimator.end_marker import EndMarker, read_end_marker
 
 
 class Evaluations(SessionRunHook):
@@ -101,3 +104,57 @@ def test_specs_have_tensorflows_defaults():
 def test_wrong_arguments_are_named(estimator):
     with pytest.raises(TypeError, match="needs a TrainSpec"):
         pl.train_and_evaluate(estimator, None, None)
+
+
+def test_a_job_that_is_refused_leaves_the_end_mark_of_the_last_one(
+    linear_model_fn, tmp_path, input_fn, one_pass
+):
+    _, result, _ = run(linear_model_fn, tmp_path, input_fn, one_pass)
+    mark = read_end_marker(tmp_path)
+    assert mark == EndMarker(result.global_step, result.ended)
+    empty = lambda: pl.Dataset.from_tensor_slices(np.zeros((0, 3), np.float32))  # noqa: E731
+    with Saver(tmp_path), pytest.raises(CheckpointError, match="belongs to another job"):
+        run(linear_model_fn, tmp_path, input_fn, one_pass, max_steps=8)
+    with pytest.raises(ValueError, match="the dataset is empty"):
+        run(linear_model_fn, tmp_path, empty, one_pass, max_steps=8)
+    assert read_end_marker(tmp_path) == mark
+
+
+def test_a_run_that_goes_on_has_no_end_mark(linear_model_fn, tmp_path, input_fn, one_pass):
+    class Look(SessionRunHook):
+        def after_run(self, run_context, run_values):
+            found.append(read_end_marker(tmp_path))
+
+    found = []
+    run(linear_model_fn, tmp_path, input_fn, one_pass)
+    estimator = pl.Estimator(linear_model_fn, tmp_path)
+    pl.train_and_evaluate(
+        estimator, pl.TrainSpec(input_fn, max_steps=8, hooks=[Look()]), pl.EvalSpec(one_pass)
+    )
+    assert found == [None, None]
+    assert read_end_marker(tmp_path).global_step == 8
+
+
+def test_the_result_says_where_the_best_checkpoint_is(
+    linear_model_fn, tmp_path, input_fn, one_pass
+):
+    estimator, result, steps = run(linear_model_fn, tmp_path, input_fn, one_pass, throttle_secs=0)
+    losses = {step: read_metrics(tmp_path / f"model.ckpt-{step}")["loss"] for step in steps}
+    best = min(losses, key=losses.get)
+    assert result.best_checkpoint == estimator.best_checkpoint() == f"{tmp_path}/model.ckpt-{best}"
+    assert type(result).from_text(result.as_text()).best_checkpoint == result.best_checkpoint
+    worst = max(losses, key=losses.get)
+    assert estimator.best_checkpoint("loss", "max") == f"{tmp_path}/model.ckpt-{worst}"
+
+
+def test_which_value_of_another_metric_is_the_best_has_to_be_said(linear_model_fn, tmp_path):
+    estimator = pl.Estimator(linear_model_fn, tmp_path)
+    with pytest.raises(ValueError, match="whether the best 'accuracy' is 'min' or 'max'"):
+        estimator.best_checkpoint("accuracy")
+    assert estimator.best_checkpoint("accuracy", "max") is None
+    config = pl.RunConfig(keep_checkpoint_best="accuracy", keep_checkpoint_best_mode="max")
+    for step, accuracy in ((1, 0.5), (2, 0.75), (3, 0.25)):
+        record_metrics(save(tmp_path, step, {}), {"accuracy": accuracy, "loss": 1 / step})
+    estimator = pl.Estimator(linear_model_fn, tmp_path, config)
+    assert estimator.best_checkpoint() == f"{tmp_path}/model.ckpt-2"
+    assert estimator.best_checkpoint("loss") == f"{tmp_path}/model.ckpt-3"
