@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import final
 
 from ..errors import LinkBroken
-from ..ring._grpc import Stream
+from ..ring.authenticated import AuthenticatedStream
 from ..ring.frames import Answer, Frame, FrameError, Goodbye
 from .line import Line
 from .messages import Client
@@ -24,15 +24,17 @@ class Caller:
         client: Who it is.
         ip: From where it has called.
         line: News of it.
+        prove: Makes of a ticket what it will show.
         answers: What it says to offers of links; None when it is gone.
         thread: Answers its requests.
     """
 
     def __init__(
-        self, client: Client, stream: Stream, silence_secs: float, presence: Presence
+        self, client: Client, stream: AuthenticatedStream, silence_secs: float, presence: Presence
     ) -> None:
         self.client = client
         self.ip = stream.peer_ip
+        self.prove = stream.prove
         self.line = Line(stream, silence_secs)
         self.answers: SimpleQueue[Answer | None] = SimpleQueue()
         self.thread = threading.Thread()
@@ -54,10 +56,10 @@ class Caller:
         )
         self.thread.start()
 
-    def attend(self, messages: Iterator[bytes]) -> None:
+    def attend(self) -> None:
         """Listen to the control stream until it ends."""
         try:
-            self.line.attend(messages, self._take)
+            self.line.attend(self._take)
         finally:
             self.answers.put(None)
             lost = self.line.lost()

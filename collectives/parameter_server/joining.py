@@ -77,13 +77,14 @@ class Joining:
         try:
             with _limited(stream, min(deadline, time.monotonic() + _HANDSHAKE_SECS)):
                 stream.send(encode(Visit(rank=me.rank, task=me.task, address=me.address)))
-                hello, messages = call(stream, identity, SERVER, "join")
+                hello, authenticated = call(stream, identity, SERVER, "join")
         except BaseException:
             stream.cancel()
             raise
         self.incarnation = hello.incarnation
-        self.line = Line(stream, timeout_secs)
-        self._start("attend", self._attend, messages)
+        self.line = Line(authenticated, timeout_secs)
+        self._prove = authenticated.prove
+        self._start("attend", self._attend)
         self._start("heartbeat", self._keep_alive)
         self.picked = self._await_link()
 
@@ -115,8 +116,8 @@ class Joining:
         self._threads.append(thread)
         thread.start()
 
-    def _attend(self, messages: Iterator[bytes]) -> None:
-        self.line.attend(messages, self._take)
+    def _attend(self) -> None:
+        self.line.attend(self._take)
         with self._changed:
             self._changed.notify_all()
 
@@ -138,7 +139,7 @@ class Joining:
     def _take(self, frame: Frame) -> None:
         match frame:
             case Offer():
-                self.line.say(self._taker.connect(frame))
+                self.line.say(self._taker.connect(frame, self._prove))
             case Linked():
                 with self._changed:
                     self._found = self._taker.keep(frame)
@@ -150,13 +151,13 @@ class Joining:
             case _:
                 raise FrameError(f"a {type(frame).__name__} frame out of place")
 
-    def _open_data_stream(self, ticket: str) -> StreamLink:
+    def _open_data_stream(self, proof: str) -> StreamLink:
         """Open a stream for messages, over a connection that heartbeats need not share."""
         if self._data_channel is None:
             self._data_channel = Channel(str(self._address))
         stream = self._data_channel.open()
         link = StreamLink(stream, iter(stream))
-        stream.send(encode(Attach(rank=CLIENT, ticket=ticket)))
+        stream.send(encode(Attach(rank=CLIENT, ticket=proof)))
         self._start("data", link.pump)
         return link
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import final
 
 from ..link import Health
-from ..ring._grpc import Stream, StreamError
+from ..ring._grpc import StreamError
+from ..ring.authenticated import AuthenticatedStream
 from ..ring.frames import (
     Frame,
     FrameError,
@@ -15,14 +16,11 @@ from ..ring.frames import (
     Goodbye,
     Heartbeat,
     cut,
-    decode,
-    encode,
 )
 from .timing import MIN_SILENCE_SECS
 
 # No more than this is queued for an end that takes nothing.
 _MAX_PENDING_BYTES = 16 << 10
-_HEARTBEAT = encode(Heartbeat())
 _OTHER = 1
 
 
@@ -31,14 +29,14 @@ class Line(Health):
     """One end of a control stream.
 
     Args:
-        stream: The stream, its handshake done.
+        stream: The stream.
         silence_secs: An end that says nothing for longer is lost; at least `MIN_SILENCE_SECS`.
 
     Attributes:
         has_left: Whether the other end has said goodbye, and nothing was wrong before.
     """
 
-    def __init__(self, stream: Stream, silence_secs: float) -> None:
+    def __init__(self, stream: AuthenticatedStream, silence_secs: float) -> None:
         self.has_left = False
         self._stream = stream
         self._silence_secs = max(silence_secs, MIN_SILENCE_SECS)
@@ -64,29 +62,28 @@ class Line(Health):
 
     def say(self, frame: Frame) -> None:
         """Send ``frame``. Does not wait; lost if the stream is broken."""
-        self._stream.send(encode(frame))
+        self._stream.send(frame)
 
     def beat(self) -> None:
         """Give a sign of life."""
         if self._stream.pending_bytes < _MAX_PENDING_BYTES:
-            self._stream.send(_HEARTBEAT)
+            self._stream.send(Heartbeat())
 
     def end(self, reason: str) -> None:
         """Note why the other end is of no use any more; the first reason counts."""
         self._ended = self._ended or reason
 
-    def attend(self, messages: Iterator[bytes], take: Callable[[Frame], None]) -> None:
+    def attend(self, take: Callable[[Frame], None]) -> None:
         """Listen until the stream ends.
 
         Args:
-            messages: What comes over it.
             take: Called with each frame that is not about life and death.
         """
         reason = "its connection was closed without a goodbye"
         try:
-            for data in messages:
+            for frame in self._stream:
                 self._heard_at = time.monotonic()
-                self._take(decode(data), take)
+                self._take(frame, take)
         except StreamError as error:
             reason = str(error).lower()
         except FrameError as error:

@@ -14,6 +14,7 @@ from typing import final
 from ..link import ALL_LINKS, LinkKind
 from ..members import Member
 from ..ring._grpc import Server, Stream
+from ..ring.authenticated import AuthenticatedStream
 from ..ring.errors import RendezvousError
 from ..ring.frames import (
     Accepted,
@@ -23,12 +24,11 @@ from ..ring.frames import (
     Hello,
     Visit,
     decode,
-    encode,
 )
-from ..ring.handshake import RefusedError, answer, check_terms, refuse
+from ..ring.handshake import RefusedError, answer, check_terms, refusal
 from ..ring.host import Address, check_is_private, is_loopback, local_ip, parse_address
 from ..ring.negotiation import Guest, Tickets, offer_links
-from ..ring.visitors import OpenStreams, attend_to
+from ..ring.visitors import OpenStreams, TurnedAway, attend_to, max_streams
 from .caller import Caller
 from .frames import DEFAULT_MAX_FRAME_BYTES, Session
 from .messages import Client, Handler
@@ -152,16 +152,15 @@ class Serving:
         self._handler = handler
         self._presence = presence
         self._terms = terms
-        self._report = report
-        self._reported = ""
+        self._turned_away = TurnedAway(report)
         self._tickets = Tickets()
-        self._streams = OpenStreams()
+        self._streams = OpenStreams(max_clients)
         self._lock = threading.Lock()
         self._callers: set[Caller] = set()
         self._stopping = threading.Event()
         address = str(Address(ip, parse_address(me).port))
         try:
-            self._server = Server(address, 8 * max_clients + 16, self._attend)
+            self._server = Server(address, max_streams(max_clients), self._attend)
         except OSError as error:
             raise RendezvousError(f"{me} cannot listen: {error}") from error
         self._heart = threading.Thread(
@@ -211,12 +210,10 @@ class Serving:
             attend_to(stream, partial(self._begin, stream), self._turn_away)
 
     def _turn_away(self, ip: str, reason: str) -> None:
-        text = f"{self._me} turned away a caller from {ip}, which {reason}"
-        if text != self._reported:  # it may try again five times a second
-            self._reported = text
-            self._report(text)
+        self._turned_away.add(f"{self._me} turned away a caller from {ip}, which {reason}")
 
     def _begin(self, stream: Stream, messages: Iterator[bytes], first: Frame) -> None:
+        self._streams.hear(stream)
         match first:
             case Visit():
                 self._receive(stream, messages, Member(first.rank, first.task, first.address))
@@ -231,26 +228,28 @@ class Serving:
 
     def _receive(self, stream: Stream, messages: Iterator[bytes], client: Client) -> None:
         """Make sure of a client, and attend to it until its stream ends."""
-        hello = self._make_sure(stream, messages, client)
+        hello, authenticated = self._make_sure(stream, messages, client)
         try:
             self._presence.admit(client, hello.incarnation)
         except RefusedError as error:
-            refuse(stream, error)
+            authenticated.send(refusal(error))
             raise
-        stream.send(encode(Accepted()))
+        authenticated.send(Accepted())
         self._streams.identify(stream, client.rank)
         kinds = [kind for kind in self._terms.links if kind in hello.links]
-        caller = Caller(client, stream, self._terms.timeout_secs, self._presence)
+        caller = Caller(client, authenticated, self._terms.timeout_secs, self._presence)
         caller.begin(partial(self._open, caller, kinds))
         with self._lock:
             self._callers.add(caller)
         if self._stopping.is_set():
             caller.dismiss("")
-        caller.attend(messages)
+        caller.attend()
         with self._lock:
             self._callers.discard(caller)
 
-    def _make_sure(self, stream: Stream, messages: Iterator[bytes], client: Client) -> Hello:
+    def _make_sure(
+        self, stream: Stream, messages: Iterator[bytes], client: Client
+    ) -> tuple[Hello, AuthenticatedStream]:
         hello = decode(next(messages, b""))
         if not isinstance(hello, Hello) or hello.purpose != "join":
             raise FrameError(f"a {type(hello).__name__} frame instead of Hello")
@@ -264,10 +263,9 @@ class Serving:
             incarnation=self.incarnation,
         )
         try:
-            answer(stream, messages, identity, hello)
+            return hello, answer(stream, messages, identity, hello)
         except ValueError as error:  # its address
             raise FrameError(str(error)) from None
-        return hello
 
     def _open(self, caller: Caller, kinds: Sequence[LinkKind]) -> Service:
         """Agree with a client on a link; return what answers the requests that come over it.
@@ -275,7 +273,7 @@ class Serving:
         Raises:
             LinkBroken: They do not agree.
         """
-        host = Guest(CLIENT, caller.ip, caller.line.say, caller.answers)
+        host = Guest(CLIENT, caller.ip, caller.line.say, caller.answers, caller.prove)
         picked = offer_links(host, kinds, self._ip, self._tickets)
         wire = Wire(
             picked.link,

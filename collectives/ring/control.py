@@ -20,6 +20,7 @@ from ..errors import LinkBroken
 from ..heartbeats import HEARTBEAT_SECS
 from ..link import Health
 from ._grpc import Channel, Server, Stream, StreamError
+from .authenticated import AuthenticatedStream
 from .errors import RendezvousError
 from .frames import (
     Accepted,
@@ -37,15 +38,14 @@ from .frames import (
     Offer,
     Ready,
     VersionError,
-    decode,
     encode,
 )
-from .handshake import HostsError, Identity, Purpose, RefusedError, answer, call, refuse
+from .handshake import Identity, Purpose, RefusedError, TermsError, answer, call, refusal
 from .host import Address, parse_address
 from .negotiation import Guest, Taker, Tickets, offer_links
 from .roster import Peer, Roster
 from .streams import StreamLink
-from .visitors import OpenStreams, attend_to
+from .visitors import CALL_SECS, OpenStreams, attend_to, max_streams
 
 # A member silent for longer does not hear a goodbye either.
 _SILENCE_SECS = 2.5 * HEARTBEAT_SECS
@@ -56,7 +56,8 @@ _SHORT_FAREWELL_SECS = 0.2
 _JOIN_SECS = 5.0
 # No more than this is queued for a member that takes nothing.
 _MAX_PENDING_BYTES = 16 << 10
-_HEARTBEAT = encode(Heartbeat())
+# Whoever is turned away stays so long, lest the other one calls in vain and never learns why.
+_TURNED_AWAY_SECS = 1.0
 
 
 @final
@@ -79,7 +80,7 @@ class Control(Health):
         self._ip = ip
         self._silence_secs = silence_secs
         self._stopping = threading.Event()
-        self._streams = OpenStreams()
+        self._streams = OpenStreams(len(identity.members))
         self._threads: list[threading.Thread] = []
         self._tickets = Tickets()
         self._takers = {
@@ -91,7 +92,7 @@ class Control(Health):
         member = identity.members[identity.rank]
         address = str(Address(ip, parse_address(member).port))
         try:
-            self._server = Server(address, 8 * len(identity.members) + 16, self._serve)
+            self._server = Server(address, max_streams(len(identity.members)), self._serve)
         except OSError as error:
             raise RendezvousError(f"{member} cannot listen: {error}") from error
         self._start("heartbeat", self._keep_alive)
@@ -145,7 +146,7 @@ class Control(Health):
             for peer in self._roster.peers.values():
                 stream = peer.stream
                 if stream is not None and stream.pending_bytes < _MAX_PENDING_BYTES:
-                    stream.send(_HEARTBEAT)
+                    stream.send(Heartbeat())
             self._streams.cancel_overdue()
             self._roster.clock.tick()
             self._roster.disconnect_silent(self._silence_secs)
@@ -158,6 +159,7 @@ class Control(Health):
                 self._converse(peer, channel, purpose)
             except RefusedError as error:
                 if error.is_final:
+                    self._stopping.wait(_TURNED_AWAY_SECS)
                     self._roster.fail(f"{peer.member} {error}")
                 self._roster.complain(peer, str(error))
             except VersionError as error:
@@ -168,16 +170,16 @@ class Control(Health):
 
     def _converse(self, peer: Peer, channel: Channel, purpose: Purpose) -> None:
         stream = channel.open()
-        with self._streams.tracking(stream):
-            hello, messages = call(stream, self._identity, peer.member.rank, purpose)
+        with self._streams.tracking(stream, CALL_SECS):
+            hello, authenticated = call(stream, self._identity, peer.member.rank, purpose)
             self._streams.identify(stream, peer.member.rank)
             if purpose == "join":
-                self._roster.admit(peer, stream, hello, is_caller=False)
-                self._attend(peer, stream, messages)
+                self._roster.admit(peer, authenticated, hello, is_caller=False)
+                self._attend(peer, authenticated)
             else:
                 self._roster.greet(peer)
                 stream.finish()
-                deque(messages, maxlen=0)
+                deque(authenticated, maxlen=0)
 
     def _serve(self, stream: Stream) -> None:
         """Find out who has opened ``stream`` and why; attend to it until it ends."""
@@ -185,6 +187,7 @@ class Control(Health):
             attend_to(stream, partial(self._begin, stream), self._roster.turn_away)
 
     def _begin(self, stream: Stream, messages: Iterator[bytes], first: Frame) -> None:
+        self._streams.hear(stream)
         match first:
             case Hello() as hello:
                 self._receive(stream, messages, hello)
@@ -196,24 +199,27 @@ class Control(Health):
     def _receive(self, stream: Stream, messages: Iterator[bytes], hello: Hello) -> None:
         """Answer a member's call."""
         try:
-            answer(stream, messages, self._identity, hello)
-        except HostsError as error:
-            self._roster.fail(f"{self._identity.members[hello.rank]} {error}")
+            authenticated = answer(stream, messages, self._identity, hello)
+        except TermsError as error:
+            peer = self._roster.peers.get(hello.rank)
+            self._roster.fail(
+                f"{peer.member if peer else f'the caller from {stream.peer_ip}'} {error}"
+            )
             raise
         peer = self._roster.peers[hello.rank]
         if hello.purpose == "greet":
-            stream.send(encode(Accepted()))
+            authenticated.send(Accepted())
             return
         if hello.rank < self._identity.rank:
             raise FrameError("a lower rank that wants to join")
         try:
-            self._roster.admit(peer, stream, hello, is_caller=True)
+            self._roster.admit(peer, authenticated, hello, is_caller=True)
         except RefusedError as error:
-            refuse(stream, error)
+            authenticated.send(refusal(error))
             raise
         self._streams.identify(stream, hello.rank)
-        self._start(f"link-{hello.rank}", self._offer_links, peer, stream, hello)
-        self._attend(peer, stream, messages)
+        self._start(f"link-{hello.rank}", self._offer_links, peer, authenticated, hello)
+        self._attend(peer, authenticated)
 
     def _attach(self, stream: Stream, messages: Iterator[bytes], shown: Attach) -> None:
         """Take a stream for data, if its opener has the ticket."""
@@ -223,13 +229,13 @@ class Control(Health):
         self._streams.identify(stream, shown.rank)
         link.pump()
 
-    def _attend(self, peer: Peer, stream: Stream, messages: Iterator[bytes]) -> None:
+    def _attend(self, peer: Peer, stream: AuthenticatedStream) -> None:
         """Listen to ``peer`` until the stream ends."""
         reason = "its connection was closed without a goodbye"
         try:
-            for data in messages:
+            for frame in stream:
                 self._roster.hear(peer)
-                self._take(peer, stream, decode(data))
+                self._take(peer, stream, frame)
         except StreamError as error:
             reason = str(error).lower()
         except FrameError as error:
@@ -239,13 +245,13 @@ class Control(Health):
             self._takers[peer.member.rank].drop()
             self._roster.disconnect(peer, stream, reason)
 
-    def _take(self, peer: Peer, stream: Stream, frame: Frame) -> None:
+    def _take(self, peer: Peer, stream: AuthenticatedStream, frame: Frame) -> None:
         """Act on what ``peer`` has said."""
         match frame:
             case Heartbeat():
                 pass
             case Offer():
-                peer.say(self._takers[peer.member.rank].connect(frame))
+                peer.say(self._takers[peer.member.rank].connect(frame, stream.prove))
             case Answer():
                 peer.answers.put(frame)
             case Linked():
@@ -268,9 +274,9 @@ class Control(Health):
         if peer is not None:
             self._roster.lose(peer, f"{frame.reason} (says {reporter.member.task})")
 
-    def _offer_links(self, peer: Peer, stream: Stream, hello: Hello) -> None:
+    def _offer_links(self, peer: Peer, stream: AuthenticatedStream, hello: Hello) -> None:
         """Agree with a higher rank on a link."""
-        guest = Guest(hello.rank, stream.peer_ip, peer.say, peer.answers)
+        guest = Guest(hello.rank, stream.peer_ip, peer.say, peer.answers, stream.prove)
         kinds = [kind for kind in self._identity.links if kind in hello.links]
         try:
             picked = offer_links(guest, kinds, self._ip, self._tickets)
@@ -280,18 +286,18 @@ class Control(Health):
         else:
             self._roster.link(peer, stream, picked)
 
-    def _open_data_stream(self, peer: Peer, ticket: str) -> StreamLink:
+    def _open_data_stream(self, peer: Peer, proof: str) -> StreamLink:
         """Open a stream for data, over a connection that heartbeats need not share."""
         channel = Channel(str(peer.address))
         self._channels.append(channel)
         stream = channel.open()
         link = StreamLink(stream, iter(stream))
-        stream.send(encode(Attach(rank=self._identity.rank, ticket=ticket)))
+        stream.send(encode(Attach(rank=self._identity.rank, ticket=proof)))
         rank = peer.member.rank
         self._start(f"data-{rank}", self._pump, rank, stream, link)
         return link
 
     def _pump(self, rank: int, stream: Stream, link: StreamLink) -> None:
-        with self._streams.tracking(stream):
+        with self._streams.tracking(stream, CALL_SECS):
             self._streams.identify(stream, rank)
             link.pump()

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ..link import LinkKind
 from ..members import Member
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 MAX_FRAME_BYTES = 32 << 10
 MAX_REASON_CHARACTERS = 2000
 
@@ -86,8 +86,14 @@ class Visit(Frame):
     address: _Text
 
 
+class Challenge(Frame):
+    """The answer to `Hello`, which tells nothing yet. ``nonce`` is random."""
+
+    nonce: _Hex
+
+
 class Welcome(Frame):
-    """The answer to `Hello`: the other's own, and the proof that it knows the token."""
+    """The other's own `Hello`, and the proof that it knows the token."""
 
     hello: Hello
     proof: _Hex
@@ -116,7 +122,7 @@ class Refusal(Frame):
 
 
 class Attach(Frame):
-    """The first message of a data stream: who opens it, and the ticket from the offer."""
+    """The first message of a data stream: who opens it, and a proof made of the offer's ticket."""
 
     rank: _Rank
     ticket: _Hex
@@ -128,7 +134,7 @@ class Offer(Frame):
     Attributes:
         kind: What it is made of.
         address: Where to find it: a port, a socket's name.
-        ticket: Random; to be shown there.
+        ticket: Random; a proof made of it is to be shown there.
     """
 
     kind: LinkKind
@@ -198,6 +204,7 @@ _KINDS: tuple[type[Frame], ...] = (
     GivingUp,
     Goodbye,
     Visit,
+    Challenge,
 )
 _CODES = {kind: code for code, kind in enumerate(_KINDS, start=1)}
 

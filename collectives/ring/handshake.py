@@ -1,17 +1,22 @@
 """Two members make sure of each other before anything else is said between them.
 
-    caller                       other side
-    Hello        ->
+caller                       other side
+Hello        ->
+                 <-              Challenge
+Proof        ->
                  <-              Welcome (its own Hello, proof) or Refusal
-    Proof        ->
-                 <-              Accepted or Refusal
+                 <-              Accepted or Refusal, and all that follows, authenticated
 
-The proofs are keyed hashes over both nonces, so the job's token never travels and an old
-conversation cannot be played back.
+The proofs are keyed hashes over everything that was said before, so that the job's token never
+travels, an old conversation cannot be played back, and nothing that either side has said about
+itself can be changed on the way. The caller proves first, and until it has, it learns nothing: not
+the job's name, not its size, and nothing made with the token at which it could guess. Both sides
+then derive the key by which they know each other's frames (`AuthenticatedStream`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import secrets
 from collections.abc import Iterator, Sequence
@@ -21,8 +26,10 @@ from typing import Literal, TypeVar
 from ..link import ALL_LINKS, LinkKind
 from ..members import Member
 from ._grpc import Stream, StreamError
+from .authenticated import AuthenticatedStream
 from .frames import (
     Accepted,
+    Challenge,
     Frame,
     FrameError,
     Hello,
@@ -39,6 +46,9 @@ from .host import is_loopback, parse_address
 Purpose = Literal["join", "greet"]
 _FrameType = TypeVar("_FrameType", bound=Frame)
 
+STRANGER = "does not know this job's token"
+"""Why a caller is turned away that has proved nothing; more than that it is not told."""
+
 
 class RefusedError(Exception):
     """The other side does not belong to us, or says that we do not belong to it.
@@ -54,7 +64,11 @@ class RefusedError(Exception):
         self.is_final = is_final
 
 
-class HostsError(RefusedError):
+class TermsError(RefusedError):
+    """The other side knows the token, but describes another job: both have to end and say why."""
+
+
+class HostsError(TermsError):
     """The members run on several machines, but their addresses do not lead from one to another."""
 
 
@@ -97,22 +111,33 @@ class Identity:
             nonce=secrets.token_hex(16),
         )
 
-    def prove(self, role: str, caller: Hello, other: Hello) -> str:
-        """Return the proof, by ``role``, that it knows the token in this conversation."""
-        sides = f"{caller.rank} {caller.nonce} {other.rank} {other.nonce}"
-        text = f"{role} {self.job_id} {caller.members} {sides}"
-        return hmac.digest(self.token.encode(), text.encode(), "sha256").hex()
+    def derive(self, role: str, said: Sequence[Frame]) -> bytes:
+        """Return 32 bytes that only who knows the token can make.
 
-    def check_proof(self, proof: str, role: str, caller: Hello, other: Hello) -> None:
+        Args:
+            role: What they are for.
+            said: All that was said in this conversation so far.
+        """
+        transcript = hashlib.sha256()
+        for data in map(encode, said):
+            transcript.update(len(data).to_bytes(4, "little") + data)
+        text = f"paceline {role} ".encode() + transcript.digest()
+        return hmac.digest(self.token.encode(), text, "sha256")
+
+    def prove(self, role: str, said: Sequence[Frame]) -> str:
+        """Return the proof, by ``role``, that it knows the token in this conversation."""
+        return self.derive(role, said).hex()
+
+    def check_proof(self, proof: str, role: str, said: Sequence[Frame]) -> None:
         """Raise `RefusedError` if ``proof`` is not what `prove` gives."""
-        if not hmac.compare_digest(proof, self.prove(role, caller, other)):
-            raise RefusedError("has another token", is_final=True)
+        if not hmac.compare_digest(proof, self.prove(role, said)):
+            raise RefusedError(STRANGER, is_final=True)
 
     def check(self, hello: Hello, rank: int | None = None) -> None:
         """Check that ``hello`` comes from a member of this job, if given from ``rank``.
 
         Raises:
-            RefusedError: It does not; the text is about the other side.
+            TermsError: It does not; the text is about the other side.
         """
         size = len(self.members)
         if hello.job_id != self.job_id:
@@ -127,7 +152,7 @@ class Identity:
             problem = f"has an address that leads to {self.members[hello.rank].task}"
         else:
             return
-        raise RefusedError(problem, is_final=True)
+        raise TermsError(problem, is_final=True)
 
     def check_hosts(self, hello: Hello) -> None:
         """Check that no address means "this machine" if there are several machines.
@@ -165,11 +190,11 @@ def check_terms(job_id: str, links: Sequence[str]) -> None:
 
 def call(
     stream: Stream, identity: Identity, rank: int, purpose: Purpose
-) -> tuple[Hello, Iterator[bytes]]:
+) -> tuple[Hello, AuthenticatedStream]:
     """Introduce ourselves to ``rank``, who should be at the other end of ``stream``.
 
     Returns:
-        What it says about itself, and all that it will say from now on.
+        What it says about itself, and the stream for all that will be said from now on.
 
     Raises:
         RefusedError: One side does not take the other.
@@ -177,47 +202,68 @@ def call(
         FrameError: Whoever is there speaks something else.
     """
     messages = iter(stream)
-    mine = identity.hello(purpose)
-    stream.send(encode(mine))
+    said: list[Frame] = [identity.hello(purpose)]
+    stream.send(encode(said[0]))
+    said.append(_expect(Challenge, messages))
+    said.append(Proof(proof=identity.prove("caller", said)))
+    stream.send(encode(said[-1]))
     welcome = _expect(Welcome, messages)
+    said.append(welcome.hello)
+    identity.check_proof(welcome.proof, "other", said)
     identity.check(welcome.hello, rank)
-    identity.check_proof(welcome.proof, "other", mine, welcome.hello)
-    stream.send(encode(Proof(proof=identity.prove("caller", mine, welcome.hello))))
-    _expect(Accepted, messages)
-    return welcome.hello, messages
+    key = identity.derive("session", said)
+    authenticated = AuthenticatedStream(stream, messages, key, is_caller=True)
+    for frame in authenticated:
+        _check_kind(Accepted, frame)
+        return welcome.hello, authenticated
+    raise StreamError("it hung up")
 
 
-def answer(stream: Stream, messages: Iterator[bytes], identity: Identity, hello: Hello) -> None:
+def answer(
+    stream: Stream, messages: Iterator[bytes], identity: Identity, hello: Hello
+) -> AuthenticatedStream:
     """Make sure of a caller that has said ``hello``; telling it that it is in is left to others.
 
     Whether the hosts can reach each other is checked at this side only, so that both hear of it.
 
+    Returns:
+        The stream for all that will be said from now on.
+
     Raises:
-        RefusedError: It is none of ours, and has been told so.
+        TermsError: It knows the token, but describes another job, and has been told so.
+        RefusedError: It is a stranger, and has been told no more than that.
         StreamError, FrameError: As in `call`.
     """
+    said: list[Frame] = [hello, Challenge(nonce=secrets.token_hex(16))]
+    stream.send(encode(said[-1]))
+    said.append(proof := _expect(Proof, messages))
     try:
+        identity.check_proof(proof.proof, "caller", said[:-1])
         identity.check(hello)
-        mine = identity.hello(hello.purpose)
-        proof = identity.prove("other", hello, mine)
-        stream.send(encode(Welcome(hello=mine, proof=proof)))
-        identity.check_proof(_expect(Proof, messages).proof, "caller", hello, mine)
         identity.check_hosts(hello)
     except RefusedError as error:
-        refuse(stream, error)
+        stream.send(encode(refusal(error)))
         raise
+    mine = identity.hello(hello.purpose)
+    said.append(mine)
+    stream.send(encode(Welcome(hello=mine, proof=identity.prove("other", said))))
+    key = identity.derive("session", said)
+    return AuthenticatedStream(stream, messages, key, is_caller=False)
 
 
-def refuse(stream: Stream, error: RefusedError) -> None:
-    """Tell the caller why it is not taken."""
-    stream.send(encode(Refusal(reason=cut(str(error)), is_final=error.is_final)))
+def refusal(error: RefusedError) -> Refusal:
+    """Return what tells the caller why it is not taken."""
+    return Refusal(reason=cut(str(error)), is_final=error.is_final)
 
 
 def _expect(kind: type[_FrameType], messages: Iterator[bytes]) -> _FrameType:
     data = next(messages, None)
     if data is None:
         raise StreamError("it hung up")
-    frame = decode(data)
+    return _check_kind(kind, decode(data))
+
+
+def _check_kind(kind: type[_FrameType], frame: Frame) -> _FrameType:
     if isinstance(frame, Refusal):
         raise RefusedError(f"turned this process away, which {frame.reason}", frame.is_final)
     if not isinstance(frame, kind):

@@ -1,8 +1,9 @@
 """Two members find the link to use between them: the first kind that both have and that works.
 
 The lower rank of a pair offers one kind after the other: it listens and says where, together with a
-random ticket; the higher rank connects, shows the ticket and answers; the lower rank checks what
-has come and says that this is the link, or goes on with the next kind.
+random ticket; the higher rank connects, shows a proof made of the ticket and of the key of their
+conversation, and answers; the lower rank checks what has come and says that this is the link, or
+goes on with the next kind.
 """
 
 from __future__ import annotations
@@ -87,12 +88,14 @@ class Guest:
         ip: From where it has called.
         send: Says something to it.
         answers: Its answers to offers; None when it is gone.
+        prove: Makes of a ticket what it will show.
     """
 
     rank: int
     ip: str
     send: Callable[[Frame], None]
     answers: SimpleQueue[Answer | None]
+    prove: Callable[[str], str]
 
 
 def offer_links(guest: Guest, kinds: Sequence[LinkKind], ip: str, tickets: Tickets) -> Picked:
@@ -131,7 +134,7 @@ class Taker:
     Args:
         host: The lower rank's host name.
         rank: This rank.
-        open_stream: Returns the link over a new stream to the lower rank, given the ticket.
+        open_stream: Returns the link over a new stream to the lower rank, given the proof to show.
     """
 
     def __init__(self, host: str, rank: int, open_stream: Callable[[str], Link]) -> None:
@@ -140,11 +143,15 @@ class Taker:
         self._open_stream = open_stream
         self._tried: tuple[LinkKind, Link] | None = None
 
-    def connect(self, offer: Offer) -> Answer:
-        """Connect to what is offered; return whether that worked."""
+    def connect(self, offer: Offer, prove: Callable[[str], str]) -> Answer:
+        """Connect to what is offered, showing what ``prove`` makes of the ticket.
+
+        Returns:
+            Whether that worked.
+        """
         self.drop()
         try:
-            self._tried = (offer.kind, self._connect(offer))
+            self._tried = (offer.kind, self._connect(offer, prove(offer.ticket)))
         except (OSError, LinkBroken) as error:
             return Answer(kind=offer.kind, problem=cut(str(error).lower()))
         return Answer(kind=offer.kind, problem="")
@@ -167,16 +174,16 @@ class Taker:
             self._tried[1].close()
             self._tried = None
 
-    def _connect(self, offer: Offer) -> Link:
+    def _connect(self, offer: Offer, proof: str) -> Link:
         match offer.kind:
             case "shm":
                 if problem := shared_memory.why_not():
                     raise OSError(problem)
-                return shared_memory.connect_shared_memory(offer.address, self._rank, offer.ticket)
+                return shared_memory.connect_shared_memory(offer.address, self._rank, proof)
             case "tcp":
-                return connect_tcp(self._host, offer.address, self._rank, offer.ticket)
+                return connect_tcp(self._host, offer.address, self._rank, proof)
             case "grpc":
-                return self._open_stream(offer.ticket)
+                return self._open_stream(proof)
 
 
 def _key(rank: int, ticket: str) -> bytes:
@@ -210,7 +217,7 @@ class _Waiting(ABC):
 def _offer(guest: Guest, kind: LinkKind, ip: str, tickets: Tickets) -> Link:
     ticket = secrets.token_hex(TICKET_BYTES)
     deadline = time.monotonic() + ACCEPT_SECS
-    with closing(_wait_for(guest, kind, ip, tickets, ticket)) as waiting:
+    with closing(_wait_for(guest, kind, ip, tickets, guest.prove(ticket))) as waiting:
         guest.send(Offer(kind=kind, address=waiting.address, ticket=ticket))
         answer = _next_answer(guest, kind, deadline)
         if answer.problem:
@@ -230,16 +237,16 @@ def _next_answer(guest: Guest, kind: LinkKind, deadline: float) -> Answer:
             return answer
 
 
-def _wait_for(guest: Guest, kind: LinkKind, ip: str, tickets: Tickets, ticket: str) -> _Waiting:
+def _wait_for(guest: Guest, kind: LinkKind, ip: str, tickets: Tickets, proof: str) -> _Waiting:
     match kind:
         case "shm":
             if problem := shared_memory.why_not():
                 raise OSError(problem)
-            return _WaitingForMemory(*shared_memory.listen_shared_memory(guest.rank, ticket))
+            return _WaitingForMemory(*shared_memory.listen_shared_memory(guest.rank, proof))
         case "tcp":
-            return _WaitingForTcp(*listen_tcp(ip, guest.rank, ticket, guest.ip))
+            return _WaitingForTcp(*listen_tcp(ip, guest.rank, proof, guest.ip))
         case "grpc":
-            return _WaitingForStream(guest.rank, ticket, tickets)
+            return _WaitingForStream(guest.rank, proof, tickets)
 
 
 @final

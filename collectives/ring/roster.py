@@ -15,9 +15,9 @@ from typing import final
 from ..heartbeats import AwakeClock
 from ..link import Link
 from ..members import Member
-from ._grpc import Stream
+from .authenticated import AuthenticatedStream
 from .errors import RendezvousError
-from .frames import Accepted, Answer, Frame, GivingUp, Goodbye, Hello, Lost, Ready, cut, encode
+from .frames import Accepted, Answer, Frame, GivingUp, Goodbye, Hello, Lost, Ready, cut
 from .handshake import RefusedError
 from .host import is_loopback, parse_address
 from .negotiation import Picked
@@ -45,7 +45,7 @@ class Peer:
     def __init__(self, member: Member) -> None:
         self.member = member
         self.address = parse_address(member)
-        self.stream: Stream | None = None
+        self.stream: AuthenticatedStream | None = None
         self.hello: Hello | None = None
         self.answers: SimpleQueue[Answer | None] = SimpleQueue()
         self.heard_at: float | None = None
@@ -59,7 +59,7 @@ class Peer:
     def say(self, frame: Frame) -> None:
         """Send ``frame`` if it is there. Does not wait."""
         if (stream := self.stream) is not None:
-            stream.send(encode(frame))
+            stream.send(frame)
 
 
 @final
@@ -124,7 +124,9 @@ class Roster:
             peer.problem = ""
             self._advance()
 
-    def admit(self, peer: Peer, stream: Stream, hello: Hello, *, is_caller: bool) -> None:
+    def admit(
+        self, peer: Peer, stream: AuthenticatedStream, hello: Hello, *, is_caller: bool
+    ) -> None:
         """Take ``stream`` as the control stream of ``peer``.
 
         Args:
@@ -142,7 +144,7 @@ class Roster:
             if peer.stream is not None or self._is_complete:
                 raise RefusedError("is already there as another process", is_final=False)
             if is_caller:
-                stream.send(encode(Accepted()))
+                stream.send(Accepted())
             peer.answers = SimpleQueue()
             peer.stream, peer.hello, peer.heard_at = stream, hello, self.clock.now()
             peer.greeted = peer.greeted or not is_caller
@@ -164,7 +166,7 @@ class Roster:
                 self.disconnect(peer, stream, f"it has been silent for {silent_secs:.3g} s")
                 stream.cancel()
 
-    def link(self, peer: Peer, stream: Stream, picked: Picked) -> None:
+    def link(self, peer: Peer, stream: AuthenticatedStream, picked: Picked) -> None:
         """Note the link to ``peer``, agreed on over ``stream``."""
         with self._changed:
             if peer.stream is stream and not self._is_closing:
@@ -184,7 +186,7 @@ class Roster:
         with self._changed:
             peer.has_left = True
 
-    def disconnect(self, peer: Peer, stream: Stream, reason: str) -> None:
+    def disconnect(self, peer: Peer, stream: AuthenticatedStream, reason: str) -> None:
         """Note that ``stream`` to ``peer`` has ended."""
         with self._changed:
             if peer.stream is not stream:
@@ -212,9 +214,10 @@ class Roster:
                 self._fail(f"lost {peer.member}: {reason}")
 
     def fail(self, reason: str) -> None:
-        """Note that the job will not come together."""
+        """Note that the job will not come together, if it has not."""
         with self._changed:
-            self._fail(reason)
+            if not self._is_complete:
+                self._fail(reason)
 
     def complain(self, peer: Peer, problem: str) -> None:
         """Note why ``peer`` could not be reached."""

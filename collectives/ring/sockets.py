@@ -30,8 +30,8 @@ CONNECT_SECS = 5.0
 
 _MAGIC = b"PLDL"
 _HELLO = struct.Struct(f"<4sIQ{TICKET_BYTES}s")
-# A caller that has connected but says nothing is not waited for any longer.
-_HELLO_SECS = 1.0
+# More who have connected and not shown who they are do not wait at the same time.
+_MAX_CALLERS = 16
 
 
 def pack_hello(rank: int, ticket: str) -> bytes:
@@ -80,6 +80,8 @@ class Listener:
     def accept(self, deadline: float) -> tuple[socket.socket, list[int]]:
         """Return the connection of the expected caller, and the file descriptors it has sent.
 
+        Others may connect too and say nothing, or little by little: they keep nobody waiting.
+
         Args:
             deadline: A `time.monotonic()` value.
 
@@ -87,40 +89,82 @@ class Listener:
             LinkTimeout: It has not come.
             LinkBroken: The listening socket does not work.
         """
-        while (left := deadline - time.monotonic()) > 0:
-            self._listening.settimeout(left)
-            try:
-                connection, _ = self._listening.accept()
-            except TimeoutError:
-                break
-            except OSError as error:
-                raise LinkBroken(f"cannot accept: {error}") from error
-            fds: list[int] = []
-            try:
-                self._check(connection, fds)
-            except (OSError, LinkBroken):
-                connection.close()
-                close_all(fds)
-            else:
-                return connection, fds
+        callers: dict[int, _Caller] = {}
+        poll = select.poll()
+        poll.register(self._listening, select.POLLIN)
+        try:
+            while (left := deadline - time.monotonic()) > 0:
+                for fd, _ in poll.poll(left * 1000):
+                    if fd == self._listening.fileno():
+                        self._let_in(callers, poll)
+                    elif self._has_shown(callers, poll, fd):
+                        caller = callers.pop(fd)
+                        return caller.connection, caller.fds
+        finally:
+            for caller in callers.values():
+                caller.close()
         raise LinkTimeout("the other end has not connected")
 
     def close(self) -> None:
         """Stop listening."""
         self._listening.close()
 
-    def _check(self, connection: socket.socket, fds: list[int]) -> None:
+    def _let_in(self, callers: dict[int, _Caller], poll: select.poll) -> None:
+        """Take a connection; where there are too many, the one that came first has to go."""
+        try:
+            connection, _ = self._listening.accept()
+        except OSError as error:
+            raise LinkBroken(f"cannot accept: {error}") from error
         if not self._is_expected(connection):
-            raise LinkBroken("a connection from somewhere else")
-        connection.settimeout(_HELLO_SECS)
-        data = b""
-        while len(data) < _HELLO.size:
-            more, new_fds, _, _ = socket.recv_fds(connection, _HELLO.size - len(data), 4)
-            fds += new_fds
-            if not more:
-                raise LinkBroken("closed before its hello was complete")
-            data += more
-        check_hello(data, self._rank, self._ticket)
+            connection.close()
+            return
+        if len(callers) >= _MAX_CALLERS:
+            self._send_away(callers, poll, next(iter(callers)))
+        callers[connection.fileno()] = _Caller(connection)
+        poll.register(connection, select.POLLIN)
+
+    def _has_shown(self, callers: dict[int, _Caller], poll: select.poll, fd: int) -> bool:
+        """Read what a caller has sent; return whether it is the one expected."""
+        try:
+            data = callers[fd].read()
+            if len(data) == _HELLO.size:
+                check_hello(data, self._rank, self._ticket)
+                return True
+        except (OSError, LinkBroken):
+            self._send_away(callers, poll, fd)
+        return False
+
+    def _send_away(self, callers: dict[int, _Caller], poll: select.poll, fd: int) -> None:
+        poll.unregister(fd)
+        callers.pop(fd).close()
+
+
+class _Caller:
+    """Somebody who has connected and not yet shown its whole hello."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self.connection = connection
+        self.fds: list[int] = []
+        self._data = b""
+
+    def read(self) -> bytes:
+        """Return what has come of the hello.
+
+        Raises:
+            LinkBroken: No more will come.
+        """
+        wanted = _HELLO.size - len(self._data)
+        more, fds, _, _ = socket.recv_fds(self.connection, wanted, 4)
+        self.fds += fds
+        if not more:
+            raise LinkBroken("closed before its hello was complete")
+        self._data += more
+        return self._data
+
+    def close(self) -> None:
+        self.connection.close()
+        close_all(self.fds)
 
 
 @final

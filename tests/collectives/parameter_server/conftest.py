@@ -69,6 +69,8 @@ class ChannelProcess:
 
     def signal(self, number):
         os.kill(self._process.pid, number)
+        if number == signal.SIGSTOP:  # all of its threads, which may take a moment
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
 
     def wait(self):
         """The exit code; it has to end by itself."""

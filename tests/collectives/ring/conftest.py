@@ -106,6 +106,8 @@ class MemberProcess:
 
     def signal(self, number):
         os.kill(self.pid, number)
+        if number == signal.SIGSTOP:  # all of its threads, which may take a moment
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED)
 
     def wait(self):
         """The exit code and everything it wrote to stderr."""
