@@ -3,6 +3,12 @@
 NumPy's own functions and operators work on tensors where they have a differentiable form; what
 NumPy lacks (activations, fused layers and losses, images) is here. `backward` carries a gradient to
 the leaves, `GradientTape` does so in the familiar spelling.
+
+An operation keeps the arrays that it is given, and backward reads them again. A variable may be
+changed in between: what is remembered of it keeps its value, or backward refuses (`MutableLeaf`).
+A plain NumPy array that the caller overwrites before backward is read as it is then: it has no
+version to compare, and a copy of each batch would cost more than most of the operations on it.
+Overwrite an array after backward, or hand a copy to the model.
 """
 
 # ruff: noqa: F401 (some modules are imported for what they enter into the table)
@@ -28,6 +34,7 @@ from .indexed_slices import IndexedSlices
 from .reductions import logsumexp
 from .tensor import (
     Array,
+    MutableLeaf,
     Tensor,
     TensorLike,
     Vjp,
@@ -36,6 +43,7 @@ from .tensor import (
     lift_array,
     no_grad,
     record,
+    snapshot,
     stop_gradient,
     watched,
 )
@@ -44,6 +52,7 @@ __all__ = [
     "Array",
     "GradientTape",
     "IndexedSlices",
+    "MutableLeaf",
     "Tensor",
     "TensorLike",
     "Vjp",
@@ -69,6 +78,7 @@ __all__ = [
     "sigmoid",
     "sigmoid_cross_entropy",
     "silu",
+    "snapshot",
     "softmax",
     "softmax_cross_entropy",
     "softplus",

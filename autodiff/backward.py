@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
+from contextvars import ContextVar
 from operator import attrgetter
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from .indexed_slices import IndexedSlices, Patch
-from .tensor import Array, Tensor, TensorLike, lift, watched
+from .tensor import Array, Tensor, TensorLike, check_floating, is_recording, lift, watched
 
 Gradient: TypeAlias = "Array | IndexedSlices"
 OnReady: TypeAlias = Callable[[Tensor, Gradient], None]
@@ -182,6 +183,8 @@ def _reachable(root: Tensor) -> tuple[list[Tensor], dict[Tensor, int]]:
             if not tensor.requires_grad:
                 continue
             if tensor.vjp is None:
+                if tensor.changed_at > node.order:
+                    raise _changed(tensor)
                 uses[tensor] = uses.get(tensor, 0) + 1
             elif tensor not in seen:
                 seen.add(tensor)
@@ -190,9 +193,21 @@ def _reachable(root: Tensor) -> tuple[list[Tensor], dict[Tensor, int]]:
     return nodes, uses
 
 
+def _changed(leaf: Tensor) -> RuntimeError:
+    return RuntimeError(
+        f"{leaf.label} was changed in place after the loss was computed from it, so that its "
+        f"gradient can no longer be computed; compute all gradients before the first update (one "
+        f"train op for several losses: optimizers.group), or with GradientTape(persistent=True), "
+        f"or compute the loss anew"
+    )
+
+
 def leaves(root: Tensor) -> list[Tensor]:
     """The leaves that `root` depends on and that require a gradient."""
     return list(_reachable(root)[1])
+
+
+_open_tapes: ContextVar[tuple[GradientTape, ...]] = ContextVar("paceline_open_tapes", default=())
 
 
 class GradientTape:
@@ -200,7 +215,10 @@ class GradientTape:
 
     Every operation is remembered anyway, tape or not; the tape gives `gradient` and `watch` a home,
     and inside it a tensor becomes no plain number by `float` (see `watched`). It can be asked more
-    than once.
+    than once: after an update of the variables a persistent one answers with the values that they
+    had, another one refuses.
+
+    Gradients are plain arrays: a gradient of a gradient is refused.
 
     >>> x = Tensor(np.array([1.0, 2.0], np.float32))
     >>> with GradientTape() as tape:
@@ -216,14 +234,37 @@ class GradientTape:
 
     def __enter__(self) -> GradientTape:
         self._watching.enter_context(watched())
+        _open_tapes.set((*_open_tapes.get(), self))
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        _open_tapes.set(tuple(tape for tape in _open_tapes.get() if tape is not self))
         self._watching.close()
 
-    def watch(self, tensor: Tensor) -> None:
-        """Make a tensor that was not computed from others a leaf with a gradient."""
-        tensor.requires_grad = True
+    def watch(self, tensor: TensorLike) -> None:
+        """Make a tensor that was not computed from others a leaf with a gradient.
+
+        Args:
+            tensor: Of a floating dtype. A trainable variable is watched anyway.
+
+        Raises:
+            TypeError: It has no gradient: whole numbers, an array, a variable that is not trained.
+        """
+        if not isinstance(tensor, TensorLike):
+            raise TypeError(
+                f"a tape watches a tensor, not {type(tensor).__name__}; make one by "
+                f"Tensor(array, requires_grad=True)"
+            )
+        source = tensor.tensor()
+        if source.requires_grad:
+            return
+        if source is not tensor:
+            raise TypeError(
+                f"{source.label} is not trainable; watch its value, and compute with that: "
+                f"value = variable.value(); tape.watch(value)"
+            )
+        check_floating(source.data.dtype)
+        source.requires_grad = True
 
     def gradient(self, target: Any, sources: Any) -> Any:
         """The gradient of `target` (of its sum, where it is no scalar) for each of `sources`.
@@ -235,7 +276,12 @@ class GradientTape:
         Returns:
             Gradients in the structure of `sources`: arrays, `IndexedSlices` where only rows of a
             source were read, or None for a source that `target` does not depend on.
+
+        Raises:
+            RuntimeError: Called in the block of another tape or of a persistent one, which would
+                have to differentiate the gradient; or a variable was changed since (see above).
         """
+        self._check_order()
         if isinstance(sources, TensorLike):
             return self.gradient(target, [sources])[0]
         if isinstance(sources, dict):
@@ -243,4 +289,18 @@ class GradientTape:
             return dict(zip(sources, found, strict=True))
         tensors = [lift(source) for source in sources]
         gradients = backward(lift(target), keep=tensors)
+        if self.persistent:
+            for tensor in gradients:
+                tensor.share()
         return type(sources)(gradients.get(tensor) for tensor in tensors)
+
+    def _check_order(self) -> None:
+        """Refuse what would be a gradient of the first order where one of the second is meant."""
+        for tape in _open_tapes.get() if is_recording() else ():
+            if tape is not self or self.persistent:
+                raise RuntimeError(
+                    "a gradient that is computed in the block of another GradientTape, or of a "
+                    "persistent one, would have a gradient itself, which is not supported: here "
+                    "it is a plain array; call gradient() after the block, or under no_grad() "
+                    "where its own gradient is not wanted"
+                )

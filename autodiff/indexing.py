@@ -11,7 +11,7 @@ import numpy as np
 from .indexed_slices import IndexedSlices, Patch
 from .piecewise_constant import plain
 from .shapes import ravel
-from .tensor import Array, Tensor, TensorLike, implements, lift, lift_array, record
+from .tensor import Array, Tensor, TensorLike, implements, lift, lift_array, record, record_view
 
 _BASIC = (int, slice, EllipsisType, type(None), np.integer)
 
@@ -28,7 +28,7 @@ def getitem(a: Any, index: Any) -> Tensor:
             return _rows(a, index)
     x = lift(a)
     if not arrays:
-        return record(x.data[index], (x,), lambda g, outs: (Patch(g, index),))
+        return record_view(x.data[index], x, lambda g, outs: (Patch(g, index),))
     repeats = any(_positions(array, x.data).dtype != np.bool_ for array in arrays)
     return record(x.data[index], (x,), lambda g, outs: (Patch(g, index, repeats),))
 

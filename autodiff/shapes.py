@@ -10,13 +10,13 @@ import numpy as np
 from .arithmetic import unbroadcast
 from .memory import contiguous
 from .refusals import unknown_dtype
-from .tensor import Array, Tensor, implements, lift, lift_array, record
+from .tensor import Array, Tensor, implements, lift, lift_array, record, record_view
 
 
 def _reshaped(x: Tensor, data: Array) -> Tensor:
     """`data`, which holds the elements of x in the same order."""
     shape = x.data.shape
-    return record(data, (x,), lambda g, outs: (g.reshape(shape),))
+    return record_view(data, x, lambda g, outs: (g.reshape(shape),))
 
 
 @implements(np.reshape)
@@ -54,21 +54,22 @@ def transpose(a: Any, axes: Sequence[int] | None = None) -> Tensor:
         source = [i % ndim for i in axes]
         return (g.transpose([source.index(i) for i in range(ndim)]),)
 
-    return record(x.data.transpose(axes), (x,), vjp)
+    return record_view(x.data.transpose(axes), x, vjp)
 
 
 @implements(np.swapaxes)
 def swapaxes(a: Any, axis1: int, axis2: int) -> Tensor:
     x = lift(a)
-    return record(x.data.swapaxes(axis1, axis2), (x,), lambda g, outs: (g.swapaxes(axis1, axis2),))
+    y = x.data.swapaxes(axis1, axis2)
+    return record_view(y, x, lambda g, outs: (g.swapaxes(axis1, axis2),))
 
 
 @implements(np.moveaxis)
 def moveaxis(a: Any, source: Any, destination: Any) -> Tensor:
     x = lift(a)
-    return record(
+    return record_view(
         np.moveaxis(x.data, source, destination),
-        (x,),
+        x,
         lambda g, outs: (np.moveaxis(g, destination, source),),
     )
 
@@ -76,7 +77,7 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Tensor:
 @implements(np.flip)
 def flip(m: Any, axis: int | tuple[int, ...] | None = None) -> Tensor:
     x = lift(m)
-    return record(np.flip(x.data, axis), (x,), lambda g, outs: (np.flip(g, axis),))
+    return record_view(np.flip(x.data, axis), x, lambda g, outs: (np.flip(g, axis),))
 
 
 @implements(np.roll)
@@ -105,8 +106,8 @@ _triangle(np.triu)
 @implements(np.broadcast_to)
 def broadcast_to(array: Any, shape: Any) -> Tensor:
     x = lift(array)
-    return record(
-        np.broadcast_to(x.data, shape), (x,), lambda g, outs: (unbroadcast(g, x.data.shape),)
+    return record_view(
+        np.broadcast_to(x.data, shape), x, lambda g, outs: (unbroadcast(g, x.data.shape),)
     )
 
 

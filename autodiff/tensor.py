@@ -89,6 +89,20 @@ def would_cut(tensor: Tensor) -> bool:
     return tensor.requires_grad and _watched.get() and _recording.get()
 
 
+def is_recording() -> bool:
+    """Whether operations of this thread remember how they came about."""
+    return _recording.get()
+
+
+def check_floating(dtype: np.dtype) -> None:
+    """Refuse a leaf whose gradient would be cut to whole numbers, or to the real part."""
+    if dtype.kind != "f":
+        raise TypeError(
+            f"a tensor of dtype {dtype} has no gradient; convert the array to a floating dtype "
+            f"first, or leave requires_grad and watch away"
+        )
+
+
 def implements(*functions: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
     """Enter the decorated function into the table as the differentiable form of `functions`."""
 
@@ -231,7 +245,7 @@ class TensorLike:
         return _FUNCTIONS[np.negative](self)
 
     def __pos__(self) -> Tensor:
-        return self.tensor()
+        return _FUNCTIONS[np.positive](self)
 
     def __abs__(self) -> Tensor:
         return _FUNCTIONS[np.absolute](self)
@@ -292,6 +306,9 @@ class Tensor(TensorLike):
 
     __slots__ = ("data", "inputs", "order", "owner", "requires_grad", "vjp")
 
+    changed_at = -1
+    """The place in the order of creation of the last change of `data` in place."""
+
     def __init__(self, data: Any, requires_grad: bool = False, owner: Any = None) -> None:
         if isinstance(data, TensorLike):
             raise TypeError(
@@ -299,11 +316,8 @@ class Tensor(TensorLike):
                 "stop_gradient(tensor) for its values outside the graph"
             )
         self.data: Array = data if hasattr(data, "__array_ufunc__") else np.asarray(data)
-        if requires_grad and self.data.dtype.kind != "f":
-            raise TypeError(
-                f"a tensor of dtype {self.data.dtype} has no gradient; convert the array to a "
-                f"floating dtype first, or leave requires_grad away"
-            )
+        if requires_grad:
+            check_floating(self.data.dtype)
         self.requires_grad = requires_grad
         self.owner = owner
         self.inputs: tuple[Tensor, ...] = ()
@@ -313,9 +327,47 @@ class Tensor(TensorLike):
     def tensor(self) -> Tensor:
         return self
 
+    def share(self) -> None:
+        """Note that somebody goes on reading `data`, or a view of it, whatever happens to self."""
+
+    @property
+    def label(self) -> str:
+        """How a message calls it."""
+        return f"a tensor of shape {self.data.shape}"
+
     def __repr__(self) -> str:
         came_from = ", requires_grad=True" if self.requires_grad else ""
         return f"Tensor({self.data!r}, shape={self.data.shape}, dtype={self.data.dtype}{came_from})"
+
+
+class MutableLeaf(Tensor):
+    """A leaf whose array its owner changes in place, as a training step does with a variable's.
+
+    Whoever keeps the array beyond a step says so by `share`, and the next change goes into a copy:
+    views, snapshots, and what a persistent tape remembers stay as they are. The operations of a
+    step keep it too, but only until backward, and a copy in each step would be wasted on them.
+    Backward therefore compares `changed_at` with the place of the operations that read the leaf,
+    and refuses those that are older.
+    """
+
+    __slots__ = ("_is_shared", "changed_at")
+
+    def __init__(self, data: Array, requires_grad: bool, owner: Any = None) -> None:
+        super().__init__(data, requires_grad, owner)
+        self.changed_at = -1
+        self._is_shared = False
+
+    def share(self) -> None:
+        self._is_shared = True
+
+    def writable(self) -> Array:
+        """`data`, about to be overwritten."""
+        if self._is_shared:
+            self.data = self.data.copy()
+            self._is_shared = False
+        else:
+            self.changed_at = next(_creation_order)
+        return self.data
 
 
 class _Constant(Tensor):
@@ -386,9 +438,22 @@ def record(data: Array, inputs: tuple[Tensor, ...], vjp: Vjp) -> Tensor:
     return result
 
 
+def record_view(data: Array, source: Tensor, vjp: Vjp) -> Tensor:
+    """The same as `record` for a result that shares the memory of its only input."""
+    source.share()
+    return record(data, (source,), vjp)
+
+
+def snapshot(tensor: Tensor) -> Tensor:
+    """The values of a tensor as they are now, through which gradients flow to it."""
+    return record_view(tensor.data, tensor, lambda g, outs: (g,))
+
+
 def stop_gradient(value: Any) -> Tensor:
     """The same values, cut out of the graph on purpose: no gradient flows through the result."""
-    return Tensor(lift(value).data)
+    tensor = lift(value)
+    tensor.share()
+    return Tensor(tensor.data)
 
 
 def _check_arguments(

@@ -61,7 +61,7 @@ class GradientReducer:
             {leaf: view for bucket in buckets for leaf, view in bucket.slices(replica)}
             for replica in range(num_replicas)
         ]
-        self._places = [
+        self._places: list[dict[Tensor, tuple[int, int]]] = [
             {
                 v.leaf(replica): (p, i)
                 for p, part in enumerate(self.parts)

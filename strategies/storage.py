@@ -231,8 +231,8 @@ class LocalStorage(Storage):
     ) -> None:
         if is_left_to_first(variable, local_index):
             return
-        value = variable.leaf(local_index).data
-        arrays = [slot.leaf(local_index).data for slot in slots]
+        value = variable.leaf(local_index).writable()
+        arrays = [slot.leaf(local_index).writable() for slot in slots]
         if isinstance(gradient, IndexedSlices):
             _update_rows(value, gradient.unique(), arrays, how.apply)
         else:
@@ -240,8 +240,10 @@ class LocalStorage(Storage):
 
     def increase(self, counter: Variable, local_index: int) -> None:
         if not is_left_to_first(counter, local_index):
-            data = counter.leaf(local_index).data
-            data += 1
+            leaf = counter.leaf(local_index)
+            count = leaf.data.copy()  # whoever computed with the old count keeps it
+            count += 1
+            leaf.data = count
 
     def begin_run(self) -> None:
         pass

@@ -10,7 +10,7 @@ from weakref import ref
 
 import numpy as np
 
-from ..autodiff import Array, IndexedSlices, Tensor, TensorLike, record
+from ..autodiff import Array, IndexedSlices, MutableLeaf, Tensor, TensorLike, record, snapshot
 from .aggregation import (
     VariableAggregation,
     VariableSynchronization,
@@ -57,7 +57,7 @@ class _Constructed(type):
         return super().__call__(*args, **kwargs)
 
 
-class _Leaf(Tensor):
+class _Leaf(MutableLeaf):
     """A copy of a variable in expressions: it knows the variable, but does not keep it alive.
 
     A variable is thus gone with its last holder, and not at some later time.
@@ -72,6 +72,10 @@ class _Leaf(Tensor):
     @owner.setter
     def owner(self, variable: Variable) -> None:
         self._owner = ref(variable)
+
+    @property
+    def label(self) -> str:
+        return f"variable {self.owner.name!r}" if self.owner else super().label
 
 
 class Variable(TensorLike, metaclass=_Constructed):
@@ -153,7 +157,7 @@ class Variable(TensorLike, metaclass=_Constructed):
             return Tensor(self.device_of(0).bring(aggregate(parts, self.aggregation)))
         return copies[0]
 
-    def leaf(self, local_index: int) -> Tensor:
+    def leaf(self, local_index: int) -> MutableLeaf:
         """The tensor that stands for this variable in replica `local_index` of this worker.
 
         Its value is not to be relied on while the variable `is_elsewhere`.
@@ -165,7 +169,7 @@ class Variable(TensorLike, metaclass=_Constructed):
 
     def read_rows(self, rows: Array) -> tuple[Tensor, Array]:
         replica = self.replica_here()
-        leaf = self.leaf(0 if replica is None else replica.local_index)
+        leaf: Tensor = self.leaf(0 if replica is None else replica.local_index)
         if self.is_elsewhere:
             found = self._storage.fetch_rows(self, to_host(rows))
         elif replica is None:
@@ -230,8 +234,11 @@ class Variable(TensorLike, metaclass=_Constructed):
         return record(brought, (leaf,), lambda gradient, outs: (home.bring(gradient),))
 
     def value(self) -> Tensor:
-        """The value here and now as a tensor; a gradient flows to the variable through it."""
-        return self.tensor()
+        """The value here and now as a tensor; a gradient flows to the variable through it.
+
+        It stays as it is when the variable changes.
+        """
+        return snapshot(self.tensor())
 
     read_value = value
 

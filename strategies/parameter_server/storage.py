@@ -204,7 +204,9 @@ class ServerStorage(Storage):
         self._take_what_has_arrived()
         changes, copied = list(self._changes.values()), list(self._copied.values())
         self._changes.clear()
-        places = [np.empty_like(v.leaf(0).data) if overlaps else v.leaf(0).data for v in copied]
+        places = [
+            np.empty_like(v.leaf(0).data) if overlaps else v.leaf(0).writable() for v in copied
+        ]
         wanted = [(self._layouts[v.name], place) for v, place in zip(copied, places, strict=True)]
         note = self.note() or None
         servers.start_push(changes, num_examples, note, wanted, keeps_arrays=not overlaps)

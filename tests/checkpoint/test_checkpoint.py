@@ -175,7 +175,7 @@ def test_arrays_and_variables_by_any_names(tmp_path: Path) -> None:
     assert arrays["w"] is kept
     assert kept.tolist() == [0, 1, 2]
     assert arrays["n"] == 7
-    assert float(variables["first"]) == 1
+    assert variables["first"].item() == 1
 
 
 def test_a_part_can_be_restored_without_the_others(tmp_path: Path) -> None:

@@ -138,8 +138,8 @@ def check_assignments_in_replicas_are_aggregated(make_strategy):
         with strategy.scope():
             variable = Variable(0.0, aggregation=aggregation)
         strategy.run(lambda variable=variable: variable.assign(_replica_id() + 1.0))
-        assert float(variable) == value
-        read = strategy.run(lambda variable=variable: float(variable))
+        assert variable.item() == value
+        read = strategy.run(lambda variable=variable: variable.item())
         assert set(_results(strategy, read)) == {value}
 
 

@@ -98,7 +98,7 @@ def outputs_and_gradients(sizes, averages_replicas):
         loss = per_example.mean() if averages_replicas else per_example.sum() / len(X)
         gradients = backward(loss)
         share = len(x) / len(X) if averages_replicas else 1.0
-        parts = [gradients[inputs], *(gradients[v.value()] for v in layer.trainable_weights)]
+        parts = [gradients[inputs], *(gradients[v.tensor()] for v in layer.trainable_weights)]
         return outputs.numpy(), *(share * part for part in parts)
 
     with store.building():

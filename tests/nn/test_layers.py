@@ -193,7 +193,7 @@ def test_regularizers_are_listed_as_losses():
     assert [loss.item() for loss in layer.losses] == pytest.approx([0.1 * 6 * 0.25, 0.01 * 2])
     kernel = layer.weights[0]
     gradients = backward(layer.losses[0])
-    np.testing.assert_allclose(gradients[kernel.value()], 2 * 0.1 * 0.5, rtol=1e-6)
+    np.testing.assert_allclose(gradients[kernel.tensor()], 2 * 0.1 * 0.5, rtol=1e-6)
     with pytest.raises(ValueError, match="'l3'; there are l1, l2, l1_l2"):
         layers.Dense(1, kernel_regularizer="l3")
 
@@ -237,7 +237,7 @@ def test_embedding_reads_rows_and_its_gradient_is_sparse():
     table = layer.weights[0]
     assert np.abs(table.numpy()).max() <= 0.05
     np.testing.assert_array_equal(outputs.numpy(), table.numpy()[[[1, 3], [1, 0]]])
-    gradient = backward(outputs.sum())[table.value()]
+    gradient = backward(outputs.sum())[table.tensor()]
     assert isinstance(gradient, IndexedSlices)
     np.testing.assert_array_equal(gradient.to_dense()[:, 0], [1, 2, 0, 1, 0])
 

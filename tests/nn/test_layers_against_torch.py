@@ -38,7 +38,7 @@ def check(layer, x, reference, training=False):
     np.testing.assert_allclose(outputs.numpy(), theirs.detach().numpy(), **close)
     np.testing.assert_allclose(ours[inputs], theirs_in.grad.numpy(), **close)
     for weight, their in zip(layer.trainable_weights, theirs_weights, strict=True):
-        np.testing.assert_allclose(ours[weight.value()], their.grad.numpy(), **close)
+        np.testing.assert_allclose(ours[weight.tensor()], their.grad.numpy(), **close)
 
 
 def channels_first(x):

@@ -125,7 +125,9 @@ def test_a_convolution_and_a_maximum_give_the_same_together_and_in_turn(first, s
         x = Tensor(IMAGES, requires_grad=True)
         y = function(x, training=True)
         gradients = backward(np.square(y).sum())
-        results.append([y.numpy(), gradients[x], *(gradients[v.value()] for v in convolve.weights)])
+        results.append(
+            [y.numpy(), gradients[x], *(gradients[v.tensor()] for v in convolve.weights)]
+        )
     for one, other in zip(*results, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 

@@ -168,6 +168,6 @@ def test_a_variable_of_one_strategy_is_refused_in_replicas_of_another(mirrored):
 def test_a_mirrored_variable_used_by_a_single_replica_is_used_as_a_whole(two_replicas, mirrored):
     with two_replicas.scope():
         variable = Variable(1.0)
-    assert mirrored(1).run(lambda: float(variable)) == 1.0
+    assert mirrored(1).run(lambda: variable.item()) == 1.0
     DEFAULT_STRATEGY.run(lambda: variable.assign_add(1.0))
     assert variable.local_values() == [2.0, 2.0]

@@ -352,7 +352,7 @@ def test_restored_values_take_the_place_of_initial_ones(several_replicas):
     assert a.dtype == np.float32
     assert [v.tolist() for v in a.local_values()] == [[7.0, 8.0]] * a.num_copies
     assert b.numpy().tolist() == c.numpy().tolist() == [1.0, 1.0]
-    assert float(total) == 9.0
+    assert total.item() == 9.0
 
 
 def test_saved_values_are_those_outside_replicas(several_replicas, store):

@@ -66,7 +66,7 @@ def test_in_a_replica_a_variable_is_that_replicas_copy(several_replicas):
 
     def step():
         variable.assign(float(replica_id()))
-        return float(variable), (variable + 1.0).item(), variable.numpy().item()
+        return variable.item(), (variable + 1.0).item(), variable.numpy().item()
 
     own, plus_one, as_array = several_replicas.run(step)
     assert own.values == as_array.values == tuple(range(n))
@@ -141,7 +141,7 @@ class TestMB02:
             assert copies(variable) == [10.0, 10.0]
         else:
             two_replicas.run(step)
-            assert (copies(variable), float(variable)) == expected
+            assert (copies(variable), variable.item()) == expected
 
     @pytest.mark.parametrize(("verb", "sign"), [("assign_add", 1), ("assign_sub", -1)])
     def test_add_and_subtract_in_replicas(
@@ -163,18 +163,18 @@ class TestMB02:
     ):
         two_replicas.run(lambda: variable.assign(5.0))
         is_sum = aggregation is SUM and synchronization is not NONE
-        assert float(variable) == (10.0 if is_sum else 5.0)
+        assert variable.item() == (10.0 if is_sum else 5.0)
 
     def test_outside_replicas_the_value_as_a_whole_is_read_and_written(
         self, variable, two_replicas, synchronization, aggregation
     ):
-        assert float(variable) == 10.0
+        assert variable.item() == 10.0
         variable.assign(6.0)
-        assert float(variable) == 6.0
+        assert variable.item() == 6.0
         variable.assign_add(3.0).assign_sub(1.0)
-        assert float(variable) == 8.0
+        assert variable.item() == 8.0
         with two_replicas.scope():
-            assert float(variable.assign(7.0)) == 7.0
+            assert variable.assign(7.0).item() == 7.0
 
     def test_mb_03_a_value_written_back_is_read_again(
         self, variable, two_replicas, synchronization, aggregation
@@ -190,7 +190,7 @@ class TestMB02:
     ):
         def merge(strategy):
             variable.assign(4.0)
-            return float(variable)
+            return variable.item()
 
         step = lambda: get_replica_context().merge_call(merge)  # noqa: E731
         assert two_replicas.run(step).values == (4.0, 4.0)
@@ -383,7 +383,7 @@ def test_a_replica_that_assigns_alone_is_told_so(two_replicas):
 def test_a_shared_variable_from_outside_is_aggregated_too(aggregation, two_replicas, log_lines):
     variable = Variable(0.0, aggregation=aggregation)
     two_replicas.run(lambda: variable.assign_add(1.0 + 2 * replica_id()))
-    assert float(variable) == {SUM: 4.0, MEAN: 2.0, ONLY_FIRST: 1.0}[aggregation]
+    assert variable.item() == {SUM: 4.0, MEAN: 2.0, ONLY_FIRST: 1.0}[aggregation]
     assert any("outside the scope" in line for line in log_lines())
 
 
@@ -393,7 +393,7 @@ def test_arithmetic_and_comparison_are_those_of_arrays():
     assert (variable == variable).tolist() == [True, True]
     assert variable in {variable}
     assert np.tanh(variable).shape == (2,)
-    assert variable.read_value() is variable.value() is variable.leaf(0)
+    assert variable.tensor() is variable.leaf(0)
 
 
 def test_an_assignment_returns_the_variable():
