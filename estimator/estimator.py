@@ -29,9 +29,9 @@ from .evaluation import EvaluationSession, evaluate
 from .hooks import (
     CheckpointSaverHook,
     CheckpointSaverListener,
+    EndOnSignalHook,
     LoggingTensorHook,
     SessionRunHook,
-    SigtermHook,
     StepCounterHook,
     StopAtStepHook,
 )
@@ -39,7 +39,7 @@ from .input_function import batches_for_replicas, continue_input
 from .model_dir import ModelDir, absolute
 from .model_function import ModelFunction, copy_of_params
 from .prediction import PredictionSession, predict
-from .preemption import Preempted, SigtermWatch
+from .preemption import SignalWatch
 from .progress_hook import ProgressHook
 from .run_config import RunConfig
 from .specs import ModeKeys
@@ -225,7 +225,8 @@ class Estimator:
                 f"{strategy!r} keeps its variables on parameter servers, which have to be told of "
                 f"the beginning and the end; call train_and_evaluate, the same in every process"
             )
-        self.train_and_report(input_fn, hooks, steps, max_steps, saving_listeners)
+        with observe.short_tracebacks:
+            self.train_and_report(input_fn, hooks, steps, max_steps, saving_listeners)
         return self
 
     def train_and_report(
@@ -254,16 +255,14 @@ class Estimator:
         strategy = self._config.train_distribute or get_strategy()
         self._refuse_to_train_apart(strategy)
         is_chief = strategy.extended.job.is_chief
-        sigterm = SigtermWatch()
-        hooks = [SigtermHook(lambda: sigterm.has_come), *(hooks or ())]
-        with sigterm.installed(self._config.save_checkpoints_on_sigterm):
+        watch = SignalWatch()
+        hooks = [EndOnSignalHook(lambda: watch.name), *(hooks or ())]
+        with watch.installed(self._config.save_checkpoints_on_sigterm):
             held = while_writing if is_chief and while_writing is not None else nullcontext()
             with self._dir.writing(strategy.extended, is_chief), held:
                 end = self._train(strategy, input_fn, hooks, steps, max_steps, saving_listeners)
-            if end.is_preempted or sigterm.has_come:
-                saved = f" Step {end.global_step} is saved." if is_chief else ""
-                _logger.info("SIGTERM: ends with the exit code 143.%s", saved)
-                raise Preempted(end.global_step)
+            if end.is_preempted or watch.has_come:
+                raise watch.end(end.global_step)
         return end
 
     def _train(
@@ -342,6 +341,7 @@ class Estimator:
         is_chief = strategy.extended.worker_index == 0
         _logger.info("Starting evaluation at %s", datetime.now(UTC).isoformat(timespec="seconds"))
         with (
+            observe.short_tracebacks,
             self._dir.reading(checkpoint_path) if is_chief else nullcontext() as restored,
             self._dir.restoring(restored, is_chief) as store,
             closing(
@@ -396,6 +396,7 @@ class Estimator:
                 no checkpoint.
         """
         with (
+            observe.short_tracebacks,
             self._dir.reading(checkpoint_path) as restored,
             self._dir.restoring(self._trained(restored, allow_untrained)) as store,
             closing(

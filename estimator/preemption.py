@@ -1,17 +1,29 @@
-"""SIGTERM: a scheduler takes the machine away, and gives a moment to save."""
+"""SIGTERM and Ctrl-C: somebody wants the machine back, and gives a moment to save."""
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
-from typing import Final
+from typing import Any, Final
+
+_logger = logging.getLogger("paceline")
 
 EXIT_CODE: Final = 128 + signal.SIGTERM
 """What shells and schedulers report of a process that SIGTERM has ended: 143."""
+
+_NAMES: Final = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "Ctrl-C"}
+"""The signals that ask a run to end, as its log calls them."""
+
+_DEFAULTS: Final[dict[signal.Signals, Any]] = {
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGINT: signal.default_int_handler,
+}
+"""What Python does with them; another handler was meant by somebody."""
 
 
 class Preempted(SystemExit):
@@ -29,8 +41,8 @@ class Preempted(SystemExit):
         self.global_step = global_step
 
 
-class SigtermWatch:
-    """Whether SIGTERM has come.
+class SignalWatch:
+    """Whether SIGTERM or SIGINT (Ctrl-C) has come.
 
     The first one asks the run to end after its step and to save; a second one ends it at once.
 
@@ -41,21 +53,43 @@ class SigtermWatch:
     """
 
     def __init__(self, waits: bool = True) -> None:
-        self.has_come = False
+        self._came: signal.Signals | None = None
         self._waits = waits
         self._process = os.getpid()
 
+    @property
+    def has_come(self) -> bool:
+        """Whether one has come."""
+        return self._came is not None
+
+    @property
+    def name(self) -> str | None:
+        """What the log calls the one that has come."""
+        return None if self._came is None else _NAMES[self._came]
+
+    def end(self, global_step: int | None = None) -> BaseException:
+        """What is to be raised, as the signal (or else one to another worker) asks for it.
+
+        Args:
+            global_step: The step that is saved; None where there was no time.
+        """
+        saved = () if global_step is None else (f"step {global_step} is saved",)
+        if self._came is signal.SIGINT:
+            return KeyboardInterrupt(*saved)
+        _logger.info("%s.", "; ".join((f"The process ends with exit code {EXIT_CODE}", *saved)))
+        return Preempted(global_step)
+
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:  # a child forked since, which is not the one that trains
-            signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, _DEFAULTS[signal.Signals(number)])
             os.kill(os.getpid(), number)
-        if self.has_come or not self._waits:
-            raise Preempted
-        self.has_come = True
+        is_first, self._came = self._came is None, signal.Signals(number)
+        if not (is_first and self._waits):
+            raise self.end()
 
     @contextmanager
     def installed(self, is_wanted: bool) -> Iterator[None]:
-        """Within the block SIGTERM is noted here.
+        """Within the block the signals are noted here.
 
         Python lets only the main thread have a say in signals. A handler that somebody else has
         installed stays: it was meant.
@@ -64,11 +98,13 @@ class SigtermWatch:
             is_wanted: Else nothing happens.
         """
         is_main = threading.current_thread() is threading.main_thread()
-        if not (is_wanted and is_main) or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        with ExitStack() as undo:
+            for number, default in _DEFAULTS.items() if is_wanted and is_main else ():
+                if signal.getsignal(number) == default:
+                    signal.signal(number, self._on_signal)
+                    undo.callback(_set_back, number, default)
             yield
-            return
-        signal.signal(signal.SIGTERM, self._on_signal)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _set_back(number: signal.Signals, handler: Any) -> None:
+    signal.signal(number, handler)

@@ -56,7 +56,8 @@ class RunConfig(BaseModel):
             them. Setting one clears the other; both None saves only at the start and the end.
         keep_checkpoint_max: The number of checkpoints to keep; 0 or None keeps all.
         save_checkpoints_on_sigterm: Whether SIGTERM, by which schedulers say that they take the
-            machine away, ends the run after its step, with a checkpoint and the exit code 143.
+            machine away, and Ctrl-C end the run after its step, with a checkpoint; with the exit
+            code 143, or as a KeyboardInterrupt. A second one ends it at once.
         save_checkpoints_sharded: Whether each worker writes a part of a checkpoint instead of the
             chief all of it; `model_dir` is then on a file system that all of them share.
         keep_checkpoint_every_n_hours: Keep one for good every so many hours; None as by default.

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from ..nn.optimizers import server_rules
+from ..observe import short_tracebacks
 from ..strategies import get_strategy
 from .checkpoint_shards import CheckpointShards
 from .continuous_evaluation import ContinuousEvaluation
 from .end_marker import EndMarker, Unended, write_end_marker
 from .estimator import Estimator
 from .hooks import Session, SessionRunContext, SessionRunHook, SessionRunValues
-from .preemption import Preempted, SigtermWatch
+from .preemption import SignalWatch
 from .specs import EvalSpec, TrainSpec
 
 
@@ -148,19 +149,20 @@ def train_and_evaluate(
         if not isinstance(value, kind):
             raise TypeError(f"train_and_evaluate needs a {kind.__name__}, got {value!r}")
     estimator.config.place.refuse_second_evaluator()
-    if estimator.config.task_type == "evaluator":
-        return _evaluate_beside(estimator, train_spec, eval_spec)
-    if estimator.config.task_type == "ps":
-        return _serve(estimator)
-    return _train(estimator, train_spec, eval_spec)
+    with short_tracebacks:
+        if estimator.config.task_type == "evaluator":
+            return _evaluate_beside(estimator, train_spec, eval_spec)
+        if estimator.config.task_type == "ps":
+            return _serve(estimator)
+        return _train(estimator, train_spec, eval_spec)
 
 
 def _evaluate_beside(
     estimator: Estimator, train_spec: TrainSpec, eval_spec: EvalSpec
 ) -> TrainAndEvaluateResult:
     evaluation = ContinuousEvaluation(estimator, eval_spec, train_spec.max_steps)
-    sigterm = SigtermWatch(waits=False)
-    with sigterm.installed(estimator.config.save_checkpoints_on_sigterm):
+    watch = SignalWatch(waits=False)
+    with watch.installed(estimator.config.save_checkpoints_on_sigterm):
         end = evaluation.run()
     best = estimator.best_checkpoint()
     return TrainAndEvaluateResult(
@@ -202,9 +204,9 @@ def _serve(estimator: Estimator) -> TrainAndEvaluateResult:
     """Keep variables for those who train."""
     strategy = estimator.config.train_distribute or get_strategy()
     shards = CheckpointShards(1 + estimator.config.num_ps_replicas, estimator.model_dir)
-    sigterm = SigtermWatch()  # who trains is about to save, and needs the variables for that
-    with sigterm.installed(estimator.config.save_checkpoints_on_sigterm):
+    watch = SignalWatch()  # who trains is about to save, and needs the variables for that
+    with watch.installed(estimator.config.save_checkpoints_on_sigterm):
         text = strategy.extended.job.serve(server_rules(), shards)
-        if sigterm.has_come:
-            raise Preempted
+        if watch.has_come:
+            raise watch.end()
     return TrainAndEvaluateResult.from_text(text)

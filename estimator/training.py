@@ -178,7 +178,7 @@ class TrainingEnd:
         global_step: The steps made in all, earlier runs included.
         loss: That of the last step; None where no step was made.
         reason: In words, for the log and for `train_and_evaluate`.
-        is_preempted: Whether a worker was told to end by SIGTERM.
+        is_preempted: Whether a worker was told to end by SIGTERM or Ctrl-C.
     """
 
     global_step: int

@@ -5,5 +5,6 @@ from __future__ import annotations
 from .log import ensure_handler, logger
 from .progress import Progress, progress
 from .rate import Rate
+from .tracebacks import short_tracebacks
 
-__all__ = ["Progress", "Rate", "ensure_handler", "logger", "progress"]
+__all__ = ["Progress", "Rate", "ensure_handler", "logger", "progress", "short_tracebacks"]

@@ -22,6 +22,7 @@ from ..inputs import (
     per_replica_pipelines,
     split_global_batches,
 )
+from ..observe import short_tracebacks
 from .arrays import Summand, as_array
 from .context import Frame, default_strategy, entered, require_no_other, require_no_replica
 from .devices import HOST, Device, to_host
@@ -131,7 +132,8 @@ class Strategy:
             own_args, own_kwargs = parts[index]
             return fn(*own_args, **own_kwargs)
 
-        return regroup(self._extended.call_for_each_replica(self, call))
+        with short_tracebacks:
+            return regroup(self._extended.call_for_each_replica(self, call))
 
     def reduce(self, reduce_op: ReduceOp | str, value: Any, axis: int | None = None) -> Any:
         """Combine the replicas' values into one, on the host.

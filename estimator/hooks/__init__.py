@@ -8,6 +8,7 @@ from .basic import (
     StopAtStepHook,
 )
 from .checkpoint_saver import CheckpointSaverHook, CheckpointSaverListener
+from .end_on_signal import EndOnSignalHook
 from .running import RunningHooks
 from .session_run_hook import (
     Session,
@@ -16,12 +17,12 @@ from .session_run_hook import (
     SessionRunHook,
     SessionRunValues,
 )
-from .sigterm import SigtermHook
 from .timer import SecondOrStepTimer
 
 __all__ = [
     "CheckpointSaverHook",
     "CheckpointSaverListener",
+    "EndOnSignalHook",
     "LoggingTensorHook",
     "NanLossDuringTrainingError",
     "NanTensorHook",
@@ -32,7 +33,6 @@ __all__ = [
     "SessionRunContext",
     "SessionRunHook",
     "SessionRunValues",
-    "SigtermHook",
     "StepCounterHook",
     "StopAtStepHook",
 ]

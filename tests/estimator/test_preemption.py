@@ -1,4 +1,7 @@
-"""SIGTERM (preemption): the step is finished, its checkpoint saved, and the exit code is 143."""
+"""SIGTERM (preemption) and Ctrl-C: the step is finished and its checkpoint saved.
+
+The exit code is 143 after SIGTERM, and that of any other KeyboardInterrupt after Ctrl-C.
+"""
 
 import json
 import os
@@ -93,9 +96,9 @@ class Task:
             assert read, self.process.stderr.read()
             self.lines.append(read.strip())
 
-    def terminate(self):
-        """SIGTERM, which has come when the process reads the line after it."""
-        self.process.send_signal(signal.SIGTERM)
+    def terminate(self, number=signal.SIGTERM):
+        """The signal has come when the process reads the line after it."""
+        self.process.send_signal(number)
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
@@ -154,16 +157,33 @@ def test_a_preempted_run_saves_and_goes_on_as_if_it_had_not_been(start, tmp_path
         np.testing.assert_array_equal(found, expected)
 
 
-def test_a_second_sigterm_ends_at_once(start, tmp_path):
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, -signal.SIGINT)]
+)
+def test_a_second_signal_ends_at_once(start, tmp_path, number, code):
     task = start(tmp_path, 5, 2)
     task.wait_for("waits")
-    task.terminate()
+    task.terminate(number)
     task.lines.clear()
     task.wait_for("waits")
-    task.terminate()
-    assert task.end() == 143, task.errors
+    task.terminate(number)
+    assert task.end() == code, task.errors
     assert task.lines[-1] == "finally"
     assert steps_saved(tmp_path) == [0]
+
+
+def test_ctrl_c_saves_and_says_so_in_a_line_and_a_short_traceback(start, tmp_path):
+    task = start(tmp_path, 5)
+    task.wait_for("waits")
+    task.terminate(signal.SIGINT)
+    assert task.end() == -signal.SIGINT, "a shell shows 130"
+    assert steps_saved(tmp_path) == [0, 6]
+    before, traceback = task.errors.split("Traceback (most recent call last):")
+    assert before.count("Ctrl-C") == 1
+    assert "Ctrl-C: the run ends after step 6" in before
+    frames = [line for line in traceback.splitlines() if line.startswith("  File")]
+    assert len(frames) <= 3
+    assert traceback.endswith("\nKeyboardInterrupt: step 6 is saved\n")
 
 
 def test_who_opts_out_ends_as_the_system_has_it(start, tmp_path):
@@ -213,14 +233,46 @@ def test_an_evaluator_just_ends(start, tmp_path):
 
 
 class TellsItself(SessionRunHook):
-    """Sends SIGTERM to this process after a step."""
+    """Sends a signal to this process after a step."""
 
-    def __init__(self, step):
+    def __init__(self, step, number=signal.SIGTERM):
         self._step = step
+        self._number = number
 
     def after_run(self, run_context, run_values):
         if run_context.session.global_step == self._step:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), self._number)
+
+
+def test_the_handler_of_ctrl_c_is_there_for_the_run_only(estimator, input_fn):
+    before = signal.getsignal(signal.SIGINT)
+    assert before is signal.default_int_handler
+    with pytest.raises(KeyboardInterrupt, match="step 4 is saved"):
+        estimator.train(input_fn, hooks=[TellsItself(3, signal.SIGINT)], steps=10)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert steps_saved(estimator.model_dir) == [0, 4]
+    estimator.train(input_fn, max_steps=6)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_who_opts_out_of_saving_has_python_s_ctrl_c(linear_model_fn, tmp_path, input_fn):
+    config = pl.RunConfig(save_checkpoints_on_sigterm=False)
+    estimator = pl.Estimator(linear_model_fn, tmp_path, config)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        estimator.train(input_fn, hooks=[TellsItself(3, signal.SIGINT)], steps=10)
+    assert not caught.value.args
+    assert steps_saved(tmp_path) == [0]
+
+
+def test_a_handler_of_ctrl_c_of_the_user_stays(estimator, input_fn):
+    came = []
+    before = signal.signal(signal.SIGINT, lambda *args: came.append(args))
+    try:
+        estimator.train(input_fn, hooks=[TellsItself(3, signal.SIGINT)], steps=5)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert len(came) == 1
+    assert steps_saved(estimator.model_dir) == [0, 5]
 
 
 def test_the_handler_is_there_for_the_run_only(estimator, input_fn):
