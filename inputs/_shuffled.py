@@ -124,10 +124,11 @@ class _ShuffledIterator(ElementIterator):
         self._iteration = iteration
         self._order = rule.order(iteration, ENDLESS)
         self._snapshot_interval = max(rule.buffer_size, _MIN_SNAPSHOT_INTERVAL)
-        self._snapshots: dict[int, State] = {}
+        self._snapshots: dict[int, tuple[State, int]] = {}
         self._held: dict[int, Any] = {}
         self._oldest = 0
         self._num_read = 0
+        self._num_failed = 0
         self._num_given = 0
         self._length: int | None = None
 
@@ -144,12 +145,17 @@ class _ShuffledIterator(ElementIterator):
 
     def get_state(self) -> State:
         start = max((at for at in self._snapshots if at <= self._oldest), default=None)
+        if start is None:
+            start, snapshot = self._num_read, (self._inner.get_state(), self._num_failed)
+        else:
+            snapshot = self._snapshots[start]
         return {
             "given": self._num_given,
             "read": self._num_read,
             "length": self._length,
-            "from": self._num_read if start is None else start,
-            "inner": self._inner.get_state() if start is None else self._snapshots[start],
+            "from": start,
+            "inner": snapshot[0],
+            "failed": self._num_failed - snapshot[1],
         }
 
     def set_state(self, state: State) -> None:
@@ -162,8 +168,20 @@ class _ShuffledIterator(ElementIterator):
         held = self._order.held(self._num_given).tolist() if state["read"] else []
         self._oldest = min(held, default=state["read"])
         wanted = set(held)
+        self._num_failed = -state["failed"]
         while self._num_read < state["read"]:
-            position, element = self._read()
+            try:
+                position, element = self._read()
+            except StopIteration:
+                raise ValueError(
+                    f"the dataset's source ends after {self._num_read} elements, of which "
+                    f"{state['read']} had been read when the state was saved"
+                ) from None
+            except Exception:
+                # Of elements that could not be had before either, the consumer has been told.
+                if self._num_failed > 0:
+                    raise
+                continue
             if position in wanted:
                 self._held[position] = element
 
@@ -187,8 +205,14 @@ class _ShuffledIterator(ElementIterator):
         position = self._num_read
         if position % self._snapshot_interval == 0:
             self._snapshots = {at: s for at, s in self._snapshots.items() if self._is_needed(at)}
-            self._snapshots[position] = self._inner.get_state()
-        element = next(self._inner)
+            self._snapshots[position] = self._inner.get_state(), self._num_failed
+        try:
+            element = next(self._inner)
+        except StopIteration:
+            raise
+        except Exception:
+            self._num_failed += 1
+            raise
         self._num_read = position + 1
         return position, element
 

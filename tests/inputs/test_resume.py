@@ -269,3 +269,45 @@ def test_a_state_of_another_chain_is_refused() -> None:
     )
     with pytest.raises(ValueError, match=message):
         iter(Dataset.range(100).batch(16)).set_state(state)
+
+
+@pytest.mark.parametrize("buffer_size", [1, 5, 80])
+def test_a_shuffle_over_elements_that_fail_resumes_from_every_element(
+    buffer_size: int, assert_resumes_from_every_element: Any
+) -> None:
+    def refuse_some(value: Any) -> Any:
+        if value % 11 == 0:
+            raise ValueError(f"{value} is refused")
+        return value
+
+    def make() -> Dataset:
+        numbers = Dataset.from_generator(range(150)).map(refuse_some)
+        return numbers.shuffle(buffer_size, seed=1).ignore_errors(lambda number, error: None)
+
+    assert sorted(int(v) for v in make()) == [v for v in range(150) if v % 11]
+    assert_resumes_from_every_element(make)
+
+
+def test_an_error_that_is_new_when_a_shuffle_resumes_is_raised() -> None:
+    refused: set[int] = {3}
+
+    def refuse(value: Any) -> Any:
+        if int(value) in refused:
+            raise ValueError(f"{value} is refused")
+        return value
+
+    dataset = Dataset.from_generator(range(40)).map(refuse).shuffle(20, seed=1)
+    iterator = iter(dataset.ignore_errors(lambda number, error: None))
+    next(iterator)
+    refused.add(5)
+    with pytest.raises(ValueError, match="5 is refused"):
+        iter(dataset.ignore_errors(lambda number, error: None)).set_state(iterator.get_state())
+
+
+def test_a_source_that_has_become_shorter_is_named_when_a_shuffle_resumes() -> None:
+    lengths = iter([40, 10])
+    dataset = Dataset.from_generator(lambda: range(next(lengths))).shuffle(20, seed=1)
+    iterator = iter(dataset)
+    next(iterator)
+    with pytest.raises(ValueError, match="source ends after 10 elements, of which 21 had been"):
+        iter(dataset).set_state(iterator.get_state())
