@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any, final
 
@@ -221,9 +221,16 @@ class _Calls:
 
     def run(self) -> None:
         """Makes calls until `stop`."""
-        function, release = self._opened()
         try:
-            while (call := self._waiting.get()) is not None and not self._is_stopped:
+            function, release = self._open_function()
+        except Exception as error:
+            # It stands in place of each result, and is no matter of any element.
+            for call in self._submitted():
+                call.error = error
+                self._done.put(call)
+            return
+        try:
+            for call in self._submitted():
                 try:
                     call.result = function(call.element)
                 except BaseException as error:
@@ -233,17 +240,10 @@ class _Calls:
         finally:
             release()
 
-    def _opened(self) -> tuple[Function, Callable[[], None]]:
-        """The thread's function; if there is none, one that says so in place of each result."""
-        try:
-            return self._open_function()
-        except Exception as error:
-            failure = error
-
-        def fail(_: Any) -> Any:
-            raise failure
-
-        return fail, _nothing
+    def _submitted(self) -> Iterator[_Call]:
+        """The calls that are to be made, as this thread is free for them, until `stop`."""
+        while (call := self._waiting.get()) is not None and not self._is_stopped:
+            yield call
 
 
 def _nothing() -> None:

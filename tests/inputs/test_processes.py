@@ -41,7 +41,9 @@ def attempt(function):
     try:
         print([int(e) for e in iterator])
     except Exception as error:
-        print(type(error).__name__, error, "raise KeyError" in str(getattr(error, "__notes__", "")))
+        notes = getattr(error, "__notes__", [])
+        num_places = sum("At element" in note for note in notes)
+        print(type(error).__name__, error, "raise KeyError" in str(notes), num_places)
     iterator.close()
 
 if __name__ == "__main__":
@@ -79,9 +81,10 @@ def test_map_in_processes(tmp_path: Path) -> None:
     assert lines[0] == str(list(range(0, 16, 2)))
     assert lines[1] == "True True"
     assert lines[2] == f"[0, 2, 4] {list(range(6, 16, 2))}"
-    assert lines[3] == "KeyError 'three' True"
+    assert lines[3] == "KeyError 'three' True 1"
     assert lines[4].startswith("RuntimeError A process of map ended with exit code -9 in the midst")
     assert lines[5].startswith("TypeError map_func must be a function that another process can")
+    assert lines[5].endswith("False 0")
     assert lines[6] == "end"
 
 
