@@ -245,13 +245,10 @@ def test_shards_resume_on_another_number_of_workers_without_loss(
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["arrays", "files"])
 @pytest.mark.parametrize("first", STEPS)
-def test_all_chains_of_up_to_three_steps(
-    first: str, source: str, sources: dict[str, Dataset]
-) -> None:
+def test_all_pairs_of_steps(first: str, source: str, sources: dict[str, Dataset]) -> None:
     for second in STEPS:
-        check_sharding(sources[source], (first, second), (2, 3))
-        check_sharding(sources[source], (first, second), (3, 1))
-        for others in [(second,), *((second, third) for third in STEPS)]:
-            check_policies(sources[source], (first, *others))
-            check_resuming(sources[source], (first, *others), (2, 3))
-            check_resuming(sources[source], (first, *others), (3, 2))
+        names = first, second
+        check_policies(sources[source], names)
+        for counts in [(2, 3), (3, 1)]:
+            check_resuming(sources[source], names, counts)
+            check_sharding(sources[source], names, counts)
