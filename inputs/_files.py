@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import os
 import weakref
@@ -175,9 +176,21 @@ def skip_rest(file: BinaryIO) -> None:
         pass
 
 
-def text_of(line: bytes) -> str:
-    """A line as text, without its end."""
-    return line.decode().rstrip("\r\n")
+def skip_mark(file: BinaryIO) -> None:
+    """Goes behind the three bytes with which Excel and others mark UTF-8 files."""
+    if file.tell() == 0 and file.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
+        file.seek(0)
+
+
+def as_text(text: str) -> np.str_:
+    """The text as NumPy's.
+
+    Raises:
+        ValueError: it ends with a NUL, which arrays of text would lose.
+    """
+    if "\0" in text and text.endswith("\0"):  # the first is the faster one
+        raise ValueError(f"{text[-20:]!r} ends with a NUL; is this text, and its encoding UTF-8?")
+    return np.str_(text)
 
 
 def _summary(paths: Sequence[str]) -> str:

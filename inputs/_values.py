@@ -42,7 +42,11 @@ def as_element(value: Any, path: str = "") -> Any:
         TypeError, ValueError: a leaf is no array of numbers or strings; the message names it.
     """
     kind = type(value)
-    if kind is np.ndarray or value is None or isinstance(value, np.generic):
+    if kind is np.ndarray or value is None:
+        return value
+    if isinstance(value, np.generic):
+        if isinstance(value, np.character):
+            _require_no_nul_at_end(value, path)
         return value
     if kind is tuple:
         return tuple([as_element(item, f"{path}[{i}]") for i, item in enumerate(value)])
@@ -119,9 +123,29 @@ def _as_array(value: Any, path: str) -> np.ndarray:
             f"{place} ({type(value).__name__}) is not made of numbers or strings. "
             "Give a NumPy array, a number, a string or a list of them."
         )
+    if array.dtype.kind in "SU":
+        _require_no_nul_at_end(value, path)
     if array.dtype == np.float64 and not _has_dtype(value):
         return array.astype(np.float32)
     return array
+
+
+def _require_no_nul_at_end(value: Any, path: str) -> None:
+    if _ends_with_nul(value):
+        place = f"The component {path}" if path else "The value"
+        raise ValueError(
+            f"{place} ends with a NUL, which NumPy's texts and bytes lose there. Give the bytes as "
+            "numbers: np.frombuffer(value, np.uint8)."
+        )
+
+
+def _ends_with_nul(value: Any) -> bool:
+    """Whether a text or bytes, or one in a list of them, ends with a NUL."""
+    if isinstance(value, list | tuple):
+        return any(_ends_with_nul(item) for item in value)
+    if isinstance(value, bytes):
+        return value.endswith(b"\0")
+    return isinstance(value, str) and value.endswith("\0")
 
 
 def _has_dtype(value: Any) -> bool:

@@ -6,9 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-import numpy as np
-
-from ._files import Files, RecordFormat, records_plan, text_of
+from ._files import Files, RecordFormat, as_text, records_plan, skip_mark
 from ._values import as_element
 from .dataset import Dataset
 
@@ -40,14 +38,16 @@ def json_lines(files: Files) -> Dataset:
 
 
 def _read_lines(file: BinaryIO) -> Iterator[Any]:
+    skip_mark(file)
     while line := file.readline():
-        yield np.str_(text_of(line))
+        yield as_text(line.decode().rstrip("\r\n"))
 
 
 def _read_json(file: BinaryIO) -> Iterator[Any]:
     keys = None
+    skip_mark(file)
     while line := file.readline():
-        text = text_of(line)
+        text = line.decode()
         if not text.strip():
             continue
         value = json.loads(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -238,6 +239,118 @@ def test_a_bad_row_of_csv_is_named(row: str, message: str, tmp_path: Path) -> No
     dataset = csv_rows(tmp_path / "a.csv", dtypes={"a": int, "b": int})
     with pytest.raises(ValueError, match=rf"a\.csv, record 1: {message}"):
         list(dataset)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("bad", "good_before", "message"),
+    [
+        ('5,"x', 5, "unexpected end of data"),
+        ('5,"x" y', 5, "',' expected after"),
+        ('5,"x\n5,y"z', 5, "',' expected after"),
+        ('"5,x\n5,y",,', 5, "the row has 3 fields for 2 columns"),
+        ("5", 5, "the row has 1 fields for 2 columns"),
+        ("five,x", 5, "column 'id' must be int64, got 'five'"),
+    ],
+)
+def test_behind_a_bad_row_of_csv_no_good_one_is_lost(
+    bad: str, good_before: int, message: str, packed: bool, tmp_path: Path
+) -> None:
+    numbers = [n for n in range(1000) if n != good_before]
+    lines = ["id,text", *(f"{n},x" for n in numbers)]
+    lines.insert(good_before + 1, bad)
+    with (gzip.open if packed else open)(
+        tmp_path / "a.csv.gz"[: None if packed else -3], "wt"
+    ) as file:
+        file.write("\n".join(lines))
+    dataset = csv_rows(tmp_path / "a.csv*", dtypes={"id": np.int64, "text": str})
+    with pytest.raises(ValueError, match=re.escape(message)):
+        list(dataset)
+    errors: list[str] = []
+    rows = list(dataset.ignore_errors(lambda number, error: errors.append(str(error))))
+    found = [int(row["id"]) for row in rows]
+    assert [n for n in found if n != good_before] == numbers
+    assert message in errors[0]
+    assert len(errors) + len(found) == len(numbers) + 1 + bad.count("\n")
+
+
+def test_integers_beyond_64_bits_are_no_integers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.csv").write_text(f"id,x\n{10**20},1\n2,3\n")
+    dataset = csv_rows(tmp_path / "a.csv", dtypes={"id": int, "x": int})
+    with pytest.raises(
+        ValueError, match=rf"a\.csv, record 0: column 'id' must be int64, got '{10**20}'"
+    ):
+        list(dataset)
+    assert plain(csv_rows(tmp_path / "a.csv")) == [{"id": f"{10**20}", "x": 1}, {"id": "2", "x": 3}]
+    assert "column 'id' of" in caplog.text
+    assert "holds integers beyond 64 bits and is taken for text" in caplog.text
+
+
+@pytest.mark.parametrize("missing", ["", "NA", "N/A", "NULL", "null"])
+@pytest.mark.parametrize(("number", "dtype"), [("1", np.int64), ("2.5", np.float32)])
+def test_a_missing_number_leaves_a_column_one_of_numbers(
+    missing: str, number: str, dtype: type, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.csv").write_text(f"text,v\n{missing},{number}\nb,{missing}\n")
+    dataset = csv_rows(tmp_path / "a.csv")
+    assert dataset.element_spec["v"].dtype == dtype
+    with pytest.raises(ValueError, match=r"record 1: column 'v' is \w+.* and has no default"):
+        list(dataset)
+    values = [v["v"] for v in csv_rows(tmp_path / "a.csv", defaults={"v": 7})]
+    assert [float(v) for v in values] == [float(number), 7]
+    assert [str(v["text"]) for v in csv_rows(tmp_path / "a.csv", defaults={"v": 7})] == [
+        missing,
+        "b",
+    ]
+    assert not caplog.text
+
+
+def test_a_column_that_begins_empty_is_text_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.csv").write_text("id,late\n" + "1,\n" * 100 + "2,7\n")
+    assert str(plain(csv_rows(tmp_path / "a.csv"))[100]["late"]) == "7"
+    (warning,) = caplog.messages
+    assert "column 'late' of" in warning
+    assert "holds nothing in the first 100 rows and is taken for text; give dtypes" in warning
+    csv_rows(tmp_path / "a.csv", dtypes={"id": int, "late": int})
+    assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_mark_of_utf_8_files_is_no_part_of_the_text(packed: bool, tmp_path: Path) -> None:
+    def write(name: str, text: str) -> Path:
+        path = tmp_path / (f"{name}.gz" if packed else name)
+        path.write_bytes((gzip.compress if packed else bytes)(text.encode("utf-8-sig")))
+        return path
+
+    lines = text_lines([write("a.txt", "é\n\ufeffb\n"), write("b.txt", "c\n")])
+    assert plain(lines) == ["é", "\ufeffb", "c"]
+    assert plain(json_lines(write("a.jsonl", '{"a": 1}\n{"a": 2}\n'))) == [{"a": 1}, {"a": 2}]
+    assert plain(csv_rows(write("a.csv", "a,b\n1,2\n"))) == [{"a": 1, "b": 2}]
+    assert plain(csv_rows(write("b.csv", "1,2\n"), names=["a", "b"])) == [{"a": 1, "b": 2}]
+    iterator = iter(lines)
+    next(iterator)
+    again = iter(lines)
+    again.set_state(iterator.get_state())
+    assert plain(again) == ["\ufeffb", "c"]
+
+
+@pytest.mark.parametrize("read", [text_lines, csv_rows, json_lines])
+def test_a_text_that_ends_with_a_nul_is_named_and_not_cut(
+    read: Callable[[Any], Dataset], tmp_path: Path
+) -> None:
+    nul = r"\u0000" if read is json_lines else "\0"
+    (tmp_path / "a.txt").write_text(
+        f'"a"\n"b"\n"c{nul}d"\n"e{nul}"\n"f"\n'.replace('"', '"' if read is json_lines else "")
+    )
+    dataset = read(tmp_path / "a.txt")
+    with pytest.raises(ValueError, match=r"a\.txt, record \d: .* ends with a NUL"):
+        list(dataset)
+    assert "c\0d" in str(plain(dataset.ignore_errors())).encode().decode("unicode_escape")
+    assert len(plain(dataset.ignore_errors())) == (3 if read is csv_rows else 4)
 
 
 def test_csv_files_with_different_headers_are_named(tmp_path: Path) -> None:

@@ -198,3 +198,23 @@ def test_an_item_that_differs_from_its_signature_is_named(item: Any, message: st
 def test_a_signature_is_made_of_specs() -> None:
     with pytest.raises(TypeError, match=r"output_signature\[0\] must be an ArraySpec"):
         Dataset.from_generator([(1, 2)], (np.float32, ArraySpec((), np.int64)))
+
+
+@pytest.mark.parametrize(
+    "value", [b"ab\0", "ab\0", np.bytes_(b"ab\0"), np.str_("ab\0"), [b"ab", b"a\0"], [["a\0"]]]
+)
+def test_bytes_that_end_with_a_nul_are_refused_and_not_cut(value: Any) -> None:
+    for dataset in (
+        Dataset.from_generator(lambda: iter([{"x": value}])),
+        Dataset.range(1).map(lambda _: {"x": value}),
+        Dataset.from_source([{"x": value}]),
+    ):
+        with pytest.raises(
+            ValueError, match=r"component \['x'\] ends with a NUL, .*np\.frombuffer"
+        ):
+            list(dataset)
+    as_numbers = np.frombuffer(b"ab\0", np.uint8)
+    (kept,) = Dataset.from_generator(lambda: iter([as_numbers])).batch(1)
+    assert kept.tobytes() == b"ab\0"
+    (inside,) = Dataset.from_generator(lambda: iter([b"a\0b"])).batch(1)
+    assert bytes(inside[0]) == b"a\0b"
