@@ -15,12 +15,15 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..autodiff import Array, Tensor
+from .agreement import digest, is_common, require_common
 from .buckets import Bucket, Gradient, GradientPart, Rows, plan_buckets
 from .communication import BYTES_PER_PACK
 from .context import ReplicaContext
 from .cross_device_ops import CrossDeviceOps
 from .variables import Variable
 from .workers import Workers
+
+_NOTHING_SAID = digest(())
 
 OnReady: TypeAlias = Callable[[Tensor, Any], None]
 Produce: TypeAlias = Callable[[Mapping[Tensor, Array], OnReady], Any]
@@ -150,28 +153,39 @@ class Round:
         average: Whether the result is the average over all examples, or the sum over replicas.
         workers: Who reduces together.
         sums: Numbers to add up over all workers on the way; see `totals`.
+        alike: What each local replica is about to do, in lines, which must be the same for all
+            replicas of all workers; none for a replica without examples.
 
     Attributes:
         num_examples: Those of this worker's replicas.
 
     Raises:
         ValueError: A number of examples is negative.
+        DisagreementError: Replicas of this worker are about to do different things.
     """
 
     def __init__(
-        self, examples: Sequence[float], average: bool, workers: Workers, sums: Sequence[float]
+        self,
+        examples: Sequence[float],
+        average: bool,
+        workers: Workers,
+        sums: Sequence[float],
+        alike: Sequence[Sequence[str]] = (),
     ) -> None:
         if min(examples) < 0:
             raise ValueError(
                 f"the replicas' numbers of examples must be at least 0, they are {list(examples)}"
             )
+        require_common(alike, "replica")
+        self._alike = next(filter(None, alike), ())
         full_batch = workers.full_batch(max(examples))
         self.weights = [n / full_batch if average else float(n > 0) for n in examples]
         self._average = average
         self._workers = workers
         self.num_examples = sum(examples)
         self._num_filling = sum(n > 0 for n in examples)
-        self._sums = np.array([sum(self.weights), *sums], np.float64)
+        said = digest(self._alike) if workers.size > 1 else _NOTHING_SAID
+        self._sums = np.array([sum(self.weights), *sums, *said], np.float64)
         self._sums_under_way = workers.start_adding_up(self._sums, "sums of a step")
         self._entered: set[tuple[GradientReducer, int]] = set()
         self._num_filled: Counter[tuple[GradientReducer, int]] = Counter()
@@ -183,7 +197,7 @@ class Round:
     @property
     def totals(self) -> np.ndarray:
         """The replicas' weights and `sums`, added up over all workers. After the end only."""
-        return self._sums
+        return self._sums[: -len(_NOTHING_SAID)]
 
     def enter(self, reducer: GradientReducer, replica: int) -> None:
         """Note that `replica` begins to fill `reducer`.
@@ -237,6 +251,9 @@ class Round:
 
         Args:
             reducers: Gives what the workers fill, also where no replica of this one has.
+
+        Raises:
+            DisagreementError: Workers are about to do different things; on all of them.
         """
         if self._workers.size == 1:
             return
@@ -245,6 +262,9 @@ class Round:
         self._ready.update(self._queue)
         self._start_ready()
         self._sums_under_way.wait()
+        if not is_common(self._sums[-len(_NOTHING_SAID) :].tolist()):
+            texts = self._workers.texts("\n".join(self._alike), "who makes another step")
+            require_common([text.splitlines() for text in texts], "worker")
         for reducer, part in self._queue:
             reducer.parts[part].finish(self._workers, self._divisor or 1.0)
 
@@ -255,6 +275,7 @@ def begin_round(
     average: bool,
     value: Any = None,
     sums: Sequence[float] = (),
+    alike: Sequence[str] = (),
 ) -> tuple[Round, list[Any]]:
     """Meet all replicas to reduce gradients; all are then done with the results of the last round.
 
@@ -265,6 +286,7 @@ def begin_round(
         average: See `Round`.
         value: Something to show to the other replicas of this worker.
         sums: Numbers to add up over all replicas of all workers on the way.
+        alike: What this replica is about to do; see `Round`.
 
     Returns:
         The round, and the values of this worker's replicas in replica order.
@@ -273,11 +295,12 @@ def begin_round(
     workers = replica.strategy.extended.workers
 
     def agree(arrivals: list[Any]) -> tuple[Round, list[Any]]:
-        examples, shown, numbers = zip(*arrivals, strict=True)
+        examples, shown, numbers, lines = zip(*arrivals, strict=True)
         local_sums = [sum(column) for column in zip(*numbers, strict=True)]
-        return Round(examples, average, workers, local_sums), list(shown)
+        return Round(examples, average, workers, local_sums, lines), list(shown)
 
-    agreed: tuple[Round, list[Any]] = replica.exchange(place, (num_examples, value, sums), agree)
+    brought = num_examples, value, sums, alike
+    agreed: tuple[Round, list[Any]] = replica.exchange(place, brought, agree)
     return agreed
 
 

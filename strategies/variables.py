@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import zlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -210,6 +211,11 @@ class Variable(TensorLike, metaclass=_Constructed):
     def local_values(self) -> list[Array]:
         """The copies of this worker, in replica order. They are not to be written to."""
         return [self.value_in(index) for index in range(len(self._copies))]
+
+    def checksum(self, local_index: int) -> str:
+        """The name and the CRC-32 of the value that a replica of this worker sees."""
+        value = np.ascontiguousarray(to_host(self.value_in(local_index))).reshape(-1)
+        return f"a value of {self.name!r} with checksum {zlib.crc32(value.view(np.uint8).data):08x}"
 
     @property
     def strategy(self) -> Strategy:

@@ -33,6 +33,8 @@ from .rules import Rule
 LearningRate: TypeAlias = "float | Callable[[int], float]"
 Produce: TypeAlias = Callable[..., Any]
 
+_STEPS_BETWEEN_CHECKSUMS = 1000
+
 
 class Optimizer:
     """Changes variables along their gradients, by one rule, in step on all replicas.
@@ -75,6 +77,11 @@ class Optimizer:
         self._rule = rule
         self._hyper_numbers = asdict(hyper)
         self._clip = _clipping(clipnorm, clipvalue, global_clipnorm)
+        self._clips = {
+            "clipnorm": clipnorm,
+            "clipvalue": clipvalue,
+            "global_clipnorm": global_clipnorm,
+        }
         self._slot_values = rule.slots(hyper)
 
     @property
@@ -168,7 +175,8 @@ class Optimizer:
             return
         variables, found = _summed(pairs, replica.local_index)
         reducer = self.reducer(variables, found)
-        this_round, _ = begin_round(replica, 1, average=False)
+        way = self.way_of_step(variables, replica)
+        this_round, _ = begin_round(replica, 1, average=False, alike=way)
         reducer.fill(replica.local_index, partial(_hand_over, found), this_round)
         end_round(replica, this_round, lambda: [reducer])
         self.update_replica(reducer.reduced(replica.local_index), replica, average=False)
@@ -260,6 +268,29 @@ class Optimizer:
 
         return RuleStep(self._rule.name, self._hyper_numbers, rate, step, average, apply)
 
+    def way_of_step(self, variables: Sequence[Variable], replica: ReplicaContext) -> Sequence[str]:
+        """What all replicas and workers must do alike in the coming update, in lines.
+
+        Now and then the values that they begin with are among it, as checksums.
+
+        Args:
+            variables: Those that the update is to change.
+            replica: The caller.
+        """
+        if replica.num_replicas_in_sync == 1:
+            return ()
+        index = replica.local_index
+        num_updates = int(self.iterations.value_in(index))
+        rate = float(self.learning_rate(num_updates))
+        settings = {**self._hyper_numbers, **self._clips, "learning_rate": rate}
+        lines = [
+            f"update {num_updates} of {self.name!r} by {self._rule.name} with {settings}",
+            f"gradients of {', '.join([v.name for v in variables])}",
+        ]
+        if num_updates % _STEPS_BETWEEN_CHECKSUMS == 0:
+            lines += [v.checksum(index) for v in variables if not v.storage.is_remote]
+        return lines
+
     def count_update(self, local_index: int) -> None:
         """Increase the number of updates by one in the copy of replica `local_index`."""
         self.iterations.storage.increase(self.iterations, local_index)
@@ -338,6 +369,10 @@ class Update:
         assert reducer is not None
         return reducer
 
+    def way_of_step(self, replica: ReplicaContext) -> Sequence[str]:
+        """See `Optimizer.way_of_step`."""
+        return self.optimizer.way_of_step(self.variables, replica)
+
     def apply(self, replica: ReplicaContext) -> None:
         """Change the variables along the reduced gradients; any replica's update will do here."""
         self.optimizer.update_replica(self.reducer().reduced(replica.local_index), replica)
@@ -374,6 +409,10 @@ class TrainOp:
         """Create the variables that the step needs besides the model's."""
         for update in self.updates:
             update.create_variables()
+
+    def way_of_step(self, replica: ReplicaContext) -> Sequence[str]:
+        """What all replicas and workers must do alike in the step, in lines."""
+        return [line for update in self.updates for line in update.way_of_step(replica)]
 
     def __call__(self, num_examples: int = 1) -> None:
         """Make the step; every replica must do so.
@@ -430,7 +469,12 @@ def make_step(
     if replica is None:
         raise RuntimeError("a train op must be called in a replica: inside strategy.run(...)")
     this_round, train_ops = begin_round(
-        replica, num_examples, average=True, value=train_op, sums=(float(veto), *sums)
+        replica,
+        num_examples,
+        average=True,
+        value=train_op,
+        sums=(float(veto), *sums),
+        alike=() if train_op is None else train_op.way_of_step(replica),
     )
     step = next((op for op in (train_op, *train_ops, usual) if op is not None), None)
     if step is None:

@@ -13,6 +13,8 @@ from paceline.strategies import (
     VariableStore,
     get_replica_context,
 )
+from paceline.strategies.agreement import DisagreementError, digest, is_common
+from paceline.strategies.rendezvous import ReplicaAbortedError
 
 SIZES = [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1)]
 """Workers, and replicas of each."""
@@ -175,3 +177,110 @@ def test_a_reduction_may_return_a_new_array():
 
     strategy.run(step)
     assert w.numpy().tolist() == [-11.0]
+
+
+def rank_dependent(what):
+    """A step in which the last replica of all does something else; what the error says of it."""
+
+    def is_last():
+        replica = get_replica_context()
+        return replica.replica_id_in_sync_group == replica.num_replicas_in_sync - 1
+
+    def loss():
+        found = [pl.get_variable(n, (2,), np.float64, 1.0) for n in ("v", "w")]
+        return np.sum(np.square(found[0])) + np.sum(np.square(found[1]))
+
+    def by(usual, other):
+        return lambda: (other if is_last() else usual)().minimize(loss())()
+
+    steps = {
+        "learning rate": by(lambda: optimizers.SGD(0.1), lambda: optimizers.SGD(0.5)),
+        "schedule": by(
+            lambda: optimizers.SGD(0.1), lambda: optimizers.SGD(lambda step: 0.1 + 0.1 * step)
+        ),
+        "hyper-parameter": by(lambda: optimizers.Adam(0.1), lambda: optimizers.Adam(0.1, 0.8)),
+        "clipping": by(
+            lambda: optimizers.Adam(0.1, clipnorm=1.0), lambda: optimizers.Adam(0.1, clipnorm=2.0)
+        ),
+    }
+    words = {
+        "learning rate": ["'learning_rate': 0.5", "'learning_rate': 0.1"],
+        "schedule": ["'learning_rate': 0.2", "'learning_rate': 0.1"],
+        "hyper-parameter": ["'beta_1': 0.8", "'beta_1': 0.9"],
+        "clipping": ["'clipnorm': 2.0", "'clipnorm': 1.0"],
+    }
+    return steps[what], words[what]
+
+
+@pytest.mark.parametrize("what", ["learning rate", "schedule", "hyper-parameter", "clipping"])
+@pytest.mark.parametrize("size", [(1, 2), (2, 1), (3, 1)])
+def test_who_makes_another_step_is_named_before_any_copy_changes(what, size, on_workers):
+    step, words = rank_dependent(what)
+    workers, replicas = size
+
+    def run(strategy, _):
+        store = VariableStore(averages_replicas=True)
+
+        def one():
+            with store.building():
+                step()
+
+        def two_steps():
+            strategy.run(one)
+            strategy.run(one)
+
+        with pytest.raises((DisagreementError, ReplicaAbortedError)) as caught:
+            two_steps()
+        with strategy.scope():
+            return str(caught.value), [v.numpy() for v in store.trainable_variables()]
+
+    found = on_workers(workers, replicas, run)
+    who = f"replica {replicas - 1}" if replicas > 1 else f"worker {workers - 1}"
+    ours = found[-1][0]
+    assert who in ours
+    assert all(word in ours for word in words)
+    if replicas == 1:
+        assert {text for text, _ in found} == {ours}
+    first = found[0][1]
+    for _, values in found:
+        for value, other in zip(values, first, strict=True):
+            np.testing.assert_array_equal(value, other)
+
+
+@pytest.mark.parametrize("size", [(1, 2), (2, 1), (3, 1)])
+def test_copies_that_have_come_to_differ_are_named_in_the_next_thousandth_step(size, on_workers):
+    """In the first step, say, when one worker has read other weights than the others."""
+    workers, replicas = size
+
+    def run(strategy, index):
+        store = VariableStore(averages_replicas=True)
+
+        def step():
+            with store.building():
+                same = pl.get_variable("same", (2,), np.float64, 1.0)
+                other = pl.get_variable("other", (2,), np.float64, 1.0)
+                replica = get_replica_context()
+                if replica.replica_id_in_sync_group == replica.num_replicas_in_sync - 1:
+                    other.leaf(replica.local_index).data = np.full(2, 3.0)
+                optimizers.SGD(0.1).minimize(np.sum(same * other))()
+
+        with pytest.raises((DisagreementError, ReplicaAbortedError)) as caught:
+            strategy.run(step)
+        return str(caught.value)
+
+    text = on_workers(workers, replicas, run)[-1]
+    assert "a value of 'other' with checksum" in text
+    assert "'same' with" not in text
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 3, 7, 1000])
+def test_sums_of_digests_show_whether_all_had_the_same_lines(num_workers):
+    def total(all_lines):
+        return np.sum([digest(lines) for lines in all_lines], axis=0).tolist()
+
+    same = [["update 3 by SGD", "of v"]] * num_workers
+    assert is_common(total(same))
+    assert is_common(total([*same, []]))
+    for other in (["update 3 by SGD"], ["of v", "update 3 by SGD"], ["update 4 by SGD", "of v"]):
+        assert not is_common(total([*same, other]))
+        assert not is_common(total([other, *same, []]))
