@@ -125,7 +125,12 @@ class Saver:
             save_alone, self._root, self._hold, step, draft, copies, content, self._keep
         )
         self._step = step
-        self._write = Background(partial(write, num_writers, reports))
+        self._write = Background(partial(self._hold_during, partial(write, num_writers, reports)))
+
+    def _hold_during(self, write: Callable[[], str]) -> str:
+        """`write()`. The thread that runs this refers to the saver: nobody else may, and the lock
+        would go with it in the midst of the write."""
+        return write()
 
     def finished(self) -> list[tuple[str, int]]:
         """(path, step) of the checkpoints that have become visible since the last call, in order.
