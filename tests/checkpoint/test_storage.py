@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -45,6 +46,10 @@ class ServiceError(Exception):
     """What the package of a protocol has of its own; no OSError."""
 
 
+class KilledError(BaseException):
+    """What a killed process would have done is not done."""
+
+
 class Objects(MemoryFileSystem):
     """An object store: nothing can be renamed, and what is written appears whole or not at all."""
 
@@ -53,12 +58,17 @@ class Objects(MemoryFileSystem):
     pseudo_dirs = [""]  # noqa: RUF012
     fails_at: str = ""
     fails_to: str = ""
+    num_changes_left: float = math.inf
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
         return MemoryFileSystem._strip_protocol(path.replace("objects://", "memory://"))
 
     def _perhaps_fail(self, verb: str) -> None:
+        if verb in ("upload", "write", "remove"):
+            Objects.num_changes_left -= 1
+        if Objects.num_changes_left < 0:  # from now on nothing reaches the store any more
+            raise KilledError
         if verb == self.fails_to:
             raise ServiceError("503")
 
@@ -108,6 +118,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         "objects": f"objects://{name}",
     }[request.param]
     Objects.fails_at = Objects.fails_to = ""
+    Objects.num_changes_left = math.inf
     for store in (MemoryFileSystem.store, Objects.store):
         store.clear()
     for directories in (MemoryFileSystem.pseudo_dirs, Objects.pseudo_dirs):
@@ -118,6 +129,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 def objects(tmp_path: Path) -> Iterator[str]:
     yield f"objects://{tmp_path.name}/model"
     Objects.fails_at = Objects.fails_to = ""
+    Objects.num_changes_left = math.inf
     Objects.store.clear()
     Objects.pseudo_dirs[:] = [""]
 
@@ -348,6 +360,32 @@ def test_a_store_s_own_errors_are_explained_like_all_others(
     Objects.fails_to = verb
     with pytest.raises(CheckpointError, match=r"objects://.*ServiceError: 503"):
         DO[done](objects)
+
+
+@pytest.mark.parametrize("keep_max", [1, None])
+def test_a_save_killed_between_any_two_changes_loses_nothing_that_was_committed(
+    objects: str, keep_max: int | None
+) -> None:
+    """The n-th save has the value n; step 2 is saved twice."""
+    num_killed, is_killed = 0, True
+    while is_killed:
+        root, num_whole = f"{objects}/{num_killed}", 0
+        Objects.num_changes_left = num_killed
+        try:
+            for value, step in enumerate([1, 2, 2, 3]):
+                save(root, step, {"x": np.full(3, value)}, keep_max=keep_max)
+                num_whole = value + 1
+            is_killed = False
+        except KilledError:
+            num_killed += 1
+        Objects.num_changes_left = math.inf
+        values = {load(path).read("x")[0]: path for path, _ in list_checkpoints(root)}
+        assert latest_checkpoint(root) == (values[max(values)] if values else None)
+        assert max(values, default=-1) >= num_whole - 1
+        path = save(root, 4, {"x": np.full(3, 4)}, keep_max=1)
+        assert {name.partition("/")[0] for name in files_of(root)} == {"checkpoint", "model.ckpt-4"}
+        assert latest_checkpoint(root) == path
+    assert num_killed > 12
 
 
 def test_what_a_killed_upload_left_goes_with_a_later_save(
