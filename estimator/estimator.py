@@ -35,7 +35,7 @@ from .hooks import (
     StepCounterHook,
     StopAtStepHook,
 )
-from .input_function import batches_for_replicas, continue_input
+from .input_function import UnreadInput, batches_for_replicas, continue_input
 from .model_dir import ModelDir, absolute
 from .model_function import ModelFunction, copy_of_params
 from .prediction import PredictionSession, predict
@@ -89,6 +89,7 @@ class Estimator:
         self._model = ModelFunction(model_fn, self._params, self._config)
         self._model_fn = model_fn
         self._is_warm_started = warm_start_from is not None
+        self._unread = UnreadInput()
         self._dir = ModelDir(path, self._config, settings_of(warm_start_from))
         _logger.info("Using config: %s (and defaults)", self._config.describe_changes())
         _logger.debug("The whole config: %s", self._config.describe())
@@ -298,11 +299,16 @@ class Estimator:
             store, more = self._dir.begin(newest, read, source, job.is_chief)
             session = TrainingSession(self._model, strategy, store)
             continue_input(batches, states, strategy.extended, start)
+            if not states:
+                self._unread.warn_of(batches)
             end = train(session, batches, [*more, progress, *all_hooks, *hooks], last_step)
+            self._unread.note(batches)
         if job.is_chief and not end.is_preempted:
             self._dir.end_input()
         workers.number_from_chief(0, "the last checkpoint is written")
         _logger.info("Loss for final step: %.8g.", end.loss)
+        of_all = "" if last_step is None else f" of {last_step}"
+        _logger.info("Training ended at step %d%s: %s.", end.global_step, of_all, end.reason)
         return end
 
     def evaluate(

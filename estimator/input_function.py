@@ -107,6 +107,31 @@ def _try_to_continue(
     return ""
 
 
+class UnreadInput:
+    """What calls of `train` leave of their input: calls that follow begin anew, and miss it."""
+
+    def __init__(self) -> None:
+        self._left: dict[str, Any] | None = None
+        self._has_warned = False
+
+    def note(self, batches: DatasetIterator) -> None:
+        """Remember where a call of `train` has left its input."""
+        self._left = batches.get_state() if batches.is_in_first_pass else None
+
+    def warn_of(self, batches: DatasetIterator) -> None:
+        """Warn, once, where the next call begins the same input anew."""
+        left = self._left
+        if left is None or self._has_warned or left["dataset"] != batches.get_state()["dataset"]:
+            return
+        self._has_warned = True
+        _logger.warning(
+            "The input begins anew, though the last call of train ended after %d steps, before one "
+            "pass over it: what comes later is never read if each call ends like that. Train "
+            "in one call, or evaluate in between with train_and_evaluate, which goes on.",
+            left["given"],
+        )
+
+
 def _as_dataset(result: Any, num_replicas: int) -> Dataset:
     if isinstance(result, Dataset):
         return result

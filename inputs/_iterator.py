@@ -111,13 +111,15 @@ class DatasetIterator:
 
     @property
     def is_in_first_pass(self) -> bool:
-        """Whether it is known that of one pass over the source elements are left to be given.
+        """Whether elements of the first pass over the source are left, as far as is known.
 
-        With a `repeat()` one pass is what it would be without.
+        What `repeat()` repeats is a pass. A dataset of unknown length is in its first pass until
+        its end was met, an endless one of which nothing is known is not.
         """
-        epoch = self._plan.epoch_length
+        epoch, shard = self._plan.epoch_length, self._plan.shard
         if epoch >= 0:
-            return self._num_given < epoch
+            before = 0 if shard is None else self._start // (shard.num_shards * shard.per_element)
+            return before + self._num_given < epoch
         return self._plan.cardinality != INFINITE and self._last_state is None
 
     def close(self) -> None:

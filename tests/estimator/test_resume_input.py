@@ -2,6 +2,7 @@
 
 import logging
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import pytest
@@ -200,3 +201,65 @@ def test_variables_that_the_model_has_no_more_are_named_once(tmp_path, input_fn,
     assert "model.ckpt-2" in line
     model_with("b").train(input_fn, steps=2)
     assert len([line for line in lines() if "Nothing in the model takes" in line]) == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "batch_size", "one_pass"),
+    [
+        (lambda d: d, 5, NUM_EXAMPLES),
+        (lambda d: d, 10, NUM_EXAMPLES),
+        (lambda d: d.repeat(), 10, NUM_EXAMPLES),
+        (lambda d: d.repeat(3), 15, NUM_EXAMPLES),
+        (lambda d: d.shuffle(NUM_EXAMPLES).repeat(), 5, NUM_EXAMPLES),
+        (lambda d: d.filter(lambda x, y: True), 5, NUM_EXAMPLES),
+        (lambda d: d.take(10), 5, 10),
+        (lambda d: d.shard(2, 1).repeat(), 5, NUM_EXAMPLES // 2),
+    ],
+)
+@pytest.mark.parametrize("num_replicas", [1, 2])
+def test_d_14_calls_that_read_only_the_head_of_the_data_are_warned_once(
+    make, batch_size, one_pass, num_replicas, tmp_path, caplog
+):
+    x = np.arange(NUM_EXAMPLES, dtype=np.float32)[:, None]
+
+    def input_fn():
+        return make(pl.Dataset.from_tensor_slices((x, x))).batch(batch_size)
+
+    def model_fn(features, labels, mode):
+        w = pl.get_variable("w", (1, 1))
+        loss = np.mean(np.square(features @ w - labels))
+        return pl.EstimatorSpec(mode, loss=loss, train_op=optimizers.SGD(1e-4).minimize(loss))
+
+    strategy = pl.MirroredStrategy([f"CPU:{i}" for i in range(num_replicas)])
+    estimator = pl.Estimator(model_fn, tmp_path, pl.RunConfig(train_distribute=strategy))
+    for _ in range(3):
+        estimator.train(input_fn, steps=2)
+        estimator.evaluate(input_fn, steps=1)
+    warnings = [text for text in caplog.messages if "The input begins anew" in text]
+    assert len(warnings) == (2 * num_replicas * batch_size < one_pass)
+    assert all("ended after 2 steps, before one pass over it" in text for text in warnings)
+
+
+def zeros(length):
+    x = np.zeros((length, 3), np.float32)
+    return pl.Dataset.from_tensor_slices((x, x[:, :1])).batch(4)
+
+
+def test_d_14_another_input_is_no_head_of_the_last_one(estimator, lines):
+    for length in (40, 50, 60):
+        estimator.train(partial(zeros, length), steps=2)
+    assert not any("The input begins anew" in line for line in lines())
+
+
+@pytest.mark.parametrize(
+    ("limits", "end"),
+    [
+        ({"steps": 2}, "step 2 of 2: max_steps was reached."),
+        ({"max_steps": 100}, "step 3 of 100: the input ended."),
+        ({}, "step 3: the input ended."),
+    ],
+)
+def test_d_29_a_call_of_train_says_in_one_line_why_it_ended(estimator, lines, limits, end):
+    estimator.train(partial(zeros, 12), **limits)
+    (line,) = [line for line in lines() if "Training ended" in line]
+    assert line.endswith(f"Training ended at {end}")
