@@ -23,7 +23,7 @@ from .processes import Command, Job, LocalJob, MpiJob
 from .ranks import ROLES_VARIABLE
 from .spec import TASK_TYPES, Task
 from .supervise import Outcome, Signals, supervise
-from .token import TOKEN_VARIABLE, job_token
+from .token import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, job_token, token_file
 from .world import WORLD_SIZE_VARIABLE
 
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
@@ -127,8 +127,10 @@ def launch(
             f"script is {options.program[0]!r}, but there is no such file in {Path.cwd()}; "
             f"name a Python file, or a module after -m"
         )
-    launcher = _Launcher(options, environ, out or sys.stdout.buffer, err or sys.stderr.buffer)
-    with Signals() as signals:
+    token = job_token(environ) or secrets.token_hex()
+    with token_file(token) as path, Signals() as signals:
+        mine = {**environ, TOKEN_FILE_VARIABLE: path}
+        launcher = _Launcher(options, mine, out or sys.stdout.buffer, err or sys.stderr.buffer)
         for attempt in range(options.max_restarts + 1):
             outcome = launcher.run(attempt, signals)
             if outcome.exit_code in (0, PREEMPTED) or outcome.interrupted:
@@ -258,13 +260,13 @@ def tasks_of(options: LaunchOptions) -> tuple[Task, ...]:
 
 
 def shared_environ(environ: Mapping[str, str], num_tasks: int) -> dict[str, str]:
-    """The environment that all tasks have: their share of the cores, output without delay, and a
-    secret of their own."""
+    """The environment that all tasks have: their share of the cores, output without delay, and the
+    file with their secret, but not the secret."""
     threads = str(max(1, num_cores() // num_tasks))
     ours = {"PYTHONUNBUFFERED": "1", **dict.fromkeys(_THREADS, threads)}
-    without = ("TF_CONFIG", ROLES_VARIABLE, WORLD_SIZE_VARIABLE)
+    without = ("TF_CONFIG", ROLES_VARIABLE, WORLD_SIZE_VARIABLE, TOKEN_VARIABLE)
     given = {name: value for name, value in environ.items() if name not in without}
-    return {**ours, **given, TOKEN_VARIABLE: job_token(environ) or secrets.token_hex()}
+    return {**ours, **given}
 
 
 def _count(text: str) -> int:

@@ -101,7 +101,8 @@ class CommunicationOptions:
         bind_host: Where RING listens, if that is not the host in this task's own address: "0.0.0.0"
             where the address is that of a gateway or a service, as in Kubernetes.
         token: The job's secret of at least 16 characters, for RING between machines: the same on
-            all workers. By default what the environment variable PACELINE_TOKEN holds.
+            all workers. By default what the environment variable PACELINE_TOKEN, or the file that
+            PACELINE_TOKEN_FILE names, holds; `paceline launch` makes such a file.
 
     Raises:
         ValueError: One of them is out of its range.

@@ -93,8 +93,8 @@ def check_is_private(member: Member, ip: str, token: str | None) -> None:
     raise ValueError(
         f"{member} would listen at {ip}, where other machines can call, without asking "
         "them for a token: set the environment variable PACELINE_TOKEN to the same secret for "
-        "all tasks, or pass CommunicationOptions(token=...) (allow_unauthenticated=True where "
-        "the network keeps everybody else out)"
+        "all tasks, or PACELINE_TOKEN_FILE to a file with it, or pass "
+        "CommunicationOptions(token=...)"
     )
 
 

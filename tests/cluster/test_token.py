@@ -1,9 +1,11 @@
 """The job's secret, from PACELINE_TOKEN (E3)."""
 
+from pathlib import Path
+
 import pytest
 
 from paceline.cluster import ClusterError, ClusterSpec, job_token
-from paceline.cluster.token import needs_token
+from paceline.cluster.token import needs_token, token_file
 
 SECRET = "5f4dcc3b5aa765d61d8327deb882cf99"
 
@@ -31,6 +33,51 @@ def test_a_secret_that_can_be_guessed_is_refused_and_not_shown():
         job_token({"PACELINE_TOKEN": " 0123456789abcde "})
     assert "PACELINE_TOKEN must have at least 16 characters, and has 15" in str(caught.value)
     assert "0123456789" not in str(caught.value)
+
+
+def test_the_secret_may_be_in_a_file(tmp_path):
+    file = tmp_path / "token"
+    file.write_text(SECRET + "\n")
+    file.chmod(0o600)
+    environ = {"PACELINE_TOKEN_FILE": str(file)}
+    assert job_token(environ) == SECRET
+    assert job_token(environ | {"PACELINE_TOKEN": SECRET}) == SECRET
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "problem"),
+    [
+        (None, {}, r"PACELINE_TOKEN_FILE is '.*token': .*No such file"),
+        ("", {}, "must have at least 16 characters, and has 0"),
+        ("guess", {}, "must have at least 16 characters, and has 5"),
+        (SECRET, {"PACELINE_TOKEN": SECRET[::-1]}, "hold different secrets"),
+    ],
+)
+def test_a_file_that_is_of_no_use_is_refused_by_name(tmp_path, text, environ, problem):
+    file = tmp_path / "token"
+    if text is not None:
+        file.write_text(text)
+        file.chmod(0o600)
+    with pytest.raises(ClusterError, match=problem) as caught:
+        job_token({"PACELINE_TOKEN_FILE": str(file)} | environ)
+    assert str(file) in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+def test_a_file_that_others_can_read_is_warned_about(tmp_path, caplog):
+    file = tmp_path / "token"
+    file.write_text(SECRET)
+    file.chmod(0o644)
+    assert job_token({"PACELINE_TOKEN_FILE": str(file)}) == SECRET
+    assert "every user of this machine can read" in caplog.text
+    assert SECRET not in caplog.text
+
+
+def test_the_file_that_the_launcher_makes_is_for_this_user_alone_and_does_not_stay():
+    with token_file(SECRET) as path:
+        assert Path(path).stat().st_mode & 0o777 == 0o600
+        assert job_token({"PACELINE_TOKEN_FILE": path}) == SECRET
+    assert not Path(path).exists()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -197,17 +198,23 @@ def test_a_tf_config_of_the_launcher_is_not_passed_on_and_that_is_said(run):
 def test_e3_all_tasks_have_one_secret_that_nobody_prints(run):
     text = """
 import hashlib
-print(hashlib.sha256(os.environ["PACELINE_TOKEN"].encode()).hexdigest())
+from pathlib import Path
+file = Path(os.environ["PACELINE_TOKEN_FILE"])
+assert "PACELINE_TOKEN" not in os.environ
+assert file.stat().st_mode & 0o777 == 0o600
+print(hashlib.sha256(file.read_bytes()).hexdigest())
+print(file)
 """
     environ = {k: v for k, v in os.environ.items() if k != "PACELINE_TOKEN"}
     results = [run(text, num_workers=2, environ=environ) for _ in range(2)]
     for result in results:
         assert result.of("worker 0") == result.of("worker 1")
-    assert results[0].of("worker 0") != results[1].of("worker 0")
+        assert not Path(result.of("worker 0")[1]).exists()
+    assert results[0].of("worker 0")[0] != results[1].of("worker 0")[0]
 
     given = "one given by hand, long enough"
     result = run(text, num_workers=1, environ=environ | {"PACELINE_TOKEN": given})
-    assert result.of("worker 0") == [hashlib.sha256(given.encode()).hexdigest()]
+    assert result.of("worker 0")[0] == hashlib.sha256(given.encode()).hexdigest()
     assert given not in "".join(result.out + result.err)
 
 
