@@ -76,6 +76,11 @@ class Communicator(ABC):
         self.step: int | None = None
         self.overlaps = True
 
+    @property
+    @abstractmethod
+    def failure(self) -> str:
+        """Why this communicator is of no use any more; empty while it is."""
+
     @abstractmethod
     def all_reduce(self, array: Array, name: str, op: Op = Op.SUM) -> None:
         """Replace ``array`` on every rank by the elementwise reduction over all ranks, in place.

@@ -76,6 +76,16 @@ class LinkedCommunicator(Communicator):
         self._closed = False
         self._short: dict[str, ShortSwap] = {}
 
+    @property
+    def failure(self) -> str:
+        world = self._peers.world
+        if world.closed or self._closed:
+            return "it is closed"
+        lost = world.health.lost() if world.health else None
+        if world.failure is None and lost is not None:
+            return f"lost {world.members[lost[0]]}: {lost[1]}"
+        return str(world.failure or "")
+
     def all_reduce(self, array: Array, name: str, op: Op = Op.SUM) -> None:
         short = self._short.get(name)
         if (

@@ -195,6 +195,10 @@ class MpiCommunicator(Communicator):
         self._closed = False
         shared.watch.add_history(history)
 
+    @property
+    def failure(self) -> str:
+        return "it is closed" if self._closed else str(self._failure or "")
+
     def all_reduce(self, array: Array, name: str, op: Op = Op.SUM) -> None:
         short = self._short.get(name)
         if (
@@ -269,11 +273,13 @@ class MpiCommunicator(Communicator):
         if reason and len(self._watch.members) > 1:
             trace = traceback.format_exc() if sys.exc_info()[0] else ""
             abort_job(self._control, f"{trace}{self.members[self.rank]} gives up: {reason}")
-        if self._history.tag != self._shared.tag:
-            return  # a part of a communicator: the whole goes on
-        self._runner.stop()
-        self._watch.stop()
-        if self._failure is None and not self._mpi.Is_finalized():
+        if self._history.tag == self._shared.tag:
+            self._runner.stop()
+            self._watch.stop()
+        else:
+            self._watch.leave(self._history)  # a part of a communicator: the whole goes on
+        # What is still under way, or was interrupted, keeps what it uses.
+        if self._failure is None and self._runner.idle and not self._mpi.Is_finalized():
             for comm in (*self._lanes, self._control):
                 comm.Free()
 

@@ -129,6 +129,11 @@ class Watch:
         """Watch over the calls of another communicator too."""
         self._histories[history.tag] = history
 
+    def leave(self, history: History) -> None:
+        """Tell the others that no more calls of a communicator will come from this rank."""
+        if self._histories.pop(history.tag, None) is not None and not self._mpi.Is_finalized():
+            self._tell(history, history.latest, left=True)
+
     def stop(self) -> None:
         """End the thread, and tell the others that no more calls will come from this rank."""
         if self._stopped.is_set():

@@ -9,7 +9,6 @@ import os
 import sys
 import traceback
 from collections.abc import Hashable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, fields
 
 import numpy as np
@@ -29,7 +28,6 @@ from ..collectives import (
     DEFAULT_SILENCE_SECS,
     DEFAULT_TIMEOUT_SECS,
     MIN_SILENCE_SECS,
-    ClosedError,
     Communicator,
     LinkKind,
     Member,
@@ -39,8 +37,6 @@ from .devices import list_devices
 BYTES_PER_PACK = 4 << 20
 MAX_REASON_CHARACTERS = 500
 
-_worlds: dict[Hashable, Communicator] = {}
-"""Whom this process has joined: it has one address among them, also for a second strategy."""
 
 _logger = logging.getLogger("paceline")
 
@@ -155,6 +151,18 @@ class CommunicationOptions:
         return None if self.wire_dtype is None else np.dtype(self.wire_dtype)
 
 
+@dataclass(frozen=True)
+class _World:
+    """Whom this process has joined, and as what it was told to."""
+
+    communicator: Communicator
+    options: CommunicationOptions
+
+
+_worlds: dict[Hashable, _World] = {}
+"""It has one address among the others, also for a second strategy."""
+
+
 def join_workers(resolver: ClusterResolver, options: CommunicationOptions) -> Communicator | None:
     """The communicator of the training tasks; None for a task that is alone or does not train.
 
@@ -191,15 +199,16 @@ def _join_by_mpi(resolver: ClusterResolver, options: CommunicationOptions) -> Co
 
     spec, task = resolver.cluster_spec(), resolver.task
     started_by_mpirun = isinstance(resolver, MPIClusterResolver)
-    world = _worlds.get("MPI")
-    if world is None:
-        world = _worlds["MPI"] = mpi_communicator(
+    if "MPI" not in _worlds:
+        communicator = mpi_communicator(
             tasks=[str(t) for t in spec.tasks()] if started_by_mpirun else None,
             expected_size=len(spec.tasks()) or None,
             silence_secs=options.silence_secs,
             start_timeout_secs=options.start_timeout_secs,
         )
+        _worlds["MPI"] = _World(communicator, options)
         leave_at_exit()
+    world = _shared("MPI", options)
     trains = task in spec.training_tasks()
     part = world.split(int(trains), world.rank)
     return part if trains and part.size > 1 else None
@@ -213,11 +222,11 @@ def _join_by_ring(
 
     members = [Member(i, str(t), spec.address(t)) for i, t in enumerate(tasks)]
     key = (tuple(members), rank)
-    world = _worlds.get(key)
-    if world is not None:
-        with suppress(ClosedError):
-            return world.split(0, rank)
-    world = _worlds[key] = connect_ring(
+    if key in _worlds and not _worlds[key].communicator.failure:
+        return _shared(key, options).split(0, rank)
+    if key in _worlds:  # a dead one helps nobody: join those who are there now
+        _worlds.pop(key).communicator.close()
+    world = connect_ring(
         members,
         rank,
         job_id=job_id(spec),
@@ -227,8 +236,26 @@ def _join_by_ring(
         links=options.links,
         bind_host=options.bind_host,
     )
+    _worlds[key] = _World(world, options)
     leave_at_exit()
     return world
+
+
+def _shared(key: Hashable, options: CommunicationOptions) -> Communicator:
+    """What this process has joined before, and a warning of what comes too late to be asked for."""
+    usual, joined = CommunicationOptions(), _worlds[key].options
+    ignored = [
+        name
+        for name in ("links", "bind_host", "token", "silence_secs")
+        if getattr(options, name) not in (getattr(usual, name), getattr(joined, name))
+    ]
+    if ignored:
+        _logger.warning(
+            "CommunicationOptions(%s=...) of a further strategy has no effect: this process has "
+            "joined the other workers already; give it to the first strategy.",
+            "=..., ".join(ignored),
+        )
+    return _worlds[key].communicator
 
 
 def leave_at_exit() -> None:
@@ -245,7 +272,7 @@ def _leave(pid: int) -> None:
         return
     reason = uncaught_exception()
     for world in _worlds.values():
-        world.close(reason)
+        world.communicator.close(reason)
     _worlds.clear()
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, final
 
 from ..errors import LinkBroken
+from ..link import ALL_LINKS
 from ..ring._grpc import Channel, Stream, StreamError
 from ..ring.frames import (
     Attach,
@@ -23,14 +24,15 @@ from ..ring.frames import (
 )
 from ..ring.handshake import Identity, call
 from ..ring.host import parse_address
-from ..ring.negotiation import Picked, Taker
+from ..ring.negotiation import ACCEPT_SECS, Picked, Taker
 from ..ring.streams import StreamLink
 from .line import Line
 from .pair import CLIENT, SERVER
 from .timing import HEARTBEAT_SECS
 
 _HANDSHAKE_SECS = 10.0
-_LINK_SECS = 35.0
+# As long as the server offers each kind of link, and a little.
+_LINK_SECS = len(ALL_LINKS) * ACCEPT_SECS + 5.0
 _FAREWELL_SECS = 2.0
 _JOIN_SECS = 5.0
 

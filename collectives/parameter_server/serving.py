@@ -35,7 +35,12 @@ from .messages import Client, Handler
 from .pair import CLIENT, server_identity
 from .presence import Presence
 from .service import Service
-from .timing import DEFAULT_SPIN_SECS, DEFAULT_TIMEOUT_SECS, HEARTBEAT_SECS
+from .timing import (
+    DEFAULT_SPIN_SECS,
+    DEFAULT_START_TIMEOUT_SECS,
+    DEFAULT_TIMEOUT_SECS,
+    HEARTBEAT_SECS,
+)
 from .wire import Wire
 
 _FAREWELL_SECS = 2.0
@@ -95,7 +100,7 @@ def serve(
         RendezvousError: The port is in use.
     """
     check_terms(job_id, links)
-    ip = local_ip(me, bind_host)
+    ip = local_ip(me, bind_host, DEFAULT_START_TIMEOUT_SECS)
     if not allow_unauthenticated:
         check_is_private(me, ip, token)
     return Serving(
@@ -273,7 +278,14 @@ class Serving:
         Raises:
             LinkBroken: They do not agree.
         """
-        host = Guest(CLIENT, caller.ip, caller.line.say, caller.answers, caller.prove)
+        host = Guest(
+            CLIENT,
+            str(caller.client),
+            caller.ip,
+            caller.line.say,
+            caller.answers,
+            caller.prove,
+        )
         picked = offer_links(host, kinds, self._ip, self._tickets)
         wire = Wire(
             picked.link,

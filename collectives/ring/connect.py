@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -60,7 +61,8 @@ def connect_ring(
             of life.
         silence_secs: A member that gives no sign of life for longer is lost, even if its host is
             switched off or it has been stopped; at least 3 s.
-        start_timeout_secs: How long to wait for the others to come.
+        start_timeout_secs: How long to wait for the others to come, and for this member's own name
+            to be known.
         links: What to use for data, best first.
         bind_host: Where to listen if that is not the host in this member's address.
         allow_unauthenticated: Listen where other machines can call even without a token.
@@ -74,7 +76,8 @@ def connect_ring(
     _check(members, rank, job_id, links, silence_secs)
     if len(members) == 1:
         return linked_communicator(members, rank, _nobody, timeout_secs=timeout_secs)
-    ip = local_ip(members[rank], bind_host)
+    started = time.monotonic()
+    ip = local_ip(members[rank], bind_host, start_timeout_secs)
     if not allow_unauthenticated:
         check_is_private(members[rank], ip, token)
     identity = Identity(
@@ -90,7 +93,7 @@ def connect_ring(
     control = Control(identity, roster, ip, silence_secs)
     try:
         # A warning shows even where nobody has set up logging yet.
-        roster.wait_until_complete(start_timeout_secs, report_secs, _log.warning)
+        roster.wait_until_complete(started, start_timeout_secs, report_secs, _log.warning)
     except BaseException as error:
         control.announce(str(error) or type(error).__name__)
         control.close()

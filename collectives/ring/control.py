@@ -276,7 +276,9 @@ class Control(Health):
 
     def _offer_links(self, peer: Peer, stream: AuthenticatedStream, hello: Hello) -> None:
         """Agree with a higher rank on a link."""
-        guest = Guest(hello.rank, stream.peer_ip, peer.say, peer.answers, stream.prove)
+        guest = Guest(
+            hello.rank, str(peer.member), stream.peer_ip, peer.say, peer.answers, stream.prove
+        )
         kinds = [kind for kind in self._identity.links if kind in hello.links]
         try:
             picked = offer_links(guest, kinds, self._ip, self._tickets)

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import ipaddress
+import logging
 import os
 import socket
+import time
 import uuid
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
+from ...cluster import bind_problem
 from ..members import Member
 from .errors import RendezvousError
 
 _HOST_FILES = ("/etc/machine-id", "/proc/sys/kernel/random/boot_id")
+_RETRY_SECS = 0.5
+_REPORT_SECS = 10.0
+
+_log = logging.getLogger("paceline")
 
 
 @dataclass(frozen=True)
@@ -55,31 +62,56 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def local_ip(member: Member, bind_host: str | None = None) -> str:
+def local_ip(member: Member, bind_host: str | None, timeout_secs: float) -> str:
     """Return the address of this machine at which ``member`` is to listen; its port is free.
+
+    A name that is unknown is looked up again: in Kubernetes and other clusters that start a host
+    and its name together, the name may come later.
 
     Args:
         member: This process.
         bind_host: Listen here instead of at the host of the member's address.
+        timeout_secs: How long to look up the name.
 
     Raises:
         RendezvousError: The name is unknown, belongs to another machine, or the port is taken.
     """
     address = parse_address(member)
-    host = bind_host or address.host
+    where = Address(bind_host or address.host, address.port)
     try:
-        found = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise RendezvousError(f"{member} cannot listen: {host!r} is unknown ({error})") from error
-    found.sort(key=lambda info: info[0] != socket.AF_INET)
-    family, _, _, _, endpoint = found[0]
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
+        family, endpoint = _look_up(where, member, timeout_secs)
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(endpoint)
-        except OSError as error:
-            raise RendezvousError(_cannot_listen(member, host, address.port, error)) from error
+    except OSError as error:
+        problem = bind_problem(str(where), error)
+        raise RendezvousError(f"{member} cannot listen: {problem}") from error
     return str(endpoint[0])
+
+
+def _look_up(where: Address, member: Member, timeout_secs: float) -> tuple[int, Any]:
+    """Return the family and the endpoint of an address, IPv4 if there is one.
+
+    Raises:
+        OSError: Its host is still unknown when time is up.
+    """
+    started, report_at = time.monotonic(), _REPORT_SECS
+    while True:
+        try:
+            found = socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM)
+            family, _, _, _, endpoint = min(found, key=lambda info: info[0] != socket.AF_INET)
+            return family, endpoint
+        except OSError as error:
+            waited_secs = time.monotonic() - started
+            if waited_secs >= timeout_secs:
+                raise
+            if waited_secs >= report_at:
+                report_at += _REPORT_SECS
+                _log.warning(
+                    "%s cannot listen yet: %s; it has tried for %.0f s and gives up after %.0f s",
+                    *(member, bind_problem(str(where), error), waited_secs, timeout_secs),
+                )
+        time.sleep(min(_RETRY_SECS, timeout_secs))
 
 
 def check_is_private(member: Member, ip: str, token: str | None) -> None:
@@ -112,19 +144,3 @@ def host_fingerprint() -> str:
         parts.append(os.readlink("/proc/self/ns/net"))
     parts = parts or [str(uuid.getnode())]
     return blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
-
-
-def _cannot_listen(member: Member, host: str, port: int, error: OSError) -> str:
-    match error.errno:
-        case errno.EADDRINUSE:
-            return (
-                f"{member} cannot listen: port {port} is in use by another process; "
-                "end that process or give the task another port"
-            )
-        case errno.EADDRNOTAVAIL:
-            return (
-                f"{member} cannot listen: {host!r} is no address of this machine; is this process "
-                f"really {member.task}?"
-            )
-        case _:
-            return f"{member} cannot listen at {host!r}, port {port}: {error.strerror}"

@@ -8,6 +8,7 @@ goes on with the next kind.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 import time
@@ -28,7 +29,10 @@ from .sockets import TICKET_BYTES, Listener
 from .streams import StreamLink
 from .tcp import TcpLink, connect_tcp, listen_tcp
 
-ACCEPT_SECS = 10.0
+# A member that heartbeats and is slow is worth waiting for: the link is for the whole job.
+ACCEPT_SECS = 60.0
+
+_log = logging.getLogger("paceline")
 
 KIND_NAMES: dict[LinkKind, str] = {"shm": "shared memory", "tcp": "TCP", "grpc": "gRPC"}
 
@@ -85,6 +89,7 @@ class Guest:
 
     Attributes:
         rank: Its rank.
+        name: Its name, for the log.
         ip: From where it has called.
         send: Says something to it.
         answers: Its answers to offers; None when it is gone.
@@ -92,6 +97,7 @@ class Guest:
     """
 
     rank: int
+    name: str
     ip: str
     send: Callable[[Frame], None]
     answers: SimpleQueue[Answer | None]
@@ -111,6 +117,7 @@ def offer_links(guest: Guest, kinds: Sequence[LinkKind], ip: str, tickets: Ticke
         LinkBroken: None works, or the guest is gone.
     """
     problems: list[str] = []
+    is_slow = False
     for kind in kinds:
         try:
             link = _offer(guest, kind, ip, tickets)
@@ -118,8 +125,12 @@ def offer_links(guest: Guest, kinds: Sequence[LinkKind], ip: str, tickets: Ticke
             raise
         except (OSError, LinkError, _DeclinedError) as error:
             problems.append(f"no {KIND_NAMES[kind]}: {error}")
+            is_slow = is_slow or isinstance(error, LinkTimeout)
             continue
         why = "; ".join(problems)
+        if is_slow:  # it might have worked: who looks for lost speed should find this
+            text = "arrays to and from %s travel over %s for the whole job (%s)"
+            _log.warning(text, guest.name, KIND_NAMES[kind], why)
         guest.send(Linked(kind=kind, why=cut(why)))
         return Picked(link, kind, why)
     reason = "; ".join(problems) or "they have no kind of link in common"

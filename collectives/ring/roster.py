@@ -84,11 +84,16 @@ class Roster:
         self._turned_away = ""
 
     def wait_until_complete(
-        self, timeout_secs: float, report_secs: float, report: Callable[[str], None]
+        self,
+        started: float,
+        timeout_secs: float,
+        report_secs: float,
+        report: Callable[[str], None],
     ) -> None:
         """Return when every member has reached every other one and has a link to it.
 
         Args:
+            started: Since when it has been waited for (`time.monotonic()`).
             timeout_secs: How long to wait.
             report_secs: How often to report who is missing.
             report: Is told.
@@ -96,7 +101,6 @@ class Roster:
         Raises:
             RendezvousError: Somebody is missing, does not belong here, or was lost again.
         """
-        started = time.monotonic()
         report_at = report_secs
         with self._changed:
             while not self._is_complete:
@@ -109,7 +113,7 @@ class Roster:
                 if waited_secs >= report_at:
                     report(self._missing(f"{waited_secs:.0f} s"))
                     report_at += report_secs
-                self._changed.wait(min(timeout_secs, report_at) - waited_secs)
+                self._changed.wait(max(0.0, min(timeout_secs, report_at) - waited_secs))
 
     def needs(self, peer: Peer, *, to_join: bool) -> bool:
         """Return whether ``peer`` has still to be called, to join it or just to greet it."""

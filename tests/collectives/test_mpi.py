@@ -80,6 +80,21 @@ def test_a_world_of_another_size_is_an_error():
     assert "asked for 3 ranks, but this process is in a world of 1" in output
 
 
+def test_parts_that_are_closed_make_room_for_others():
+    """MPI has about 2000 communicators, and a part takes five of them."""
+    code = """
+from paceline.collectives.mpi import mpi_communicator
+whole = mpi_communicator()
+for _ in range(500):
+    with whole.split(0, whole.rank) as part:
+        part.barrier("x")
+print("still at work")
+"""
+    status, output, _ = run_job(2, "-c", code)
+    assert status == 0, output
+    assert output.count("still at work") == 2
+
+
 def test_importing_the_module_does_not_import_mpi():
     code = "import sys, paceline.collectives.mpi; assert 'mpi4py' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -224,6 +224,37 @@ def test_two_strategies_of_one_process_share_its_address(outcomes):
     assert outcomes(2, work) == [[3.0, 3.0, 3.0]] * 2
 
 
+def test_a_further_strategy_joins_anew_where_the_first_was_lost(outcomes):
+    """For instance when the one that was lost has been started again."""
+
+    def work(resolver, index):
+        with Joined(resolver) as first:
+            lengths = 3 + index
+            with pytest.raises(MismatchError):
+                first.extended.workers.communicator.all_reduce(np.ones(lengths), "x")
+            with Joined(resolver) as second:
+                return second.reduce("SUM", float(index + 1))
+
+    assert outcomes(2, work) == [3.0, 3.0]
+
+
+def test_what_a_further_strategy_asks_for_in_vain_is_said(outcomes, caplog):
+    def work(resolver, index):
+        with Joined(resolver, links=("tcp", "grpc")) as first:
+            assert first.reduce("SUM", 1.0) == 2.0
+            for options in ({}, {"links": ["grpc"], "token": "t" * 16, "timeout_seconds": 7}):
+                options = pl.CommunicationOptions(**options)
+                second = pl.MultiWorkerMirroredStrategy(
+                    cluster_resolver=resolver, communication_options=options
+                )
+                assert second.reduce("SUM", 1.0) == 2.0
+
+    assert outcomes(2, work) == [None, None]
+    lines = [r.getMessage() for r in caplog.records if "has no effect" in r.getMessage()]
+    assert len(lines) == 2  # one of each worker
+    assert lines[0].startswith("CommunicationOptions(links=..., token=...) of a further strategy")
+
+
 def test_st_37_a_worker_that_has_left_is_named(outcomes):
     def work(strategy, index):
         if index == 0:

@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import os
 import re
 import socket
 import threading
@@ -14,6 +15,7 @@ import pytest
 from paceline.collectives import Member
 from paceline.collectives.ring import RendezvousError, connect_ring
 from paceline.collectives.ring.handshake import HostsError, Identity
+from paceline.collectives.ring.host import local_ip
 
 LIMIT_SECS = 20.0
 HOSTS = ["11" * 16, "22" * 16]
@@ -63,20 +65,45 @@ def test_a_port_in_use_is_named_with_its_task(loopback):
     members = loopback(2)
     with socket.create_server(("127.0.0.1", int(members[1].address.rpartition(":")[2]))) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(RendezvousError, match=rf"worker 1 \(.*\).*port {port} is in use"):
+        owner = rf"port {port} is in use by .*python.* \(pid {os.getpid()}\)"
+        with pytest.raises(RendezvousError, match=rf"worker 1 \(.*\).*{owner}"):
             connect_ring(members, 1, job_id="test", token="secret")
 
 
 def test_an_address_of_another_machine_cannot_be_listened_at(loopback):
     members = [*loopback(1), Member(1, "worker 1", "192.0.2.1:2222")]
-    with pytest.raises(RendezvousError, match=r"'192\.0\.2\.1' is no address of this"):
+    with pytest.raises(RendezvousError, match=r"192\.0\.2\.1 is not an address of this"):
         connect_ring(members, 1, job_id="test", token="secret")
 
 
-def test_an_unknown_host_name_is_named(loopback):
+def test_an_own_name_that_stays_unknown_is_named(loopback):
     members = [*loopback(1), Member(1, "worker 1", "no-such-host.invalid:2222")]
-    with pytest.raises(RendezvousError, match=r"worker 1 .* 'no-such-host\.invalid' is unkn"):
-        connect_ring(members, 1, job_id="test", token="secret")
+    with pytest.raises(RendezvousError, match=r"worker 1 .*no-such-host\.invalid is not known"):
+        connect_ring(members, 1, job_id="test", token="secret", start_timeout_secs=0.6)
+
+
+def test_an_own_name_that_is_known_later_is_found(loopback, monkeypatch):
+    """As in Kubernetes, where the name of a pod comes after the pod."""
+    [other, _] = loopback(2)
+    port, look_up, failures = other.address.rpartition(":")[2], socket.getaddrinfo, [1, 2]
+
+    def known_later(host, *arguments, **options):
+        if host == "worker-0.jobs" and failures:
+            failures.pop()
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return look_up("127.0.0.1" if host == "worker-0.jobs" else host, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", known_later)
+    found = local_ip(Member(0, "worker 0", f"worker-0.jobs:{port}"), None, timeout_secs=20)
+    assert (found, failures) == ("127.0.0.1", [])
+
+
+def test_a_member_whose_name_is_unknown_is_called_until_the_limit_and_named(loopback, connect):
+    [me] = loopback(1)
+    members = [me, Member(1, "worker 1", "no-such-host.invalid:2222")]
+    [text] = texts(connect(members, [0], start_timeout_secs=3.0))
+    assert "gave up: waiting for worker 1 (no-such-host.invalid:2222): 3 s" in text
+    assert "name not found" in text.partition("worker 1: ")[2]
 
 
 STRANGERS = {
