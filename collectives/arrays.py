@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -44,6 +47,34 @@ def check_array(array: Any, name: str, *, writeable: bool = True) -> None:
         )
     if writeable and not flags.writeable:
         raise ValueError(f"'{name}' is read-only, but results are written into it: pass a copy")
+
+
+def dense_blocks(
+    rows: Any, values: Any, num_rows: int, block_size: int
+) -> Iterator[tuple[slice, Any]]:
+    """Cut an array of which most rows are zero into blocks, all in one buffer.
+
+    So a whole array can be gone through that would not fit into memory once more.
+
+    Args:
+        rows: The other rows' numbers, rising.
+        values: Those rows.
+        num_rows: Of the whole array.
+        block_size: Its elements in a block, about.
+
+    Yields:
+        The place of a block among the rows, and the block; valid until the next one.
+    """
+    length = max(1, block_size // max(1, math.prod(values.shape[1:])))
+    starts = range(0, num_rows, length)
+    bounds = np.searchsorted(rows, np.asarray([*starts, num_rows], like=rows)).tolist()
+    buffer = np.zeros((min(length, num_rows), *values.shape[1:]), values.dtype, like=values)
+    for start, (first, last) in zip(starts, itertools.pairwise(bounds), strict=True):
+        stop = min(start + length, num_rows)
+        within = rows[first:last] - start
+        buffer[within] = values[first:last]
+        yield slice(start, stop), buffer[: stop - start]
+        buffer[within] = 0
 
 
 def as_bytes(array: Array) -> memoryview:

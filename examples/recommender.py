@@ -43,7 +43,9 @@ def model_fn(features, labels, mode, params):
         return pl.EstimatorSpec(mode, loss=loss, eval_metric_ops={"auc": trained, "best": best})
 
     # Each row has a learning rate of its own, which falls with the number of its clicks.
-    optimizer = optimizers.Adagrad(params["learning_rate"], initial_accumulator_value=1e-6)
+    optimizer = optimizers.Adagrad(
+        params["learning_rate"], initial_accumulator_value=1e-6, sparse="lazy"
+    )
     return pl.EstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss))
 
 

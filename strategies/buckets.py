@@ -176,27 +176,42 @@ class Rows:
             for gradient, weight in zip(self._gradients, weights, strict=True)
             if gradient is not None and weight
         ]
-        self._total = add_up(parts or [self._no_rows()])
+        self._total = add_up(parts) if parts else None
         self._gradients = [None] * len(self._gradients)
 
     def start(self, workers: Workers, name: str) -> None:
         self._name = name
 
     def finish(self, workers: Workers, divisor: float) -> None:
-        own = self._no_rows() if self._total is None else self._total
-        if workers.size > 1:
-            own = _as_rows(own)  # of all workers alike, whatever their graphs were
-        total = workers.add_up(own, self._name)
-        if isinstance(total, IndexedSlices) and not len(total.indices):
+        total = self._total if workers.size == 1 else self._of_workers(workers)
+        if total is None:
             self._reduced = [None] * len(self._devices)
         else:
             total = _with_values(np.divide, total, divisor)
             self._reduced = [moved(total, device) for device in self._devices]
         self._total = None
 
-    def _no_rows(self) -> IndexedSlices:
+    def _of_workers(self, workers: Workers) -> Gradient | None:
+        """The sum over all workers, as rows whatever their graphs were; None where none has any.
+
+        A gradient of no rows is one: momentum goes on. It travels as a row behind the last.
+        """
+        num_rows = self.variables[0].shape[0]
+        own = self._rows([]) if self._total is None else _as_rows(self._total)
+        if self._total is not None and not len(own.indices):
+            own = self._rows([num_rows])
+        total = workers.add_up(own, self._name)
+        num_marks = int((total.indices == num_rows).sum())
+        if not len(total.indices):
+            return None
+        end = len(total.indices) - num_marks
+        return IndexedSlices(total.values[:end], total.indices[:end], total.dense_shape)
+
+    def _rows(self, numbers: Sequence[int]) -> IndexedSlices:
+        """Zeros for rows of these numbers."""
         leaf = self.variables[0].leaf(0).data
-        return IndexedSlices(leaf[:0], np.zeros(0, np.int64, like=leaf), leaf.shape)
+        values = np.zeros((len(numbers), *leaf.shape[1:]), leaf.dtype, like=leaf)
+        return IndexedSlices(values, np.asarray(numbers, np.int64, like=leaf), leaf.shape)
 
     def reduced(self, replica: int) -> Sequence[Gradient | None]:
         return (self._reduced[replica],)

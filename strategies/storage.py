@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias, final
 import numpy as np
 
 from ..autodiff import Array, IndexedSlices
+from ..collectives.arrays import dense_blocks
 from .aggregation import VariableAggregation, VariableSynchronization, spread_over_copies
 from .devices import Device
 from .workers import Workers
@@ -33,6 +34,8 @@ class RuleStep:
         hyper: Its hyper-parameters.
         learning_rate: That of this update.
         step: The number of this update, from 1.
+        rows_only: Whether `IndexedSlices` change the rows alone that they are of; without it the
+            others change too, as by a gradient of zero.
         average: Whether the gradients of workers that do not reduce them among themselves are
             averaged, by their numbers of examples, or added up.
         apply: Carries it out.
@@ -42,6 +45,7 @@ class RuleStep:
     hyper: Mapping[str, float]
     learning_rate: float
     step: int
+    rows_only: bool
     average: bool
     apply: Apply
 
@@ -233,10 +237,12 @@ class LocalStorage(Storage):
             return
         value = variable.leaf(local_index).writable()
         arrays = [slot.leaf(local_index).writable() for slot in slots]
-        if isinstance(gradient, IndexedSlices):
+        if not isinstance(gradient, IndexedSlices):
+            update_blocks(value, gradient, arrays, how.apply)
+        elif how.rows_only:
             _update_rows(value, gradient.unique(), arrays, how.apply)
         else:
-            update_blocks(value, gradient, arrays, how.apply)
+            _update_all(value, gradient.unique(), arrays, how.apply)
 
     def increase(self, counter: Variable, local_index: int) -> None:
         if not is_left_to_first(counter, local_index):
@@ -269,6 +275,12 @@ def update_blocks(value: Array, gradient: Array, slots: Sequence[Array], apply: 
     for start in range(0, value.size, _BLOCK):
         block = slice(start, start + _BLOCK)
         apply(value[block], gradient[block], [slot[block] for slot in slots])
+
+
+def _update_all(value: Array, rows: IndexedSlices, slots: Sequence[Array], apply: Apply) -> None:
+    """Apply the rule to all rows, with a gradient of zero for those that were not read."""
+    for block, gradient in dense_blocks(rows.indices, rows.values, len(value), _BLOCK):
+        update_blocks(value[block], gradient, [slot[block] for slot in slots], apply)
 
 
 def _update_rows(value: Array, rows: IndexedSlices, slots: Sequence[Array], apply: Apply) -> None:

@@ -13,6 +13,7 @@ from typing import TypeAlias, final
 
 import numpy as np
 
+from ..arrays import dense_blocks
 from .shards import Array, Shard
 from .variable_requests import OptimizerSpec
 
@@ -25,6 +26,9 @@ Elementwise on one-dimensional contiguous arrays of one length: overwrites `valu
 leaves `gradient` alone. `step` is the number of the update, from 1. Raises for hyper-parameters or
 a number of slots that it does not take, also when the arrays are empty.
 """
+
+_BLOCK = 1 << 16
+"""Elements of a gradient that are written out at a time."""
 
 ASSIGN = "assign"
 ADD = "add"
@@ -99,6 +103,11 @@ class Change:
         rows, arrays = gradient.rows, [shard.own() for shard in (self.shard, *self.slots)]
         if rows is None:
             self._run_rule(arrays, gradient.values)
+            return
+        if not self.optimizer.rows_only:
+            blocks = dense_blocks(rows, gradient.values, len(arrays[0]), _BLOCK)
+            for block, dense in blocks:
+                self._run_rule([array[block] for array in arrays], dense)
             return
         picked = [array.take(rows, axis=0) for array in arrays]
         self._run_rule(picked, gradient.values)

@@ -70,6 +70,8 @@ class OptimizerSpec(Record):
     Attributes:
         rule: Name of an update rule, or "add" or "assign" for what is not a gradient.
         hyper: The rule's hyper-parameters.
+        rows_only: Whether a gradient of some rows changes these alone; without it the others change
+            as by a gradient of zero.
         aggregation: What several trainers' pushes of one step come to in synchronous training (see
             `mean_of`).
         learning_rate: Of this update.
@@ -80,6 +82,7 @@ class OptimizerSpec(Record):
     hyper: Annotated[dict[Name, bool | float], Field(max_length=32, default_factory=dict)]
     learning_rate: float = 0.0
     step: Annotated[int, Field(ge=1, lt=2**62)] = 1
+    rows_only: bool = True
     aggregation: Aggregation = "mean"
 
 

@@ -17,8 +17,10 @@ class Embedding(Layer):
     """A trained vector for each whole number in [0, input_dim).
 
     Inputs (...) of indices give outputs (..., output_dim). Weight: embeddings (input_dim,
-    output_dim). The gradient covers only the rows that were read (`IndexedSlices`), so that a step
-    costs as much as its batch, not as the table.
+    output_dim). The gradient covers only the rows that were read (`IndexedSlices`), so that it
+    costs and travels as much as the batch, not as the table. The update goes through the whole
+    table all the same, as in Keras, except under SGD without momentum, Adagrad, and optimizers that
+    are told `sparse="lazy"`: see `Optimizer`. Ask for that where the table is large.
 
     Args:
         input_dim: The number of rows.

@@ -1,4 +1,7 @@
-"""The optimizers by name: Keras's arguments and defaults over the rules."""
+"""The optimizers by name: Keras's arguments and defaults over the rules.
+
+All take `clipnorm`, `clipvalue`, `global_clipnorm` and `sparse`: see `Optimizer`.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,10 @@ class SGD(Optimizer):
         momentum: float = 0.0,
         nesterov: bool = False,
         name: str = "sgd",
-        **clipping: Any,
+        **options: Any,
     ) -> None:
         hyper = SGDHyper(momentum=momentum, nesterov=nesterov)
-        super().__init__(RULES["sgd"], hyper, learning_rate, name, **clipping)
+        super().__init__(RULES["sgd"], hyper, learning_rate, name, **options)
 
 
 class Adam(Optimizer):
@@ -42,10 +45,10 @@ class Adam(Optimizer):
         beta_2: float = 0.999,
         epsilon: float = 1e-7,
         name: str = "adam",
-        **clipping: Any,
+        **options: Any,
     ) -> None:
         hyper = AdamHyper(beta_1=beta_1, beta_2=beta_2, epsilon=epsilon)
-        super().__init__(RULES["adam"], hyper, learning_rate, name, **clipping)
+        super().__init__(RULES["adam"], hyper, learning_rate, name, **options)
 
 
 class AdamW(Optimizer):
@@ -59,10 +62,10 @@ class AdamW(Optimizer):
         beta_2: float = 0.999,
         epsilon: float = 1e-7,
         name: str = "adamw",
-        **clipping: Any,
+        **options: Any,
     ) -> None:
         hyper = AdamWHyper(weight_decay=weight_decay, beta_1=beta_1, beta_2=beta_2, epsilon=epsilon)
-        super().__init__(RULES["adamw"], hyper, learning_rate, name, **clipping)
+        super().__init__(RULES["adamw"], hyper, learning_rate, name, **options)
 
 
 class Adagrad(Optimizer):
@@ -74,10 +77,10 @@ class Adagrad(Optimizer):
         initial_accumulator_value: float = 0.1,
         epsilon: float = 1e-7,
         name: str = "adagrad",
-        **clipping: Any,
+        **options: Any,
     ) -> None:
         hyper = AdagradHyper(initial_accumulator_value=initial_accumulator_value, epsilon=epsilon)
-        super().__init__(RULES["adagrad"], hyper, learning_rate, name, **clipping)
+        super().__init__(RULES["adagrad"], hyper, learning_rate, name, **options)
 
 
 class RMSprop(Optimizer):
@@ -91,10 +94,10 @@ class RMSprop(Optimizer):
         epsilon: float = 1e-7,
         centered: bool = False,
         name: str = "rmsprop",
-        **clipping: Any,
+        **options: Any,
     ) -> None:
         hyper = RMSpropHyper(rho=rho, momentum=momentum, epsilon=epsilon, centered=centered)
-        super().__init__(RULES["rmsprop"], hyper, learning_rate, name, **clipping)
+        super().__init__(RULES["rmsprop"], hyper, learning_rate, name, **options)
 
 
 class Ftrl(Optimizer):
@@ -110,7 +113,7 @@ class Ftrl(Optimizer):
         name: str = "ftrl",
         l2_shrinkage_regularization_strength: float = 0.0,
         beta: float = 0.0,
-        **clipping: Any,
+        **options: Any,
     ) -> None:
         hyper = FtrlHyper(
             learning_rate_power=learning_rate_power,
@@ -120,7 +123,7 @@ class Ftrl(Optimizer):
             l2_shrinkage_regularization_strength=l2_shrinkage_regularization_strength,
             beta=beta,
         )
-        super().__init__(RULES["ftrl"], hyper, learning_rate, name, **clipping)
+        super().__init__(RULES["ftrl"], hyper, learning_rate, name, **options)
 
 
 _BY_NAME: dict[str, Callable[..., Optimizer]] = {

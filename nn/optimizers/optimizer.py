@@ -55,9 +55,15 @@ class Optimizer:
         clipnorm, clipvalue, global_clipnorm: At most one of them: the largest norm of each
             gradient, the largest absolute value of each element, the largest norm of all
             gradients together. Applies to the gradients after they are reduced.
+        sparse: What becomes of rows that a step did not read, where the gradient covers rows only
+            (`IndexedSlices`, as of an `Embedding`). "dense": the same as with the dense gradient,
+            which is zero there, as in Keras: moments and momentum decay and go on moving the rows.
+            "lazy": they and their slots stay as they are; it is another algorithm, whose step
+            costs as much as its batch and not as the table. SGD without momentum and Adagrad
+            change no such row in either way.
 
     Raises:
-        ValueError: A negative learning rate, or more than one way of clipping.
+        ValueError: A negative learning rate, more than one way of clipping, or an unknown `sparse`.
     """
 
     def __init__(
@@ -69,7 +75,10 @@ class Optimizer:
         clipnorm: float | None = None,
         clipvalue: float | None = None,
         global_clipnorm: float | None = None,
+        sparse: str = "dense",
     ) -> None:
+        if sparse not in ("dense", "lazy"):
+            raise ValueError(f"sparse must be 'dense' or 'lazy', it is {sparse!r}")
         self.learning_rate = schedules.get(learning_rate)
         self.hyper = hyper
         self._membership = Membership(self, name, _Kept)
@@ -83,6 +92,7 @@ class Optimizer:
             "global_clipnorm": global_clipnorm,
         }
         self._slot_values = rule.slots(hyper)
+        self._rows_only = sparse == "lazy" or rule.keeps_unread(hyper)
 
     @property
     def iterations(self) -> Variable:
@@ -266,7 +276,8 @@ class Optimizer:
         def apply(value: Array, gradient: Array, slots: Sequence[Array]) -> None:
             function(value, gradient, slots, rate, step, hyper)
 
-        return RuleStep(self._rule.name, self._hyper_numbers, rate, step, average, apply)
+        name, numbers, rows_only = self._rule.name, self._hyper_numbers, self._rows_only
+        return RuleStep(name, numbers, rate, step, rows_only, average, apply)
 
     def way_of_step(self, variables: Sequence[Variable], replica: ReplicaContext) -> Sequence[str]:
         """What all replicas and workers must do alike in the coming update, in lines.

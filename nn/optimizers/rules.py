@@ -39,6 +39,8 @@ class Rule:
         name: By which a parameter server knows it.
         update: The function.
         hyper: The class of its hyper-parameters, a frozen dataclass of numbers.
+        keeps_unread: Whether a gradient of zero changes nothing, for given hyper-parameters: rows
+            of a variable that a step did not read may then be passed over.
         slots: The slots in the order in which `update` takes them, name → initial value, for given
             hyper-parameters. Each is an array of the variable's shape and dtype.
     """
@@ -46,6 +48,7 @@ class Rule:
     name: str
     update: UpdateFunction
     hyper: type[Any]
+    keeps_unread: Callable[[Any], bool]
     slots: Callable[[Any], Mapping[str, float]]
 
 
@@ -309,23 +312,39 @@ def _power(accumulator: Array, exponent: float) -> Array:
     return np.sqrt(accumulator) if exponent == 0.5 else np.power(accumulator, exponent)
 
 
+def _never(hyper: Any) -> bool:
+    return False
+
+
+def _always(hyper: Any) -> bool:
+    return True
+
+
 RULES: Mapping[str, Rule] = {
     rule.name: rule
     for rule in (
-        Rule("sgd", sgd, SGDHyper, lambda hyper: {"momentum": 0.0} if hyper.momentum else {}),
-        Rule("adam", adam, AdamHyper, lambda hyper: {"m": 0.0, "v": 0.0}),
-        Rule("adamw", adamw, AdamWHyper, lambda hyper: {"m": 0.0, "v": 0.0}),
+        Rule(
+            "sgd",
+            sgd,
+            SGDHyper,
+            lambda hyper: not hyper.momentum,
+            lambda hyper: {"momentum": 0.0} if hyper.momentum else {},
+        ),
+        Rule("adam", adam, AdamHyper, _never, lambda hyper: {"m": 0.0, "v": 0.0}),
+        Rule("adamw", adamw, AdamWHyper, _never, lambda hyper: {"m": 0.0, "v": 0.0}),
         Rule(
             "adagrad",
             adagrad,
             AdagradHyper,
+            _always,
             lambda hyper: {"accumulator": hyper.initial_accumulator_value},
         ),
-        Rule("rmsprop", rmsprop, RMSpropHyper, RMSpropHyper.slots),
+        Rule("rmsprop", rmsprop, RMSpropHyper, _never, RMSpropHyper.slots),
         Rule(
             "ftrl",
             ftrl,
             FtrlHyper,
+            _never,
             lambda hyper: {"accumulator": hyper.initial_accumulator_value, "linear": 0.0},
         ),
     )

@@ -46,7 +46,7 @@ class Share:
             arrays = [np.asarray(change.layout.rows_of(change.gradient, part), order="C")]
         else:
             here = rows_within(change.rows, part)
-            if here.start == here.stop:
+            if here.start == here.stop and change.how.rows_only:
                 return
             arrays = [change.rows[here] - part.start, np.asarray(change.gradient[here], order="C")]
         slots = tuple([slot.parts[part_index].id for slot in change.slots])

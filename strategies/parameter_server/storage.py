@@ -244,6 +244,7 @@ class ServerStorage(Storage):
                 hyper=dict(how.hyper),
                 learning_rate=how.learning_rate,
                 step=how.step,
+                rows_only=how.rows_only,
                 aggregation="mean" if how.average else "sum",
             )
             self._last_spec = how, spec
