@@ -12,15 +12,17 @@ import numpy as np
 
 from ..autodiff import lift_array, no_grad
 from ..strategies import (
-    PerReplica,
     Strategy,
     Variable,
     VariableStore,
     get_or_create_global_step,
+    get_replica_context,
 )
+from ..strategies.values import local_values
 from .hooks import RunningHooks, SessionRunHook
-from .model_function import ModelFunction, count_examples, split_features_and_labels
+from .model_function import ModelFunction, split_features_and_labels
 from .reading_session import ReadingSession
+from .replica_batches import ReplicaBatch, ReplicaBatches
 from .specs import EstimatorSpec, ModeKeys
 from .training import require_data
 
@@ -44,6 +46,7 @@ class EvaluationSession(ReadingSession):
         self._loss_times_examples = 0.0
         self._num_examples = 0
         self._step_counter: Variable | None = None
+        self._batches = ReplicaBatches(strategy)
 
     @property
     def global_step(self) -> int:
@@ -51,32 +54,45 @@ class EvaluationSession(ReadingSession):
         assert self._step_counter is not None, "the global step exists from the first batch on"
         return int(self._step_counter.value_in(0))
 
-    def step(self, batches: Any, on_built: Callable[[EstimatorSpec], None]) -> None:
-        """Evaluate one batch on each replica of this worker.
+    def step(self, batches: Any, on_built: Callable[[EstimatorSpec], None]) -> bool:
+        """Evaluate one batch on each replica of all workers.
 
         Args:
+            batches: A batch per replica; None where this worker has no more, and takes part for the
+                others.
             on_built: Called in the first step, when all variables exist.
+
+        Returns:
+            Whether the step was made: not where nobody has a batch any more.
         """
-        results = self.strategy.run(self._replica_step, (batches,))
-        parts = results.values if isinstance(results, PerReplica) else (results,)
+        workers = self.strategy.extended.workers
+        if not any(workers.any_of_each([batches is not None], "who has a batch to evaluate")):
+            return False
+        results = self.strategy.run(self._replica_step, (self._batches.of_step(batches),))
+        parts = local_values(results)
+        self._add_up(parts)
         if self.spec is None:
-            self.spec = next(part.spec for part in parts if part.spec is not None)
+            self.spec = parts[0].spec
             on_built(self.spec)
-        total = sum([part.loss * part.num_examples for part in parts])
+        return True
+
+    def _add_up(self, parts: Sequence[_Evaluated]) -> None:
+        loss_times_examples = sum([part.loss_times_examples for part in parts])
         num_examples = sum([part.num_examples for part in parts])
-        self.loss = total / num_examples
-        self._loss_times_examples += total
+        if num_examples:
+            self.loss = loss_times_examples / num_examples
+        self._loss_times_examples += loss_times_examples
         self._num_examples += num_examples
 
-    def _replica_step(self, batch: Any) -> _Evaluated:
-        num_examples = count_examples(batch)
-        with self.store.building(), no_grad():
+    def _replica_step(self, given: ReplicaBatch) -> _Evaluated:
+        replica, num_examples = get_replica_context(), given.num_examples
+        assert replica is not None
+        with self.store.building(), no_grad(), given.taken_by(replica):
             self._step_counter = get_or_create_global_step()
-            if not num_examples:
-                return _Evaluated(0.0, 0, None)
-            spec = self._model(*split_features_and_labels(batch), ModeKeys.EVAL)
+            spec = self._model(*split_features_and_labels(given.batch), ModeKeys.EVAL)
         assert spec.loss is not None
-        return _Evaluated(lift_array(spec.loss).item(), num_examples, spec)
+        total = lift_array(spec.loss).item() * num_examples if num_examples else 0.0
+        return _Evaluated(total, num_examples, spec)
 
     def results(self) -> dict[str, Any]:
         """Metrics, the loss (the mean over all examples) and the global step, over all workers."""
@@ -94,11 +110,11 @@ class EvaluationSession(ReadingSession):
 
 @dataclass(frozen=True, slots=True)
 class _Evaluated:
-    """What one replica found for its batch; no spec where it had none."""
+    """What one replica found for its batch."""
 
-    loss: float
+    loss_times_examples: float
     num_examples: int
-    spec: EstimatorSpec | None
+    spec: EstimatorSpec
 
 
 def _plain(value: Any) -> Any:
@@ -115,6 +131,9 @@ def evaluate(
 ) -> dict[str, Any]:
     """Evaluate until the data end, or for a number of steps.
 
+    Several workers go in step, since their models may exchange something. One that has evaluated
+    all that it is to evaluate takes part, without its hooks, until the last one has.
+
     Raises:
         ValueError: The data are empty, be it on one worker of several.
     """
@@ -130,10 +149,14 @@ def evaluate(
     batch = next(batches, None)
     require_data(batch, session.strategy, " to evaluate")
     done = 0
-    while batch is not None:
-        if done > 0:  # before that there are neither variables nor the model's hooks: see `built`
+    while True:
+        # Before the first there are neither variables nor the model's hooks: see `built`.
+        if done > 0 and batch is not None:
             running.before_run()
-        session.step(batch, built)
+        if not session.step(batch, built):
+            break
+        if batch is None:
+            continue
         running.after_run()
         done += 1
         if steps is not None and _is_logged(done, steps):

@@ -25,7 +25,7 @@ class ReadingSession(ABC):
         self.loss: float | None = None
         self.loss_asked_for: Tensor | None = None
         self.wants_save = self.save_is_agreed = False
-        self.wants_end = self.end_is_agreed = False
+        self.wants_end = self.end_is_agreed = self.will_stop = False
 
     @property
     @abstractmethod

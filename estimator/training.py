@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ..autodiff import Tensor
+from ..autodiff import Array, Tensor
 from ..inputs import DatasetIterator, nest
 from ..nn.optimizers import StepResult, TrainOp, make_step
 from ..strategies import (
-    PerReplica,
     Strategy,
     Variable,
     VariableStore,
     get_or_create_global_step,
     get_replica_context,
 )
+from ..strategies.values import local_values
 from .fetches import name_of_fetch, variable_value
 from .hooks import (
     NanTensorHook,
@@ -28,6 +28,7 @@ from .hooks import (
 )
 from .input_function import log_batch_sizes
 from .model_function import ModelFunction, count_examples, split_features_and_labels
+from .replica_batches import ReplicaBatch, ReplicaBatches, replica_parts
 from .specs import EstimatorSpec, ModeKeys
 
 _logger = logging.getLogger("paceline")
@@ -52,9 +53,10 @@ class TrainingSession:
         self.step_index = 0
         self.wants_save = self.wants_end = False
         self.save_is_agreed = self.end_is_agreed = False
+        self.will_stop = self._all_stop = False
         self._model = model
         self._step_counter: Variable | None = None
-        self._usual_train_op: TrainOp | None = None
+        self._batches = ReplicaBatches(strategy)
 
     def run(self, fetches: Any) -> Any:
         """The present values of names, in the structure of `fetches` (see `SessionRunArgs`)."""
@@ -95,58 +97,69 @@ class TrainingSession:
         """Make one step on all replicas of all workers.
 
         Args:
-            batches: A batch per replica, or None for none. A replica whose batch is empty
-                contributes nothing.
+            batches: A batch per replica, or None for none. A replica whose batch is empty takes
+                part in everything and contributes nothing.
             veto: Whether this worker wants to stop instead.
             on_built: Called in the first step when all variables exist, before any is changed.
 
         Returns:
             Whether the step was made: not where nobody has a batch any more, or one has a veto.
         """
-        results = self.strategy.run(partial(self._replica_step, veto, on_built), (batches,))
-        result = results.values[0] if isinstance(results, PerReplica) else results
-        self._usual_train_op = result.train_op
+        if batches is None and (self.strategy.extended.num_workers == 1 or self._all_stop):
+            return False  # nor is there another worker that makes a step
+        given, before = self._batches.of_step(batches), self._assigned_values()
+        results = self.strategy.run(partial(self._replica_step, veto, on_built), (given,))
+        result: StepResult = local_values(results)[0]
         if not result.is_made:
+            for leaf, value in before:
+                leaf.data = value
             return False
-        loss_times_examples, num_examples, votes_to_save, votes_to_end = result.sums
+        loss_times_examples, num_examples, votes_to_save, votes_to_end, num_stopping = result.sums
         self.loss = loss_times_examples / num_examples
         self.num_examples = int(num_examples)
         self.save_is_agreed = votes_to_save > 0
         self.end_is_agreed = votes_to_end > 0
+        self._all_stop = num_stopping == self.strategy.num_replicas_in_sync
         assert self._step_counter is not None
         self.step_index, self.global_step = self.global_step, int(self._step_counter.value_in(0))
         self.strategy.extended.workers.at_step(self.global_step)
         return True
 
     def _replica_step(
-        self, veto: bool, on_built: Callable[[EstimatorSpec], None] | None, batch: Any
+        self, veto: bool, on_built: Callable[[EstimatorSpec], None] | None, given: ReplicaBatch
     ) -> StepResult:
         replica = get_replica_context()
         assert replica is not None
-        num_examples = 0 if batch is None else count_examples(batch)
-        spec, loss = None, 0.0
-        with self.store.building():
-            if num_examples:
-                spec = self._model(*split_features_and_labels(batch), ModeKeys.TRAIN)
-                assert spec.loss is not None
-                loss = spec.loss.item()
+        with self.store.building(), given.taken_by(replica):
+            if self._step_counter is None:  # before the model: what it draws depends on the step
+                self._step_counter = get_or_create_global_step()
+            spec = self._model(*split_features_and_labels(given.batch), ModeKeys.TRAIN)
+            assert spec.loss is not None
+            assert spec.train_op is not None
             if on_built is not None:
-                self._build(spec)
+                self._build(spec.train_op)
                 replica.merge_call(_call_on_built, (on_built, spec))
-            return make_step(
-                spec.train_op if spec is not None else None,
-                num_examples,
-                (loss * num_examples, num_examples, self.wants_save, self.wants_end),
-                veto,
-                self._usual_train_op,
-            )
+            loss_times_examples = spec.loss.item() * given.num_examples if given.num_examples else 0
+            votes = (self.wants_save, self.wants_end, self.will_stop)
+            sums = (loss_times_examples, given.num_examples, *votes)
+            return make_step(spec.train_op, given.num_examples, sums, veto)
 
-    def _build(self, spec: EstimatorSpec | None) -> None:
-        self._step_counter = get_or_create_global_step()
+    def _assigned_values(self) -> list[tuple[Tensor, Array]]:
+        """What `model_fn` may assign, for a step that turns out not to be made: it changes nothing.
+
+        With one worker that is known before. An assignment lets a copy have another array.
+        """
+        if self.strategy.extended.num_workers == 1:
+            return []
+        variables = list(self.store.variables.values())
+        leaves = [v.leaf(index) for v in variables for index in range(v.num_copies)]
+        return [(leaf, leaf.data) for leaf in leaves]
+
+    def _build(self, train_op: TrainOp) -> None:
+        assert self._step_counter is not None
         self.global_step = int(self._step_counter.value_in(0))
         self.strategy.extended.workers.at_step(self.global_step)
-        if spec is not None and spec.train_op is not None:
-            spec.train_op.create_variables()
+        train_op.create_variables()
 
     def _value(self, fetch: Any) -> Any:
         name = name_of_fetch(fetch, self.loss_asked_for)
@@ -164,10 +177,8 @@ class TrainingSession:
 
 
 def _call_on_built(strategy: Strategy, on_built: Any, spec: Any) -> None:
-    """In cross-replica context: `on_built` with the first replica's spec that there is."""
-    specs = spec.values if isinstance(spec, PerReplica) else (spec,)
-    call = on_built.values[0] if isinstance(on_built, PerReplica) else on_built
-    call(next(s for s in specs if s is not None))
+    """In cross-replica context: `on_built` with the first replica's spec."""
+    local_values(on_built)[0](local_values(spec)[0])
 
 
 @dataclass(frozen=True)
@@ -191,14 +202,15 @@ def require_data(first_batch: Any, strategy: Strategy, purpose: str = "") -> Non
     """Refuse to begin where a worker has no batch at all: it could not even build the model.
 
     Args:
-        first_batch: This worker's; None for none.
+        first_batch: This worker's, for each of its replicas; None for none.
         strategy: That of the run; all its workers call this.
         purpose: What the batch was for, for the error.
 
     Raises:
         ValueError: On all workers, if one has no batch.
     """
-    has_data = int(first_batch is not None)
+    parts = replica_parts(first_batch, strategy.extended.num_local_replicas)
+    has_data = int(any(count_examples(part) for part in parts))
     have_data = strategy.extended.workers.gather_numbers(has_data, f"first batch{purpose}")
     without = [f"worker {i}" for i, has in enumerate(have_data) if not has]
     if without:

@@ -56,6 +56,20 @@ def summands(arrays: Sequence[Array]) -> list[Array]:
     return [array.astype(dtype, copy=False) for array in arrays]
 
 
+def nothing_like(value: Summand) -> Summand:
+    """What adds nothing to a sum of values like this one."""
+    if isinstance(value, IndexedSlices):
+        return IndexedSlices(value.values[:0], value.indices[:0], value.dense_shape)
+    return np.zeros_like(value)
+
+
+def no_rows(value: Summand, axis: int) -> Summand:
+    """What adds nothing to a concatenation along `axis`; as it is where it has no such axis."""
+    if isinstance(value, IndexedSlices) or not 0 <= axis < value.ndim:
+        return value  # nobody can concatenate it: let that be the error
+    return value[(slice(None),) * axis + (slice(0),)]
+
+
 def moved(value: Summand, device: Device) -> Summand:
     """`value` itself where it is in the memory of `device` already, else a copy there."""
     if isinstance(value, IndexedSlices):

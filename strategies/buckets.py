@@ -37,10 +37,13 @@ class GradientPart(Protocol):
         """Note that a replica's loss does not depend on a variable."""
 
     def reduce(self, weights: Sequence[float]) -> None:
-        """Add up this worker's gradients, each times its replica's weight."""
+        """Add up this worker's gradients, each times its replica's weight.
+
+        Those of weight 0 are left out: they may be no numbers.
+        """
 
     def start(self, workers: Workers, name: str) -> None:
-        """Begin to add up over all workers what `reduce` made, or zero without it."""
+        """Begin to add up over all workers what `reduce` made."""
 
     def finish(self, workers: Workers, divisor: float) -> None:
         """Wait for the sum over all workers, and divide it."""
@@ -78,7 +81,6 @@ class Bucket:
         self._has_gradient = [[False] * len(variables) for _ in self._devices]
         self._num_gradients = [0] * len(variables)
         self._on_host = all(isinstance(buffer, np.ndarray) for buffer in self._buffers)
-        self._is_reduced = False
         self._handle: Handle | None = None
         self._sent: np.ndarray | None = None
 
@@ -104,33 +106,30 @@ class Bucket:
         self._views[replica][variable_index].fill(0)
 
     def reduce(self, weights: Sequence[float]) -> None:
-        filled = [replica for replica, weight in enumerate(weights) if weight]
-        for replica in filled:
+        counted = [replica for replica, weight in enumerate(weights) if weight]
+        for replica in counted:
             if weights[replica] != 1:
                 buffer = self._buffers[replica]
                 np.multiply(buffer, weights[replica], out=buffer)
-        if filled != [0]:
-            first, parts = self._buffers[0], [self._buffers[replica] for replica in filled]
+        if not counted:
+            self._buffers[0].fill(0)
+        elif counted != [0]:
+            first, parts = self._buffers[0], [self._buffers[replica] for replica in counted]
             total = self._ops.reduce(parts, self._devices[0], out=first)
             if total is not first:  # who writes a CrossDeviceOps may leave `out` aside
                 first[...] = total
-        self._num_gradients = [
-            sum(had) for had in zip(*(self._has_gradient[r] for r in filled), strict=True)
-        ]
-        self._is_reduced = True
+        none = [0] * len(self.variables)
+        had = [self._has_gradient[replica] for replica in counted]
+        self._num_gradients = [sum(column) for column in zip(none, *had, strict=True)]
 
     def start(self, workers: Workers, name: str) -> None:
         first = self._buffers[0]
-        if not self._is_reduced:
-            first.fill(0)
-            self._num_gradients = [0] * len(self.variables)
         self._sent = to_host(first)
         self._sent[-len(self.variables) :] = self._num_gradients
         self._handle = workers.start_adding_up_gradients(self._sent, name)
 
     def finish(self, workers: Workers, divisor: float) -> None:
         first = self._buffers[0]
-        self._is_reduced = False
         if self._handle is not None:
             self._handle.wait()
             self._handle = None

@@ -7,9 +7,10 @@ lies the default strategy with its one replica.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..inputs import nest
@@ -29,6 +30,8 @@ class Frame:
 
     strategy: Strategy
     replica: ReplicaContext | None
+    has_examples: tuple[bool, ...] | None = None
+    """In a `merge_call`: which replicas of this worker have examples; None where all count."""
 
 
 _frame: ContextVar[Frame] = ContextVar("paceline_frame")
@@ -89,6 +92,12 @@ def get_replica_context() -> ReplicaContext | None:
     return current_frame().replica
 
 
+def stands_in() -> bool:
+    """Whether the caller is a replica without examples, whose contributions weigh nothing."""
+    replica = current_frame().replica
+    return replica is not None and not replica.has_examples
+
+
 def require_no_replica(verb: str) -> None:
     """Refuse `verb` inside a replica.
 
@@ -119,15 +128,25 @@ class ReplicaContext:
     """What a step function can ask and do as one replica among several.
 
     The verbs that combine values must be called by all replicas of the strategy, in the same order;
-    they block until all have come.
+    they block until all have come. A replica without examples makes the same calls; of what it
+    gives nothing goes into sums, means and joined arrays, nor does it change a variable.
     """
 
-    __slots__ = ("_rendezvous", "local_index", "strategy")
+    __slots__ = ("_rendezvous", "has_examples", "local_index", "strategy")
 
     def __init__(self, strategy: Strategy, local_index: int, rendezvous: Rendezvous) -> None:
         self.strategy = strategy
         self.local_index = local_index
+        self.has_examples = True
         self._rendezvous = rendezvous
+
+    def stand_in(self) -> None:
+        """Take part in all that follows in this `run`, and contribute nothing to it.
+
+        This is for a replica that has no examples in a step: where it computes with some all the
+        same, nobody waits for it in vain, and it creates the variables that the others create.
+        """
+        self.has_examples = False
 
     @property
     def replica_id_in_sync_group(self) -> int:
@@ -161,6 +180,17 @@ class ReplicaContext:
         """
         return self._rendezvous.exchange(self.local_index, place, value, combine)
 
+    def contribute(self, place: str, value: Any, combine: Callable[[list[Any]], Any]) -> Any:
+        """`exchange`, where `combine` gets the values of the replicas that have examples only.
+
+        There may be none. Whatever changes what others see goes this way.
+        """
+
+        def combine_contributions(arrivals: list[tuple[Any, bool]]) -> Any:
+            return combine([brought for brought, has_examples in arrivals if has_examples])
+
+        return self.exchange(place, (value, self.has_examples), combine_contributions)
+
     def all_reduce(self, reduce_op: ReduceOp | str, value: Any, options: Any = None) -> Any:
         """Combine a structure of arrays over all replicas; every replica gets the result.
 
@@ -177,8 +207,8 @@ class ReplicaContext:
             ValueError: Structures or shapes differ between replicas.
         """
         op = ReduceOp.parse(reduce_op)
-        reduce = self.strategy.extended.all_reduce
-        return self._combined(f"all_reduce({op.name})", value, lambda parts: reduce(op, parts))
+        reduce = partial(self.strategy.extended.all_reduce, op)
+        return self._combined(f"all_reduce({op.name})", value, reduce)
 
     def all_gather(self, value: Any, axis: int, options: Any = None) -> Any:
         """Concatenate the replicas' arrays along `axis`, in replica order; every replica gets all.
@@ -196,8 +226,8 @@ class ReplicaContext:
             ValueError: Structures, or shapes apart from `axis`, differ between replicas; a value is
                 a scalar or `IndexedSlices`; `axis` is out of range.
         """
-        gather = self.strategy.extended.all_gather
-        return self._combined(f"all_gather(axis={axis})", value, lambda parts: gather(parts, axis))
+        gather = partial(self.strategy.extended.all_gather, axis)
+        return self._combined(f"all_gather(axis={axis})", value, gather)
 
     def merge_call(
         self,
@@ -210,31 +240,39 @@ class ReplicaContext:
         Args:
             merge_fn: Called in cross-replica context as `merge_fn(strategy, *args, **kwargs)`, each
                 argument a `PerReplica` of what the replicas gave. The first replica's thread makes
-                the call, which is the one that called `run`.
+                the call, which is the one that called `run`. What it reduces or gathers is made of
+                the values of replicas with examples.
             args, kwargs: What this replica gives.
 
         Returns:
             This replica's part of what `merge_fn` returned.
         """
         place = f"merge_call({getattr(merge_fn, '__name__', 'function')})"
-        given = self.exchange(place, (args, dict(kwargs or {})))
+        arrivals = self.exchange(place, ((args, dict(kwargs or {})), self.has_examples))
         result = None
         if self.local_index == 0:
+            given, has_examples = zip(*arrivals, strict=True)
             merged_args, merged_kwargs = regroup(given)
-            with entered(Frame(self.strategy, None)):
+            with entered(Frame(self.strategy, None, has_examples)):
                 result = merge_fn(self.strategy, *merged_args, **merged_kwargs)
         return self._part_of(self.exchange(place, result)[0])
 
     def _combined(
-        self, place: str, value: Any, combine: Callable[[tuple[Any, ...]], list[Any]]
+        self,
+        place: str,
+        value: Any,
+        combine: Callable[[Sequence[Any], Sequence[bool]], Sequence[Any]],
     ) -> Any:
         """This replica's part of what `combine` makes of each leaf's arrays of all replicas."""
 
-        def combine_structures(structures: list[Any]) -> Any:
-            return nest.map_structure(lambda *parts: PerReplica(combine(parts)), *structures)
+        def combine_structures(arrivals: list[tuple[Any, bool]]) -> Any:
+            structures, has_examples = zip(*arrivals, strict=True)
+            return nest.map_structure(
+                lambda *parts: PerReplica(combine(parts, has_examples)), *structures
+            )
 
         mine = nest.map_structure(as_array, value)
-        return self._part_of(self.exchange(place, mine, combine_structures))
+        return self._part_of(self.exchange(place, (mine, self.has_examples), combine_structures))
 
     def _part_of(self, structure: Any) -> Any:
         return select_replica(

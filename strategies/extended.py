@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 from ..autodiff import Array, IndexedSlices
-from .arrays import Summand, add_up, as_array, moved, summands
+from .arrays import Summand, add_up, as_array, moved, no_rows, nothing_like, summands
 from .communication import BYTES_PER_PACK
-from .context import Frame, ReplicaContext, entered, require_no_replica
+from .context import Frame, ReplicaContext, current_frame, entered, require_no_replica
 from .cross_device_ops import CrossDeviceOps
 from .devices import HOST, Device
 from .job import Job, WorkersJob
@@ -128,7 +128,8 @@ class StrategyExtended:
         """
         require_no_replica("reduce_to")
         parts = [as_array(part) for part in self.parts_of("reduce_to", value)]
-        return self._reduced(ReduceOp.parse(reduce_op), parts, Device.parse(destinations))
+        op, destination = ReduceOp.parse(reduce_op), Device.parse(destinations)
+        return self._reduced(op, parts, self.has_examples(), destination)
 
     def batch_reduce_to(
         self, reduce_op: ReduceOp | str, value_destination_pairs: Sequence[tuple[Any, Any]]
@@ -136,16 +137,45 @@ class StrategyExtended:
         """`reduce_to` for several (value, destination) pairs at once."""
         return [self.reduce_to(reduce_op, v, d) for v, d in value_destination_pairs]
 
-    def all_reduce(self, op: ReduceOp, parts: Sequence[Summand]) -> list[Summand]:
-        """The combination of the local replicas' arrays, once for each of them on its device."""
-        return self._spread(self._reduced(op, parts, self.replica_devices[0]))
+    def has_examples(self) -> Sequence[bool]:
+        """For each local replica, whether what it gave to the calling `merge_call` counts.
 
-    def all_gather(self, parts: Sequence[Summand], axis: int) -> list[Summand]:
+        Outside of one, in cross-replica context, what callers pass has no such origin: it counts.
+        """
+        known = current_frame().has_examples
+        return (True,) * self.num_local_replicas if known is None else known
+
+    def all_reduce(
+        self, op: ReduceOp, parts: Sequence[Summand], has_examples: Sequence[bool]
+    ) -> list[Summand]:
+        """The combination of the local replicas' arrays, once for each of them on its device.
+
+        Args:
+            op: How to combine them.
+            parts: One for each local replica.
+            has_examples: Whether it counts. Where none does on any worker, all do: the step is not
+                made, and what programs exchange should be numbers as ever.
+        """
+        return self._spread(self._reduced(op, parts, has_examples, self.replica_devices[0]))
+
+    def all_gather(
+        self, axis: int, parts: Sequence[Summand], has_examples: Sequence[bool]
+    ) -> list[Summand]:
         """The concatenation of the local replicas' arrays, once for each of them on its device."""
-        return self._spread(self.gather_to(parts, axis, self.replica_devices[0]))
+        return self._spread(self.gather_to(parts, axis, self.replica_devices[0], has_examples))
 
-    def gather_to(self, parts: Sequence[Summand], axis: int, destination: Device) -> Array:
+    def gather_to(
+        self,
+        parts: Sequence[Summand],
+        axis: int,
+        destination: Device,
+        has_examples: Sequence[bool],
+    ) -> Array:
         """The concatenation of the local replicas' arrays on a device of choice.
+
+        Args:
+            parts: One for each local replica.
+            has_examples: As in `all_reduce`: what does not count adds nothing along `axis`.
 
         Raises:
             ValueError: They are no arrays that can be joined along `axis`.
@@ -155,8 +185,16 @@ class StrategyExtended:
                 "gather takes dense arrays, these are IndexedSlices; "
                 "call to_dense() on them, or reduce them instead"
             )
+        counted = [
+            part if has else no_rows(part, axis)
+            for part, has in zip(parts, has_examples, strict=True)
+        ]
+        joined = self._joined(counted, axis)
+        return destination.bring(joined if joined.shape[axis] else self._joined(parts, axis))
+
+    def _joined(self, parts: Sequence[Summand], axis: int) -> Array:
         local = self.cross_device_ops.gather(parts, axis, HOST)
-        return destination.bring(self.workers.gather(local, axis, "gather"))
+        return self.workers.gather(local, axis, "gather")
 
     def parts_of(self, verb: str, value: Any) -> tuple[Any, ...]:
         """The values of the local replicas.
@@ -172,18 +210,26 @@ class StrategyExtended:
             )
         return parts
 
-    def _reduced(self, op: ReduceOp, parts: Sequence[Summand], destination: Device) -> Summand:
+    def _reduced(
+        self,
+        op: ReduceOp,
+        parts: Sequence[Summand],
+        has_examples: Sequence[bool],
+        destination: Device,
+    ) -> Summand:
+        counted = [part for part, has in zip(parts, has_examples, strict=True) if has]
+        # What does not count is left out, not multiplied by zero: it may be no number.
+        local = self._added_up(counted or [nothing_like(parts[0])], destination)
+        total, count = self.workers.add_up_counted(local, len(counted), "reduce")
+        if not count:
+            return self._reduced(op, parts, (True,) * len(parts), destination)
+        total = moved(total, destination)
+        return total if op is ReduceOp.SUM else _divided(total, count)
+
+    def _added_up(self, parts: Sequence[Summand], destination: Device) -> Summand:
         if any(isinstance(part, IndexedSlices) for part in parts):
-            local = add_up([moved(part, destination) for part in parts])
-        else:
-            local = self.cross_device_ops.reduce(summands(parts), destination)
-        total = moved(self.workers.add_up(local, "reduce"), destination)
-        if op is ReduceOp.SUM:
-            return total
-        if isinstance(total, IndexedSlices):
-            means = mean_of(total.values, self.num_replicas)
-            return IndexedSlices(means, total.indices, total.dense_shape)
-        return mean_of(total, self.num_replicas)
+            return add_up([moved(part, destination) for part in parts])
+        return self.cross_device_ops.reduce(summands(parts), destination)
 
     def _spread(self, result: Summand) -> list[Summand]:
         """`result` for the first replica, on whose device it is, and copies for the others."""
@@ -196,3 +242,10 @@ class StrategyExtended:
             strict=True,
         )
         return [result, *(IndexedSlices(v, i, result.dense_shape) for v, i in copies)]
+
+
+def _divided(total: Summand, count: float) -> Summand:
+    if isinstance(total, IndexedSlices):
+        means = mean_of(total.values, count)
+        return IndexedSlices(means, total.indices, total.dense_shape)
+    return mean_of(total, count)

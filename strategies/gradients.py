@@ -79,7 +79,8 @@ class GradientReducer:
         """Compute one replica's gradients; what it is the last to fill, it also reduces.
 
         Args:
-            replica: The local index of the caller. If it has no examples nothing is computed.
+            replica: The local index of the caller. One of weight 0 does the same as the others, for
+                what is exchanged under way; its gradients are left out.
             produce: Hands over the gradients. A variable of which it gives none contributes nothing
                 of this replica; what it gives for others is left aside.
             this_round: What the replicas have agreed on.
@@ -88,8 +89,6 @@ class GradientReducer:
             RuntimeError: The caller has filled this reducer in this round already.
             ValueError: A gradient has not the shape of its variable.
         """
-        if not this_round.weights[replica]:
-            return
         this_round.enter(self, replica)
         left = [len(part.variables) for part in self.parts]
         missing = dict(self._places[replica])
@@ -154,7 +153,7 @@ class Round:
         workers: Who reduces together.
         sums: Numbers to add up over all workers on the way; see `totals`.
         alike: What each local replica is about to do, in lines, which must be the same for all
-            replicas of all workers; none for a replica without examples.
+            replicas of all workers.
 
     Attributes:
         num_examples: Those of this worker's replicas.
@@ -183,7 +182,7 @@ class Round:
         self._average = average
         self._workers = workers
         self.num_examples = sum(examples)
-        self._num_filling = sum(n > 0 for n in examples)
+        self._num_filling = len(examples)
         said = digest(self._alike) if workers.size > 1 else _NOTHING_SAID
         self._sums = np.array([sum(self.weights), *sums, *said], np.float64)
         self._sums_under_way = workers.start_adding_up(self._sums, "sums of a step")
@@ -220,7 +219,7 @@ class Round:
             self._queue += [(reducer, part) for part in range(len(reducer.parts))]
 
     def is_last(self, part: tuple[GradientReducer, int]) -> bool:
-        """Note that the caller has filled `part`; say whether it was the last of those who do."""
+        """Note that the caller has filled `part`; say whether it was the last replica to do so."""
         with self._lock:
             self._num_filled[part] += 1
             return self._num_filled[part] == self._num_filling
@@ -244,76 +243,54 @@ class Round:
 
     @property
     def _divisor(self) -> float:
-        return float(self._sums[0]) if self._average else 1.0
+        return float(self._sums[0]) or 1.0 if self._average else 1.0
 
-    def finish(self, reducers: Callable[[], Sequence[GradientReducer]]) -> None:
+    def finish(self) -> None:
         """Wait for everything that is under way. Called once on each worker, by any replica.
-
-        Args:
-            reducers: Gives what the workers fill, also where no replica of this one has.
 
         Raises:
             DisagreementError: Workers are about to do different things; on all of them.
         """
         if self._workers.size == 1:
             return
-        for reducer in reducers():
-            self._enqueue(reducer)
-        self._ready.update(self._queue)
-        self._start_ready()
         self._sums_under_way.wait()
         if not is_common(self._sums[-len(_NOTHING_SAID) :].tolist()):
             texts = self._workers.texts("\n".join(self._alike), "who makes another step")
             require_common([text.splitlines() for text in texts], "worker")
         for reducer, part in self._queue:
-            reducer.parts[part].finish(self._workers, self._divisor or 1.0)
+            reducer.parts[part].finish(self._workers, self._divisor)
 
 
 def begin_round(
     replica: ReplicaContext,
     num_examples: float,
     average: bool,
-    value: Any = None,
     sums: Sequence[float] = (),
     alike: Sequence[str] = (),
-) -> tuple[Round, list[Any]]:
+) -> Round:
     """Meet all replicas to reduce gradients; all are then done with the results of the last round.
 
     Args:
         replica: The caller.
         num_examples: How many examples are behind its gradients: its weight in an average. With 0
-            it fills nothing.
+            they are left out, as are those of a replica that stands in.
         average: See `Round`.
-        value: Something to show to the other replicas of this worker.
         sums: Numbers to add up over all replicas of all workers on the way.
         alike: What this replica is about to do; see `Round`.
-
-    Returns:
-        The round, and the values of this worker's replicas in replica order.
     """
     place = f"{'averaging' if average else 'summing'} of gradients"
     workers = replica.strategy.extended.workers
 
-    def agree(arrivals: list[Any]) -> tuple[Round, list[Any]]:
-        examples, shown, numbers, lines = zip(*arrivals, strict=True)
+    def agree(arrivals: list[tuple[float, Sequence[float], Sequence[str]]]) -> Round:
+        examples, numbers, lines = zip(*arrivals, strict=True)
         local_sums = [sum(column) for column in zip(*numbers, strict=True)]
-        return Round(examples, average, workers, local_sums, lines), list(shown)
+        return Round(examples, average, workers, local_sums, lines)
 
-    brought = num_examples, value, sums, alike
-    agreed: tuple[Round, list[Any]] = replica.exchange(place, brought, agree)
+    weight = num_examples if replica.has_examples else 0
+    agreed: Round = replica.exchange(place, (weight, sums, alike), agree)
     return agreed
 
 
-def end_round(
-    replica: ReplicaContext, this_round: Round, reducers: Callable[[], Sequence[GradientReducer]]
-) -> None:
-    """Wait until all replicas of all workers have filled what they had to.
-
-    Args:
-        reducers: Gives what the workers fill in this round, in the order in which they do.
-    """
-
-    def finish(_: list[Any]) -> None:
-        this_round.finish(reducers)
-
-    replica.exchange("end of the reduction of gradients", None, finish)
+def end_round(replica: ReplicaContext, this_round: Round) -> None:
+    """Wait until all replicas of all workers have filled what they had to."""
+    replica.exchange("end of the reduction of gradients", None, lambda _: this_round.finish())

@@ -168,7 +168,8 @@ class Strategy:
         sums = regroup([array.sum(axis=axis) for array in arrays])
         total = self._extended.reduce_to(ReduceOp.SUM, sums)
         if op is ReduceOp.MEAN:
-            here = sum(array.shape[axis] for array in arrays)
+            counted = zip(arrays, self._extended.has_examples(), strict=True)
+            here = sum(array.shape[axis] for array, has in counted if has)
             total = mean_of(total, sum(self._extended.workers.gather_numbers(here, "examples")))
         return _on_host(total)
 
@@ -186,7 +187,8 @@ class Strategy:
         """
         self._require_outside("gather")
         parts = [as_array(part) for part in self._extended.parts_of("gather", value)]
-        return to_host(self._extended.gather_to(parts, axis, HOST))
+        counted = self._extended.has_examples()
+        return to_host(self._extended.gather_to(parts, axis, HOST, counted))
 
     def experimental_local_results(self, value: Any) -> tuple[Any, ...]:
         """This worker's values as a tuple in replica order; a plain value as a 1-tuple.
@@ -333,7 +335,7 @@ class Strategy:
     def _per_replica(self, batches: tuple[Any, ...]) -> Any:
         """The batches of the local replicas, each on its replica's device."""
         devices = self._extended.replica_devices
-        return regroup([_placed(b, d) for b, d in zip(batches, devices, strict=True)])
+        return regroup([placed(b, d) for b, d in zip(batches, devices, strict=True)])
 
     def _require_outside(self, verb: str) -> None:
         """Refuse `verb` in a replica and in another strategy's scope.
@@ -345,7 +347,7 @@ class Strategy:
             require_no_other(self, verb)
 
 
-def _placed(batch: Any, device: Device) -> Any:
+def placed(batch: Any, device: Device) -> Any:
     """A batch in the memory of a device; what is no array (None for labels) stays as it is."""
     if device.kind == "CPU":
         return batch

@@ -6,6 +6,7 @@ import logging
 import threading
 import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -22,7 +23,7 @@ from .aggregation import (
     spread_over_copies,
 )
 from .arrays import as_array
-from .context import ReplicaContext, current_frame
+from .context import ReplicaContext, current_frame, stands_in
 from .devices import Device, to_host
 
 if TYPE_CHECKING:
@@ -152,11 +153,40 @@ class Variable(TensorLike, metaclass=_Constructed):
         if replica is not None:
             leaf = copies[replica.local_index if len(copies) > 1 else 0]
             return self._from_afar(leaf, replica) if self._strategy.extended.is_afar else leaf
-        extended = self._strategy.extended
-        if extended.num_replicas > 1 and self.synchronization is VariableSynchronization.ON_READ:
-            parts = extended.workers.of_all_replicas(self.local_values(), f"read of {self.name!r}")
-            return Tensor(self.device_of(0).bring(aggregate(parts, self.aggregation)))
+        if self.differs_between_replicas:
+            return Tensor(self.device_of(0).bring(self._of_all_copies()))
         return copies[0]
+
+    @property
+    def differs_between_replicas(self) -> bool:
+        """Whether its value as a whole is the aggregate of copies that differ.
+
+        Where there are several workers all of them have to read it together.
+        """
+        on_read = self.synchronization is VariableSynchronization.ON_READ
+        return on_read and self._strategy.extended.num_replicas > 1
+
+    def as_a_whole(self) -> np.ndarray:
+        """The value that is seen outside replicas, as a new array on the host.
+
+        In a replica all replicas must make this call, those without examples included: what they
+        have collected before counts.
+        """
+        replica = self.replica_here()
+        if replica is None:
+            return self.numpy()
+
+        def read(_: list[Any]) -> np.ndarray:
+            here = to_host(self.value_in(0))
+            return self._of_all_copies() if self.differs_between_replicas else here
+
+        whole: np.ndarray = replica.exchange(f"read of {self.name!r} as a whole", None, read)
+        return whole.copy()
+
+    def _of_all_copies(self) -> np.ndarray:
+        workers, place = self._strategy.extended.workers, f"read of {self.name!r}"
+        parts = workers.of_all_replicas(self.local_values(), self.like(), place)
+        return aggregate(parts, self.aggregation)
 
     def leaf(self, local_index: int) -> MutableLeaf:
         """The tensor that stands for this variable in replica `local_index` of this worker.
@@ -253,7 +283,8 @@ class Variable(TensorLike, metaclass=_Constructed):
 
         Outside replicas all copies are set. In a replica it depends on the synchronization: an
         `ON_READ` or `NONE` variable sets this replica's copy; for another one all replicas must
-        make the call, and all copies get the aggregate of their values.
+        make the call, and all copies get the aggregate of their values. A replica without examples
+        makes the call with the others, and has no influence on the value.
 
         Returns:
             This variable.
@@ -266,6 +297,13 @@ class Variable(TensorLike, metaclass=_Constructed):
         """
         return self._update("assign", value, lambda old, new: new)
 
+    def assign_common(self, value: Any) -> Variable:
+        """`assign` for a value that all replicas have in common, from what they have exchanged.
+
+        The copy of a replica without examples is set as well: else it would fall behind the others.
+        """
+        return self._update("assign", value, lambda old, new: new, is_common=True)
+
     def assign_add(self, delta: Any) -> Variable:
         """Add to the value; as `assign`, where what is aggregated is `delta`."""
         return self._update("assign_add", delta, np.add)
@@ -274,27 +312,41 @@ class Variable(TensorLike, metaclass=_Constructed):
         """Subtract from the value; as `assign`, where what is aggregated is `delta`."""
         return self._update("assign_sub", delta, np.subtract)
 
-    def _update(self, verb: str, value: Any, combine: Callable[[Array, Array], Array]) -> Variable:
+    def _update(
+        self,
+        verb: str,
+        value: Any,
+        combine: Callable[[Array, Array], Array],
+        is_common: bool = False,
+    ) -> Variable:
         new = self._converted(value)
         if self.is_elsewhere:
             self._storage.fetch(self)
         replica = self.replica_here()
-        if replica is None:
+        if replica is not None and not self._keeps_own_values(replica):
+            write = partial(self._write_agreed, verb, combine)
+            replica.contribute(f"{verb} of variable {self.name!r}", new, write)
+        elif stands_in() and not is_common:
+            pass
+        elif replica is None:
             self._write_all(combine, self.tensor().data, new)
             self._storage.written(self, verb, new, at_once=True)
-        elif self._keeps_own_values(replica):
+        else:
             index = replica.local_index
             leaf = self._copies[index]
             leaf.data = self._put(combine(leaf.data, self.device_of(index).bring(new)), index)
-        else:
-
-            def write(values: list[Array]) -> None:
-                agreed = self._agreed(values)
-                self._write_all(combine, self._copies[0].data, agreed)
-                self._storage.written(self, verb, agreed, at_once=False)
-
-            replica.exchange(f"{verb} of variable {self.name!r}", new, write)
         return self
+
+    def _write_agreed(
+        self, verb: str, combine: Callable[[Array, Array], Array], given: Sequence[Array]
+    ) -> None:
+        """Give all copies what the replicas that have examples, of all workers, agree on."""
+        workers, place = self._strategy.extended.workers, f"assignment to {self.name!r}"
+        values = workers.of_all_replicas(given, self.like(), place)
+        if values:
+            agreed = self._agreed(values)
+            self._write_all(combine, self._copies[0].data, agreed)
+            self._storage.written(self, verb, agreed, at_once=False)
 
     def _write_all(self, combine: Callable[[Array, Array], Array], old: Array, new: Array) -> None:
         """Give all copies one value; a value that is a sum over replicas goes to the first."""
@@ -315,8 +367,6 @@ class Variable(TensorLike, metaclass=_Constructed):
 
     def _agreed(self, values: Sequence[Array]) -> Array:
         """The one value that the replicas' values stand for."""
-        workers = self._strategy.extended.workers
-        values = workers.of_all_replicas(values, f"assignment to {self.name!r}")
         if self.aggregation is not VariableAggregation.NONE:
             return aggregate(values, self.aggregation)
         if not all_equal(values):

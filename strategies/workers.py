@@ -122,6 +122,17 @@ class Workers:
         self.communicator.all_reduce(flat, _with_shape(name, value.shape))
         return flat.reshape(value.shape)
 
+    def add_up_counted(self, value: Summand, count: int, name: str) -> tuple[Summand, float]:
+        """The sum of all workers' values, and that of their counts, which travel with them."""
+        if self.size == 1:
+            return value, count
+        if isinstance(value, IndexedSlices):
+            (total,) = self.add_up_numbers([count], f"count of {name}")
+            return self.add_up(value, name), total
+        flat = np.append(_flat_copy(value), np.asarray(count, value.dtype))
+        self.communicator.all_reduce(flat, _with_shape(name, value.shape))
+        return flat[:-1].reshape(value.shape), float(flat[-1].real)
+
     def gather_slices(self, slices: IndexedSlices, name: str) -> list[IndexedSlices]:
         """All workers' slices, in the order of workers."""
         if self.size == 1:
@@ -175,15 +186,20 @@ class Workers:
         """The first worker's text."""
         return self.texts(text, name)[0]
 
-    def of_all_replicas(self, values: Sequence[np.ndarray], name: str) -> list[np.ndarray]:
+    def of_all_replicas(
+        self, values: Sequence[np.ndarray], like: np.ndarray, name: str
+    ) -> list[np.ndarray]:
         """The values of the replicas of all workers, in the order of replicas.
 
         Args:
-            values: Those of this worker's replicas, of one shape and dtype.
+            values: Those of this worker's replicas; there may be none.
+            like: Has their shape and dtype.
         """
         if self.size == 1:
             return list(values)
-        together = np.stack([to_host(value) for value in values])
+        together = np.empty((len(values), *like.shape), like.dtype)
+        for index, value in enumerate(values):
+            together[index] = to_host(value)
         return list(self.gather(together, 0, name))
 
     def from_chief(self, value: np.ndarray, name: str) -> np.ndarray:

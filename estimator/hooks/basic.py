@@ -43,6 +43,11 @@ class StopAtStepHook(SessionRunHook):
             assert self._num_steps is not None
             self._last_step = session.global_step + self._num_steps
 
+    def before_run(self, run_context: SessionRunContext) -> None:
+        assert self._last_step is not None
+        session = run_context.session
+        session.will_stop = session.global_step + 1 >= self._last_step
+
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         assert self._last_step is not None
         if run_context.session.global_step >= self._last_step:

@@ -32,6 +32,10 @@ class Session(Protocol):
     def end_is_agreed(self) -> bool:
         """Whether a worker has asked for such an end after the step that was just made."""
 
+    will_stop: bool
+    """A hook that is sure to ask for the end after a step may say so here before it. Where all
+    workers say so, none computes another step for the others' sake."""
+
     def run(self, fetches: Any) -> Any:
         """The present values of names, in the structure of `fetches`; see `SessionRunArgs`."""
 

@@ -89,10 +89,13 @@ class BatchNormalization(Layer):
         if not training or not self.trainable:
             centered = inputs - moving_mean.value()
             return _scaled(centered, moving_variance.value(), self.epsilon, gamma, beta)
-        mean, centered, variance = self._of_batch(inputs)
+        mean, centered, variance, is_common = self._of_batch(inputs)
         for moving, now in ((moving_mean, mean), (moving_variance, variance)):
-            old = moving.value().data
-            moving.assign(self.momentum * old + (1 - self.momentum) * now.data)
+            new = self.momentum * moving.value().data + (1 - self.momentum) * now.data
+            if is_common:
+                moving.assign_common(new)
+            else:
+                moving.assign(new)
         return _scaled(centered, variance, self.epsilon, gamma, beta)
 
     def _moving(self, shape: tuple[int, ...]) -> list[Variable]:
@@ -109,14 +112,17 @@ class BatchNormalization(Layer):
             for name, initializer in zip(names, self._moving_initializers, strict=True)
         ]
 
-    def _of_batch(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The mean, the inputs less the mean, and the variance."""
+    def _of_batch(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor, bool]:
+        """The mean, the inputs less the mean, the variance, and whether all replicas have these.
+
+        Where no replica has examples nobody has any.
+        """
         axes = tuple(range(inputs.ndim - 1))
         replica = get_replica_context() if self.synchronized else None
         if replica is None or replica.num_replicas_in_sync == 1:
             mean = inputs.mean(axis=axes)
             centered: Tensor = inputs - mean
-            return mean, centered, np.square(centered).mean(axis=axes)
+            return mean, centered, np.square(centered).mean(axis=axes), False
         weight = float(inputs.shape[0]) if current_store().averages_replicas else 1.0
         num_values = inputs.size // inputs.shape[-1]
         total = sum_over_replicas(inputs.sum(axis=axes), replica, weight)
@@ -124,7 +130,7 @@ class BatchNormalization(Layer):
         mean = total / num_all
         centered = inputs - mean
         squares = sum_over_replicas(np.square(centered).sum(axis=axes), replica, weight)
-        return mean, centered, squares / num_all
+        return mean, centered, squares / num_all, num_all > 0
 
 
 class LayerNormalization(Layer):

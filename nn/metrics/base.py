@@ -13,7 +13,6 @@ from ...strategies import (
     VariableAggregation,
     VariableSynchronization,
     current_store,
-    get_replica_context,
     get_variable,
 )
 
@@ -79,10 +78,7 @@ class Metric(ABC):
 
     def total(self, variable: Variable) -> np.ndarray:
         """A part of the state, added up over all replicas."""
-        replica = get_replica_context()
-        if replica is None or variable.strategy is not replica.strategy:
-            return variable.numpy()
-        return to_host(replica.all_reduce("SUM", variable.value()))
+        return variable.as_a_whole()
 
     @property
     def variables(self) -> list[Variable]:

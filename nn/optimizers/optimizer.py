@@ -186,9 +186,9 @@ class Optimizer:
         variables, found = _summed(pairs, replica.local_index)
         reducer = self.reducer(variables, found)
         way = self.way_of_step(variables, replica)
-        this_round, _ = begin_round(replica, 1, average=False, alike=way)
+        this_round = begin_round(replica, 1, average=False, alike=way)
         reducer.fill(replica.local_index, partial(_hand_over, found), this_round)
-        end_round(replica, this_round, lambda: [reducer])
+        end_round(replica, this_round)
         self.update_replica(reducer.reduced(replica.local_index), replica, average=False)
         settle(replica, 1)
 
@@ -371,11 +371,11 @@ class Update:
             self.optimizer.reducer(self.variables, found)
 
     def reduce(self, replica: ReplicaContext, this_round: Round) -> None:
-        """Compute the gradients of this replica, which has examples, and reduce them."""
+        """Compute the gradients of this replica and reduce them."""
         self.reducer().fill(replica.local_index, self._produce, this_round)
 
     def reducer(self) -> GradientReducer:
-        """What reduces the gradients; any replica's update knows it when one has prepared it."""
+        """What reduces the gradients, once they are prepared."""
         reducer = self.optimizer.known_reducer(self.variables)
         assert reducer is not None
         return reducer
@@ -385,7 +385,7 @@ class Update:
         return self.optimizer.way_of_step(self.variables, replica)
 
     def apply(self, replica: ReplicaContext) -> None:
-        """Change the variables along the reduced gradients; any replica's update will do here."""
+        """Change the variables along the reduced gradients."""
         self.optimizer.update_replica(self.reducer().reduced(replica.local_index), replica)
 
     @property
@@ -444,20 +444,14 @@ class StepResult:
     Args:
         is_made: Whether the variables were changed.
         sums: The numbers given, added up over all replicas of all workers.
-        train_op: The one that was followed on this worker.
     """
 
     is_made: bool
     sums: Sequence[float]
-    train_op: TrainOp
 
 
 def make_step(
-    train_op: TrainOp | None,
-    num_examples: int,
-    sums: Sequence[float] = (),
-    veto: bool = False,
-    usual: TrainOp | None = None,
+    train_op: TrainOp, num_examples: int, sums: Sequence[float] = (), veto: bool = False
 ) -> StepResult:
     """Make a training step; every replica must call it.
 
@@ -465,51 +459,39 @@ def make_step(
     workers know at the same step that the data have ended, or that one of them wants to stop.
 
     Args:
-        train_op: The replica's own; None for a replica without examples, which contributes nothing
-            and follows the others.
-        num_examples: The number of examples of this replica, its weight.
+        train_op: The replica's own.
+        num_examples: The number of examples of this replica, its weight. With 0 it contributes
+            nothing and follows the others.
         sums: Numbers to add up over all replicas on the way.
         veto: Whether this replica asks that the step be not made.
-        usual: A train op of an earlier step, for a worker without any examples.
 
     Raises:
         RuntimeError: Called in cross-replica context.
-        ValueError: No replica of this worker has examples, and there was no earlier step.
     """
     replica = get_replica_context()
     if replica is None:
         raise RuntimeError("a train op must be called in a replica: inside strategy.run(...)")
-    this_round, train_ops = begin_round(
-        replica,
-        num_examples,
-        average=True,
-        value=train_op,
-        sums=(float(veto), *sums),
-        alike=() if train_op is None else train_op.way_of_step(replica),
-    )
-    step = next((op for op in (train_op, *train_ops, usual) if op is not None), None)
-    if step is None:
-        raise ValueError("no replica of this worker has examples, and there was no earlier step")
-    if train_op is not None:
-        # All are prepared before the first is reduced: what workers agree on here, and the buckets
-        # that another replica fills meanwhile, would else go out in an order that chance decides.
-        for update in step.updates:
-            update.prepare()
-        for update in step.updates:
-            update.reduce(replica, this_round)
+    all_sums, way = (float(veto), *sums), train_op.way_of_step(replica)
+    this_round = begin_round(replica, num_examples, True, all_sums, way)
+    # All are prepared before the first is reduced: what workers agree on here, and the buckets that
+    # another replica fills meanwhile, would else go out in an order that chance decides.
+    for update in train_op.updates:
+        update.prepare()
+    for update in train_op.updates:
+        update.reduce(replica, this_round)
     # All losses were followed before any variable changes.
-    end_round(replica, this_round, lambda: [update.reducer() for update in step.updates])
+    end_round(replica, this_round)
     weight, vetoes, *totals = this_round.totals.tolist()
     is_made = weight > 0 and not vetoes
     if is_made:
-        for update in step.updates:
+        for update in train_op.updates:
             update.apply(replica)
-        for counter in step.counters:
+        for counter in train_op.counters:
             counter.storage.increase(counter, replica.local_index)
         # What is no number must not come to the variables of others.
         is_sound = np.isfinite(this_round.totals).all()
         settle(replica, this_round.num_examples if is_sound else 0)
-    return StepResult(is_made, totals, step)
+    return StepResult(is_made, totals)
 
 
 def settle(replica: ReplicaContext, num_examples: float) -> None:

@@ -188,6 +188,56 @@ def check_apply_gradients_sums_over_replicas(make_strategy):
     assert w.numpy().tolist() == [-n, -n * (n - 1) / 2]
 
 
+def check_one_replica_has_no_data(make_strategy):
+    """The last of several makes all calls with the others, and its values, which are none, weigh
+    nothing: in sums, means, joined arrays, variables and gradients."""
+    strategy = make_strategy()
+    n = strategy.num_replicas_in_sync
+    num_with_data = max(n - 1, 1)
+    with strategy.scope():
+        w = Variable(np.zeros(()))
+        optimizer = optimizers.SGD(1.0)
+        assigned = {a: Variable(0.0, aggregation=a) for a in _AGGREGATIONS}
+        seen = Variable(
+            0.0,
+            synchronization=VariableSynchronization.ON_READ,
+            aggregation=VariableAggregation.SUM,
+        )
+
+    def merge(merging, values):
+        return [*merging.reduce("MEAN", values), *merging.gather(values, axis=0)]
+
+    def step():
+        replica = get_replica_context()
+        mine = np.array([_replica_id() + 1.0])
+        if n > 1 and _replica_id() == n - 1:
+            replica.stand_in()
+            mine = np.array([np.nan])
+        optimizer.minimize(np.sum(w * mine), var_list=[w])(num_examples=1)
+        for variable in assigned.values():
+            variable.assign(mine[0])
+        seen.assign_add(mine[0])
+        exchanged = [replica.all_reduce(op, mine)[0] for op in ("SUM", "MEAN")]
+        exchanged += list(replica.all_gather(mine, axis=0))
+        return exchanged + replica.merge_call(merge, (mine,))
+
+    total = num_with_data * (num_with_data + 1) / 2
+    mean, rows = total / num_with_data, [i + 1.0 for i in range(num_with_data)]
+    expected = [total, mean, *rows, mean, *rows]
+    for column, value in zip(strategy.run(step), expected, strict=True):
+        assert set(_results(strategy, column)) == {value}
+    assert [variable.numpy() for variable in assigned.values()] == [total, mean, 1.0]
+    assert seen.numpy() == total
+    np.testing.assert_allclose(w.numpy(), -mean)
+
+
+_AGGREGATIONS = (
+    VariableAggregation.SUM,
+    VariableAggregation.MEAN,
+    VariableAggregation.ONLY_FIRST_REPLICA,
+)
+
+
 def check_an_error_in_one_replica_ends_the_run(make_strategy):
     strategy = make_strategy()
 

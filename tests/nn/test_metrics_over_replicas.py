@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from paceline.nn import metrics
-from paceline.strategies import MirroredStrategy, PerReplica
+from paceline.strategies import (
+    CentralStorageStrategy,
+    MirroredStrategy,
+    PerReplica,
+    get_replica_context,
+)
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 2, 11)
@@ -46,9 +51,10 @@ def test_mb_20_replicas_together_measure_what_one_does(make, num_replicas):
     assert metric.result() == pytest.approx(alone(make), rel=1e-14)
 
 
+@pytest.mark.parametrize("make_strategy", [MirroredStrategy, CentralStorageStrategy])
 @pytest.mark.parametrize("make", MAKERS)
-def test_mb_20_every_replica_can_ask_for_the_result_of_all(make):
-    strategy = MirroredStrategy(["CPU:0", "CPU:1"])
+def test_mb_20_every_replica_can_ask_for_the_result_of_all(make, make_strategy):
+    strategy = make_strategy(["CPU:0", "CPU:1"])
     with strategy.scope():
         metric = make()
 
@@ -58,6 +64,36 @@ def test_mb_20_every_replica_can_ask_for_the_result_of_all(make):
 
     results = strategy.run(step, (uneven(LABELS, 2), uneven(PREDICTIONS, 2)))
     assert list(results) == pytest.approx([alone(make)] * 2, rel=1e-14)
+
+
+@pytest.mark.parametrize("make_strategy", [MirroredStrategy, CentralStorageStrategy])
+def test_a_sum_counts_what_replicas_share_once(make_strategy):
+    strategy = make_strategy(["CPU:0", "CPU:1"])
+    with strategy.scope():
+        metric = metrics.Sum()
+
+    def step(value):
+        metric.update_state(value)
+        return metric.result()
+
+    assert list(strategy.run(step, (PerReplica([1.0, 2.0]),))) == [3.0, 3.0]
+    assert metric.result() == 3.0
+
+
+def test_what_a_replica_collected_counts_when_it_has_no_examples_any_more():
+    strategy = MirroredStrategy(["CPU:0", "CPU:1"])
+    with strategy.scope():
+        metric = metrics.Sum()
+    strategy.run(metric.update_state, (PerReplica([1.0, 2.0]),))
+
+    def step(value):
+        replica = get_replica_context()
+        if replica.local_index == 1:
+            replica.stand_in()
+        metric.update_state(value)
+        return metric.result()
+
+    assert list(strategy.run(step, (PerReplica([10.0, 20.0]),))) == [13.0, 13.0]
 
 
 def test_reset_and_merge_outside_replicas_concern_all_of_them():

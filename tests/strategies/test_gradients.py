@@ -60,9 +60,9 @@ def reduce_once(strategy, reducer, variables, values, examples=None, average=Tru
         replica = get_replica_context()
         i = replica.local_index
         num_examples = examples[i] if examples else 1
-        this_round, _ = begin_round(replica, num_examples, average)
+        this_round = begin_round(replica, num_examples, average)
         reducer.fill(i, handing_over(variables, values[i], i, **options), this_round)
-        end_round(replica, this_round, lambda: [reducer])
+        end_round(replica, this_round)
         results[i] = {v.name: copied(g) for v, g in reducer.reduced(i)}
         replica.exchange("the test has read", None)
 
@@ -131,7 +131,7 @@ def test_replicas_weigh_by_their_examples_relative_to_the_largest_batch(examples
 
     def step():
         replica = get_replica_context()
-        this_round, _ = begin_round(replica, examples[replica.local_index], average=True)
+        this_round = begin_round(replica, examples[replica.local_index], average=True)
         return tuple(this_round.weights), this_round.totals[0]
 
     found, totals = strategy.run(step)
@@ -222,27 +222,26 @@ def test_a_sum_leaves_out_who_has_no_examples(mirrored):
         assert result[0].tolist() == [110.0]
 
 
-def test_who_has_no_examples_is_not_even_asked(two_replicas):
-    """It would otherwise be taken for one of those whose buffers are awaited."""
+@pytest.mark.parametrize("without", [0, 1])
+def test_who_has_no_examples_computes_with_the_others_and_is_left_out(two_replicas, without):
+    """What its backward pass exchanges is awaited; its gradients may be no numbers."""
     (variable,) = make_variables(two_replicas, (1,))
     reducer = make_reducer(two_replicas, [variable])
-    asked = []
 
     def step():
         replica = get_replica_context()
         i = replica.local_index
-        this_round, _ = begin_round(replica, [4, 0][i], average=True)
+        this_round = begin_round(replica, 0 if i == without else 4, average=True)
 
         def produce(into, on_ready):
-            asked.append(i)
-            on_ready(variable.leaf(i), np.array([5.0]))
+            replica.exchange("what backward exchanges", None)
+            on_ready(variable.leaf(i), np.array([np.nan if i == without else 5.0]))
 
         reducer.fill(i, produce, this_round)
-        end_round(replica, this_round, lambda: [reducer])
+        end_round(replica, this_round)
         return float(reducer.reduced(i)[0][1][0])
 
     assert two_replicas.run(step).values == (5.0, 5.0)
-    assert asked == [0]
 
 
 @pytest.mark.parametrize("examples", [[-1, 4], [0, -2]])
@@ -262,17 +261,6 @@ def test_a_sum_and_an_average_do_not_meet(two_replicas):
 
     with pytest.raises(RuntimeError, match=r"is at averaging of gradients.* at summing of"):
         two_replicas.run(step)
-
-
-def test_replicas_show_each_other_a_value_when_they_begin(several_replicas):
-    def step():
-        replica = get_replica_context()
-        _, shown = begin_round(replica, 1, average=True, value=f"of {replica.local_index}")
-        return tuple(shown)
-
-    n = several_replicas.num_replicas_in_sync
-    for i, values in enumerate(several_replicas.run(step)):
-        assert values.values == (f"of {i}",) * n
 
 
 def test_rows_are_summed_over_replicas_each_once(two_replicas):
@@ -345,9 +333,9 @@ def test_gradients_of_other_tensors_are_left_aside(two_replicas):
     def step():
         replica = get_replica_context()
         i = replica.local_index
-        this_round, _ = begin_round(replica, 1, average=True)
+        this_round = begin_round(replica, 1, average=True)
         reducer.fill(i, handing_over([asked_for, other], values[i], i), this_round)
-        end_round(replica, this_round, lambda: [reducer])
+        end_round(replica, this_round)
         return len(reducer.reduced(i))
 
     assert two_replicas.run(step).values == (1, 1)
@@ -370,7 +358,7 @@ def test_one_reducer_is_filled_once_in_a_round(two_replicas):
     def step():
         replica = get_replica_context()
         i = replica.local_index
-        this_round, _ = begin_round(replica, 1, average=True)
+        this_round = begin_round(replica, 1, average=True)
         for _ in range(2):
             reducer.fill(i, handing_over([variable], [np.ones(1)], i), this_round)
 
@@ -395,7 +383,7 @@ def test_after_a_step_that_failed_the_next_one_works(culprit, when, two_replicas
     def failing_step():
         replica = get_replica_context()
         i = replica.local_index
-        this_round, _ = begin_round(replica, 1, average=True)
+        this_round = begin_round(replica, 1, average=True)
 
         def produce(into, on_ready):
             fails = i == culprit
@@ -410,7 +398,7 @@ def test_after_a_step_that_failed_the_next_one_works(culprit, when, two_replicas
         reducer.fill(i, produce, this_round)
         if i == culprit:
             raise ZeroDivisionError
-        end_round(replica, this_round, lambda: [reducer])
+        end_round(replica, this_round)
 
     for _ in range(3):
         with pytest.raises(ZeroDivisionError):
@@ -433,10 +421,10 @@ def test_many_rounds_in_one_run_do_not_disturb_each_other(mirrored):
         replica = get_replica_context()
         i = replica.local_index
         for k in range(100):
-            this_round, _ = begin_round(replica, 1, average=False)
+            this_round = begin_round(replica, 1, average=False)
             values = [np.full(50, float(k + i))] * 6
             reducer.fill(i, handing_over(variables, values, i, into_buffers=True), this_round)
-            end_round(replica, this_round, lambda: [reducer])
+            end_round(replica, this_round)
             for _, gradient in reducer.reduced(i):
                 assert (gradient == 4 * k + 6).all()
 

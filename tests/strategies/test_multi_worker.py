@@ -197,7 +197,7 @@ def test_st_37_a_worker_that_calls_with_another_shape_is_named(outcomes):
     """D-26; G-10's error for shapes that differ, over workers."""
     for error in outcomes(2, on_each(lambda s, index: s.reduce("SUM", np.ones(3 + index)))):
         assert isinstance(error, MismatchError)
-        for told in ("worker 0", "worker 1", "float64[3]", "float64[4]"):
+        for told in ("worker 0", "worker 1", "of shape (3)", "of shape (4)"):
             assert told in str(error)
 
 

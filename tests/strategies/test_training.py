@@ -40,9 +40,8 @@ class LinearModel:
             self.optimizer = optimizer or optimizers.SGD(RATE)
 
     def replica_step(self, x):
-        loss = np.mean(self.w * x) if len(x) else None
-        op = self.optimizer.minimize(loss, var_list=[self.w]) if len(x) else None
-        optimizers.make_step(op, len(x))
+        loss = np.sum(self.w * x) / max(len(x), 1)
+        self.optimizer.minimize(loss, var_list=[self.w])(len(x))
 
     def step(self, batch, lengths=None):
         self.strategy.run(self.replica_step, (parts_of(self.strategy, batch, lengths),))

@@ -1,0 +1,79 @@
+"""What each replica computes with in a step, also where it has no examples."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from ..strategies import PerReplica, ReplicaContext, Strategy
+from ..strategies.strategy import placed
+from ..strategies.values import select_replica
+from .model_function import count_examples
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaBatch:
+    """What one replica computes with.
+
+    Args:
+        batch: Its batch; one that stands in for it where it has no examples.
+        num_examples: How many of them count: none of a batch that stands in.
+    """
+
+    batch: Any
+    num_examples: int
+
+    def taken_by(self, replica: ReplicaContext) -> AbstractContextManager[object]:
+        """In the block `replica` computes with it; see `ReplicaContext.stand_in`."""
+        if self.num_examples:
+            return nullcontext()
+        replica.stand_in()
+        return np.errstate(all="ignore")  # nobody uses these numbers
+
+
+@final
+class ReplicaBatches:
+    """Gives each replica of this worker something to compute with, in every step.
+
+    A replica without examples runs the model on another's: on those of a replica of this worker
+    which has some in the same step, or else on those of the last step that had any. So all replicas
+    of all workers make the same calls in the same order, whatever their models exchange, and create
+    the same variables. What comes of it weighs nothing.
+
+    Args:
+        strategy: Whose replicas they are.
+    """
+
+    def __init__(self, strategy: Strategy) -> None:
+        self._devices = strategy.extended.replica_devices
+        self._latest: Any = None
+
+    def of_step(self, batches: Any) -> Any:
+        """A `ReplicaBatch` for each local replica, as `Strategy.run` takes them.
+
+        Args:
+            batches: What the input gives for the step, for each replica a batch that may be empty;
+                None where it has ended. The first one is not empty for all.
+        """
+        parts = replica_parts(batches, len(self._devices))
+        sizes = [count_examples(part) for part in parts] or [0] * len(self._devices)
+        full = next((part for part, size in zip(parts, sizes, strict=False) if size), None)
+        self._latest = self._latest if full is None else full
+        assert self._latest is not None, "who never had an example does not begin"
+        chosen = [
+            ReplicaBatch(parts[index], size)
+            if size
+            else ReplicaBatch(placed(self._latest, self._devices[index]), 0)
+            for index, size in enumerate(sizes)
+        ]
+        return chosen[0] if len(chosen) == 1 else PerReplica(chosen)
+
+
+def replica_parts(batches: Any, num_replicas: int) -> list[Any]:
+    """The batch of each local replica; an empty list where there is none for any."""
+    if batches is None:
+        return []
+    return [select_replica(batches, index, num_replicas) for index in range(num_replicas)]
