@@ -9,7 +9,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from ...autodiff import Tensor
-from ...strategies import current_store, get_replica_context
+from ...strategies import ReplicaContext, current_store, get_replica_context
 from .arguments import to_floats
 from .base import Layer, LayerOptions
 
@@ -63,7 +63,7 @@ class Dropout(Layer):
 
     def _generator(self) -> np.random.Generator:
         replica = get_replica_context()
-        replica_id = 0 if replica is None else replica.replica_id_in_sync_group
+        replica_id = 0 if replica is None else _number_among_all(replica)
         global_step = current_store().variables.get("global_step")
         step = 0 if global_step is None else int(global_step)
         call = self._calls.count(replica_id, step)
@@ -71,6 +71,12 @@ class Dropout(Layer):
             return np.random.default_rng()
         key = [self._seed, zlib.crc32(self.name.encode()), replica_id, step, call]
         return np.random.default_rng(key)
+
+
+def _number_among_all(replica: ReplicaContext) -> int:
+    """The replica's number, also among those of workers that are not in step with it."""
+    extended = replica.strategy.extended
+    return extended.job.trainer_index * extended.num_local_replicas + replica.local_index
 
 
 class _Calls:

@@ -6,8 +6,17 @@ import numpy as np
 import pytest
 
 from paceline.autodiff import Tensor, backward
+from paceline.estimator import Estimator, EstimatorSpec, RunConfig
+from paceline.inputs import Dataset
 from paceline.nn.layers import Dropout
-from paceline.strategies import MirroredStrategy, VariableStore, get_or_create_global_step
+from paceline.nn.optimizers import SGD
+from paceline.strategies import (
+    MirroredStrategy,
+    VariableStore,
+    get_or_create_global_step,
+    get_replica_context,
+    get_variable,
+)
 
 ONES = np.ones((200, 50), np.float32)
 
@@ -66,20 +75,47 @@ def test_a_run_can_be_repeated_and_its_steps_differ():
     assert not np.array_equal(steps, run_of_three_steps(seed=6))
 
 
-def test_a_resumed_run_drops_what_it_would_have_dropped():
-    def steps(first, last):
-        masks = []
-        store = VariableStore(seed=5)
-        for step in range(first, last):
-            with store.building():
-                get_or_create_global_step().assign(step)
-                layer = Dropout(0.5)
-                masks += [layer(ONES, training=True).numpy() for _ in range(2)]
-        return masks
+def masks_of_training(strategy, directory, steps):
+    """The mask of each replica at each global step of one call of `train`."""
+    masks = {}
 
-    whole, resumed = steps(0, 4), steps(2, 4)
-    np.testing.assert_array_equal(whole[4:], resumed)
-    assert len({mask.tobytes() for mask in whole}) == 8
+    def model_fn(features, labels, mode):
+        mask = Dropout(0.5)(ONES, training=True).numpy()
+        step = get_or_create_global_step().numpy().item()
+        masks[step, get_replica_context().local_index] = mask
+        w = get_variable("w", (1,))
+        loss = np.mean(np.square(features * w))
+        return EstimatorSpec(mode, loss=loss, train_op=SGD(0.1).minimize(loss))
+
+    config = RunConfig(tf_random_seed=5, train_distribute=strategy())
+    data = Dataset.from_tensors((np.ones((2, 1)), np.ones((2, 1)))).repeat()
+    Estimator(model_fn, directory, config).train(lambda: data, steps=steps)
+    return masks
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [lambda: None, lambda: MirroredStrategy(["CPU:0", "CPU:1"])],
+    ids=["one replica", "two"],
+)
+def test_a_resumed_run_drops_what_it_would_have_dropped(strategy, tmp_path):
+    whole = masks_of_training(strategy, tmp_path / "whole", steps=4)
+    cut = masks_of_training(strategy, tmp_path / "cut", steps=2)
+    cut |= masks_of_training(strategy, tmp_path / "cut", steps=2)
+    assert cut.keys() == whole.keys()
+    for place, mask in whole.items():
+        np.testing.assert_array_equal(cut[place], mask)
+    assert len({mask.tobytes() for mask in whole.values()}) == len(whole)
+
+
+def test_workers_that_are_not_in_step_drop_differently(server_job):
+    """Each is alone with its replica in step, and all begin with one seed."""
+    job = server_job(1, 2)
+    masks = []
+    for rank in range(2):
+        with VariableStore(seed=5).building():
+            masks.append(job.strategy(rank).run(lambda: drop(0.5)))
+    assert not np.array_equal(*masks)
 
 
 def test_a_seed_of_its_own_overrides_the_models():
