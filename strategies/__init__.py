@@ -2,6 +2,7 @@
 
 from .aggregation import VariableAggregation, VariableSynchronization
 from .central_storage import CentralStorageStrategy
+from .chief_first import chief_first
 from .communication import CommunicationImplementation, CommunicationOptions
 from .context import (
     ReplicaContext,
@@ -85,6 +86,7 @@ __all__ = [
     "VariableStore",
     "VariableSynchronization",
     "begin_round",
+    "chief_first",
     "current_store",
     "end_round",
     "get_or_create_global_step",
