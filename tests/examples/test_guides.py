@@ -1,0 +1,95 @@
+"""The guides in docs/: their code runs, and their lists are whole."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import paceline as pl
+from paceline.nn import activations, layers, losses, metrics, optimizers
+from paceline.nn.optimizers import schedules
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture
+def run_guide(tmp_path, monkeypatch):
+    """`run_guide(name)`: what the Python blocks of a guide define; with names counted anew."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(name: str) -> dict[str, Any]:
+        names: dict[str, Any] = {}
+        blocks = re.findall(r"```python\n(.*?)```", (DOCS / name).read_text("utf-8"), re.DOTALL)
+        assert blocks
+        for number, block in enumerate(blocks):
+            exec(compile(block, f"block {number} of docs/{name}", "exec"), names)
+        return names
+
+    yield run
+    pl.set_seed(None)
+
+
+def test_the_guide_to_hooks_stops_when_the_loss_is_good(run_guide, capsys):
+    names = run_guide("hooks.md")
+    assert names["good"].num_good == 3
+    assert "good enough: [" in capsys.readouterr().out
+    found = names["estimator"].get_variable_value("dense/kernel")
+    np.testing.assert_allclose(found, [[1.0], [-2.0], [0.5]], atol=0.05)
+
+
+def test_the_loop_of_one_s_own_learns(run_guide):
+    names = run_guide("custom_loops.md")
+    assert float(names["accuracy"].result()) > 0.9
+    assert float(names["loss"]) < 0.2
+    assert int(names["optimizer"].iterations) == 80
+
+
+def test_the_model_that_came_from_tensorflow_learns(run_guide):
+    names = run_guide("migration.md")
+    assert names["estimator"].evaluate(names["input_fn"], steps=8)["mae"] < 0.1
+
+
+def test_each_name_of_the_migration_table_exists():
+    rows = re.findall(r"^\| (.*?) \| (.*?) \|$", (DOCS / "migration.md").read_text("utf-8"), re.M)
+    found = 0
+    for _, ours in rows:
+        for names in re.findall(r"`(paceline\.[^`]*)`", ours):
+            first, *others = names.split(", ")
+            package, _, _ = first.rpartition(".")
+            for name in [first, *(o if "paceline." in o else f"{package}.{o}" for o in others)]:
+                value: Any = pl
+                for part in name.split(".")[1:]:
+                    value = getattr(value, part)
+                found += 1
+    assert found > 25
+
+
+@pytest.mark.parametrize(
+    ("module", "besides"),
+    [
+        (layers, {"LayerOptions", "noting_inference_calls"}),
+        (losses, {"get", "Loss"}),
+        (metrics, {"get"}),
+        (activations, {"get"}),
+        (schedules, {"get", "LearningRateSchedule", "Constant"}),
+        (optimizers, {"get", "Optimizer", "schedules"}),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_the_list_of_layers_and_metrics_is_whole(module, besides):
+    text = (DOCS / "nn.md").read_text("utf-8")
+    names = getattr(module, "__all__", None) or [
+        n for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__
+    ]
+    classes = {n for n in names if n[0].isupper() or module is activations} - besides
+    if module is optimizers:
+        classes -= {"StepResult", "TrainOp"}
+    assert not [n for n in classes if f"`{n}`" not in text and f"`{_snake(n)}`" not in text]
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
