@@ -31,6 +31,14 @@ UpdateFunction: TypeAlias = Callable[[Array, Array, Sequence[Array], float, int,
 """
 
 
+def _never(hyper: Any) -> bool:
+    return False
+
+
+def _always(hyper: Any) -> bool:
+    return True
+
+
 @dataclass(frozen=True)
 class Rule:
     """An update rule and what it keeps beside each variable.
@@ -39,17 +47,17 @@ class Rule:
         name: By which a parameter server knows it.
         update: The function.
         hyper: The class of its hyper-parameters, a frozen dataclass of numbers.
-        keeps_unread: Whether a gradient of zero changes nothing, for given hyper-parameters: rows
-            of a variable that a step did not read may then be passed over.
         slots: The slots in the order in which `update` takes them, name → initial value, for given
             hyper-parameters. Each is an array of the variable's shape and dtype.
+        keeps_unread: Whether a gradient of zero changes nothing, for given hyper-parameters: rows
+            of a variable that a step did not read may then be passed over.
     """
 
     name: str
     update: UpdateFunction
     hyper: type[Any]
-    keeps_unread: Callable[[Any], bool]
     slots: Callable[[Any], Mapping[str, float]]
+    keeps_unread: Callable[[Any], bool] = _never
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,14 +320,6 @@ def _power(accumulator: Array, exponent: float) -> Array:
     return np.sqrt(accumulator) if exponent == 0.5 else np.power(accumulator, exponent)
 
 
-def _never(hyper: Any) -> bool:
-    return False
-
-
-def _always(hyper: Any) -> bool:
-    return True
-
-
 RULES: Mapping[str, Rule] = {
     rule.name: rule
     for rule in (
@@ -327,24 +327,23 @@ RULES: Mapping[str, Rule] = {
             "sgd",
             sgd,
             SGDHyper,
-            lambda hyper: not hyper.momentum,
             lambda hyper: {"momentum": 0.0} if hyper.momentum else {},
+            lambda hyper: not hyper.momentum,
         ),
-        Rule("adam", adam, AdamHyper, _never, lambda hyper: {"m": 0.0, "v": 0.0}),
-        Rule("adamw", adamw, AdamWHyper, _never, lambda hyper: {"m": 0.0, "v": 0.0}),
+        Rule("adam", adam, AdamHyper, lambda hyper: {"m": 0.0, "v": 0.0}),
+        Rule("adamw", adamw, AdamWHyper, lambda hyper: {"m": 0.0, "v": 0.0}),
         Rule(
             "adagrad",
             adagrad,
             AdagradHyper,
-            _always,
             lambda hyper: {"accumulator": hyper.initial_accumulator_value},
+            _always,
         ),
-        Rule("rmsprop", rmsprop, RMSpropHyper, _never, RMSpropHyper.slots),
+        Rule("rmsprop", rmsprop, RMSpropHyper, RMSpropHyper.slots),
         Rule(
             "ftrl",
             ftrl,
             FtrlHyper,
-            _never,
             lambda hyper: {"accumulator": hyper.initial_accumulator_value, "linear": 0.0},
         ),
     )

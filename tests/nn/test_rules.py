@@ -253,3 +253,15 @@ def test_a_rule_agrees_with_pytorch_where_epsilon_is_none(name, hyper, theirs, o
         value.grad = torch.tensor(gradient)
         optimizer.step()
     np.testing.assert_allclose(run(name, hyper), value.detach().numpy(), rtol=1e-10)
+
+
+@pytest.mark.parametrize(("name", "hyper"), [case[:2] for case in CASES], ids=IDS)
+def test_a_rule_says_whether_a_gradient_of_zero_changes_anything(name, hyper):
+    rule, value = RULES[name], start()
+    slots = [np.full_like(value, initial) for initial in rule.slots(hyper).values()]
+    rule.update(value, np.ones_like(value), slots, RATE, 1, hyper)
+    before = [array.copy() for array in (value, *slots)]
+    rule.update(value, np.zeros_like(value), slots, RATE, 2, hyper)
+    same = all(map(np.array_equal, before, (value, *slots)))
+    assert same or not rule.keeps_unread(hyper)
+    assert rule.keeps_unread(hyper) == (name == "adagrad" or not (slots or hyper != SGDHyper()))
