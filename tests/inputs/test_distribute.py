@@ -347,10 +347,47 @@ def test_in_11_policy_file_gives_each_worker_files_of_its_own(tmp_path: Path) ->
 
 def test_in_11_auto_does_not_divide_files_where_elements_are_counted(tmp_path: Path) -> None:
     lines = files(tmp_path, [5, 5])
-    for dataset in (lines.take(6), lines.skip(4), Dataset.zip(lines, Dataset.range(6))):
+    for dataset in (
+        lines.take(6),
+        lines.skip(4),
+        lines.shard(2, 0),
+        lines.enumerate(),
+        lines.window(2).flat_map(lambda window: window),
+        Dataset.zip(lines, Dataset.range(6)),
+        Dataset.zip(lines, lines),
+        Dataset.zip(lines, lines.map(lambda n: n)).map(lambda a, b: a),
+    ):
         assert "policy DATA" in (
             split_global_batches(dataset.batch(4), 1, 2, shard=(2, 0)).describe()
         )
+
+
+def test_in_11_files_of_unequal_lengths_stay_together_where_they_are_zipped(tmp_path: Path) -> None:
+    """The files of a column may be cut elsewhere than those of another."""
+    columns = []
+    for name, sizes in (("a", [10, 20]), ("b", [15, 15])):
+        numbers = iter(range(30))
+        for index, size in enumerate(sizes):
+            lines = "".join(f"{next(numbers)}\n" for _ in range(size))
+            (tmp_path / f"{name}{index}.txt").write_text(lines)
+        columns.append(text_lines(tmp_path / f"{name}?.txt").map(lambda line: int(str(line))))
+    pairs = Dataset.zip(*columns).batch(4)
+    seen = []
+    for worker in range(2):
+        for ((first, second),) in split_global_batches(pairs, 1, 2, shard=(2, worker)):
+            assert first.tolist() == second.tolist()
+            seen += first.tolist()
+    assert sorted(seen) == [*range(30)]
+
+
+def test_the_log_counts_the_files_of_all_datasets_that_follow_each_other(tmp_path: Path) -> None:
+    parts = []
+    for name, count in (("a", 3), ("b", 4)):
+        (tmp_path / name).mkdir()
+        parts.append(files(tmp_path / name, [2] * count))
+    dataset = parts[0].concatenate(parts[1]).batch(2)
+    described = [split_global_batches(dataset, 1, 2, shard=(2, i)).describe() for i in range(2)]
+    assert ["4 of 7 files" in described[0], "3 of 7 files" in described[1]] == [True, True]
 
 
 def test_in_11_policy_off_gives_each_worker_all_data(tmp_path: Path) -> None:
