@@ -182,17 +182,6 @@ def skip_mark(file: BinaryIO) -> None:
         file.seek(0)
 
 
-def as_text(text: str) -> np.str_:
-    """The text as NumPy's.
-
-    Raises:
-        ValueError: it ends with a NUL, which arrays of text would lose.
-    """
-    if "\0" in text and text.endswith("\0"):  # the first is the faster one
-        raise ValueError(f"{text[-20:]!r} ends with a NUL; is this text, and its encoding UTF-8?")
-    return np.str_(text)
-
-
 def _summary(paths: Sequence[str]) -> str:
     """Tells other files from these, wherever their folder lies; states carry it."""
     names = "\n".join(os.path.basename(path) for path in paths)

@@ -61,6 +61,17 @@ def as_element(value: Any, path: str = "") -> Any:
     return _as_array(value, path)
 
 
+def as_text(text: str) -> np.str_:
+    """The text as NumPy's.
+
+    Raises:
+        ValueError: it ends with a NUL, which arrays of text would lose.
+    """
+    if "\0" in text and text.endswith("\0"):  # the first is the faster one
+        raise ValueError(f"{text[-20:]!r} ends with a NUL; is this text, and its encoding UTF-8?")
+    return np.str_(text)
+
+
 def map_arrays(function: Callable[[Any], Any], element: Any) -> Any:
     """Applies `function` to every leaf that is not None."""
     kind = type(element)

@@ -13,13 +13,13 @@ import numpy as np
 from ._files import (
     Files,
     RecordFormat,
-    as_text,
     matching_files,
     opened,
     records_plan,
     skip_mark,
     skip_rest,
 )
+from ._values import as_text
 from .dataset import Dataset
 
 _logger = logging.getLogger("paceline")
@@ -133,14 +133,18 @@ def _header(file: BinaryIO, delimiter: str) -> list[str]:
     import csv
 
     skip_mark(file)
-    return next(csv.reader(_lines(file), delimiter=delimiter), [])
+    try:
+        return next(csv.reader(_lines(file), delimiter=delimiter), [])
+    except (ValueError, csv.Error) as error:
+        skip_rest(file)
+        raise ValueError(f"the header cannot be read: {error}") from error
 
 
 def _columns_and_sample(
     path: str, names: Sequence[str] | None, delimiter: str
 ) -> tuple[list[str], list[dict[str, str]]]:
     with opened(path) as file:
-        columns = _header(file, delimiter) if names is None else list(names)
+        columns = _first_header(path, file, delimiter) if names is None else list(names)
         if len(set(columns)) != len(columns):
             raise ValueError(f"{path}: the columns must have different names, got {columns}.")
         as_texts = {index: (name, str) for index, name in enumerate(columns)}
@@ -153,6 +157,13 @@ def _columns_and_sample(
             label=None,
         )
         return columns, list(islice(_good_rows(file, read), _SAMPLE_ROWS))
+
+
+def _first_header(path: str, file: BinaryIO, delimiter: str) -> list[str]:
+    try:
+        return _header(file, delimiter)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def _good_rows(file: BinaryIO, read: Callable[[BinaryIO], Iterator[Any]]) -> Iterator[Any]:

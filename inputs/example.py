@@ -14,6 +14,7 @@ from typing import Any, final
 import numpy as np
 
 from . import _wire
+from ._values import as_text
 
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
 _KINDS = {_BYTES_LIST: "bytes", _FLOAT_LIST: "floats", _INT64_LIST: "integers"}
@@ -31,7 +32,8 @@ class FixedLenFeature:
         shape: of the array that the values become.
         dtype: a dtype of numbers, or `str` for text. Of a feature of bytes with a dtype of
             numbers, the bytes are the array itself, as `tobytes` gives them (little-endian).
-        default_value: stands for a feature that is missing; without one that is an error.
+        default_value: stands for a feature that is missing, one value or an array of them that
+            can be broadcast to the shape; without one that is an error.
     """
 
     shape: tuple[int, ...]
@@ -147,7 +149,9 @@ def _array(name: str, form: FixedLenFeature | VarLenFeature, values: Values | No
     if is_missing or values is None:
         if form.default_value is None and math.prod(form.shape) > 0:
             raise ValueError(f"feature {name!r} is missing and has no default_value")
-        return np.broadcast_to(np.asarray(form.default_value or 0, form.dtype), form.shape).copy()
+        if form.default_value is None:
+            return np.zeros(form.shape, form.dtype)
+        return np.broadcast_to(np.asarray(form.default_value, form.dtype), form.shape).copy()
     array = _converted(name, form.dtype, values)
     if array.size != math.prod(form.shape):
         raise ValueError(
@@ -161,12 +165,15 @@ def _converted(name: str, wanted: Any, values: Values) -> np.ndarray:
     dtype = np.dtype(wanted)
     if list_kind == _BYTES_LIST:
         if dtype.kind == "U":
-            return np.array([text.decode() for text in found])
+            return np.array([as_text(text.decode()) for text in found])
         if dtype.kind in "iufb":
             return np.frombuffer(b"".join(found), dtype.newbyteorder("<")).astype(dtype)
     elif dtype.kind in "iufb" and not (list_kind == _FLOAT_LIST and dtype.kind in "iub"):
         return found.astype(dtype)
-    raise ValueError(f"feature {name!r} must be {dtype.name}, the record has {_KINDS[list_kind]}")
+    raise ValueError(
+        f"feature {name!r} is to be of dtype {dtype}, the record has {_KINDS[list_kind]}. Bytes "
+        "become text (str) or the numbers that they hold (np.uint8, ...), and integers floats."
+    )
 
 
 def _feature(name: str, value: Any) -> bytes:

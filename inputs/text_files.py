@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from ._files import Files, RecordFormat, as_text, records_plan, skip_mark
-from ._values import as_element
+from ._files import Files, RecordFormat, records_plan, skip_mark
+from ._values import as_element, as_text
 from .dataset import Dataset
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -118,7 +118,7 @@ def test_unpacked_numbers_are_read_too() -> None:
     ("form", "message"),
     [
         (FixedLenFeature((3,), np.int64), r"'n' must have shape \(3,\), the record has 2 values"),
-        (FixedLenFeature((2,), str), "'n' must be str, the record has integers"),
+        (FixedLenFeature((2,), str), "'n' is to be of dtype <U0, the record has integers"),
     ],
 )
 def test_a_feature_that_does_not_fit_is_named(form: Any, message: str) -> None:
@@ -134,12 +134,63 @@ def test_a_missing_feature_takes_its_default_or_is_named() -> None:
         parse_example(encode_example({"m": 1}), {"n": FixedLenFeature((), np.int64)})
 
 
+@pytest.mark.parametrize(
+    ("default", "form", "expected"),
+    [
+        ("", FixedLenFeature((), str), ""),
+        ("none", FixedLenFeature((2,), str), ["none", "none"]),
+        (0, FixedLenFeature((2,), np.int64), [0, 0]),
+        (False, FixedLenFeature((), bool), False),
+        ([1.5, 2.5], FixedLenFeature((2,), np.float32), [1.5, 2.5]),
+        (np.zeros(2), FixedLenFeature((2,), np.float32), [0, 0]),
+        (np.arange(2), FixedLenFeature((3, 2), np.int64), [[0, 1]] * 3),
+        (None, FixedLenFeature((0, 2), np.float32), []),
+    ],
+)
+def test_a_default_value_is_taken_as_it_is(
+    default: Any, form: FixedLenFeature, expected: Any
+) -> None:
+    form = replace(form, default_value=default)
+    found = parse_example(encode_example({"m": 1}), {"n": form})["n"]
+    assert found.tolist() == expected
+    assert (found.shape, found.dtype.kind) == (form.shape, np.dtype(form.dtype).kind)
+
+
+@pytest.mark.parametrize(("feature", "first", "stop"), [("a", 2, 24), ("b", 24, 39), ("c", 39, 53)])
 @given(st.integers(0, 70), st.integers(0, 255))
-def test_a_damaged_message_is_parsed_or_refused_with_a_valueerror(place: int, byte: int) -> None:
+def test_a_damaged_feature_is_parsed_or_refused_and_leaves_the_others_alone(
+    feature: str, first: int, stop: int, place: int, byte: int
+) -> None:
+    forms = {"a": VarLenFeature(np.int64), "b": VarLenFeature(np.float32), "c": VarLenFeature(str)}
+    whole = parse_example(EXAMPLE_OF_TENSORFLOW, forms)
     record = bytearray(EXAMPLE_OF_TENSORFLOW)
-    record[place % len(record)] = byte
-    with suppress(ValueError):
-        parse_example(bytes(record), {"a": VarLenFeature(np.int64), "c": VarLenFeature(str)})
+    # Behind its tag and its length, which tell where the next one begins.
+    record[first + 2 + place % (stop - first - 2)] = byte
+    try:
+        found = parse_example(bytes(record), forms)
+    except ValueError:
+        return
+    others = [name for name in forms if name != feature]
+    # The damaged one may have taken another's name, and counts as the last of that name.
+    is_renamed = bytes(record[first + 4 : first + 5]) in [name.encode() for name in others]
+    assert all(np.array_equal(found[n], whole[n]) for n in others) or is_renamed
+    assert {name: found[name].dtype.kind for name in forms} == {"a": "i", "b": "f", "c": "U"}
+
+
+@pytest.mark.parametrize("byte", [0x01, 0x41, 0x7F])
+def test_a_changed_value_is_what_the_bytes_say(byte: int) -> None:
+    record = bytearray(EXAMPLE_OF_TENSORFLOW)
+    record[-1] = record[38] = byte
+    found = parse_example(
+        bytes(record), {"b": VarLenFeature(np.float32), "c": FixedLenFeature((1,), str)}
+    )
+    assert found["b"].tolist() == [struct.unpack("<f", bytes([0, 0, 0, byte]))[0]]
+    assert str(found["c"][0]) == f"xy{chr(byte)}"
+
+
+def test_a_text_that_ends_with_a_nul_is_refused_and_not_cut() -> None:
+    with pytest.raises(ValueError, match="ends with a NUL"):
+        parse_example(encode_example({"c": "xy\0"}), {"c": FixedLenFeature((), str)})
 
 
 def test_what_is_no_feature_is_named() -> None:

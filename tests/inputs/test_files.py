@@ -338,6 +338,18 @@ def test_the_mark_of_utf_8_files_is_no_part_of_the_text(packed: bool, tmp_path: 
     assert plain(again) == ["\ufeffb", "c"]
 
 
+@pytest.mark.parametrize("content", [b"a,b\r1,2\r", b"\xff\xfea,b\n1,2\n"])
+def test_a_header_of_csv_that_cannot_be_read_is_named(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "b.csv").write_bytes(content)
+    with pytest.raises(ValueError, match=r"b\.csv: the header cannot be read: "):
+        csv_rows(tmp_path / "b.csv")
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
+    dataset = csv_rows(tmp_path / "*.csv")
+    with pytest.raises(ValueError, match=r"b\.csv, record 0: the header cannot be read: "):
+        list(dataset)
+    assert plain(dataset.ignore_errors()) == [{"a": 1, "b": 2}]
+
+
 @pytest.mark.parametrize("read", [text_lines, csv_rows, json_lines])
 def test_a_text_that_ends_with_a_nul_is_named_and_not_cut(
     read: Callable[[Any], Dataset], tmp_path: Path
