@@ -119,9 +119,10 @@ class ModelDir:
         count = restart_count(os.environ)
         if newest is not None:
             _logger.info(
-                "Restoring parameters from %s: training goes on at step %d.",
+                "Restoring parameters from %s: training goes on at step %d.%s",
                 newest.path,
                 newest.step,
+                "" if self._warm_start is None else " It has begun: there is no warm start.",
             )
         elif count:
             _logger.warning(

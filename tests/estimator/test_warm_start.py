@@ -99,12 +99,13 @@ def test_variables_are_found_under_their_old_names(tmp_path, old):
     assert {k: v for k, v in firsts(values).items() if v > 1} == {"d": 5, "e": 6}
 
 
-def test_a_model_with_a_checkpoint_goes_on_from_its_own(tmp_path, old):
+def test_a_model_with_a_checkpoint_goes_on_from_its_own_and_says_so(tmp_path, old, lines):
     beginning(tmp_path, None)
     estimator = pl.Estimator(model_of(SHAPES), tmp_path / "new", warm_start_from=old)
     estimator.train(input_fn, steps=1)
     assert load(estimator.latest_checkpoint()).step == 2
     assert estimator.get_variable_value("c")[0] == 1
+    assert any("goes on at step 1. It has begun: there is no warm start" in x for x in lines())
 
 
 def test_evaluation_without_a_checkpoint_is_warm_started_too(tmp_path, old):

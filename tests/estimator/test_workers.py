@@ -1,5 +1,6 @@
 """The estimator on several workers: N workers give what one gives."""
 
+import functools
 import os
 import sys
 import threading
@@ -123,7 +124,6 @@ WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _listeners = []
 
 
-@sys.addaudithook
 def _tell_of_changes(event, arguments):
     """Tell tests of each file that is opened for writing, made, moved or removed."""
     if not _listeners or event not in CHANGES:
@@ -133,12 +133,18 @@ def _tell_of_changes(event, arguments):
             listener(threading.get_ident(), arguments[0])
 
 
+@functools.cache  # it cannot be taken away again
+def _add_audit_hook():
+    sys.addaudithook(_tell_of_changes)
+
+
 CHANGES = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link")
 
 
 @pytest.fixture
 def changes():
     """(thread, path) of each change to a file, within the test."""
+    _add_audit_hook()
     found = []
     listener = lambda thread, path: found.append((thread, os.fspath(path)))  # noqa: E731
     _listeners.append(listener)
