@@ -23,6 +23,7 @@ class ReadingSession(ABC):
         self.strategy = strategy
         self.store = store
         self.loss: float | None = None
+        self.workers_with_bad_loss: list[str] = []
         self.loss_asked_for: Tensor | None = None
         self.wants_save = self.save_is_agreed = False
         self.wants_end = self.end_is_agreed = self.will_stop = False

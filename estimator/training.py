@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -47,6 +48,8 @@ class TrainingSession:
         self.strategy = strategy
         self.store = store
         self.loss: float | None = None
+        self.workers_with_bad_loss: list[str] = []
+        self._has_bad_loss = False
         self.loss_asked_for: Tensor | None = None
         self.num_examples = 0
         self.global_step = 0
@@ -116,6 +119,7 @@ class TrainingSession:
             return False
         loss_times_examples, num_examples, votes_to_save, votes_to_end, num_stopping = result.sums
         self.loss = loss_times_examples / num_examples
+        self.workers_with_bad_loss = [] if math.isfinite(self.loss) else self._whose_loss()
         self.num_examples = int(num_examples)
         self.save_is_agreed = votes_to_save > 0
         self.end_is_agreed = votes_to_end > 0
@@ -140,9 +144,20 @@ class TrainingSession:
                 self._build(spec.train_op)
                 replica.merge_call(_call_on_built, (on_built, spec))
             loss_times_examples = spec.loss.item() * given.num_examples if given.num_examples else 0
+            self._has_bad_loss |= not math.isfinite(loss_times_examples)
             votes = (self.wants_save, self.wants_end, self.will_stop)
             sums = (loss_times_examples, given.num_examples, *votes)
             return make_step(spec.train_op, given.num_examples, sums, veto)
+
+    def _whose_loss(self) -> list[str]:
+        """The workers with a loss that is no finite number; all have seen that there is one.
+
+        A worker that is alone needs no name.
+        """
+        workers, has = self.strategy.extended.workers, int(self._has_bad_loss)
+        found = workers.gather_numbers(has, "who has a loss that is no number")
+        names = [f"worker {index}" for index, has in enumerate(found) if has]
+        return names if len(found) > 1 else []
 
     def _assigned_values(self) -> list[tuple[Tensor, Array]]:
         """What `model_fn` may assign, for a step that turns out not to be made: it changes nothing.

@@ -72,8 +72,10 @@ class NanTensorHook(SessionRunHook):
         session = run_context.session
         if session.loss is None or math.isfinite(session.loss):
             return
+        whose = ", ".join(session.workers_with_bad_loss)
         message = (
-            f"the loss of step {session.global_step} is {session.loss}; the step "
+            f"the loss of step {session.global_step} is {session.loss}"
+            f"{f', by that of {whose}' if whose else ''}; the step "
             f"is not saved. Try a smaller learning rate, clipping (clipnorm=...), or look for bad "
             f"values in the input"
         )

@@ -17,6 +17,10 @@ class Session(Protocol):
     def loss(self) -> float | None:
         """The loss of the latest step, the mean over all its examples; None before the first."""
 
+    @property
+    def workers_with_bad_loss(self) -> list[str]:
+        """Where there are several, whose own loss was no finite number in the latest step."""
+
     wants_save: bool
     """A hook may set this before a step to ask all workers for a checkpoint after it."""
 

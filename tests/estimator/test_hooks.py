@@ -235,6 +235,7 @@ def test_a_nan_loss_can_end_the_run_quietly_and_is_not_saved(input_fn, tmp_path,
 
         global_step = 7
         loss = float("nan")
+        workers_with_bad_loss = ()
         end_is_agreed = False
 
         def values(self):
