@@ -17,6 +17,7 @@ from typing import BinaryIO
 
 from .errors import ClusterError
 from .local import local_cluster, num_cores
+from .mpi_memory import explain_signal
 from .mpirun import find_mpirun, mpirun_options, without_mpi_variables
 from .output import Prefixer, wants_colour
 from .processes import Command, Job, LocalJob, MpiJob
@@ -232,7 +233,9 @@ class _Launcher:
         """Say who failed; after the last attempt, with its traceback as the last thing printed."""
         who = outcome.failed or "the job"
         code = outcome.exit_code
-        how = f"signal {code - 128}" if code > 128 else f"exit code {code}"
+        how = f"exit code {code}"
+        if code > 128:
+            how = f"signal {code - 128}{explain_signal(code - 128)}"
         if attempt < self._options.max_restarts:
             left = f"restart {attempt + 1} of {self._options.max_restarts}"
             self._note(f"{who} failed ({how}); {left} of the whole job")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import final
 
 from .errors import ClusterError, shown
+from .ports import is_loopback
 from .ranks import number_in, rank_of, roles_from, spec_of_ranks, tasks_of_ranks
 from .resolver import ClusterResolver
 from .slurm import expand_nodes, hosts_of_ranks, tasks_per_node
@@ -155,8 +156,9 @@ def _check_own_host(
 class TorchrunClusterResolver(ClusterResolver):
     """The processes that `torchrun` started.
 
-    On one node, rank i listens on MASTER_PORT + 1 + i (torchrun itself uses MASTER_PORT). With
-    several nodes only the address of rank 0 is known, the others are empty. Roles as under MPI.
+    On one node, rank i listens on MASTER_PORT + 1 + i (torchrun itself uses MASTER_PORT), as
+    also where MASTER_ADDR is a loopback address. With several nodes only the address of rank 0 is
+    known and the others are empty: RING refuses to begin. Roles as under MPI.
 
     Args:
         jobs: The number of tasks of each role, instead of PACELINE_ROLES.
@@ -202,5 +204,6 @@ def _torchrun_addresses(environ: Mapping[str, str], size: int) -> tuple[str, ...
         return ("",)
     host = f"[{host}]" if ":" in host else host
     first = number_in(environ, "MASTER_PORT", "torchrun") + 1
-    known = size if environ.get("LOCAL_WORLD_SIZE") == str(size) else 1
+    is_one_node = environ.get("LOCAL_WORLD_SIZE") == str(size) or is_loopback(host.strip("[]"))
+    known = size if is_one_node else 1
     return (*(f"{host}:{first + i}" for i in range(known)), *("",) * (size - known))

@@ -25,6 +25,9 @@ _MPI_EPILOGUE = (*_MPI_ABORT, b"-----")
 class Prefixer:
     """Writes lines to a stream, each after its task's name.
 
+    A stream that takes nothing, as a file on a full disk, is no reason to end a job: what it does
+    not take is counted, and told when it takes lines again.
+
     Args:
         stream: Where the lines go.
         names: All tasks, for the colours.
@@ -33,6 +36,8 @@ class Prefixer:
 
     def __init__(self, stream: BinaryIO, names: Sequence[str], colour: bool) -> None:
         self._stream = stream
+        self._num_lost = 0
+        self._has_reader = True
         self._prefixes = {
             name: _COLOURS[i % len(_COLOURS)] + f"[{name}]".encode() + _RESET + b" "
             if colour
@@ -44,11 +49,22 @@ class Prefixer:
         """Print lines of one task.
 
         Raises:
-            OSError: Nobody reads the stream any more.
+            BrokenPipeError: Nobody reads the stream any more; only once, later lines are dropped.
         """
         prefix = self._prefixes.get(name) or f"[{name}] ".encode()
-        self._stream.write(b"".join(prefix + line + b"\n" for line in lines))
-        self._stream.flush()
+        text = b"".join(prefix + line + b"\n" for line in lines)
+        if self._num_lost:
+            text = f"[launch] {self._num_lost} lines could not be written\n".encode() + text
+        try:
+            if self._has_reader:
+                self._stream.write(text)
+                self._stream.flush()
+                self._num_lost = 0
+        except BrokenPipeError:
+            self._has_reader = False
+            raise
+        except OSError:
+            self._num_lost += len(lines)
 
 
 class LineSplitter:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
+from .mpi_memory import mpich_leftovers, remove_leftovers
 from .output import LineSplitter, Tail
 from .spec import Task
 
@@ -208,6 +209,7 @@ class MpiJob(Job):
         self._own_output = Tail()
         self._asked_to_end = False
         self._is_ending = False
+        self._left_before = mpich_leftovers()
         self._directory = tempfile.mkdtemp(prefix="paceline-launch-")
         for rank, task in enumerate(tasks):
             self._listen_to(rank, task)
@@ -285,6 +287,7 @@ class MpiJob(Job):
         if self._mpirun.wait() and self.first_failure() == (None, self._mpirun.returncode):
             self._show("mpirun", self._own_output.traceback(), True)
         shutil.rmtree(self._directory, ignore_errors=True)
+        remove_leftovers(self._left_before)
 
 
 def output_pipes(process: Process, out: int, err: int, show: Show) -> list[Pipe]:

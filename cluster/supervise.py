@@ -8,6 +8,7 @@ import selectors
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import Any
@@ -118,13 +119,19 @@ class _Watch:
         while not self._job.poll():
             self._end_if_due()
             for key, _ in self._selector.select(self._wait_secs()):
-                pipe: Pipe | None = key.data
-                if pipe is not None and not pipe.read():
-                    self._selector.unregister(pipe.fd)
+                if key.data is not None:
+                    self._read(key.data)
             for number in self._signals.received():
                 self._on_interrupt(number)
         self._drain()
         self._failure = self._failure or self._job.first_failure()
+
+    def _read(self, pipe: Pipe) -> None:
+        try:
+            if not pipe.read():
+                self._selector.unregister(pipe.fd)
+        except BrokenPipeError:  # nobody reads what we print: the job is to end, but may save
+            self._on_interrupt(signal.SIGPIPE)
 
     def _wait_secs(self) -> float | None:
         return None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
@@ -133,9 +140,10 @@ class _Watch:
         """Ask all to end; a second time, end them."""
         if self._interrupt is None:
             self._interrupt = number
-            self._note(f"{signal.Signals(number).name}: ending all tasks")
+            with suppress(BrokenPipeError):
+                self._note(f"{signal.Signals(number).name}: ending all tasks")
             self._ask_to_end()
-        else:
+        elif number != signal.SIGPIPE:
             self._kill_at = time.monotonic()
 
     def _ask_to_end(self) -> None:
@@ -174,7 +182,8 @@ class _Watch:
 
     def _drain(self) -> None:
         while self._job.pipes:
-            self._job.pipes.pop().drain()
+            with suppress(BrokenPipeError):
+                self._job.pipes.pop().drain()
 
     def close(self) -> None:
         """End what still runs, if watching it failed, and give everything back."""

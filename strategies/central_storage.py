@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from .cross_device_ops import CrossDeviceOps, ReductionToOneDevice
-from .devices import HOST, Device, list_devices, resolve
+from .devices import HOST, Device, default_devices, resolve
 from .extended import StrategyExtended
 from .strategy import Strategy
 
@@ -39,8 +39,8 @@ class CentralStorageStrategy(Strategy):
         cross_device_ops: CrossDeviceOps | None = None,
         strict_devices: bool = False,
     ) -> None:
-        here: Sequence[str | Device] = list_devices("GPU") or [HOST]
-        replicas = resolve(here if compute_devices is None else compute_devices, strict_devices)
+        asked: Sequence[str | Device] | None = compute_devices
+        replicas = resolve(default_devices() if asked is None else asked, strict_devices)
         if parameter_device is not None:
             storage = resolve([parameter_device], strict_devices)
         else:

@@ -220,6 +220,13 @@ def _join_by_ring(
     """Meet the other training tasks at their addresses."""
     from ..collectives.ring import connect_ring
 
+    unknown = [str(task) for task in tasks if not spec.address(task)]
+    if unknown:
+        raise ClusterError(
+            f"the launcher does not tell the addresses of {', '.join(unknown)}, which RING needs "
+            f"(torchrun over several nodes tells only that of the first); set TF_CONFIG with an "
+            f"address for each task, start the job with mpirun or srun, or run it on one node"
+        )
     members = [Member(i, str(t), spec.address(t)) for i, t in enumerate(tasks)]
     key = (tuple(members), rank)
     if key in _worlds and not _worlds[key].communicator.failure:

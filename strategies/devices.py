@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -97,6 +97,19 @@ def list_devices(kind: str) -> tuple[Device, ...]:
     if kind.upper() == "GPU":
         return tuple(Device("GPU", i) for i in range(gpu.count()))
     return (HOST,)
+
+
+def default_devices(num_accelerators: Mapping[str, int] | None = None) -> tuple[Device, ...]:
+    """The devices to run on where none are asked for: all visible GPUs, or the host.
+
+    Args:
+        num_accelerators: What a cluster's description says of each task, by kind: {"GPU": 2} asks
+            for the first two, {"GPU": 0} for the host. Other kinds have no meaning here.
+    """
+    asked = {kind.upper(): number for kind, number in (num_accelerators or {}).items()}
+    visible = list_devices("GPU")
+    gpus = (Device("GPU", i) for i in range(asked.get("GPU", len(visible))))
+    return tuple(gpus) or (HOST,)
 
 
 def resolve(names: Iterable[str | Device], strict: bool = False) -> tuple[Device, ...]:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 
 from .cross_device_ops import CrossDeviceOps, NcclAllReduce, ReductionToOneDevice
-from .devices import HOST, Device, list_devices, resolve
+from .devices import Device, default_devices, resolve
 from .extended import StrategyExtended
 from .strategy import Strategy
 
@@ -47,8 +47,8 @@ class MirroredStrategy(Strategy):
         if cross_tower_ops is not None:
             _deprecated("cross_tower_ops", "cross_device_ops", cross_device_ops is not None)
             cross_device_ops = cross_tower_ops
-        here: Sequence[str | Device] = list_devices("GPU") or [HOST]
-        resolved = resolve(here if devices is None else devices, strict_devices)
+        asked: Sequence[str | Device] | None = devices
+        resolved = resolve(default_devices() if asked is None else asked, strict_devices)
         on_host = all(device.kind == "CPU" for device in resolved)
         ops = cross_device_ops or (ReductionToOneDevice() if on_host else NcclAllReduce())
         super().__init__(StrategyExtended(resolved, resolved, ops))

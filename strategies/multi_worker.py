@@ -15,7 +15,7 @@ from .communication import (
     join_workers,
 )
 from .cross_device_ops import CrossDeviceOps, ReductionToOneDevice
-from .devices import HOST, Device, list_devices
+from .devices import Device, default_devices
 from .devices import resolve as resolve_devices
 from .extended import StrategyExtended
 from .strategy import Strategy
@@ -36,8 +36,8 @@ class MultiWorkerMirroredStrategy(Strategy):
         cluster_resolver: Who the workers are; by default what the launcher says (TF_CONFIG,
             mpirun, Slurm, torchrun).
         communication_options: How they talk to each other.
-        devices: This worker's devices; by default all GPUs, or the host. All workers have equally
-            many.
+        devices: This worker's devices; by default as many GPUs as the resolver's
+            `num_accelerators` says, or all, or the host. All workers have equally many.
         cross_device_ops: How the arrays of one worker's devices are added up.
 
     Raises:
@@ -63,8 +63,10 @@ class MultiWorkerMirroredStrategy(Strategy):
         wish = CommunicationImplementation.AUTO if communication is None else communication
         options = communication_options or CommunicationOptions(implementation=wish)
         self._resolver = cluster_resolver or resolve(os.environ)
-        found: Sequence[str | Device] = devices if devices is not None else list_devices("GPU")
-        resolved = resolve_devices(found or [HOST])
+        asked: Sequence[str | Device] | None = devices
+        if asked is None:
+            asked = default_devices(self._resolver.num_accelerators())
+        resolved = resolve_devices(asked)
         workers = Workers(join_workers(self._resolver, options), options.compressed_dtype)
         ops = cross_device_ops or ReductionToOneDevice()
         bytes_per_pack = options.bytes_per_pack or BYTES_PER_PACK

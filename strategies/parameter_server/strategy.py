@@ -11,7 +11,7 @@ from ...cluster import ClusterError, ClusterResolver, Task, resolve
 from ...observe import ensure_handler
 from ..communication import CommunicationOptions
 from ..cross_device_ops import CrossDeviceOps, ReductionToOneDevice
-from ..devices import HOST, Device, list_devices
+from ..devices import HOST, Device, default_devices
 from ..devices import resolve as resolve_devices
 from ..extended import StrategyExtended
 from ..storage import LocalStorage
@@ -82,8 +82,10 @@ class ParameterServerStrategy(Strategy):
         _check(max_staleness, replicas_to_aggregate, absence_secs, options)
         ensure_handler()  # waiting for others is worth a line
         self._resolver = cluster_resolver or resolve(os.environ)
-        found: Sequence[str | Device] = devices if devices is not None else list_devices("GPU")
-        replicas = resolve_devices(found or [HOST])
+        asked: Sequence[str | Device] | None = devices
+        if asked is None:
+            asked = default_devices(self._resolver.num_accelerators())
+        replicas = resolve_devices(asked)
         ops = cross_device_ops or ReductionToOneDevice()
         task = _require_servers(self._resolver)
         num_trainers = len(self._resolver.cluster_spec().training_tasks())

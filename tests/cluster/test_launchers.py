@@ -216,6 +216,13 @@ def test_torchrun_on_one_node_numbers_ports_from_its_own():
     assert resolver.cluster_spec().addresses("worker") == ("host-a:29401", "host-a:29402")
 
 
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "::1"])
+def test_a_master_on_loopback_is_one_node_whatever_else_is_said(host):
+    environ = {k: v for k, v in TORCHRUN.items() if k != "LOCAL_WORLD_SIZE"} | {"MASTER_ADDR": host}
+    addresses = TorchrunClusterResolver(environ=environ).cluster_spec().addresses("worker")
+    assert [address.rsplit(":", 1)[1] for address in addresses] == ["29401", "29402"]
+
+
 def test_torchrun_on_several_nodes_tells_the_first_address():
     environ = TORCHRUN | {"LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "2001:db8::1"}
     resolver = TorchrunClusterResolver(environ=environ)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import psutil
@@ -258,7 +259,15 @@ def test_no_orphan_is_left_when_the_launcher_is_killed(script):
 
 
 def test_the_job_ends_when_nobody_reads_its_output(script):
-    path = script("print(os.getpid(), flush=True)\nwhile True: print('more')")
+    text = """
+    def save(number, frame):
+        open(sys.argv[0] + ".saved", "w").close()
+        os._exit(143)
+    signal.signal(signal.SIGTERM, save)
+    print(os.getpid(), flush=True)
+    while True: print('more')
+    """
+    path = script(textwrap.dedent(text))
     with subprocess.Popen(
         [*COMMAND, "launch", "--workers", "1", path],
         stdout=subprocess.PIPE,
@@ -269,6 +278,16 @@ def test_the_job_ends_when_nobody_reads_its_output(script):
         launcher.stdout.close()
         assert launcher.wait(timeout=20) == 141
     assert_ended([pid])
+    assert os.path.exists(f"{path}.saved"), "the task was asked to end"
+
+
+def test_a_full_disk_under_the_log_does_not_end_the_job(script):
+    path = script("print('out'); print('err', file=sys.stderr)")
+    with open("/dev/full", "wb") as full:
+        command = [*COMMAND, "launch", "--workers", "2", path]
+        ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=full, timeout=60)
+    assert ended.returncode == 0
+    assert sorted(ended.stdout.splitlines()) == [b"[worker 0] out", b"[worker 1] out"]
 
 
 def test_modules_are_launched_as_python_does(tmp_path, monkeypatch, capfdbinary):

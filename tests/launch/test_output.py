@@ -1,5 +1,6 @@
 """What the launcher makes of its tasks' output: lines, names, colours, tracebacks."""
 
+import errno
 import io
 
 import pytest
@@ -38,6 +39,32 @@ def test_each_line_has_its_task_and_on_a_terminal_a_colour():
         prefixer.write("launch", [b"c"])
     assert plain.getvalue() == b"[worker 0] a\n[worker 0] b\n[launch] c\n"
     assert coloured.getvalue().startswith(b"\x1b[36m[worker 0]\x1b[0m a\n")
+
+
+class FullFor(io.BytesIO):
+    """A stream on a disk that is full for a number of writes."""
+
+    def __init__(self, num_writes):
+        super().__init__()
+        self.num_writes = num_writes
+
+    def write(self, data):
+        self.num_writes -= 1
+        if self.num_writes >= 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(data)
+
+
+def test_lines_that_a_full_disk_does_not_take_are_counted_and_told():
+    stream = FullFor(2)
+    prefixer = Prefixer(stream, ["worker 0"], colour=False)
+    for lines in ([b"a", b"b"], [b"c"], [b"d"], [b"e"]):
+        prefixer.write("worker 0", lines)
+    assert stream.getvalue().splitlines() == [
+        b"[launch] 3 lines could not be written",
+        b"[worker 0] d",
+        b"[worker 0] e",
+    ]
 
 
 class Terminal(io.BytesIO):

@@ -18,6 +18,7 @@ from paceline.cluster import (
     ClusterError,
     SimpleClusterResolver,
     TFConfigClusterResolver,
+    TorchrunClusterResolver,
     local_cluster,
 )
 from paceline.collectives import CollectiveError, CollectiveTimeoutError, MismatchError
@@ -29,6 +30,7 @@ from paceline.strategies import (
     VariableSynchronization,
     get_replica_context,
 )
+from paceline.strategies.devices import default_devices
 
 LIMIT_SECS = 60
 SIZES = [(1, 1), (2, 1), (3, 1), (2, 2)]
@@ -330,11 +332,31 @@ def iter_of(strategy, dataset):
     return strategy.experimental_distribute_dataset(dataset)
 
 
-def test_cl_13_a_resolver_that_says_there_are_no_gpus_gives_the_host(alone):
-    resolver = SimpleClusterResolver({}, task_type="worker", task_id=0, num_accelerators={"GPU": 0})
+@pytest.mark.parametrize(
+    ("said", "visible", "expected"),
+    [
+        (None, 0, ["CPU:0"]),
+        (None, 2, ["GPU:0", "GPU:1"]),
+        ({}, 2, ["GPU:0", "GPU:1"]),
+        ({"GPU": 0}, 2, ["CPU:0"]),
+        ({"GPU": 1}, 2, ["GPU:0"]),
+        ({"gpu": 2}, 1, ["GPU:0", "GPU:1"]),
+        ({"TPU": 8}, 1, ["GPU:0"]),
+    ],
+)
+def test_cl_13_what_the_resolver_says_of_accelerators_decides_the_devices(
+    said, visible, expected, monkeypatch
+):
+    monkeypatch.setattr("paceline.strategies.gpu.count", lambda: visible)
+    assert [f"{d.kind}:{d.index}" for d in default_devices(said)] == expected
+
+
+@pytest.mark.parametrize(("num_gpus", "num_replicas"), [(0, 1), (1, 1), (3, 3)])
+def test_cl_13_st_38_the_strategy_asks_the_resolver(alone, num_gpus, num_replicas):
+    told = {"GPU": num_gpus}
+    resolver = SimpleClusterResolver({}, task_type="worker", task_id=0, num_accelerators=told)
     strategy = pl.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
-    (device,) = strategy.extended.worker_devices
-    assert device.endswith("CPU:0")
+    assert strategy.num_replicas_in_sync == num_replicas
 
 
 def test_st_04_the_resolver_is_the_one_given(outcomes):
@@ -449,3 +471,17 @@ def test_co_13_gather_along_each_axis_equals_numpy(outcomes, axis):
 
     for gathered in values(outcomes(2, on_each(work, num_replicas=2))):
         np.testing.assert_array_equal(gathered, np.concatenate([part(i) for i in range(4)], axis))
+
+
+def test_tasks_without_addresses_are_named_with_what_to_do(alone):
+    """Torchrun over several nodes tells the address of the first task only."""
+    environ = {
+        "RANK": "0",
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "1",
+        "MASTER_ADDR": "node-a",
+        "MASTER_PORT": "29400",
+    }
+    resolver = TorchrunClusterResolver(environ=environ)
+    with pytest.raises(ClusterError, match=r"addresses of worker 1, .*set TF_CONFIG"):
+        pl.MultiWorkerMirroredStrategy("RING", resolver)

@@ -1,0 +1,67 @@
+"""The shared memory in which MPICH's ranks of one host talk, and what dead ones leave of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+SHARED_MEMORY = "/dev/shm"
+_NAME = re.compile(r"/(mpich_shm_\w+)")
+_RANK_MIB = 2
+"""What a rank takes, about."""
+
+
+def mpich_leftovers(directory: str = SHARED_MEMORY) -> set[Path]:
+    """The files of MPICH's ranks that no process uses any more, as after SIGKILL or an abort.
+
+    Only files of this user are looked at: of the processes of others one cannot see what they use.
+
+    Args:
+        directory: Where they lie.
+    """
+    found = {path for path in Path(directory).glob("mpich_shm_*") if _is_ours(path)}
+    return {path for path in found if path.name not in set(_names_in_use())} if found else set()
+
+
+def remove_leftovers(before: set[Path], directory: str = SHARED_MEMORY) -> None:
+    """Remove what the ranks of a job that has ended left.
+
+    Args:
+        before: What lay there when it began.
+        directory: Where to look.
+    """
+    for path in mpich_leftovers(directory) - before:
+        path.unlink(missing_ok=True)
+
+
+def is_too_small(free_bytes: int, num_ranks: int) -> bool:
+    """Whether so many ranks may find no room: they die of SIGBUS then, without a word."""
+    return free_bytes < (_RANK_MIB << 20) * num_ranks
+
+
+def explain_signal(number: int, directory: str = SHARED_MEMORY) -> str:
+    """What to add to "signal 7" for a rank of MPI; empty for other signals."""
+    if number != signal.SIGBUS:
+        return ""
+    with suppress(OSError):
+        free = shutil.disk_usage(directory).free >> 20
+        return f" (a bus error, as where {directory} is full: {free} MiB are free now)"
+    return " (a bus error, as where shared memory is full)"
+
+
+def _is_ours(path: Path) -> bool:
+    with suppress(FileNotFoundError):
+        return path.stat().st_uid == os.geteuid()
+    return False
+
+
+def _names_in_use() -> Iterator[str]:
+    """The names of the files that processes of this machine have mapped or opened."""
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with suppress(OSError):
+            yield from _NAME.findall(maps.read_text(errors="replace"))
