@@ -20,23 +20,28 @@ from ._plan import (
 )
 from ._prefetch import prefetched
 from ._random_access import Repeated, Strided
-from ._seeds import entropy_seed
+from ._seeds import process_seed
 from ._shuffled import shuffled
 from ._streams import RepeatedStream, StridedStream
 
 
 def shuffled_plan(plan: Plan, buffer_size: int, seed: int | None, reshuffle: bool) -> Plan:
     """The elements in random order."""
-    fixed_seed = plan.fixed_seed
-    if seed is None and not reshuffle and fixed_seed is None:
-        # An order that all iterators share, but that nobody fixed, is drawn here.
-        fixed_seed = entropy_seed()
+    # An order that all iterators share, but that nobody fixed: a part of the dataset that is zipped
+    # with others, or follows them, must stay the part that it was.
+    is_shared = seed is None and not reshuffle
     return plan.then(
-        partial(shuffled, buffer_size=buffer_size, seed=seed, reshuffle=reshuffle),
+        partial(
+            shuffled,
+            buffer_size=buffer_size,
+            seed=seed,
+            reshuffle=reshuffle,
+            chain=plan.text,
+        ),
         f"shuffle({buffer_size}, seed={seed}, reshuffle={reshuffle})",
         Keeps.COUNT | Keeps.SPEC | Keeps.BATCH_SIZE | Keeps.FILES | Keeps.AT_HAND,
         draws_seed=plan.draws_seed or seed is None,
-        fixed_seed=fixed_seed,
+        fixed_seed=process_seed() if is_shared else plan.fixed_seed,
     )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from typing import Any, final
 
 import numpy as np
@@ -15,6 +17,7 @@ from ._checks import checked_count
 Key = tuple[int, ...]
 
 _WORD = (1 << 64) - 1
+_FIXED = 4
 _default_seed: ContextVar[int | None] = ContextVar("paceline_inputs_default_seed", default=None)
 
 
@@ -23,6 +26,12 @@ class _Process:
     """The seed of `seed_shuffles`; threads that are started later must find it too."""
 
     seed: int | None = None
+
+
+@cache
+def process_seed() -> int:
+    """A seed that is drawn once in each process."""
+    return entropy_seed()
 
 
 def seed_shuffles(seed: int | None) -> None:
@@ -88,9 +97,17 @@ class Seeds:
         words = generator((2, len(self.keys), self._seed), number).integers(0, 1 << 63)
         return Seeds(int(words), self._iteration)
 
-    def key(self, seed: int | None, *, reshuffle: bool) -> Key:
-        """The key of the next shuffle in the chain."""
-        own = (1, len(self.keys), self._seed) if seed is None else (0, 0, seed)
+    def key(self, seed: int | None, *, reshuffle: bool, chain: str) -> Key:
+        """The key of the next shuffle.
+
+        Args:
+            seed: its own seed.
+            reshuffle: whether each iteration has another order. Of one that never changes its
+                order the key must not depend on what else is opened with it.
+            chain: what is shuffled.
+        """
+        which = (1, len(self.keys)) if reshuffle else (_FIXED, zlib.crc32(chain.encode()))
+        own = (*which, self._seed) if seed is None else (0, 0, seed)
         key = (*own, self._iteration if reshuffle else 0)
         self.keys.append(key)
         return key

@@ -41,10 +41,16 @@ class ShuffleRule:
 
 
 def shuffled(
-    elements: Elements, opening: Opening, *, buffer_size: int, seed: int | None, reshuffle: bool
+    elements: Elements,
+    opening: Opening,
+    *,
+    buffer_size: int,
+    seed: int | None,
+    reshuffle: bool,
+    chain: str,
 ) -> Elements:
-    """The elements in random order."""
-    key = opening.seeds.key(seed, reshuffle=reshuffle)
+    """The elements in random order; `chain` says what they are."""
+    key = opening.seeds.key(seed, reshuffle=reshuffle, chain=chain)
     rule = ShuffleRule(key, buffer_size, reshuffle)
     inner = elements.random_access()
     return _ShuffledStream(elements, rule) if inner is None else _Shuffled(inner, rule)

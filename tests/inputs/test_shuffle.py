@@ -94,6 +94,33 @@ def test_without_reshuffling_each_repetition_and_each_pass_is_the_same(
 
 
 @each_source
+@pytest.mark.parametrize("seed", [1, None])
+@pytest.mark.parametrize("default", [2, None])
+@pytest.mark.parametrize(
+    "inside",
+    [
+        lambda other, part: Dataset.zip(other, part).map(lambda _, v: v),
+        lambda other, part: other.take(0).concatenate(part),
+        lambda other, part: part.cache().shuffle(5),
+    ],
+    ids=["zip", "concatenate", "shuffle"],
+)
+def test_without_reshuffling_parts_stay_apart_whatever_they_are_put_into(
+    make: Callable[[int], Dataset],
+    seed: int | None,
+    default: int | None,
+    inside: Callable[[Dataset, Dataset], Dataset],
+) -> None:
+    """As the parts for training and for validation of one shuffled dataset."""
+    dataset = make(20).shuffle(20, seed=seed, reshuffle_each_iteration=False)
+    other = make(30).shuffle(30).shuffle(30, reshuffle_each_iteration=False)
+    with default_seed(default):
+        training = numbers(dataset.skip(5))
+        validation = numbers(inside(other, dataset.take(5)))
+    assert sorted(training + validation) == list(range(20))
+
+
+@each_source
 def test_each_pass_over_a_dataset_object_is_reshuffled(make: Callable[[int], Dataset]) -> None:
     dataset = make(20).shuffle(20, seed=1)
     first, second = numbers(dataset), numbers(dataset)
