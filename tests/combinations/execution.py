@@ -71,25 +71,35 @@ def check(scenario: Scenario, directory: str | Path, expected_of: Scenario | Non
     """
     reference = Reference(expected_of or scenario)
     directory = model_dir = Path(directory)
+    tolerance = NARROW if scenario.is_mixed else EXACT
     for index, run in enumerate(scenario.runs):
         expected = reference.train(index)
         if scenario.custom_loop:
             for found in custom_loop(scenario, run):
-                require_equal(found, expected[-1].values)
+                require_equal(found, expected[-1].values, **tolerance)
             return
-        warm_start_from = model_dir if run.begins == "warm" else None
-        model_dir = directory / str(index) if run.begins in ("anew", "warm") else model_dir
-        reports = train(scenario, index, model_dir, warm_start_from)
-        _require_history(scenario, run, reports, expected[1:])
+        source = model_dir if "warm" in run.begins else None
+        if run.begins not in ("resumed", "interrupted"):
+            model_dir = directory / str(index)
+        reports = train(scenario, index, model_dir, source)
+        _require_history(scenario, run, reports, expected[1:], tolerance)
         saved = _saved(model_dir)
-        _require_checkpoints(run, saved, expected)
+        _require_checkpoints(run, saved, expected, tolerance)
         _require_equal_copies(reports, saved[max(saved)])
+        for report in reports if run.evaluates and not is_killed(scenario, index) else ():
+            require_equal(report.evaluated, reference.evaluate(index), **NARROW)
     if scenario.evaluation:
         for found in evaluate(scenario, model_dir):
-            require_equal(found, reference.evaluate(), rtol=1e-5)
+            require_equal(found, reference.evaluate(-1), **NARROW)
+        examples = scenario.examples(-1)
+        found = predict(scenario, model_dir, examples)
+        require_equal({"": found}, {"": reference.predicted(examples)}, **tolerance)
 
 
-def require_equal(found, expected, rtol=1e-8, atol=1e-11) -> None:
+EXACT, NARROW = {"rtol": 1e-8, "atol": 1e-11}, {"rtol": 1e-3, "atol": 1e-4}
+
+
+def require_equal(found, expected, rtol, atol) -> None:
     """The same names, and the same values up to the rounding of sums."""
     assert set(found) == set(expected), f"names: {set(found) ^ set(expected)}"
     for name, value in expected.items():
@@ -102,25 +112,25 @@ def _saved(model_dir: Path):
     return {step: pl.checkpoint.load(path).arrays() for path, step in paths}
 
 
-def _require_checkpoints(run: Run, saved, expected) -> None:
+def _require_checkpoints(run: Run, saved, expected, tolerance) -> None:
     """There is a checkpoint of the last step, or of each, and each is right."""
     by_step = {int(after.values["global_step"]): after.values for after in expected}
     assert max(saved) == max(by_step)
     assert not run.saves or set(saved) >= set(by_step)
     for step in set(saved) & set(by_step):
-        require_equal(saved[step], by_step[step])
+        require_equal(saved[step], by_step[step], **tolerance)
 
 
-def _require_history(scenario, run: Run, reports, expected) -> None:
+def _require_history(scenario, run: Run, reports, expected, tolerance) -> None:
     """What each step was found to have cost, and what the metric has added up."""
     if run.topology.kind == "servers":  # each worker knows of its own part only
         return
     for report in reports:
         losses = {i: after.loss for i, after in enumerate(expected)}
-        require_equal(dict(enumerate(report.losses)), losses)
+        require_equal(dict(enumerate(report.losses)), losses, **tolerance)
         if scenario.metrics:
             labels = {i: after.labels for i, after in enumerate(expected)}
-            require_equal(dict(enumerate(report.labels)), labels)
+            require_equal(dict(enumerate(report.labels)), labels, **EXACT)
 
 
 def _require_equal_copies(reports, saved) -> None:
@@ -132,12 +142,18 @@ def _require_equal_copies(reports, saved) -> None:
 
 
 class Report(SessionRunHook):
-    """Notes what a worker sees of a run, and kills it after a step."""
+    """Notes what a worker sees of a run, and ends it after a step.
 
-    def __init__(self, scenario: Scenario, killed_after: int | None) -> None:
+    Args:
+        last_step: When; None does not end it.
+        kills: Whether it ends with an exception, rather than in order.
+    """
+
+    def __init__(self, scenario: Scenario, last_step: int | None, kills: bool) -> None:
         self._fetches = {"loss": "loss"} | ({"labels": "labels/total"} if scenario.metrics else {})
-        self._killed_after = killed_after
-        self.losses, self.labels, self.copies = [], [], {}
+        self._last_step = last_step
+        self._kills = kills
+        self.losses, self.labels, self.copies, self.evaluated = [], [], {}, {}
 
     def before_run(self, run_context):
         return pl.estimator.SessionRunArgs(self._fetches)
@@ -145,8 +161,10 @@ class Report(SessionRunHook):
     def after_run(self, run_context, run_values):
         self.losses.append(run_values.results["loss"])
         self.labels.append(run_values.results.get("labels"))
-        if len(self.losses) == self._killed_after:
-            raise KilledError
+        if len(self.losses) == self._last_step:
+            if self._kills:
+                raise KilledError
+            run_context.request_stop()
 
     def end(self, session):
         self.copies = {
@@ -161,6 +179,8 @@ def model_fn(features, labels, mode, params):
     s: Scenario = params["scenario"]
     is_training = mode == pl.ModeKeys.TRAIN
     outputs, penalty = Model(s)(features, is_training)
+    if mode == pl.ModeKeys.PREDICT:
+        return pl.EstimatorSpec(mode, predictions=outputs)
     loss = np.mean(np.square(outputs - labels)) + penalty
     found = measured(labels, outputs) if s.metrics else {}
     if not is_training:
@@ -181,7 +201,8 @@ class Model:
 
     def __init__(self, s: Scenario) -> None:
         self._scenario = s
-        self._hidden, self._out = dense("hidden", 4, "tanh"), dense("out", 1)
+        self._hidden = dense("hidden", 4, "tanh")
+        self._out = dense("out", 1, dtype="float32" if s.is_mixed else "float64")
         self._table = layers.Embedding(
             NUM_ROWS, 2, _initializer("table/embeddings"), name="table", dtype="float64"
         )
@@ -250,14 +271,14 @@ def _initializer(name):
     return lambda shape, *_, **__: initial_value(name, tuple(shape))
 
 
-def dense(name, units, activation=None):
+def dense(name, units, activation=None, dtype="float64"):
     return layers.Dense(
         units,
         activation,
         kernel_initializer=_initializer(f"{name}/kernel"),
         bias_initializer=_initializer(f"{name}/bias"),
         name=name,
-        dtype="float64",
+        dtype=dtype,
     )
 
 
@@ -328,6 +349,7 @@ def dataset_of(batches):
 def config_of(run: Run, **options):
     return pl.RunConfig(
         save_checkpoints_steps=1 if run.saves else 10**6,
+        save_checkpoints_sharded=run.topology.kind == "workers" and run.topology.is_cut,
         keep_checkpoint_max=None,
         log_step_count_steps=None,
         tf_random_seed=1,
@@ -335,30 +357,61 @@ def config_of(run: Run, **options):
     )
 
 
-def train(scenario: Scenario, index: int, model_dir: Path, warm_start_from) -> list[Report]:
-    """Make one run; what each worker has seen of it."""
+def is_killed(scenario: Scenario, index: int) -> bool:
+    """Whether a run ends because the next one is to go on with its input."""
+    return index + 1 in scenario.of_one_input(index)
+
+
+def train(scenario: Scenario, index: int, model_dir: Path, source: Path | None) -> list[Report]:
+    """Make one run, perhaps with the weights of `source`; what each worker has seen of it."""
     run, together = scenario.runs[index], scenario.of_one_input(index)
-    is_killed = index + 1 in together
-    run = replace(run, saves=run.saves or is_killed)
-    num_steps = len(run.steps) if run.has_surplus and len(together) == 1 else None
-    reports = [
-        Report(scenario, len(run.steps) if is_killed else None) for _ in range(run.topology.workers)
-    ]
+    kills, num_steps = is_killed(scenario, index), len(run.steps)
+    run = replace(run, saves=run.saves or kills, ends="request" if kills else run.ends)
+    workers = range(run.topology.workers)
+    last = workers if kills or run.topology.kind == "servers" else workers[-1:]
+    stops = {worker: num_steps for worker in last if run.ends == "request"}
+    reports = [Report(scenario, stops.get(worker), kills) for worker in workers]
+    warm_start = source
+    if run.begins == "partly warm":
+        warm_start = pl.estimator.WarmStartSettings(source, vars_to_warm_start=".*kernel.*")
 
     def work(strategy, worker):
         batches = [b for i in together for b in batches_of(scenario, i, worker)]
-        batches += batches if num_steps else []
-        pl.Estimator(
-            model_fn,
-            model_dir,
-            config_of(run, train_distribute=strategy),
-            {"scenario": scenario},
-            warm_start_from,
-        ).train_and_report(lambda: dataset_of(batches), [reports[worker]], num_steps)
+        surplus = batches if run.ends != "data" else []
+        config = config_of(
+            run, train_distribute=strategy, eval_distribute=strategy if run.evaluates else None
+        )
+        estimator = pl.Estimator(model_fn, model_dir, config, {"scenario": scenario}, warm_start)
+        steps = num_steps if run.ends == "steps" else None
 
-    with pytest.raises(KilledError) if is_killed else nullcontext():
+        def input_fn():
+            return dataset_of(batches + surplus)
+
+        if not run.evaluates:
+            estimator.train_and_report(input_fn, [reports[worker]], steps)
+            return
+        on_same = pl.EvalSpec(
+            lambda: dataset_of(batches_of(scenario, index, worker)), steps=None, throttle_secs=0
+        )
+        start = 0 if run.begins in ("anew", "warm", "partly warm") else steps_so_far
+        max_steps = None if steps is None else start + steps
+        spec = pl.TrainSpec(input_fn, max_steps, [reports[worker]])
+        reports[worker].evaluated = pl.train_and_evaluate(estimator, spec, on_same).metrics
+
+    newest = pl.checkpoint.latest_checkpoint(model_dir) if model_dir.exists() else None
+    steps_so_far = pl.checkpoint.load(newest).step if newest else 0
+    with pytest.raises(KilledError) if kills else nullcontext():
         on_topology(run.topology, work)
     return reports
+
+
+def predict(scenario: Scenario, model_dir: Path, examples) -> np.ndarray:
+    """What the last checkpoint predicts for examples, in batches of two."""
+    features = {name: examples[name] for name in ("x", "row", "task")}
+    config = config_of(scenario.evaluation)
+    estimator = pl.Estimator(model_fn, model_dir, config, {"scenario": scenario})
+    batches = pl.Dataset.from_tensor_slices(features).batch(2)
+    return np.array([float(found) for found in estimator.predict(lambda: batches)])
 
 
 def evaluate(scenario: Scenario, model_dir: Path) -> list[dict]:
@@ -377,9 +430,7 @@ def custom_loop(scenario: Scenario, run: Run) -> list[dict]:
 
     def work(strategy, worker):
         strategy = strategy or pl.get_strategy()
-        dataset = strategy.distribute_datasets_from_function(
-            lambda context: dataset_of(batches_of(scenario, 0, worker))
-        )
+        dataset = distributed(scenario, strategy, worker)
         with VariableStore().building():
             with strategy.scope():
                 step = make_step(scenario, Model(scenario), make_optimizers(scenario))
@@ -390,6 +441,24 @@ def custom_loop(scenario: Scenario, run: Run) -> list[dict]:
                 return {name: v.numpy() for name, v in variables.items()}
 
     return on_topology(run.topology, work)
+
+
+def distributed(scenario: Scenario, strategy, worker: int):
+    """The batches of a user's loop, as the scenario deals them out, or as the strategy does."""
+    if scenario.loop == "dealt":
+        return strategy.distribute_datasets_from_function(
+            lambda context: dataset_of(batches_of(scenario, 0, worker))
+        )
+    examples, run = scenario.examples(0), scenario.runs[0]
+    ends = np.cumsum([sum(step) for step in run.steps])
+    batches = [
+        (
+            {name: examples[name][start:end] for name in ("x", "row", "task")},
+            examples["y"][start:end],
+        )
+        for start, end in zip([0, *ends], ends, strict=False)
+    ]
+    return strategy.experimental_distribute_dataset(pl.Dataset.from_generator(batches))
 
 
 def make_step(s: Scenario, model: Model, both):

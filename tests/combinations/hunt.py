@@ -60,12 +60,13 @@ def dimensions(scenario: Scenario):
             yield f"{top.kind}, replica without data"
         if 0 in run.steps[0]:
             yield f"{top.kind}, replica without data in the first step"
-        for flag in ("saves", "has_surplus"):
+        yield f"ends with {run.ends}"
+        for flag in ("saves", "evaluates"):
             if getattr(run, flag):
-                yield flag
+                yield f"{top.kind}, {flag}"
     if scenario.evaluation:
         yield f"evaluated by {scenario.evaluation.topology.kind}"
-    for name in ("optimizer", "clipping", "embedding", "norm"):
+    for name in ("loop", "optimizer", "clipping", "embedding", "norm"):
         yield f"{name} {getattr(scenario, name)}"
     for name in (
         "decays",
@@ -75,7 +76,7 @@ def dimensions(scenario: Scenario):
         "counts",
         "dropout",
         "metrics",
-        "custom_loop",
+        "is_mixed",
     ):
         if getattr(scenario, name):
             yield name

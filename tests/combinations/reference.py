@@ -152,8 +152,9 @@ class Reference:
     def train(self, index: int) -> list[After]:
         """Make a run; what is so after each step, and at first before them all."""
         run = self.scenario.runs[index]
-        if run.begins == "warm":
-            self._begin_anew(self.weights)
+        if "warm" in run.begins:
+            part = "kernel" if run.begins == "partly warm" else ""
+            self._begin_anew({name: w for name, w in self.weights.items() if part in name})
         copies = [dict(self.moving) for _ in _sharing(run.topology)]
         history = [After(0.0, 0.0, self.values())]
         for step, (sizes, batch) in enumerate(_steps(run, self.scenario.examples(index))):
@@ -257,11 +258,11 @@ class Reference:
         for slot, new in zip(slots, changed, strict=True):
             slot[rows] = new
 
-    def evaluate(self) -> dict[str, float]:
-        """The loss and the metrics over all examples of the evaluation."""
+    def evaluate(self, index: int) -> dict[str, float]:
+        """The loss and the metrics over all examples of a run; -1: of the evaluation."""
         s = self.scenario
-        batch = s.examples(-1)
-        found = self._predicted(batch)
+        batch = s.examples(index)
+        found = self.predicted(batch)
         squares = np.square(found - batch["y"])
         loss = squares.mean()
         if s.embedding == "penalized":
@@ -271,7 +272,7 @@ class Reference:
             results |= {"mse": squares.mean(), "mean": batch["y"].mean(), "sum": batch["y"].sum()}
         return results
 
-    def _predicted(self, batch):
+    def predicted(self, batch):
         s, w = self.scenario, self.weights
         h = np.tanh(batch["x"] @ w["hidden/kernel"] + w["hidden/bias"])
         if s.embedding:

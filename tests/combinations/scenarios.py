@@ -20,7 +20,9 @@ OPTIMIZERS = ("sgd", "momentum", "nesterov", "adam", "adamw", "adagrad", "rmspro
 CLIPPING = (None, None, "clipnorm", "clipvalue", "global_clipnorm")
 EMBEDDINGS = (None, "sparse", "dense", "penalized")
 NORMS = (None, None, "plain", "synchronized")
-BEGINS = ("resumed", "resumed", "interrupted", "warm")
+BEGINS = ("resumed", "resumed", "interrupted", "warm", "partly warm")
+ENDS = ("data", "data", "steps", "request")
+LOOPS = ("estimator",) * 8 + ("dealt", "global")
 
 
 @dataclass(frozen=True)
@@ -60,17 +62,20 @@ class Run:
         topology: Where.
         steps: For each step the number of examples of each replica of all workers.
         begins: "anew"; "resumed" from the last run's checkpoint; "interrupted", the same where the
-            last run was killed and this one goes on with its input; or "warm", a new model that
-            begins with the last one's weights.
+            last run was killed and this one goes on with its input; "warm", a new model that begins
+            with the last one's weights, or "partly warm", with its kernels only.
+        ends: With its "data"; or these go on, and it ends with the number of "steps" that was asked
+            for, or at the "request" of a hook of the last worker.
         saves: Whether each step is saved.
-        has_surplus: Whether the data go on when the run has made its steps.
+        evaluates: Whether the workers evaluate on the same data where they save, and at the end.
     """
 
     topology: Topology
     steps: tuple[tuple[int, ...], ...]
     begins: str = "anew"
+    ends: str = "data"
     saves: bool = False
-    has_surplus: bool = False
+    evaluates: bool = False
 
     @property
     def num_examples(self) -> int:
@@ -98,8 +103,9 @@ class Scenario:
     Args:
         seed: Of the examples.
         runs: One after another.
-        evaluation: How the last checkpoint is evaluated, if at all.
-        custom_loop: Whether the loop is the user's, with `apply_gradients`; then there is one run.
+        evaluation: How the last checkpoint is evaluated, and used for predictions, if at all.
+        loop: "estimator"; or the user's own, with `apply_gradients`, over batches that are "dealt"
+            out to replicas, or over "global" ones that the strategy divides. Then there is one run.
         optimizer, clipping, decays: The rule, how gradients are kept within bounds, and whether
             the learning rate has a schedule.
         second_optimizer: Whether the last layers have an optimizer and a loss of their own.
@@ -110,12 +116,13 @@ class Scenario:
         counts: Whether the model counts its examples in variables of its own.
         norm: Batch normalization.
         dropout, metrics: Whether there are such.
+        is_mixed: Whether the last layer computes in float32.
     """
 
     seed: int
     runs: tuple[Run, ...]
     evaluation: Run | None = None
-    custom_loop: bool = False
+    loop: str = "estimator"
     optimizer: str = "sgd"
     clipping: str | None = None
     decays: bool = False
@@ -127,6 +134,16 @@ class Scenario:
     norm: str | None = None
     dropout: bool = False
     metrics: bool = False
+    is_mixed: bool = False
+
+    @property
+    def custom_loop(self) -> bool:
+        return self.loop != "estimator"
+
+    @property
+    def depends_on_dealing(self) -> bool:
+        """Whether it matters, by definition, which replica has which examples."""
+        return self.norm == "plain" or self.dropout
 
     @property
     def all_runs(self) -> tuple[Run, ...]:
@@ -137,11 +154,14 @@ class Scenario:
         """Whether it can be carried out: who goes on with an input has the same workers."""
         first, *later = self.runs
         pairs = zip(self.runs, later, strict=False)
+        for_estimators = later or self.evaluation or self.metrics or first.evaluates
         return (
             all(run.is_valid for run in self.all_runs)
             and first.begins == "anew"
             and all(a.topology == b.topology for a, b in pairs if b.begins == "interrupted")
-            and not (self.custom_loop and (later or self.evaluation or self.metrics))
+            and not (self.custom_loop and for_estimators)
+            and not (self.loop == "global" and self.depends_on_dealing)
+            and not (self.is_mixed and self.norm)  # a batch of one has gradients of zero there
         )
 
     def of_one_input(self, index: int) -> range:
@@ -183,7 +203,8 @@ def scenario_of(seed: int, excluded: Callable[[Scenario], bool]) -> Scenario:
 
 
 def _scenario(random: Random) -> Scenario:
-    custom_loop = random.random() < 0.2
+    loop = random.choice(LOOPS)
+    custom_loop = loop != "estimator"
     kinds = KINDS[:-1] if custom_loop else KINDS
     runs = [_run(random, _topology(random, kinds), "anew")]
     for _ in range(0 if custom_loop else random.randrange(3)):
@@ -197,7 +218,8 @@ def _scenario(random: Random) -> Scenario:
         seed=random.randrange(10**6),
         runs=tuple(runs),
         evaluation=_run(random, _topology(random, KINDS[:-1]), "resumed") if evaluated else None,
-        custom_loop=custom_loop,
+        loop=loop,
+        is_mixed=random.random() < 0.15,
         optimizer=random.choice(OPTIMIZERS),
         clipping=random.choice(CLIPPING),
         embedding=random.choice(EMBEDDINGS),
@@ -225,7 +247,8 @@ def _run(random: Random, topology: Topology, begins: str) -> Run:
         )
         for _ in range(random.randint(1, 4))
     )
-    return Run(topology, steps, begins, random.random() < 0.3, random.random() < 0.2)
+    evaluates = topology.kind != "servers" and random.random() < 0.2
+    return Run(topology, steps, begins, random.choice(ENDS), random.random() < 0.3, evaluates)
 
 
 def simpler_scenarios(scenario: Scenario) -> Iterator[Scenario]:
@@ -256,9 +279,9 @@ def _with_fewer_runs(scenario: Scenario) -> Iterator[Scenario]:
 def simpler_runs(run: Run) -> Iterator[Run]:
     """Runs that have a step, a worker or a replica less, or a simpler strategy."""
     top = run.topology
-    for flag in ("saves", "has_surplus"):
-        if getattr(run, flag):
-            yield replace(run, **{flag: False})
+    for name, usual in (("saves", False), ("evaluates", False), ("ends", "data")):
+        if getattr(run, name) != usual:
+            yield replace(run, **{name: usual})
     if run.begins == "interrupted":
         yield replace(run, begins="resumed")
     if len(run.steps) > 1:
@@ -320,6 +343,10 @@ KNOWN: dict[str, Callable[[Scenario], bool]] = {
         and not all(
             all(map(any, s.evaluation.topology.by_worker(step))) for step in s.evaluation.steps
         )
+    ),
+    "stop by one of several workers": lambda s: (
+        (s.counts or s.norm is not None or s.metrics)
+        and any(r.ends == "request" for r in _several(s, "workers"))
     ),
     "servers, clipping": lambda s: bool(s.clipping and _several(s, "servers")),
     "servers, dropout": lambda s: bool(s.dropout and _several(s, "servers")),
