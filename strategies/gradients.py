@@ -40,6 +40,8 @@ class GradientReducer:
         ops: How buffers of several replicas are added up.
         bytes_per_pack: A bucket is closed when it has reached this size, the first one when it
             has reached a quarter of it.
+        backward_meets: Whether workers meet in the backward pass itself, as they do behind
+            synchronized batch normalization. Gradients then travel after it.
 
     Raises:
         RuntimeError: A variable has copies for another number of replicas.
@@ -52,10 +54,12 @@ class GradientReducer:
         num_replicas: int,
         ops: CrossDeviceOps,
         bytes_per_pack: int = BYTES_PER_PACK,
+        backward_meets: bool = False,
     ) -> None:
         for variable in variables:
             variable.require_copies_for(num_replicas)
         self.variables = tuple(variables)
+        self.backward_meets = backward_meets
         dense = [v for v in variables if v.name not in sparse]
         buckets = [Bucket(b, num_replicas, ops) for b in plan_buckets(dense, bytes_per_pack)]
         rows = [Rows(v, num_replicas) for v in variables if v.name in sparse]
@@ -233,10 +237,13 @@ class Round:
             self._ready.add((reducer, part))
             self._start_ready()
 
-    def _start_ready(self) -> None:
+    def _start_ready(self, has_ended: bool = False) -> None:
         while self._num_started < len(self._queue):
             reducer, part = self._queue[self._num_started]
-            if (reducer, part) not in self._ready:
+            # A part of which a replica has no gradient is ready at the end of its backward pass:
+            # on some workers before they meet in it, on others after that.
+            is_late = reducer.backward_meets and not has_ended
+            if is_late or (reducer, part) not in self._ready:
                 return
             reducer.parts[part].start(self._workers, f"gradients, part {self._num_started}")
             self._num_started += 1
@@ -253,6 +260,7 @@ class Round:
         """
         if self._workers.size == 1:
             return
+        self._start_ready(has_ended=True)
         self._sums_under_way.wait()
         if not is_common(self._sums[-len(_NOTHING_SAID) :].tolist()):
             texts = self._workers.texts("\n".join(self._alike), "who makes another step")

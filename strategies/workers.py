@@ -51,6 +51,9 @@ class Workers:
     Args:
         communicator: Joins one rank per worker; None for a worker that is alone.
         wire_dtype: In what gradients of wider floating-point dtypes travel; by default their own.
+
+    Attributes:
+        num_meetings: How often they have added up or gathered at once, as models ask them to.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Workers:
         self._communicator = communicator
         self._wire_dtype = wire_dtype
         self._full_batch: float | None = None
+        self.num_meetings = 0
 
     @property
     def size(self) -> int:
@@ -116,6 +120,7 @@ class Workers:
         """The sum of all workers' values, on the host if there are several."""
         if self.size == 1:
             return value
+        self.num_meetings += 1
         if isinstance(value, IndexedSlices):
             return add_up(self.gather_slices(value, name))
         flat = _flat_copy(value)
@@ -149,6 +154,7 @@ class Workers:
         """All workers' arrays one after another along `axis`, along which they may differ."""
         if self.size == 1:
             return array
+        self.num_meetings += 1
         first = np.moveaxis(array, axis, 0)
         parts = self.communicator.all_gather(
             _flat_copy(first), _with_shape(name, ("any", *first.shape[1:]))

@@ -192,7 +192,12 @@ class Optimizer:
         self.update_replica(reducer.reduced(replica.local_index), replica, average=False)
         settle(replica, 1)
 
-    def reducer(self, variables: Sequence[Variable], example: dict[Tensor, Any]) -> GradientReducer:
+    def reducer(
+        self,
+        variables: Sequence[Variable],
+        example: dict[Tensor, Any],
+        backward_meets: bool = False,
+    ) -> GradientReducer:
         """What reduces the gradients of `variables`; made at the first call from one `example`.
 
         Gradients travel in the reverse order of creation: that is about the order in which backward
@@ -216,6 +221,7 @@ class Optimizer:
                 extended.num_local_replicas,
                 extended.cross_device_ops,
                 extended.bytes_per_pack,
+                backward_meets,
             )
 
         key = self._reducer_key(variables)
@@ -360,6 +366,8 @@ class Update:
         """In the first step, see which gradients are dense, and agree on it with all workers."""
         if self.optimizer.known_reducer(self.variables) is None:
             found: dict[Tensor, Any] = {}
+            workers = get_strategy().extended.workers
+            num_meetings = workers.num_meetings
             backward(self._loss, on_ready=found.__setitem__)
             owners = [leaf.owner for leaf in found]
             current_store().require_own(
@@ -368,7 +376,8 @@ class Update:
                 "they would be neither trained nor saved",
             )
             self._produce = partial(_hand_over, found)
-            self.optimizer.reducer(self.variables, found)
+            meets = workers.num_meetings > num_meetings
+            self.optimizer.reducer(self.variables, found, backward_meets=meets)
 
     def reduce(self, replica: ReplicaContext, this_round: Round) -> None:
         """Compute the gradients of this replica and reduce them."""

@@ -219,7 +219,7 @@ class Model:
         """The predictions (n,), and what is added to the loss."""
         s, penalty = self._scenario, 0.0
         if s.counts:
-            count(len(features["x"]) if is_training else 0)
+            count(len(features["x"]), is_training)
         weights = {name: _weight(name, shape) for name, shape in _own_weights(s).items()}
         h = self._hidden(features["x"])
         if s.embedding == "dense":
@@ -240,7 +240,7 @@ class Model:
         return out[:, 0], penalty
 
 
-def count(num_examples: int) -> None:
+def count(num_examples: int, is_training: bool) -> None:
     """Add up examples in a variable that each replica has for itself, and in one of them all."""
     for when in (VariableSynchronization.ON_READ, VariableSynchronization.ON_WRITE):
         seen = pl.get_variable(
@@ -252,7 +252,7 @@ def count(num_examples: int) -> None:
             synchronization=when,
             aggregation=VariableAggregation.SUM,
         )
-        if num_examples:
+        if is_training:
             seen.assign_add(num_examples)
 
 
@@ -401,7 +401,7 @@ def train(scenario: Scenario, index: int, model_dir: Path, source: Path | None) 
     newest = pl.checkpoint.latest_checkpoint(model_dir) if model_dir.exists() else None
     steps_so_far = pl.checkpoint.load(newest).step if newest else 0
     with pytest.raises(KilledError) if kills else nullcontext():
-        on_topology(run.topology, work)
+        on_topology(run.topology, work, model_dir)
     return reports
 
 
@@ -481,7 +481,7 @@ def make_step(s: Scenario, model: Model, both):
     return step
 
 
-def on_topology(topology: Topology, work) -> list:
+def on_topology(topology: Topology, work, model_dir: Path | None = None) -> list:
     """What `work(strategy, worker)` returns on each worker."""
     devices = [f"CPU:{i}" for i in range(topology.replicas)]
     ops = HierarchicalCopyAllReduce(group_size=2) if topology.is_cut else None
@@ -494,17 +494,17 @@ def on_topology(topology: Topology, work) -> list:
     if topology.kind == "central storage":
         return [work(pl.CentralStorageStrategy(devices, cross_device_ops=ops), 0)]
     if topology.kind == "servers":
-        return on_servers(topology, work)
+        return on_servers(topology, work, model_dir)
     packs = {"bytes_per_pack": BYTES_PER_PACK} if topology.is_cut else {}
     size = topology.workers, topology.replicas
     return _shared_helpers().run_on_workers(*size, work, SECONDS, **packs)
 
 
 @contextmanager
-def server_job(topology: Topology):
+def server_job(topology: Topology, model_dir: Path):
     partitioner = FixedShardsPartitioner(2) if topology.is_cut else None
     job = _shared_helpers().ServerJobInProcess(
-        2, topology.workers, 0, storage=CheckpointShards(3), partitioner=partitioner
+        2, topology.workers, 0, storage=CheckpointShards(3, str(model_dir)), partitioner=partitioner
     )
     try:
         yield job
@@ -512,7 +512,7 @@ def server_job(topology: Topology):
         job.close()
 
 
-def on_servers(topology: Topology, work) -> list:
+def on_servers(topology: Topology, work, model_dir: Path) -> list:
     """The same with two parameter servers; workers are threads."""
     results, errors = [None] * topology.workers, []
 
@@ -526,7 +526,7 @@ def on_servers(topology: Topology, work) -> list:
             if not isinstance(error, KilledError):  # the others are killed at the same step
                 job.close()
 
-    with server_job(topology) as job:
+    with server_job(topology, model_dir) as job:
         threads = [
             threading.Thread(target=contextvars.copy_context().run, args=(run, i), daemon=True)
             for i in range(topology.workers)

@@ -336,7 +336,8 @@ KNOWN: dict[str, Callable[[Scenario], bool]] = {
     ),
     "empty replica, assignment": lambda s: s.counts and _has_empty(s, *KINDS[2:]),
     "empty batch, custom loop": lambda s: (
-        s.custom_loop and s.norm is not None and s.runs[0].has_empty_replica
+        s.norm is not None
+        and (s.loop == "global" or (s.custom_loop and s.runs[0].has_empty_replica))
     ),
     "empty worker, evaluation": lambda s: (
         bool(s.evaluation)

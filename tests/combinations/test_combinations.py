@@ -35,6 +35,13 @@ MENDED = {
             run("default", 1, 1, (2,), (1,), begins="resumed"),
         ),
     ),
+    "gradients keep their order where workers meet in backward, and some have one less": Scenario(
+        806970,
+        (run("workers", 3, 1, (2, 3, 2), (1, 3, 2)),),
+        second_optimizer=True,
+        heads=True,
+        norm="synchronized",
+    ),
     "the checkpoint of step 0 has nothing of the first step": Scenario(
         3, (run("mirrored", 1, 2, (1, 2)),), counts=True, norm="plain"
     ),
