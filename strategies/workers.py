@@ -134,6 +134,7 @@ class Workers:
         if isinstance(value, IndexedSlices):
             (total,) = self.add_up_numbers([count], f"count of {name}")
             return self.add_up(value, name), total
+        self.num_meetings += 1
         flat = np.append(_flat_copy(value), np.asarray(count, value.dtype))
         self.communicator.all_reduce(flat, _with_shape(name, value.shape))
         return flat[:-1].reshape(value.shape), float(flat[-1].real)

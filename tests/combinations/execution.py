@@ -303,7 +303,8 @@ def make_optimizers(s: Scenario):
     if s.decays:
         rate = optimizers.schedules.ExponentialDecay(LEARNING_RATE, 2, 0.5)
     clipping = {s.clipping: CLIP} if s.clipping else {}
-    first = RULES[s.optimizer](rate, name="first", **clipping)
+    sparse = "lazy" if s.embedding == "lazy" else "dense"
+    first = RULES[s.optimizer](rate, name="first", sparse=sparse, **clipping)
     second = optimizers.SGD(SECOND_RATE, momentum=0.9, name="second")
     return first, second if s.second_optimizer else None
 
@@ -349,7 +350,6 @@ def dataset_of(batches):
 def config_of(run: Run, **options):
     return pl.RunConfig(
         save_checkpoints_steps=1 if run.saves else 10**6,
-        save_checkpoints_sharded=run.topology.kind == "workers" and run.topology.is_cut,
         keep_checkpoint_max=None,
         log_step_count_steps=None,
         tf_random_seed=1,
@@ -379,7 +379,11 @@ def train(scenario: Scenario, index: int, model_dir: Path, source: Path | None) 
         batches = [b for i in together for b in batches_of(scenario, i, worker)]
         surplus = batches if run.ends != "data" else []
         config = config_of(
-            run, train_distribute=strategy, eval_distribute=strategy if run.evaluates else None
+            run,
+            train_distribute=strategy,
+            eval_distribute=strategy if run.evaluates else None,
+            # Of a killed run the last checkpoint is promised where one worker writes it.
+            save_checkpoints_sharded=not kills and run.topology.is_cut,
         )
         estimator = pl.Estimator(model_fn, model_dir, config, {"scenario": scenario}, warm_start)
         steps = num_steps if run.ends == "steps" else None

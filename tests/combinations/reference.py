@@ -15,10 +15,10 @@ from scenarios import NUM_FEATURES, NUM_ROWS, NUM_TASKS, Run, Scenario, Topology
 
 from paceline.autodiff import IndexedSlices, Tensor, backward
 
-LEARNING_RATE, DROPOUT_SEED, CLIP = 0.05, 11, 0.3
+LEARNING_RATE, DROPOUT_SEED, CLIP = 0.02, 11, 0.3
 MOMENTUM, EPSILON = 0.9, 1e-3  # of batch normalization
 PENALTY = 0.01
-SECOND_RATE = 0.03
+SECOND_RATE = 0.01
 
 
 def learning_rate(scenario: Scenario, num_updates: int) -> float:
@@ -232,7 +232,7 @@ class Reference:
             if optimizer == "first":
                 gradients = _clipped(gradients, s.clipping)
             for name, gradient in gradients.items():
-                rows = np.unique(batch["row"]) if s.embedding == "sparse" else slice(None)
+                rows = np.unique(batch["row"]) if s.embedding == "lazy" else slice(None)
                 self._update_rows(
                     optimizer, name, gradient, rows if "table" in name else slice(None)
                 )

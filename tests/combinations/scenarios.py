@@ -18,7 +18,7 @@ NUM_FEATURES, NUM_ROWS, NUM_TASKS = 3, 5, 2
 KINDS = ("default", "one device", "mirrored", "central storage", "workers", "servers")
 OPTIMIZERS = ("sgd", "momentum", "nesterov", "adam", "adamw", "adagrad", "rmsprop", "ftrl")
 CLIPPING = (None, None, "clipnorm", "clipvalue", "global_clipnorm")
-EMBEDDINGS = (None, "sparse", "dense", "penalized")
+EMBEDDINGS = (None, "sparse", "lazy", "dense", "penalized")
 NORMS = (None, None, "plain", "synchronized")
 BEGINS = ("resumed", "resumed", "interrupted", "warm", "partly warm")
 ENDS = ("data", "data", "steps", "request")
@@ -110,7 +110,8 @@ class Scenario:
             the learning rate has a schedule.
         second_optimizer: Whether the last layers have an optimizer and a loss of their own.
         embedding: How rows of a table are read: "sparse" has a gradient of the rows that were
-            read, "dense" one of the whole table, "penalized" both.
+            read, "lazy" too, and the optimizer passes over the others; "dense" has one of the whole
+            table, "penalized" both.
         heads: Whether the model takes a branch for each task of which its batch has examples.
         unused: Whether there is a variable on which the loss does not depend.
         counts: Whether the model counts its examples in variables of its own.
@@ -312,47 +313,18 @@ def _resized(run: Run, topology: Topology) -> Run:
     return replace(run, topology=topology, steps=tuple(map(resized, run.steps)))
 
 
-def _has_empty(scenario: Scenario, *kinds: str) -> bool:
-    """Whether, under one of these strategies, a replica among several has no examples."""
-    return any(
-        run.topology.kind in kinds and run.topology.num_replicas > 1 and run.has_empty_replica
-        for run in scenario.all_runs
-    )
-
-
 def _several(scenario: Scenario, kind: str) -> list[Run]:
     """The runs with several workers."""
     return [r for r in scenario.runs if r.topology.kind == kind and r.topology.workers > 1]
 
 
 KNOWN: dict[str, Callable[[Scenario], bool]] = {
-    "resumed dropout": lambda s: (
-        s.dropout and any(r.begins in ("resumed", "interrupted") for r in s.runs)
-    ),
-    "empty replica, synchronized": lambda s: s.norm == "synchronized" and _has_empty(s, *KINDS[2:]),
-    "empty replica, one copy": lambda s: (
-        (s.norm is not None or s.metrics or s.counts)
-        and _has_empty(s, "central storage", "servers")
-    ),
-    "empty replica, assignment": lambda s: s.counts and _has_empty(s, *KINDS[2:]),
     "empty batch, custom loop": lambda s: (
         s.norm is not None
         and (s.loop == "global" or (s.custom_loop and s.runs[0].has_empty_replica))
     ),
-    "empty worker, evaluation": lambda s: (
-        bool(s.evaluation)
-        and not all(
-            all(map(any, s.evaluation.topology.by_worker(step))) for step in s.evaluation.steps
-        )
-    ),
-    "stop by one of several workers": lambda s: (
-        (s.counts or s.norm is not None or s.metrics)
-        and any(r.ends == "request" for r in _several(s, "workers"))
-    ),
-    "servers, clipping": lambda s: bool(s.clipping and _several(s, "servers")),
-    "servers, dropout": lambda s: bool(s.dropout and _several(s, "servers")),
     "servers, counts": lambda s: bool(s.counts and _several(s, "servers")),
-    "empty replica, first step": lambda s: any(0 in r.steps[0] for r in _several(s, "workers")),
+    "servers, clipping": lambda s: bool(s.clipping and _several(s, "servers")),
 }
 """What is known to be wrong still, and which scenarios show it."""
 

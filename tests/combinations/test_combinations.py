@@ -59,7 +59,7 @@ DECISIVE = {
     "clipping": "clipnorm",
     "decays": True,
     "second_optimizer": True,
-    "embedding": "sparse",
+    "embedding": "lazy",
     "heads": True,
     "unused": True,
     "counts": True,
