@@ -59,7 +59,7 @@ def test_digits_prints_no_warning_and_few_lines(first_run):
     """OB-07."""
     _, result = first_run
     assert "WARNING" not in result.stderr
-    assert len(result.stderr.splitlines()) <= 40
+    assert len(result.stderr.splitlines()) <= 48  # of five saves each has two
 
 
 def test_digits_runs_as_two_workers_and_an_evaluator(tmp_path):
