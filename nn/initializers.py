@@ -287,12 +287,12 @@ def get(initializer: str | Callable[..., Any]) -> Callable[..., Any]:
     """
     if isinstance(initializer, str):
         return _by_name(initializer)
-    if initializer in _MAKERS.values():
+    if any(initializer is maker for maker in _MAKERS.values()):
         return initializer()
     if not callable(initializer):
         raise TypeError(
             f"initializer must be a name or a callable (shape, dtype, rng) -> array, "
-            f"not {initializer!r}; for one number everywhere use Constant({initializer!r})"
+            f"not {initializer!r}; for values of one's own use Constant({initializer!r})"
         )
     return initializer
 

@@ -204,10 +204,15 @@ def get(loss: str | Loss | Callable[[Any, Any], Tensor]) -> Loss:
 
     Raises:
         ValueError: No loss has this name.
+        TypeError: It is none of these.
     """
     if isinstance(loss, Loss):
         return loss
     if not isinstance(loss, str):
+        if not callable(loss):
+            raise TypeError(
+                f"loss must be a name, a loss object or a function (y_true, y_pred), not {loss!r}"
+            )
         return _FunctionLoss(loss)
     maker = _BY_SPELLING.get(loss.replace("_", "").lower())
     if maker is None:

@@ -20,7 +20,7 @@ class Reduction(enum.StrEnum):
     SUM = "sum"
     """Their sum."""
     SUM_OVER_BATCH_SIZE = "sum_over_batch_size"
-    """Their mean over this replica's batch."""
+    """Their mean over this replica's batch; 0 of an empty one, as in Keras."""
 
     @classmethod
     def parse(cls, value: Reduction | str) -> Reduction:
@@ -47,7 +47,7 @@ def reduce_losses(losses: Tensor, reduction: Reduction) -> Tensor:
     if reduction is Reduction.SUM:
         return losses.sum()
     _check_mean(reduction)
-    return losses.mean()
+    return losses.mean() if losses.size else losses.sum()
 
 
 def weighted(name: str, losses: Any, sample_weight: Any) -> Tensor:

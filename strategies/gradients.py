@@ -136,7 +136,7 @@ class GradientReducer:
         with self._lock:
             first_time, self._named_unused = not self._named_unused, True
         if first_time:
-            logging.getLogger("paceline").info(
+            logging.getLogger("paceline").warning(
                 "The loss depends on no part of %d of %d variables, which a step leaves as they "
                 "are where that is so on all replicas: %s.",
                 len(names),

@@ -60,6 +60,18 @@ def pair(argument: str, value: int | Sequence[int]) -> tuple[int, int]:
     raise ValueError(f"{argument} must be one or two positive integers, it is {value!r}")
 
 
+def count(argument: str, value: Any) -> int:
+    """A number of something, at least one.
+
+    Raises:
+        ValueError: It is none; 2.5 and True are none either.
+    """
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or value < 1:
+        raise ValueError(f"{argument} must be a positive integer, it is {value!r}")
+    return int(value)
+
+
 def check_padding(padding: str) -> str:
     """The padding in lower case, which must be "valid" or "same"."""
     if padding.lower() not in ("valid", "same"):

@@ -12,6 +12,7 @@ from .arguments import (
     check_channels_last,
     check_padding,
     check_rank,
+    count,
     pair,
     split_activation,
     to_dtype,
@@ -61,14 +62,12 @@ class Conv2D(Layer):
     ) -> None:
         super().__init__(**options)
         check_channels_last("Conv2D", data_format)
-        if filters < 1:
-            raise ValueError(f"filters must be positive, it is {filters}")
         if pair("dilation_rate", dilation_rate) != (1, 1) or groups != 1:
             raise ValueError(
                 f"Conv2D supports dilation_rate=1 and groups=1 only, "
                 f"not {dilation_rate!r} and {groups!r}"
             )
-        self.filters = filters
+        self.filters = count("filters", filters)
         self.kernel_size = pair("kernel_size", kernel_size)
         self.strides = pair("strides", strides)
         self.padding = check_padding(padding)

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from ...autodiff import Tensor, dense
 from .. import activations, regularizers
-from .arguments import split_activation, to_dtype
+from .arguments import count, split_activation, to_dtype
 from .base import Initializer, Layer, LayerOptions
 
 _IN_PRODUCT: dict[Callable[[Any], Any], str] = {
@@ -44,9 +44,7 @@ class Dense(Layer):
         **options: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**options)
-        if units < 1:
-            raise ValueError(f"units must be positive, it is {units}")
-        self.units = units
+        self.units = count("units", units)
         self.activation = activations.get(activation)
         self._in_product, self._after = split_activation(self.activation, _IN_PRODUCT)
         self.use_bias = use_bias

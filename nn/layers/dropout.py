@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import zlib
 from typing import Any, Unpack
@@ -10,7 +11,7 @@ import numpy as np
 
 from ...autodiff import Tensor
 from ...strategies import ReplicaContext, current_store, get_replica_context
-from .arguments import to_floats
+from .arguments import count, to_floats
 from .base import Layer, LayerOptions
 
 
@@ -42,7 +43,7 @@ class Dropout(Layer):
         if not 0 <= rate < 1:
             raise ValueError(f"rate must be at least 0 and below 1, it is {rate}")
         self.rate = rate
-        self.noise_shape = noise_shape
+        self.noise_shape = _checked_noise_shape(noise_shape)
         store = current_store()
         self._seed = store.seed if seed is None else seed
         self._calls: _Calls = store.find_or_create(("dropout calls", self.name), _Calls)
@@ -59,7 +60,14 @@ class Dropout(Layer):
     def _draw_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         if self.noise_shape is None:
             return shape
-        return tuple(n if m is None else m for m, n in zip(self.noise_shape, shape, strict=True))
+        pairs = list(itertools.zip_longest(self.noise_shape, shape))
+        if len(self.noise_shape) != len(shape) or not all(m in (None, 1, n) for m, n in pairs):
+            raise ValueError(
+                f"layer {self.name!r} has noise_shape {self.noise_shape}, which does not broadcast "
+                f"to its inputs of shape {shape}; it needs 1, None or the inputs' length for each "
+                f"of their axes"
+            )
+        return tuple(n if m is None else m for m, n in pairs)
 
     def _generator(self) -> np.random.Generator:
         replica = get_replica_context()
@@ -71,6 +79,19 @@ class Dropout(Layer):
             return np.random.default_rng()
         key = [self._seed, zlib.crc32(self.name.encode()), replica_id, step, call]
         return np.random.default_rng(key)
+
+
+def _checked_noise_shape(given: Any) -> tuple[int | None, ...] | None:
+    """The shape of the random draw as it was given.
+
+    Raises:
+        ValueError: It is no sequence of positive integers and None.
+    """
+    if given is None:
+        return None
+    if not isinstance(given, (tuple, list)):
+        raise ValueError(f"noise_shape must be None or a tuple, it is {given!r}")
+    return tuple(None if n is None else count("each entry of noise_shape", n) for n in given)
 
 
 def _number_among_all(replica: ReplicaContext) -> int:

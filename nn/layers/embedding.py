@@ -10,6 +10,7 @@ import numpy as np
 from ...autodiff import Array, Tensor, lift
 from .. import regularizers
 from .._shapes import check_range
+from .arguments import count
 from .base import Initializer, Layer, LayerOptions
 
 
@@ -39,12 +40,8 @@ class Embedding(Layer):
         **options: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**options)
-        if input_dim < 1 or output_dim < 1:
-            raise ValueError(
-                f"input_dim and output_dim must be positive, they are {input_dim} and {output_dim}"
-            )
-        self.input_dim = input_dim
-        self.output_dim = output_dim
+        self.input_dim = count("input_dim", input_dim)
+        self.output_dim = count("output_dim", output_dim)
         self._table_options = embeddings_initializer, regularizers.get(embeddings_regularizer)
 
     def call(self, inputs: Any) -> Tensor:

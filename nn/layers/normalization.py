@@ -32,7 +32,9 @@ class BatchNormalization(Layer):
 
     Every replica normalizes by its own batch, and moves its own means; read outside replicas (and
     so saved) they are the mean over the replicas. With `synchronized` the statistics are those of
-    the global batch, to the last example: N replicas compute what one would. The variance is that
+    the global batch, to the last example: N replicas compute what one would. A batch without
+    examples has no statistics and leaves the moving means alone. float16 is computed in float32,
+    as in Keras, since squares overflow in it from 256 on. The variance is that
     of the batch itself (divided by n, as in Keras 3), in the moving mean too.
 
     Args:
@@ -80,23 +82,25 @@ class BatchNormalization(Layer):
         self._moving_initializers = moving_mean_initializer, moving_variance_initializer
 
     def call(self, inputs: Any, training: bool) -> Tensor:
-        inputs = to_dtype(inputs, self.dtype)
+        inputs = _in_single(inputs, self.dtype)
         _check_last_axis(self, self.axis, inputs)
         shape = inputs.shape[-1:]
         gamma = self.add_weight("gamma", shape, None, *self._gamma_options) if self.scale else None
         beta = self.add_weight("beta", shape, None, *self._beta_options) if self.center else None
         moving_mean, moving_variance = self._moving(shape)
-        if not training or not self.trainable:
+        batch = self._of_batch(inputs) if training and self.trainable else None
+        if batch is None:
             centered = inputs - moving_mean.value()
-            return _scaled(centered, moving_variance.value(), self.epsilon, gamma, beta)
-        mean, centered, variance, is_common = self._of_batch(inputs)
+            variance = moving_variance.value()
+            return to_dtype(_scaled(centered, variance, self.epsilon, gamma, beta), self.dtype)
+        mean, centered, variance, is_common = batch
         for moving, now in ((moving_mean, mean), (moving_variance, variance)):
             new = self.momentum * moving.value().data + (1 - self.momentum) * now.data
             if is_common:
                 moving.assign_common(new)
             else:
                 moving.assign(new)
-        return _scaled(centered, variance, self.epsilon, gamma, beta)
+        return to_dtype(_scaled(centered, variance, self.epsilon, gamma, beta), self.dtype)
 
     def _moving(self, shape: tuple[int, ...]) -> list[Variable]:
         names = ("moving_mean", "moving_variance")
@@ -112,25 +116,29 @@ class BatchNormalization(Layer):
             for name, initializer in zip(names, self._moving_initializers, strict=True)
         ]
 
-    def _of_batch(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor, bool]:
+    def _of_batch(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor, bool] | None:
         """The mean, the inputs less the mean, the variance, and whether all replicas have these.
 
-        Where no replica has examples nobody has any.
+        None without examples, on any replica where replicas are synchronized.
         """
         axes = tuple(range(inputs.ndim - 1))
         replica = get_replica_context() if self.synchronized else None
         if replica is None or replica.num_replicas_in_sync == 1:
+            if not inputs.size:
+                return None
             mean = inputs.mean(axis=axes)
             centered: Tensor = inputs - mean
             return mean, centered, np.square(centered).mean(axis=axes), False
         weight = float(inputs.shape[0]) if current_store().averages_replicas else 1.0
         num_values = inputs.size // inputs.shape[-1]
-        total = sum_over_replicas(inputs.sum(axis=axes), replica, weight)
         num_all = float(replica.all_reduce("SUM", np.float64(num_values)))
+        if not num_all:
+            return None
+        total = sum_over_replicas(inputs.sum(axis=axes), replica, weight)
         mean = total / num_all
         centered = inputs - mean
         squares = sum_over_replicas(np.square(centered).sum(axis=axes), replica, weight)
-        return mean, centered, squares / num_all, num_all > 0
+        return mean, centered, squares / num_all, True
 
 
 class LayerNormalization(Layer):
@@ -168,14 +176,14 @@ class LayerNormalization(Layer):
         self._gamma_options = gamma_initializer, regularizers.get(gamma_regularizer)
 
     def call(self, inputs: Any) -> Tensor:
-        inputs = to_dtype(inputs, self.dtype)
+        inputs = _in_single(inputs, self.dtype)
         _check_last_axis(self, self.axis, inputs)
         shape = inputs.shape[-1:]
         gamma = self.add_weight("gamma", shape, None, *self._gamma_options) if self.scale else None
         beta = self.add_weight("beta", shape, None, *self._beta_options) if self.center else None
         centered = inputs - inputs.mean(axis=-1, keepdims=True)
         variance = np.square(centered).mean(axis=-1, keepdims=True)
-        return _scaled(centered, variance, self.epsilon, gamma, beta)
+        return to_dtype(_scaled(centered, variance, self.epsilon, gamma, beta), self.dtype)
 
 
 def sum_over_replicas(values: Tensor, replica: ReplicaContext, weight: float = 1.0) -> Tensor:
@@ -188,13 +196,19 @@ def sum_over_replicas(values: Tensor, replica: ReplicaContext, weight: float = 1
         replica: The calling replica.
         weight: What this replica's gradients are multiplied by later, when replicas are averaged.
             Each replica's loss depends on the sum; a gradient from another replica counts with that
-            one's weight.
+            one's weight. With 0, that of a replica without examples, whatever it gets weighs
+            nothing, so that it may be any number.
     """
 
     def vjp(gradient: Array, outs: Any) -> tuple[Array]:
-        return (replica.all_reduce("SUM", gradient * weight) / weight,)
+        return (replica.all_reduce("SUM", gradient * weight) / (weight or 1.0),)
 
     return record(replica.all_reduce("SUM", values.data), (values,), vjp)
+
+
+def _in_single(inputs: Any, dtype: np.dtype) -> Tensor:
+    """`inputs` in a layer's dtype, of which float16 is widened to compute with it."""
+    return to_dtype(to_dtype(inputs, dtype), np.result_type(dtype, np.float32))
 
 
 def _scaled(

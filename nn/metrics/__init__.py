@@ -76,10 +76,15 @@ def get(metric: str | Metric | Callable[[Any, Any], Any]) -> Metric:
 
     Raises:
         ValueError: No metric has this name.
+        TypeError: It is none of these.
     """
     if isinstance(metric, Metric):
         return metric
     if not isinstance(metric, str):
+        if not callable(metric):
+            raise TypeError(
+                f"metric must be a name, a metric or a function (y_true, y_pred), not {metric!r}"
+            )
         return MeanMetricWrapper(metric)
     maker = _BY_SPELLING.get(metric.replace("_", "").lower())
     if maker is None:

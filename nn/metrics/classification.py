@@ -153,7 +153,13 @@ def _checked(thresholds: float | Sequence[float] | None) -> list[float]:
     """
     if thresholds is None:
         return [0.5]
-    given = [float(t) for t in np.atleast_1d(np.asarray(thresholds))]
-    if not given or not all(0 <= t <= 1 for t in given) or given != sorted(set(given)):
+    given = np.atleast_1d(np.asarray(thresholds)).tolist()
+    numbers = all(isinstance(t, (int, float)) for t in given)
+    if (
+        not given
+        or not numbers
+        or not all(0 <= t <= 1 for t in given)
+        or given != sorted(set(given))
+    ):
         raise ValueError(f"thresholds must rise and lie in [0, 1], they are {thresholds!r}")
-    return given
+    return [float(t) for t in given]

@@ -116,12 +116,13 @@ def area_under_pr(c: Confusion, summation: str = "interpolation") -> float:
             ratio(c.true_positives, labelled), ratio(c.true_positives, positives), summation
         )
     gained_hits = c.true_positives[:-1] - c.true_positives[1:]
-    slope = ratio(gained_hits, positives[:-1] - positives[1:])
+    # Counts of negative weights are cut to 0, as Keras does.
+    slope = ratio(gained_hits, np.maximum(positives[:-1] - positives[1:], 0))
     offset = c.true_positives[1:] - slope * positives[1:]
     both = (positives[:-1] > 0) & (positives[1:] > 0)
     growth = np.where(both, ratio(positives[:-1], positives[1:]), 1.0)
     pieces = slope * (gained_hits + offset * np.log(growth))
-    return float(np.sum(ratio(pieces, labelled[1:])))
+    return float(np.sum(ratio(pieces, np.maximum(labelled[1:], 0))))
 
 
 def _area(x: np.ndarray, y: np.ndarray, summation: str) -> float:

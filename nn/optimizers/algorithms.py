@@ -141,9 +141,12 @@ def get(optimizer: str | Optimizer, **arguments: Any) -> Optimizer:
 
     Raises:
         ValueError: The name is unknown.
+        TypeError: It is neither a name nor an optimizer.
     """
     if isinstance(optimizer, Optimizer):
         return optimizer
+    if not isinstance(optimizer, str):
+        raise TypeError(f"optimizer must be a name or an optimizer, not {optimizer!r}")
     make = _BY_NAME.get(optimizer.lower())
     if make is None:
         raise ValueError(f"optimizer {optimizer!r} is unknown; choose from {', '.join(_BY_NAME)}")

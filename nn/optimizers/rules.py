@@ -109,6 +109,7 @@ class AdamHyper:
     def __post_init__(self) -> None:
         _check_decay("beta_1", self.beta_1)
         _check_decay("beta_2", self.beta_2)
+        _check_not_negative("epsilon", self.epsilon)
 
 
 def adam(
@@ -146,6 +147,10 @@ class AdamWHyper(AdamHyper):
 
     weight_decay: float = 0.004
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_not_negative("weight_decay", self.weight_decay)
+
 
 def adamw(
     value: Array,
@@ -169,6 +174,7 @@ class AdagradHyper:
 
     def __post_init__(self) -> None:
         _check_not_negative("initial_accumulator_value", self.initial_accumulator_value)
+        _check_not_negative("epsilon", self.epsilon)
 
 
 def adagrad(
@@ -202,6 +208,7 @@ class RMSpropHyper:
     def __post_init__(self) -> None:
         _check_decay("rho", self.rho)
         _check_fraction("momentum", self.momentum)
+        _check_not_negative("epsilon", self.epsilon)
 
     def slots(self) -> dict[str, float]:
         """`rms` always, `average_gradient` where centered, `momentum` where there is one."""
@@ -271,6 +278,7 @@ class FtrlHyper:
     beta: float = 0.0
 
     def __post_init__(self) -> None:
+        _check_number("learning_rate_power", self.learning_rate_power)
         if self.learning_rate_power > 0:
             raise ValueError(f"learning_rate_power must be ≤ 0, it is {self.learning_rate_power}")
         for name in (
@@ -381,16 +389,24 @@ def _update_by_name(
     update_blocks(value, gradient, slots, apply)
 
 
+def _check_number(argument: str, value: Any) -> None:
+    if not isinstance(value, (int, float, np.number)) or not math.isfinite(value):
+        raise ValueError(f"{argument} must be a finite number, it is {value!r}")
+
+
 def _check_fraction(argument: str, value: float) -> None:
+    _check_number(argument, value)
     if not 0 <= value <= 1:
         raise ValueError(f"{argument} must be between 0 and 1, it is {value}")
 
 
 def _check_decay(argument: str, value: float) -> None:
+    _check_number(argument, value)
     if not 0 <= value < 1:
         raise ValueError(f"{argument} must be at least 0 and below 1, it is {value}")
 
 
 def _check_not_negative(argument: str, value: float) -> None:
+    _check_number(argument, value)
     if value < 0:
         raise ValueError(f"{argument} must not be negative, it is {value}")

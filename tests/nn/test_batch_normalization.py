@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paceline.autodiff import Tensor, backward
-from paceline.nn.layers import BatchNormalization, Dense, Sequential
+from paceline.nn.layers import BatchNormalization, Dense, LayerNormalization, Sequential
 from paceline.nn.losses import SparseCategoricalCrossentropy
 from paceline.nn.optimizers import SGD
 from paceline.strategies import MirroredStrategy, PerReplica, VariableStore
@@ -152,3 +152,53 @@ def test_mb_08_a_synchronized_model_trains_alike_on_any_number_of_replicas(sizes
     assert got.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(got[name], value, rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+def test_a_batch_without_examples_leaves_the_moving_means_alone():
+    strategy = strategy_of(1)
+    layer = make(strategy)
+    strategy.run(lambda x: layer(x, training=True), (shares(12),))
+    before = [v.numpy() for v in layer.weights]
+    inputs = Tensor(X[:0], requires_grad=True)
+
+    def step():
+        gradients = backward(layer(inputs, training=True))
+        return [gradients[inputs], *(gradients[v.tensor()] for v in layer.trainable_weights)]
+
+    of_inputs, *of_weights = strategy.run(step)
+    assert of_inputs.shape == (0, 4)
+    np.testing.assert_array_equal(of_weights, np.zeros((2, 4)))
+    np.testing.assert_array_equal([v.numpy() for v in layer.weights], before)
+
+
+@pytest.mark.parametrize("averages_replicas", [True, False])
+@pytest.mark.parametrize("sizes", [(12, 0), (0, 7, 5), (0, 0)])
+def test_a_synchronized_replica_without_examples_counts_for_nothing(sizes, averages_replicas):
+    strategy, batch = strategy_of(len(sizes)), X[: sum(sizes)]
+    store = VariableStore(averages_replicas=averages_replicas)
+
+    def step(x):
+        outputs = layer(Tensor(x, requires_grad=True), training=True)
+        gradients = backward(np.sum(np.square(outputs)))
+        return outputs.numpy(), [gradients[v.tensor()] for v in layer.trainable_weights]
+
+    with store.building():
+        layer = make(strategy, synchronized=True)
+        batches = np.split(batch, np.cumsum(sizes)[:-1])
+        outputs, gradients = strategy.run(step, (PerReplica(batches),))
+    for of_replicas in (outputs, *gradients):
+        assert all(np.isfinite(array).all() for array in of_replicas.values)
+    mean = 0.1 * batch.mean(axis=0) if len(batch) else np.zeros(4)
+    variance = 0.9 + 0.1 * batch.var(axis=0) if len(batch) else np.ones(4)
+    np.testing.assert_allclose(layer.weights[2].numpy(), mean, rtol=1e-12)
+    np.testing.assert_allclose(layer.weights[3].numpy(), variance, rtol=1e-12)
+
+
+@pytest.mark.parametrize("make_layer", [BatchNormalization, LayerNormalization])
+def test_float16_is_normalized_without_overflow(make_layer):
+    inputs = (50 * X).astype(np.float16)  # of squares far beyond 65504
+    half, double = (make_layer(dtype=dtype) for dtype in (np.float16, np.float64))
+    expected = double(inputs.astype(float), training=True).numpy()
+    outputs = half(inputs, training=True)
+    assert outputs.dtype == np.float16
+    np.testing.assert_allclose(outputs.numpy(), expected, rtol=2e-3, atol=2e-3)

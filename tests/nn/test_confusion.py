@@ -85,6 +85,13 @@ def test_the_area_under_pr_of_one_jump_is_davis_and_goadrichs_integral():
     assert c.area_under_pr(counts) == pytest.approx(expected, rel=1e-9)
 
 
+def test_areas_under_pr_of_negative_weights_count_nothing():
+    """Keras cuts the counts that its fractions divide by to 0."""
+    counts = c.histogram("auc", LABELS, PREDICTIONS, THRESHOLDS)
+    assert c.area_under_pr(c.confusion(counts)) > 0
+    assert c.area_under_pr(c.confusion(-counts)) == 0
+
+
 def test_the_area_under_roc_equals_scikit_learns_where_thresholds_tell_all_apart():
     sklearn_metrics = pytest.importorskip("sklearn.metrics")
     rng = np.random.default_rng(0)

@@ -50,6 +50,14 @@ def test_a_noise_shape_drops_an_axis_as_a_whole():
     assert (values == 0).any()
 
 
+@pytest.mark.parametrize("noise_shape", [(20, 1), (20, 5, 1, 1), (20, 2, 10)])
+def test_a_noise_shape_that_does_not_broadcast_to_the_inputs_is_refused(noise_shape):
+    with pytest.raises(
+        ValueError, match=r"does not broadcast to its inputs of shape \(20, 5, 10\)"
+    ):
+        Dropout(0.5, noise_shape)(np.ones((20, 5, 10)), training=True)
+
+
 def test_layers_and_calls_drop_differently():
     layer = Dropout(0.5)
     first, second = (layer(ONES, training=True).numpy() for _ in range(2))

@@ -115,6 +115,8 @@ def test_get_lists_the_names_it_knows():
         initializers.get("glorot")
     with pytest.raises(TypeError, match=r"Constant\(0\.5\)"):
         initializers.get(0.5)
+    with pytest.raises(TypeError, match=r"Constant\(array\("):
+        initializers.get(np.ones((2, 2)))
 
 
 def test_scaling_refuses_what_it_does_not_know():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from paceline.autodiff import Tensor, backward
-from paceline.nn import losses
+from paceline.nn import losses, metrics, optimizers
 
 Y = [[0.0, 1.0], [0.0, 0.0]]
 P = [[0.6, 0.4], [0.4, 0.6]]
@@ -269,3 +269,25 @@ def test_reductions_are_known_by_name_only():
 def test_smoothing_out_of_range_is_refused():
     with pytest.raises(ValueError, match="label_smoothing must be between 0 and 1"):
         losses.BinaryCrossentropy(label_smoothing=2)
+
+
+@pytest.mark.parametrize("name", ["mse", "mae", "huber", "binary_crossentropy"])
+def test_no_examples_have_no_loss_and_no_gradient(name):
+    predictions = Tensor(np.zeros((0, 1)), requires_grad=True)
+    loss = losses.get(name)(np.zeros((0, 1)), predictions)
+    assert loss.item() == 0
+    assert backward(loss)[predictions].shape == (0, 1)
+
+
+def test_no_examples_of_a_model_have_a_gradient_of_zero():
+    w = Tensor(np.ones((3, 4)), requires_grad=True)
+    loss = losses.get("sparse_categorical_crossentropy")(np.zeros(0, int), np.ones((0, 3)) @ w)
+    assert loss.item() == 0
+    np.testing.assert_array_equal(backward(loss)[w], np.zeros((3, 4)))
+
+
+@pytest.mark.parametrize("get", [losses.get, metrics.get, optimizers.get])
+@pytest.mark.parametrize("argument", [None, 3, [losses.MeanSquaredError()]])
+def test_what_is_no_name_and_no_function_is_refused(get, argument):
+    with pytest.raises(TypeError, match=r"must be a name.*not (None|3|\[)"):
+        get(argument)

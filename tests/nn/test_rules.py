@@ -265,3 +265,21 @@ def test_a_rule_says_whether_a_gradient_of_zero_changes_anything(name, hyper):
     same = all(map(np.array_equal, before, (value, *slots)))
     assert same or not rule.keeps_unread(hyper)
     assert rule.keeps_unread(hyper) == (name == "adagrad" or not (slots or hyper != SGDHyper()))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: AdamWHyper(weight_decay=None), "weight_decay must be a finite number, it is None"),
+        (lambda: AdamWHyper(weight_decay=-1), "weight_decay must not be negative"),
+        (lambda: AdamHyper(epsilon=None), "epsilon must be a finite number"),
+        (lambda: AdamHyper(beta_1="0.9"), "beta_1 must be a finite number, it is '0.9'"),
+        (lambda: SGDHyper(momentum=np.nan), "momentum must be a finite number"),
+        (lambda: RMSpropHyper(rho=None), "rho must be a finite number"),
+        (lambda: AdagradHyper(epsilon=[1]), "epsilon must be a finite number"),
+        (lambda: FtrlHyper(learning_rate_power=None), "learning_rate_power must be a finite"),
+    ],
+)
+def test_a_hyper_parameter_is_a_number(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
