@@ -300,18 +300,17 @@ class Patience:
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
         self._since = 0.0
-        self._report_at = peers.world.report_secs
+        self._report_at = 0.0
 
     def renew(self) -> None:
         """Something has moved: the wait begins anew."""
         self._since = 0.0
-        self._report_at = self._peers.world.report_secs
 
     def wait(self, to: int | None = None, source: int | None = None) -> None:
         """Wait a little for room to send ``to`` a peer, for bytes from a ``source``, or either."""
         now = time.monotonic()
         if not self._since:
-            self._since = now
+            self._since, self._report_at = now, self._peers.world.report_secs
             return
         waited_secs = now - self._since
         if waited_secs < self._peers.world.spin_secs:

@@ -180,7 +180,9 @@ def join_workers(resolver: ClusterResolver, options: CommunicationOptions) -> Co
         )
     implementation, why = pick_implementation(options.implementation, resolver)
     if len(tasks) > 1:
-        _logger.info("Workers communicate by %s (%s).", implementation.value, why)
+        num_gpus = len(list_devices("GPU"))
+        gpus = f"{num_gpus} GPUs, whose arrays go through host memory" if num_gpus else "no GPU"
+        _logger.info("Workers communicate by %s (%s; %s here).", implementation.value, why, gpus)
     if implementation is CommunicationImplementation.MPI:
         joined = _join_by_mpi(resolver, options)
     elif task is None or task not in tasks or len(tasks) < 2:

@@ -129,14 +129,15 @@ class HierarchicalCopyAllReduce(CrossDeviceOps):
     group to the other.
 
     Args:
-        num_packs: Accepted for TensorFlow's signature; gradients arrive here already packed.
+        num_packs: Of no effect, and anything but 1 is warned about: gradients arrive here already
+            packed (`CommunicationOptions.bytes_per_pack`).
         group_size: The number of devices in a group.
     """
 
     def __init__(self, num_packs: int = 1, group_size: int = 4) -> None:
         if group_size < 1:
             raise ValueError(f"group_size must be ≥ 1, it is {group_size}")
-        self.num_packs = num_packs
+        self.num_packs = _without_effect(num_packs)
         self._group_size = group_size
 
     def reduce(
@@ -154,11 +155,12 @@ class NcclAllReduce(CrossDeviceOps):
     """Reduce with NVIDIA's NCCL; where arrays are not on GPUs, add up on one device instead.
 
     Args:
-        num_packs: Accepted for TensorFlow's signature; gradients arrive here already packed.
+        num_packs: Of no effect, and anything but 1 is warned about: gradients arrive here already
+            packed (`CommunicationOptions.bytes_per_pack`).
     """
 
     def __init__(self, num_packs: int = 1) -> None:
-        self.num_packs = num_packs
+        self.num_packs = _without_effect(num_packs)
 
     def reduce(
         self, arrays: Sequence[Array], destination: Device, out: Array | None = None
@@ -168,6 +170,21 @@ class NcclAllReduce(CrossDeviceOps):
         if isinstance(arrays[0], np.ndarray):
             _log_fallback()
         return _sum(arrays, destination, out)
+
+
+def _without_effect(num_packs: int) -> int:
+    """TensorFlow's number of packs, as it is given."""
+    if num_packs != 1:
+        _warn_of_packs()
+    return num_packs
+
+
+@cache
+def _warn_of_packs() -> None:
+    _logger.warning(
+        "num_packs has no effect: gradients arrive in packs already; "
+        "CommunicationOptions(bytes_per_pack=...) sets the size of those that workers exchange."
+    )
 
 
 @cache

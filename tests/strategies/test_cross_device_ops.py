@@ -37,6 +37,7 @@ def fresh_log_cache():
     """As in a new process, where nothing has been said yet."""
     cross_device_ops._log_plan.cache_clear()
     cross_device_ops._log_fallback.cache_clear()
+    cross_device_ops._warn_of_packs.cache_clear()
 
 
 def arrays_for(num_replicas, shape, dtype=np.float64):
@@ -145,6 +146,14 @@ def test_co_03_nccl_says_once_that_it_falls_back(log_lines, fresh_log_cache):
     for _ in range(3):
         strategy.reduce("SUM", strategy.run(lambda: 1.0))
     assert len([line for line in log_lines() if line.startswith("NcclAllReduce")]) == 1
+
+
+def test_co_03_a_number_of_packs_is_warned_about_once(log_lines, fresh_log_cache):
+    for _ in range(2):
+        assert NcclAllReduce(num_packs=2).num_packs == 2
+        HierarchicalCopyAllReduce(num_packs=3)
+        NcclAllReduce()
+    assert len([line for line in log_lines() if line.startswith("num_packs has no effect")]) == 1
 
 
 def test_co_06_each_plan_is_logged_once(log_lines, fresh_log_cache, two_replicas):

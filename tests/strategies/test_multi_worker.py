@@ -169,6 +169,7 @@ def test_st_35_variables_start_equal_from_different_seeds(outcomes):
 def test_st_35_the_log_names_the_worker_and_all_replicas(outcomes, log_lines):
     values(outcomes(2, on_each(lambda strategy, index: None, num_replicas=2)))
     told = "\n".join(log_lines(logging.INFO))
+    assert "Workers communicate by RING (as asked for; " in told  # CO-10, and which devices
     for index in range(2):
         assert f"worker {index} of 2, 4 replicas in all" in told
 

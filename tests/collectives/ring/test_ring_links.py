@@ -9,13 +9,14 @@ import socket
 import threading
 import time
 from contextlib import ExitStack
+from queue import SimpleQueue
 
 import numpy as np
 import pytest
 
 from paceline.collectives.errors import LinkBroken, LinkTimeout
 from paceline.collectives.link import SMALL_SEND_BYTES
-from paceline.collectives.ring import shared_memory, tcp
+from paceline.collectives.ring import frames, negotiation, shared_memory, tcp
 from paceline.collectives.ring._grpc import Channel, Server
 from paceline.collectives.ring.sockets import pack_hello
 from paceline.collectives.ring.streams import SEGMENT_BYTES, WINDOW_BYTES, StreamLink
@@ -329,3 +330,25 @@ def test_a_caller_from_another_address_is_sent_away():
         stack.callback(tcp.connect_tcp("127.0.0.1", port, 1, TICKET).close)
         with pytest.raises(LinkTimeout):
             listener.accept(time.monotonic() + 0.2)
+
+
+def test_a_pair_that_misses_a_faster_link_because_one_was_slow_says_so(monkeypatch, caplog):
+    """It is for the whole job, and nothing else would tell why arrays travel slowly."""
+    monkeypatch.setattr(negotiation, "ACCEPT_SECS", 0.5)
+    answers = SimpleQueue()
+    taker = negotiation.Taker("127.0.0.1", 1, lambda proof: None)
+
+    def hear(frame):
+        if isinstance(frame, frames.Offer) and frame.kind == "tcp":
+            answers.put(taker.connect(frame, str))
+
+    guest = negotiation.Guest(1, "worker 1 (host-b:2222)", "127.0.0.1", hear, answers, str)
+    picked = negotiation.offer_links(guest, ["shm", "tcp"], "127.0.0.1", negotiation.Tickets())
+    picked.link.close()
+    taker.drop()
+    assert picked.kind == "tcp"
+    [line] = [record.getMessage() for record in caplog.records]
+    assert line == (
+        "arrays to and from worker 1 (host-b:2222) travel over TCP for the whole job "
+        "(no shared memory: no answer)"
+    )
