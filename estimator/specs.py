@@ -80,7 +80,7 @@ class EstimatorSpec:
         self.predictions = predictions
         self.loss = None if loss is None else _scalar(loss)
         self.train_op = _one_train_op(train_op)
-        self.eval_metric_ops = _metrics(eval_metric_ops)
+        self.eval_metric_ops = _metrics(eval_metric_ops, self.mode)
         self.training_hooks = tuple(training_hooks or ())
         self.training_chief_hooks = tuple(training_chief_hooks or ())
         self.evaluation_hooks = tuple(evaluation_hooks or ())
@@ -124,7 +124,7 @@ def _one_train_op(train_op: Any) -> TrainOp | None:
     )
 
 
-def _metrics(metrics: Mapping[str, Any] | None) -> Mapping[str, Metric]:
+def _metrics(metrics: Mapping[str, Any] | None, mode: ModeKeys) -> Mapping[str, Metric]:
     for name, metric in (metrics or {}).items():
         if name in ("loss", "global_step"):
             raise ValueError(f"eval_metric_ops: the name {name!r} is taken; choose another one")
@@ -132,6 +132,11 @@ def _metrics(metrics: Mapping[str, Any] | None) -> Mapping[str, Metric]:
             raise TypeError(
                 f"eval_metric_ops[{name!r}] must be a paceline.nn.metrics.Metric that was updated "
                 f"with the batch, it is {metric!r}"
+            )
+        if mode is ModeKeys.EVAL and not metric.is_updated:
+            raise ValueError(
+                f"eval_metric_ops[{name!r}] was never updated and would read as zero; call its "
+                f"update_state with the batch in model_fn"
             )
         current_store().require_own(
             metric.variables,

@@ -62,11 +62,17 @@ class NanTensorHook(SessionRunHook):
     """Watches the loss and ends the run when it is not a finite number.
 
     Args:
+        loss_tensor: The loss that `model_fn` returns, or "loss", as TensorFlow's scripts pass it;
+            another tensor cannot be watched.
         fail_on_nan_loss: Whether to raise, or to stop with a warning.
     """
 
-    def __init__(self, fail_on_nan_loss: bool = True) -> None:
+    def __init__(self, loss_tensor: Any = None, fail_on_nan_loss: bool = True) -> None:
+        self._request = None if loss_tensor is None else SessionRunArgs(loss_tensor)
         self._fail = fail_on_nan_loss
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        return self._request  # which is refused unless it is the loss
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         session = run_context.session

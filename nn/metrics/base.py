@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -45,6 +47,14 @@ class Metric(ABC):
     Args:
         name: Made unique in the model with a number where it is taken.
     """
+
+    is_updated = False
+    """Whether this object was ever given a batch."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "update_state" in vars(cls):
+            cls.update_state = _noted(cls.update_state)  # type: ignore[method-assign]
 
     def __init__(self, name: str) -> None:
         self.name = current_store().unique_name(name, self)
@@ -104,9 +114,21 @@ class Metric(ABC):
             )
         for variable, more in zip(self._state, other.variables, strict=True):
             variable.assign_add(more.numpy())
+        self.is_updated = self.is_updated or other.is_updated
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
+
+
+def _noted(update_state: Callable[..., None]) -> Callable[..., None]:
+    """`update_state`, noting that it was called: a metric that never is would read 0.0."""
+
+    @wraps(update_state)
+    def update(self: Metric, *args: Any, **kwargs: Any) -> None:
+        self.is_updated = True
+        update_state(self, *args, **kwargs)
+
+    return update
 
 
 class WeightedMean:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import paceline as pl
-from paceline.nn import layers, losses, optimizers
+from paceline.nn import layers, losses, metrics, optimizers
 
 
 def trained(model_fn, tmp_path, input_fn, **arguments):
@@ -237,3 +237,16 @@ def test_metrics_must_not_take_reserved_names():
 def test_metrics_must_be_metrics():
     with pytest.raises(TypeError, match=r"must be a paceline.nn.metrics.Metric"):
         pl.EstimatorSpec("eval", loss=1.0, eval_metric_ops={"a": 0.5})
+
+
+def test_a_metric_that_is_never_updated_is_refused(tmp_path):
+    """B1.spec: it would read 0.0."""
+
+    def model_fn(features, labels, mode):
+        return pl.EstimatorSpec(mode, loss=0.0, eval_metric_ops={"m": metrics.Mean()})
+
+    estimator = pl.Estimator(model_fn, tmp_path)
+    with pytest.raises(
+        ValueError, match=r"eval_metric_ops\['m'\] was never updated .*update_state"
+    ):
+        estimator.evaluate(batches((FEATURES, FEATURES)))

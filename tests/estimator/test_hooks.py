@@ -375,3 +375,25 @@ class TestTimer:
     def test_it_takes_exactly_one_interval(self, arguments):
         with pytest.raises(ValueError, match="exactly one"):
             SecondOrStepTimer(**arguments)
+
+
+@pytest.mark.parametrize("what", ["the loss", "its name", "another tensor"])
+def test_the_watch_over_the_loss_takes_it_as_tensorflow_s_does(one_pass, tmp_path, what):
+    """B8.NanTensor: NanTensorHook(loss)."""
+
+    def model_fn(features, labels, mode):
+        loss = np.mean(np.square(features * pl.get_variable("w", (), initializer=0.5)))
+        watched = {"the loss": loss, "its name": "loss", "another tensor": loss * 2}[what]
+        return pl.EstimatorSpec(
+            mode,
+            loss=loss,
+            train_op=optimizers.SGD().minimize(loss),
+            training_hooks=[NanTensorHook(watched, fail_on_nan_loss=False)],
+        )
+
+    estimator = pl.Estimator(model_fn, tmp_path)
+    if what == "another tensor":
+        with pytest.raises(TypeError, match="belongs to one call of model_fn"):
+            estimator.train(one_pass)
+    else:
+        estimator.train(one_pass)
