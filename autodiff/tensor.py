@@ -70,18 +70,20 @@ def no_grad() -> Iterator[None]:
 _watched: ContextVar[bool] = ContextVar("paceline_watched", default=False)
 
 
-@contextmanager
-def watched() -> Iterator[None]:
+class watched:  # noqa: N801 (used in `with`, like a function; a class is entered faster)
     """Within it a gradient will be wanted: a tensor becomes no plain number unasked.
 
     A `GradientTape` and the call of a `model_fn` are such places. Elsewhere, as behind the step of
     a custom loop, `float(loss)` is what it looks like.
     """
-    token = _watched.set(True)
-    try:
-        yield
-    finally:
-        _watched.reset(token)
+
+    __slots__ = ("_token",)
+
+    def __enter__(self) -> None:
+        self._token = _watched.set(True)
+
+    def __exit__(self, *exc_info: object) -> None:
+        _watched.reset(self._token)
 
 
 def would_cut(tensor: Tensor) -> bool:

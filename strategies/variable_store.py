@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -216,19 +216,11 @@ class VariableStore:
             base: The name that is wished for.
             owner: Who is called so from now on; see `Membership`.
         """
-        with self._lock:
-            return _names_used.get().unique(base, owner)
+        return _names_used.get().unique(base, owner)
 
-    @contextmanager
-    def building(self) -> Iterator[None]:
+    def building(self) -> AbstractContextManager[None]:
         """Make this store current and count names from the beginning: one call of a `model_fn`."""
-        store_token, names_token = _store.set(self), _names_used.set(_Names())
-        try:
-            with watched():
-                yield
-        finally:
-            _names_used.reset(names_token)
-            _store.reset(store_token)
+        return _Building(self)
 
     def _create(
         self,
@@ -299,11 +291,11 @@ class _Names:
         self._numbers: dict[str, int] = {}
 
     def unique(self, base: str, owner: object) -> str:
-        name = base
-        while name in self._owners:
+        # Threads outside models share the names: who enters one first has it.
+        name, mark = base, _Nobody() if owner is None else ref(owner)
+        while self._owners.setdefault(name, mark) is not mark:
             self._numbers[base] = number = self._numbers.get(base, 0) + 1
             name = f"{base}_{number}"
-        self._owners[name] = _nobody if owner is None else ref(owner)
         return name
 
     def claim(self, name: str, owner: object) -> None:
@@ -329,8 +321,30 @@ class _Names:
         self._numbers.clear()
 
 
-def _nobody() -> None:
-    """What the owner is of a name that nobody may claim."""
+class _Nobody:
+    """In the place of a reference to the owner: of a name that nobody may claim."""
+
+    def __call__(self) -> None:
+        pass
+
+
+class _Building(AbstractContextManager[None]):
+    """See `VariableStore.building`; entered once."""
+
+    __slots__ = ("_model", "_names_token", "_store_token", "_watched")
+
+    def __init__(self, model: VariableStore) -> None:
+        self._model = model
+        self._watched = watched()
+
+    def __enter__(self) -> None:
+        self._store_token, self._names_token = _store.set(self._model), _names_used.set(_Names())
+        self._watched.__enter__()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._watched.__exit__()
+        _names_used.reset(self._names_token)
+        _store.reset(self._store_token)
 
 
 _outside_models = VariableStore(keep=False)
@@ -358,9 +372,10 @@ class Membership(Generic[Kept]):
     __slots__ = ("_begin", "_latest", "name")
 
     def __init__(self, owner: object, base: str, begin: Callable[[], Kept]) -> None:
+        names = _names_used.get()
         self._begin = begin
-        self.name = _store.get().unique_name(base, owner)
-        self._latest = (_names_used.get(), ref(_store.get()), begin())
+        self.name = names.unique(base, owner)
+        self._latest = (names, ref(_store.get()), begin())
 
     @property
     def latest(self) -> Kept:

@@ -86,11 +86,7 @@ class Optimizer:
         self._rule = rule
         self._hyper_numbers = asdict(hyper)
         self._clip = _clipping(clipnorm, clipvalue, global_clipnorm)
-        self._clips = {
-            "clipnorm": clipnorm,
-            "clipvalue": clipvalue,
-            "global_clipnorm": global_clipnorm,
-        }
+        self._limits = clipnorm, clipvalue, global_clipnorm
         self._slot_values = rule.slots(hyper)
         self._rows_only = sparse == "lazy" or rule.keeps_unread(hyper)
 
@@ -212,8 +208,9 @@ class Optimizer:
             names = [v.name for v in variables]
             owners = [leaf.owner for leaf, g in example.items() if isinstance(g, IndexedSlices)]
             here = {owner.name for owner in owners if isinstance(owner, Variable)}
-            sparse = extended.workers.any_of_each(
-                [name in here for name in names], f"whose gradients are rows, of {self.name}"
+            *sparse, meets = extended.workers.any_of_each(
+                [*(name in here for name in names), backward_meets],
+                f"whose gradients are rows, of {self.name}",
             )
             return GradientReducer(
                 variables[::-1],
@@ -221,7 +218,7 @@ class Optimizer:
                 extended.num_local_replicas,
                 extended.cross_device_ops,
                 extended.bytes_per_pack,
-                backward_meets,
+                meets,
             )
 
         key = self._reducer_key(variables)
@@ -252,11 +249,11 @@ class Optimizer:
     ) -> None:
         """Update the copies that are this replica's; all replicas must do so."""
         self.update(gradients, replica.local_index, average)
-        variables = [self.iterations, *[variable for variable, _ in gradients]]
-        several = replica.strategy.extended.num_local_replicas > 1
-        if several and any(v.num_copies == 1 for v in variables):
-            # Nobody reads the shared copies before the first replica has written them.
-            replica.exchange("update of shared variables", None)
+        if replica.strategy.extended.num_local_replicas > 1:
+            variables = [self.iterations, *[variable for variable, _ in gradients]]
+            if any(v.num_copies == 1 for v in variables):
+                # Nobody reads the shared copies before the first replica has written them.
+                replica.exchange("update of shared variables", None)
         self.count_update(replica.local_index)
 
     def update(
@@ -299,7 +296,9 @@ class Optimizer:
         index = replica.local_index
         num_updates = int(self.iterations.value_in(index))
         rate = float(self.learning_rate(num_updates))
-        settings = {**self._hyper_numbers, **self._clips, "learning_rate": rate}
+        limits = zip(("clipnorm", "clipvalue", "global_clipnorm"), self._limits, strict=True)
+        settings = {**self._hyper_numbers, **dict(limits), "learning_rate": rate}
+        settings["sparse"] = "lazy" if self._rows_only else "dense"
         lines = [
             f"update {num_updates} of {self.name!r} by {self._rule.name} with {settings}",
             f"gradients of {', '.join([v.name for v in variables])}",
@@ -310,10 +309,13 @@ class Optimizer:
 
     def count_update(self, local_index: int) -> None:
         """Increase the number of updates by one in the copy of replica `local_index`."""
-        self.iterations.storage.increase(self.iterations, local_index)
+        counter = self.iterations
+        counter.storage.increase(counter, local_index)
 
     def slots(self, variable: Variable) -> list[Variable]:
         """What the rule keeps beside `variable`, created at the first call."""
+        if not self._slot_values:
+            return []
         known = self._membership.latest.slots
         of, slots = known.get(variable.name, (None, []))
         if of is not variable:
@@ -355,6 +357,7 @@ class Update:
         self._loss = loss
         self._variables = variables
         self._produce: Produce = partial(backward, loss, None)
+        self._reducer: GradientReducer | None = None
 
     def create_variables(self) -> None:
         """Create what the optimizer keeps, so that a checkpoint before the first step is whole."""
@@ -364,7 +367,8 @@ class Update:
 
     def prepare(self) -> None:
         """In the first step, see which gradients are dense, and agree on it with all workers."""
-        if self.optimizer.known_reducer(self.variables) is None:
+        self._reducer = self.optimizer.known_reducer(self.variables)
+        if self._reducer is None:
             found: dict[Tensor, Any] = {}
             workers = get_strategy().extended.workers
             num_meetings = workers.num_meetings
@@ -377,7 +381,7 @@ class Update:
             )
             self._produce = partial(_hand_over, found)
             meets = workers.num_meetings > num_meetings
-            self.optimizer.reducer(self.variables, found, backward_meets=meets)
+            self._reducer = self.optimizer.reducer(self.variables, found, backward_meets=meets)
 
     def reduce(self, replica: ReplicaContext, this_round: Round) -> None:
         """Compute the gradients of this replica and reduce them."""
@@ -385,9 +389,8 @@ class Update:
 
     def reducer(self) -> GradientReducer:
         """What reduces the gradients, once they are prepared."""
-        reducer = self.optimizer.known_reducer(self.variables)
-        assert reducer is not None
-        return reducer
+        assert self._reducer is not None
+        return self._reducer
 
     def way_of_step(self, replica: ReplicaContext) -> Sequence[str]:
         """See `Optimizer.way_of_step`."""
@@ -480,7 +483,8 @@ def make_step(
     replica = get_replica_context()
     if replica is None:
         raise RuntimeError("a train op must be called in a replica: inside strategy.run(...)")
-    all_sums, way = (float(veto), *sums), train_op.way_of_step(replica)
+    all_sums = float(veto), *sums
+    way = train_op.way_of_step(replica) if replica.num_replicas_in_sync > 1 else ()
     this_round = begin_round(replica, num_examples, True, all_sums, way)
     # All are prepared before the first is reduced: what workers agree on here, and the buckets that
     # another replica fills meanwhile, would else go out in an order that chance decides.
