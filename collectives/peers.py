@@ -7,6 +7,7 @@ with a look at health, our own `close` and the deadline between them.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -239,7 +240,12 @@ class Peers:
             )
 
     def report(self, waited_for: Sequence[int], waited_secs: float) -> None:
-        """Log whom this rank has been waiting for, in what, and when it will give up."""
+        """Log whom this rank has been waiting for, in what, and when it will give up.
+
+        Who has no limit is idle, such as a server whose client has nothing to ask: that is no news.
+        """
+        if math.isinf(self.timeout_secs):
+            return
         me, waiting = self.world.members[self.world.rank], self._waiting(waited_for)
         log_wait(self.describe(), me, waiting, waited_secs, self.timeout_secs)
 

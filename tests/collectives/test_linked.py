@@ -1,5 +1,7 @@
 """How waits over links end, and what the errors say; and what strange bytes do."""
 
+import math
+import threading
 import time
 
 import numpy as np
@@ -124,6 +126,18 @@ def test_a_wait_that_goes_on_is_logged_ever_more_rarely_with_who_and_until_when(
         "worker 2 (host-c:2222), last heard of 0.4 s ago: 0.1"
     )
     assert lines[0].endswith("it gives up after 1 s (timeout_seconds)")
+
+
+def test_a_wait_without_a_limit_is_idle_and_not_logged(caplog):
+    """A server waits like this for its clients' requests."""
+    health = KnownHealth()
+    communicator, _ = lonely(health, timeout_secs=math.inf, report_secs=0.01)
+    ending = threading.Timer(0.5, setattr, [health, "loss", (1, "connection reset")])
+    ending.start()
+    with communicator, pytest.raises(PeerLostError):
+        communicator.barrier("start")
+    ending.join()
+    assert caplog.records == []
 
 
 def test_a_broken_link_is_a_lost_peer():
