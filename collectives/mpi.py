@@ -44,6 +44,7 @@ from .communicator import (
     part_bounds,
 )
 from .errors import ClosedError, CollectiveError, MismatchError, PeerLostError
+from .leaving import close_at_exit, forget
 from .members import Member
 from .messages import child_tag
 from .mpi_accord import CHUNK_BYTES, COMPARED_CALLS, NUM_LANES, Accord, History, Plan
@@ -115,6 +116,7 @@ def mpi_communicator(
     communicator = MpiCommunicator(shared, comm.Dup(), control, members, history, timeout_secs)
     host = members[comm.rank].address
     communicator.overlaps = has_core_to_spare(sum(m.address == host for m in members))
+    close_at_exit(communicator)
     return communicator
 
 
@@ -269,6 +271,7 @@ class MpiCommunicator(Communicator):
         if self._closed:
             return
         self._closed = True
+        forget(self)
         self._short.clear()
         if reason and len(self._watch.members) > 1:
             trace = traceback.format_exc() if sys.exc_info()[0] else ""

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import enum
 import logging
 import os
-import sys
-import traceback
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, fields
 
@@ -35,7 +32,6 @@ from ..collectives import (
 from .devices import list_devices
 
 BYTES_PER_PACK = 4 << 20
-MAX_REASON_CHARACTERS = 500
 
 
 _logger = logging.getLogger("paceline")
@@ -209,7 +205,6 @@ def _join_by_mpi(resolver: ClusterResolver, options: CommunicationOptions) -> Co
             start_timeout_secs=options.start_timeout_secs,
         )
         _worlds["MPI"] = _World(communicator, options)
-        leave_at_exit()
     world = _shared("MPI", options)
     trains = task in spec.training_tasks()
     part = world.split(int(trains), world.rank)
@@ -246,7 +241,6 @@ def _join_by_ring(
         bind_host=options.bind_host,
     )
     _worlds[key] = _World(world, options)
-    leave_at_exit()
     return world
 
 
@@ -265,37 +259,6 @@ def _shared(key: Hashable, options: CommunicationOptions) -> Communicator:
             "=..., ".join(ignored),
         )
     return _worlds[key].communicator
-
-
-def leave_at_exit() -> None:
-    """See to it that this process says goodbye to the other workers when it ends, or why it ends.
-
-    Python calls what was registered last first: this comes before gRPC and MPI end.
-    """
-    atexit.unregister(_leave)
-    atexit.register(_leave, os.getpid())
-
-
-def _leave(pid: int) -> None:
-    if os.getpid() != pid:  # a forked child, which shares the parent's connections
-        return
-    reason = uncaught_exception()
-    for world in _worlds.values():
-        world.communicator.close(reason)
-    _worlds.clear()
-
-
-def uncaught_exception() -> str:
-    """What has ended this program, in one line; empty if it ends as it should.
-
-    Python notes an exception that nobody has caught. In an interactive session that is the latest
-    of many, and says nothing about why the session ends.
-    """
-    error = getattr(sys, "last_value", None)
-    if error is None or hasattr(sys, "ps1"):
-        return ""
-    text = "".join(traceback.format_exception_only(error)).strip()
-    return text if len(text) <= MAX_REASON_CHARACTERS else text[:MAX_REASON_CHARACTERS] + " ..."
 
 
 def pick_implementation(

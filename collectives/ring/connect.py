@@ -14,6 +14,7 @@ from ..communicator import (
     MIN_SILENCE_SECS,
     Communicator,
 )
+from ..leaving import close_at_exit, forget
 from ..link import ALL_LINKS, LinkKind
 from ..linked import DEFAULT_SPIN_SECS, linked_communicator
 from ..members import Member
@@ -100,6 +101,11 @@ def connect_ring(
         raise
     picked = {peer.member.rank: peer.picked for peer in roster.peers.values() if peer.picked}
     _log.info("%s", describe_links(members, rank, picked))
+
+    def leave() -> None:
+        control.close()
+        forget(communicator)
+
     num_here = _num_ranks_here(roster, identity.host)
     communicator = linked_communicator(
         members,
@@ -108,8 +114,9 @@ def connect_ring(
         health=control,
         timeout_secs=timeout_secs,
         spin_secs=_spin_secs(num_here, picked),
-        on_close=control.close,
+        on_close=leave,
     )
+    close_at_exit(communicator)
     communicator.overlaps = has_core_to_spare(num_here)
     return communicator
 
