@@ -1,11 +1,11 @@
 """Requests to a parameter server in another process of this host, side by side in one run.
 
-    python benchmarks/parameter_server.py [--rounds 15] [--sizes 4096 65536 …] [--only shm mpi …]
+    python benchmarks/parameter_server.py [--rounds 15] [--sizes 4096 65536 …] [--only shm tcp …]
 
 A request carries an array and is answered by one of the same size, as when gradients are pushed and
 values pulled.
 
-shm, tcp, grpc, mpi   our channel over each kind of link
+shm, tcp, grpc        our channel over each kind of link
 bare shm, bare tcp    as many bytes over the same link and nothing else, as a yardstick for ours
 memcpy                copying as many bytes there and back within one process, as the limit
 
@@ -27,7 +27,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -46,7 +45,7 @@ from paceline.collectives.ring.shared_memory import (
 from paceline.collectives.ring.tcp import TcpLink, connect_tcp, listen_tcp
 
 SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20)
-VARIANTS = ("shm", "tcp", "grpc", "mpi", "bare shm", "bare tcp", "memcpy")
+VARIANTS = ("shm", "tcp", "grpc", "bare shm", "bare tcp", "memcpy")
 RATIOS = (("shm", "bare shm"), ("tcp", "bare tcp"), ("shm", "memcpy"))
 SERVER, CLIENT = Member(0, "ps 0"), Client(0, "worker 0")
 ECHO, BARE = 1, 2
@@ -134,7 +133,7 @@ def bare(connection: Connection, kind: str) -> Iterator[Variant]:
 
 
 def open_variants(
-    stack: ExitStack, job: object, server: Member, job_id: str, wanted: list[str]
+    stack: ExitStack, server: Member, job_id: str, wanted: list[str]
 ) -> dict[str, Variant]:
     variants: dict[str, Variant] = {}
     for kind in ("shm", "tcp", "grpc"):
@@ -143,8 +142,6 @@ def open_variants(
         variants[kind] = over(connection)
         if kind != "grpc" and f"bare {kind}" in wanted:
             variants[f"bare {kind}"] = stack.enter_context(bare(connection, kind))
-    if job is not None:
-        variants["mpi"] = over(stack.enter_context(closing(job.connect(0, CLIENT))))
     variants["memcpy"] = memcpy()
     return {name: variants[name] for name in VARIANTS if name in variants and name in wanted}
 
@@ -184,7 +181,7 @@ def report(num_bytes: int, seconds: dict[str, float]) -> str:
     return "\n".join([*lines, f"{'':8} {', '.join(ratios)}"])
 
 
-def run_server(job: object, server: Member, args: argparse.Namespace) -> None:
+def run_server(server: Member, args: argparse.Namespace) -> None:
     """Serve until the client has left."""
     has_left = threading.Semaphore(0)
     told = {
@@ -192,18 +189,13 @@ def run_server(job: object, server: Member, args: argparse.Namespace) -> None:
         "on_lost": lambda client, reason: has_left.release(),
         "on_left": lambda client: has_left.release(),
     }
-    handler = Server().handle
-    with ExitStack() as stack:
-        stack.enter_context(closing(serve(server, handler, job_id=args.job_id, **told)))
-        if job is not None:
-            stack.enter_context(closing(job.serve(handler, **told)))
-        for _ in range(1 if job is None else 2):
-            has_left.acquire()
+    with closing(serve(server, Server().handle, job_id=args.job_id, **told)):
+        has_left.acquire()
 
 
-def run_client(job: object, server: Member, args: argparse.Namespace, tuned: bool) -> None:
+def run_client(server: Member, args: argparse.Namespace, tuned: bool) -> None:
     with ExitStack() as stack:
-        variants = open_variants(stack, job, server, args.job_id, args.only)
+        variants = open_variants(stack, server, args.job_id, args.only)
         print(environment.describe(tuned))
         print(f"\n{'':13} {''.join(f'{name:>11}' for name in variants)}", flush=True)
         for num_bytes in args.sizes:
@@ -213,26 +205,18 @@ def run_client(job: object, server: Member, args: argparse.Namespace, tuned: boo
 
 def run_rank(args: argparse.Namespace) -> None:
     logging.getLogger("paceline").setLevel(logging.WARNING)
-    tuned, rank, job = tune_malloc(), args.rank, None
-    if rank is None:
-        from paceline.collectives.parameter_server.mpi import mpi_job
-
-        job = mpi_job(tasks=["ps 0", "worker 0"], expected_size=2)
-        rank = job.rank
+    tuned = tune_malloc()
     server = Member(SERVER.rank, SERVER.task, f"127.0.0.1:{args.port}")
-    if rank == 0:
-        run_server(job, server, args)
+    if args.rank == 0:
+        run_server(server, args)
     else:
-        run_client(job, server, args, tuned)
+        run_client(server, args, tuned)
 
 
 def start_ranks() -> int:
-    """Start this script twice: under mpiexec if there is one beside the interpreter."""
+    """Start this script twice."""
     shared = ["--job-id", uuid.uuid4().hex, "--port", str(free_ports(1)[0])]
     script = [__file__, *sys.argv[1:], *shared]
-    mpiexec = Path(sys.executable).parent / "mpiexec"
-    if mpiexec.exists():
-        return subprocess.call([mpiexec, "-n", "2", sys.executable, "-m", "mpi4py", *script])
     ranks = [subprocess.Popen([sys.executable, *script, "--rank", str(i)]) for i in range(2)]
     return max(rank.wait() for rank in ranks)
 

@@ -255,14 +255,18 @@ class Estimator:
                 raise ValueError(f"{name} must be > 0 or None, it is {value}")
         strategy = self._config.train_distribute or get_strategy()
         self._refuse_to_train_apart(strategy)
-        is_chief = strategy.extended.job.is_chief
+        job = strategy.extended.job
+        is_chief = job.is_chief
         watch = SignalWatch()
-        hooks = [EndOnSignalHook(lambda: watch.name), *(hooks or ())]
+        others = "A signal to another task"
+        who = EndOnSignalHook(lambda: watch.name or (others if job.is_ending else None))
+        hooks = [who, *(hooks or ())]
         with watch.installed(self._config.save_checkpoints_on_sigterm):
             held = while_writing if is_chief and while_writing is not None else nullcontext()
             with self._dir.writing(strategy.extended, is_chief), held:
                 end = self._train(strategy, input_fn, hooks, steps, max_steps, saving_listeners)
             if end.is_preempted or watch.has_come:
+                job.leave()
                 raise watch.end(end.global_step)
         return end
 

@@ -196,7 +196,12 @@ def _train(
     own = TrainAndEvaluateResult(
         evaluator.metrics, end.global_step, end.reason, best_checkpoint=best
     )
-    shared = job.share_result(own.as_text())
+    # Where a task cannot leave alone, it must not end before the chief has saved.
+    watch = SignalWatch(waits=not job.can_leave_alone)
+    with watch.installed(config.save_checkpoints_on_sigterm):
+        shared = job.share_result(own.as_text())
+        if watch.has_come:
+            raise watch.end(end.global_step)
     return own if job.has_chief_in_step else TrainAndEvaluateResult.from_text(shared)
 
 
@@ -206,7 +211,7 @@ def _serve(estimator: Estimator) -> TrainAndEvaluateResult:
     shards = CheckpointShards(1 + estimator.config.num_ps_replicas, estimator.model_dir)
     watch = SignalWatch()  # who trains is about to save, and needs the variables for that
     with watch.installed(estimator.config.save_checkpoints_on_sigterm):
-        text = strategy.extended.job.serve(server_rules(), shards)
+        text = strategy.extended.job.serve(server_rules(), shards, lambda: watch.has_come)
         if watch.has_come:
             raise watch.end()
     return TrainAndEvaluateResult.from_text(text)

@@ -69,13 +69,37 @@ class Job(ABC):
     def share_result(self, text: str) -> str:
         """The chief's account of how the job ended, on every task; `text` is this task's own."""
 
+    @property
     @abstractmethod
-    def serve(self, rules: Mapping[str, UpdateRule], storage: ShardStorage) -> str:
+    def can_leave_alone(self) -> bool:
+        """Whether this task may end while the others go on, without harm to them."""
+
+    @property
+    @abstractmethod
+    def is_ending(self) -> bool:
+        """Whether a task that cannot leave alone has asked all to end."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """This task was asked to end, and has saved if it is the chief.
+
+        Returns when it may end without harm to the others: where a task cannot leave alone all end
+        with it, and none before the chief has saved.
+        """
+
+    @abstractmethod
+    def serve(
+        self,
+        rules: Mapping[str, UpdateRule],
+        storage: ShardStorage,
+        is_asked_to_end: Callable[[], bool],
+    ) -> str:
         """Keep variables for the trainers until they are all done; of a parameter server only.
 
         Args:
             rules: What optimizers do, by name.
             storage: Reads and writes this server's part of checkpoints.
+            is_asked_to_end: Whether to wait only for trainers that are connected.
 
         Returns:
             The chief's account of how the job ended; empty if it gave none.
@@ -135,7 +159,23 @@ class WorkersJob(Job):
     def share_result(self, text: str) -> str:
         return text
 
-    def serve(self, rules: Mapping[str, UpdateRule], storage: ShardStorage) -> str:
+    @property
+    def can_leave_alone(self) -> bool:
+        return True  # they have all agreed on the step after which they end
+
+    @property
+    def is_ending(self) -> bool:
+        return False  # what one is asked travels in the sums of a step
+
+    def leave(self) -> None:
+        """All leave together."""
+
+    def serve(
+        self,
+        rules: Mapping[str, UpdateRule],
+        storage: ShardStorage,
+        is_asked_to_end: Callable[[], bool],
+    ) -> str:
         raise refuse_to_serve()
 
 

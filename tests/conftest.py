@@ -111,6 +111,7 @@ class ServerJobInProcess:
     Args:
         num_servers, num_trainers: How many.
         max_staleness: As of `ParameterServerStrategy`, as are the other options.
+        can_leave_alone: Whether a trainer may end while the others go on.
         around: `around(index, handle)` may put something between a server and its trainers.
     """
 
@@ -153,7 +154,8 @@ class ServerJobInProcess:
         local = LocalStorage([HOST], Workers())
         overlaps = self.options.get("overlaps", False)
         storage = ServerStorage(meeting, planner, local, self.max_staleness, overlaps)
-        job = ServerJob(self.num_trainers, rank, is_chief, meeting, storage)
+        can_leave_alone = self.options.get("can_leave_alone", True)
+        job = ServerJob(self.num_trainers, rank, is_chief, meeting, storage, can_leave_alone)
         devices = [Device("CPU", i) for i in range(num_replicas)]
         ops = ReductionToOneDevice()
         return Strategy(StrategyExtended(devices, [HOST], ops, storage=storage, job=job))

@@ -6,6 +6,7 @@ A server calls `serve`, a trainer `connect`. What the messages mean is the busin
 from .client import Asks, ParameterClient, Started
 from .connecting import connect
 from .connection import Connection, Pending
+from .coordination import ENDING_KEY
 from .errors import RefusedRequest, ServerLost
 from .in_process import InProcessServer
 from .messages import Client, Handler, Message
@@ -55,6 +56,7 @@ from .verbs import Reply, Request, Verb
 __all__ = [
     "DEFAULT_START_TIMEOUT_SECS",
     "DEFAULT_TIMEOUT_SECS",
+    "ENDING_KEY",
     "FAILURE_KEY",
     "MAX_WAIT_SECS",
     "OUTCOME_KEY",

@@ -23,6 +23,7 @@ from .frames import DEFAULT_MAX_FRAME_BYTES, Session
 from .joining import Joining, SlowError
 from .pair import client_identity
 from .timing import (
+    DEFAULT_SILENCE_SECS,
     DEFAULT_SPIN_SECS,
     DEFAULT_START_TIMEOUT_SECS,
     DEFAULT_TIMEOUT_SECS,
@@ -42,6 +43,7 @@ def connect(
     token: str | None = None,
     links: Sequence[LinkKind] = ALL_LINKS,
     timeout_secs: float = DEFAULT_TIMEOUT_SECS,
+    silence_secs: float = DEFAULT_SILENCE_SECS,
     start_timeout_secs: float = DEFAULT_START_TIMEOUT_SECS,
     report_secs: float = 10.0,
     report: Callable[[str], None] = _log.warning,
@@ -57,8 +59,9 @@ def connect(
         token: The job's secret; the server's is the same. It never travels.
         links: What to use for messages, best first: the first kind that both ends have and that
             works is taken.
-        timeout_secs: How long to wait for a reply, or for a message to go on, and how long a server
-            may be silent.
+        timeout_secs: How long to wait for a reply, or for a message to go on, while the server
+            gives signs of life.
+        silence_secs: A server that gives none for longer is lost.
         start_timeout_secs: How long to wait for the server to come.
         report_secs: How often to report whom this waits for.
         report: Is told.
@@ -75,7 +78,7 @@ def connect(
     channel = Channel(address)
     try:
         joining = _keep_trying(
-            lambda deadline: Joining(channel, identity, timeout_secs, deadline),
+            lambda deadline: Joining(channel, identity, silence_secs, deadline),
             server,
             me,
             start_timeout_secs,

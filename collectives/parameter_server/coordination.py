@@ -27,6 +27,9 @@ from .trainers import Trainer
 from .updates import Updates
 from .variables import Variables
 
+ENDING_KEY = "ending"
+"""Under it a trainer says why all are to end; each of them learns that with its next push."""
+
 
 @final
 class Coordination:
@@ -83,6 +86,7 @@ class Coordination:
     def post(self, trainer: Trainer, request: Post) -> Posted:
         with self._state.lock:
             self._board.post(request.key, request.text)
+            self._state.is_ending |= request.key == ENDING_KEY
             self._state.tell()
         return Posted()
 

@@ -48,7 +48,7 @@ class Joining:
     Args:
         channel: To the server; closed with this if all goes well, else left to be tried again.
         identity: Who we are.
-        timeout_secs: How long the server may be silent.
+        silence_secs: How long the server may give no sign of life.
         deadline: When it has to be there (`time.monotonic()`).
 
     Attributes:
@@ -63,7 +63,7 @@ class Joining:
     """
 
     def __init__(
-        self, channel: Channel, identity: Identity, timeout_secs: float, deadline: float
+        self, channel: Channel, identity: Identity, silence_secs: float, deadline: float
     ) -> None:
         self._channel = channel
         self._data_channel: Channel | None = None
@@ -84,7 +84,7 @@ class Joining:
             stream.cancel()
             raise
         self.incarnation = hello.incarnation
-        self.line = Line(authenticated, timeout_secs)
+        self.line = Line(authenticated, silence_secs)
         self._prove = authenticated.prove
         self._start("attend", self._attend)
         self._start("heartbeat", self._keep_alive)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import final
 
+from ..heartbeats import AwakeClock
 from ..link import Health
 from ..ring._grpc import StreamError
 from ..ring.authenticated import AuthenticatedStream
@@ -17,7 +17,6 @@ from ..ring.frames import (
     Heartbeat,
     cut,
 )
-from .timing import MIN_SILENCE_SECS
 
 # No more than this is queued for an end that takes nothing.
 _MAX_PENDING_BYTES = 16 << 10
@@ -30,7 +29,8 @@ class Line(Health):
 
     Args:
         stream: The stream.
-        silence_secs: An end that says nothing for longer is lost; at least `MIN_SILENCE_SECS`.
+        silence_secs: An end that gives no sign of life for longer is lost. `beat` is called more
+            often than that.
 
     Attributes:
         has_left: Whether the other end has said goodbye, and nothing was wrong before.
@@ -39,12 +39,13 @@ class Line(Health):
     def __init__(self, stream: AuthenticatedStream, silence_secs: float) -> None:
         self.has_left = False
         self._stream = stream
-        self._silence_secs = max(silence_secs, MIN_SILENCE_SECS)
-        self._heard_at = time.monotonic()
+        self._silence_secs = silence_secs
+        self._clock = AwakeClock()
+        self._heard_at = self._clock.now()
         self._ended = ""
 
     def last_heard(self, rank: int) -> float:
-        return time.monotonic() - self._heard_at
+        return self._clock.now() - self._heard_at
 
     def lost(self) -> tuple[int, str] | None:
         if self._ended:
@@ -66,6 +67,7 @@ class Line(Health):
 
     def beat(self) -> None:
         """Give a sign of life."""
+        self._clock.tick()
         if self._stream.pending_bytes < _MAX_PENDING_BYTES:
             self._stream.send(Heartbeat())
 
@@ -82,7 +84,7 @@ class Line(Health):
         reason = "its connection was closed without a goodbye"
         try:
             for frame in self._stream:
-                self._heard_at = time.monotonic()
+                self._heard_at = self._clock.now()
                 self._take(frame, take)
         except StreamError as error:
             reason = str(error).lower()

@@ -1,221 +1,201 @@
-"""Servers and clients that are ranks of one MPI job.
+"""What the ranks of an MPI job tell each other at the start, to be tasks that call each other.
 
-Nobody needs to prove who he is: who is in the job, mpirun has started. If a rank dies mpirun ends
-the job, so that ranks only ever come at the start, and leave.
+MPI hands out the servers' addresses and a secret; nothing else goes over it. Who is alive, who is
+silent and who leaves is then known as it is without MPI, which can do none of that: a rank that is
+inside MPI waits for ever, and a rank that ends early ends the job.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
-import threading
+import secrets
+import socket
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, final
 
-from ..errors import LinkError, LinkTimeout
+import numpy as np
+
 from ..members import Member
-from ..mpi import check_world, import_mpi, name_ranks
+from ..mpi import check_world, import_mpi
 from ..mpi_start import end_if_stuck, wait_for_ranks
-from ..ring.errors import RendezvousError
-from ..ring.frames import Visit, encode
-from ..runner import has_core_to_spare
-from .connection import Connection
-from .frames import DEFAULT_MAX_FRAME_BYTES, Session
-from .messages import Client, Handler
-from .mpi_link import MpiLink
-from .mpi_serving import (
-    ANSWER_BYTES,
-    FIRST_TAG,
-    KNOCK,
-    KNOCK_TAG,
-    MpiServing,
-    unpack_answer,
-)
-from .presence import Presence
-from .timing import DEFAULT_START_TIMEOUT_SECS, DEFAULT_TIMEOUT_SECS
-from .wire import Wire
+from ..mpi_watch import abort_job
+from ..ring.host import Address, host_fingerprint
+from .timing import DEFAULT_START_TIMEOUT_SECS
 
-_JOB_ID = "mpirun"
-_SPIN_SECS = 200e-6
+_END_TAG: Final = 28_772
+_LOOPBACK: Final = "127.0.0.1"
+_ANY_PORT: Final = 9  # nothing is sent there
+_LOOK_SECS: Final = 0.02
+_REPORT_SECS: Final = 10.0
 
 _log = logging.getLogger("paceline")
 
 
 def mpi_job(
-    comm: Any = None,
+    tasks: Sequence[str],
     *,
-    tasks: Sequence[str] | None = None,
-    expected_size: int | None = None,
+    servers: Iterable[str],
+    comm: Any = None,
     start_timeout_secs: float = DEFAULT_START_TIMEOUT_SECS,
-    report_secs: float = 10.0,
+    report_secs: float = _REPORT_SECS,
 ) -> MpiJob:
-    """Return what makes servers and connections of an MPI job; all its ranks call this.
+    """Return what all ranks of an MPI job know of each other; all its ranks call this.
 
     Args:
+        tasks: The names of all ranks.
+        servers: Those of them that others are to call.
         comm: An ``mpi4py.MPI.Comm``; the world if None. It is duplicated, not used.
-        tasks: The names of all ranks, by default "rank 0", …; errors show them with their hosts.
-        expected_size: How many ranks the launcher was asked for.
         start_timeout_secs: How long to wait for all ranks before the job is aborted.
         report_secs: How often to say who is missing meanwhile.
 
     Raises:
         ImportError: There is no MPI.
-        RuntimeError: The world has another size, or this MPI forbids calls from several threads.
+        RuntimeError: The world has another size.
     """
     with end_if_stuck(start_timeout_secs):
         mpi = import_mpi()
     comm = mpi.COMM_WORLD if comm is None else comm
-    check_world(mpi, comm, expected_size)
-    if mpi.Query_thread() < mpi.THREAD_MULTIPLE:
-        raise RuntimeError(
-            "this MPI was initialised without MPI_THREAD_MULTIPLE, which parameter servers need: "
-            "let mpi4py initialise it, or use the addresses of TF_CONFIG instead of MPI"
-        )
-    names = list(tasks or (f"rank {rank}" for rank in range(comm.size)))
-    wait_for_ranks(mpi, comm, names, start_timeout_secs, report_secs)
-    own = comm.Dup()
-    return MpiJob(mpi, own, name_ranks(mpi, own, names))
+    check_world(mpi, comm, len(tasks))
+    wait_for_ranks(mpi, comm, tasks, start_timeout_secs, report_secs)
+    return MpiJob(mpi, comm.Dup(), tasks, frozenset(servers))
 
 
 @final
 class MpiJob:
-    """The ranks of an MPI job, any of which may serve, or connect to one that does.
+    """The ranks of an MPI job as tasks with addresses.
 
     Args:
         mpi: The module ``mpi4py.MPI``.
         comm: A communicator that nobody else uses.
-        members: All ranks by name and host.
+        tasks: The names of its ranks.
+        servers: Those that others are to call.
 
     Attributes:
         rank: This process.
-        members: The same.
+        members: All ranks; those that others can call have an address.
+        job_id: A name of this job, random.
+        token: A secret of its tasks, random.
     """
 
-    def __init__(self, mpi: Any, comm: Any, members: Sequence[Member]) -> None:
+    def __init__(self, mpi: Any, comm: Any, tasks: Sequence[str], servers: frozenset[str]) -> None:
         self.rank: int = comm.rank
-        self.members = tuple(members)
         self._mpi = mpi
         self._comm = comm
-        self._lock = threading.Lock()
-        self._num_links = 0
+        self._tasks = tuple(tasks)
+        self._abandoned: set[str] = set()
+        self._port_holder: socket.socket | None = None
+        ip = _reachable_ip(mpi, comm)  # all ranks take part
+        address = self._hold_port(ip) if tasks[self.rank] in servers else ""
+        addresses = _gather_texts(mpi, comm, address)
+        self.members = tuple(
+            Member(rank, task, address)
+            for rank, (task, address) in enumerate(zip(tasks, addresses, strict=True))
+        )
+        self.job_id = _gather_texts(mpi, comm, secrets.token_hex(16))[0]
+        self.token = _gather_texts(mpi, comm, secrets.token_hex(32))[0]
+        atexit.register(self._end)  # before MPI is finalised
 
-    def serve(
-        self,
-        handler: Handler,
-        *,
-        on_joined: Callable[[Client], None],
-        on_lost: Callable[[Client, str], None],
-        on_left: Callable[[Client], None],
-        timeout_secs: float = DEFAULT_TIMEOUT_SECS,
-        max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
-        spin_secs: float | None = None,
-    ) -> MpiServing:
-        """Answer what other ranks ask of this one, until closed. As `serve` otherwise."""
-        open_wire = self._wires(timeout_secs, max_frame_bytes, spin_secs)
-        presence = Presence(on_joined, on_lost, on_left)
-        return MpiServing(self._mpi, self._comm, open_wire, handler, presence)
-
-    def connect(
-        self,
-        server_rank: int,
-        me: Client,
-        *,
-        timeout_secs: float = DEFAULT_TIMEOUT_SECS,
-        start_timeout_secs: float = DEFAULT_START_TIMEOUT_SECS,
-        report_secs: float = 10.0,
-        report: Callable[[str], None] = _log.warning,
-        max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
-        spin_secs: float | None = None,
-    ) -> Connection:
-        """Return a connection to the rank ``server_rank``, which serves. As `connect` otherwise.
-
-        Args:
-            server_rank: Of the server, in this job.
-            me: This process: its rank among the trainers, and its task.
-            timeout_secs: How long to wait for a reply, or for a message to go on.
-            start_timeout_secs: How long to wait until the server serves.
-            report_secs: How often to report that this waits.
-            report: Is told.
-            max_frame_bytes: A longer reply is not received.
-            spin_secs: How long a wait polls before it gives way; None decides by the number of
-                cores for each rank.
-
-        Raises:
-            RendezvousError: It does not serve in time, or does not take this client.
-        """
-        server = self.members[server_rank]
-        tag = self._new_tag()
-        link = MpiLink(self._mpi, self._comm, server_rank, tag)
-        visit = encode(Visit(rank=me.rank, task=me.task, address=me.address))
-        knock = (KNOCK.pack(tag) + visit, self._mpi.BYTE)
-        self._comm.Isend(knock, server_rank, KNOCK_TAG).Wait()  # short: it does not depend on them
-        waiting = f"{me} is waiting for {server}"
-        try:
-            answer = _await_answer(link, start_timeout_secs, report_secs, report, waiting)
-        except LinkError:
-            link.close()
-            raise RendezvousError(f"{me} gave up: {waiting}: {start_timeout_secs:.3g} s") from None
-        incarnation, reason = unpack_answer(answer)
-        if reason:
-            link.close()
-            raise RendezvousError(f"{me} cannot join {server}: that {reason}")
-        open_wire = self._wires(timeout_secs, max_frame_bytes, spin_secs)
-        wire = open_wire(link, me, server, incarnation)
-        return Connection(wire, server, incarnation, timeout_secs=timeout_secs)
+    def abandon(self, tasks: Iterable[str]) -> None:
+        """Note that these were lost: this rank is not to wait for them when it ends."""
+        self._abandoned.update(tasks)
 
     def close(self) -> None:
-        """Release the communicator; all ranks call this, their servers and connections closed."""
-        if not self._mpi.Is_finalized():
-            self._comm.Free()
+        """Release what is held; all ranks call this."""
+        atexit.unregister(self._end)
+        self._release()
+        self._comm.Free()
 
-    def _new_tag(self) -> int:
-        with self._lock:
-            self._num_links += 1
-            return FIRST_TAG + self._num_links
+    def _hold_port(self, ip: str) -> str:
+        """An address with a free port, which nobody else is given until this rank listens there."""
+        self._port_holder = holder = socket.socket(_family(ip), socket.SOCK_STREAM)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind((ip, 0))
+        return str(Address(ip, holder.getsockname()[1]))
 
-    def _wires(
-        self, timeout_secs: float, max_frame_bytes: int, spin_secs: float | None
-    ) -> Callable[[MpiLink, Member, Member, str], Wire]:
-        host = self.members[self.rank].address
-        has_core = has_core_to_spare(sum(member.address == host for member in self.members))
-        spins = (_SPIN_SECS if has_core else 0.0) if spin_secs is None else spin_secs
+    def _release(self) -> None:
+        if self._port_holder is not None:
+            self._port_holder.close()
 
-        def open_wire(link: MpiLink, me: Member, other: Member, incarnation: str) -> Wire:
-            return Wire(
-                link,
-                me,
-                other,
-                Session.of(_JOB_ID, incarnation),
-                health=None,
-                timeout_secs=timeout_secs,
-                spin_secs=spins,
-                max_frame_bytes=max_frame_bytes,
-            )
+    def _end(self) -> None:
+        """Tell the others that this rank ends; where one was lost, end the job when they have, too.
 
-        return open_wire
+        Otherwise MPI would wait for the lost one for ever.
+        """
+        self._release()
+        if self._mpi.Is_finalized():
+            return
+        nothing = (bytearray(), self._mpi.BYTE)
+        for rank in range(self._comm.size):
+            if rank != self.rank:
+                self._comm.Isend(nothing, rank, _END_TAG).Test()
+        if self._abandoned:
+            self._await_all_but_the_lost()
+
+    def _await_all_but_the_lost(self) -> None:
+        started, report_at = time.monotonic(), _REPORT_SECS
+        missing = set(self._tasks) - self._abandoned - {self._tasks[self.rank]}
+        status = self._mpi.Status()
+        while missing:
+            while self._comm.Iprobe(self._mpi.ANY_SOURCE, _END_TAG, status):
+                self._comm.Recv((bytearray(), self._mpi.BYTE), status.source, _END_TAG)
+                missing.discard(self._tasks[status.source])
+            waited_secs = time.monotonic() - started
+            if waited_secs >= report_at:
+                report_at += _REPORT_SECS
+                _log.warning(
+                    "%s has ended, and waits for %s: %.0f s",
+                    self._tasks[self.rank],
+                    ", ".join(sorted(missing)),
+                    waited_secs,
+                )
+            time.sleep(_LOOK_SECS)
+        lost = ", ".join(sorted(self._abandoned))
+        abort_job(
+            self._comm,
+            f"{self._tasks[self.rank]}: all tasks have ended but {lost}, lost before. MPI cannot "
+            "end without a rank, so the job is aborted; what the others have saved is whole",
+        )
 
 
-def _await_answer(
-    link: MpiLink,
-    timeout_secs: float,
-    report_secs: float,
-    report: Callable[[str], None],
-    waiting: str,
-) -> bytes:
-    """Return what a server answers to a knock.
+def _reachable_ip(mpi: Any, comm: Any) -> str:
+    """An address of this host at which all ranks can call; all of them call this."""
+    hosts = _gather_texts(mpi, comm, host_fingerprint())
+    names = _gather_texts(mpi, comm, mpi.Get_processor_name())
+    own = hosts[comm.rank]
+    elsewhere = [name for host, name in zip(hosts, names, strict=True) if host != own]
+    return _ip_towards(elsewhere[0], names[comm.rank]) if elsewhere else _LOOPBACK
 
-    Raises:
-        LinkError: It does not.
-    """
-    answer = bytearray(ANSWER_BYTES)
-    started = time.monotonic()
-    report_at = report_secs
-    while True:
+
+def _ip_towards(host: str, own_host: str) -> str:
+    """The address from which this host would call another one; else that of its own name."""
+    for name in (host, own_host):
         try:
-            link.receive_into(memoryview(answer), started + min(timeout_secs, report_at))
-            return bytes(answer)
-        except LinkTimeout:
-            if report_at >= timeout_secs:
-                raise
-            report(f"{waiting}: {time.monotonic() - started:.3g} s")
-            report_at += report_secs
+            found = socket.getaddrinfo(name, _ANY_PORT, type=socket.SOCK_DGRAM)
+        except OSError:
+            continue
+        for family, kind, _, _, endpoint in found:
+            with socket.socket(family, kind) as probe:
+                try:
+                    probe.connect(endpoint)  # sends nothing: it picks a route
+                except OSError:
+                    continue
+                return str(probe.getsockname()[0])
+    return _LOOPBACK  # those on other hosts will say that it leads to themselves
+
+
+def _family(ip: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in ip else socket.AF_INET
+
+
+def _gather_texts(mpi: Any, comm: Any, text: str) -> list[str]:
+    """What each rank gives, by rank; all ranks call this."""
+    own = np.frombuffer(text.encode(), np.uint8)
+    sizes = np.empty(comm.size, np.int64)
+    comm.Allgather(np.array([len(own)], np.int64), sizes)
+    table = np.zeros((comm.size, max(1, int(sizes.max()))), np.uint8)
+    table[comm.rank, : len(own)] = own
+    comm.Allgather(mpi.IN_PLACE, table)
+    rows = zip(table, sizes.tolist(), strict=True)
+    return [row[:size].tobytes().decode(errors="replace") for row, size in rows]

@@ -159,10 +159,13 @@ class ParameterServer:
         _log.info("%s: %s has left.", self.name, client)
         self._disconnect(client, is_lost=False)
 
-    def run(self) -> str:
+    def run(self, is_asked_to_end: Callable[[], bool] = lambda: False) -> str:
         """Wait until every trainer is done, or has been gone for `absence_secs`.
 
         Those who are done get a few seconds to read the board and hang up.
+
+        Args:
+            is_asked_to_end: Whether to wait only for those that are here, who may be saving.
 
         Returns:
             The text on the board under "outcome", or "".
@@ -174,10 +177,10 @@ class ParameterServer:
         """
         state = self._state
         with state.lock:
-            while not state.wait_until(lambda: not self._trainers.unsettled(), 60.0):
+            while not state.wait_until(lambda: self._is_over(is_asked_to_end()), 60.0):
                 pass
             state.wait_until(lambda: not any(t.is_here for t in self._trainers), _HANG_UP_SECS)
-            if not self._trainers.have_any_come:
+            if not self._trainers.have_any_come and not is_asked_to_end():
                 raise CollectiveTimeoutError(
                     f"{self.name} waited {self._start_timeout_secs:.0f} s for trainers, none came: "
                     f"{', '.join(trainer.name for trainer in self._trainers)}; are they started, "
@@ -185,12 +188,23 @@ class ParameterServer:
                 )
             return self._outcome()
 
+    def _is_over(self, is_asked_to_end: bool) -> bool:
+        if is_asked_to_end:
+            self._trainers.hurry()
+        return not self._trainers.unsettled()
+
+    @property
+    def unfinished(self) -> list[str]:
+        """The names of the trainers that are not done."""
+        with self._state.lock:
+            return [trainer.name for trainer in self._trainers if not trainer.is_done]
+
     def _outcome(self) -> str:
         outcome = self._coordination.text(OUTCOME_KEY)
         failure = self._coordination.text(FAILURE_KEY)
         if outcome is None and failure is not None:
             raise CollectiveError(f"{self.name} has ended: {failure}")
-        gone = [trainer.name for trainer in self._trainers if not trainer.is_done]
+        gone = self.unfinished
         if gone:
             _log.warning("%s: %s did not finish, and came back no more.", self.name, _listed(gone))
         return outcome or ""

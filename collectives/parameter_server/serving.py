@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import final
 
@@ -36,6 +36,7 @@ from .pair import CLIENT, server_identity
 from .presence import Presence
 from .service import Service
 from .timing import (
+    DEFAULT_SILENCE_SECS,
     DEFAULT_SPIN_SECS,
     DEFAULT_START_TIMEOUT_SECS,
     DEFAULT_TIMEOUT_SECS,
@@ -60,6 +61,7 @@ def serve(
     token: str | None = None,
     links: Sequence[LinkKind] = ALL_LINKS,
     timeout_secs: float = DEFAULT_TIMEOUT_SECS,
+    silence_secs: float = DEFAULT_SILENCE_SECS,
     bind_host: str | None = None,
     allow_unauthenticated: bool = False,
     max_clients: int = 256,
@@ -80,14 +82,15 @@ def serve(
         job_id: The job's name. A client of another job is turned away.
         on_joined: Told of a client, before its first request, when its process connects.
         on_lost: Told of a client and why it is gone, when its last connection has ended without a
-            goodbye: at once when its process dies, after ``timeout_secs`` of silence. A request of
+            goodbye: at once when its process dies, after ``silence_secs`` of silence. A request of
             it may still be under way.
         on_left: Told of a client when its last connection has ended with a goodbye. These three
             are called one at a time and should soon return.
         token: The job's secret. It never travels: each side proves that it has it. Data is not
             encrypted.
         links: What to use for messages, best first.
-        timeout_secs: How long a client may be silent, or stop in the middle of a message.
+        timeout_secs: How long a client that gives signs of life may stop in a message.
+        silence_secs: A client that gives none for longer is lost.
         bind_host: Where to listen if that is not the host in this server's address.
         allow_unauthenticated: Listen where other machines can call even without a token.
         max_clients: More are turned away.
@@ -113,6 +116,7 @@ def serve(
             token=token,
             links=tuple(links),
             timeout_secs=timeout_secs,
+            silence_secs=silence_secs,
             max_frame_bytes=max_frame_bytes,
             spin_secs=spin_secs,
         ),
@@ -126,9 +130,10 @@ class _Terms:
     """What holds for all connections; see `serve`."""
 
     job_id: str
-    token: str | None
+    token: str | None = field(repr=False)
     links: tuple[LinkKind, ...]
     timeout_secs: float
+    silence_secs: float
     max_frame_bytes: int
     spin_secs: float
 
@@ -242,7 +247,7 @@ class Serving:
         authenticated.send(Accepted())
         self._streams.identify(stream, client.rank)
         kinds = [kind for kind in self._terms.links if kind in hello.links]
-        caller = Caller(client, authenticated, self._terms.timeout_secs, self._presence)
+        caller = Caller(client, authenticated, self._terms.silence_secs, self._presence)
         caller.begin(partial(self._open, caller, kinds))
         with self._lock:
             self._callers.add(caller)

@@ -32,6 +32,7 @@ class State:
         gate: Through which whoever reads or changes variables goes. Taken before the lock, if both.
         version: How many updates were made, counted from the beginning of the job.
         has_begun: Whether an update was made here.
+        is_ending: Whether a trainer has said that all are to end.
         is_ready: Whether a trainer has used the variables, which thus are all there.
     """
 
@@ -44,6 +45,7 @@ class State:
         self.version = 0
         self.has_begun = False
         self.is_ready = False
+        self.is_ending = False
         self._clock = clock
         self._failure: str | None = None
         # Progress is made many times a second, and most of those who wait do not wait for it.

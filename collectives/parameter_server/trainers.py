@@ -227,6 +227,11 @@ class Trainers:
         """Whether, in synchronous training, the step that follows a version needs its push."""
         return trainer.is_waited_for(version, self._clock())
 
+    def hurry(self) -> None:
+        """Whoever has not come is not waited for, and whoever is gone for no longer than a blip."""
+        self._start_timeout_secs = 0.0
+        self._absence_secs = min(self._absence_secs, self._return_secs)
+
     def is_awaited(self, trainer: Trainer) -> bool:
         """Whether a trainer that never came may still come."""
         if trainer.has_come:

@@ -111,6 +111,7 @@ class Pushed(Reply):
         version: The number of updates made so far.
         staleness: How many updates by others came between this trainer's pull and this push.
         dropped: Whether it came too late for its step and changed nothing.
+        is_ending: Whether a trainer has said that all are to end.
         waiting_for: Who has not pushed this step yet. The push is kept; PULL with `min_version` one
             above its step waits on.
     """
@@ -118,6 +119,7 @@ class Pushed(Reply):
     version: Natural
     staleness: Natural = 0
     dropped: bool = False
+    is_ending: bool = False
     waiting_for: Names = ()
 
 

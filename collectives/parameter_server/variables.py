@@ -104,6 +104,8 @@ class Variables:
             state.is_ready = True
             self._check_trainer(trainer, request)
         pushed = self._updates.push(trainer, request, changes)
+        if state.is_ending:
+            pushed = pushed.model_copy(update={"is_ending": True})
         if pushed.waiting_for or not wanted:
             return pushed, []
         version, values = self._read(wanted)

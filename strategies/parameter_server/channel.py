@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, final
 
 from ...cluster import ClusterResolver, ClusterSpec, MPIClusterResolver, Task, job_id, job_token
@@ -30,18 +31,29 @@ class Channel(ABC):
     Args:
         spec: Who is in the job.
         task: This one.
+        can_leave_alone: Whether a task may end while the others go on.
+        abandon: Told by a server that ends which trainers were lost before.
 
     Attributes:
         trainers: Those who train, by rank.
         servers: Those who keep variables, by index.
         rank: This task's number, among the trainers or among the servers.
+        can_leave_alone, abandon: As given.
     """
 
-    def __init__(self, spec: ClusterSpec, task: Task) -> None:
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        task: Task,
+        can_leave_alone: bool = True,
+        abandon: Callable[[Sequence[str]], None] = lambda trainers: None,
+    ) -> None:
         tasks = spec.training_tasks()
         servers = [Task("ps", index) for index in range(spec.num_tasks("ps"))]
         self.trainers = [Member(i, str(t), spec.address(t)) for i, t in enumerate(tasks)]
         self.servers = [Member(i, str(t), spec.address(t)) for i, t in enumerate(servers)]
+        self.can_leave_alone = can_leave_alone
+        self.abandon = abandon
         self.rank = tasks.index(task) if task in tasks else task.index
 
     @abstractmethod
@@ -67,29 +79,60 @@ class Channel(ABC):
         """
 
 
+@dataclass(frozen=True)
+class Terms:
+    """On what terms the tasks of a job talk to each other.
+
+    Args:
+        job_id: The job's name.
+        token: Its secret, if it has one.
+        options: Kinds of links and timeouts.
+    """
+
+    job_id: str
+    token: str | None = field(repr=False)
+    options: CommunicationOptions
+
+    def for_both_ends(self) -> dict[str, Any]:
+        """The arguments that `connect` and `serve` have in common."""
+        return {
+            "job_id": self.job_id,
+            "token": self.token,
+            "links": self.options.links,
+            "timeout_secs": self.options.timeout_seconds or DEFAULT_TIMEOUT_SECS,
+            "silence_secs": self.options.silence_secs,
+        }
+
+
 @final
 class AddressChannel(Channel):
     """Tasks call each other at their addresses.
 
     Args:
-        spec, task: See `Channel`.
-        options: Token, kinds of links and timeouts.
+        spec, task, can_leave_alone, abandon: See `Channel`.
+        terms: On which they talk.
     """
 
-    def __init__(self, spec: ClusterSpec, task: Task, options: CommunicationOptions) -> None:
-        super().__init__(spec, task)
-        self._terms: dict[str, Any] = {
-            "job_id": job_id(spec),
-            "token": options.token or job_token(os.environ),
-            "links": options.links,
-            "timeout_secs": options.timeout_seconds or DEFAULT_TIMEOUT_SECS,
-        }
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        task: Task,
+        terms: Terms,
+        can_leave_alone: bool = True,
+        abandon: Callable[[Sequence[str]], None] = lambda trainers: None,
+    ) -> None:
+        super().__init__(spec, task, can_leave_alone, abandon)
+        self._terms = terms
 
     def connect(self, server: int, timeout_secs: float) -> Connection:
         from ...collectives.parameter_server import connect  # loads gRPC
 
-        me = self.trainers[self.rank]
-        return connect(self.servers[server], me, start_timeout_secs=timeout_secs, **self._terms)
+        return connect(
+            self.servers[server],
+            self.trainers[self.rank],
+            start_timeout_secs=timeout_secs,
+            **self._terms.for_both_ends(),
+        )
 
     def serve(
         self,
@@ -106,63 +149,35 @@ class AddressChannel(Channel):
             on_joined=on_joined,
             on_lost=on_lost,
             on_left=on_left,
-            **self._terms,
+            bind_host=self._terms.options.bind_host,
+            **self._terms.for_both_ends(),
         )
-
-
-@final
-class MpiChannel(Channel):
-    """Tasks are the ranks of one `mpirun`. All of them make one, an evaluator too.
-
-    Args:
-        spec, task: See `Channel`.
-        options: Timeouts.
-    """
-
-    def __init__(self, spec: ClusterSpec, task: Task, options: CommunicationOptions) -> None:
-        super().__init__(spec, task)
-        self._timeout_secs = options.timeout_seconds or DEFAULT_TIMEOUT_SECS
-        self._tasks = [str(t) for t in spec.tasks()]
-        self._job = _mpi_job(self._tasks, options.start_timeout_secs)
-
-    def connect(self, server: int, timeout_secs: float) -> Connection:
-        connection: Connection = self._job.connect(
-            self._tasks.index(self.servers[server].task),
-            self.trainers[self.rank],
-            timeout_secs=self._timeout_secs,
-            start_timeout_secs=timeout_secs,
-        )
-        return connection
-
-    def serve(
-        self,
-        handler: Handler,
-        on_joined: Callable[[Client], None],
-        on_lost: Callable[[Client, str], None],
-        on_left: Callable[[Client], None],
-    ) -> Serving:
-        serving: Serving = self._job.serve(
-            handler,
-            on_joined=on_joined,
-            on_lost=on_lost,
-            on_left=on_left,
-            timeout_secs=self._timeout_secs,
-        )
-        return serving
 
 
 _jobs: list[Any] = []
 """The MPI job that this process belongs to: it has one, also for a second strategy."""
 
 
-def _mpi_job(tasks: list[str], start_timeout_secs: float) -> Any:
+def _mpi_job(spec: ClusterSpec, start_timeout_secs: float) -> Any:
     from ...collectives.parameter_server.mpi import mpi_job  # needs an MPI to be installed
 
     if not _jobs:
-        _jobs.append(
-            mpi_job(tasks=tasks, expected_size=len(tasks), start_timeout_secs=start_timeout_secs)
-        )
+        tasks = spec.tasks()
+        servers = [str(task) for task in tasks if task.type == "ps"]
+        names = [str(task) for task in tasks]
+        _jobs.append(mpi_job(names, servers=servers, start_timeout_secs=start_timeout_secs))
     return _jobs[0]
+
+
+def _channel_by_mpi(spec: ClusterSpec, task: Task, options: CommunicationOptions) -> Channel:
+    """The ranks of one `mpirun` tell each other their addresses. All of them call this."""
+    job = _mpi_job(spec, options.start_timeout_secs)
+    addresses: dict[str, list[str]] = {}
+    for one, member in zip(spec.tasks(), job.members, strict=True):
+        addresses.setdefault(one.type, []).append(member.address)
+    terms = Terms(job.job_id, job.token, options)
+    # When one rank ends early, mpirun ends all of them.
+    return AddressChannel(ClusterSpec(addresses), task, terms, False, job.abandon)
 
 
 def channel_of(resolver: ClusterResolver, options: CommunicationOptions) -> Channel:
@@ -178,5 +193,6 @@ def channel_of(resolver: ClusterResolver, options: CommunicationOptions) -> Chan
     implementation, _ = pick_implementation(options.implementation, resolver)
     by_mpi = implementation is CommunicationImplementation.MPI
     if by_mpi and isinstance(resolver, MPIClusterResolver):
-        return MpiChannel(spec, task, options)
-    return AddressChannel(spec, task, options)
+        return _channel_by_mpi(spec, task, options)
+    token = options.token or job_token(os.environ)
+    return AddressChannel(spec, task, Terms(job_id(spec), token, options))

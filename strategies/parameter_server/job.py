@@ -22,6 +22,7 @@ class ServerJob(Job):
         is_chief: Whether it is the one that writes files.
         servers: Gives the servers.
         storage: Where the variables are.
+        can_leave_alone: Whether it may end while the others go on.
     """
 
     def __init__(
@@ -31,12 +32,14 @@ class ServerJob(Job):
         is_chief: bool,
         servers: Meeting,
         storage: ServerStorage,
+        can_leave_alone: bool = True,
     ) -> None:
         self._num_trainers = num_trainers
         self._trainer_index = trainer_index
         self._is_chief = is_chief
         self._servers = servers
         self._storage = storage
+        self._can_leave_alone = can_leave_alone
 
     @property
     def num_trainers(self) -> int:
@@ -86,6 +89,23 @@ class ServerJob(Job):
         else:
             self._servers().finish()
 
+    @property
+    def can_leave_alone(self) -> bool:
+        return self._can_leave_alone
+
+    @property
+    def is_ending(self) -> bool:
+        return self._servers().is_ending
+
+    def leave(self) -> None:
+        if self._can_leave_alone:  # the others go on, and it may come back
+            return
+        servers = self._servers()
+        servers.end_all(f"trainer {self._trainer_index} was asked to end")
+        servers.finish()
+        if not self._is_chief:
+            servers.wait_until_the_chief_has_finished()
+
     def share_result(self, text: str) -> str:
         servers = self._servers()
         if self._is_chief:
@@ -96,5 +116,10 @@ class ServerJob(Job):
         self._servers.leave()
         return text
 
-    def serve(self, rules: Mapping[str, UpdateRule], storage: ShardStorage) -> str:
+    def serve(
+        self,
+        rules: Mapping[str, UpdateRule],
+        storage: ShardStorage,
+        is_asked_to_end: Callable[[], bool],
+    ) -> str:
         raise refuse_to_serve()

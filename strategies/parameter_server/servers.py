@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
@@ -18,6 +19,7 @@ import numpy as np
 
 from ...collectives import CollectiveError
 from ...collectives.parameter_server import (
+    ENDING_KEY,
     Asks,
     Connection,
     Create,
@@ -63,6 +65,7 @@ R = TypeVar("R", bound=Reply)
 
 _WRITE_SECS = 3600.0
 _CONNECT_TO_WRITE_SECS = 10.0
+_LOOK_SECS = 0.2
 _LAYOUT = "layout of "
 
 
@@ -86,6 +89,7 @@ class Servers:
         staleness: How many steps of others came between the pull and the push of the last step.
         num_dropped: How many steps of this trainer came too late to count.
         num_restarts: How often a server was found to be a new one, with older values.
+        is_ending: Whether a trainer has said that all are to end.
     """
 
     def __init__(
@@ -119,6 +123,7 @@ class Servers:
         self.staleness = 0
         self.num_dropped = 0
         self.num_restarts = 0
+        self.is_ending = False
         # A synchronous step that is under way is made without whoever comes during it.
         newest = max(self._versions)
         self._clock = newest + (newest > 0) if is_synchronous else joined[0].clock
@@ -378,6 +383,22 @@ class Servers:
         for server in range(self.num_servers):
             self._tell(server, Done())
 
+    def end_all(self, reason: str) -> None:
+        """Have all trainers end after the step that they are making."""
+        self.post(ENDING_KEY, reason)
+
+    def wait_until_the_chief_has_finished(self) -> None:
+        """Return when the chief has saved and makes no more steps.
+
+        Raises:
+            CollectiveError: It is gone.
+        """
+        patience = Patience("the chief to save and end")
+        while self._chief_status().state != "done":
+            self._look_for_chief()
+            patience.report("it has not ended so far")
+            time.sleep(_LOOK_SECS)
+
     def wait_until_all_have_finished(self) -> None:
         """Return when no other trainer makes steps any more, nor does this one."""
         patience = Patience("the other trainers to finish")
@@ -436,6 +457,7 @@ class Servers:
         self.staleness = max((reply.staleness for reply in replies.values()), default=0)
         for server, reply in replies.items():
             self._versions[server] = reply.version
+        self.is_ending |= any(reply.is_ending for reply in replies.values())
         is_dropped = any(reply.dropped for reply in replies.values())
         self.num_dropped += is_dropped
         if is_dropped or (self._is_synchronous and max(self._versions) > self._clock):

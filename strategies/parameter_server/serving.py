@@ -75,10 +75,26 @@ class ServingJob(Job):
     def finish(self) -> None:
         raise _no_trainer()
 
+    @property
+    def can_leave_alone(self) -> bool:
+        return self._channel.can_leave_alone
+
+    @property
+    def is_ending(self) -> bool:
+        raise _no_trainer()
+
+    def leave(self) -> None:
+        raise _no_trainer()
+
     def share_result(self, text: str) -> str:
         raise _no_trainer()
 
-    def serve(self, rules: Mapping[str, UpdateRule], storage: ShardStorage) -> str:
+    def serve(
+        self,
+        rules: Mapping[str, UpdateRule],
+        storage: ShardStorage,
+        is_asked_to_end: Callable[[], bool],
+    ) -> str:
         name = str(self._channel.servers[self._channel.rank])
         server = ParameterServer(
             name=name,
@@ -92,7 +108,8 @@ class ServingJob(Job):
         )
         with closing(self._channel.serve(server.handle, server.joined, server.lost, server.left)):
             _logger.info("%s serves.", name)
-            outcome = server.run()
+            outcome = server.run(is_asked_to_end)
+        self._channel.abandon(server.unfinished)
         _logger.info("%s has served: all trainers are done or gone.", name)
         return outcome
 

@@ -113,7 +113,14 @@ class ParameterServerStrategy(Strategy):
                 planner = Planner(len(channel.servers), place, variable_partitioner)
             overlaps = bool(options.overlap)
             storage = ServerStorage(meeting, planner, local, max_staleness, overlaps)
-            job = ServerJob(len(channel.trainers), channel.rank, is_chief, meeting, storage)
+            job = ServerJob(
+                len(channel.trainers),
+                channel.rank,
+                is_chief,
+                meeting,
+                storage,
+                channel.can_leave_alone,
+            )
             super().__init__(StrategyExtended(replicas, [HOST], ops, storage=storage, job=job))
         _logger.info(
             "Using %r as %s: %d parameter servers, %d trainers, %s.",

@@ -220,8 +220,8 @@ def start_job(tmp_path):
         yield start
 
 
-def run_to_its_end(command, environ):
-    """What a command that ends well has printed."""
+def run_to_its_end(command, environ, exit_code=0):
+    """What a command has printed that ends with this code."""
     ran = subprocess.run(
         [*map(str, command)],
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1", **environ},
@@ -230,19 +230,19 @@ def run_to_its_end(command, environ):
         timeout=LIMIT_SECS,
         check=False,
     )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.returncode == exit_code, ran.stdout + ran.stderr
     return ran.stdout
 
 
 @pytest.fixture
 def start_launcher():
-    """`start_launcher(options, *arguments)`: what train.py prints under the launcher."""
+    """`start_launcher(options, *arguments, exit_code=0)`: what train.py prints under it."""
 
-    def run(options, *arguments):
+    def run(options, *arguments, exit_code=0):
         if "mpi" in options:
             skip_without_mpi()
         launch = [sys.executable, "-m", "paceline", "launch", *options]
-        return run_to_its_end([*launch, HERE / "train.py", *arguments], {})
+        return run_to_its_end([*launch, HERE / "train.py", *arguments], {}, exit_code)
 
     return run
 

@@ -53,7 +53,7 @@ def test_a_worker_that_was_killed_comes_back_and_goes_on_with_its_input(start_jo
 
 @in_both_ways_one_slow
 def test_a_worker_that_is_stopped_is_left_out_until_it_goes_on(start_job, timed, way):
-    job = start_job(*way, "--timeout-secs", 3)
+    job = start_job(*way, "--silence-secs", 3)
     job.wait_until_all_train()
     job["worker 0"].signal(signal.SIGSTOP)
     with timed(f"worker stopped, {way}: servers leave it out after 3 s"):
@@ -101,7 +101,7 @@ def test_a_ps_that_does_not_come_back_ends_the_job_with_its_name(start_job, time
 
 @in_both_ways_one_slow
 def test_a_ps_that_is_stopped_goes_on_with_what_it_has(start_job, timed, way):
-    job = start_job(*way, "--timeout-secs", 3)
+    job = start_job(*way, "--silence-secs", 3)
     job.wait_until_all_train()
     job["ps 1"].signal(signal.SIGSTOP)
     for trainer in ("chief 0", "worker 0"):
@@ -146,7 +146,7 @@ def test_a_chief_that_does_not_come_back_ends_the_job_with_its_name(start_job, t
 
 
 def test_a_chief_that_is_stopped_goes_on(start_job, timed):
-    job = start_job("--timeout-secs", 3)
+    job = start_job("--silence-secs", 3)
     job.wait_until_all_train()
     job["chief 0"].signal(signal.SIGSTOP)
     job["worker 0"].wait_for("chief 0 is gone")

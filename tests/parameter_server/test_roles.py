@@ -76,6 +76,17 @@ def test_under_mpirun_roles_are_those_of_the_switch(start_ranks, tmp_path):
 
 
 @in_both_ways
+def test_under_mpirun_a_worker_that_is_asked_to_end_ends_all_and_nothing_is_lost(
+    start_launcher, tmp_path, way
+):
+    """MPI ends all ranks with the first: it must not go before the chief has saved."""
+    tasks = ("--backend", "mpi", "--workers", 2, "--ps", 1)
+    fault = ("--by", "worker 1", "--sigterm-after", 20, "--save-every", 100_000)
+    start_launcher(tasks, tmp_path / "model", *way, *fault, exit_code=143)
+    assert checkpoint.load(checkpoint.latest_checkpoint(tmp_path / "model")).step >= 20
+
+
+@in_both_ways
 def test_a_worker_that_comes_late_takes_part(start_job, way):
     configs = local_cluster(2, chief=True, num_ps=1)
     job = start_job(*way, configs=configs, but=["worker 1"])

@@ -24,7 +24,7 @@ parser.add_argument("--num-epochs", type=int, help="of the input; without end by
 parser.add_argument("--max-staleness", type=int)
 parser.add_argument("--save-every", type=int, default=20)
 parser.add_argument("--absence-secs", type=float, default=60)
-parser.add_argument("--timeout-secs", type=float, default=60)
+parser.add_argument("--silence-secs", type=float, default=20)
 parser.add_argument("--start-timeout-secs", type=float, default=60)
 parser.add_argument("--strategy", default="ParameterServer")
 parser.add_argument("--by", help="to whom what follows happens, for example 'worker 1'")
@@ -32,6 +32,7 @@ parser.add_argument("--no-data", action="store_true")
 parser.add_argument("--nan", action="store_true", help="the labels are no numbers")
 parser.add_argument("--one-batch", action="store_true")
 parser.add_argument("--pause-secs", type=float, default=0.0, help="each step takes longer")
+parser.add_argument("--sigterm-after", type=int, help="so many of its steps it is asked to end")
 parser.add_argument("--dies-in-write", type=int, help="of which checkpoint, counted from 1")
 arguments = parser.parse_args()
 
@@ -78,6 +79,8 @@ class Watch(SessionRunHook):
         self.num_steps += 1
         if self.num_steps % 5 == 0:
             print(f"step {run_context.session.global_step}", flush=True)
+        if is_concerned and self.num_steps == arguments.sigterm_after:
+            os.kill(os.getpid(), signal.SIGTERM)
         if arguments.until and arguments.until.exists():
             run_context.request_stop()
         if is_concerned and arguments.pause_secs:
@@ -99,7 +102,7 @@ def die_in_write():
 
 
 options = pl.CommunicationOptions(
-    timeout_seconds=arguments.timeout_secs, start_timeout_secs=arguments.start_timeout_secs
+    silence_secs=arguments.silence_secs, start_timeout_secs=arguments.start_timeout_secs
 )
 strategy = None
 if arguments.strategy == "ParameterServer":

@@ -92,7 +92,7 @@ def test_a_client_that_is_stopped_is_lost_when_it_was_silent_for_long(
     start_server, start_process, record
 ):
     """When it wakes up it is told so; it may come back."""
-    server, _ = start_server(timeout_secs=2.5)
+    server, _ = start_server(silence_secs=2.5)
     process = start_process("client", server, 1)
     process.expect("in")
     process.signal(signal.SIGSTOP)
@@ -110,7 +110,7 @@ def test_a_client_that_is_stopped_is_lost_when_it_was_silent_for_long(
 def test_a_stopped_client_that_wakes_up_finds_its_connection_closed(
     start_server, start_process, record
 ):
-    server, _ = start_server(timeout_secs=2.5)
+    server, _ = start_server(silence_secs=2.5)
     process = start_process("client", server, 1)
     process.expect("in")
     process.signal(signal.SIGSTOP)
@@ -123,7 +123,7 @@ def test_a_stopped_client_that_wakes_up_finds_its_connection_closed(
 
 
 def test_the_others_go_on_while_one_client_is_stopped(start_server, start_process, start_client):
-    server, _ = start_server(timeout_secs=2.5)
+    server, _ = start_server(silence_secs=2.5)
     stopped = start_process("client", server, 1)
     stopped.expect("in")
     stopped.tell("ask for ever")
@@ -167,7 +167,7 @@ def test_another_process_of_the_same_rank_waits_until_the_first_is_gone(
 def test_a_process_that_wakes_up_after_it_was_replaced_stays_outside(
     start_server, start_process, record
 ):
-    server, _ = start_server(timeout_secs=2.5, report=lambda text: None)
+    server, _ = start_server(silence_secs=2.5, report=lambda text: None)
     replaced = start_process("client", server, 1, report_secs=0.1)
     replaced.expect("in")
     replaced.signal(signal.SIGSTOP)
@@ -273,7 +273,7 @@ def test_a_server_that_is_stopped_is_lost_when_it_was_silent_for_long(
     server = server_member()
     process = start_process("server", server)
     process.expect("in")
-    connection = start_client(server, timeout_secs=4)
+    connection = start_client(server, silence_secs=3)
     process.signal(signal.SIGSTOP)
     with pytest.raises(ServerLost, match=r"ps 0.*(silent for|last heard of) [2-9]"):
         connection.ask(Message(1))

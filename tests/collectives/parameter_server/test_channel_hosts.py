@@ -20,9 +20,9 @@ def start_on(hosts, start_process):
 
 
 def test_a_cut_ends_a_connection_at_both_ends_and_afterwards_it_is_made_again(hosts, start_on):
-    server = start_on(0, "server", timeout_secs=3)
+    server = start_on(0, "server", silence_secs=3)
     server.expect("in")
-    client = start_on(1, "client", timeout_secs=3, start_timeout_secs=60, report_secs=60)
+    client = start_on(1, "client", silence_secs=3, start_timeout_secs=60, report_secs=60)
     client.expect("in")
     server.expect("joined 1")
     client.tell("ask")

@@ -1,6 +1,7 @@
 """Trainers come late, leave, die, return and finish; a server serves until nobody is left."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -298,3 +299,22 @@ def test_a_later_snapshot_takes_the_place_of_an_earlier(make_job):
     job.snapshot()
     job.ask(0, Write(path="p", shard_index=0))
     assert job.storage.written[0][2][0][-1].tolist() == [1]
+
+
+def test_a_server_that_is_asked_to_end_waits_only_for_trainers_that_are_here(make_job):
+    """One of them may be saving; who has left, or never came, is not waited for."""
+    job = make_job(3, absence_secs=1000.0, clock=time.monotonic)
+    job.come(0, 1)
+    job.server.left(job.client(1))
+    ended = []
+    thread = threading.Thread(target=lambda: ended.append(job.server.run(lambda: True)))
+    thread.start()
+    assert job.ask(0, Status()).trainers[0].is_expected
+    assert not ended
+    job.server.left(job.client(0))
+    thread.join(10)
+    assert ended == [""]
+
+
+def test_a_server_that_is_asked_to_end_before_anybody_came_ends(make_job):
+    assert make_job(2).server.run(lambda: True) == ""
