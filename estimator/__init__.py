@@ -18,6 +18,7 @@ from .hooks import (
 )
 from .linear import LinearRegressor
 from .preemption import Preempted
+from .replica_check import check_replicas
 from .run_config import DistributeConfig, RunConfig
 from .specs import EstimatorSpec, EvalSpec, ModeKeys, TrainSpec
 from .train_and_evaluate import TrainAndEvaluateResult, train_and_evaluate
@@ -48,6 +49,7 @@ __all__ = [
     "TrainSpec",
     "VocabInfo",
     "WarmStartSettings",
+    "check_replicas",
     "feature_column",
     "train_and_evaluate",
 ]
