@@ -22,6 +22,7 @@ from .default import DEFAULT_STRATEGY, DefaultStrategy
 from .devices import Device, list_devices
 from .extended import StrategyExtended
 from .gradients import GradientReducer, Round, begin_round, end_round
+from .interrupts import InterruptsPutOff
 from .job import Job
 from .mirrored import MirroredStrategy
 from .multi_worker import MultiWorkerMirroredStrategy
@@ -59,6 +60,7 @@ __all__ = [
     "FixedShardsPartitioner",
     "GradientReducer",
     "HierarchicalCopyAllReduce",
+    "InterruptsPutOff",
     "Job",
     "MaxSizePartitioner",
     "Membership",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..inputs import nest
 from .arrays import as_array
 from .devices import Device
+from .interrupts import InterruptsPutOff
 from .reduce_op import ReduceOp
 from .rendezvous import Rendezvous
 from .values import PerReplica, regroup, select_replica
@@ -169,7 +170,13 @@ class ReplicaContext:
         """The name of this replica's device, as a 1-tuple."""
         return (str(self.device),)
 
-    def exchange(self, place: str, value: Any, combine: Callable[[list[Any]], Any] = tuple) -> Any:
+    def exchange(
+        self,
+        place: str,
+        value: Any,
+        combine: Callable[[list[Any]], Any] = tuple,
+        interrupts: InterruptsPutOff | None = None,
+    ) -> Any:
         """Meet all local replicas; return what `combine` makes of the values they bring.
 
         Args:
@@ -177,8 +184,9 @@ class ReplicaContext:
             value: What this replica brings. The others may read it until they have all met, and
                 not later.
             combine: Called once, with the values in replica order; everyone gets the same result.
+            interrupts: Begun when all have met: what the caller does next is not interrupted.
         """
-        return self._rendezvous.exchange(self.local_index, place, value, combine)
+        return self._rendezvous.exchange(self.local_index, place, value, combine, interrupts)
 
     def contribute(self, place: str, value: Any, combine: Callable[[list[Any]], Any]) -> Any:
         """`exchange`, where `combine` gets the values of the replicas that have examples only.

@@ -102,9 +102,11 @@ class StrategyExtended:
             with entered(Frame(strategy, replica)), self.replica_devices[index].use():
                 return fn(index)
 
+        # In a context of its own: an interrupt may keep a block from putting back what it has set.
+        first: Callable[[], Any] = partial(copy_context().run, as_replica, 0)
         if num_replicas == 1:
-            return [as_replica(0)]
-        calls: list[Callable[[], Any]] = [partial(as_replica, 0)]
+            return [first()]
+        calls: list[Callable[[], Any]] = [first]
         for index in range(1, num_replicas):
             context = copy_context()
             context.run(count_names_apart)

@@ -20,6 +20,7 @@ from .buckets import Bucket, Gradient, GradientPart, Rows, plan_buckets
 from .communication import BYTES_PER_PACK
 from .context import ReplicaContext
 from .cross_device_ops import CrossDeviceOps
+from .interrupts import InterruptsPutOff
 from .variables import Variable
 from .workers import Workers
 
@@ -299,6 +300,13 @@ def begin_round(
     return agreed
 
 
-def end_round(replica: ReplicaContext, this_round: Round) -> None:
-    """Wait until all replicas of all workers have filled what they had to."""
-    replica.exchange("end of the reduction of gradients", None, lambda _: this_round.finish())
+def end_round(
+    replica: ReplicaContext, this_round: Round, interrupts: InterruptsPutOff | None = None
+) -> None:
+    """Wait until all replicas of all workers have filled what they had to.
+
+    Args:
+        interrupts: Begun then: the update that follows is made on all local replicas, or on none.
+    """
+    place = "end of the reduction of gradients"
+    replica.exchange(place, None, lambda _: this_round.finish(), interrupts)

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 import threading
+import time
+import traceback
 from collections.abc import Callable
 from typing import Any
+
+from .interrupts import InterruptsPutOff
+
+_LOOK_SECS = 0.1
+"""How often one who waits looks whether it was interrupted, or has waited for long."""
+
+SLOW_SECS = 10.0
+"""After so long the log names who is waited for, and again after each further such time."""
+
+_logger = logging.getLogger("paceline")
 
 
 class ReplicaAbortedError(RuntimeError):
@@ -27,11 +41,17 @@ class Rendezvous:
     """A meeting point for a fixed number of replicas, usable any number of times.
 
     If a replica fails or returns while others wait for it, the others are released at once: nobody
-    waits for one who cannot come.
+    waits for one who cannot come. One that does neither is named in the log, with what it is at.
+
+    Args:
+        num_replicas: How many meet.
+        slow_secs: After so long, in seconds, the log says who is waited for.
     """
 
-    def __init__(self, num_replicas: int) -> None:
+    def __init__(self, num_replicas: int, slow_secs: float = SLOW_SECS) -> None:
         self._num_replicas = num_replicas
+        self._slow_secs = slow_secs
+        self._threads: dict[int, int] = {}
         self._changed = threading.Condition(threading.Lock())
         self._meeting = _Meeting()
         self._left: set[int] = set()
@@ -43,6 +63,7 @@ class Rendezvous:
         place: str,
         value: Any,
         combine: Callable[[list[Any]], Any] = tuple,
+        interrupts: InterruptsPutOff | None = None,
     ) -> Any:
         """Wait until every replica has come to `place`; return what they make of their values.
 
@@ -53,45 +74,114 @@ class Rendezvous:
             combine: Called once, by the last to come and while the others wait, with the values in
                 replica order. What it returns goes to everyone. It alone may read the values:
                 a replica that goes on may change its own again.
+            interrupts: Begun in the moment in which all have met. An interrupt before it ends the
+                run of all replicas, one after it comes when the caller says so: what they go on to
+                do is done by all of them or by none.
 
         Raises:
             ReplicaAbortedError: Another replica failed, came to a different place, or has returned.
+            KeyboardInterrupt: The caller was interrupted before all had come.
         """
         if self._num_replicas == 1:
-            return combine([value])
+            outcome = combine([value])
+            if interrupts is not None:
+                interrupts.begin()
+            return outcome
+        with InterruptsPutOff() as until_met:
+            until_met.begin()
+            outcome = self._meet(replica, place, value, combine, until_met)
+            if interrupts is not None:
+                interrupts.begin()
+            return outcome
+
+    def joined(self, replica: int) -> None:
+        """Say that the calling thread is that of `replica`."""
+        self._threads[replica] = threading.get_ident()
+
+    def leave(self, replica: int, error: BaseException | None = None) -> None:
+        """Say that `replica` has returned, or failed with `error`, and will not come any more."""
+        with InterruptsPutOff() as interrupts:
+            interrupts.begin()
+            with self._changed:
+                self._left.add(replica)
+                if error is not None:
+                    self._fail(f"replica {replica} failed with {error!r}")
+                self._check()
+
+    def _meet(
+        self,
+        replica: int,
+        place: str,
+        value: Any,
+        combine: Callable[[list[Any]], Any],
+        until_met: InterruptsPutOff,
+    ) -> Any:
         with self._changed:
             meeting = self._meeting
             meeting.places[replica] = place
             meeting.values[replica] = value
             self._check()
             if self._failure is not None or len(meeting.places) < self._num_replicas:
-                return self._wait_for_outcome(meeting, replica)
-        return self._conclude(meeting, combine)
+                return self._wait_for_outcome(meeting, replica, until_met)
+        return self._conclude(meeting, replica, combine, until_met)
 
-    def leave(self, replica: int, error: BaseException | None = None) -> None:
-        """Say that `replica` has returned, or failed with `error`, and will not come any more."""
-        with self._changed:
-            self._left.add(replica)
-            if error is not None:
-                self._fail(f"replica {replica} failed with {error!r}")
-            self._check()
-
-    def _wait_for_outcome(self, meeting: _Meeting, replica: int) -> Any:
+    def _wait_for_outcome(
+        self, meeting: _Meeting, replica: int, until_met: InterruptsPutOff
+    ) -> Any:
+        started = told = time.monotonic()
         while not meeting.is_over and self._failure is None:
-            self._changed.wait()
+            self._changed.wait(_LOOK_SECS)
+            if until_met.is_due and not meeting.is_over:
+                self._fail(f"replica {replica} was interrupted")
+            if time.monotonic() - told >= self._slow_secs:
+                told = time.monotonic()
+                self._tell_who_is_missing(meeting, replica, told - started)
         if meeting.is_over:
             return meeting.outcome
-        place = meeting.places[replica]
-        raise ReplicaAbortedError(f"replica {replica} stopped waiting at {place}: {self._failure}")
+        raise self._aborted(meeting, replica)
 
-    def _conclude(self, meeting: _Meeting, combine: Callable[[list[Any]], Any]) -> Any:
+    def _aborted(self, meeting: _Meeting, replica: int) -> ReplicaAbortedError:
+        place = meeting.places[replica]
+        return ReplicaAbortedError(f"replica {replica} stopped waiting at {place}: {self._failure}")
+
+    def _tell_who_is_missing(self, meeting: _Meeting, replica: int, secs: float) -> None:
+        """Log whom `replica` waits for; one of those who wait says it for all."""
+        missing = [i for i in range(self._num_replicas) if i not in meeting.places]
+        if not missing or replica != min(meeting.places):
+            return
+        frames = sys._current_frames()
+        for index in missing:
+            frame = frames.get(self._threads.get(index, 0))
+            stack = "".join(traceback.format_stack(frame)) if frame is not None else "unknown\n"
+            _logger.warning(
+                "Replica %d has waited for %.0f s at %s for replica %d, which neither comes nor "
+                "returns. It is here:\n%s",
+                replica,
+                secs,
+                meeting.places[replica],
+                index,
+                stack.rstrip(),
+            )
+
+    def _conclude(
+        self,
+        meeting: _Meeting,
+        replica: int,
+        combine: Callable[[list[Any]], Any],
+        until_met: InterruptsPutOff,
+    ) -> Any:
         try:
+            until_met.end()  # to combine may mean to wait for other workers
             outcome = combine([meeting.values[i] for i in range(self._num_replicas)])
+            until_met.begin()
         except BaseException as error:
+            until_met.begin()
             with self._changed:
                 self._fail(f"what the replicas brought cannot be combined: {error!r}")
             raise
         with self._changed:
+            if self._failure is not None:  # another one was interrupted meanwhile
+                raise self._aborted(meeting, replica)
             meeting.outcome = outcome
             meeting.is_over = True
             self._meeting = _Meeting()

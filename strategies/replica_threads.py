@@ -14,6 +14,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeAlias
 
+from .interrupts import InterruptsPutOff
 from .rendezvous import Rendezvous, ReplicaAbortedError
 
 IDLE_SECS = 0.01
@@ -74,6 +75,7 @@ def run_replicas(
 
     def replica(index: int) -> None:
         try:
+            rendezvous.joined(index)
             results[index] = calls[index]()
         except BaseException as error:
             errors.append((index, error))
@@ -99,12 +101,14 @@ def _run_together(
     """Make one call in this thread and each of `others` in one of its own; wait for all."""
     running: list[threading.Event] = []
     try:
-        for call, name in others:
-            done = threading.Event()
-            thread = _some_thread()
-            thread.name = name
-            thread.jobs.put((call, done))
-            running.append(done)
+        with InterruptsPutOff() as interrupts:  # a thread that is chosen gets something to do
+            interrupts.begin()
+            for call, name in others:
+                done = threading.Event()
+                thread = _some_thread()
+                thread.name = name
+                thread.jobs.put((call, done))
+                running.append(done)
         here()
         _wait_for(running)
     except BaseException as error:  # no thread is left, or this one was interrupted

@@ -25,6 +25,7 @@ from .aggregation import (
 from .arrays import as_array
 from .context import ReplicaContext, current_frame, stands_in
 from .devices import Device, to_host
+from .interrupts import InterruptsPutOff
 
 if TYPE_CHECKING:
     from .storage import Storage
@@ -358,8 +359,11 @@ class Variable(TensorLike, metaclass=_Constructed):
             self.aggregation,
             self._strategy.extended.worker_index == 0,
         )
-        for index, (leaf, part) in enumerate(zip(self._copies, parts, strict=True)):
-            leaf.data = self._put(part, index)
+        arrays = [self._put(part, index) for index, part in enumerate(parts)]
+        with InterruptsPutOff() as interrupts:  # one value for all copies, or the old one
+            interrupts.begin()
+            for leaf, array in zip(self._copies, arrays, strict=True):
+                leaf.data = array
 
     def _put(self, value: Array, local_index: int) -> Array:
         """`value` as a copy keeps it: on its device, and never the array somebody else holds."""

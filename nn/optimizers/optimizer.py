@@ -12,6 +12,7 @@ import numpy as np
 from ...autodiff import Array, IndexedSlices, Tensor, backward, leaves
 from ...strategies import (
     GradientReducer,
+    InterruptsPutOff,
     Membership,
     ReplicaContext,
     Round,
@@ -174,19 +175,22 @@ class Optimizer:
             variables, found = _summed(pairs, 0)
             given = [(v, found[v.leaf(0)]) for v in variables if v.leaf(0) in found]
             extended = get_strategy().extended
-            for index in range(extended.num_local_replicas):
-                self.update(given, index)
-                self.count_update(index)
-            extended.storage.flush(1)
+            with InterruptsPutOff() as interrupts:
+                interrupts.begin()
+                for index in range(extended.num_local_replicas):
+                    self.update(given, index)
+                    self.count_update(index)
+                extended.storage.flush(1)
             return
         variables, found = _summed(pairs, replica.local_index)
         reducer = self.reducer(variables, found)
         way = self.way_of_step(variables, replica)
         this_round = begin_round(replica, 1, average=False, alike=way)
         reducer.fill(replica.local_index, partial(_hand_over, found), this_round)
-        end_round(replica, this_round)
-        self.update_replica(reducer.reduced(replica.local_index), replica, average=False)
-        settle(replica, 1)
+        with InterruptsPutOff() as interrupts:
+            end_round(replica, this_round, interrupts)
+            self.update_replica(reducer.reduced(replica.local_index), replica, average=False)
+            settle(replica, 1)
 
     def reducer(
         self,
@@ -492,19 +496,25 @@ def make_step(
         update.prepare()
     for update in train_op.updates:
         update.reduce(replica, this_round)
-    # All losses were followed before any variable changes.
-    end_round(replica, this_round)
-    weight, vetoes, *totals = this_round.totals.tolist()
-    is_made = weight > 0 and not vetoes
-    if is_made:
-        for update in train_op.updates:
-            update.apply(replica)
-        for counter in train_op.counters:
-            counter.storage.increase(counter, replica.local_index)
-        # What is no number must not come to the variables of others.
-        is_sound = np.isfinite(this_round.totals).all()
-        settle(replica, this_round.num_examples if is_sound else 0)
+    with InterruptsPutOff() as interrupts:
+        # All losses were followed before any variable changes.
+        end_round(replica, this_round, interrupts)
+        weight, vetoes, *totals = this_round.totals.tolist()
+        is_made = weight > 0 and not vetoes
+        if is_made:
+            _apply(train_op, this_round, replica)
     return StepResult(is_made, totals)
+
+
+def _apply(train_op: TrainOp, this_round: Round, replica: ReplicaContext) -> None:
+    """Change the variables and counters; all replicas do so."""
+    for update in train_op.updates:
+        update.apply(replica)
+    for counter in train_op.counters:
+        counter.storage.increase(counter, replica.local_index)
+    # What is no number must not come to the variables of others.
+    is_sound = np.isfinite(this_round.totals).all()
+    settle(replica, this_round.num_examples if is_sound else 0)
 
 
 def settle(replica: ReplicaContext, num_examples: float) -> None:
