@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from . import __version__
 from .checkpoint.inspect import add_inspect_arguments, run_inspect
@@ -13,9 +14,15 @@ from .cluster.check import add_check_arguments, run_check
 from .cluster.doctor import add_doctor_arguments, run_doctor
 from .cluster.errors import ClusterError
 from .cluster.launch import add_launch_arguments, run_launch
+from .observe import RemoteProgress
 
 _COMMANDS = (
-    ("launch", "start all tasks of a job on this machine", add_launch_arguments, run_launch),
+    (
+        "launch",
+        "start all tasks of a job on this machine",
+        add_launch_arguments,
+        partial(run_launch, draw_progress=RemoteProgress),
+    ),
     ("check-cluster", "show the cluster and try its addresses", add_check_arguments, run_check),
     ("inspect", "show, verify and compare checkpoints", add_inspect_arguments, run_inspect),
     ("doctor", "show which backends work here", add_doctor_arguments, run_doctor),

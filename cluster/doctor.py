@@ -207,7 +207,7 @@ def examine_mpi_memory(directory: str) -> Diagnosis:
     except OSError:
         return Diagnosis("absent", part, f"no {directory}, which MPI libraries use")
     left = mpich_leftovers(directory)
-    size = sum(path.stat().st_size for path in left) >> 20
+    size = sum(left.values()) >> 20
     text = f"{free >> 20} MiB free in {directory}"
     if left:
         text += f"; killed ranks of MPICH have left {size} MiB there: rm {directory}/mpich_shm_*"

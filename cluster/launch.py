@@ -10,16 +10,16 @@ import secrets
 import sys
 import uuid
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from .errors import ClusterError
 from .local import local_cluster, num_cores
 from .mpi_memory import explain_signal
 from .mpirun import find_mpirun, mpirun_options, without_mpi_variables
-from .output import Prefixer, wants_colour
+from .output import CommonLines, Prefixer, console, wants_colour
 from .processes import Command, Job, LocalJob, MpiJob
 from .ranks import ROLES_VARIABLE
 from .spec import TASK_TYPES, Task
@@ -27,12 +27,16 @@ from .supervise import Outcome, Signals, supervise
 from .token import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, job_token, token_file
 from .world import WORLD_SIZE_VARIABLE
 
+PROGRESS_VARIABLE = "PACELINE_PROGRESS"
+"""Tells tasks to tell their progress in lines; see `observe.progress`."""
+
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 PREEMPTED = 128 + 15
 """The exit code of a task that SIGTERM has ended: it was asked to, and is not started again."""
 
 _DESCRIPTION = """
-Start all tasks of a job on this machine. Each line of output begins with its task. When a task
+Start all tasks of a job on this machine. Each line of output begins with its task; a line of the
+log that several tasks write alike is shown once, and one bar for all of them. When a task
 fails the others are ended, its traceback is printed last, and its exit code (128 + n after signal
 n) is returned. Ctrl-C ends all.
 """
@@ -57,6 +61,7 @@ class LaunchOptions:
         backend: "grpc" or "mpi".
         max_restarts: How often to start the whole job again after a failure.
         grace_secs: The time from SIGTERM to SIGKILL when the job is ended.
+        all_lines: Whether to show a line of the log for each task that logs it.
     """
 
     program: tuple[str, ...]
@@ -68,6 +73,7 @@ class LaunchOptions:
     backend: str = "grpc"
     max_restarts: int = 0
     grace_secs: float = 10.0
+    all_lines: bool = False
 
 
 def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,13 +88,32 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     restarts = "restart a failed job (0); one that SIGTERM has ended is not restarted"
     add("--max-restarts", type=_count, default=0, metavar="N", help=restarts)
     add("--grace-secs", type=_secs, default=10.0, metavar="S", help="SIGTERM to SIGKILL (10)")
+    every = "show what several tasks log alike for each of them"
+    add("--all-lines", action="store_true", help=every)
     add("-m", dest="is_module", action="store_true", help="the script is a module, as python -m")
     add("script", help="what each task runs")
     add("arguments", nargs=argparse.REMAINDER, help="its arguments")
 
 
-def run_launch(arguments: argparse.Namespace) -> int:
-    """Carry out `paceline launch`; its exit code."""
+class TaskProgress(Protocol):
+    """Draws the progress that tasks tell in lines (`observe.RemoteProgress`)."""
+
+    def take(self, line: bytes, is_shown: bool = True) -> bool:
+        """Whether a line tells of progress; if it `is_shown`, draw it."""
+
+    def close(self) -> None:
+        """Take away what was drawn."""
+
+
+def run_launch(
+    arguments: argparse.Namespace, draw_progress: Callable[[], TaskProgress] | None = None
+) -> int:
+    """Carry out `paceline launch`; its exit code.
+
+    Args:
+        arguments: Those of the command line.
+        draw_progress: Makes what draws one bar for the job, where there is a terminal.
+    """
     options = LaunchOptions(
         program=(arguments.script, *arguments.arguments),
         is_module=arguments.is_module,
@@ -99,8 +124,15 @@ def run_launch(arguments: argparse.Namespace) -> int:
         backend=arguments.backend,
         max_restarts=arguments.max_restarts,
         grace_secs=arguments.grace_secs,
+        all_lines=arguments.all_lines,
     )
-    return launch(options)
+    if draw_progress is None or not sys.stderr.isatty():
+        return launch(options)
+    progress = draw_progress()
+    try:
+        return launch(options, os.environ, console("stdout"), console("stderr"), progress)
+    finally:
+        progress.close()
 
 
 def launch(
@@ -108,6 +140,7 @@ def launch(
     environ: Mapping[str, str] = os.environ,
     out: BinaryIO | None = None,
     err: BinaryIO | None = None,
+    progress: TaskProgress | None = None,
 ) -> int:
     """Run a job to its end, restarting it as often as allowed. Call it from the main thread.
 
@@ -115,6 +148,7 @@ def launch(
         options: What to launch.
         environ: What the tasks' environment is made of.
         out, err: Where the tasks' stdout and stderr go; by default to those of this process.
+        progress: Draws the progress of the first task, for all.
 
     Returns:
         0, or the exit code of the first task that failed (128 + n after signal n).
@@ -131,7 +165,11 @@ def launch(
     token = job_token(environ) or secrets.token_hex()
     with token_file(token) as path, Signals() as signals:
         mine = {**environ, TOKEN_FILE_VARIABLE: path}
-        launcher = _Launcher(options, mine, out or sys.stdout.buffer, err or sys.stderr.buffer)
+        if progress is not None:
+            mine = {**mine, PROGRESS_VARIABLE: "lines"}
+        launcher = _Launcher(
+            options, mine, out or sys.stdout.buffer, err or sys.stderr.buffer, progress
+        )
         for attempt in range(options.max_restarts + 1):
             outcome = launcher.run(attempt, signals)
             if outcome.exit_code in (0, PREEMPTED) or outcome.interrupted:
@@ -144,10 +182,17 @@ class _Launcher:
     """One `paceline launch`, over all of its restarts."""
 
     def __init__(
-        self, options: LaunchOptions, environ: Mapping[str, str], out: BinaryIO, err: BinaryIO
+        self,
+        options: LaunchOptions,
+        environ: Mapping[str, str],
+        out: BinaryIO,
+        err: BinaryIO,
+        progress: TaskProgress | None,
     ) -> None:
         self._options = options
         self._tasks = tasks_of(options)
+        self._progress = progress
+        self._common = CommonLines()
         names = [str(task) for task in self._tasks]
         self._out = Prefixer(out, names, wants_colour(out, environ))
         self._err = Prefixer(err, names, wants_colour(err, environ))
@@ -162,7 +207,13 @@ class _Launcher:
         self._err.write("launch", [text.encode(errors="backslashreplace")])
 
     def _show(self, name: str, lines: list[bytes], is_error: bool) -> None:
-        (self._err if is_error else self._out).write(name, lines)
+        if is_error and self._progress is not None:
+            is_first = name == str(self._tasks[0])
+            lines = [line for line in lines if not self._progress.take(line, is_first)]
+        if not self._options.all_lines:
+            lines = self._common.new_in(name, lines)
+        if lines:
+            (self._err if is_error else self._out).write(name, lines)
 
     def _say_what_starts(self, how: str, environ: Mapping[str, str]) -> None:
         ours = [name for name in _THREADS if name not in environ]

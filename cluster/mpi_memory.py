@@ -6,7 +6,8 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,27 +17,35 @@ _RANK_MIB = 2
 """What a rank takes, about."""
 
 
-def mpich_leftovers(directory: str = SHARED_MEMORY) -> set[Path]:
+def mpich_leftovers(directory: str = SHARED_MEMORY, age_secs: float = 5.0) -> dict[Path, int]:
     """The files of MPICH's ranks that no process uses any more, as after SIGKILL or an abort.
 
     Only files of this user are looked at: of the processes of others one cannot see what they use.
 
     Args:
         directory: Where they lie.
+        age_secs: A younger one may belong to a rank that is about to map it.
+
+    Returns:
+        Each with its size in bytes.
     """
-    found = {path for path in Path(directory).glob("mpich_shm_*") if _is_ours(path)}
-    return {path for path in found if path.name not in set(_names_in_use())} if found else set()
+    found = {path: _size_of_ours(path, age_secs) for path in Path(directory).glob("mpich_shm_*")}
+    in_use = set(_names_in_use()) if found else set()
+    return {p: size for p, size in found.items() if size is not None and p.name not in in_use}
 
 
-def remove_leftovers(before: set[Path], directory: str = SHARED_MEMORY) -> None:
+def remove_leftovers(
+    before: Collection[Path], directory: str = SHARED_MEMORY, age_secs: float = 5.0
+) -> None:
     """Remove what the ranks of a job that has ended left.
 
     Args:
         before: What lay there when it began.
-        directory: Where to look.
+        directory, age_secs: See `mpich_leftovers`.
     """
-    for path in mpich_leftovers(directory) - before:
-        path.unlink(missing_ok=True)
+    for path in mpich_leftovers(directory, age_secs):
+        if path not in before:
+            path.unlink(missing_ok=True)
 
 
 def is_too_small(free_bytes: int, num_ranks: int) -> bool:
@@ -54,10 +63,13 @@ def explain_signal(number: int, directory: str = SHARED_MEMORY) -> str:
     return " (a bus error, as where shared memory is full)"
 
 
-def _is_ours(path: Path) -> bool:
+def _size_of_ours(path: Path, age_secs: float) -> int | None:
+    """None for a file of another user, for one that is too young, and for one that has gone."""
     with suppress(FileNotFoundError):
-        return path.stat().st_uid == os.geteuid()
-    return False
+        found = path.stat()
+        if found.st_uid == os.geteuid() and found.st_mtime <= time.time() - age_secs:
+            return found.st_size
+    return None
 
 
 def _names_in_use() -> Iterator[str]:

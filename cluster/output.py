@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import math
+import re
+import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 _COLOURS = tuple(f"\x1b[{code}m".encode() for code in (36, 32, 33, 35, 34, 96, 92, 93, 95, 94))
 _RESET = b"\x1b[0m"
 _LONGEST_LINE_BYTES = 1 << 16
 _TAIL_LINES = 400
+_LOGGED = re.compile(rb"\d\d:\d\d:\d\d (?=DEBUG|INFO|WARNING|ERROR|CRITICAL)")
+_TIMES = re.compile(rb"(?<=/sec: )[\d.]+|\b[\d.]+(?= s(ec)?\b)")
+"""How long or how fast something was, in lines that are alike otherwise."""
+
+_REMEMBERED_LINES = 1000
 _TRACEBACK = b"Traceback (most recent call last):"
 _CHAINED = (
     b"During handling of the above exception",
@@ -65,6 +73,62 @@ class Prefixer:
             raise
         except OSError:
             self._num_lost += len(lines)
+
+
+class CommonLines:
+    """Tells which lines of the log are new: several tasks of one job log much alike.
+
+    A line is the same whatever its time, and how fast that task was. Its k-th occurrence is new in
+    the task that logs it first. What a script prints by itself is always new.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[bytes, Counter[str]] = {}
+
+    def new_in(self, name: str, lines: Sequence[bytes]) -> list[bytes]:
+        """Those lines of task `name` that no other task has logged before."""
+        return [line for line in lines if self._is_new(name, line)]
+
+    def _is_new(self, name: str, line: bytes) -> bool:
+        logged = _LOGGED.match(line)
+        if logged is None:
+            return True
+        text = _TIMES.sub(b"", line[logged.end() :])
+        counts = self._counts.pop(text, None) or Counter()
+        self._counts[text] = counts  # now the youngest
+        if len(self._counts) > _REMEMBERED_LINES:
+            del self._counts[next(iter(self._counts))]
+        most = max(counts.values(), default=0)
+        counts[name] += 1
+        return counts[name] > most
+
+
+def console(name: str) -> BinaryIO:
+    """A standard stream as it is at the time: a progress bar puts itself there while it is drawn.
+
+    Args:
+        name: "stdout" or "stderr".
+    """
+    return io.BufferedWriter(_Console(name))
+
+
+class _Console(io.RawIOBase):
+    """See `console`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def write(self, data: Any) -> int:
+        stream = getattr(sys, self._name)
+        stream.write(bytes(data).decode(errors="replace"))
+        stream.flush()
+        return len(data)
+
+    def writable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        return bool(getattr(sys, self._name).isatty())
 
 
 class LineSplitter:

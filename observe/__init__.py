@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from .log import ensure_handler, logger
-from .progress import Progress, progress
+from .progress import Progress, RemoteProgress, progress
 from .rate import Rate
 from .tracebacks import short_tracebacks
 
-__all__ = ["Progress", "Rate", "ensure_handler", "logger", "progress", "short_tracebacks"]
+__all__ = [
+    "Progress",
+    "Rate",
+    "RemoteProgress",
+    "ensure_handler",
+    "logger",
+    "progress",
+    "short_tracebacks",
+]

@@ -1,6 +1,7 @@
 """What killed ranks of MPICH leave in shared memory."""
 
 import mmap
+import os
 import signal
 
 import pytest
@@ -28,19 +29,26 @@ def segment(tmp_path):
 def test_only_what_no_process_uses_was_left(segment, tmp_path):
     left, used, other = map(segment, ("mpich_shm_1_0", "mpich_shm_2_0", "something_else"))
     with open(used, "r+b") as file, mmap.mmap(file.fileno(), 0):
-        assert mpich_leftovers(str(tmp_path)) == {left}
-        remove_leftovers(set(), str(tmp_path))
+        assert set(mpich_leftovers(str(tmp_path), 0)) == {left}
+        remove_leftovers((), str(tmp_path), 0)
     assert not left.exists()
     assert used.exists()
     assert other.exists()
 
 
+def test_what_was_made_a_moment_ago_may_belong_to_a_rank_that_begins(segment, tmp_path):
+    path = segment("mpich_shm_1_0")
+    assert mpich_leftovers(str(tmp_path)) == {}
+    os.utime(path, (0, 0))
+    assert mpich_leftovers(str(tmp_path)) == {path: mmap.PAGESIZE}
+
+
 def test_what_lay_there_before_the_job_is_left_alone(segment, tmp_path):
     segment("mpich_shm_1_0")
-    before = mpich_leftovers(str(tmp_path))
+    before = mpich_leftovers(str(tmp_path), 0)
     new = segment("mpich_shm_2_0")
-    remove_leftovers(before, str(tmp_path))
-    assert mpich_leftovers(str(tmp_path)) == before
+    remove_leftovers(before, str(tmp_path), 0)
+    assert mpich_leftovers(str(tmp_path), 0) == before
     assert not new.exists()
 
 

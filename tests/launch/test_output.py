@@ -5,7 +5,14 @@ import io
 
 import pytest
 
-from paceline.cluster.output import LineSplitter, Prefixer, Tail, traceback_in, wants_colour
+from paceline.cluster.output import (
+    CommonLines,
+    LineSplitter,
+    Prefixer,
+    Tail,
+    traceback_in,
+    wants_colour,
+)
 
 
 @pytest.mark.parametrize(
@@ -124,3 +131,38 @@ def test_what_mpi_prints_at_an_abort_is_not_among_the_last_lines():
     tail = Tail()
     tail.add([b"-----", b"rank 0: timed out, waiting for rank 1", b"Abort(1) on node 0"])
     assert tail.traceback() == [b"-----", b"rank 0: timed out, waiting for rank 1"]
+
+
+INFO, ALIKE = b"12:00:01 INFO  alike", b"12:00:02 INFO  alike"
+STEP = b"12:00:01 INFO  loss = 1.5, step = 100 (0.842 sec)"
+SAME_STEP = b"12:00:01 INFO  loss = 1.5, step = 100 (0.9 sec)"
+RATE, SAME_RATE = b"12:00:01 INFO  global_step/sec: 117.6", b"12:00:03 INFO  global_step/sec: 5"
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ([("a", [INFO]), ("b", [ALIKE])], [[INFO], []]),
+        ([("a", [INFO, INFO]), ("b", [ALIKE])], [[INFO, INFO], []]),
+        ([("a", [INFO]), ("b", [ALIKE, ALIKE]), ("a", [INFO])], [[INFO], [ALIKE], []]),
+        (
+            [("a", [INFO]), ("b", [b"12:00:02 WARNING alike"])],
+            [[INFO], [b"12:00:02 WARNING alike"]],
+        ),
+        ([("a", [b"printed"]), ("b", [b"printed"])], [[b"printed"], [b"printed"]]),
+        ([("a", []), ("b", [INFO])], [[], [INFO]]),
+        ([("a", [STEP]), ("b", [SAME_STEP])], [[STEP], []]),
+        ([("a", [RATE]), ("b", [SAME_RATE])], [[RATE], []]),
+    ],
+)
+def test_what_several_tasks_log_alike_is_new_once(written, shown):
+    common = CommonLines()
+    assert [common.new_in(name, lines) for name, lines in written] == shown
+
+
+def test_only_so_many_lines_of_the_log_are_remembered():
+    common = CommonLines()
+    lines = [b"12:00:01 INFO  line %d" % i for i in range(3000)]
+    assert common.new_in("a", lines) == lines
+    assert common.new_in("b", lines[-1000:]) == []
+    assert common.new_in("b", lines[:1]) == lines[:1]

@@ -18,8 +18,9 @@ from typing import Any, Self
 
 import pytest
 
-from paceline.observe import Progress, ensure_handler, logger, progress
+from paceline.observe import Progress, RemoteProgress, ensure_handler, logger, progress
 from paceline.observe._bar import figures
+from paceline.observe.progress import VARIABLE
 
 FreshLogging = Callable[[], AbstractContextManager[None]]
 
@@ -214,3 +215,42 @@ def test_the_figures_beside_the_bar(
     expected: str,
 ) -> None:
     assert figures(rate, "step", elapsed_secs, left, values) == expected
+
+
+def test_progress_that_is_told_in_lines_is_drawn_by_another_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", told)
+    with progress(7, "train", environ={VARIABLE: "lines"}) as bar:
+        for step in range(1, 8):
+            bar.update(step, loss=1 / step)
+    lines = told.getvalue().encode().splitlines()
+    assert 2 <= len(lines) <= 7  # the first, a few a second, and the last
+
+    remote = RemoteProgress()
+    monkeypatch.setenv("TERM", "xterm")
+    with Terminal(monkeypatch) as terminal:
+        assert all(remote.take(line) for line in lines)
+        remote.close()
+    assert "7/7" in ESCAPES.sub("", terminal.output)
+    assert "loss 0.1429" in ESCAPES.sub("", terminal.output)
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"12:00:00 INFO  text", b"\x1epaceline-progress {", b"\x1epaceline-progress []"]
+)
+def test_other_lines_are_no_progress(line: bytes) -> None:
+    assert not RemoteProgress().take(line)
+
+
+def test_the_progress_of_others_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", told)
+    with progress(7, "train", environ={VARIABLE: "lines"}) as bar:
+        bar.update(1)
+    with Terminal(monkeypatch) as terminal:
+        remote = RemoteProgress()
+        assert remote.take(told.getvalue().encode().strip(b"\n"), is_shown=False)
+        remote.close()
+    assert terminal.output == ""
