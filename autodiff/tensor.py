@@ -202,6 +202,7 @@ class TensorLike:
                 "graph; use np.stack for an array of tensors, .numpy() for the value, or "
                 "stop_gradient(tensor) inside a model"
             )
+        tensor.share()
         return np.array(tensor.data, dtype=dtype, copy=copy)
 
     @property

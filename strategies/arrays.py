@@ -23,7 +23,9 @@ def as_array(value: Any) -> Summand:
         TypeError: It is none of these.
     """
     if isinstance(value, TensorLike):
-        return value.tensor().data
+        tensor = value.tensor()
+        tensor.share()
+        return tensor.data
     if isinstance(value, IndexedSlices):
         return value
     known = isinstance(value, np.ndarray) or hasattr(value, "__cuda_array_interface__")

@@ -147,7 +147,7 @@ class Variable(TensorLike, metaclass=_Constructed):
         self.is_elsewhere = storage.is_remote
 
     def tensor(self) -> Tensor:
-        """The tensor that stands for this variable where the caller runs."""
+        """The tensor that stands for this variable where the caller runs, and changes with it."""
         if self.is_elsewhere:
             self._storage.fetch(self)
         replica, copies = self.replica_here(), self._copies
@@ -241,6 +241,8 @@ class Variable(TensorLike, metaclass=_Constructed):
 
     def local_values(self) -> list[Array]:
         """The copies of this worker, in replica order. They are not to be written to."""
+        for leaf in self._copies:
+            leaf.share()
         return [self.value_in(index) for index in range(len(self._copies))]
 
     def checksum(self, local_index: int) -> str:
