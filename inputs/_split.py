@@ -100,7 +100,9 @@ class _SplitIterator(ElementIterator):
         size = nest.batch_size(batch)
         self._full_batch = max(self._full_batch, size)
         points = split_points(size, self._full_batch, self._num_parts)
-        self._points = points = [max(point, num_seen) for point in points]
+        if num_seen:
+            points = [max(point, num_seen) for point in points]
+        self._points = points
         is_whole = self._num_parts == 1 and num_seen == 0
         self._parts = [batch] if is_whole else [_part(batch, *pair) for pair in pairwise(points)]
         with_data = [r for r in self._rounds if points[r.start] < points[r.stop]]

@@ -15,6 +15,8 @@ import numpy as np
 
 from . import nest
 
+_TEXT, _BYTES = np.str_, np.bytes_
+
 
 @final
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def as_element(value: Any, path: str = "") -> Any:
     if kind is np.ndarray or value is None:
         return value
     if isinstance(value, np.generic):
-        if isinstance(value, np.character):
+        if kind is _TEXT or kind is _BYTES:
             _require_no_nul_at_end(value, path)
         return value
     if kind is tuple:
@@ -67,7 +69,7 @@ def as_text(text: str) -> np.str_:
     Raises:
         ValueError: it ends with a NUL, which arrays of text would lose.
     """
-    if "\0" in text and text.endswith("\0"):  # the first is the faster one
+    if text.endswith("\0"):
         raise ValueError(f"{text[-20:]!r} ends with a NUL; is this text, and its encoding UTF-8?")
     return np.str_(text)
 
@@ -129,14 +131,15 @@ def _as_array(value: Any, path: str) -> np.ndarray:
             f"{place} ({type(value).__name__}) cannot become an array: {str(error).rstrip('.')}. "
             "Give rows of equal length, or one component for each of them."
         ) from error
-    if array.dtype == object:
+    kind = array.dtype.kind
+    if kind == "O":
         raise TypeError(
             f"{place} ({type(value).__name__}) is not made of numbers or strings. "
             "Give a NumPy array, a number, a string or a list of them."
         )
-    if array.dtype.kind in "SU":
+    if kind in "SU":
         _require_no_nul_at_end(value, path)
-    if array.dtype == np.float64 and not _has_dtype(value):
+    if kind == "f" and array.dtype == np.float64 and not _has_dtype(value):
         return array.astype(np.float32)
     return array
 

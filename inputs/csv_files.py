@@ -210,7 +210,7 @@ def _warn_of_text(path: str, name: str, reason: str) -> None:
 def _converter(name: str, dtype: Any, defaults: Mapping[str, Any]) -> Convert:
     kind = np.dtype(dtype).type
     if kind is np.str_:
-        return as_text
+        return lambda text: as_text(text) if "\0" in text else np.str_(text)
     parse: Convert = _truth if kind is np.bool_ else kind
     has_default, default = name in defaults, defaults.get(name)
 

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from ._files import Files, RecordFormat, records_plan, skip_mark
 from ._values import as_element, as_text
 from .dataset import Dataset
@@ -40,7 +42,8 @@ def json_lines(files: Files) -> Dataset:
 def _read_lines(file: BinaryIO) -> Iterator[Any]:
     skip_mark(file)
     while line := file.readline():
-        yield as_text(line.decode().rstrip("\r\n"))
+        text = line.decode().rstrip("\r\n")
+        yield as_text(text) if "\0" in text else np.str_(text)
 
 
 def _read_json(file: BinaryIO) -> Iterator[Any]:
