@@ -5,6 +5,7 @@ Arguments have been checked.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from ._cached import CacheMemory, cached
@@ -74,7 +75,10 @@ def taken(plan: Plan, text: str, start: int, stop: int | None) -> Plan:
 
 def sharded(plan: Plan, count: int, index: int) -> Plan:
     """Every `count`-th element, beginning with number `index`."""
-    return plan.then(
+    # What was seen before is counted in the order that this step divides, and not in what other
+    # shards further down have divided.
+    order = replace(plan, open=lambda opening: plan.open(opening._replace(start=0)))
+    return order.then(
         lambda inner, opening: _strided(inner, opening.start + index, None, count),
         f"shard({count}, {index})",
         Keeps.SPEC | Keeps.BATCH_SIZE | Keeps.AT_HAND,

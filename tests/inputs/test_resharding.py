@@ -51,6 +51,7 @@ def stream() -> Dataset:
 
 ORDERS = {"arrays": arrays, "stream": stream}
 each_order = pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+each_source = pytest.mark.parametrize("source", ORDERS.values(), ids=ORDERS)
 
 
 @each_order
@@ -91,6 +92,28 @@ def test_in_26_several_epochs_over_changing_numbers_of_workers() -> None:
     assert sorted(second) == sorted(expected[60:108])
     assert sorted(third) == sorted(expected[108:])
     assert Counter(first + second + third) == dict.fromkeys(range(40), 3)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        lambda d: d.shard(2, 1),
+        lambda d: d.shard(2, 0).shard(2, 1),
+        lambda d: Dataset.zip(d.shard(2, 0), d.shard(2, 1)).map(lambda a, b: a),
+        lambda d: d.shard(3, 0).concatenate(d.shard(3, 2)),
+    ],
+)
+@each_source
+def test_in_26_a_part_of_the_data_is_divided_anew_as_all_of_it_is(
+    source: Order, order: Callable[[Dataset], Dataset]
+) -> None:
+    def make(count: int, index: int) -> Dataset:
+        return order(source()).shard(count, index).batch(2)
+
+    first, states = run(make, 2, [], 1)
+    second, states = run(make, 1, states, 1)
+    third, _ = run(make, 3, states, None)
+    assert sorted(first + second + third) == sorted(int(v) for v in order(source()))
 
 
 def test_as_many_workers_as_before_go_on_with_their_own_states() -> None:
