@@ -63,6 +63,11 @@ class RunningHooks:
 
     def _begin(self, hooks: Sequence[SessionRunHook]) -> None:
         for hook in hooks:
+            if not isinstance(hook, SessionRunHook):
+                raise TypeError(
+                    f"hooks must be objects of SessionRunHook or of a subclass, one is {hook!r}; "
+                    f"give an instance of such a class"
+                )
             hook.begin()
             self._hooks.append(hook)
 

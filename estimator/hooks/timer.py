@@ -27,6 +27,10 @@ class SecondOrStepTimer:
                 f"exactly one of every_secs and every_steps must be given, "
                 f"they are {every_secs} and {every_steps}"
             )
+        if not (every_secs or every_steps or 0) > 0:
+            raise ValueError(
+                f"every_secs and every_steps must be > 0, they are {every_secs} and {every_steps}"
+            )
         self._every_secs = every_secs
         self._every_steps = every_steps
         self._clock = clock

@@ -397,3 +397,27 @@ def test_the_watch_over_the_loss_takes_it_as_tensorflow_s_does(one_pass, tmp_pat
             estimator.train(one_pass)
     else:
         estimator.train(one_pass)
+
+
+@pytest.mark.parametrize("verb", ["train", "evaluate", "predict"])
+@pytest.mark.parametrize("hook", [Diary, "loss", None, lambda: None])
+def test_what_is_no_hook_is_refused(estimator, one_pass, verb, hook):
+    """A class instead of an object, most of the time."""
+    estimator.train(one_pass, steps=1)
+    with pytest.raises(TypeError, match=r"one is .*; give an instance of such a class"):
+        list(getattr(estimator, verb)(one_pass, hooks=[hook]))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda often: LoggingTensorHook(["loss"], every_n_iter=often),
+        lambda often: LoggingTensorHook(["loss"], every_n_secs=often),
+        lambda often: StepCounterHook(every_n_steps=often),
+        lambda often: SecondOrStepTimer(every_secs=often),
+    ],
+)
+@pytest.mark.parametrize("often", [0, -1])
+def test_how_often_is_more_than_never(make, often):
+    with pytest.raises(ValueError, match="must be > 0"):
+        make(often)
