@@ -22,7 +22,7 @@ from ..strategies.values import local_values
 from .hooks import RunningHooks, SessionRunHook
 from .model_function import ModelFunction, split_features_and_labels
 from .reading_session import ReadingSession
-from .replica_batches import ReplicaBatch, ReplicaBatches
+from .replica_batches import ReplicaBatch, ReplicaBatches, first_with_examples
 from .specs import EstimatorSpec, ModeKeys
 from .training import require_data
 
@@ -146,7 +146,7 @@ def evaluate(
 
     started = time.monotonic()
     batches = iter(batches)
-    batch = next(batches, None)
+    batch = first_with_examples(batches, session.strategy.extended.num_local_replicas)
     require_data(batch, session.strategy, " to evaluate")
     done = 0
     while True:

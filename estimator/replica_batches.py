@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, final
@@ -70,6 +71,17 @@ class ReplicaBatches:
             for index, size in enumerate(sizes)
         ]
         return chosen[0] if len(chosen) == 1 else PerReplica(chosen)
+
+
+def first_with_examples(batches: Iterable[Any], num_replicas: int) -> Any:
+    """The first batch that is not empty for all replicas of this worker; None if there is none.
+
+    It is the one from which a model can be built.
+    """
+    for batch in batches:
+        if any(count_examples(part) for part in replica_parts(batch, num_replicas)):
+            return batch
+    return None
 
 
 def replica_parts(batches: Any, num_replicas: int) -> list[Any]:

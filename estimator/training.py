@@ -28,8 +28,8 @@ from .hooks import (
     SessionRunHook,
 )
 from .input_function import log_batch_sizes
-from .model_function import ModelFunction, count_examples, split_features_and_labels
-from .replica_batches import ReplicaBatch, ReplicaBatches, replica_parts
+from .model_function import ModelFunction, split_features_and_labels
+from .replica_batches import ReplicaBatch, ReplicaBatches, first_with_examples
 from .specs import EstimatorSpec, ModeKeys
 
 _logger = logging.getLogger("paceline")
@@ -59,6 +59,7 @@ class TrainingSession:
         self.will_stop = self._all_stop = False
         self._model = model
         self._step_counter: Variable | None = None
+        self.has_empty_step = False
         self._batches = ReplicaBatches(strategy)
 
     def run(self, fetches: Any) -> Any:
@@ -106,18 +107,23 @@ class TrainingSession:
             on_built: Called in the first step when all variables exist, before any is changed.
 
         Returns:
-            Whether the step was made: not where nobody has a batch any more, or one has a veto.
+            Whether the step was made: not where nobody has a batch any more, or one has a veto, nor
+            where all batches are empty (`has_empty_step`).
         """
+        self.has_empty_step = False
         if batches is None and (self.strategy.extended.num_workers == 1 or self._all_stop):
             return False  # nor is there another worker that makes a step
         given, before = self._batches.of_step(batches), self._assigned_values()
-        results = self.strategy.run(partial(self._replica_step, veto, on_built), (given,))
-        result: StepResult = local_values(results)[0]
+        step = partial(self._replica_step, veto, on_built, batches is not None)
+        result: StepResult = local_values(self.strategy.run(step, (given,)))[0]
         if not result.is_made:
+            self.has_empty_step = not result.is_vetoed and result.sums[-1] > 0
             for leaf, value in before:
                 leaf.data = value
             return False
-        loss_times_examples, num_examples, votes_to_save, votes_to_end, num_stopping = result.sums
+        loss_times_examples, num_examples, votes_to_save, votes_to_end, num_stopping, _ = (
+            result.sums
+        )
         self.loss = loss_times_examples / num_examples
         self.workers_with_bad_loss = [] if math.isfinite(self.loss) else self._whose_loss()
         self.num_examples = int(num_examples)
@@ -130,7 +136,11 @@ class TrainingSession:
         return True
 
     def _replica_step(
-        self, veto: bool, on_built: Callable[[EstimatorSpec], None] | None, given: ReplicaBatch
+        self,
+        veto: bool,
+        on_built: Callable[[EstimatorSpec], None] | None,
+        has_batch: bool,
+        given: ReplicaBatch,
     ) -> StepResult:
         replica = get_replica_context()
         assert replica is not None
@@ -145,7 +155,7 @@ class TrainingSession:
                 replica.merge_call(_call_on_built, (on_built, spec))
             loss_times_examples = spec.loss.item() * given.num_examples if given.num_examples else 0
             self._has_bad_loss |= not math.isfinite(loss_times_examples)
-            votes = (self.wants_save, self.wants_end, self.will_stop)
+            votes = (self.wants_save, self.wants_end, self.will_stop, has_batch)
             sums = (loss_times_examples, given.num_examples, *votes)
             return make_step(spec.train_op, given.num_examples, sums, veto)
 
@@ -214,18 +224,17 @@ class TrainingEnd:
 
 
 def require_data(first_batch: Any, strategy: Strategy, purpose: str = "") -> None:
-    """Refuse to begin where a worker has no batch at all: it could not even build the model.
+    """Refuse to begin where a worker has no example at all: it could not even build the model.
 
     Args:
-        first_batch: This worker's, for each of its replicas; None for none.
+        first_batch: This worker's first with an example; None for none.
         strategy: That of the run; all its workers call this.
         purpose: What the batch was for, for the error.
 
     Raises:
-        ValueError: On all workers, if one has no batch.
+        ValueError: On all workers, if one has no example.
     """
-    parts = replica_parts(first_batch, strategy.extended.num_local_replicas)
-    has_data = int(any(count_examples(part) for part in parts))
+    has_data = int(first_batch is not None)
     have_data = strategy.extended.workers.gather_numbers(has_data, f"first batch{purpose}")
     without = [f"worker {i}" for i, has in enumerate(have_data) if not has]
     if without:
@@ -269,19 +278,15 @@ def train(
 
     beginning = batches.get_state()
     session.tell_input_state(lambda: beginning)  # of the checkpoint before the first update
-    batch = next(batches, None)
+    batch = first_with_examples(batches, session.strategy.extended.num_local_replicas)
     require_data(batch, session.strategy)
     session.step(batch, False, built)
     log_batch_sizes(session.num_examples, session.strategy)
     while True:
         running.after_run()
-        if running.stop_requested:
-            batch = None
-        else:
-            batch = next(batches, None)
+        if not running.stop_requested:
             running.before_run()
-        # Also a worker that wants to stop, or has no more data, takes part: so all stop together.
-        if not session.step(batch, running.stop_requested, None):
+        if not _make_next_step(session, batches, running.stop_requested):
             break
     if not session.end_is_agreed:
         session.finish()
@@ -289,6 +294,21 @@ def train(
     reason = _reason(running.stop_requested, is_last, session.strategy)
     running.end()
     return TrainingEnd(session.global_step, session.loss, reason, session.end_is_agreed)
+
+
+def _make_next_step(
+    session: TrainingSession, batches: DatasetIterator, stop_requested: bool
+) -> bool:
+    """Make the next step in which somebody has examples; return whether there was one.
+
+    Also a worker that wants to stop, or has no more data, takes part: so all stop together.
+    """
+    while True:
+        batch = None if stop_requested else next(batches, None)
+        if session.step(batch, stop_requested, None):
+            return True
+        if not session.has_empty_step:
+            return False
 
 
 _REASONS = ("the input ended", "a hook asked to stop", "max_steps was reached")

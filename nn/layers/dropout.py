@@ -74,7 +74,9 @@ class Dropout(Layer):
         replica_id = 0 if replica is None else _number_among_all(replica)
         global_step = current_store().variables.get("global_step")
         step = 0 if global_step is None else int(global_step)
-        call = self._calls.count(replica_id, step)
+        # What stands in for a batch does not count: the next one at this step is the first.
+        stands_in = replica is not None and not replica.has_examples
+        call = 0 if stands_in else self._calls.count(replica_id, step)
         if self._seed is None:
             return np.random.default_rng()
         key = [self._seed, zlib.crc32(self.name.encode()), replica_id, step, call]

@@ -459,10 +459,12 @@ class StepResult:
 
     Args:
         is_made: Whether the variables were changed.
+        is_vetoed: Whether a replica asked that they be not.
         sums: The numbers given, added up over all replicas of all workers.
     """
 
     is_made: bool
+    is_vetoed: bool
     sums: Sequence[float]
 
 
@@ -503,7 +505,7 @@ def make_step(
         is_made = weight > 0 and not vetoes
         if is_made:
             _apply(train_op, this_round, replica)
-    return StepResult(is_made, totals)
+    return StepResult(is_made, vetoes > 0, totals)
 
 
 def _apply(train_op: TrainOp, this_round: Round, replica: ReplicaContext) -> None:

@@ -365,7 +365,7 @@ def is_killed(scenario: Scenario, index: int) -> bool:
 def train(scenario: Scenario, index: int, model_dir: Path, source: Path | None) -> list[Report]:
     """Make one run, perhaps with the weights of `source`; what each worker has seen of it."""
     run, together = scenario.runs[index], scenario.of_one_input(index)
-    kills, num_steps = is_killed(scenario, index), len(run.steps)
+    kills, num_steps = is_killed(scenario, index), run.num_steps
     run = replace(run, saves=run.saves or kills, ends="request" if kills else run.ends)
     workers = range(run.topology.workers)
     last = workers if kills or run.topology.kind == "servers" else workers[-1:]

@@ -288,11 +288,12 @@ class Reference:
 
 
 def _steps(run: Run, examples):
-    """Each step's sizes and global batch."""
+    """The sizes and the global batch of each step that has examples."""
     start = 0
     for sizes in run.steps:
         stop = start + sum(sizes)
-        yield sizes, {k: v[start:stop] for k, v in examples.items()}
+        if stop > start:
+            yield sizes, {k: v[start:stop] for k, v in examples.items()}
         start = stop
 
 

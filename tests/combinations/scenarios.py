@@ -87,13 +87,20 @@ class Run:
 
     @property
     def is_valid(self) -> bool:
-        """Whether each worker can build the model in its first step, and no step is empty.
+        """Whether each of several workers has an example in its first step, and one in the last.
 
-        Workers that meet at parameter servers end with their first step without an example.
+        Workers pass over batches without examples each for itself until they have a model, and
+        always at parameter servers.
         """
         by_worker = [self.topology.by_worker(step) for step in self.steps]
-        every = by_worker if self.topology.kind == "servers" else by_worker[:1]
-        return all(all(map(any, step)) for step in every) and all(map(any, self.steps))
+        first = by_worker[:1] if self.topology.workers > 1 else []
+        every = by_worker if self.topology.kind == "servers" else first
+        return all(all(map(any, step)) for step in every) and any(self.steps[-1])
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps have an example; the others are passed over."""
+        return sum(map(any, self.steps))
 
 
 @dataclass(frozen=True)
@@ -161,6 +168,7 @@ class Scenario:
             and first.begins == "anew"
             and all(a.topology == b.topology for a, b in pairs if b.begins == "interrupted")
             and not (self.custom_loop and for_estimators)
+            and not (self.custom_loop and first.num_steps < len(first.steps))
             and not (self.loop == "global" and self.depends_on_dealing)
             and not (self.is_mixed and self.norm)  # a batch of one has gradients of zero there
         )
@@ -319,10 +327,6 @@ def _several(scenario: Scenario, kind: str) -> list[Run]:
 
 
 KNOWN: dict[str, Callable[[Scenario], bool]] = {
-    "empty batch, custom loop": lambda s: (
-        s.norm is not None
-        and (s.loop == "global" or (s.custom_loop and s.runs[0].has_empty_replica))
-    ),
     "servers, counts": lambda s: bool(s.counts and _several(s, "servers")),
     "servers, clipping": lambda s: bool(s.clipping and _several(s, "servers")),
 }

@@ -42,6 +42,15 @@ MENDED = {
         heads=True,
         norm="synchronized",
     ),
+    "a step without examples is passed over, and what comes after it counts": Scenario(
+        5, (run("workers", 2, 1, (1, 2), (0, 0), (0, 1), (0, 0), (2, 0)),)
+    ),
+    "the same under one device": Scenario(
+        6,
+        (run("one device", 1, 1, (0,), (1,), (0,), (2,)),),
+        evaluation=run("one device", 1, 1, (0,), (1,), (0,), (2,)),
+        dropout=True,
+    ),
     "the checkpoint of step 0 has nothing of the first step": Scenario(
         3, (run("mirrored", 1, 2, (1, 2)),), counts=True, norm="plain"
     ),
