@@ -7,7 +7,8 @@ lies the default strategy with its one replica.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -148,6 +149,15 @@ class ReplicaContext:
         same, nobody waits for it in vain, and it creates the variables that the others create.
         """
         self.has_examples = False
+
+    @contextmanager
+    def standing_in(self) -> Iterator[None]:
+        """`stand_in` for the block: for what of a step has no examples here."""
+        had_examples, self.has_examples = self.has_examples, False
+        try:
+            yield
+        finally:
+            self.has_examples = had_examples
 
     @property
     def replica_id_in_sync_group(self) -> int:

@@ -88,7 +88,10 @@ class BatchNormalization(Layer):
         gamma = self.add_weight("gamma", shape, None, *self._gamma_options) if self.scale else None
         beta = self.add_weight("beta", shape, None, *self._beta_options) if self.center else None
         moving_mean, moving_variance = self._moving(shape)
-        batch = self._of_batch(inputs) if training and self.trainable else None
+        uses_batch = training and self.trainable
+        batch = self._of_batch(inputs) if uses_batch else None
+        if uses_batch and batch is None:
+            _leave_as_they_are(moving_mean, moving_variance)
         if batch is None:
             centered = inputs - moving_mean.value()
             variance = moving_variance.value()
@@ -184,6 +187,15 @@ class LayerNormalization(Layer):
         centered = inputs - inputs.mean(axis=-1, keepdims=True)
         variance = np.square(centered).mean(axis=-1, keepdims=True)
         return to_dtype(_scaled(centered, variance, self.epsilon, gamma, beta), self.dtype)
+
+
+def _leave_as_they_are(*moving: Variable) -> None:
+    """Take part in what other replicas assign, who may share a copy, with nothing to say to it."""
+    replica = get_replica_context()
+    if replica is not None:
+        with replica.standing_in():
+            for variable in moving:
+                variable.assign(variable.value())
 
 
 def sum_over_replicas(values: Tensor, replica: ReplicaContext, weight: float = 1.0) -> Tensor:

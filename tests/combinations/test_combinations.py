@@ -51,6 +51,12 @@ MENDED = {
         evaluation=run("one device", 1, 1, (0,), (1,), (0,), (2,)),
         dropout=True,
     ),
+    "moving means that replicas share move where one has an empty batch of its own": Scenario(
+        7,
+        (run("central storage", 1, 3, (1, 2, 1), (0, 0, 2)),),
+        loop="dealt",
+        norm="plain",
+    ),
     "the checkpoint of step 0 has nothing of the first step": Scenario(
         3, (run("mirrored", 1, 2, (1, 2)),), counts=True, norm="plain"
     ),
