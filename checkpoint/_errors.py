@@ -14,6 +14,7 @@ _FIXES = {
     errno.ENOTDIR: "a file is in the way: remove it or choose another directory",
     errno.ENOSPC: "the disk is full: free some space or keep fewer checkpoints",
     errno.EFBIG: "the system allows no file so large: raise the limit (ulimit -f)",
+    errno.EIO: "the disk or the store has failed: look at it, and try again",
     errno.EDQUOT: "the disk quota is used up: free some space or keep fewer checkpoints",
 }
 

@@ -305,6 +305,7 @@ class Estimator:
             continue_input(batches, states, strategy.extended, start)
             if not states:
                 self._unread.warn_of(batches)
+            # What may refuse the run comes before what saves its beginning.
             end = train(session, batches, [*more, progress, *all_hooks, *hooks], last_step)
             self._unread.note(batches)
         if job.is_chief and not end.is_preempted:

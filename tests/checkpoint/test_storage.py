@@ -362,6 +362,12 @@ def test_a_store_s_own_errors_are_explained_like_all_others(
         DO[done](objects)
 
 
+def test_of_a_store_that_has_failed_the_fix_is_no_other_path(objects: str) -> None:
+    Objects.fails_to = "upload"
+    with pytest.raises(CheckpointError, match="the store has failed: look at it, and try again"):
+        save(objects, 1, {"x": np.zeros(3)})
+
+
 @pytest.mark.parametrize("keep_max", [1, None])
 def test_a_save_killed_between_any_two_changes_loses_nothing_that_was_committed(
     objects: str, keep_max: int | None
