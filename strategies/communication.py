@@ -79,7 +79,8 @@ class CommunicationOptions:
             wait of 30 s and more is logged, with who is waited for and when this worker gives up.
         silence_secs: How long a worker may give no sign of life, because it was stopped or its
             host is switched off or cut off, before it is taken for lost; at least 3, by the
-            default of 20 s. One whose process dies is noticed at once.
+            default of 20 s. One whose process dies is noticed at once. A call into C that holds
+            Python's lock stops heartbeats too: raise this where one takes that long.
         implementation: What carries their arrays, also by its name in any case.
         start_timeout_secs: How long to wait for all workers at the start; > 0.
         overlap: Whether packs travel while backward goes on, or when it has ended, which is faster
