@@ -43,6 +43,7 @@ class CrossDeviceOps(ABC):
 
     def broadcast(self, array: Array, destinations: Sequence[Device]) -> list[Array]:
         """A copy of `array` on each destination."""
+        _log_broadcast(*destinations)
         return [device.put(array) for device in destinations]
 
     def gather(self, arrays: Sequence[Array], axis: int, destination: Device) -> Array:
@@ -92,6 +93,12 @@ def _sum(arrays: Sequence[Array], device: Device, out: Array | None) -> Array:
 @cache
 def _log_plan(description: str, *arguments: object) -> None:
     _logger.debug(description, *arguments)
+
+
+@cache
+def _log_broadcast(*destinations: Device) -> None:
+    if destinations:
+        _logger.debug("Then broadcast to %s.", ", ".join(map(str, destinations)))
 
 
 class ReductionToOneDevice(CrossDeviceOps):

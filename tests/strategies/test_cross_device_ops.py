@@ -37,6 +37,7 @@ def fresh_log_cache():
     """As in a new process, where nothing has been said yet."""
     cross_device_ops._log_plan.cache_clear()
     cross_device_ops._log_fallback.cache_clear()
+    cross_device_ops._log_broadcast.cache_clear()
     cross_device_ops._warn_of_packs.cache_clear()
 
 
@@ -154,6 +155,19 @@ def test_co_03_a_number_of_packs_is_warned_about_once(log_lines, fresh_log_cache
         HierarchicalCopyAllReduce(num_packs=3)
         NcclAllReduce()
     assert len([line for line in log_lines() if line.startswith("num_packs has no effect")]) == 1
+
+
+def test_co_06_the_devices_of_the_other_replicas_are_logged_once(
+    log_lines, fresh_log_cache, two_replicas
+):
+    for _ in range(100):
+        two_replicas.run(lambda: get_replica_context().all_reduce("SUM", np.ones(2)))
+    devices = two_replicas.extended.worker_devices
+    lines = [line for line in log_lines() if "broadcast" in line]
+    assert lines == [
+        f"Reduce to {devices[0]} then broadcast to {devices[0]}.",
+        f"Then broadcast to {devices[1]}.",
+    ]
 
 
 def test_co_06_each_plan_is_logged_once(log_lines, fresh_log_cache, two_replicas):
