@@ -82,14 +82,29 @@ class Process:
     Args:
         task: Which one.
         send_signal: Sends a signal to it.
+        pid: Gives its process id; None while that is not known.
     """
 
-    def __init__(self, task: Task, send_signal: Callable[[int], None]) -> None:
+    def __init__(
+        self, task: Task, send_signal: Callable[[int], None], pid: Callable[[], int | None]
+    ) -> None:
         self.task = task
         self.name = str(task)
         self.tail = Tail()
         self.status: int | None = None
         self._send_signal = send_signal
+        self._pid = pid
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it stands still, by SIGSTOP or in a debugger, as far as the system tells."""
+        pid = self._pid()
+        try:
+            # The name in parentheses may hold anything.
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (OSError, IndexError):
+            return False
+        return state in ("T", "t")
 
     def signal(self, number: int) -> None:
         """Send a signal, unless the process has ended."""
@@ -145,7 +160,9 @@ class LocalJob(Job):
     def _start(self, command: Command, show: Show) -> None:
         how = ("exec", str(int(signal.SIGKILL)), str(os.getpid()))
         child, out, err = start((*how, *command.arguments), command.environ)
-        process = Process(command.task, lambda number: os.killpg(child.pid, number))
+        process = Process(
+            command.task, lambda number: os.killpg(child.pid, number), lambda: child.pid
+        )
         self._children.append(child)
         self.processes.append(process)
         self.pipes += output_pipes(process, out, err, show)
@@ -220,7 +237,11 @@ class MpiJob(Job):
 
     def _listen_to(self, rank: int, task: Task) -> None:
         out, err, status = (self._named_pipe(f"{rank}.{kind}") for kind in ("out", "err", "status"))
-        process = Process(task, lambda number: self._signal_rank(process, number))
+        process = Process(
+            task,
+            lambda number: self._signal_rank(process, number),
+            lambda: self._pids.get(process),
+        )
         self.processes.append(process)
         self.pipes += output_pipes(process, out, err, self._show)
         self.pipes.append(Pipe(status, lambda lines: self._take_report(process, lines)))

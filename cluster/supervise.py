@@ -7,7 +7,7 @@ import select
 import selectors
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import FrameType, TracebackType
@@ -15,6 +15,9 @@ from typing import Any
 
 from .processes import Job, Pipe, Process
 from .spec import Task
+
+_LOOK_SECS = 1.0
+_REPORT_SECS = 30.0
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -110,6 +113,9 @@ class _Watch:
         self._interrupt: int | None = None
         self._failure: tuple[Process | None, int] | None = None
         self._said_who_is_left = False
+        self._chief_ended_at: float | None = None
+        self._report_at = 0.0
+        self._stopped_since: float | None = None
         self._selector = selectors.DefaultSelector()
         self._selector.register(signals.fd, selectors.EVENT_READ)
         for pipe in job.pipes:
@@ -134,7 +140,9 @@ class _Watch:
             self._on_interrupt(signal.SIGPIPE)
 
     def _wait_secs(self) -> float | None:
-        return None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
+        if self._kill_at is None:
+            return None if self._chief_ended_at is None else _LOOK_SECS
+        return max(0.0, self._kill_at - time.monotonic())
 
     def _on_interrupt(self, number: int) -> None:
         """Ask all to end; a second time, end them."""
@@ -159,6 +167,35 @@ class _Watch:
             self._job.signal(signal.SIGKILL)
             self._kill_at = time.monotonic() + 1.0
         self._say_who_is_left()
+        self._look_after_those_who_are_left()
+
+    def _look_after_those_who_are_left(self) -> None:
+        """Name those who still run long after the chief, and end those who stand still for ever.
+
+        The chief has saved. A task that somebody has stopped would keep the launcher waiting.
+        """
+        if self._kill_at is not None or not self._has_chief_ended():
+            return
+        now = time.monotonic()
+        if self._chief_ended_at is None:
+            self._chief_ended_at, self._report_at = now, now + _REPORT_SECS
+        left = [p for p in self._job.processes if p.status is None]
+        if left and now >= self._report_at:
+            self._report_at = now + _REPORT_SECS
+            waited_secs = now - self._chief_ended_at
+            self._note(f"the chief ended {waited_secs:.0f} s ago; waiting for {_names(left)}")
+        if not left or not all(p.is_stopped for p in left):
+            self._stopped_since = None
+        elif self._stopped_since is None:
+            self._stopped_since = now
+        elif now - self._stopped_since >= self._grace_secs:
+            self._note(f"all others have ended; killing {_names(left)}")
+            self._kill_at = now
+
+    def _has_chief_ended(self) -> bool:
+        trainers = [p for p in self._job.processes if p.task.type in ("chief", "worker")]
+        chiefs = [p for p in trainers if p.task.type == "chief"] or trainers[:1]
+        return bool(chiefs) and chiefs[0].status == 0
 
     def _say_who_is_left(self) -> None:
         trainers = [p for p in self._job.processes if p.task.type in ("chief", "worker")]
@@ -195,3 +232,7 @@ class _Watch:
         for pipe in self._job.pipes:
             os.close(pipe.fd)
         self._job.close()
+
+
+def _names(processes: Sequence[Process]) -> str:
+    return ", ".join(f"{p.name} (stopped)" if p.is_stopped else p.name for p in processes)

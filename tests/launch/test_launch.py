@@ -102,6 +102,15 @@ else:
     assert result.of("evaluator 0") == ["evaluated"]
 
 
+def test_a_task_that_stands_still_when_all_others_have_ended_is_killed_by_name(run):
+    """The chief has saved: nobody would let it go on."""
+    text = "if TASK == 'worker 1':\n    os.kill(os.getpid(), signal.SIGSTOP)"
+    result = run(text, num_workers=2, grace_secs=0.5)
+    assert result.code == 128 + signal.SIGKILL
+    assert "all others have ended; killing worker 1 (stopped)" in result.notes()
+    assert result.notes()[-1] == "worker 1 failed (signal 9)"
+
+
 def test_a_task_that_ignores_sigterm_is_killed_after_the_grace(run):
     text = """
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
