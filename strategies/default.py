@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .context import install_default
+from .context import default_strategy, install_default
 from .cross_device_ops import ReductionToOneDevice
 from .devices import HOST
 from .extended import StrategyExtended
@@ -26,6 +26,7 @@ class DefaultStrategy(Strategy):
 
 def _make() -> Any:
     strategy = DefaultStrategy.__new__(DefaultStrategy)
+    strategy._remake = (default_strategy, ())
     Strategy.__init__(strategy, StrategyExtended([HOST], [HOST], ReductionToOneDevice()))
     return strategy
 

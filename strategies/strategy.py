@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -51,6 +51,10 @@ class ValueContext:
     num_replicas_in_sync: int = 1
 
 
+def _construct(cls: type[Strategy], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Strategy:
+    return cls(*args, **kwargs)
+
+
 class Strategy:
     """A policy that distributes state and computation over devices.
 
@@ -62,8 +66,23 @@ class Strategy:
         extended: The policies, and the rarely used verbs.
     """
 
+    _remake: tuple[Callable[..., Any], tuple[Any, ...]]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        strategy = super().__new__(cls)
+        strategy._remake = (_construct, (cls, args, kwargs))
+        return strategy
+
     def __init__(self, extended: StrategyExtended) -> None:
         self._extended = extended
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """The same one: it stands for the place of this process among its devices and workers."""
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """It is made anew, from the same arguments: its connections and locks cannot travel."""
+        return self._remake
 
     @property
     def extended(self) -> StrategyExtended:

@@ -7,15 +7,19 @@ import pickle
 import numpy as np
 import pytest
 
+from paceline.cluster import SimpleClusterResolver
 from paceline.inputs import Dataset, InputContext, InputOptions, InputReplicationMode
 from paceline.strategies import (
     DEFAULT_STRATEGY,
+    CentralStorageStrategy,
     DefaultStrategy,
     Device,
     HierarchicalCopyAllReduce,
     MirroredStrategy,
+    MultiWorkerMirroredStrategy,
     NcclAllReduce,
     OneDeviceStrategy,
+    ParameterServerStrategy,
     PerReplica,
     ReductionToOneDevice,
     ValueContext,
@@ -54,15 +58,40 @@ def test_a_strategy_says_what_it_is(mirrored):
     assert repr(mirrored(2)) == "MirroredStrategy(CPU:0, CPU:1)"
 
 
-@pytest.mark.parametrize(
-    "strategy", [OneDeviceStrategy("CPU:0"), MirroredStrategy(["CPU:0", "CPU:1"])], ids=repr
-)
-def test_a_strategy_is_plain_data(strategy):
-    """A configuration that holds one can be copied and pickled, also after a run."""
+CLUSTER = {"worker": ["localhost:1111"], "ps": ["localhost:1112"]}
+
+
+def with_servers(task_type):
+    task = (task_type, 0)
+    return ParameterServerStrategy(SimpleClusterResolver(CLUSTER, "", *task), max_staleness=3)
+
+
+EVERY_KIND = {
+    "default": get_strategy,
+    "one device": lambda: OneDeviceStrategy("CPU:0"),
+    "mirrored": lambda: MirroredStrategy(["CPU:0", "CPU:1"]),
+    "central storage": lambda: CentralStorageStrategy(["CPU:0", "CPU:1"]),
+    "several workers": MultiWorkerMirroredStrategy,
+    "a trainer with servers": lambda: with_servers("worker"),
+    "a server": lambda: with_servers("ps"),
+    "an evaluator beside servers": lambda: with_servers("evaluator"),
+}
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_every_strategy_can_be_copied_and_pickled_also_after_a_run(kind):
+    """ES-25: a configuration holds one."""
+    strategy = EVERY_KIND[kind]()
     strategy.run(lambda: None)
-    for twin in copy.deepcopy(strategy), pickle.loads(pickle.dumps(strategy)):
-        assert repr(twin) == repr(strategy)
-        assert twin.reduce("SUM", twin.run(lambda: 1)) == strategy.num_replicas_in_sync
+    assert copy.deepcopy([strategy])[0] is strategy
+    twin = pickle.loads(pickle.dumps(strategy))
+    assert repr(twin) == repr(strategy)
+    local = twin.experimental_local_results(twin.run(lambda: 1))
+    assert local == (1,) * strategy.num_replicas_in_sync
+
+
+def test_there_is_one_default_strategy_also_after_it_was_pickled():
+    assert pickle.loads(pickle.dumps(get_strategy())) is get_strategy()
 
 
 def test_st_19_local_results_are_a_tuple(every_strategy):
