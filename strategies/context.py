@@ -7,11 +7,12 @@ lies the default strategy with its one replica.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from ..inputs import nest
@@ -24,6 +25,8 @@ from .values import PerReplica, regroup, select_replica
 
 if TYPE_CHECKING:
     from .strategy import Strategy
+
+_logger = logging.getLogger("paceline")
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +219,7 @@ class ReplicaContext:
             reduce_op: `ReduceOp.SUM` or `ReduceOp.MEAN`, or its name.
             value: A tensor, an array, a number or `IndexedSlices`, or a nested structure of them,
                 of equal shapes on all replicas. No gradient flows through the result.
-            options: Accepted for TensorFlow's signature.
+            options: Accepted for TensorFlow's signature, with a warning: a strategy has its own.
 
         Returns:
             The same structure with the combined arrays, on this replica's device and its own.
@@ -224,6 +227,7 @@ class ReplicaContext:
         Raises:
             ValueError: Structures or shapes differ between replicas.
         """
+        _warn_of(options, self)
         op = ReduceOp.parse(reduce_op)
         reduce = partial(self.strategy.extended.all_reduce, op)
         return self._combined(f"all_reduce({op.name})", value, reduce)
@@ -235,7 +239,7 @@ class ReplicaContext:
             value: An array or tensor of rank ≥ 1, or a nested structure of them; the lengths along
                 `axis` may differ between replicas.
             axis: In [0, rank).
-            options: Accepted for TensorFlow's signature.
+            options: Accepted for TensorFlow's signature, with a warning: a strategy has its own.
 
         Returns:
             The same structure with the joined arrays, on this replica's device and its own.
@@ -244,6 +248,7 @@ class ReplicaContext:
             ValueError: Structures, or shapes apart from `axis`, differ between replicas; a value is
                 a scalar or `IndexedSlices`; `axis` is out of range.
         """
+        _warn_of(options, self)
         gather = partial(self.strategy.extended.all_gather, axis)
         return self._combined(f"all_gather(axis={axis})", value, gather)
 
@@ -296,3 +301,17 @@ class ReplicaContext:
         return select_replica(
             structure, self.local_index, self.strategy.extended.num_local_replicas
         )
+
+
+def _warn_of(options: Any, replica: ReplicaContext) -> None:
+    """Say once on this worker that the options of a single collective have no effect."""
+    if options is not None and replica.local_index == 0:
+        _warn_of_options()
+
+
+@cache
+def _warn_of_options() -> None:
+    _logger.warning(
+        "The options of all_reduce and all_gather have no effect; give CommunicationOptions to the "
+        "strategy, for all of its collectives."
+    )

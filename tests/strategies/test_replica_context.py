@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from paceline.autodiff import IndexedSlices, Tensor
-from paceline.strategies import Variable, get_replica_context
+from paceline.strategies import CommunicationOptions, Variable, get_replica_context
+from paceline.strategies.context import _warn_of_options
 
 
 def replica_id():
@@ -236,3 +237,17 @@ def test_st_24_outside_any_scope_there_is_one_replica():
     total = get_replica_context().all_reduce("SUM", value)
     assert list(total) == [1, 1]
     assert total is not value
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments"), [("all_reduce", ("SUM", 1.0)), ("all_gather", (np.ones(1), 0))]
+)
+def test_options_of_one_collective_are_warned_about_once(two_replicas, log_lines, verb, arguments):
+    _warn_of_options.cache_clear()
+    for options in (None, CommunicationOptions(), CommunicationOptions()):
+        two_replicas.run(
+            lambda options=options: getattr(get_replica_context(), verb)(
+                *arguments, options=options
+            )
+        )
+    assert len([line for line in log_lines() if "have no effect" in line]) == 1
