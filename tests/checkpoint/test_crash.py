@@ -39,7 +39,7 @@ def start(model_dir: Path) -> None:
 
 # Saves steps (the n-th save has the value n) in children, the n-th of which dies at its n-th file
 # operation, until one lives to the end. Prints how many died. "back" goes back to step 1, as a
-# person does who edits the state file.
+# person does who edits the state file; where there is one, operations are counted from there.
 KILLED_EVERYWHERE = """
 import json, os, re, sys
 import numpy as np
@@ -54,16 +54,17 @@ if not can_exchange:
     files.sys.platform = "elsewhere"
 
 def child(model_dir, fatal):
-    count = 0
+    count, counts = 0, "back" not in steps
     def watch(event, arguments):
         nonlocal count
-        if event in WATCHED:
+        if counts and event in WATCHED:
             count += 1
             if count == fatal:
                 os._exit(9)
     sys.addaudithook(watch)
     for value, step in enumerate(steps):
         if step == "back":
+            counts = True
             path = os.path.join(model_dir, "checkpoint")
             edited = re.sub("ckpt-[0-9]+", "ckpt-1", open(path).read(), count=1)
             files.replace_durably(path, edited)
@@ -92,7 +93,7 @@ def killed_everywhere(root: Path, how: str, steps: list[object], keep_max: int |
     """How many died; the n-th of them leaves `run-<n>`."""
     arguments = [str(root), how, json.dumps(steps), json.dumps(keep_max)]
     command = [sys.executable, "-c", KILLED_EVERYWHERE, *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stderr
     return int(result.stdout)
 
