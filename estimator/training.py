@@ -110,10 +110,13 @@ class TrainingSession:
             Whether the step was made: not where nobody has a batch any more, or one has a veto, nor
             where all batches are empty (`has_empty_step`).
         """
-        self.has_empty_step = False
-        if batches is None and (self.strategy.extended.num_workers == 1 or self._all_stop):
+        self.has_empty_step, is_alone = False, self.strategy.extended.num_workers == 1
+        if batches is None and (is_alone or self._all_stop):
             return False  # nor is there another worker that makes a step
         given, before = self._batches.of_step(batches), self._assigned_values()
+        if is_alone and not any(part.num_examples for part in local_values(given)):
+            self.has_empty_step = True
+            return False
         step = partial(self._replica_step, veto, on_built, batches is not None)
         result: StepResult = local_values(self.strategy.run(step, (given,)))[0]
         if not result.is_made:

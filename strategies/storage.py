@@ -79,6 +79,11 @@ class Storage(ABC):
 
     @property
     @abstractmethod
+    def averages_workers(self) -> bool:
+        """Whether an update has one worker's gradient, and the mean of all is taken behind it."""
+
+    @property
+    @abstractmethod
     def figures(self) -> Mapping[str, float]:
         """What is worth knowing of the last step, by name."""
 
@@ -183,6 +188,10 @@ class LocalStorage(Storage):
 
     @property
     def is_remote(self) -> bool:
+        return False
+
+    @property
+    def averages_workers(self) -> bool:
         return False
 
     @property

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Unpack
 
 import numpy as np
@@ -46,7 +48,8 @@ class BatchNormalization(Layer):
             See `nn.initializers`.
         beta_regularizer, gamma_regularizer: See `nn.regularizers`.
         synchronized: Whether the statistics are taken over all replicas, which then meet here in
-            each step, forward and backward.
+            each step, forward and backward. Workers at parameter servers do not: there it is over
+            those of one worker.
         **options: See `Layer`. With `trainable=False` the layer uses its moving means in training
             too.
     """
@@ -126,6 +129,9 @@ class BatchNormalization(Layer):
         """
         axes = tuple(range(inputs.ndim - 1))
         replica = get_replica_context() if self.synchronized else None
+        if replica is not None:
+            extended = replica.strategy.extended
+            _warn_of_others(extended.job.num_trainers - extended.num_workers)
         if replica is None or replica.num_replicas_in_sync == 1:
             if not inputs.size:
                 return None
@@ -187,6 +193,16 @@ class LayerNormalization(Layer):
         centered = inputs - inputs.mean(axis=-1, keepdims=True)
         variance = np.square(centered).mean(axis=-1, keepdims=True)
         return to_dtype(_scaled(centered, variance, self.epsilon, gamma, beta), self.dtype)
+
+
+@cache
+def _warn_of_others(num_others: int) -> None:
+    if num_others:
+        logging.getLogger("paceline").warning(
+            "Synchronized batch normalization is over the replicas of this worker only: %d other "
+            "worker(s), at parameter servers, do not meet within a step.",
+            num_others,
+        )
 
 
 def _leave_as_they_are(*moving: Variable) -> None:

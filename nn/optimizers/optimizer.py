@@ -17,6 +17,7 @@ from ...strategies import (
     ReplicaContext,
     Round,
     RuleStep,
+    StrategyExtended,
     Variable,
     VariableAggregation,
     begin_round,
@@ -87,7 +88,11 @@ class Optimizer:
         self._rule = rule
         self._hyper_numbers = asdict(hyper)
         self._clip = _clipping(clipnorm, clipvalue, global_clipnorm)
-        self._limits = clipnorm, clipvalue, global_clipnorm
+        self._limits = {
+            "clipnorm": clipnorm,
+            "clipvalue": clipvalue,
+            "global_clipnorm": global_clipnorm,
+        }
         self._slot_values = rule.slots(hyper)
         self._rows_only = sparse == "lazy" or rule.keeps_unread(hyper)
 
@@ -209,6 +214,7 @@ class Optimizer:
 
         def create() -> GradientReducer:
             extended = get_strategy().extended
+            self._require_clipping_of_means(extended)
             names = [v.name for v in variables]
             owners = [leaf.owner for leaf, g in example.items() if isinstance(g, IndexedSlices)]
             here = {owner.name for owner in owners if isinstance(owner, Variable)}
@@ -229,6 +235,23 @@ class Optimizer:
         made: GradientReducer = current_store().find_or_create(key, create)
         self._membership.latest.reducers[key] = made
         return made
+
+    def _require_clipping_of_means(self, extended: StrategyExtended) -> None:
+        """Refuse to clip where only the worker's own part of a mean is known.
+
+        Raises:
+            ValueError: Gradients are to be clipped, and parameter servers take their mean.
+        """
+        num_workers = extended.job.num_trainers
+        if self._clip is None or num_workers == 1 or not extended.storage.averages_workers:
+            return
+        limits = ", ".join([f"{k}={v}" for k, v in self._limits.items() if v is not None])
+        raise ValueError(
+            f"optimizer {self.name!r} is to clip gradients ({limits}), but where "
+            f"{num_workers} workers make each step together at parameter servers (max_staleness=0) "
+            f"each would clip its own, before the servers take the mean; leave it out, let workers "
+            f"make steps of their own (max_staleness=None), or use MultiWorkerMirroredStrategy"
+        )
 
     def known_reducer(self, variables: Sequence[Variable]) -> GradientReducer | None:
         """The reducer that an earlier step made for these variables, if there is one."""
@@ -300,8 +323,7 @@ class Optimizer:
         index = replica.local_index
         num_updates = int(self.iterations.value_in(index))
         rate = float(self.learning_rate(num_updates))
-        limits = zip(("clipnorm", "clipvalue", "global_clipnorm"), self._limits, strict=True)
-        settings = {**self._hyper_numbers, **dict(limits), "learning_rate": rate}
+        settings = {**self._hyper_numbers, **self._limits, "learning_rate": rate}
         settings["sparse"] = "lazy" if self._rows_only else "dense"
         lines = [
             f"update {num_updates} of {self.name!r} by {self._rule.name} with {settings}",

@@ -83,6 +83,10 @@ class ServerStorage(Storage):
         return True
 
     @property
+    def averages_workers(self) -> bool:
+        return self._max_staleness == 0
+
+    @property
     def figures(self) -> Mapping[str, float]:
         """`staleness`, `dropped_steps` and `megabytes`, the latter two since the beginning."""
         if not self._layouts:

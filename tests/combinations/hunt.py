@@ -88,7 +88,7 @@ def hunt(minutes: float, number: int, shrink_secs: float) -> int:
     until = time.monotonic() + 60 * minutes
 
     while time.monotonic() < until:
-        scenario = s.scenario_of(number, s.excluded)
+        scenario = s.scenario_of(number)
         number += 1
         failure = failure_of(scenario)
         cells = {"all", *dimensions(scenario)}

@@ -112,7 +112,7 @@ class Reference:
             self.weights["norm/beta"] = np.zeros(width(s))
         self.weights |= weights
         self.moving = {"mean": np.zeros(width(s)), "variance": np.ones(width(s))}
-        self.num_steps = self.num_seen = 0
+        self.num_steps = self.num_seen = self.num_seen_by_replicas = 0
         self.changed: set[str] = set()
         self.slots = {
             f"{self._optimizer_of(name)}/{name}/{slot}": np.full_like(value, start)
@@ -135,7 +135,7 @@ class Reference:
         if s.norm:
             found |= {f"norm/moving_{name}": value for name, value in self.moving.items()}
         if s.counts:
-            found |= {"seen_on_read": self.num_seen, "seen_on_write": self.num_seen}
+            found |= {"seen_on_read": self.num_seen_by_replicas, "seen_on_write": self.num_seen}
         found = found if s.custom_loop else {**found, "global_step": self.num_steps}
         return {name: np.array(value) for name, value in found.items()}
 
@@ -161,6 +161,8 @@ class Reference:
             time = (0, step) if self.scenario.custom_loop else (self.num_steps, 0)
             loss = self._step(run.topology, sizes, batch, copies, time)
             self.num_seen += sum(sizes)
+            is_chiefs = run.topology.kind == "servers"
+            self.num_seen_by_replicas += sum(sizes[: run.topology.replicas] if is_chiefs else sizes)
             if self.scenario.norm:
                 read = copies[:1] if run.topology.kind == "servers" else copies
                 self.moving = {name: np.mean([c[name] for c in read], 0) for name in self.moving}

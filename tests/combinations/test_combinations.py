@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 from execution import check
-from scenarios import Run, Scenario, Topology, excluded, scenario_of
+from scenarios import CLIPPING, Run, Scenario, Topology, scenario_of
 
 NUM_SCENARIOS = 100
 
 
 @pytest.mark.parametrize("number", range(NUM_SCENARIOS))
 def test_checkpoints_losses_and_metrics_are_those_of_one_process(tmp_path, number):
-    scenario = scenario_of(number, excluded)
+    scenario = scenario_of(number)
     print(scenario)
     check(scenario, tmp_path)
 
@@ -57,6 +57,9 @@ MENDED = {
         loop="dealt",
         norm="plain",
     ),
+    "a step without examples moves no means that replicas have in common": Scenario(
+        8, (run("mirrored", 1, 2, (2, 1), (0, 0), (0, 3)),), norm="synchronized"
+    ),
     "the checkpoint of step 0 has nothing of the first step": Scenario(
         3, (run("mirrored", 1, 2, (1, 2)),), counts=True, norm="plain"
     ),
@@ -66,6 +69,13 @@ MENDED = {
 @pytest.mark.parametrize("scenario", MENDED.values(), ids=MENDED)
 def test_what_was_found_and_mended(tmp_path, scenario):
     check(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("clipping", sorted({*CLIPPING} - {None}))
+def test_workers_at_servers_do_not_clip_parts_of_a_mean(tmp_path, clipping):
+    scenario = Scenario(1, (run("servers", 2, 1, (1, 1)),), clipping=clipping)
+    with pytest.raises(ValueError, match=f"is to clip gradients \\({clipping}=0.3\\)"):
+        check(scenario, tmp_path)
 
 
 TWO_REPLICAS = Run(Topology("mirrored", replicas=2), ((2, 1), (1, 2)))
