@@ -29,13 +29,14 @@ def keep_where(values: Array, condition: Any, out: Array | None = None) -> Array
             memory apart from it.
     """
     bits = _BITS[values.dtype]
+    if out is None or out is values:  # as numbers first: a product with truth values is slower
+        marks = condition.astype(bits)
+    else:
+        marks = out.view(bits)
+        marks[...] = condition
     if out is None:
-        return np.multiply(values.view(bits), condition).view(values.dtype)
-    target = out.view(bits)
-    if out is not values:  # as numbers first: a product with truth values is slower
-        target[...] = condition
-        condition = target
-    np.multiply(values.view(bits), condition, out=target)
+        return np.multiply(values.view(bits), marks).view(values.dtype)
+    np.multiply(values.view(bits), marks, out=out.view(bits))
     return out
 
 

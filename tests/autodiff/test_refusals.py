@@ -155,6 +155,12 @@ def test_elsewhere_a_tensor_is_the_number_that_it_holds() -> None:
         assert float(S) == 2.0
 
 
+def test_an_array_filled_with_a_tensor_is_refused_everywhere() -> None:
+    for call in (lambda: np.full(2, S), lambda: np.full_like(X, S)):
+        with pytest.raises(TypeError, match="gradient graph"):
+            call()
+
+
 def test_an_array_of_tensors_is_refused_with_the_function_that_makes_one() -> None:
     with pytest.raises(TypeError, match=r"np\.stack"):
         np.array([S, S])
