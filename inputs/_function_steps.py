@@ -99,7 +99,8 @@ def interleaved(
         return InterleavedStream(inner, expand, cycle_length, block_length)
 
     text = f"interleave(cycle_length={cycle_length}, block_length={block_length})"
-    return plan.then(step, text, Keeps.FILES)
+    # Nobody knows yet what shuffles the datasets have that the function makes.
+    return plan.then(step, text, Keeps.FILES, reshuffles=True)
 
 
 def required_finite(plan: Plan) -> Plan:

@@ -110,6 +110,11 @@ class DatasetIterator:
         self.set_state(state_for(self._plan, states, worker_index, num_workers))
 
     @property
+    def seed_and_iteration(self) -> tuple[int, int]:
+        """What, beside the chain, decides the order."""
+        return self._seed, self._iteration
+
+    @property
     def is_in_first_pass(self) -> bool:
         """Whether elements of the first pass over the source are left, as far as is known.
 

@@ -43,6 +43,7 @@ def shuffled_plan(plan: Plan, buffer_size: int, seed: int | None, reshuffle: boo
         Keeps.COUNT | Keeps.SPEC | Keeps.BATCH_SIZE | Keeps.FILES | Keeps.AT_HAND,
         draws_seed=plan.draws_seed or seed is None,
         fixed_seed=process_seed() if is_shared else plan.fixed_seed,
+        reshuffles=plan.reshuffles or reshuffle,
     )
 
 

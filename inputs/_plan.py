@@ -87,6 +87,7 @@ class Plan:
         spec: the `ArraySpec`s of an element.
         draws_seed: whether a shuffle uses the iterator's seed, having none of its own.
         fixed_seed: the iterator's seed, where every iterator must draw the same.
+        reshuffles: whether each pass over the dataset may have another order.
         options: of the whole chain.
         epoch: the cardinality of one pass over the source; None where nothing is repeated.
         batch_size: what the last `batch()` was given.
@@ -103,6 +104,7 @@ class Plan:
     spec: Callable[[], Any]
     draws_seed: bool = False
     fixed_seed: int | None = None
+    reshuffles: bool = False
     options: Options = NO_OPTIONS
     epoch: int | None = None
     batch_size: int | None = None
@@ -136,6 +138,7 @@ class Plan:
             # What must be done about a chain, or was asked for, holds whatever comes behind.
             draws_seed=self.draws_seed,
             fixed_seed=self.fixed_seed,
+            reshuffles=self.reshuffles,
             options=self.options,
         )
         kept = {name: getattr(self, name) for name, what in _KEPT.items() if what in keeps}
@@ -196,6 +199,7 @@ def joined(plans: list[Plan], **fields: Any) -> Plan:
     return Plan(
         draws_seed=any(plan.draws_seed for plan in plans),
         fixed_seed=next((p.fixed_seed for p in plans if p.fixed_seed is not None), None),
+        reshuffles=any(plan.reshuffles for plan in plans),
         options=Options.agreed([plan.options for plan in plans]),
         is_at_hand=all(plan.is_at_hand for plan in plans),
         **fields,

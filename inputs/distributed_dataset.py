@@ -53,6 +53,8 @@ class DistributedDataset:
         self._policy = policy
         self._parts = parts
         self._description = description
+        self._has_shared_passes = shared_order is not None and shared_order.reshuffles
+        self._texts_of_workers: Callable[[str], Sequence[str]] | None = None
         self._needs_shared_seed = shared_order is not None and shared_order.draws_seed
         if shared_order is not None and not plan.draws_seed:
             # Shuffles inside an interleave are not known yet, and must agree as well.
@@ -83,7 +85,9 @@ class DistributedDataset:
 
     def __iter__(self) -> DatasetIterator:
         self._require_shared_seed()
-        return self._make_iterator()
+        iterator = self._make_iterator()
+        self._require_same_pass(iterator)
+        return iterator
 
     def own_steps(self) -> DatasetIterator:
         """An iterator that ends with this worker's data, for loops that agree on their end."""
@@ -94,6 +98,7 @@ class DistributedDataset:
         """Compares with the other workers what all must have alike; all of them call this.
 
         Where each worker takes a part of one order, it must be the same chain with the same seed.
+        If that order is another one in each pass, all workers begin their passes together, too.
 
         Args:
             texts_of_workers: gathers a text of each worker, in their order.
@@ -101,6 +106,7 @@ class DistributedDataset:
         Raises:
             ValueError: on all workers, if they differ; the message names two of them.
         """
+        self._texts_of_workers = texts_of_workers
         seed = self._make_iterator.shared_seed()
         parts = [
             [count, index, order.text, seed if self._needs_shared_seed else None]
@@ -108,6 +114,16 @@ class DistributedDataset:
         ]
         texts = texts_of_workers(json.dumps([self._policy, parts]))
         _require_one_policy_and_order([json.loads(text) for text in texts])
+
+    def _require_same_pass(self, iterator: DatasetIterator) -> None:
+        """Raises an error if a worker has looked at the data beforehand, and is a pass ahead."""
+        if self._texts_of_workers is None or not self._has_shared_passes:
+            return
+        texts = self._texts_of_workers(json.dumps(iterator.seed_and_iteration))
+        found = [json.loads(text) for text in texts]
+        workers = [*range(len(found))]
+        _require_equal("the number of passes before this one", [i for _, i in found], workers)
+        _require_equal("the seed", [seed for seed, _ in found], workers)
 
     def _require_shared_seed(self) -> None:
         if self._needs_shared_seed and self._make_iterator.shared_seed() is None:
@@ -145,7 +161,8 @@ def _require_equal(what: str, values: list[Any], workers: list[int]) -> None:
             raise ValueError(
                 f"Workers that share data must agree on {what}, but worker {workers[0]} has "
                 f"{values[0]} and worker {worker} has {value}, so that examples would be lost or "
-                "read twice. Give all workers the same dataset, files, options and seeds."
+                "read twice. Give all workers the same dataset, files, options and seeds, and "
+                "iterate on all of them."
             )
 
 

@@ -235,8 +235,9 @@ class Strategy:
         `PerReplica` values. One line of the log tells the policy, this worker's shard and how far
         ahead batches are prepared.
 
-        Workers that read files of their own may have different numbers of steps. They iterate
-        together: one whose data have ended gets empty batches until those of all have.
+        Workers begin each pass together where a shuffle gives it an order of its own. Those that
+        read files of their own may have different numbers of steps. They iterate together: one
+        whose data have ended gets empty batches until those of all have.
 
         Args:
             dataset: Its elements are global batches.

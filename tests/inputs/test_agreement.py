@@ -124,6 +124,47 @@ def test_set_seed_lets_all_workers_shuffle_alike(on_workers: Callable[..., Any])
     assert sorted(first + second) == [*range(24)] != first + second
 
 
+@pytest.mark.parametrize("verb", ["global batches", "per-replica batches"])
+def test_a_worker_that_is_a_pass_ahead_is_named(verb: str, on_workers: Callable[..., Any]) -> None:
+    """One that has looked at a batch beforehand, say, would draw the order of another pass."""
+
+    def work(strategy: Any, index: int) -> None:
+        def distribute(reshuffle: bool) -> Any:
+            order = Dataset.range(12).shuffle(12, 1, reshuffle_each_iteration=reshuffle)
+            if verb == "global batches":
+                return strategy.experimental_distribute_dataset(order.batch(4))
+            return strategy.distribute_datasets_from_function(
+                lambda context: order.repeat().shard(2, context.input_pipeline_id).batch(2)
+            )
+
+        for reshuffle in (True, False):
+            steps = distribute(reshuffle)
+            for _ in range(2):
+                next(iter(steps))
+            ahead = steps.own_steps() if index == 1 else None
+            if reshuffle:
+                with pytest.raises(ValueError, match=r"agree on the number of passes .* 2 .* 3"):
+                    iter(steps)
+            else:
+                next(iter(steps))
+            assert ahead is None or next(ahead) is not None
+
+    on_workers(2, 1, work)
+
+
+def test_a_seed_that_is_set_on_one_worker_only_is_named(on_workers: Callable[..., Any]) -> None:
+    def work(strategy: Any, index: int) -> None:
+        with default_seed(1):
+            steps = strategy.experimental_distribute_dataset(Dataset.range(8).shuffle(8).batch(4))
+        with (
+            default_seed(1 + index),
+            pytest.raises(ValueError, match=r"agree on the seed, .* 1 .* 2"),
+        ):
+            iter(steps)
+
+    on_workers(2, 1, work)
+
+
 @pytest.mark.parametrize("seed", [paceline.set_seed, seed_shuffles])
 def test_one_seed_decides_all_shuffles_without_one(seed: Callable[[int | None], None]) -> None:
     def order() -> list[int]:
