@@ -65,8 +65,8 @@ class EvaluationSession(ReadingSession):
         Returns:
             Whether the step was made: not where nobody has a batch any more.
         """
-        workers = self.strategy.extended.workers
-        if not any(workers.any_of_each([batches is not None], "who has a batch to evaluate")):
+        has_batch, is_asked = self._agreed(batches is not None)
+        if not has_batch:
             return False
         results = self.strategy.run(self._replica_step, (self._batches.of_step(batches),))
         parts = local_values(results)
@@ -74,7 +74,15 @@ class EvaluationSession(ReadingSession):
         if self.spec is None:
             self.spec = parts[0].spec
             on_built(self.spec)
+            _, is_asked = self._agreed(True)  # the hooks are asked only now what they want to know
+        if is_asked:
+            self._shared.read()
         return True
+
+    def _agreed(self, has_batch: bool) -> list[bool]:
+        """Whether any worker has a batch, and whether hooks of any ask for what all must read."""
+        flags = [has_batch, self._shared.are_wanted]
+        return self.strategy.extended.workers.any_of_each(flags, "what a step of evaluation needs")
 
     def _add_up(self, parts: Sequence[_Evaluated]) -> None:
         loss_times_examples = sum([part.loss_times_examples for part in parts])

@@ -30,6 +30,7 @@ from .hooks import (
 from .input_function import log_batch_sizes
 from .model_function import ModelFunction, split_features_and_labels
 from .replica_batches import ReplicaBatch, ReplicaBatches, first_with_examples
+from .shared_reads import SharedReads
 from .specs import EstimatorSpec, ModeKeys
 
 _logger = logging.getLogger("paceline")
@@ -51,6 +52,7 @@ class TrainingSession:
         self.workers_with_bad_loss: list[str] = []
         self._has_bad_loss = False
         self.loss_asked_for: Tensor | None = None
+        self._shared = SharedReads(strategy, store)
         self.num_examples = 0
         self.global_step = 0
         self.step_index = 0
@@ -61,6 +63,10 @@ class TrainingSession:
         self._step_counter: Variable | None = None
         self.has_empty_step = False
         self._batches = ReplicaBatches(strategy)
+
+    def will_run(self, fetches: Sequence[Any]) -> None:
+        """Say before a step what `run` will be asked for after it."""
+        self._shared.want(fetches, self.loss_asked_for)
 
     def run(self, fetches: Any) -> Any:
         """The present values of names, in the structure of `fetches` (see `SessionRunArgs`)."""
@@ -124,9 +130,8 @@ class TrainingSession:
             for leaf, value in before:
                 leaf.data = value
             return False
-        loss_times_examples, num_examples, votes_to_save, votes_to_end, num_stopping, _ = (
-            result.sums
-        )
+        loss_times_examples, num_examples, *votes, _ = result.sums
+        votes_to_save, votes_to_end, num_stopping, num_asking = votes
         self.loss = loss_times_examples / num_examples
         self.workers_with_bad_loss = [] if math.isfinite(self.loss) else self._whose_loss()
         self.num_examples = int(num_examples)
@@ -136,6 +141,8 @@ class TrainingSession:
         assert self._step_counter is not None
         self.step_index, self.global_step = self.global_step, int(self._step_counter.value_in(0))
         self.strategy.extended.workers.at_step(self.global_step)
+        if num_asking > 0:
+            self._shared.read()
         return True
 
     def _replica_step(
@@ -158,8 +165,8 @@ class TrainingSession:
                 replica.merge_call(_call_on_built, (on_built, spec))
             loss_times_examples = spec.loss.item() * given.num_examples if given.num_examples else 0
             self._has_bad_loss |= not math.isfinite(loss_times_examples)
-            votes = (self.wants_save, self.wants_end, self.will_stop, has_batch)
-            sums = (loss_times_examples, given.num_examples, *votes)
+            votes = (self.wants_save, self.wants_end, self.will_stop, self._shared.are_wanted)
+            sums = (loss_times_examples, given.num_examples, *votes, has_batch)
             return make_step(spec.train_op, given.num_examples, sums, veto)
 
     def _whose_loss(self) -> list[str]:
@@ -200,6 +207,9 @@ class TrainingSession:
         figures = self.strategy.extended.storage.figures
         if name in figures:
             return figures[name]
+        shared = self._shared.value(name)
+        if shared is not None:
+            return shared
         with self.strategy.scope():
             return variable_value(self.store, name, ("loss", "step", "global_step"))
 

@@ -50,6 +50,7 @@ class RunningHooks:
     def before_run(self) -> None:
         """A step is about to be made."""
         self._requests = [hook.before_run(self._context) for hook in self._hooks]
+        self._session.will_run([r.fetches for r in self._requests if r is not None])
 
     def after_run(self) -> None:
         """It was made: each hook gets what it asked for before."""

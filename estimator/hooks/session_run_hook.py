@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -40,8 +41,18 @@ class Session(Protocol):
     """A hook that is sure to ask for the end after a step may say so here before it. Where all
     workers say so, none computes another step for the others' sake."""
 
+    def will_run(self, fetches: Sequence[Any]) -> None:
+        """Say before a step what `run` will be asked for after it.
+
+        Some values are made of those of all workers, which have to know that one of them asks.
+        """
+
     def run(self, fetches: Any) -> Any:
-        """The present values of names, in the structure of `fetches`; see `SessionRunArgs`."""
+        """The present values of names, in the structure of `fetches`; see `SessionRunArgs`.
+
+        On several workers, what was not announced and is aggregated over replicas (an `ON_READ`
+        variable) must be asked for by all workers alike.
+        """
 
     def values(self) -> dict[str, Any]:
         """The values of all variables that belong into a checkpoint, by name.

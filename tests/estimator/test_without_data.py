@@ -349,3 +349,17 @@ def test_the_model_runs_once_for_each_step_where_all_know_the_last_one(on_worker
 
     on_workers(2, 1, work)
     assert calls == [3, 3]
+
+
+@pytest.mark.parametrize("sizes", [[1, 0, 1], [0, 2, 3], [2, 0, 0]])
+@pytest.mark.parametrize("place", ["mirrored x 2", "2 workers"])
+def test_a_batch_of_no_examples_is_neither_a_step_nor_the_end(
+    place, sizes, on_workers, server_job, tmp_path
+):
+    """A filter may leave nothing over of a batch."""
+    place = PLACES[place]
+    empty = [size for size in sizes for _ in range(place.num_replicas)]
+    own = [list(batches_of(worker, empty)) for worker in range(place.num_workers)]
+    num_steps = sum(size > 0 for size in sizes)
+    for watch in train(place, on_workers, server_job, plain, own.__getitem__, tmp_path):
+        assert len(watch.losses) == watch.values["global_step"] == num_steps
