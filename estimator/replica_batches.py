@@ -14,8 +14,10 @@ from ..strategies.strategy import placed
 from ..strategies.values import select_replica
 from .model_function import count_examples
 
+_NOTHING_SPECIAL = nullcontext()
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class ReplicaBatch:
     """What one replica computes with.
 
@@ -30,7 +32,7 @@ class ReplicaBatch:
     def taken_by(self, replica: ReplicaContext) -> AbstractContextManager[object]:
         """In the block `replica` computes with it; see `ReplicaContext.stand_in`."""
         if self.num_examples:
-            return nullcontext()
+            return _NOTHING_SPECIAL
         replica.stand_in()
         return np.errstate(all="ignore")  # nobody uses these numbers
 
@@ -88,4 +90,6 @@ def replica_parts(batches: Any, num_replicas: int) -> list[Any]:
     """The batch of each local replica; an empty list where there is none for any."""
     if batches is None:
         return []
+    if num_replicas == 1:  # the only one gets all as it is
+        return [batches]
     return [select_replica(batches, index, num_replicas) for index in range(num_replicas)]
