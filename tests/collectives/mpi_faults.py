@@ -21,6 +21,12 @@ def raises_inside_with(communicator):
         use(communicator, "a")
 
 
+def raises(communicator):
+    if communicator.rank == 1:
+        raise KeyError("no such column")
+    use(communicator, "a")
+
+
 def raises_uncaught(communicator):
     abort_on_exception()
     if communicator.rank == 1:

@@ -24,11 +24,11 @@ OPEN_MPI = {
 }
 
 
-def run_job(size, *command):
+def run_job(size, *command, runner=("-m", "mpi4py")):
     """Run a Python script on ``size`` ranks; return its exit status, output and duration."""
     started = time.monotonic()
     result = subprocess.run(
-        [MPIEXEC, "-n", str(size), sys.executable, "-m", "mpi4py", *map(str, command)],
+        [MPIEXEC, "-n", str(size), sys.executable, *runner, *map(str, command)],
         capture_output=True,
         text=True,
         check=False,
@@ -70,6 +70,15 @@ def test_a_fault_ends_the_job_and_is_named(fault, timeout_secs, texts):
     assert elapsed < 30
     for text in texts:
         assert text in output
+
+
+def test_an_exception_ends_the_job_also_where_mpi4py_does_not_run_the_script():
+    """Plain `mpirun python script.py`: it ends when the rank that has raised does, and says why."""
+    status, output, elapsed = run_job(2, HERE / "mpi_faults.py", "raises", 60, runner=())
+    assert status != 0
+    assert elapsed < 30
+    assert "rank 1" in output
+    assert "gives up: KeyError: 'no such column'" in output
 
 
 def test_a_world_of_another_size_is_an_error():

@@ -16,13 +16,16 @@ import pytest
 
 from paceline.cluster import free_ports
 from paceline.collectives import Member
+from paceline.collectives.errors import LinkBroken
 from paceline.collectives.ring import frames
 from paceline.collectives.ring._grpc import Channel, Server, Stream, StreamError
 from paceline.collectives.ring.authenticated import AuthenticatedStream
 from paceline.collectives.ring.frames import FrameError, decode, encode
 from paceline.collectives.ring.handshake import STRANGER, Identity, RefusedError, answer, call
 from paceline.collectives.ring.host import host_fingerprint
+from paceline.collectives.ring.negotiation import Guest, Taker, Tickets, offer_links
 from paceline.collectives.ring.sockets import Listener, pack_hello
+from paceline.collectives.ring.tcp import connect_tcp
 from paceline.collectives.ring.visitors import HANDSHAKE_SECS, TurnedAway
 
 TOKEN = "a secret that nobody guesses"
@@ -296,6 +299,34 @@ def test_silent_and_slow_connections_do_not_keep_the_expected_one_out():
         stack.enter_context(accepted)
         assert time.monotonic() - began < 1
         assert (accepted.getpeername(), fds) == (right.getsockname(), [])
+
+
+def test_who_overhears_the_offer_of_a_link_cannot_take_it():
+    """The ticket is no secret: what is shown is made of it with the key of the two."""
+    sides = [
+        AuthenticatedStream(Stream(), iter(()), b"k" * 32, is_caller=is_caller)
+        for is_caller in (False, True)
+    ]
+    taker = Taker("127.0.0.1", 1, lambda proof: None)
+    answers, impostors = SimpleQueue(), []
+
+    def hear(frame):
+        if isinstance(frame, frames.Offer):
+            impostors.append(connect_tcp("127.0.0.1", frame.address, 1, frame.ticket))
+            answers.put(taker.connect(frame, sides[1].prove))
+
+    guest = Guest(1, "worker 1", "127.0.0.1", hear, answers, sides[0].prove)
+    here = offer_links(guest, ["tcp"], "127.0.0.1", Tickets()).link
+    there = taker.keep(frames.Linked(kind="tcp", why="")).link
+    soon = time.monotonic() + 20
+    here.send(memoryview(b"for rank 1 only"), soon)
+    heard = bytearray(15)
+    there.receive_into(memoryview(heard), soon)
+    assert heard == b"for rank 1 only"
+    with pytest.raises(LinkBroken):
+        impostors[0].receive_into(memoryview(heard), soon)
+    for link in (here, there, *impostors):
+        link.close()
 
 
 def test_callers_that_are_turned_away_do_not_fill_the_log():
