@@ -118,6 +118,7 @@ class Watch:
         self._notices: dict[int, Notice] = {}
         self._left: dict[tuple[int, int], Notice] = {}
         self._sends: list[tuple[Any, bytes]] = []
+        self._sending = threading.Lock()
         self._stopped = threading.Event()
         self._speaks = mpi.Query_thread() == mpi.THREAD_MULTIPLE
         self._thread = threading.Thread(target=self._watch, name="paceline-mpi-watch", daemon=True)
@@ -133,6 +134,8 @@ class Watch:
         """Tell the others that no more calls of a communicator will come from this rank."""
         if self._histories.pop(history.tag, None) is not None and not self._mpi.Is_finalized():
             self._tell(history, history.latest, left=True)
+        for rank in history.ranks:
+            self._left.pop((rank, history.tag), None)
 
     def stop(self) -> None:
         """End the thread, and tell the others that no more calls will come from this rank."""
@@ -192,7 +195,8 @@ class Watch:
 
     def _send(self, rank: int, tag: int, data: bytes) -> None:
         """Send ``data`` without waiting, and keep it until it has gone out."""
-        self._sends.append((self._comm.Isend((data, self._mpi.BYTE), rank, tag), data))
+        with self._sending:  # the working thread sends too, when it leaves a communicator
+            self._sends.append((self._comm.Isend((data, self._mpi.BYTE), rank, tag), data))
 
     def _senders(self, tag: int) -> set[int]:
         """Take in the empty messages with this tag; return who has sent them."""
@@ -205,7 +209,8 @@ class Watch:
     def _take_notices(self) -> None:
         buffer, status = bytearray(_NOTICE.size), self._mpi.Status()
         anyone = self._mpi.ANY_SOURCE
-        self._sends = [send for send in self._sends if not send[0].Test()]
+        with self._sending:
+            self._sends = [send for send in self._sends if not send[0].Test()]
         for rank in self._senders(_ALIVE_TAG):
             self._heard_at[rank] = self._clock.now()
         for rank in self._senders(_ASK_TAG):
