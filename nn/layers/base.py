@@ -243,7 +243,9 @@ class Layer(ABC):
     def losses(self) -> list[Tensor]:
         """The penalties of the weights that have a regularizer, as scalar tensors."""
         self.make_weights()
-        own = [penalty(self._weights[name].value()) for name, penalty in self._regularizers.items()]
+        own = [
+            penalty(self._weights[name].tensor()) for name, penalty in self._regularizers.items()
+        ]
         return own + [loss for layer in self.sublayers for loss in layer.losses]
 
     def get_weights(self) -> list[np.ndarray]:

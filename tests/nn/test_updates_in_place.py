@@ -7,6 +7,7 @@ import pytest
 
 from paceline import GradientTape, MirroredStrategy, Variable
 from paceline.autodiff import backward, stop_gradient
+from paceline.nn.layers import Dense
 from paceline.nn.optimizers import SGD, group
 from paceline.strategies import get_replica_context
 
@@ -115,3 +116,17 @@ def test_an_update_stays_in_place_where_nobody_keeps_the_old_values():
         loss = np.sum(v * v)
     SGD(0.5).apply_gradients([(tape.gradient(loss, v), v)])
     assert v.leaf(0).data is array
+
+
+def test_a_penalty_in_the_loss_copies_no_weight():
+    layer, strategy = Dense(2, kernel_regularizer="l2"), MirroredStrategy(["CPU:0"])
+    optimizer = SGD(0.5)
+
+    def step() -> None:
+        optimizer.minimize(np.mean(layer(np.ones((4, 3)))) + sum(layer.losses))()
+
+    with strategy.scope():
+        strategy.run(step)
+        array = layer.weights[0].leaf(0).data
+        strategy.run(step)
+    assert layer.weights[0].leaf(0).data is array
