@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import json
 import logging
 import pickle
 
@@ -226,14 +227,27 @@ def test_a_config_is_frozen():
         pl.RunConfig().tf_random_seed = 1
 
 
-def test_a_config_with_strategies_can_be_copied_and_pickled():
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: pl.MirroredStrategy(["CPU:0", "CPU:1"]),
+        lambda: pl.OneDeviceStrategy("CPU:0"),
+        lambda: pl.CentralStorageStrategy(["CPU:0", "CPU:1"]),
+        lambda: pl.ParameterServerStrategy(),
+    ],
+    ids=["Mirrored", "OneDevice", "CentralStorage", "ParameterServer"],
+)
+def test_a_config_with_a_strategy_can_be_copied_and_pickled(make, monkeypatch):
     """ES-25, D-05."""
-    strategy = pl.MirroredStrategy(["CPU:0", "CPU:1"])
+    cluster = {"worker": ["localhost:1"], "ps": ["localhost:2"]}
+    job = {"cluster": cluster, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(job))
+    strategy = make()
     config = pl.RunConfig(train_distribute=strategy, tf_random_seed=1)
-    assert copy.deepcopy(config).train_distribute.num_replicas_in_sync == 2
-    thawed = pickle.loads(pickle.dumps(config))
-    assert thawed.train_distribute.num_replicas_in_sync == 2
-    assert thawed.tf_random_seed == 1
+    for twin in (copy.deepcopy(config), pickle.loads(pickle.dumps(config)), config.replace()):
+        assert type(twin.train_distribute) is type(strategy)
+        assert repr(twin.train_distribute) == repr(strategy)
+        assert (twin.tf_random_seed, twin.num_ps_replicas) == (1, config.num_ps_replicas)
 
 
 def test_paths_are_accepted_as_model_dir(tmp_path):
