@@ -32,14 +32,20 @@ class Steps(SessionRunHook):
     def __init__(self):
         self.seen = []
 
+    def after_create_session(self, session, coord=None):
+        self._wait()
+
     def after_run(self, run_context, run_values):
         self.seen.append(run_context.session.global_step)
+        self._wait()
+
+    def _wait(self):
         for thread in threading.enumerate():
             if thread.name == "paceline-save":
                 thread.join()
 
 
-@pytest.mark.parametrize(("step", "seen"), [(0, [1]), (2, [1, 2]), (4, [1, 2, 3, 4])])
+@pytest.mark.parametrize(("step", "seen"), [(0, []), (2, [1, 2]), (4, [1, 2, 3, 4])])
 def test_a_failed_save_ends_the_run_after_the_next_step(
     linear_model_fn, input_fn, tmp_path, disk_full_at, step, seen
 ):
