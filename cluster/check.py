@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from .ports import bind_problem, is_loopback
 from .resolve import resolve
 from .spec import ClusterSpec, Task, split_address
-from .token import MAKE_ONE, TOKEN_VARIABLE, job_token, needs_token
+from .token import (
+    MAKE_ONE,
+    TOKEN_FILE_VARIABLE,
+    TOKEN_VARIABLE,
+    job_token,
+    needs_token,
+)
 
 _DESCRIPTION = """
 Show the cluster that the environment describes (TF_CONFIG, mpirun, srun, torchrun), listen on this
@@ -68,8 +74,8 @@ def run_check(arguments: argparse.Namespace, environ: Mapping[str, str] = os.env
     _print_table(findings, resolver.task)
     if token is None and needs_token(spec):
         print(
-            f"{TOKEN_VARIABLE} is not set: workers that other machines can call refuse to listen "
-            f"without the job's secret; {MAKE_ONE}: give the same one to all tasks"
+            f"neither {TOKEN_VARIABLE} nor {TOKEN_FILE_VARIABLE} is set: workers that other "
+            f"machines can call refuse to listen without the job's secret; {MAKE_ONE}: give the same one to all tasks"
         )
     problems = [finding for finding in findings if finding.problem]
     for finding in problems:

@@ -20,7 +20,7 @@ from .local import num_cores
 from .memory import tune_malloc
 from .mpi_memory import SHARED_MEMORY, is_too_small, mpich_leftovers
 from .mpirun import find_mpirun, mpirun_options, without_mpi_variables
-from .token import MAKE_ONE, TOKEN_VARIABLE, job_token
+from .token import MAKE_ONE, TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, job_token
 
 _TIMEOUT_SECS = 60
 _DESCRIPTION = """
@@ -224,9 +224,11 @@ def examine_token(environ: Mapping[str, str]) -> Diagnosis:
     except ClusterError as error:
         return Diagnosis("broken", "token", str(error))
     if token is None:
-        text = f"{TOKEN_VARIABLE} is not set; RING asks for it on several machines: {MAKE_ONE}"
+        names = f"{TOKEN_VARIABLE} and {TOKEN_FILE_VARIABLE}"
+        text = f"{names} are not set; RING asks for one on several machines: {MAKE_ONE}"
         return Diagnosis("absent", "token", text)
-    return Diagnosis("ok", "token", f"{TOKEN_VARIABLE} is set")
+    name = TOKEN_FILE_VARIABLE if environ.get(TOKEN_FILE_VARIABLE) else TOKEN_VARIABLE
+    return Diagnosis("ok", "token", f"{name} is set")
 
 
 def _mpi4py() -> Diagnosis:

@@ -61,6 +61,14 @@ def test_blas_says_its_kernels_and_threads():
     assert (core == "") == (threads == 0)
 
 
+def test_a_secret_in_a_file_is_told_by_the_name_of_the_variable_of_files(tmp_path):
+    path = tmp_path / "token"
+    path.write_text("0123456789abcdef")
+    path.chmod(0o600)
+    found = doctor.examine_token({"PACELINE_TOKEN_FILE": str(path)})
+    assert (found.state, found.text) == ("ok", "PACELINE_TOKEN_FILE is set")
+
+
 @pytest.mark.parametrize(
     ("code", "works", "text"),
     [
