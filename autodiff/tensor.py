@@ -73,8 +73,8 @@ _watched: ContextVar[bool] = ContextVar("paceline_watched", default=False)
 class watched:  # noqa: N801 (used in `with`, like a function; a class is entered faster)
     """Within it a gradient will be wanted: a tensor becomes no plain number unasked.
 
-    A `GradientTape` and the call of a `model_fn` are such places. Elsewhere, as behind the step of
-    a custom loop, `float(loss)` is what it looks like.
+    A `GradientTape` and what a strategy runs, a `model_fn` for instance, are such places.
+    Elsewhere, as behind the step of a custom loop, `float(loss)` is what it looks like.
     """
 
     __slots__ = ("_token",)

@@ -75,7 +75,8 @@ def run_check(arguments: argparse.Namespace, environ: Mapping[str, str] = os.env
     if token is None and needs_token(spec):
         print(
             f"neither {TOKEN_VARIABLE} nor {TOKEN_FILE_VARIABLE} is set: workers that other "
-            f"machines can call refuse to listen without the job's secret; {MAKE_ONE}: give the same one to all tasks"
+            f"machines can call refuse to listen without the job's secret; {MAKE_ONE}: give the "
+            f"same one to all tasks"
         )
     problems = [finding for finding in findings if finding.problem]
     for finding in problems:

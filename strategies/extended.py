@@ -7,7 +7,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any
 
-from ..autodiff import Array, IndexedSlices
+from ..autodiff import Array, IndexedSlices, watched
 from .arrays import Summand, add_up, as_array, moved, no_rows, nothing_like, summands
 from .communication import BYTES_PER_PACK
 from .context import Frame, ReplicaContext, current_frame, entered, require_no_replica
@@ -99,7 +99,7 @@ class StrategyExtended:
 
         def as_replica(index: int) -> Any:
             replica = ReplicaContext(strategy, index, rendezvous)
-            with entered(Frame(strategy, replica)), self.replica_devices[index].use():
+            with entered(Frame(strategy, replica)), self.replica_devices[index].use(), watched():
                 return fn(index)
 
         # In a context of its own: an interrupt may keep a block from putting back what it has set.

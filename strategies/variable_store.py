@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary, ref
 
 import numpy as np
 
-from ..autodiff import Array, Tensor, watched
+from ..autodiff import Array, Tensor
 from ..inputs import seed_shuffles
 from .aggregation import VariableAggregation, VariableSynchronization
 from .arrays import as_array
@@ -331,18 +331,15 @@ class _Nobody:
 class _Building(AbstractContextManager[None]):
     """See `VariableStore.building`; entered once."""
 
-    __slots__ = ("_model", "_names_token", "_store_token", "_watched")
+    __slots__ = ("_model", "_names_token", "_store_token")
 
     def __init__(self, model: VariableStore) -> None:
         self._model = model
-        self._watched = watched()
 
     def __enter__(self) -> None:
         self._store_token, self._names_token = _store.set(self._model), _names_used.set(_Names())
-        self._watched.__enter__()
 
     def __exit__(self, *exc_info: object) -> None:
-        self._watched.__exit__()
         _names_used.reset(self._names_token)
         _store.reset(self._store_token)
 

@@ -117,7 +117,7 @@ def test_e3_a_missing_secret_is_told_where_other_machines_can_call(capsys, clust
     config = {"cluster": {"worker": cluster}, "task": {"type": "evaluator", "index": 0}}
     environ = {"TF_CONFIG": json.dumps(config), "PACELINE_TOKEN": token}
     _, out = check(environ, capsys)
-    assert ("PACELINE_TOKEN is not set" in out) is is_told
+    assert ("neither PACELINE_TOKEN nor PACELINE_TOKEN_FILE is set" in out) is is_told
     assert SECRET not in out
 
 
