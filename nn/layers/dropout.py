@@ -109,6 +109,9 @@ class _Calls:
         self._lock = threading.Lock()
         self._last: dict[int, tuple[int, int]] = {}
 
+    def __reduce__(self) -> tuple[type[_Calls], tuple[()]]:
+        return _Calls, ()  # a copy of a layer has not been called
+
     def count(self, replica_id: int, step: int) -> int:
         """Note a call at `step` and return how many came before it at the same step."""
         with self._lock:

@@ -372,6 +372,9 @@ class _Kept:
         self.slots: dict[str, tuple[Variable, list[Variable]]] = {}
         self.reducers: dict[tuple[Any, ...], GradientReducer] = {}
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Kept:
+        return _Kept()  # a copy of an optimizer finds its variables by their names
+
 
 class Update:
     """One optimizer's part of a training step: this loss, these variables."""

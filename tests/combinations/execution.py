@@ -71,6 +71,7 @@ def check(scenario: Scenario, directory: str | Path, expected_of: Scenario | Non
     """
     reference = Reference(expected_of or scenario)
     directory = model_dir = Path(directory)
+    params = params_of(scenario)
     tolerance = NARROW if scenario.is_mixed else EXACT
     for index, run in enumerate(scenario.runs):
         expected = reference.train(index)
@@ -81,7 +82,7 @@ def check(scenario: Scenario, directory: str | Path, expected_of: Scenario | Non
         source = model_dir if "warm" in run.begins else None
         if run.begins not in ("resumed", "interrupted"):
             model_dir = directory / str(index)
-        reports = train(scenario, index, model_dir, source)
+        reports = train(scenario, index, model_dir, source, params)
         _require_history(scenario, run, reports, expected[1:], tolerance)
         saved = _saved(model_dir)
         _require_checkpoints(run, saved, expected, tolerance)
@@ -89,10 +90,10 @@ def check(scenario: Scenario, directory: str | Path, expected_of: Scenario | Non
         for report in reports if run.evaluates and not is_killed(scenario, index) else ():
             require_equal(report.evaluated, reference.evaluate(index), **NARROW)
     if scenario.evaluation:
-        for found in evaluate(scenario, model_dir):
+        for found in evaluate(scenario, model_dir, params):
             require_equal(found, reference.evaluate(-1), **NARROW)
         examples = scenario.examples(-1)
-        found = predict(scenario, model_dir, examples)
+        found = predict(scenario, model_dir, examples, params)
         require_equal({"": found}, {"": reference.predicted(examples)}, **tolerance)
 
 
@@ -178,14 +179,32 @@ def model_fn(features, labels, mode, params):
     """The model of a scenario."""
     s: Scenario = params["scenario"]
     is_training = mode == pl.ModeKeys.TRAIN
-    outputs, penalty = Model(s)(features, is_training)
+    model, both = params["kept"] or parts_of(s)
+    outputs, penalty = model(features, is_training)
     if mode == pl.ModeKeys.PREDICT:
         return pl.EstimatorSpec(mode, predictions=outputs)
     loss = np.mean(np.square(outputs - labels)) + penalty
     found = measured(labels, outputs) if s.metrics else {}
     if not is_training:
         return pl.EstimatorSpec(mode, loss=loss, eval_metric_ops=found)
-    return pl.EstimatorSpec(mode, loss=loss, train_op=train_op(s, loss))
+    return pl.EstimatorSpec(mode, loss=loss, train_op=train_op(both, loss))
+
+
+def parts_of(s: Scenario):
+    """The layers and the optimizers of a scenario."""
+    return Model(s), make_optimizers(s)
+
+
+def params_of(s: Scenario) -> list[dict]:
+    """What `model_fn` is given on each worker: with the parts that it keeps between runs, if any.
+
+    They are made outside of any model, as in a script; each worker counts names for itself.
+    """
+    params = []
+    for _ in range(max(run.topology.workers for run in s.all_runs)):
+        with VariableStore().building():
+            params.append({"scenario": s, "kept": parts_of(s) if s.keeps_layers else None})
+    return params
 
 
 def measured(labels, outputs):
@@ -314,8 +333,8 @@ def split(variables):
     return [[v for v in variables if is_of_second(v.name) is second] for second in (False, True)]
 
 
-def train_op(s: Scenario, loss):
-    first, second = make_optimizers(s)
+def train_op(both, loss):
+    first, second = both
     if second is None:
         return first.minimize(loss)
     of_first, of_second = split(pl.strategies.current_store().trainable_variables())
@@ -362,7 +381,7 @@ def is_killed(scenario: Scenario, index: int) -> bool:
     return index + 1 in scenario.of_one_input(index)
 
 
-def train(scenario: Scenario, index: int, model_dir: Path, source: Path | None) -> list[Report]:
+def train(scenario: Scenario, index: int, model_dir: Path, source, params) -> list[Report]:
     """Make one run, perhaps with the weights of `source`; what each worker has seen of it."""
     run, together = scenario.runs[index], scenario.of_one_input(index)
     kills, num_steps = is_killed(scenario, index), run.num_steps
@@ -385,7 +404,7 @@ def train(scenario: Scenario, index: int, model_dir: Path, source: Path | None) 
             # Of a killed run the last checkpoint is promised where one worker writes it.
             save_checkpoints_sharded=not kills and run.topology.is_cut,
         )
-        estimator = pl.Estimator(model_fn, model_dir, config, {"scenario": scenario}, warm_start)
+        estimator = pl.Estimator(model_fn, model_dir, config, params[worker], warm_start)
         steps = num_steps if run.ends == "steps" else None
 
         def input_fn():
@@ -409,21 +428,21 @@ def train(scenario: Scenario, index: int, model_dir: Path, source: Path | None) 
     return reports
 
 
-def predict(scenario: Scenario, model_dir: Path, examples) -> np.ndarray:
+def predict(scenario: Scenario, model_dir: Path, examples, params) -> np.ndarray:
     """What the last checkpoint predicts for examples, in batches of two."""
     features = {name: examples[name] for name in ("x", "row", "task")}
     config = config_of(scenario.evaluation)
-    estimator = pl.Estimator(model_fn, model_dir, config, {"scenario": scenario})
+    estimator = pl.Estimator(model_fn, model_dir, config, params[0])
     batches = pl.Dataset.from_tensor_slices(features).batch(2)
     return np.array([float(found) for found in estimator.predict(lambda: batches)])
 
 
-def evaluate(scenario: Scenario, model_dir: Path) -> list[dict]:
+def evaluate(scenario: Scenario, model_dir: Path, params) -> list[dict]:
     """What each worker says of the last checkpoint."""
 
     def work(strategy, worker):
         config = config_of(scenario.evaluation, eval_distribute=strategy)
-        estimator = pl.Estimator(model_fn, model_dir, config, {"scenario": scenario})
+        estimator = pl.Estimator(model_fn, model_dir, config, params[worker])
         return estimator.evaluate(lambda: dataset_of(batches_of(scenario, -1, worker)))
 
     return on_topology(scenario.evaluation.topology, work)

@@ -77,6 +77,7 @@ def dimensions(scenario: Scenario):
         "dropout",
         "metrics",
         "is_mixed",
+        "keeps_layers",
     ):
         if getattr(scenario, name):
             yield name

@@ -130,6 +130,8 @@ class Scenario:
         norm: Batch normalization.
         dropout, metrics: Whether there are such.
         is_mixed: Whether the last layer computes in float32.
+        keeps_layers: Whether a worker's layers and optimizers are made once for all runs, outside
+            of `model_fn`.
     """
 
     seed: int
@@ -148,6 +150,7 @@ class Scenario:
     dropout: bool = False
     metrics: bool = False
     is_mixed: bool = False
+    keeps_layers: bool = False
 
     @property
     def custom_loop(self) -> bool:
@@ -172,7 +175,7 @@ class Scenario:
             all(run.is_valid for run in self.all_runs)
             and first.begins == "anew"
             and all(a.topology == b.topology for a, b in pairs if b.begins == "interrupted")
-            and not (self.custom_loop and for_estimators)
+            and not (self.custom_loop and (for_estimators or self.keeps_layers))
             and not (self.custom_loop and first.num_steps < len(first.steps))
             and not (self.loop == "global" and self.depends_on_dealing)
             and not (self.clipping and any(run.clips_in_parts for run in self.runs))
@@ -235,6 +238,7 @@ def _scenario(random: Random) -> Scenario:
         evaluation=_run(random, _topology(random, KINDS[:-1]), "resumed") if evaluated else None,
         loop=loop,
         is_mixed=random.random() < 0.15,
+        keeps_layers=random.random() < 0.2,
         optimizer=random.choice(OPTIMIZERS),
         clipping=random.choice(CLIPPING),
         embedding=random.choice(EMBEDDINGS),

@@ -60,6 +60,19 @@ MENDED = {
     "a step without examples moves no means that replicas have in common": Scenario(
         8, (run("mirrored", 1, 2, (2, 1), (0, 0), (0, 3)),), norm="synchronized"
     ),
+    "layers and optimizers in params serve one run after the other": Scenario(
+        9,
+        (
+            run("workers", 2, 2, (2, 1, 1, 2)),
+            run("mirrored", 1, 2, (2, 1), begins="resumed"),
+            run("mirrored", 1, 3, (2, 1, 1), begins="warm"),
+        ),
+        evaluation=run("central storage", 1, 2, (1, 2)),
+        keeps_layers=True,
+        dropout=True,
+        norm="plain",
+        optimizer="adam",
+    ),
     "the checkpoint of step 0 has nothing of the first step": Scenario(
         3, (run("mirrored", 1, 2, (1, 2)),), counts=True, norm="plain"
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -152,3 +154,15 @@ def test_replicas_drop_differently_and_can_be_repeated():
     assert not np.array_equal(first[0], first[1])
     for one, other in zip(first, again, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_a_copy_has_not_been_called():
+    """An Estimator copies its params, and layers may be among them."""
+    ones = np.ones((4, 4))
+    with VariableStore().building():
+        layer = Dropout(0.5, seed=1)
+        first, second = (layer(ones, training=True).numpy() for _ in range(2))
+    copied = copy.deepcopy(layer)
+    with VariableStore().building():
+        np.testing.assert_array_equal(copied(ones, training=True).numpy(), first)
+    assert (first != second).any()

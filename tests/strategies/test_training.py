@@ -1,5 +1,6 @@
 """Steps of training over replicas: what gradients, weights and copies are in the end."""
 
+import copy
 import sys
 
 import numpy as np
@@ -11,6 +12,7 @@ from paceline.strategies import (
     DEFAULT_STRATEGY,
     OneDeviceStrategy,
     Variable,
+    VariableStore,
     get_replica_context,
 )
 
@@ -328,3 +330,14 @@ def test_one_optimizer_with_two_lists_of_variables(mirrored):
         sys.setswitchinterval(interval)
     assert [copy.tolist() for copy in a.local_values()] == [[-400.0] * 2] * 4
     assert [copy.tolist() for copy in b.local_values()] == [[-400.0] * 3] * 4
+
+
+def test_a_copy_of_an_optimizer_begins_with_nothing():
+    used = optimizers.SGD(RATE, momentum=0.5)
+    for _ in range(2):
+        used = copy.deepcopy(used)
+        with VariableStore().building():
+            w = Variable(np.zeros(()), name="w")
+            used.apply_gradients([(np.ones(()), w)])
+            assert w.numpy() == -RATE
+            assert used.iterations.numpy() == 1
