@@ -50,8 +50,6 @@ def require_common(lines: Sequence[Sequence[str]], who: str) -> None:
     Raises:
         DisagreementError: Two differ; the error has what each of them is about to do.
     """
-    if len(lines) < 2:
-        return
     said = [(index, list(of_one)) for index, of_one in enumerate(lines) if of_one]
     first, *others = said or [(0, [])]
     for other in others:

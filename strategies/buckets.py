@@ -78,7 +78,7 @@ class Bucket:
                 buffer = np.zeros(length, like.dtype, like=like)
             self._buffers.append(buffer)
             self._views.append(_cut(buffer, [v.shape for v in variables]))
-        self._has_gradient = [[False] * len(variables) for _ in self._devices]
+        self._has_gradient = [[0] * len(variables) for _ in self._devices]
         self._num_gradients = [0] * len(variables)
         self._on_host = all(isinstance(buffer, np.ndarray) for buffer in self._buffers)
         self._handle: Handle | None = None
@@ -90,7 +90,7 @@ class Bucket:
         return [(v.leaf(replica), view) for v, view in zip(self.variables, views, strict=True)]
 
     def take(self, replica: int, variable_index: int, gradient: Gradient) -> None:
-        self._has_gradient[replica][variable_index] = True
+        self._has_gradient[replica][variable_index] = 1
         view = self._views[replica][variable_index]
         if gradient is view:
             return
@@ -102,7 +102,7 @@ class Bucket:
             view[...] = gradient
 
     def missing(self, replica: int, variable_index: int) -> None:
-        self._has_gradient[replica][variable_index] = False
+        self._has_gradient[replica][variable_index] = 0
         self._views[replica][variable_index].fill(0)
 
     def reduce(self, weights: Sequence[float]) -> None:
@@ -118,6 +118,9 @@ class Bucket:
             total = self._ops.reduce(parts, self._devices[0], out=first)
             if total is not first:  # who writes a CrossDeviceOps may leave `out` aside
                 first[...] = total
+        if counted == [0]:
+            self._num_gradients = self._has_gradient[0]
+            return
         none = [0] * len(self.variables)
         had = [self._has_gradient[replica] for replica in counted]
         self._num_gradients = [sum(column) for column in zip(none, *had, strict=True)]

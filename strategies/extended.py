@@ -37,6 +37,11 @@ class StrategyExtended:
         bytes_per_pack: Gradients are packed together until they have reached this size.
         storage: Where variables live; by default on `variable_devices`.
         job: The tasks that train one model; by default `workers` are all of them.
+
+    Attributes:
+        num_workers: The number of processes that train together.
+        num_local_replicas: The number of replicas of this worker.
+        num_replicas: The number of replicas of all workers.
     """
 
     def __init__(
@@ -59,6 +64,8 @@ class StrategyExtended:
             d.memory != self.variable_devices[0].memory for d in replica_devices
         ) and (len(variable_devices) == 1)
         self.bytes_per_pack = bytes_per_pack
+        self.num_workers, self.num_local_replicas = self.workers.size, len(self.replica_devices)
+        self.num_replicas = self.num_workers * self.num_local_replicas
         self._thread_names = [f"replica {i} on {d}" for i, d in enumerate(self.replica_devices)]
 
     @property
@@ -72,24 +79,9 @@ class StrategyExtended:
         return tuple(str(device) for device in self.variable_devices)
 
     @property
-    def num_workers(self) -> int:
-        """The number of processes that train together."""
-        return self.workers.size
-
-    @property
     def worker_index(self) -> int:
         """This process's number among them."""
         return self.workers.rank
-
-    @property
-    def num_replicas(self) -> int:
-        """The number of replicas of all workers."""
-        return self.num_local_replicas * self.num_workers
-
-    @property
-    def num_local_replicas(self) -> int:
-        """The number of replicas of this worker."""
-        return len(self.replica_devices)
 
     def call_for_each_replica(self, strategy: Any, fn: Callable[[int], Any]) -> list[Any]:
         """`fn(local_index)` in the context of every local replica, at the same time."""

@@ -180,7 +180,8 @@ class Round:
             raise ValueError(
                 f"the replicas' numbers of examples must be at least 0, they are {list(examples)}"
             )
-        require_common(alike, "replica")
+        if len(alike) > 1:
+            require_common(alike, "replica")
         self._alike = next(filter(None, alike), ())
         full_batch = workers.full_batch(max(examples))
         self.weights = [n / full_batch if average else float(n > 0) for n in examples]

@@ -385,10 +385,10 @@ class Membership(Generic[Kept]):
         Raises:
             ValueError: Another object has the owner's name in the calling model.
         """
-        names = _names_used.get()
-        names_then, store_then, kept = self._latest
-        if names is names_then:
-            return kept
+        names, latest = _names_used.get(), self._latest
+        if names is latest[0]:
+            return latest[2]
+        _, store_then, kept = latest
         names.claim(self.name, owner)
         store = _store.get()
         if store_then() is not store:
