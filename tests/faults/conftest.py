@@ -130,7 +130,12 @@ def launch(start):
         if backend == "mpi":
             skip_without_mpi()
         command = [sys.executable, "-m", "paceline", "launch", "--backend", backend]
-        command += ["--max-restarts", max_restarts, *(["--evaluator"] if evaluator else [])]
+        command += [
+            "--all-lines",
+            "--max-restarts",
+            max_restarts,
+            *(["--evaluator"] if evaluator else []),
+        ]
         return start([*command, HERE / script, *arguments])
 
     return start_launcher
