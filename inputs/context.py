@@ -75,9 +75,10 @@ class InputOptions:
     """Options of the strategies' `distribute` verbs, with tf.distribute's names.
 
     Args:
-        experimental_fetch_to_device: whether batches are copied to the replicas' devices ahead.
+        experimental_fetch_to_device: without effect, which is warned about, as is that of
+            `experimental_place_dataset_on_device`: batches are put where a replica computes.
         experimental_replication_mode: how often an input function is called.
-        experimental_place_dataset_on_device: whether the dataset itself lives on the device.
+        experimental_place_dataset_on_device: see above.
         experimental_per_replica_buffer_size: batches prefetched for each replica, from 0.
     """
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -32,15 +33,37 @@ from .values import local_values, regroup, select_replica
 from .variables import Variable
 
 _logger = logging.getLogger("paceline")
+_INPUT_OPTIONS_WITHOUT_EFFECT = (
+    "experimental_fetch_to_device",
+    "experimental_place_dataset_on_device",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Options of `Strategy.run`, accepted for TensorFlow's signature."""
+    """Options of `Strategy.run`, with TensorFlow's names; of no effect, which is warned about."""
 
     experimental_enable_dynamic_batch_size: bool = True
     experimental_bucketizing_dynamic_shape: bool = False
     experimental_xla_options: Any = None
+
+
+def warn_of_no_effect(options: Any, names: Sequence[str]) -> None:
+    """Say once for each of these options that it changes nothing, where it is not the default.
+
+    Args:
+        options: A dataclass whose fields all have defaults.
+        names: The fields that are taken for TensorFlow's signature only.
+    """
+    defaults = type(options)()
+    for name in names:
+        if getattr(options, name) != getattr(defaults, name):
+            _warn_of_no_effect(f"{type(options).__name__}({name}=...)")
+
+
+@cache
+def _warn_of_no_effect(option: str) -> None:
+    _logger.warning("%s has no effect: it is taken for TensorFlow's signature only.", option)
 
 
 @dataclass(frozen=True)
@@ -131,7 +154,7 @@ class Strategy:
             fn: Called in replica context.
             args, kwargs: Its arguments; every `DistributedValues` in them, at any depth, is
                 replaced by the replica's part of it.
-            options: Accepted for TensorFlow's signature.
+            options: Accepted for TensorFlow's signature, with a warning.
 
         Returns:
             What `fn` returns, each leaf a `PerReplica` of the replicas' values; with one replica
@@ -144,6 +167,8 @@ class Strategy:
                 replicas are released.
         """
         self._require_outside("run")
+        if options is not None:
+            warn_of_no_effect(options, [field.name for field in fields(RunOptions)])
         n = self._extended.num_local_replicas
         parts = [select_replica((args, kwargs or {}), i, n) for i in range(n)]
 
@@ -250,6 +275,7 @@ class Strategy:
                 different datasets, policies or seeds where they divide one order.
         """
         chosen = options or InputOptions()
+        warn_of_no_effect(chosen, _INPUT_OPTIONS_WITHOUT_EFFECT)
         if chosen.experimental_replication_mode is not InputReplicationMode.PER_WORKER:
             raise ValueError(
                 "experimental_replication_mode=PER_REPLICA needs a function that makes the dataset "
@@ -294,6 +320,8 @@ class Strategy:
         """
         extended = self._extended
         worker = (extended.job.num_trainers, extended.job.trainer_index)
+        if options is not None:
+            warn_of_no_effect(options, _INPUT_OPTIONS_WITHOUT_EFFECT)
         depth = options.experimental_per_replica_buffer_size if options else 0
         mode = options.experimental_replication_mode if options else InputReplicationMode.PER_WORKER
         if mode is InputReplicationMode.PER_REPLICA:

@@ -28,6 +28,7 @@ from paceline.strategies import (
     get_strategy,
     list_devices,
 )
+from paceline.strategies.strategy import _warn_of_no_effect
 
 PER_REPLICA = InputOptions(experimental_replication_mode=InputReplicationMode.PER_REPLICA)
 
@@ -148,6 +149,28 @@ def test_st_22_worker_devices_are_indexed_by_local_replica(two_replicas):
         lambda context: placed[context.replica_id_in_sync_group]
     )
     assert two_replicas.reduce("SUM", values) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (InputOptions(), []),
+        (InputOptions(experimental_per_replica_buffer_size=2), []),
+        (InputOptions(experimental_fetch_to_device=False), ["experimental_fetch_to_device"]),
+        (
+            InputOptions(experimental_place_dataset_on_device=True),
+            ["experimental_place_dataset_on_device"],
+        ),
+    ],
+)
+def test_input_options_without_effect_are_warned_of_once(two_replicas, options, told, log_lines):
+    _warn_of_no_effect.cache_clear()
+    for _ in range(2):
+        two_replicas.experimental_distribute_dataset(Dataset.range(4).batch(4), options)
+        two_replicas.distribute_datasets_from_function(lambda _: Dataset.range(2), options)
+    warnings = [line for line in log_lines(logging.WARNING) if "has no effect" in line]
+    named = [f"InputOptions({name}=...)" for name in told]
+    assert [line.split(" ")[0] for line in warnings] == named
 
 
 def test_st_29_input_options_are_accepted_and_what_is_not_supported_is_refused(every_strategy):
