@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from paceline.collectives.parameter_server import Done, Join, Pull, Status, WaitDone
-from paceline.collectives.parameter_server.agreement import Agreement, Terms
+from paceline.collectives.parameter_server.agreement import Agreement
 
 
 @pytest.fixture
@@ -214,7 +214,7 @@ class Whole(dict):
 def test_a_push_like_the_first_is_compared_as_a_whole():
     """N trainers with V variables cost N comparisons under the lock, and not N² · V."""
     how = ("sgd", (), 0.1, 1, "mean")
-    terms = {f"shard {number}": Terms(how, (), None) for number in range(100)}
+    terms = {f"shard {number}": (how, (), None) for number in range(100)}
     agreement = Agreement()
     agreement.join("chief", terms)
     for rank in range(64):
