@@ -144,8 +144,9 @@ def softmax(x: Any, axis: int | tuple[int, ...] = -1) -> Tensor:
 def log_softmax(x: Any, axis: int | tuple[int, ...] = -1) -> Tensor:
     """log(softmax(x)), exact also where softmax(x) is too small to be a number."""
     x = lift_array(x)
-    y = x.data - x.data.max(axis=axis, keepdims=True)
-    y -= np.log(total(np.exp(y), axis, keepdims=True))
+    shifted = x.data - x.data.max(axis=axis, keepdims=True)
+    shares = np.exp(shifted)
+    y = shifted - np.log(total(shares, axis, keepdims=True)).astype(shares.dtype, copy=False)
 
     def vjp(g: Array, outs: Any) -> Any:
         g -= np.exp(y) * total(g, axis, keepdims=True)

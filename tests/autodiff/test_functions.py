@@ -187,6 +187,11 @@ def test_relu_leaves_whole_numbers_whole() -> None:
     assert ad.relu(np.array([-1, 2])).dtype == np.int64
 
 
+def test_whole_numbers_have_the_logarithm_of_their_softmax() -> None:
+    z = np.array([[1, 2, 4], [0, 0, 0]])
+    np.testing.assert_allclose(ad.log_softmax(z).data, np.log(ad.softmax(z).data), rtol=1e-14)
+
+
 def test_a_single_example_needs_no_batch() -> None:
     z = np.array([0.1, 2.0, -1.0])
     np.testing.assert_allclose(
