@@ -9,7 +9,7 @@ import os
 import secrets
 import sys
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +36,7 @@ PREEMPTED = 128 + 15
 
 _DESCRIPTION = """
 Start all tasks of a job on this machine. Each line of output begins with its task; a line of the
-log that several tasks write alike is shown once, and one bar for all of them. When a task
+log that several workers write alike is shown once, and one bar for all of them. When a task
 fails the others are ended, its traceback is printed last, and its exit code (128 + n after signal
 n) is returned. Ctrl-C ends all.
 """
@@ -88,7 +88,7 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     restarts = "restart a failed job (0); one that SIGTERM has ended is not restarted"
     add("--max-restarts", type=_count, default=0, metavar="N", help=restarts)
     add("--grace-secs", type=_secs, default=10.0, metavar="S", help="SIGTERM to SIGKILL (10)")
-    every = "show what several tasks log alike for each of them"
+    every = "show what several workers log alike for each of them"
     add("--all-lines", action="store_true", help=every)
     add("-m", dest="is_module", action="store_true", help="the script is a module, as python -m")
     add("script", help="what each task runs")
@@ -192,7 +192,8 @@ class _Launcher:
         self._options = options
         self._tasks = tasks_of(options)
         self._progress = progress
-        self._common = CommonLines()
+        # Workers are compared with workers: what an evaluator finds, say, is news of its own.
+        self._common: defaultdict[str, CommonLines] = defaultdict(CommonLines)
         names = [str(task) for task in self._tasks]
         self._out = Prefixer(out, names, wants_colour(out, environ))
         self._err = Prefixer(err, names, wants_colour(err, environ))
@@ -211,7 +212,7 @@ class _Launcher:
             is_first = name == str(self._tasks[0])
             lines = [line for line in lines if not self._progress.take(line, is_first)]
         if not self._options.all_lines:
-            lines = self._common.new_in(name, lines)
+            lines = self._common[name.partition(" ")[0]].new_in(name, lines)
         if lines:
             (self._err if is_error else self._out).write(name, lines)
 
