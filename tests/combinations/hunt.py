@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import re
 import sys
 import tempfile
 import time
@@ -34,7 +35,8 @@ def failure_of(scenario: Scenario) -> str:
 
 
 def _described(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    text = re.sub(r"Not equal to tolerance \S+ \S+", "", " ".join(str(error).split()))
+    return f"{type(error).__name__}: {text[:300]}"
 
 
 def simplest(scenario: Scenario, failure: str, until: float) -> Scenario:
@@ -99,7 +101,7 @@ def hunt(minutes: float, number: int, shrink_secs: float) -> int:
             known[failure[:60]] += 1
             if known[failure[:60]] <= 2:
                 simple = simplest(scenario, failure, time.monotonic() + shrink_secs)
-                print(f"FAILED {failure}\n  {simple!r}", flush=True)
+                print(f"FAILED {number - 1}: {failure}\n  {simple!r}", flush=True)
         if number % 1000 == 0:
             print(f"{ran['all']} scenarios, {failed['all']} failed, at {number}", flush=True)
     for name, count in sorted(ran.items()):

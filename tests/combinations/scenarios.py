@@ -98,8 +98,11 @@ class Run:
         return all(all(map(any, step)) for step in every) and any(self.steps[-1])
 
     @property
-    def clips_in_parts(self) -> bool:
-        """Whether each worker would clip its own part of a mean, which is refused."""
+    def is_apart(self) -> bool:
+        """Whether there are workers that do not know of each other within a step.
+
+        They divide no global batch and no penalty among them, and must not clip parts of a mean.
+        """
         return self.topology.kind == "servers" and self.topology.workers > 1
 
     @property
@@ -178,7 +181,9 @@ class Scenario:
             and not (self.custom_loop and (for_estimators or self.keeps_layers))
             and not (self.custom_loop and first.num_steps < len(first.steps))
             and not (self.loop == "global" and self.depends_on_dealing)
-            and not (self.clipping and any(run.clips_in_parts for run in self.runs))
+            and not (self.clipping and any(run.is_apart for run in self.runs))
+            and not (self.loop == "global" and first.is_apart)
+            and not (self.custom_loop and first.is_apart and self.embedding == "penalized")
             and not (self.is_mixed and self.norm)  # a batch of one has gradients of zero there
         )
 
@@ -223,12 +228,11 @@ def scenario_of(seed: int) -> Scenario:
 def _scenario(random: Random) -> Scenario:
     loop = random.choice(LOOPS)
     custom_loop = loop != "estimator"
-    kinds = KINDS[:-1] if custom_loop else KINDS
-    runs = [_run(random, _topology(random, kinds), "anew")]
+    runs = [_run(random, _topology(random, KINDS), "anew")]
     for _ in range(0 if custom_loop else random.randrange(3)):
         begins = random.choice(BEGINS)
         same = begins == "interrupted" or random.random() < 0.3
-        topology = runs[-1].topology if same else _topology(random, kinds)
+        topology = runs[-1].topology if same else _topology(random, KINDS)
         runs.append(_run(random, topology, begins))
     evaluated = not custom_loop and random.random() < 0.4
     flags = ("decays", "second_optimizer", "heads", "unused", "counts", "dropout", "metrics")
