@@ -137,7 +137,7 @@ class TrainingSession:
         self.num_examples = int(num_examples)
         self.save_is_agreed = votes_to_save > 0
         self.end_is_agreed = votes_to_end > 0
-        self._all_stop = num_stopping == self.strategy.num_replicas_in_sync
+        self._all_stop = num_stopping == self.strategy.extended.num_replicas
         assert self._step_counter is not None
         self.step_index, self.global_step = self.global_step, int(self._step_counter.value_in(0))
         self.strategy.extended.workers.at_step(self.global_step)

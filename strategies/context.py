@@ -166,7 +166,7 @@ class ReplicaContext:
     def replica_id_in_sync_group(self) -> int:
         """This replica's number among all replicas of all workers, from 0."""
         extended = self.strategy.extended
-        return extended.worker_index * extended.num_local_replicas + self.local_index
+        return extended.shard[1] * extended.num_local_replicas + self.local_index
 
     @property
     def num_replicas_in_sync(self) -> int:

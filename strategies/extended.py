@@ -42,6 +42,9 @@ class StrategyExtended:
         num_workers: The number of processes that train together.
         num_local_replicas: The number of replicas of this worker.
         num_replicas: The number of replicas of all workers.
+        shard: How many workers share the gradients and the data of a step, and this one's number.
+            They are those that train together; or, where parameter servers take the sum or mean of
+            what all hand in for a step, all of these, who do not meet within it.
     """
 
     def __init__(
@@ -66,6 +69,9 @@ class StrategyExtended:
         self.bytes_per_pack = bytes_per_pack
         self.num_workers, self.num_local_replicas = self.workers.size, len(self.replica_devices)
         self.num_replicas = self.num_workers * self.num_local_replicas
+        self.shard = self.num_workers, self.workers.rank
+        if self.storage.averages_workers:
+            self.shard = self.job.num_trainers, self.job.trainer_index
         self._thread_names = [f"replica {i} on {d}" for i, d in enumerate(self.replica_devices)]
 
     @property

@@ -115,7 +115,7 @@ class Strategy:
     @property
     def num_replicas_in_sync(self) -> int:
         """The number of replicas whose gradients are aggregated in each step."""
-        return self._extended.num_local_replicas * self._extended.num_workers
+        return self._extended.num_local_replicas * self._extended.shard[0]
 
     @property
     def cluster_resolver(self) -> Any:
@@ -245,7 +245,7 @@ class Strategy:
         self, value_fn: Callable[[ValueContext], Any]
     ) -> Any:
         """`value_fn(context)` for each local replica, as one `PerReplica`."""
-        n, first = self._extended.num_local_replicas, self._extended.worker_index
+        n, first = self._extended.num_local_replicas, self._extended.shard[1]
         return regroup(
             [value_fn(ValueContext(first * n + i, self.num_replicas_in_sync)) for i in range(n)]
         )
@@ -287,7 +287,7 @@ class Strategy:
             dataset,
             extended.num_local_replicas,
             self.num_replicas_in_sync,
-            shard=(extended.num_workers, extended.worker_index),
+            shard=extended.shard,
             prefetch=chosen.experimental_per_replica_buffer_size,
             wrap=self._per_replica,
             any_has_data=self._agreement_on_end(),

@@ -132,7 +132,7 @@ class BatchNormalization(Layer):
         if replica is not None:
             extended = replica.strategy.extended
             _warn_of_others(extended.job.num_trainers - extended.num_workers)
-        if replica is None or replica.num_replicas_in_sync == 1:
+        if replica is None or replica.strategy.extended.num_replicas == 1:
             if not inputs.size:
                 return None
             mean = inputs.mean(axis=axes)

@@ -318,7 +318,7 @@ class Optimizer:
             variables: Those that the update is to change.
             replica: The caller.
         """
-        if replica.num_replicas_in_sync == 1:
+        if replica.strategy.extended.num_replicas == 1:
             return ()
         index = replica.local_index
         num_updates = int(self.iterations.value_in(index))
@@ -515,7 +515,7 @@ def make_step(
     if replica is None:
         raise RuntimeError("a train op must be called in a replica: inside strategy.run(...)")
     all_sums = float(veto), *sums
-    way = train_op.way_of_step(replica) if replica.num_replicas_in_sync > 1 else ()
+    way = train_op.way_of_step(replica) if replica.strategy.extended.num_replicas > 1 else ()
     this_round = begin_round(replica, num_examples, True, all_sums, way)
     # All are prepared before the first is reduced: what workers agree on here, and the buckets that
     # another replica fills meanwhile, would else go out in an order that chance decides.

@@ -101,7 +101,7 @@ class Run:
     def is_apart(self) -> bool:
         """Whether there are workers that do not know of each other within a step.
 
-        They divide no global batch and no penalty among them, and must not clip parts of a mean.
+        They must not clip parts of a mean.
         """
         return self.topology.kind == "servers" and self.topology.workers > 1
 
@@ -182,8 +182,6 @@ class Scenario:
             and not (self.custom_loop and first.num_steps < len(first.steps))
             and not (self.loop == "global" and self.depends_on_dealing)
             and not (self.clipping and any(run.is_apart for run in self.runs))
-            and not (self.loop == "global" and first.is_apart)
-            and not (self.custom_loop and first.is_apart and self.embedding == "penalized")
             and not (self.is_mixed and self.norm)  # a batch of one has gradients of zero there
         )
 

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 from paceline.collectives import CollectiveError
+from paceline.inputs import Dataset
 from paceline.nn import optimizers
 from paceline.strategies import (
     FixedShardsPartitioner,
     Variable,
     VariableStore,
     VariableSynchronization,
+    get_replica_context,
     get_variable,
 )
 
@@ -280,3 +282,21 @@ def test_rules_of_ones_own_are_not_known_to_servers(server_job):
 
 def _parts(rule):
     return rule.update, rule.hyper, rule.slots
+
+
+@pytest.mark.parametrize(
+    ("max_staleness", "num_in_sync", "ids"), [(0, 6, (2, 3)), (None, 2, (0, 1)), (2, 2, (0, 1))]
+)
+def test_workers_in_step_are_replicas_in_sync(server_job, max_staleness, num_in_sync, ids):
+    strategy = server_job(1, 3, max_staleness).strategy(rank=1, num_replicas=2)
+    found = strategy.run(lambda: get_replica_context().replica_id_in_sync_group)
+    assert strategy.num_replicas_in_sync == num_in_sync
+    assert strategy.input_context().num_replicas_in_sync == num_in_sync
+    assert strategy.experimental_local_results(found) == ids
+
+
+@pytest.mark.parametrize(("max_staleness", "mine"), [(0, [2, 3]), (None, [0, 1, 2, 3])])
+def test_workers_in_step_divide_global_batches(server_job, max_staleness, mine):
+    strategy = server_job(1, 2, max_staleness).strategy(rank=1)
+    (batch,) = strategy.experimental_distribute_dataset(Dataset.range(4).batch(4))
+    assert batch.tolist() == mine
