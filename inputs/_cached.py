@@ -15,6 +15,7 @@ from ._elements import (
 )
 from ._plan import Opening
 from ._seeds import Key
+from ._states import COUNT, checked_fields
 from ._values import frozen_copy
 
 _END = object()
@@ -108,7 +109,7 @@ class _CachedIterator(ElementIterator):
         return {"position": self._position}
 
     def set_state(self, state: State) -> None:
-        self._position = state["position"]
+        self._position = checked_fields(state, {"position": COUNT})["position"]
 
     def close(self) -> None:
         self._close_reader()

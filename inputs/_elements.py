@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._stacking import stack_elements
+from ._states import COUNT, LARGEST_COUNT, checked_fields
 
 Positions = NDArray[np.int64]
 State = Any
@@ -24,8 +25,6 @@ State = Any
 
 ENDLESS = 1 << 48
 """About the length of an infinite dataset: at ten million elements a second it lasts 325 days."""
-
-_MAX_POSITION = 1 << 62
 
 
 class ElementIterator(ABC):
@@ -136,7 +135,7 @@ def iteration_start(elements: RandomAccess, iteration: Any) -> Any:
     Iterations are numbered modulo what 64 bits can address: 16384 of an infinite dataset. Beyond,
     the orders of its shuffles come round again.
     """
-    return iteration % max(_MAX_POSITION // max(elements.length, 1), 1) * elements.length
+    return iteration % max(LARGEST_COUNT // max(elements.length, 1), 1) * elements.length
 
 
 def in_one_iteration(positions: range, length: int) -> bool:
@@ -182,7 +181,7 @@ class _PositionIterator(ElementIterator):
         return {"position": self._position - self._start}
 
     def set_state(self, state: State) -> None:
-        self._position = self._start + state["position"]
+        self._position = self._start + checked_fields(state, {"position": COUNT})["position"]
 
     def close(self) -> None:
         self._position = self._stop

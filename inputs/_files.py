@@ -15,6 +15,7 @@ import numpy as np
 from ._elements import ElementIterator, State, Stream
 from ._plan import UNKNOWN, Opening, Plan, with_spec_of_first_element
 from ._random_access import Rows
+from ._states import COUNT, checked_fields
 from ._values import ArraySpec
 
 Path = str | os.PathLike[str]
@@ -141,6 +142,7 @@ class _RecordIterator(ElementIterator):
         }
 
     def set_state(self, state: State) -> None:
+        checked_fields(state, {"file": COUNT, "record": COUNT, "offset": COUNT})
         self._go_to(state["file"], state["record"], state["offset"])
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, final
 
 from ._elements import ElementIterator, Elements, State, Stream
+from ._states import COUNT, STATE, checked_fields
 
 _logger = logging.getLogger("paceline")
 
@@ -63,6 +64,7 @@ class _IgnoringIterator(ElementIterator):
         }
 
     def set_state(self, state: State) -> None:
+        checked_fields(state, {"given": COUNT, "skipped": COUNT, "inner": STATE})
         self._num_given, self._num_skipped = state["given"], state["skipped"]
         self._inner.set_state(state["inner"])
 

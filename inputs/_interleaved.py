@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, final
 
 from ._elements import ElementIterator, Elements, State, Stream
+from ._states import COUNT, STATE, checked_fields, list_of_states, read_again, refused
 
 Expand = Callable[[Any, int], Elements]
 """`expand(element, number)` opens what is made of the input's element `number`."""
@@ -96,17 +98,28 @@ class _InterleavedIterator(ElementIterator):
         }
 
     def set_state(self, state: State) -> None:
+        slots = list_of_states(len(self._slots))
+        fields = {"slots": slots, "turn": COUNT, "in_block": COUNT, "opened": COUNT}
+        checked_fields(state, {**fields, "inner": STATE})
+        if state["turn"] >= len(self._slots) or state["in_block"] >= self._block_length:
+            text = f"of {len(self._slots)} datasets in blocks of {self._block_length}"
+            raise refused(text, state)
         self._close_parts()
         for index, saved in enumerate(state["slots"]):
             if saved is not None:
-                self._inner.set_state(saved["before"])
-                part = self._open(saved["number"], saved["before"])
-                part.elements.set_state(saved["at"])
-                self._slots[index] = part
+                self._slots[index] = self._reopened(saved)
         self._inner.set_state(state["inner"])
         self._turn, self._num_in_block = state["turn"], state["in_block"]
         self._num_opened = state["opened"]
         self._has_ended = False
+
+    def _reopened(self, saved: State) -> _Part:
+        """A part of which a state says that it was open."""
+        checked_fields(saved, {"number": COUNT, "before": STATE, "at": STATE})
+        self._inner.set_state(saved["before"])
+        part = read_again(partial(self._open, saved["number"], saved["before"]))
+        part.elements.set_state(saved["at"])
+        return part
 
     def close(self) -> None:
         self._close_parts()

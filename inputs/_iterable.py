@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, final
 
 from ._elements import ElementIterator, State, Stream
+from ._states import COUNT, checked_fields
 
 _logger = logging.getLogger("paceline")
 
@@ -90,6 +91,7 @@ class _IterableIterator(ElementIterator):
         return {"position": self._position, "failed": self._num_failed}
 
     def set_state(self, state: State) -> None:
+        checked_fields(state, {"position": COUNT, "failed": COUNT})
         self.close()
         self._items, self._position, self._num_failed = None, 0, 0
         self._has_just_failed = False

@@ -73,7 +73,8 @@ class DatasetIterator:
             state: from `get_state` of an iterator over the same chain of transformations.
 
         Raises:
-            ValueError: the state is of another chain, or no state at all.
+            ValueError: the state is of another chain or version, damaged, or no state at all. The
+                iterator stays where it was.
         """
         checked_state(state)
         if state["dataset"] != self._plan.text:
@@ -82,6 +83,14 @@ class DatasetIterator:
                 f"{self._plan.text}. Restore it into the same chain of transformations, or start "
                 "this one from its beginning."
             )
+        before = self.get_state()
+        try:
+            self._go_to(state)
+        except Exception:
+            self._go_to(before)
+            raise
+
+    def _go_to(self, state: dict[str, Any]) -> None:
         self.close()
         self._last_state = None
         self._seed, self._iteration = state["seed"], state["iteration"]

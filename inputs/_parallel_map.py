@@ -11,6 +11,7 @@ from typing import Any, final
 from ._background import BackgroundThreads
 from ._elements import ElementIterator, Elements, State, Stream, note_element
 from ._processes import RemoteFunction
+from ._states import COUNT, COUNTS, STATE, checked_fields
 
 Function = Callable[[Any], Any]
 OpenFunction = Callable[[], tuple[Function, Callable[[], None]]]
@@ -126,6 +127,7 @@ class _ParallelMapIterator(ElementIterator):
         }
 
     def set_state(self, state: State) -> None:
+        checked_fields(state, {"start": COUNT, "given": COUNTS, "inner": STATE})
         self._stop()
         self._inner.set_state(state["inner"])
         self._window.clear()

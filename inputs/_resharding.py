@@ -8,23 +8,31 @@ can take turns again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from ._plan import UNKNOWN, Plan, Shard
+from ._states import COUNT, INTEGER, STATE, TEXT, checked_fields
 
 State = dict[str, Any]
 
-_FIELDS = {"dataset", "seed", "iteration", "given", "start", "elements", "shard"}
+_FIELDS = {
+    "dataset": TEXT,
+    "seed": INTEGER,
+    "iteration": COUNT,
+    "given": COUNT,
+    "start": COUNT,
+    "elements": STATE,
+    "shard": STATE,
+}
+_SHARD_FIELDS = {"count": COUNT, "index": COUNT, "order": TEXT, "seen": COUNT}
 
 
 def checked_state(state: Any) -> State:
     """`state`, if it is what `DatasetIterator.get_state` returns."""
-    if not isinstance(state, dict) or state.keys() != _FIELDS:
-        raise ValueError(
-            f"state must be a dict with the keys {sorted(_FIELDS)}, got {state!r:.200}. "
-            "Give what get_state() of a dataset's iterator returned."
-        )
-    return state
+    checked_fields(state, _FIELDS)
+    if state["shard"] is not None:
+        checked_fields(state["shard"], _SHARD_FIELDS)
+    return cast(State, state)
 
 
 def describe_shard(plan: Plan, num_given: int) -> dict[str, Any] | None:
@@ -54,8 +62,10 @@ def state_for(
     Raises:
         ValueError: see `DatasetIterator.set_states`.
     """
-    if not states:
-        raise ValueError("states must hold the state of at least one worker, got none.")
+    if not isinstance(states, list | tuple) or not states:
+        raise ValueError(
+            f"states must be a list of the state of at least one worker, got {states or 'none'}."
+        )
     for state in states:
         checked_state(state)
     are_as_many = worker_index < len(states) and num_workers in (None, len(states))

@@ -19,6 +19,7 @@ from ._elements import (
 from ._plan import Opening
 from ._seeds import Key
 from ._shuffle_order import ShuffleOrder
+from ._states import COUNT, COUNT_OR_NONE, STATE, checked_fields, refused
 
 _MAX_CACHED_POSITIONS = 1 << 22
 _MAX_CACHED_ORDERS = 256
@@ -165,6 +166,9 @@ class _ShuffledIterator(ElementIterator):
         }
 
     def set_state(self, state: State) -> None:
+        fields = {"given": COUNT, "read": COUNT, "length": COUNT_OR_NONE, "from": COUNT}
+        checked_fields(state, {**fields, "inner": STATE, "failed": COUNT})
+        self._check(state)
         self._inner.set_state(state["inner"])
         self._num_given, self._num_read = state["given"], state["from"]
         self._length = state["length"]
@@ -174,14 +178,17 @@ class _ShuffledIterator(ElementIterator):
         held = self._order.held(self._num_given).tolist() if state["read"] else []
         self._oldest = min(held, default=state["read"])
         wanted = set(held)
+        if self._oldest < state["from"]:
+            raise refused("from which all elements that are held are read again", state)
         self._num_failed = -state["failed"]
         while self._num_read < state["read"]:
             try:
                 position, element = self._read()
             except StopIteration:
                 raise ValueError(
-                    f"the dataset's source ends after {self._num_read} elements, of which "
-                    f"{state['read']} had been read when the state was saved"
+                    "The iterator cannot take this state: the dataset's source ends after "
+                    f"{self._num_read} elements, of which {state['read']} had been read when the "
+                    "state was saved"
                 ) from None
             except Exception:
                 # Of elements that could not be had before either, the consumer has been told.
@@ -190,6 +197,13 @@ class _ShuffledIterator(ElementIterator):
                 continue
             if position in wanted:
                 self._held[position] = element
+
+    def _check(self, state: State) -> None:
+        """Refuses numbers that no shuffle of this buffer has."""
+        given, read = state["given"], state["read"]
+        is_ahead = max(given, state["from"]) <= read <= given + self._rule.buffer_size
+        if not is_ahead or state["length"] not in (None, read):
+            raise refused(f"of a shuffle with a buffer of {self._rule.buffer_size}", state)
 
     def close(self) -> None:
         self._held = {}

@@ -9,6 +9,7 @@ from typing import Any, final
 
 from . import nest
 from ._elements import ElementIterator, Elements, State, StatelessIterator, Stream
+from ._states import COUNT, STATE, checked, checked_fields, list_of_states, read_again, refused
 from ._stream_steps import take_up_to
 from ._values import map_arrays
 
@@ -79,12 +80,17 @@ class _SplitIterator(ElementIterator):
         return {"full_batch": self._full_batch, "seen": self._num_seen, "inner": self._before}
 
     def set_state(self, state: State) -> None:
+        checked_fields(state, {"full_batch": COUNT, "seen": COUNT, "inner": STATE})
         self._full_batch = state["full_batch"]
         self._inner.set_state(state["inner"])
         self._waiting.clear()
         if state["seen"]:
             self._before = state["inner"]
-            self._split(next(self._inner), state["seen"])
+            batch = read_again(self._inner.__next__)
+            size = nest.batch_size(batch)
+            if state["seen"] >= size:
+                raise refused(f"inside a batch of {size} examples", state)
+            self._split(batch, state["seen"])
 
     def close(self) -> None:
         self._waiting.clear()
@@ -167,6 +173,7 @@ class _SideBySideIterator(ElementIterator):
         return [part.get_state() for part in self._parts]
 
     def set_state(self, state: State) -> None:
+        checked(state, list_of_states(len(self._parts)))
         for part, part_state in zip(self._parts, state, strict=True):
             part.set_state(part_state)
 

@@ -17,6 +17,7 @@ from ._elements import (
     note_element,
 )
 from ._stacking import stack_elements
+from ._states import COUNT, STATE, checked_fields, read_again, refused
 from ._values import rows_of
 
 
@@ -98,6 +99,7 @@ class _MappedIterator(ElementIterator):
         return {"read": self._num_read, "inner": self._inner.get_state()}
 
     def set_state(self, state: State) -> None:
+        checked_fields(state, {"read": COUNT, "inner": STATE})
         self._num_read = state["read"]
         self._inner.set_state(state["inner"])
 
@@ -174,10 +176,13 @@ class _UnbatchedIterator(ElementIterator):
         return {"row": self._num_given, "inner": self._before}
 
     def set_state(self, state: State) -> None:
+        checked_fields(state, {"row": COUNT, "inner": STATE})
         self._inner.set_state(state["inner"])
         self._rows, self._num_given = [], 0
         if state["row"]:
-            self._read()
+            read_again(self._read)
+            if state["row"] >= len(self._rows):
+                raise refused(f"inside a batch of {len(self._rows)} rows", state)
             self._num_given = state["row"]
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any, final
 
 from . import nest
 from ._elements import ElementIterator, Elements, State, Stream
+from ._states import COUNT, FLAG, STATE, checked, checked_fields, list_of_states, refused
 
 _logger = logging.getLogger("paceline")
 
@@ -50,6 +51,7 @@ class _StridedIterator(ElementIterator):
         return {"source": self._source, "read": self._num_read, "inner": self._inner.get_state()}
 
     def set_state(self, state: State) -> None:
+        checked_fields(state, {"source": COUNT, "read": COUNT, "inner": STATE})
         self._source, self._num_read = state["source"], state["read"]
         self._inner.set_state(state["inner"])
 
@@ -99,6 +101,7 @@ class _RepeatedIterator(ElementIterator):
         }
 
     def set_state(self, state: State) -> None:
+        checked_fields(state, {"finished": COUNT, "empty": FLAG, "inner": STATE})
         self._pass.close()
         self._num_finished, self._is_empty = state["finished"], state["empty"]
         self._pass = self._inner.iterate(self._first + self._num_finished)
@@ -155,6 +158,7 @@ class _ZippedIterator(ElementIterator):
         return [part.get_state() for part in self._leaves]
 
     def set_state(self, state: State) -> None:
+        checked(state, list_of_states(len(self._leaves)))
         for part, part_state in zip(self._leaves, state, strict=True):
             part.set_state(part_state)
 
@@ -195,6 +199,9 @@ class _ConcatenatedIterator(ElementIterator):
         return {"part": self._number, "inner": self._part.get_state()}
 
     def set_state(self, state: State) -> None:
+        checked_fields(state, {"part": COUNT, "inner": STATE})
+        if state["part"] >= len(self._parts):
+            raise refused(f"of one of {len(self._parts)} parts", state)
         self._open(state["part"])
         self._part.set_state(state["inner"])
 

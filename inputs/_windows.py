@@ -8,6 +8,7 @@ from typing import Any, final
 
 from . import nest
 from ._elements import ElementIterator, Elements, State, Stream
+from ._states import COUNT, STATE, checked_fields
 
 
 @final
@@ -85,6 +86,7 @@ class _WindowIterator(ElementIterator):
         return {"skip": self._num_to_skip, "inner": before}
 
     def set_state(self, state: State) -> None:
+        checked_fields(state, {"skip": COUNT, "inner": STATE})
         self._inner.set_state(state["inner"])
         self._held.clear()
         self._num_to_skip = state["skip"]

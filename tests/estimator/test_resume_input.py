@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import paceline as pl
+from paceline import checkpoint
 from paceline.estimator import SessionRunHook
 from paceline.nn import optimizers
 
@@ -263,3 +264,50 @@ def test_d_29_a_call_of_train_says_in_one_line_why_it_ended(estimator, lines, li
     estimator.train(partial(zeros, 12), **limits)
     (line,) = [line for line in lines() if "Training ended" in line]
     assert line.endswith(f"Training ended at {end}")
+
+
+def streamed(dataset, shard):
+    return dataset.filter(lambda x, y: True).shuffle(8, seed=1).repeat().shard(*shard).batch(2)
+
+
+def without(name):
+    """Leaves a field out, as a state of version 0.1 has no "failed"."""
+
+    def change(state):
+        if not isinstance(state, dict):
+            return state
+        return {key: change(value) for key, value in state.items() if key != name}
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        without("failed"),
+        without("given"),
+        lambda state: state | {"elements": {"position": "3"}},
+        lambda state: state | {"given": -1},
+        lambda state: "no state",
+    ],
+)
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_an_input_state_that_cannot_be_taken_begins_anew_with_one_warning(
+    on_workers, tmp_path, caplog, spoil, num_workers
+):
+    whole = run(on_workers, tmp_path / "whole", num_workers, make=streamed)
+    run(on_workers, tmp_path / "parts", num_workers, make=streamed, dies_at=DIES_AT)
+    replace_input_states(tmp_path / "parts", spoil)
+    caplog.clear()
+    rest = run(on_workers, tmp_path / "parts", num_workers, make=streamed, steps=EVERY + 2)
+    assert list(rest.values()) == list(whole.values())[:2]
+    warnings = [text for text in caplog.messages if "The input begins anew" in text]
+    assert len(warnings) == num_workers
+    assert all("The iterator cannot take this state" in text for text in warnings)
+
+
+def replace_input_states(directory, change):
+    """Save the newest checkpoint once more, with other states of the workers' inputs."""
+    reader = checkpoint.load(checkpoint.latest_checkpoint(directory))
+    state = {**reader.state, "input": [change(one) for one in reader.state["input"]]}
+    checkpoint.save(directory, reader.step, reader.arrays(), state=state)

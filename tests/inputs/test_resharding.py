@@ -151,7 +151,7 @@ def test_what_cannot_be_divided_anew_is_refused(make: Worker, message: str) -> N
 
 @pytest.mark.parametrize(
     ("states", "message"),
-    [([], "at least one worker, got none"), ([{"position": 3}], "state must be a dict with the")],
+    [([], "at least one worker, got none"), ([{"position": 3}], "a state of the fields")],
 )
 def test_what_is_no_state_is_refused(states: list[Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
