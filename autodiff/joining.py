@@ -82,7 +82,7 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", *, constant_values: 
     shape = x.data.shape
     if isinstance(pad_width, dict):  # axis → widths
         given = {axis % len(shape): width for axis, width in pad_width.items()}
-        pad_width = [np.broadcast_to(given.get(i, 0), 2) for i in range(len(shape))]
+        pad_width = [np.broadcast_to(given.get(i, 0), 2).tolist() for i in range(len(shape))]
     widths = np.broadcast_to(np.asarray(pad_width), (len(shape), 2))
     inside = tuple(slice(before, before + n) for (before, _), n in zip(widths, shape, strict=True))
     y = np.pad(x.data, pad_width, mode="constant", constant_values=constant_values)
