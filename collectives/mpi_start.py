@@ -60,7 +60,7 @@ def wait_for_ranks(
             abort_job(comm, f"start of {names[comm.rank]} gave up: {text}")
         if waited_secs >= report_at:
             report_at += report_secs
-            _log.warning("%s", text)
+            _log.warning("%s of at most %.0f s", text, timeout_secs)
         time.sleep(pause_secs)
         pause_secs = min(2 * pause_secs, _LONGEST_PAUSE_SECS)
     mpi.Request.Waitall(sends)

@@ -96,7 +96,7 @@ class Roster:
             started: Since when it has been waited for (`time.monotonic()`).
             timeout_secs: How long to wait.
             report_secs: How often to report who is missing.
-            report: Is told.
+            report: Is told, with how long it has waited and at most will.
 
         Raises:
             RendezvousError: Somebody is missing, does not belong here, or was lost again.
@@ -111,7 +111,7 @@ class Roster:
                     missing = self._missing(f"{timeout_secs:.3g} s")
                     raise RendezvousError(f"start of {self._me} gave up: {missing}")
                 if waited_secs >= report_at:
-                    report(self._missing(f"{waited_secs:.0f} s"))
+                    report(self._missing(f"{waited_secs:.0f} s of at most {timeout_secs:.0f} s"))
                     report_at += report_secs
                 self._changed.wait(max(0.0, min(timeout_secs, report_at) - waited_secs))
 

@@ -37,7 +37,9 @@ def test_a_member_that_never_starts_is_named_while_waiting_and_at_the_end(
         assert f"waiting for {members[1]}" in text
     assert any("gave up" in text and "2 s" in text for text in texts(outcomes))
     lines = [record.getMessage() for record in caplog.records]
-    assert any(line.startswith(f"waiting for {members[1]}: 1 s") for line in lines), lines
+    assert any(line.startswith(f"waiting for {members[1]}: 1 s of at most") for line in lines), (
+        lines
+    )
     assert any("worker 1: connection refused" in line for line in lines), lines
 
 
