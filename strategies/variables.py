@@ -78,7 +78,8 @@ class _Leaf(MutableLeaf):
 
     @property
     def label(self) -> str:
-        return f"variable {self.owner.name!r}" if self.owner else super().label
+        owner = self.owner
+        return super().label if owner is None else f"variable {owner.name!r}"
 
 
 class Variable(TensorLike, metaclass=_Constructed):
