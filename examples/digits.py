@@ -114,6 +114,7 @@ def main():
     parser.add_argument(
         "--replicas", type=int, default=2, help="replicas per worker, one thread each"
     )
+    parser.add_argument("--bind-host", help="where to listen, if not at this task's own address")
     parser.add_argument("--png", default="digits.png", help="where the picture goes")
     args = parser.parse_args()
 
@@ -132,7 +133,8 @@ def main():
     devices = [f"CPU:{i}" for i in range(args.replicas)]
     has_servers = pl.cluster.resolve(os.environ).cluster_spec().num_tasks("ps") > 0
     kind = pl.ParameterServerStrategy if has_servers else pl.MultiWorkerMirroredStrategy
-    strategy = kind(devices=devices)
+    options = pl.CommunicationOptions(bind_host=args.bind_host)
+    strategy = kind(devices=devices, communication_options=options)
     classifier = pl.Estimator(
         model_fn,
         model_dir=args.model_dir,
