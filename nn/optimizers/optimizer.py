@@ -215,6 +215,10 @@ class Optimizer:
         def create() -> GradientReducer:
             extended = get_strategy().extended
             self._require_clipping_of_means(extended)
+            # Also those of variables that have no gradient here: another worker's may have one, and
+            # where the chief alone creates variables it would wait for this.
+            for variable in variables:
+                self.slots(variable)
             names = [v.name for v in variables]
             owners = [leaf.owner for leaf, g in example.items() if isinstance(g, IndexedSlices)]
             here = {owner.name for owner in owners if isinstance(owner, Variable)}

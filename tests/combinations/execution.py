@@ -189,7 +189,7 @@ def model_fn(features, labels, mode, params):
     found = measured(labels, outputs) if s.metrics else {}
     if not is_training:
         return pl.EstimatorSpec(mode, loss=loss, eval_metric_ops=found)
-    return pl.EstimatorSpec(mode, loss=loss, train_op=train_op(both, loss))
+    return pl.EstimatorSpec(mode, loss=loss, train_op=train_op(s, both, loss))
 
 
 def parts_of(s: Scenario):
@@ -330,16 +330,19 @@ def make_optimizers(s: Scenario):
     return first, second if s.second_optimizer else None
 
 
-def split(variables):
+def split(s: Scenario, variables):
     """The variables of the first optimizer and of the second."""
-    return [[v for v in variables if is_of_second(v.name) is second] for second in (False, True)]
+    if not s.second_optimizer:
+        return variables, []
+    first, second = ([v for v in variables if is_of_second(v.name) is b] for b in (False, True))
+    return first, variables if s.has_all_weights else second
 
 
-def train_op(both, loss):
+def train_op(s: Scenario, both, loss):
     first, second = both
     if second is None:
         return first.minimize(loss)
-    of_first, of_second = split(pl.strategies.current_store().trainable_variables())
+    of_first, of_second = split(s, pl.strategies.current_store().trainable_variables())
     return optimizers.group(
         first.minimize(loss, var_list=of_first), second.minimize(2.0 * loss, var_list=of_second)
     )
@@ -497,7 +500,7 @@ def make_step(s: Scenario, model: Model, both):
             loss = loss + penalty / get_replica_context().num_replicas_in_sync
             losses = loss, 2.0 * loss
         variables = pl.strategies.current_store().trainable_variables()
-        parts = split(variables) if s.second_optimizer else [variables, []]
+        parts = split(s, variables)
         gradients = [tape.gradient(of, own) for of, own in zip(losses, parts, strict=True)]
         for optimizer, found, own in zip(both, gradients, parts, strict=True):
             if own:

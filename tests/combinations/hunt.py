@@ -73,6 +73,7 @@ def dimensions(scenario: Scenario):
     for name in (
         "decays",
         "second_optimizer",
+        "has_all_weights",
         "heads",
         "unused",
         "counts",

@@ -113,23 +113,27 @@ class Reference:
         self.weights |= weights
         self.moving = {"mean": np.zeros(width(s)), "variance": np.ones(width(s))}
         self.num_steps = self.num_seen = self.num_seen_by_replicas = 0
-        self.changed: set[str] = set()
         self.slots = {
-            f"{self._optimizer_of(name)}/{name}/{slot}": np.full_like(value, start)
+            f"{optimizer}/{name}/{slot}": np.full_like(value, start)
             for name, value in self.weights.items()
-            for slot, start in RULE_SLOTS[self._rule_of(name)].items()
+            for optimizer in self._optimizers_of(name)
+            for slot, start in RULE_SLOTS[self._rule_of(optimizer)].items()
         }
 
-    def _optimizer_of(self, name: str) -> str:
-        return "second" if self.scenario.second_optimizer and is_of_second(name) else "first"
+    def _optimizers_of(self, name: str) -> list[str]:
+        s, is_of_first = self.scenario, not is_of_second(name)
+        if not s.second_optimizer:
+            return ["first"]
+        of_first = ["first"] if is_of_first else []
+        return of_first + (["second"] if s.has_all_weights or not is_of_first else [])
 
-    def _rule_of(self, name: str) -> str:
-        return "momentum" if self._optimizer_of(name) == "second" else self.scenario.optimizer
+    def _rule_of(self, optimizer: str) -> str:
+        return "momentum" if optimizer == "second" else self.scenario.optimizer
 
     def values(self) -> dict[str, np.ndarray]:
         """All that a checkpoint has, by name."""
         s = self.scenario
-        found = {**self.weights, **self._slots_so_far(), "first/iterations": self.num_steps}
+        found = {**self.weights, **self.slots, "first/iterations": self.num_steps}
         if s.second_optimizer:
             found["second/iterations"] = self.num_steps
         if s.norm:
@@ -138,16 +142,6 @@ class Reference:
             found |= {"seen_on_read": self.num_seen_by_replicas, "seen_on_write": self.num_seen}
         found = found if s.custom_loop else {**found, "global_step": self.num_steps}
         return {name: np.array(value) for name, value in found.items()}
-
-    def _slots_so_far(self) -> dict[str, np.ndarray]:
-        """All; in a user's loop those of variables that have had a gradient."""
-        if not self.scenario.custom_loop:
-            return self.slots
-        return {
-            name: slot
-            for name, slot in self.slots.items()
-            if name.split("/", 1)[1].rsplit("/", 1)[0] in self.changed
-        }
 
     def train(self, index: int) -> list[After]:
         """Make a run; what is so after each step, and at first before them all."""
@@ -228,31 +222,25 @@ class Reference:
         names = {id(tensor): name for name, tensor in tensors.items()}
         found = {}
         backward(loss, on_ready=lambda leaf, g: found.__setitem__(names[id(leaf)], _dense(g)))
-        self.changed |= set(found)
         for optimizer in ("first", "second"):
-            gradients = {n: g for n, g in found.items() if self._optimizer_of(n) == optimizer}
+            gradients = {n: g for n, g in found.items() if optimizer in self._optimizers_of(n)}
             if optimizer == "first":
                 gradients = _clipped(gradients, s.clipping)
             for name, gradient in gradients.items():
-                rows = np.unique(batch["row"]) if s.embedding == "lazy" else slice(None)
-                self._update_rows(
-                    optimizer, name, gradient, rows if "table" in name else slice(None)
-                )
+                is_lazy = s.embedding == "lazy" and optimizer == "first" and "table" in name
+                rows = np.unique(batch["row"]) if is_lazy else ...
+                self._update_rows(optimizer, name, gradient, rows)
         self.num_steps += 1
 
     def _update_rows(self, optimizer, name, gradient, rows) -> None:
-        rule = self._rule_of(name)
-        rate = (
-            SECOND_RATE if optimizer == "second" else learning_rate(self.scenario, self.num_steps)
-        )
+        rule, is_second = self._rule_of(optimizer), optimizer == "second"
         slots = [self.slots[f"{optimizer}/{name}/{slot}"] for slot in RULE_SLOTS[rule]]
-        rows = rows if gradient.ndim > 1 else slice(None)
         value, changed = updated(
             rule,
             self.weights[name][rows],
-            gradient[rows] * (2.0 if optimizer == "second" else 1.0),
+            gradient[rows] * (2.0 if is_second else 1.0),
             [slot[rows] for slot in slots],
-            rate,
+            SECOND_RATE if is_second else learning_rate(self.scenario, self.num_steps),
             self.num_steps + 1,
         )
         self.weights[name] = self.weights[name].copy()

@@ -123,7 +123,8 @@ class Scenario:
             out to replicas, or over "global" ones that the strategy divides. Then there is one run.
         optimizer, clipping, decays: The rule, how gradients are kept within bounds, and whether
             the learning rate has a schedule.
-        second_optimizer: Whether the last layers have an optimizer and a loss of their own.
+        second_optimizer: Whether the last layers have an optimizer and a loss of their own; if it
+            `has_all_weights` it changes those of the first one, too, after that.
         embedding: How rows of a table are read: "sparse" has a gradient of the rows that were
             read, "lazy" too, and the optimizer passes over the others; "dense" has one of the whole
             table, "penalized" both.
@@ -145,6 +146,7 @@ class Scenario:
     clipping: str | None = None
     decays: bool = False
     second_optimizer: bool = False
+    has_all_weights: bool = False
     embedding: str | None = None
     heads: bool = False
     unused: bool = False
@@ -181,7 +183,12 @@ class Scenario:
             and not (self.custom_loop and (for_estimators or self.keeps_layers))
             and not (self.custom_loop and first.num_steps < len(first.steps))
             and not (self.loop == "global" and self.depends_on_dealing)
+            # There a worker has statistics and counts of its own, of the part that it is given.
+            and not (self.loop == "global" and first.is_apart and (self.norm or self.counts))
             and not (self.clipping and any(run.is_apart for run in self.runs))
+            and (self.second_optimizer or not self.has_all_weights)
+            # Servers refuse to change a variable twice in one step.
+            and not (self.has_all_weights and any(r.topology.kind == "servers" for r in self.runs))
             and not (self.is_mixed and self.norm)  # a batch of one has gradients of zero there
         )
 
@@ -233,7 +240,16 @@ def _scenario(random: Random) -> Scenario:
         topology = runs[-1].topology if same else _topology(random, KINDS)
         runs.append(_run(random, topology, begins))
     evaluated = not custom_loop and random.random() < 0.4
-    flags = ("decays", "second_optimizer", "heads", "unused", "counts", "dropout", "metrics")
+    flags = (
+        "decays",
+        "second_optimizer",
+        "has_all_weights",
+        "heads",
+        "unused",
+        "counts",
+        "dropout",
+        "metrics",
+    )
     return Scenario(
         seed=random.randrange(10**6),
         runs=tuple(runs),

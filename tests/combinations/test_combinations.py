@@ -73,6 +73,14 @@ MENDED = {
         norm="plain",
         optimizer="adam",
     ),
+    "servers: a worker has slots also where the chief has no gradient": Scenario(
+        466869,
+        (run("servers", 3, 2, (2, 1, 2, 1, 3, 3)),),
+        loop="dealt",
+        optimizer="rmsprop",
+        heads=True,
+        norm="plain",
+    ),
     "the checkpoint of step 0 has nothing of the first step": Scenario(
         3, (run("mirrored", 1, 2, (1, 2)),), counts=True, norm="plain"
     ),
