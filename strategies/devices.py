@@ -93,10 +93,13 @@ def to_host(array: Array) -> np.ndarray:
 
 
 def list_devices(kind: str) -> tuple[Device, ...]:
-    """The devices of one kind in this process: every visible GPU, or the one host CPU."""
+    """The devices of one kind in this process: every visible GPU, or the one host CPU.
+
+    Of other kinds, TPUs for instance, there are none.
+    """
     if kind.upper() == "GPU":
         return tuple(Device("GPU", i) for i in range(gpu.count()))
-    return (HOST,)
+    return (HOST,) if kind.upper() == "CPU" else ()
 
 
 def default_devices(num_accelerators: Mapping[str, int] | None = None) -> tuple[Device, ...]:

@@ -1,9 +1,10 @@
 """TensorFlow's names for the parts of this package: `import paceline.compat.tf as tf`.
 
-So far `tf.distribute` and `tf.estimator`.
+So far `tf.distribute` and `tf.estimator`, and of `tf.config`, `tf.data` and `tf.tpu` what is said
+before a strategy is made.
 """
 
 from ... import estimator
-from . import distribute
+from . import config, data, distribute, tpu
 
-__all__ = ["distribute", "estimator"]
+__all__ = ["config", "data", "distribute", "estimator", "tpu"]
