@@ -389,7 +389,7 @@ class Update:
         self.optimizer = optimizer
         self._loss = loss
         self._variables = variables
-        self._produce: Produce = partial(backward, loss, None)
+        self._produce: Produce
         self._reducer: GradientReducer | None = None
 
     def create_variables(self) -> None:
@@ -401,6 +401,8 @@ class Update:
     def prepare(self) -> None:
         """In the first step, see which gradients are dense, and agree on it with all workers."""
         self._reducer = self.optimizer.known_reducer(self.variables)
+        # Anew in each call: what an earlier step has found is no gradient of this one.
+        self._produce = partial(backward, self._loss, None)
         if self._reducer is None:
             found: dict[Tensor, Any] = {}
             workers = get_strategy().extended.workers

@@ -83,6 +83,18 @@ def test_a_loss_from_before_an_update_has_no_gradient_any_more(value):
     np.testing.assert_array_equal(gradient, -2 * np.array(value))
 
 
+@pytest.mark.parametrize("num_steps_before", [0, 1])
+def test_a_train_op_is_not_called_again_with_the_gradients_of_its_last_call(num_steps_before):
+    v, optimizer = Variable(10.0), SGD(0.25)
+    for _ in range(num_steps_before):
+        optimizer.minimize(v * v)()
+    train_op = optimizer.minimize(v * v)
+    train_op()
+    with pytest.raises(RuntimeError, match="was changed in place after"):
+        train_op()
+    assert v.item() == 10 * 0.5 ** (num_steps_before + 1)
+
+
 def test_an_assignment_leaves_the_gradients_of_older_losses_alone():
     v = Variable(10.0)
     loss = v * v
