@@ -105,6 +105,8 @@ def _write_and_report(draft: str, shard: str, pieces: Mapping[str, Piece]) -> No
 def _leave_report(draft: str, shard: str, report: str, is_needed: bool) -> None:
     try:
         storage_of(draft).replace(_report_path(draft, shard), report)
+    except FileNotFoundError:
+        pass  # who commits has seen the report and moved the draft, or has given it up
     except OSError as error:
         if is_needed:
             raise CheckpointError(f"cannot write to '{draft}': {error}") from error

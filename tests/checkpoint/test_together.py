@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from functools import partial
 from pathlib import Path
@@ -116,6 +117,24 @@ def test_a_draft_that_a_worker_does_not_see_is_an_error_there(tmp_path: Path) ->
     with pytest.raises(CheckpointError, match="cannot write"):
         helper.wait()
     helper.check()  # it is told once
+
+
+def test_a_draft_may_be_committed_as_soon_as_the_report_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft, replace = tmp_path / "draft", os.replace
+    draft.mkdir()
+
+    def replace_and_commit(source: str, destination: str) -> None:
+        replace(source, destination)
+        if destination.endswith(".json"):
+            draft.rename(tmp_path / "committed")
+
+    monkeypatch.setattr(os, "replace", replace_and_commit)
+    helper = ShardSaver(1, 2)
+    helper.save(str(draft), {"x": np.zeros(3)})
+    helper.wait()
+    assert collect_reports(str(tmp_path / "committed"), 2, lambda: False)
 
 
 @pytest.mark.parametrize("how", ["abandoned", "late"])
