@@ -240,7 +240,7 @@ class Model:
         """The predictions (n,), and what is added to the loss."""
         s, penalty = self._scenario, 0.0
         if s.counts:
-            count(len(features["x"]), is_training)
+            count(features["x"], is_training)
         weights = {name: _weight(name, shape) for name, shape in _own_weights(s).items()}
         h = self._hidden(features["x"])
         if s.embedding == "dense":
@@ -261,20 +261,19 @@ class Model:
         return out[:, 0], penalty
 
 
-def count(num_examples: int, is_training: bool) -> None:
-    """Add up examples in a variable that each replica has for itself, and in one of them all."""
+def count(x, is_training: bool) -> None:
+    """Add up examples where each replica does so for itself, and where all do; and keep a mean."""
     for when in (VariableSynchronization.ON_READ, VariableSynchronization.ON_WRITE):
-        seen = pl.get_variable(
-            f"seen_{when.name.lower()}",
-            (),
-            np.int64,
-            0,
-            trainable=False,
-            synchronization=when,
-            aggregation=VariableAggregation.SUM,
-        )
+        seen = _counter(f"seen_{when.name.lower()}", np.int64, when, VariableAggregation.SUM)
         if is_training:
-            seen.assign_add(num_examples)
+            seen.assign_add(len(x))
+    mean = _counter("mean", np.float64, when, VariableAggregation.MEAN)
+    if is_training:
+        mean.assign(np.mean(x) if len(x) else 0.0)
+
+
+def _counter(name, dtype, synchronization, aggregation):
+    return pl.get_variable(name, (), dtype, 0, False, synchronization, aggregation)
 
 
 def _own_weights(s: Scenario):

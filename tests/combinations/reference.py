@@ -112,6 +112,7 @@ class Reference:
             self.weights["norm/beta"] = np.zeros(width(s))
         self.weights |= weights
         self.moving = {"mean": np.zeros(width(s)), "variance": np.ones(width(s))}
+        self.mean = 0.0
         self.num_steps = self.num_seen = self.num_seen_by_replicas = 0
         self.slots = {
             f"{optimizer}/{name}/{slot}": np.full_like(value, start)
@@ -140,6 +141,7 @@ class Reference:
             found |= {f"norm/moving_{name}": value for name, value in self.moving.items()}
         if s.counts:
             found |= {"seen_on_read": self.num_seen_by_replicas, "seen_on_write": self.num_seen}
+            found["mean"] = self.mean
         found = found if s.custom_loop else {**found, "global_step": self.num_steps}
         return {name: np.array(value) for name, value in found.items()}
 
@@ -155,6 +157,7 @@ class Reference:
             time = (0, step) if self.scenario.custom_loop else (self.num_steps, 0)
             loss = self._step(run.topology, sizes, batch, copies, time)
             self.num_seen += sum(sizes)
+            self.mean = self._mean_of_means(run.topology, sizes, batch["x"])
             is_chiefs = run.topology.kind == "servers"
             self.num_seen_by_replicas += sum(sizes[: run.topology.replicas] if is_chiefs else sizes)
             if self.scenario.norm:
@@ -163,6 +166,20 @@ class Reference:
             labels = history[-1].labels + batch["y"].sum()
             history.append(After(loss, labels, self.values()))
         return history
+
+    def _mean_of_means(self, topology: Topology, sizes, x) -> float:
+        """The mean over replicas of their means; servers weigh those of workers by examples.
+
+        A replica without examples does not count; in a loop of the user's own it gives 0.
+        """
+        is_custom = self.scenario.custom_loop
+        groups = topology.by_worker if topology.kind == "servers" else lambda values: [values]
+        means = [part.mean() if len(part) else 0.0 for part in np.split(x, np.cumsum(sizes)[:-1])]
+        counts = [1 if is_custom or n else 0 for n in sizes]
+        pairs = zip(groups(means), groups(counts), strict=True)
+        by_worker = [np.average(own, weights=weights) for own, weights in pairs]
+        weights = [1 if is_custom else sum(own) for own in groups(sizes)]
+        return float(np.average(by_worker, weights=weights))
 
     def _step(self, topology, sizes, batch, copies, time) -> float:
         tensors = {name: Tensor(value, True) for name, value in self.weights.items()}

@@ -22,7 +22,7 @@ EMBEDDINGS = (None, "sparse", "lazy", "dense", "penalized")
 NORMS = (None, None, "plain", "synchronized")
 BEGINS = ("resumed", "resumed", "interrupted", "warm", "partly warm")
 ENDS = ("data", "data", "steps", "request")
-LOOPS = ("estimator",) * 8 + ("dealt", "global")
+LOOPS = ("estimator",) * 6 + ("dealt", "global") * 2
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Scenario:
             table, "penalized" both.
         heads: Whether the model takes a branch for each task of which its batch has examples.
         unused: Whether there is a variable on which the loss does not depend.
-        counts: Whether the model counts its examples in variables of its own.
+        counts: Whether the model counts its examples, and takes a mean, in variables of its own.
         norm: Batch normalization.
         dropout, metrics: Whether there are such.
         is_mixed: Whether the last layer computes in float32.
@@ -184,7 +184,8 @@ class Scenario:
             and not (self.custom_loop and first.num_steps < len(first.steps))
             and not (self.loop == "global" and self.depends_on_dealing)
             # There a worker has statistics and counts of its own, of the part that it is given.
-            and not (self.loop == "global" and first.is_apart and (self.norm or self.counts))
+            and not (self.loop == "global" and first.is_apart and self.norm)
+            and not (self.loop == "global" and self.counts)
             and not (self.clipping and any(run.is_apart for run in self.runs))
             and (self.second_optimizer or not self.has_all_weights)
             # Servers refuse to change a variable twice in one step.
