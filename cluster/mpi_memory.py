@@ -15,9 +15,11 @@ SHARED_MEMORY = "/dev/shm"
 _NAME = re.compile(r"/(mpich_shm_\w+)")
 _RANK_MIB = 2
 """What a rank takes, about."""
+_AGE_SECS = 1.0
+"""A rank maps the file that it has made at once."""
 
 
-def mpich_leftovers(directory: str = SHARED_MEMORY, age_secs: float = 5.0) -> dict[Path, int]:
+def mpich_leftovers(directory: str = SHARED_MEMORY, age_secs: float = _AGE_SECS) -> dict[Path, int]:
     """The files of MPICH's ranks that no process uses any more, as after SIGKILL or an abort.
 
     Only files of this user are looked at: of the processes of others one cannot see what they use.
@@ -29,20 +31,25 @@ def mpich_leftovers(directory: str = SHARED_MEMORY, age_secs: float = 5.0) -> di
     Returns:
         Each with its size in bytes.
     """
-    found = {path: _size_of_ours(path, age_secs) for path in Path(directory).glob("mpich_shm_*")}
+    found = {path: _size_of_ours(path, age_secs) for path in _segments(directory)}
     in_use = set(_names_in_use()) if found else set()
     return {p: size for p, size in found.items() if size is not None and p.name not in in_use}
 
 
 def remove_leftovers(
-    before: Collection[Path], directory: str = SHARED_MEMORY, age_secs: float = 5.0
+    before: Collection[Path], directory: str = SHARED_MEMORY, age_secs: float = _AGE_SECS
 ) -> None:
     """Remove what the ranks of a job that has ended left.
+
+    Where there is something new it waits `age_secs`, in which killed ranks let go of it: a job that
+    is started again and again dies young each time, and what it leaves would fill the memory.
 
     Args:
         before: What lay there when it began.
         directory, age_secs: See `mpich_leftovers`.
     """
+    if set(_segments(directory)) - set(before):
+        time.sleep(age_secs)
     for path in mpich_leftovers(directory, age_secs):
         if path not in before:
             path.unlink(missing_ok=True)
@@ -61,6 +68,10 @@ def explain_signal(number: int, directory: str = SHARED_MEMORY) -> str:
         free = shutil.disk_usage(directory).free >> 20
         return f" (a bus error, as where {directory} is full: {free} MiB are free now)"
     return " (a bus error, as where shared memory is full)"
+
+
+def _segments(directory: str) -> Iterator[Path]:
+    return Path(directory).glob("mpich_shm_*")
 
 
 def _size_of_ours(path: Path, age_secs: float) -> int | None:

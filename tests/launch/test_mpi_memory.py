@@ -38,9 +38,15 @@ def test_only_what_no_process_uses_was_left(segment, tmp_path):
 
 def test_what_was_made_a_moment_ago_may_belong_to_a_rank_that_begins(segment, tmp_path):
     path = segment("mpich_shm_1_0")
-    assert mpich_leftovers(str(tmp_path)) == {}
+    assert mpich_leftovers(str(tmp_path), 60) == {}
     os.utime(path, (0, 0))
-    assert mpich_leftovers(str(tmp_path)) == {path: mmap.PAGESIZE}
+    assert mpich_leftovers(str(tmp_path), 60) == {path: mmap.PAGESIZE}
+
+
+def test_what_a_job_that_died_young_has_left_is_removed_too(segment, tmp_path):
+    path = segment("mpich_shm_1_0")
+    remove_leftovers((), str(tmp_path), age_secs=0.1)
+    assert not path.exists()
 
 
 def test_what_lay_there_before_the_job_is_left_alone(segment, tmp_path):
