@@ -2,6 +2,7 @@
 
 import contextvars
 import gc
+import signal
 import threading
 
 import pytest
@@ -27,6 +28,12 @@ from paceline.strategies.parameter_server.placement import placement_of
 from paceline.strategies.parameter_server.storage import ServerStorage
 from paceline.strategies.storage import LocalStorage
 from paceline.strategies.workers import Workers
+
+
+def pytest_configure():
+    """A shell that starts the tests in the background has SIGINT ignored, here and in children."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
