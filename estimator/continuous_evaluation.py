@@ -63,8 +63,12 @@ class ContinuousEvaluation:
 
     @property
     def evaluated_step(self) -> int:
-        """The global step of the last evaluation; -1 before the first."""
-        return int(self.metrics.get("global_step", -1))
+        """The step in the name of the checkpoint that was evaluated last; -1 before the first.
+
+        What servers hold may be some steps ahead of the name, which counts those that the chief
+        knew of. By its content such a checkpoint would pass for the last one of a run.
+        """
+        return -1 if self._evaluated is None else int(self._evaluated.rpartition("-")[2])
 
     def run(self) -> EndMarker:
         """Evaluate until the run has ended; return how it did."""

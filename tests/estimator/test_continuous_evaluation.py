@@ -65,6 +65,22 @@ def end_at(estimator):
     return lambda step: lambda: write_end_marker(estimator.model_dir, EndMarker(step, "it ended"))
 
 
+def test_a_checkpoint_that_servers_wrote_some_steps_ahead_of_its_name_is_not_the_last(
+    evaluated, train_to, estimator
+):
+    """Its name is the step that the chief knew of; the run goes on to one of its own."""
+
+    def saved_ahead():
+        train_to(6)()
+        values = pl.checkpoint.load(f"{estimator.model_dir}/model.ckpt-6").arrays()
+        shutil.rmtree(estimator.model_dir)
+        pl.checkpoint.save(estimator.model_dir, 4, values)
+
+    end, steps = evaluated([(5, saved_ahead), (22, train_to(8))], max_steps=6)
+    assert [step for step, _ in steps] == [6, 8]
+    assert end == EndMarker(8, "max_steps was reached")
+
+
 def test_it_evaluates_what_is_saved_until_the_run_has_ended(evaluated, train_to, end_at):
     end, steps = evaluated(
         [(5, train_to(2)), (22, train_to(4)), (33, train_to(6)), (34, end_at(6))]
