@@ -105,6 +105,7 @@ class ServerJob(Job):
         servers.finish()
         if not self._is_chief:
             servers.wait_until_the_chief_has_finished()
+        self._servers.leave()
 
     def share_result(self, text: str) -> str:
         servers = self._servers()

@@ -45,6 +45,7 @@ def test_an_example_reaches_the_accuracy_that_it_states(example, tmp_path):
 
 
 @EACH
+@pytest.mark.slow
 def test_two_devices_and_two_workers_learn_as_one_device_does(
     example, toy_size, tolerance, tmp_path
 ):
