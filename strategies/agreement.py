@@ -26,7 +26,7 @@ def digest(lines: Sequence[str]) -> tuple[float, float, float]:
     if all d are equal (Cauchy and Schwarz). In float64 the sums are exact for up to 2^13 workers.
 
     Args:
-        lines: None where a worker has nothing to say: it adds nothing.
+        lines: Empty where a worker has nothing to say: it adds nothing.
     """
     if not lines:
         return 0.0, 0.0, 0.0

@@ -520,8 +520,7 @@ def make_step(
     replica = get_replica_context()
     if replica is None:
         raise RuntimeError("a train op must be called in a replica: inside strategy.run(...)")
-    all_sums = float(veto), *sums
-    way = train_op.way_of_step(replica) if replica.strategy.extended.num_replicas > 1 else ()
+    all_sums, way = (float(veto), *sums), train_op.way_of_step(replica)
     this_round = begin_round(replica, num_examples, True, all_sums, way)
     # All are prepared before the first is reduced: what workers agree on here, and the buckets that
     # another replica fills meanwhile, would else go out in an order that chance decides.
