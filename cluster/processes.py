@@ -295,14 +295,17 @@ class MpiJob(Job):
                 os.killpg(self._mpirun.pid, number)
 
     def first_failure(self) -> tuple[Process | None, int] | None:
-        """MPICH ends a rank that aborts before it can report: its traceback tells on it then."""
-        if self._failures:
-            return self._failures[0], self._failures[0].status or 0
-        if not self._mpirun.poll():
+        """MPICH ends a rank that aborts before it can report: its traceback tells on it then.
+
+        Another rank, which left with an exit code because of that, may have reported already.
+        """
+        if not self._failures and not self._mpirun.poll():
             return None
-        raised = (p for p in self.processes if p.status is None and p.tail.has_traceback())
+        raised = [p for p in self.processes if p.status != 0 and p.tail.has_traceback()]
         first = min(raised, key=lambda p: p.tail.raised_at, default=None)
-        return first, self._mpirun.returncode
+        if self._failures and (first is None or (self._failures[0].status or 0) < 0):
+            first = self._failures[0]  # a rank that was killed has no traceback
+        return first, (first and first.status) or self._mpirun.poll() or 1
 
     def close(self) -> None:
         if self._mpirun.wait() and self.first_failure() == (None, self._mpirun.returncode):
