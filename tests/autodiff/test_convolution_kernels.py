@@ -405,27 +405,3 @@ def test_refuses_a_fused_pool_that_does_not_fit() -> None:
         convolution.conv2d_relu_max_pool2d(
             np.ones((2, 5, 5, 1)), np.ones((3, 3, 1, 2)), pool_size=(4, 2)
         )
-
-
-@pytest.mark.parametrize("strides", [1, 2, 3])
-@pytest.mark.parametrize("channels", [1, 3, 16])
-def test_agrees_with_pytorch(channels: int, strides: int) -> None:
-    torch = pytest.importorskip("torch")
-    x, w, b = (
-        a.astype(np.float32)
-        for a in some_convolution(Case(image=(4, 13, 12, channels), window=(3, 3), filters=6))
-    )
-    y, saved = convolution.conv2d(x, w, b, strides=(strides, strides), activation="relu")
-    pooled, pool_saved = pooling.max_pool2d(y, (2, 2), (1, 1))
-    g = np.random.default_rng(0).standard_normal(pooled.shape).astype(np.float32)
-    ours = convolution.conv2d_gradients(pooling.max_pool2d_gradient(g.copy(), pool_saved), saved)
-
-    leaves = [torch.tensor(a, requires_grad=True) for a in (x, w, b)]
-    theirs = torch.nn.functional.conv2d(
-        leaves[0].permute(0, 3, 1, 2), leaves[1].permute(3, 2, 0, 1), leaves[2], strides
-    )
-    theirs = torch.nn.functional.max_pool2d(theirs.relu(), 2, 1).permute(0, 2, 3, 1)
-    theirs.backward(torch.tensor(g))
-    np.testing.assert_allclose(pooled, theirs.detach().numpy(), atol=1e-4)
-    for gradient, leaf in zip(ours, leaves, strict=True):
-        np.testing.assert_allclose(gradient, leaf.grad.numpy(), rtol=1e-4, atol=1e-4)
