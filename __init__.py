@@ -1,49 +1,53 @@
 """Paceline: the Estimator way of distributed training, on NumPy and CuPy arrays.
 
 What a training script needs is here; the rest is in the packages `estimator`, `nn`, `inputs`,
-`checkpoint`, `strategies`, `cluster`, `autodiff`.
+`checkpoint`, `strategies`, `cluster`, `autodiff`. Each of them is imported when it is first used.
 """
 
-from . import autodiff, checkpoint, cluster, estimator, inputs, nn, strategies
-from .autodiff import GradientTape, Tensor, no_grad, stop_gradient
-from .estimator import (
-    Estimator,
-    EstimatorSpec,
-    EvalSpec,
-    ModeKeys,
-    RunConfig,
-    TrainSpec,
-    train_and_evaluate,
-)
-from .inputs import Dataset, InputContext, InputOptions
-from .strategies import (
-    CentralStorageStrategy,
-    CommunicationImplementation,
-    CommunicationOptions,
-    CrossDeviceOps,
-    HierarchicalCopyAllReduce,
-    MirroredStrategy,
-    MultiWorkerMirroredStrategy,
-    NcclAllReduce,
-    OneDeviceStrategy,
-    ParameterServerStrategy,
-    PerReplica,
-    ReduceOp,
-    ReductionToOneDevice,
-    RunOptions,
-    Strategy,
-    Variable,
-    VariableAggregation,
-    VariableSynchronization,
-    chief_first,
-    get_or_create_global_step,
-    get_replica_context,
-    get_strategy,
-    get_variable,
-    has_strategy,
-    in_cross_replica_context,
-    set_seed,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import autodiff, checkpoint, cluster, estimator, inputs, nn, strategies
+    from .autodiff import GradientTape, Tensor, no_grad, stop_gradient
+    from .estimator import (
+        Estimator,
+        EstimatorSpec,
+        EvalSpec,
+        ModeKeys,
+        RunConfig,
+        TrainSpec,
+        train_and_evaluate,
+    )
+    from .inputs import Dataset, InputContext, InputOptions
+    from .strategies import (
+        CentralStorageStrategy,
+        CommunicationImplementation,
+        CommunicationOptions,
+        CrossDeviceOps,
+        HierarchicalCopyAllReduce,
+        MirroredStrategy,
+        MultiWorkerMirroredStrategy,
+        NcclAllReduce,
+        OneDeviceStrategy,
+        ParameterServerStrategy,
+        PerReplica,
+        ReduceOp,
+        ReductionToOneDevice,
+        RunOptions,
+        Strategy,
+        Variable,
+        VariableAggregation,
+        VariableSynchronization,
+        chief_first,
+        get_or_create_global_step,
+        get_replica_context,
+        get_strategy,
+        get_variable,
+        has_strategy,
+        in_cross_replica_context,
+        set_seed,
+    )
 
 __version__ = "0.1.0"
 
@@ -96,3 +100,32 @@ __all__ = [
     "strategies",
     "train_and_evaluate",
 ]
+
+_PACKAGES = (
+    "autodiff",
+    "inputs",
+    "strategies",
+    "estimator",
+    "checkpoint",
+    "cluster",
+    "collectives",
+    "nn",
+    "observe",
+)
+"""In the order in which names are looked for: who asks for a dataset need not wait for the rest."""
+
+if not TYPE_CHECKING:  # type checkers see the imports above
+
+    def __getattr__(name: str) -> Any:
+        """Import what is asked for for the first time; after that Python finds it by itself."""
+        if name in _PACKAGES:
+            return import_module(f".{name}", __name__)
+        if name in __all__:
+            for package in _PACKAGES:
+                face = import_module(f".{package}", __name__)
+                if name in face.__all__:
+                    return globals().setdefault(name, getattr(face, name))
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -19,9 +19,9 @@ from .hooks import (
 from .linear import LinearRegressor
 from .preemption import Preempted
 from .replica_check import check_replicas
+from .roles import TrainAndEvaluateResult, train_and_evaluate
 from .run_config import DistributeConfig, RunConfig
 from .specs import EstimatorSpec, EvalSpec, ModeKeys, TrainSpec
-from .train_and_evaluate import TrainAndEvaluateResult, train_and_evaluate
 from .warm_start import VocabInfo, WarmStartSettings
 
 __all__ = [

@@ -1,11 +1,13 @@
 """What is installed, what importing it costs and does, and what the public names are."""
 
+import ast
 import configparser
 import os
 import shutil
 import subprocess
 import sys
 import zipfile
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -58,9 +60,40 @@ def test_the_wheel_holds_no_tests(tmp_path):
     assert not [n for n in names if any(s in n for s in strays)]
 
 
+def seen_by_type_checkers():
+    """Name → the package that it comes from, in the imports that only type checkers read."""
+    tree = ast.parse((ROOT / "__init__.py").read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    return {
+        alias.name: node.module
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
 @pytest.mark.parametrize("name", paceline.__all__)
-def test_every_public_name_is_there(name):
-    assert getattr(paceline, name) is not None
+def test_every_public_name_is_what_type_checkers_take_it_for(name):
+    package = seen_by_type_checkers()[name]
+    home = import_module(f"paceline.{package}") if package else paceline
+    expected = getattr(home, name) if package else import_module(f"paceline.{name}")
+    assert getattr(paceline, name) is expected
+
+
+def test_type_checkers_see_the_public_names_and_no_others():
+    assert set(seen_by_type_checkers()) == set(paceline.__all__)
+
+
+def test_editors_see_the_public_names_before_they_are_used():
+    run_python("""
+import paceline
+assert set(paceline.__all__) <= set(dir(paceline))
+""")
+
+
+def test_a_name_that_does_not_exist_is_refused_like_that_of_any_module():
+    with pytest.raises(AttributeError, match="module 'paceline' has no attribute 'Optimiser'"):
+        _ = paceline.Optimiser
 
 
 def test_public_names_are_listed_in_order():
@@ -71,22 +104,48 @@ def test_public_names_are_listed_in_order():
         assert set(package.__all__) == set(capitals_first)
 
 
-def test_importing_needs_no_backend_and_starts_nothing():
-    code = """
+def test_importing_loads_nothing_but_the_public_face():
+    loaded = run_python("""
+import sys
+import paceline
+print(*sorted(name for name in sys.modules if name.startswith("paceline.")))
+for library in ("numpy", "pydantic", "grpc", "mpi4py", "rich", "safetensors", "multiprocessing"):
+    assert library not in sys.modules, library
+""")
+    assert loaded == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "libraries"),
+    [
+        ("Tensor", ["pydantic"]),
+        ("Dataset", ["pydantic", "multiprocessing", "csv"]),
+    ],
+)
+def test_a_name_loads_only_what_its_package_needs(name, libraries):
+    run_python(f"""
+import sys
+import paceline
+paceline.{name}
+assert not sys.modules.keys() & {libraries}, sys.modules.keys() & {libraries}
+""")
+
+
+def test_using_all_names_needs_no_backend_and_starts_nothing():
+    run_python("""
 import os, sys, threading
 before = dict(os.environ)
-import paceline
+from paceline import *
 assert dict(os.environ) == before
 assert threading.active_count() == 1
 loaded = {"cupy", "mpi4py", "grpc", "rich", "safetensors", "sklearn", "torch"} & set(sys.modules)
 assert not loaded, loaded
-"""
-    run_python(code)
+""")
 
 
-def test_importing_takes_less_than_80_mb():
+def test_using_all_names_takes_less_than_80_mb():
     peak = run_python("""
-import paceline
+from paceline import *
 status = open("/proc/self/status").read()
 print(next(l.split()[1] for l in status.splitlines() if l.startswith("VmRSS")))
 """)

@@ -1,4 +1,4 @@
-"""`train_and_evaluate`: train, and evaluate what was saved on the way."""
+"""`train_and_evaluate`: what each task of a job does, by its role."""
 
 from __future__ import annotations
 
