@@ -8,7 +8,7 @@ from functools import partial
 
 from .communicator import DEFAULT_TIMEOUT_SECS, Communicator
 from .errors import LinkBroken
-from .link import Health, Link
+from .link import Bell, Health, Link
 from .linked import linked_communicator
 from .members import local_members
 
@@ -43,9 +43,10 @@ def in_process_communicators(
 
 def in_process_link_pair(capacity_bytes: int = CAPACITY_BYTES) -> tuple[Link, Link]:
     """Return the two ends of a link within this process."""
-    changed = threading.Condition()
+    lock, bells = threading.Lock(), (Bell(), Bell())
     forth, back = _Pipe(capacity_bytes), _Pipe(capacity_bytes)
-    return _InProcessLink(forth, back, changed), _InProcessLink(back, forth, changed)
+    first = _InProcessLink(forth, back, lock, bells)
+    return first, _InProcessLink(back, forth, lock, bells[::-1])
 
 
 def _all_pairs(size: int) -> list[dict[int, Link]]:
@@ -82,28 +83,31 @@ class _Pipe:
 
 
 class _InProcessLink(Link):
-    def __init__(self, outgoing: _Pipe, incoming: _Pipe, changed: threading.Condition) -> None:
+    def __init__(
+        self, outgoing: _Pipe, incoming: _Pipe, lock: threading.Lock, bells: tuple[Bell, ...]
+    ) -> None:
         super().__init__(SEGMENT_BYTES)
         self._outgoing = outgoing
         self._incoming = incoming
-        self._changed = changed
+        self._lock = lock
+        self._bell, self._others_bell = bells
         self._wanted_bytes = 0
 
     def try_send(self, data: memoryview) -> int:
         pipe = self._outgoing
-        with self._changed:
+        with self._lock:
             if pipe.closed:
                 raise LinkBroken("the link is closed")
             num_bytes = min(len(data), pipe.capacity_bytes - pipe.num_bytes)
             if num_bytes:
                 pipe.pieces.append(memoryview(bytes(data[:num_bytes])))
                 pipe.num_bytes += num_bytes
-                self._changed.notify_all()
+                self._others_bell.ring()
         return num_bytes
 
     def try_peek(self, num_bytes: int) -> memoryview | None:
         pipe = self._incoming
-        with self._changed:
+        with self._lock:
             if pipe.num_bytes >= num_bytes:
                 return pipe.front(num_bytes)
             if pipe.closed:
@@ -112,26 +116,28 @@ class _InProcessLink(Link):
         return None
 
     def release(self, num_bytes: int) -> None:
-        with self._changed:
+        with self._lock:
             self._incoming.drop(num_bytes)
-            self._changed.notify_all()
+            self._others_bell.ring()
 
-    def wait(self, timeout_secs: float, *, to_send: bool, to_receive: bool) -> None:
+    def begin_wait(self, *, to_send: bool, to_receive: bool) -> tuple[int, int] | None:
         out, incoming = self._outgoing, self._incoming
-        with self._changed:
-            self._changed.wait_for(
-                lambda: (
-                    out.closed
-                    or (to_send and out.num_bytes < out.capacity_bytes)
-                    or (to_receive and incoming.num_bytes >= self._wanted_bytes)
-                ),
-                timeout_secs,
-            )
+        with self._lock:
+            if out.closed or (to_send and out.num_bytes < out.capacity_bytes):
+                return None
+            if to_receive and incoming.num_bytes >= self._wanted_bytes:
+                return None
+            return self._bell.begin_wait()
+
+    def end_wait(self) -> None:
+        with self._lock:
+            self._bell.end_wait()
 
     def close(self) -> None:
-        with self._changed:
+        with self._lock:
             self._outgoing.closed = self._incoming.closed = True
-            self._changed.notify_all()
+            self._others_bell.ring()
+            self._bell.close()
 
 
 class _Notices:

@@ -7,8 +7,11 @@ by the communicator, which thereby polls health and deadlines the same way over 
 
 from __future__ import annotations
 
+import os
+import select
 import time
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from typing import Literal, final
 
 from .errors import LinkTimeout
@@ -73,12 +76,21 @@ class Link(ABC):
         """Drop the next ``num_bytes``, which `try_peek` has shown: their memory may be reused."""
 
     @abstractmethod
-    def wait(self, timeout_secs: float, *, to_send: bool, to_receive: bool) -> None:
-        """Sleep until sending or receiving may get further, or the time is over.
+    def begin_wait(self, *, to_send: bool, to_receive: bool) -> tuple[int, int] | None:
+        """Ask to be woken when sending or receiving may get further; `end_wait` follows always.
 
-        Waking up early or for nothing is fine, and so is a break (the next call reports it). Called
-        only after a stretch of fruitless polling, so it should give up the processor.
+        Called after `try_send` or `try_peek` was in vain. Being woken early or for nothing is fine,
+        and so is a break (the next call reports it).
+
+        Returns:
+            The file descriptor and the events of `select.poll` that tell; None if there is nothing
+            to wait for, because it may get further now or has broken. The descriptor stays open
+            until `end_wait`, whoever closes the link meanwhile, which wakes up this end, too.
         """
+
+    @abstractmethod
+    def end_wait(self) -> None:
+        """Wait no longer. Called once after each `begin_wait`, by the same thread."""
 
     @abstractmethod
     def close(self) -> None:
@@ -86,6 +98,11 @@ class Link(ABC):
 
         Never raises; may be called again, and from another thread.
         """
+
+    @final
+    def wait(self, timeout_secs: float, *, to_send: bool, to_receive: bool) -> None:
+        """`wait_for_links`, for this one."""
+        wait_for_links(timeout_secs, self if to_send else None, self if to_receive else None)
 
     @final
     def send(self, data: memoryview, deadline: float) -> None:
@@ -118,6 +135,85 @@ class Link(ABC):
             buffer[:num_bytes] = view
             self.release(num_bytes)
             buffer = buffer[num_bytes:]
+
+
+def wait_for_links(timeout_secs: float, to_send: Link | None, to_receive: Link | None) -> None:
+    """Sleep until one of two links, or of one in two directions, may get further.
+
+    Args:
+        timeout_secs: How long to sleep at most.
+        to_send: The link that would not take any more.
+        to_receive: The link on which too little has come.
+    """
+    poll, begun = select.poll(), []
+    try:
+        for link in {to_send, to_receive} - {None}:
+            assert link is not None
+            begun.append(link)
+            watched = link.begin_wait(to_send=link is to_send, to_receive=link is to_receive)
+            if watched is None:
+                return
+            poll.register(*watched)
+        poll.poll(timeout_secs * 1000)
+    finally:
+        for link in begun:
+            link.end_wait()
+
+
+@final
+class Bell:
+    """Wakes up a thread that sleeps in `wait_for_links`, for links whose news come from threads.
+
+    Each method is called under the lock of the link that the bell belongs to: so nobody rings
+    between the look at what has come and the sleep, and a descriptor that is polled stays open.
+    """
+
+    def __init__(self) -> None:
+        self._ends: tuple[int, ...] = ()
+        self._is_waited_for = False
+        self._is_closed = False
+
+    def begin_wait(self) -> tuple[int, int] | None:
+        """`Link.begin_wait`, where nothing can get further now."""
+        if self._is_closed:
+            return None
+        if not self._ends:
+            self._ends = os.pipe()
+            for end in self._ends:
+                os.set_blocking(end, False)
+        self._is_waited_for = True
+        return self._ends[0], select.POLLIN
+
+    def ring(self) -> None:
+        """Wake up the thread that waits, if one does."""
+        if self._is_waited_for:
+            self._is_waited_for = False
+            os.write(self._ends[1], b"\0")
+
+    def end_wait(self) -> None:
+        """`Link.end_wait`."""
+        if self._ends and not self._is_waited_for:
+            with suppress(BlockingIOError):
+                os.read(self._ends[0], 64)
+        self._is_waited_for = False
+        if self._is_closed:
+            self._release()
+
+    def close(self) -> None:
+        """Wake up the thread that waits, and let nobody wait any more."""
+        self._is_closed = True
+        if self._is_waited_for:
+            self.ring()  # the descriptors are released when it has woken up
+        else:
+            self._release()
+
+    def _release(self) -> None:
+        ends, self._ends = self._ends, ()
+        for end in ends:
+            os.close(end)
+
+    def __del__(self) -> None:
+        self._release()
 
 
 class Health(ABC):

@@ -24,13 +24,11 @@ from .errors import (
     LinkError,
     PeerLostError,
 )
-from .link import MAX_WAIT_SECS, Health, Link
+from .link import MAX_WAIT_SECS, Health, Link, wait_for_links
 from .members import Member
 
 # Other threads of this process get no turn during the first part of a spin.
 _GREEDY_SECS = 50e-6
-# Two links at once cannot be waited for; the one not waited for is looked at this often.
-_TWO_LINKS_SECS = 0.5e-3
 # A link may break a moment before the control channel has heard why.
 _REASON_GRACE_SECS = 0.5
 # Silence longer than this is worth a remark.
@@ -328,9 +326,8 @@ class Patience:
         if waited_secs >= self._report_at:
             self._peers.report(both, waited_secs)
             self._report_at *= 2  # a wait that lasts does not fill the log
-        two_links = len(set(both)) == 2
-        self._peers.link(both[0]).wait(
-            _TWO_LINKS_SECS if two_links else MAX_WAIT_SECS,
-            to_send=to == both[0],
-            to_receive=source == both[0],
+        wait_for_links(
+            MAX_WAIT_SECS,
+            None if to is None else self._peers.link(to),
+            None if source is None else self._peers.link(source),
         )

@@ -137,6 +137,7 @@ class SharedMemoryLink(Link):
         self._asked_bytes = 1
         self._joined = np.empty(SEGMENT_BYTES + _ALIGNMENT, np.uint8).data
         self._broken = ""
+        self._may_have_rung = False
         self._fence = threading.Lock()
 
     def try_send(self, data: memoryview) -> int:
@@ -170,19 +171,29 @@ class SharedMemoryLink(Link):
         self._words[self._in.word + _READ] = self._read
         self._wake(self._in.word + _WRITER_SLEEPS)
 
-    def wait(self, timeout_secs: float, *, to_send: bool, to_receive: bool) -> None:
+    def begin_wait(self, *, to_send: bool, to_receive: bool) -> tuple[int, int] | None:
         words = self._words
         if to_receive:
             words[self._in.word + _READER_SLEEPS] = 1
         if to_send:
             words[self._out.word + _WRITER_SLEEPS] = 1
+        # The other side writes its counter and then looks at our flag; we set the flag and then
+        # look at its counter. With a fence in between on both sides, one of the two sees the other.
         self._order()
-        if not self._can_go_on(to_send, to_receive) and self._bell.wait(
-            select.POLLIN, timeout_secs
-        ):
+        watched = self._bell.begin_wait(select.POLLIN)
+        if self._can_go_on(to_send, to_receive):
+            return None
+        self._may_have_rung = True
+        return watched
+
+    def end_wait(self) -> None:
+        words = self._words
+        if self._may_have_rung:
+            self._may_have_rung = False
             self._hear()
         words[self._in.word + _READER_SLEEPS] = 0
         words[self._out.word + _WRITER_SLEEPS] = 0
+        self._bell.end_wait()
 
     def close(self) -> None:
         self._broken = self._broken or "this end is closed"

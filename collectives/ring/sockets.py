@@ -176,20 +176,21 @@ class WaitableSocket:
         self.socket = connected
         self._in_use = threading.Lock()
 
-    def wait(self, events: int, timeout_secs: float) -> bool:
-        """Return whether one of ``events`` (of `select.poll`) or a break came in time."""
-        with self._in_use:
-            if self.socket.fileno() < 0:
-                return True
-            poll = select.poll()
-            poll.register(self.socket, events)
-            return bool(poll.poll(timeout_secs * 1000))
+    def begin_wait(self, events: int) -> tuple[int, int] | None:
+        """`Link.begin_wait` for these events; None if the socket is closed."""
+        self._in_use.acquire()
+        fd = self.socket.fileno()
+        return None if fd < 0 else (fd, events)
+
+    def end_wait(self) -> None:
+        """`Link.end_wait`."""
+        self._in_use.release()
 
     def close(self) -> None:
         """Close the socket. Whoever waits on it wakes up."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
-        with self._in_use:
+        with self._in_use:  # a descriptor that is polled must not become another file's
             self.socket.close()
 
 

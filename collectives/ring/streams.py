@@ -20,7 +20,7 @@ from typing import final
 import numpy as np
 
 from ..errors import LinkBroken
-from ..link import Link
+from ..link import Bell, Link
 from ._grpc import MAX_SEND_BYTES, Stream, StreamError
 
 SEGMENT_BYTES = MAX_SEND_BYTES
@@ -46,7 +46,8 @@ class StreamLink(Link):
         stream.joins = True
         self._stream = stream
         self._messages = messages
-        self._moved = threading.Condition()
+        self._moved = threading.Lock()
+        self._bell = Bell()
         self._inbox: deque[memoryview] = deque()
         self._num_bytes = 0
         self._position = 0
@@ -90,18 +91,24 @@ class StreamLink(Link):
         if self._released - self._reported >= WINDOW_BYTES // 4:
             self._say(memoryview(b""))
 
-    def wait(self, timeout_secs: float, *, to_send: bool, to_receive: bool) -> None:
+    def begin_wait(self, *, to_send: bool, to_receive: bool) -> tuple[int, int] | None:
         with self._moved:
             if self._ended or (to_receive and self._num_bytes >= self._asked_bytes):
-                return
+                return None
             if to_send and self._has_room():
-                return
+                return None
             self._wants_room = to_send
-            self._moved.wait(timeout_secs)
+            return self._bell.begin_wait()
+
+    def end_wait(self) -> None:
+        with self._moved:
+            self._bell.end_wait()
 
     def close(self) -> None:
         self._stream.finish()
         self._end("this end is closed")
+        with self._moved:
+            self._bell.close()
 
     def pump(self) -> None:
         """Take in what arrives until the stream ends."""
@@ -138,7 +145,7 @@ class StreamLink(Link):
             self._position += len(data)
             self._num_bytes += len(data)
         if self._num_bytes >= self._asked_bytes or (self._wants_room and self._has_room()):
-            self._moved.notify_all()
+            self._bell.ring()
 
     def _has_room(self) -> bool:
         return self._sent - self._taken < WINDOW_BYTES
@@ -146,7 +153,7 @@ class StreamLink(Link):
     def _end(self, reason: str) -> None:
         with self._moved:
             self._ended = self._ended or reason
-            self._moved.notify_all()
+            self._bell.ring()
 
     def _join(self, num_bytes: int) -> None:
         """Make the first messages one that has ``num_bytes``."""

@@ -86,9 +86,12 @@ class TcpLink(Link):
         if self._start == self._stop:
             self._start = self._stop = self._start % _ALIGNMENT
 
-    def wait(self, timeout_secs: float, *, to_send: bool, to_receive: bool) -> None:
+    def begin_wait(self, *, to_send: bool, to_receive: bool) -> tuple[int, int] | None:
         events = (select.POLLOUT if to_send else 0) | (select.POLLIN if to_receive else 0)
-        self._waitable.wait(events, timeout_secs)
+        return self._waitable.begin_wait(events)
+
+    def end_wait(self) -> None:
+        self._waitable.end_wait()
 
     def close(self) -> None:
         self._waitable.close()
