@@ -27,10 +27,11 @@ from .activations import (
     softplus,
 )
 from .backward import GradientTape, backward, leaves
+from .convolution import conv2d, conv2d_relu_max_pool2d
 from .cross_entropy import sigmoid_cross_entropy, softmax_cross_entropy
 from .dense import dense
-from .images import avg_pool2d, conv2d, conv2d_relu_max_pool2d, max_pool2d
 from .indexed_slices import IndexedSlices
+from .pooling import avg_pool2d, max_pool2d
 from .reductions import logsumexp
 from .tensor import (
     Array,

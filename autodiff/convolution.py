@@ -1,9 +1,13 @@
-"""Convolution of images, forward and gradients, on plain NumPy or CuPy arrays.
+"""Convolution of images, alone and in one with relu and max-pool.
 
 A row of output is one matrix product: patches (one line for each position of each example) times
 weights. Patches are gathered anew for each row, in forward and in backward, into a buffer that
 stays in the processor's cache; to keep them would take kernel-size times the memory of the input.
 A column of ones among the patches makes the bias one more line of the weights.
+
+Backward goes by the same rows. With P the patches of a row and G its gradient, the weights get
+Pᵀ G, whose line of the ones is the gradient of the bias. The inputs get G wᵀ for the weights w of
+each tap (cell of the window), added to the cell of the image that this tap has read.
 
 Where a max-pool follows, a row is a row of pools, and its lines are sorted by the cell of the pool
 to which they belong, so that the pool is a maximum of contiguous blocks.
@@ -15,197 +19,124 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import repeat
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
-from .memory import contiguous
 from .numerics import keep_where
 from .pooling import mark_where, max_of_scratch_cells, to_winner, winner_dtype
-from .tensor import Array
-from .windows import Windows, batch_first, height_first, pad, place_windows, unpad
+from .tensor import Array, Tensor, lift_array, record
+from .windows import Windows, batch_first, contiguous, height_first, pad, pair, place_windows, unpad
 
 _FEW_CHANNELS = 4
 
 
-class ConvSaved(NamedTuple):
-    """What the gradients of a convolution need.
-
-    Attributes:
-        x: The input.
-        w: The weights.
-        windows: Where the windows lie.
-        y: The result, if it went through relu, else None.
-    """
-
-    x: Array
-    w: Array
-    windows: Windows
-    y: Array | None
-
-
-class ConvPoolSaved(NamedTuple):
-    """What the gradients of convolution, relu and max-pool in one need.
-
-    Attributes:
-        x: The input.
-        w: The weights.
-        windows: Where those windows of the convolution lie that are pooled.
-        pool_size: Height and width of a pool.
-        winner: Position of each pool's maximum, height-first; the number of positions where relu
-            let nothing through.
-    """
-
-    x: Array
-    w: Array
-    windows: Windows
-    pool_size: tuple[int, int]
-    winner: Array
-
-
-class ConvGradients(NamedTuple):
-    """Gradients of the input, the weights and the bias; None where not asked for."""
-
-    x: Array | None
-    w: Array | None
-    b: Array | None
-
-
 def conv2d(
-    x: Array,
-    w: Array,
-    b: Array | None = None,
-    *,
-    strides: Sequence[int] = (1, 1),
+    x: Any,
+    w: Any,
+    b: Any = None,
+    strides: int | Sequence[int] = (1, 1),
     padding: str = "valid",
     activation: str | None = None,
-) -> tuple[Array, ConvSaved]:
+) -> Tensor:
     """Convolve images with a bank of filters (cross-correlation, as in all of deep learning).
 
     Args:
-        x: Images of shape (batch, height, width, channels), in any memory order.
-        w: Filters of shape (height, width, channels, filters), float.
-        b: Bias of shape (filters,), or None.
-        strides: Vertical and horizontal distance of windows.
+        x: (batch, height, width, channels).
+        w: (height, width, channels, filters).
+        b: (filters,), or None.
+        strides: Vertical and horizontal distance of windows, or one number for both.
         padding: 'valid', or 'same' as TensorFlow pads.
-        activation: 'relu' or None.
+        activation: 'relu', done in place on the result, or None.
 
     Returns:
-        The result (batch, rows, columns, filters), and what `conv2d_gradients` needs.
+        (batch, rows, columns, filters).
     """
-    _check(x, w, b)
+    inputs = _checked(x, w, b)
     if activation not in (None, "relu"):
         raise ValueError(f"activation must be 'relu' or None, got {activation!r}")
-    windows = place_windows(x, w.shape[:2], strides, padding)
-    weights = _with_bias(w, b, np.result_type(x, w))
-    y = np.empty((*windows.count, x.shape[0], w.shape[3]), weights.dtype, like=x)
+    images, filters, *bias = [tensor.data for tensor in inputs]
+    windows = place_windows(images, filters.shape[:2], pair(strides), padding)
+    weights = _as_matrix(images, filters, *bias)
+    y = np.empty((*windows.count, len(images), filters.shape[3]), weights.dtype, like=images)
     zeros = np.zeros_like(y[0])
-    for y_row, patches in zip(y, _patches(x, windows, weights.dtype), strict=True):
+    for y_row, patches in zip(y, _patches(images, windows, weights.dtype), strict=True):
         np.matmul(patches[:, : len(weights)], weights, out=_lines(y_row))
         if activation:
             np.maximum(y_row, zeros, out=y_row)  # four times faster than with the number 0
-    return batch_first(y), ConvSaved(x, w, windows, y if activation else None)
 
+    def vjp(g: Array, outs: Any) -> Any:
+        g_rows = _rows_through_relu(g, y) if activation else map(contiguous, height_first(g))
+        return _gradients(g_rows, inputs, windows, (1, 1), outs)
 
-def conv2d_gradients(
-    g: Array,
-    saved: ConvSaved,
-    *,
-    need_x: bool = True,
-    need_w: bool = True,
-    out_w: Array | None = None,
-    out_b: Array | None = None,
-) -> ConvGradients:
-    """Compute the gradients of `conv2d`.
-
-    Args:
-        g: Gradient of the result, in any memory order; left as it is.
-        saved: From `conv2d`.
-        need_x: Whether the gradient of the input is wanted.
-        need_w: Whether the gradients of weights and bias are wanted.
-        out_w: Buffer of the weights' shape for their gradient, or None.
-        out_b: Buffer of shape (filters,) for the gradient of the bias, or None.
-
-    Returns:
-        The gradients; that of the input is in its memory order.
-    """
-    x, w, windows, y = saved
-    rows = _contiguous_rows(g) if y is None else _rows_through_relu(g, y)
-    return _gradients(rows, x, w, windows, (1, 1), need_x, need_w, out_w, out_b)
+    return record(batch_first(y), inputs, vjp)
 
 
 def conv2d_relu_max_pool2d(
-    x: Array,
-    w: Array,
-    b: Array | None = None,
-    *,
-    strides: Sequence[int] = (1, 1),
+    x: Any,
+    w: Any,
+    b: Any = None,
+    strides: int | Sequence[int] = (1, 1),
     padding: str = "valid",
-    pool_size: Sequence[int] = (2, 2),
-) -> tuple[Array, ConvPoolSaved]:
-    """Compute `conv2d(..., activation='relu')` and a max-pool without overlap ('valid') in one.
-
-    Bias and relu are monotone and the same for a whole pool, so that they can come after the
-    maximum, on fewer elements; the unpooled image never exists as a whole.
+    pool_size: int | Sequence[int] = (2, 2),
+) -> Tensor:
+    """`conv2d(..., activation='relu')` and a max-pool without overlap, faster than the two apart.
 
     Args:
-        x: Images of shape (batch, height, width, channels), in any memory order.
-        w: Filters of shape (height, width, channels, filters), float.
-        b: Bias of shape (filters,), or None.
+        x: (batch, height, width, channels).
+        w: (height, width, channels, filters).
+        b: (filters,), or None.
         strides: Vertical and horizontal distance of the convolution's windows.
         padding: Of the convolution: 'valid' or 'same'.
         pool_size: Height and width of a pool, and the distance of pools.
 
     Returns:
-        The result (batch, rows, columns, filters), and what `conv2d_relu_max_pool2d_gradients`
-        needs.
+        (batch, rows, columns, filters).
     """
-    _check(x, w, b)
-    windows = _cropped(place_windows(x, w.shape[:2], strides, padding), pool_size)
-    pool = (pool_size[0], pool_size[1])
-    weights = _with_bias(w, None, np.result_type(x, w))
+    inputs = _checked(x, w, b)
+    images, filters, *bias = [tensor.data for tensor in inputs]
+    pool = pair(pool_size)
+    windows = _cropped(place_windows(images, filters.shape[:2], pair(strides), padding), pool)
+    weights = _as_matrix(images, filters)
     rows, columns = windows.count[0] // pool[0], windows.count[1] // pool[1]
-    y = np.empty((rows, columns, x.shape[0], w.shape[3]), weights.dtype, like=x)
-    cells = np.empty((pool[0] * pool[1], *y.shape[1:]), y.dtype, like=x)
-    winner = np.empty(y.shape, winner_dtype(pool), like=x)
-    bias, zeros = np.zeros_like(y[0]), np.zeros_like(y[0])
-    if b is not None:
-        bias[...] = b
-    for row, patches in enumerate(_patches(x, windows, weights.dtype, pool)):
+    y = np.empty((rows, columns, len(images), filters.shape[3]), weights.dtype, like=images)
+    cells = np.empty((pool[0] * pool[1], *y.shape[1:]), y.dtype, like=images)
+    winner = np.empty(y.shape, winner_dtype(pool), like=images)
+    # Bias and relu rise with their argument and are the same for all cells of a pool. So they come
+    # after the maximum, on a quarter of the elements, and the unpooled image never exists whole.
+    # As whole rows they are added and compared several times faster than broadcast.
+    bias_row, zeros = np.zeros_like(y[0]), np.zeros_like(y[0])
+    if bias:
+        bias_row[...] = bias[0]
+    for row, patches in enumerate(_patches(images, windows, weights.dtype, pool)):
         np.matmul(patches[:, : len(weights)], weights, out=_lines(cells))
         max_of_scratch_cells(cells, y[row], winner[row])
-        np.add(y[row], bias, out=y[row])
+        np.add(y[row], bias_row, out=y[row])
         np.maximum(y[row], zeros, out=y[row])
+        # Where relu let nothing through, no cell gets a gradient: none has this number.
         mark_where(y[row] <= 0, len(cells), winner[row])
-    return batch_first(y), ConvPoolSaved(x, w, windows, pool, winner)
+
+    def vjp(g: Array, outs: Any) -> Any:
+        return _gradients(_rows_through_pool(g, pool, winner), inputs, windows, pool, outs)
+
+    return record(batch_first(y), inputs, vjp)
 
 
-def conv2d_relu_max_pool2d_gradients(
-    g: Array,
-    saved: ConvPoolSaved,
-    *,
-    need_x: bool = True,
-    need_w: bool = True,
-    out_w: Array | None = None,
-    out_b: Array | None = None,
-) -> ConvGradients:
-    """Compute the gradients of `conv2d_relu_max_pool2d`; arguments as for `conv2d_gradients`."""
-    x, w, windows, pool, winner = saved
-    rows = _rows_through_pool(g, pool, winner)
-    return _gradients(rows, x, w, windows, pool, need_x, need_w, out_w, out_b)
-
-
-def _check(x: Array, w: Array, b: Array | None) -> None:
-    if w.ndim != 4 or x.ndim != 4 or w.shape[2] != x.shape[3]:
+def _checked(x: Any, w: Any, b: Any) -> tuple[Tensor, ...]:
+    """The inputs as tensors of shapes that go together."""
+    inputs = tuple(lift_array(value) for value in ((x, w) if b is None else (x, w, b)))
+    images, filters, *bias = [tensor.data.shape for tensor in inputs]
+    if len(filters) != 4 or len(images) != 4 or filters[2] != images[3]:
         raise ValueError(
             f"x must have shape (batch, height, width, channels) and w (height, width, channels, "
-            f"filters) with the same number of channels, got {tuple(x.shape)} and {tuple(w.shape)}"
+            f"filters) with the same number of channels, got {tuple(images)} and {tuple(filters)}"
         )
-    if b is not None and b.shape != w.shape[3:]:
+    if bias and bias[0] != filters[3:]:
         raise ValueError(
-            f"b must have one element for each filter, shape {tuple(w.shape[3:])}, "
-            f"got shape {tuple(b.shape)}"
+            f"b must have one element for each filter, shape {tuple(filters[3:])}, "
+            f"got shape {tuple(bias[0])}"
         )
+    return inputs
 
 
 def _lines(row: Array) -> Array:
@@ -213,12 +144,12 @@ def _lines(row: Array) -> Array:
     return row.reshape(math.prod(row.shape[:-1]), row.shape[-1])
 
 
-def _with_bias(w: Array, b: Array | None, dtype: np.dtype) -> Array:
-    """The weights as a matrix, the bias as its last line."""
-    weights = w.reshape(-1, w.shape[3])
-    if b is not None:
-        weights = np.concatenate([weights, b[np.newaxis]])
-    return weights.astype(dtype, copy=False)
+def _as_matrix(images: Array, filters: Array, *bias: Array) -> Array:
+    """The weights as a matrix in the dtype of the result, the bias (if given) as its last line."""
+    weights = filters.reshape(-1, filters.shape[3])
+    if bias:
+        weights = np.concatenate([weights, bias[0][np.newaxis]])
+    return weights.astype(np.result_type(images, filters), copy=False)
 
 
 def _patches(
@@ -228,14 +159,15 @@ def _patches(
 
     The matrix has a line for each cell of a pool, column of pools, and example, in this order. Its
     columns are the inputs of a patch, ones, and zeros up to a multiple of four, the unit of the
-    matrix product's inner kernel. With few channels its memory is ordered column by column, which
-    makes filling it a few long copies.
+    matrix product's inner kernel.
     """
     batch, channels = x.shape[0], x.shape[3]
     padded = pad(x, windows, 0, dtype)
     num_inputs = windows.size[0] * windows.size[1] * channels
     shape = (num_inputs + 4 - num_inputs % 4, pool[0] * windows.count[1] * batch)
     if channels <= _FEW_CHANNELS:
+        # Runs of so few numbers are slow to copy. With the channels outermost in the image and the
+        # matrix ordered column by column, a column is a few copies as long as the batch.
         padded = padded.transpose(3, 0, 1, 2).copy().transpose(1, 2, 3, 0)
         matrix = np.zeros(shape, dtype, like=x).T
     else:
@@ -252,11 +184,6 @@ def _patches(
         yield matrix
 
 
-def _contiguous_rows(g: Array) -> Iterator[Array]:
-    for g_row in height_first(g):
-        yield contiguous(g_row)
-
-
 def _rows_through_relu(g: Array, y: Array) -> Iterator[Array]:
     g_rows = height_first(g)
     buffer = np.empty(g_rows.shape[1:], g.dtype, like=g)
@@ -266,17 +193,17 @@ def _rows_through_relu(g: Array, y: Array) -> Iterator[Array]:
 
 def _rows_through_pool(g: Array, pool: tuple[int, int], winner: Array) -> Iterator[Array]:
     cells = np.empty((pool[0] * pool[1], *winner.shape[1:]), g.dtype, like=g)
-    for g_row, winner_row in zip(_contiguous_rows(g), winner, strict=True):
-        to_winner(g_row, winner_row, cells)
+    for g_row, winner_row in zip(height_first(g), winner, strict=True):
+        to_winner(contiguous(g_row), winner_row, cells)
         yield cells
 
 
-def _cropped(windows: Windows, pool_size: Sequence[int]) -> Windows:
+def _cropped(windows: Windows, pool_size: tuple[int, int]) -> Windows:
     """The windows without the last rows and columns that no pool takes in."""
     (rows, columns), (height, width) = windows.count, pool_size
-    if min(height, width) < 1 or height > rows or width > columns:
+    if not (0 < height <= rows and 0 < width <= columns):
         raise ValueError(
-            f"pool_size {tuple(pool_size)} must be at least 1 and fit into the convolution's "
+            f"pool_size {pool_size} must be at least 1 and fit into the convolution's "
             f"{rows} x {columns} results"
         )
     return replace(windows, count=(rows - rows % height, columns - columns % width))
@@ -284,16 +211,14 @@ def _cropped(windows: Windows, pool_size: Sequence[int]) -> Windows:
 
 def _gradients(
     g_rows: Iterator[Array],
-    x: Array,
-    w: Array,
+    inputs: tuple[Tensor, ...],
     windows: Windows,
     pool: tuple[int, int],
-    need_x: bool,
-    need_w: bool,
-    out_w: Array | None,
-    out_b: Array | None,
-) -> ConvGradients:
-    """Gradients from the rows of the gradient of the result, their lines sorted as `_patches`."""
+    outs: Sequence[Array | None],
+) -> list[Array | None]:
+    """Gradients of `inputs` from the rows of that of the result, their lines as in `_patches`."""
+    x, w = inputs[0].data, inputs[1].data
+    need_x, need_w = inputs[0].requires_grad, any(t.requires_grad for t in inputs[1:])
     dtype = np.result_type(x, w)
     sums: Array = 0
     taps = w.reshape(-1, *w.shape[2:]).transpose(0, 2, 1)
@@ -304,14 +229,16 @@ def _gradients(
             sums += np.matmul(matrix.T, _lines(g_row))
         if need_x:
             _scatter(np.matmul(_lines(g_row), taps), windows, row, pool, dx)
-    return ConvGradients(
-        unpad(dx, x, windows) if need_x else None,
-        *(_weight_gradients(sums, w, out_w, out_b) if need_w else (None, None)),
-    )
+    gradients = [unpad(dx, x, windows) if need_x else None]
+    return gradients + (_parameters(sums, w, outs[1:]) if need_w else [None] * len(outs[1:]))
 
 
 def _scatter(parts: Array, windows: Windows, row: int, pool: tuple[int, int], dx: Array) -> None:
-    """Add to `dx` what one row of pools contributes; `parts` has a matrix for each tap."""
+    """Add to `dx` what one row of pools contributes; `parts` has a matrix for each tap.
+
+    Windows overlap, so that the taps of one row meet in the same cells of the image: they are added
+    one tap after the other, each to cells that are all different.
+    """
     (height, width), columns = pool, windows.count[1] // pool[1]
     parts = parts.reshape(len(parts), height, width, columns, *dx.shape[2:])
     for part, (p, q) in zip(parts, windows.positions, strict=True):
@@ -321,13 +248,13 @@ def _scatter(parts: Array, windows: Windows, row: int, pool: tuple[int, int], dx
                 cells[j::width] += part[i, j]
 
 
-def _weight_gradients(
-    sums: Array, w: Array, out_w: Array | None, out_b: Array | None
-) -> tuple[Array, Array]:
-    """Split the gradient of the lines that `_patches` has columns for."""
+def _parameters(sums: Array, w: Array, outs: Sequence[Array | None]) -> list[Array | None]:
+    """The gradients of the weights, and of the bias if there is one, from the lines of `sums`."""
     num_lines = w.size // w.shape[3]
-    parts = sums[:num_lines].reshape(w.shape), sums[num_lines]
-    for part, out in zip(parts, (out_w, out_b), strict=True):
+    parts = [sums[:num_lines].reshape(w.shape), sums[num_lines]]
+    gradients: list[Array | None] = []
+    for part, out in zip(parts, outs, strict=False):
         if out is not None:
             out[...] = part
-    return out_w if out_w is not None else parts[0], out_b if out_b is not None else parts[1]
+        gradients.append(part if out is None else out)
+    return gradients

@@ -1,4 +1,4 @@
-"""Max and average pooling of images, forward and gradient, on plain NumPy or CuPy arrays.
+"""Max and average pooling of images.
 
 Everything goes row of windows by row of windows, so that what a row touches stays in the
 processor's cache. The cells of a window are first gathered into a block each: arithmetic on such
@@ -8,129 +8,98 @@ blocks is three times faster than on the interleaved cells of the image.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
 from .numerics import keep_where
-from .tensor import Array
-from .windows import Windows, batch_first, height_first, pad, place_windows, unpad
-
-
-class MaxPoolSaved(NamedTuple):
-    """What the gradient of a max-pool needs.
-
-    Attributes:
-        x: The input, for its shape and memory order.
-        windows: Where the windows lie.
-        winner: Position of each window's maximum within the window, height-first.
-    """
-
-    x: Array
-    windows: Windows
-    winner: Array
-
-
-class AveragePoolSaved(NamedTuple):
-    """What the gradient of an average-pool needs: the input's shape, and where windows lie."""
-
-    x: Array
-    windows: Windows
+from .tensor import Array, Tensor, lift_array, record
+from .windows import Windows, batch_first, height_first, pad, pair, place_windows, unpad
 
 
 def max_pool2d(
-    x: Array,
-    pool_size: Sequence[int] = (2, 2),
-    strides: Sequence[int] | None = None,
+    x: Any,
+    pool_size: int | Sequence[int] = (2, 2),
+    strides: int | Sequence[int] | None = None,
     padding: str = "valid",
-) -> tuple[Array, MaxPoolSaved]:
-    """Take the maximum over each window of each channel.
+) -> Tensor:
+    """The maximum over each window of each channel; its first cell gets the gradient.
 
     Args:
-        x: Images of shape (batch, height, width, channels), float, in any memory order.
-        pool_size: Height and width of a window.
+        x: (batch, height, width, channels).
+        pool_size: Height and width of a window, or one number for both.
         strides: Vertical and horizontal distance of windows; `pool_size` by default.
         padding: 'valid' drops windows that do not fit; 'same' pads with cells that never win.
 
     Returns:
-        The maxima (batch, rows, columns, channels), and what `max_pool2d_gradient` needs.
+        (batch, rows, columns, channels).
     """
-    windows = place_windows(x, pool_size, strides or pool_size, padding)
-    by_window = windows.view(pad(x, windows, -np.inf, x.dtype)).transpose(0, 3, 4, 1, 2, 5)
-    cells = np.empty((len(windows.positions), *by_window.shape[3:]), x.dtype, like=x)
-    y = np.empty((*windows.count, *cells.shape[2:]), x.dtype, like=x)
-    winner = np.empty(y.shape, winner_dtype(windows.size), like=x)
-    for row, row_of_windows in enumerate(by_window):
+    x = lift_array(x)
+    images = x.data
+    windows = _placed(images, pool_size, strides, padding)
+    by_window = windows.view(pad(images, windows, -np.inf, images.dtype))
+    by_cell = by_window.transpose(0, 3, 4, 1, 2, 5)
+    cells = np.empty((len(windows.positions), *by_cell.shape[3:]), images.dtype, like=images)
+    y = np.empty((*windows.count, *cells.shape[2:]), images.dtype, like=images)
+    winner = np.empty(y.shape, winner_dtype(windows.size), like=images)
+    for row, row_of_windows in enumerate(by_cell):
         cells.reshape(row_of_windows.shape)[...] = row_of_windows
         max_of_cells(cells, y[row], winner[row])
-    return batch_first(y), MaxPoolSaved(x, windows, winner)
 
+    def vjp(g: Array, outs: Any) -> Any:
+        dx = _empty_or_zeros(g, windows, images)
+        parts = np.empty((len(windows.positions), *winner.shape[1:]), g.dtype, like=g)
+        for row, g_row in enumerate(height_first(g)):
+            to_winner(g_row, winner[row], parts)
+            for part, (p, q) in zip(parts, windows.positions, strict=True):
+                _put(part, windows, row, p, q, dx)
+        return (unpad(dx, images, windows),)
 
-def max_pool2d_gradient(g: Array, saved: MaxPoolSaved) -> Array:
-    """Carry the gradient of each maximum to the first cell of the window that has it.
-
-    Args:
-        g: Gradient of the result, in any memory order.
-        saved: From `max_pool2d`.
-
-    Returns:
-        Gradient of the input, in its memory order.
-    """
-    x, windows, winner = saved
-    dx = _empty_or_zeros(g, windows, x)
-    cells = np.empty((len(windows.positions), *winner.shape[1:]), g.dtype, like=g)
-    for row, g_row in enumerate(height_first(g)):
-        to_winner(g_row, winner[row], cells)
-        for cell, (p, q) in zip(cells, windows.positions, strict=True):
-            _put(cell, windows, row, p, q, dx)
-    return unpad(dx, x, windows)
+    return record(batch_first(y), (x,), vjp)
 
 
 def avg_pool2d(
-    x: Array,
-    pool_size: Sequence[int] = (2, 2),
-    strides: Sequence[int] | None = None,
+    x: Any,
+    pool_size: int | Sequence[int] = (2, 2),
+    strides: int | Sequence[int] | None = None,
     padding: str = "valid",
-) -> tuple[Array, AveragePoolSaved]:
-    """Take the mean over each window of each channel; padded cells do not count.
+) -> Tensor:
+    """The mean over each window of each channel; padded cells do not count.
 
     Args:
-        x: Images of shape (batch, height, width, channels), float, in any memory order.
-        pool_size: Height and width of a window.
+        x: (batch, height, width, channels).
+        pool_size: Height and width of a window, or one number for both.
         strides: Vertical and horizontal distance of windows; `pool_size` by default.
         padding: 'valid' or 'same'.
 
     Returns:
-        The means (batch, rows, columns, channels), and what `avg_pool2d_gradient` needs.
+        (batch, rows, columns, channels).
     """
-    windows = place_windows(x, pool_size, strides or pool_size, padding)
-    padded = pad(x, windows, 0, x.dtype)
-    y = np.empty((*windows.count, *padded.shape[2:]), x.dtype, like=x)
+    x = lift_array(x)
+    images = x.data
+    windows = _placed(images, pool_size, strides, padding)
+    padded = pad(images, windows, 0, images.dtype)
+    y = np.empty((*windows.count, *padded.shape[2:]), images.dtype, like=images)
     for row, y_row in enumerate(y):
         y_row[...] = windows.cells(padded, row, 0, 0)
         for p, q in windows.positions[1:]:
             y_row += windows.cells(padded, row, p, q)
         y_row *= _shares(windows, row, y)
-    return batch_first(y), AveragePoolSaved(x, windows)
+
+    def vjp(g: Array, outs: Any) -> Any:
+        dx = _empty_or_zeros(g, windows, images)
+        for row, g_row in enumerate(height_first(g)):
+            share = g_row * _shares(windows, row, g)
+            for p, q in windows.positions:
+                _put(share, windows, row, p, q, dx)
+        return (unpad(dx, images, windows),)
+
+    return record(batch_first(y), (x,), vjp)
 
 
-def avg_pool2d_gradient(g: Array, saved: AveragePoolSaved) -> Array:
-    """Spread the gradient of each mean evenly over the real cells of its window.
-
-    Args:
-        g: Gradient of the result, in any memory order.
-        saved: From `avg_pool2d`.
-
-    Returns:
-        Gradient of the input, in its memory order.
-    """
-    x, windows = saved
-    dx = _empty_or_zeros(g, windows, x)
-    for row, g_row in enumerate(height_first(g)):
-        share = g_row * _shares(windows, row, g)
-        for p, q in windows.positions:
-            _put(share, windows, row, p, q, dx)
-    return unpad(dx, x, windows)
+def _placed(images: Array, pool_size: int | Sequence[int], strides: Any, padding: str) -> Windows:
+    size = pair(pool_size)
+    return place_windows(images, size, size if strides is None else pair(strides), padding)
 
 
 def winner_dtype(size: tuple[int, int]) -> np.dtype:
@@ -139,10 +108,7 @@ def winner_dtype(size: tuple[int, int]) -> np.dtype:
 
 
 def max_of_cells(cells: Array, y: Array, winner: Array) -> None:
-    """Write the maximum of `cells` over the first axis into `y`, its first index into `winner`.
-
-    Masked assignments of the index would be ten times slower than arithmetic on bytes.
-    """
+    """Write the maximum of `cells` over the first axis into `y`, its first index into `winner`."""
     best = cells[0]
     winner[...] = 0
     for position in range(1, len(cells)):
@@ -155,7 +121,7 @@ def max_of_cells(cells: Array, y: Array, winner: Array) -> None:
 def max_of_scratch_cells(cells: Array, y: Array, winner: Array) -> None:
     """The same as `max_of_cells`, where `cells` may be overwritten.
 
-    Four cells play two rounds: fewer passes over the bytes of `winner`, and longer ones.
+    Four cells play two rounds, as in a cup: fewer passes over the bytes of `winner`, longer ones.
     """
     if len(cells) != 4:
         max_of_cells(cells, y, winner)
@@ -165,6 +131,8 @@ def max_of_scratch_cells(cells: Array, y: Array, winner: Array) -> None:
     np.maximum(left, right, out=left)
     last_pair_won = np.greater(left[1], left[0]).view(np.uint8)
     np.maximum(left[0], left[1], out=y)
+    # The index is right_won[0], or right_won[1] + 2 where the second pair won: without a branch,
+    # winner = right_won[0] + last_pair_won * (right_won[1] + 2 - right_won[0]).
     ahead = right_won[1] + winner.dtype.type(2)
     ahead -= right_won[0]
     ahead *= last_pair_won
@@ -172,7 +140,10 @@ def max_of_scratch_cells(cells: Array, y: Array, winner: Array) -> None:
 
 
 def mark_where(condition: Array, mark: int, winner: Array) -> None:
-    """Write `mark` into `winner` where the condition holds; no greater one may stand there."""
+    """Write `mark` into `winner` where the condition holds; no greater one may stand there.
+
+    Masked assignment would be ten times slower than arithmetic on bytes.
+    """
     marks = condition.view(np.uint8) * winner.dtype.type(mark)
     np.maximum(winner, marks, out=winner)
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from .arithmetic import unbroadcast
-from .memory import contiguous
 from .refusals import unknown_dtype
 from .tensor import Array, Tensor, implements, lift, lift_array, record, record_view
+from .windows import contiguous
 
 
 def _reshaped(x: Tensor, data: Array) -> Tensor:

@@ -1,4 +1,4 @@
-"""Convolution and pooling kernels against loops that are slow and plain, in float64."""
+"""Convolution and pooling against loops that are slow and plain, in float64."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from paceline.autodiff import convolution, pooling
+from paceline.autodiff import (
+    Tensor,
+    avg_pool2d,
+    backward,
+    conv2d,
+    conv2d_relu_max_pool2d,
+    max_pool2d,
+)
 
 STRIDES = [(1, 1), (2, 2), (3, 1), (1, 3)]
 PADDINGS = ["valid", "same"]
@@ -133,6 +140,18 @@ def numeric_gradient(function: Callable[[], float], array: np.ndarray) -> np.nda
     return gradient
 
 
+def made(function: Callable[..., Tensor], *arrays: Any, **options: Any) -> tuple[Any, Callable]:
+    """The values of a function, and what gives its inputs' gradients for one of the values."""
+    leaves = [Tensor(array, requires_grad=True) for array in arrays]
+    y = function(*leaves, **options)
+
+    def gradients(g: np.ndarray) -> list[np.ndarray]:
+        found = backward(y, g.copy("K"))
+        return [found[leaf] for leaf in leaves]
+
+    return y.data, gradients
+
+
 def some_convolution(case: Case, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     weights = rng.standard_normal((*case.window, case.image[3], case.filters))
@@ -144,7 +163,7 @@ def some_convolution(case: Case, seed: int = 0) -> tuple[np.ndarray, np.ndarray,
 @pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
 def test_conv2d_equals_a_plain_loop(case: Case, padding: str, strides: Any) -> None:
     x, w, b = some_convolution(case)
-    y, _ = convolution.conv2d(x, w, b, strides=strides, padding=padding)
+    y, _ = made(conv2d, x, w, b, strides=strides, padding=padding)
     np.testing.assert_allclose(y, plain_conv2d(x, w, b, strides, padding), atol=1e-12)
 
 
@@ -156,12 +175,12 @@ def test_gradients_of_conv2d_equal_a_plain_loop(
     case: Case, padding: str, strides: Any, activation: str | None
 ) -> None:
     x, w, b = some_convolution(case)
-    y, saved = convolution.conv2d(x, w, b, strides=strides, padding=padding, activation=activation)
+    options = {"strides": strides, "padding": padding, "activation": activation}
+    y, gradients = made(conv2d, x, w, b, **options)
     g = np.random.default_rng(1).standard_normal(y.shape)
-    gradients = convolution.conv2d_gradients(g.copy(), saved)
     through_relu = g * (y > 0) if activation else g
     expected = plain_conv2d_gradients(x, w, through_relu, strides, padding)
-    for gradient, array in zip(gradients, expected, strict=True):
+    for gradient, array in zip(gradients(g), expected, strict=True):
         np.testing.assert_allclose(gradient, array, atol=1e-12)
 
 
@@ -172,14 +191,14 @@ def test_gradients_of_conv2d_equal_finite_differences(
     channels: int, padding: str, strides: Any
 ) -> None:
     arrays = some_convolution(Case(image=(2, 4, 5, channels), window=(3, 2), filters=2))
-    y, saved = convolution.conv2d(*arrays, strides=strides, padding=padding)
+    options = {"strides": strides, "padding": padding}
+    y, gradients = made(conv2d, *arrays, **options)
     g = np.random.default_rng(1).standard_normal(y.shape)
 
     def loss() -> float:
-        return float(np.sum(convolution.conv2d(*arrays, strides=strides, padding=padding)[0] * g))
+        return float(np.sum(conv2d(*arrays, **options).data * g))
 
-    gradients = convolution.conv2d_gradients(g.copy(), saved)
-    for gradient, array in zip(gradients, arrays, strict=True):
+    for gradient, array in zip(gradients(g), arrays, strict=True):
         np.testing.assert_allclose(gradient, numeric_gradient(loss, array), atol=1e-6)
 
 
@@ -191,8 +210,8 @@ def test_pooling_equals_a_plain_loop(
     image: Any, pool_size: Any, padding: str, strides: Any
 ) -> None:
     x = np.random.default_rng(0).standard_normal(image)
-    highest, _ = pooling.max_pool2d(x, pool_size, strides, padding)
-    mean, _ = pooling.avg_pool2d(x, pool_size, strides, padding)
+    highest = max_pool2d(x, pool_size, strides, padding).data
+    mean = avg_pool2d(x, pool_size, strides, padding).data
     np.testing.assert_array_equal(highest, plain_pool2d(x, pool_size, strides, padding, np.nanmax))
     np.testing.assert_allclose(mean, plain_pool2d(x, pool_size, strides, padding, np.nanmean))
 
@@ -206,9 +225,10 @@ def test_gradient_of_max_pool_goes_to_the_first_of_tied_positions(
 ) -> None:
     rng = np.random.default_rng(0)
     x = rng.integers(values, size=(2, 7, 6, 3)) - 5.0
-    y, saved = pooling.max_pool2d(x, pool_size, strides, padding)
+    options = {"pool_size": pool_size, "strides": strides, "padding": padding}
+    y, gradients = made(max_pool2d, x, **options)
     g = rng.standard_normal(y.shape)
-    dx = pooling.max_pool2d_gradient(g.copy(), saved)
+    (dx,) = gradients(g)
     expected = plain_max_pool2d_gradient(x, g, pool_size, strides, padding)
     np.testing.assert_allclose(dx, expected, atol=1e-12)
     np.testing.assert_allclose(dx.sum(), g.sum())
@@ -222,18 +242,15 @@ def test_gradients_of_pooling_equal_finite_differences(
 ) -> None:
     rng = np.random.default_rng(0)
     x = rng.permutation(5 * 6 * 2).reshape(1, 5, 6, 2) / 10
-    for forward, backward in [
-        (pooling.max_pool2d, pooling.max_pool2d_gradient),
-        (pooling.avg_pool2d, pooling.avg_pool2d_gradient),
-    ]:
-        y, saved = forward(x, pool_size, strides, padding)
+    options = {"pool_size": pool_size, "strides": strides, "padding": padding}
+    for function in (max_pool2d, avg_pool2d):
+        y, gradients = made(function, x, **options)
         g = rng.standard_normal(y.shape)
-        dx = backward(g.copy(), saved)
 
-        def loss(forward: Any = forward, g: Any = g) -> float:
-            return float(np.sum(forward(x, pool_size, strides, padding)[0] * g))
+        def loss(function: Any = function, g: Any = g) -> float:
+            return float(np.sum(function(x, **options).data * g))
 
-        np.testing.assert_allclose(dx, numeric_gradient(loss, x), atol=1e-6)
+        np.testing.assert_allclose(gradients(g)[0], numeric_gradient(loss, x), atol=1e-6)
 
 
 @pytest.mark.parametrize("pool_size", [(2, 2), (3, 2), (1, 2), (2, 1)], ids=str)
@@ -249,20 +266,15 @@ def test_convolution_fused_with_relu_and_max_pool_equals_the_three_in_turn(
         # Small integers, and halves for the bias, add up without rounding: ties stay ties.
         x, w, b = np.sign(np.floor(x)), np.round(w), np.round(b) / 2
         x[:, :, :5] = 0
-    y, saved = convolution.conv2d_relu_max_pool2d(
-        x, w, b, strides=strides, padding=padding, pool_size=pool_size
-    )
-    z, conv_saved = convolution.conv2d(x, w, b, strides=strides, padding=padding, activation="relu")
-    expected, pool_saved = pooling.max_pool2d(z, pool_size)
+    options = {"strides": strides, "padding": padding}
+    y, fused = made(conv2d_relu_max_pool2d, x, w, b, pool_size=pool_size, **options)
+    z, through_relu = made(conv2d, x, w, b, activation="relu", **options)
+    expected, through_pool = made(max_pool2d, z, pool_size=pool_size)
     np.testing.assert_allclose(y, expected, rtol=1e-13, atol=1e-13)
 
     g = np.random.default_rng(2).standard_normal(y.shape)
-    gradients = convolution.conv2d_relu_max_pool2d_gradients(g.copy(), saved)
-    one_by_one = convolution.conv2d_gradients(
-        pooling.max_pool2d_gradient(g.copy(), pool_saved), conv_saved
-    )
-    for fused, separate in zip(gradients, one_by_one, strict=True):
-        np.testing.assert_allclose(fused, separate, rtol=1e-12, atol=1e-12)
+    for gradient, separate in zip(fused(g), through_relu(*through_pool(g)), strict=True):
+        np.testing.assert_allclose(gradient, separate, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("order_of_g", MEMORY_ORDERS)
@@ -278,17 +290,16 @@ def test_memory_order_of_input_and_gradient_changes_no_value(
         (MEMORY_ORDERS[order_of_x], MEMORY_ORDERS[order_of_g]),
     ]:
         given = reorder_x(x)
-        y, conv = convolution.conv2d(given, w, b, activation="relu")
-        fused_y, fused = convolution.conv2d_relu_max_pool2d(given, w, b)
-        highest, max_saved = pooling.max_pool2d(given)
-        mean, mean_saved = pooling.avg_pool2d(given, padding="same")
-        gradients = [
-            *convolution.conv2d_gradients(reorder_g(y + 1), conv),
-            *convolution.conv2d_relu_max_pool2d_gradients(reorder_g(fused_y + 1), fused),
-            pooling.max_pool2d_gradient(reorder_g(highest), max_saved),
-            pooling.avg_pool2d_gradient(reorder_g(mean), mean_saved),
-        ]
-        results.append([y, fused_y, highest, mean, *gradients])
+        all_of_it = []
+        for function, parameters, options in (
+            (conv2d, (w, b), {"activation": "relu"}),
+            (conv2d_relu_max_pool2d, (w, b), {}),
+            (max_pool2d, (), {}),
+            (avg_pool2d, (), {"padding": "same"}),
+        ):
+            y, gradients = made(function, given, *parameters, **options)
+            all_of_it += [y, *gradients(reorder_g(y + 1))]
+        results.append(all_of_it)
     for expected, result in zip(*results, strict=True):
         np.testing.assert_allclose(result, expected, rtol=1e-12, atol=1e-12)
 
@@ -300,78 +311,64 @@ def test_results_lie_height_first_and_gradients_in_the_order_of_the_input(
 ) -> None:
     x, w, b = some_convolution(Case(image=(3, 8, 8, 2), window=(3, 3), filters=5))
     x = order(x)
-    y, conv = convolution.conv2d(x, w, b, padding=padding)
-    fused_y, fused = convolution.conv2d_relu_max_pool2d(x, w, b, padding=padding)
-    highest, pool = pooling.max_pool2d(x, (3, 3), (2, 2), padding)
-    for result in (y, fused_y, highest):
-        assert result.transpose(1, 2, 0, 3).flags.c_contiguous
-    for dx in (
-        convolution.conv2d_gradients(y, conv).x,
-        convolution.conv2d_relu_max_pool2d_gradients(fused_y, fused).x,
-        pooling.max_pool2d_gradient(highest, pool),
+    for y, gradients in (
+        made(conv2d, x, w, b, padding=padding),
+        made(conv2d_relu_max_pool2d, x, w, b, padding=padding),
+        made(max_pool2d, x, pool_size=(3, 3), strides=(2, 2), padding=padding),
     ):
-        assert dx.strides == x.strides
+        assert y.transpose(1, 2, 0, 3).flags.c_contiguous
+        assert gradients(y)[0].strides == x.strides
 
 
-def test_gradients_are_written_into_the_given_buffers_and_only_those_asked_for() -> None:
-    x, w, b = some_convolution(CONVOLUTIONS[0])
-    for forward, backward in [
-        (convolution.conv2d, convolution.conv2d_gradients),
-        (convolution.conv2d_relu_max_pool2d, convolution.conv2d_relu_max_pool2d_gradients),
-    ]:
-        y, saved = forward(x, w, b)
-        expected = backward(np.ones_like(y), saved)
-        out_w, out_b = np.full_like(w, np.nan), np.full_like(b, np.nan)
-        dx, dw, db = backward(np.ones_like(y), saved, need_x=False, out_w=out_w, out_b=out_b)
-        assert dx is None
-        assert dw is out_w
-        assert db is out_b
-        np.testing.assert_array_equal(out_w, expected.w)
-        np.testing.assert_array_equal(out_b, expected.b)
-        only_x = backward(np.ones_like(y), saved, need_w=False)
-        np.testing.assert_array_equal(only_x.x, expected.x)
-        assert only_x.w is None
-        assert only_x.b is None
+@pytest.mark.parametrize("function", [conv2d, conv2d_relu_max_pool2d])
+@pytest.mark.parametrize("asked_for", ["x", "wb", "w", "xb"])
+def test_gradients_are_written_into_the_given_buffers_and_only_those_asked_for(
+    function: Any, asked_for: str
+) -> None:
+    arrays = some_convolution(CONVOLUTIONS[0])
+    y, gradients = made(function, *arrays)
+    expected = dict(zip("xwb", gradients(np.ones_like(y)), strict=True))
+    leaves = {n: Tensor(a, n in asked_for) for n, a in zip("xwb", arrays, strict=True)}
+    into = {leaves[name]: np.full_like(leaves[name].data, np.nan) for name in asked_for}
+    found = backward(function(*leaves.values()), into=into)
+    assert found.keys() == into.keys()
+    for name in asked_for:
+        assert found[leaves[name]] is into[leaves[name]]
+        np.testing.assert_array_equal(found[leaves[name]], expected[name])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_dtype_is_preserved(dtype: Any) -> None:
     x, w, b = (a.astype(dtype) for a in some_convolution(CONVOLUTIONS[0]))
-    y, saved = convolution.conv2d(x, w, b, activation="relu")
-    fused_y, fused = convolution.conv2d_relu_max_pool2d(x, w, b)
-    highest, max_saved = pooling.max_pool2d(x)
-    mean, mean_saved = pooling.avg_pool2d(x)
-    results = [
-        *(y, fused_y, highest, mean),
-        *convolution.conv2d_gradients(y, saved),
-        *convolution.conv2d_relu_max_pool2d_gradients(fused_y, fused),
-        pooling.max_pool2d_gradient(highest, max_saved),
-        pooling.avg_pool2d_gradient(mean, mean_saved),
-    ]
-    assert {result.dtype for result in results} == {np.dtype(dtype)}
+    for y, gradients in (
+        made(conv2d, x, w, b, activation="relu"),
+        made(conv2d_relu_max_pool2d, x, w, b),
+        made(max_pool2d, x),
+        made(avg_pool2d, x),
+    ):
+        assert {result.dtype for result in (y, *gradients(y))} == {np.dtype(dtype)}
 
 
 def test_bytes_as_images_give_the_dtype_of_the_weights() -> None:
     x, w, b = (a.astype(np.float32) for a in some_convolution(CONVOLUTIONS[0]))
     pixels = np.abs(100 * x).astype(np.uint8)
-    y, _ = convolution.conv2d(pixels, w, b)
-    np.testing.assert_array_equal(y, convolution.conv2d(pixels.astype(np.float32), w, b)[0])
+    y = conv2d(pixels, w, b)
+    np.testing.assert_array_equal(y.data, conv2d(pixels.astype(np.float32), w, b).data)
     assert y.dtype == np.float32
 
 
 def test_bias_may_be_left_out() -> None:
     x, w, b = some_convolution(CONVOLUTIONS[0])
-    for forward in (convolution.conv2d, convolution.conv2d_relu_max_pool2d):
-        np.testing.assert_array_equal(forward(x, w)[0], forward(x, w, 0 * b)[0])
+    for function in (conv2d, conv2d_relu_max_pool2d):
+        np.testing.assert_array_equal(function(x, w).data, function(x, w, 0 * b).data)
 
 
 def test_replica_threads_do_not_disturb_each_other() -> None:
     x, w, b = some_convolution(Case(image=(8, 14, 14, 1), window=(3, 3), filters=8))
 
     def step(scale: int) -> list[np.ndarray]:
-        y, saved = convolution.conv2d_relu_max_pool2d(scale * x, w, b)
-        gradients = convolution.conv2d_relu_max_pool2d_gradients(y + scale, saved)
-        return [y, *gradients]
+        y, gradients = made(conv2d_relu_max_pool2d, scale * x, w, b)
+        return [y, *gradients(y + scale)]
 
     scales = [1, 2, 3, 4] * 8
     with ThreadPoolExecutor(4) as threads:
@@ -397,11 +394,9 @@ def test_replica_threads_do_not_disturb_each_other() -> None:
 def test_refuses(changes: dict[str, Any], message: str) -> None:
     arguments = {"x": np.ones((2, 5, 5, 1)), "w": np.ones((3, 3, 1, 2)), "b": np.ones(2)}
     with pytest.raises(ValueError, match=message):
-        convolution.conv2d(**{**arguments, **changes})
+        conv2d(**{**arguments, **changes})
 
 
 def test_refuses_a_fused_pool_that_does_not_fit() -> None:
     with pytest.raises(ValueError, match=r"pool_size \(4, 2\).*3 x 3"):
-        convolution.conv2d_relu_max_pool2d(
-            np.ones((2, 5, 5, 1)), np.ones((3, 3, 1, 2)), pool_size=(4, 2)
-        )
+        conv2d_relu_max_pool2d(np.ones((2, 5, 5, 1)), np.ones((3, 3, 1, 2)), pool_size=(4, 2))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from paceline.autodiff.memory import contiguous
+from paceline.autodiff.windows import contiguous
 
 BASE = np.arange(2 * 3 * 4 * 5, dtype=np.float32).reshape(2, 3, 4, 5)
 
