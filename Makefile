@@ -9,6 +9,9 @@ SOURCES := setup.cfg pyproject.toml $(shell find . -name '*.py' -path './[a-z_]*
 # One BLAS thread per replica: two replicas on two cores must not fight over them.
 export OPENBLAS_NUM_THREADS ?= 1
 
+# Tests of jobs mostly wait, for heartbeats and for processes: three at a time keep two cores busy.
+TEST_WORKERS ?= 3
+
 .PHONY: help demo test check format bench clean
 
 help:
@@ -21,7 +24,7 @@ demo: $(VENV)/demo $(VENV)/installed
 	$(BIN)/paceline launch --workers 2 --evaluator examples/digits.py --replicas 1 --model-dir runs/digits
 
 test: $(VENV)/test $(VENV)/installed
-	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not slow" -n $(TEST_WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 check: $(VENV)/dev $(VENV)/installed
 	$(BIN)/ruff format --check .

@@ -4,6 +4,8 @@ import contextvars
 import gc
 import signal
 import threading
+import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -29,11 +31,45 @@ from paceline.strategies.parameter_server.storage import ServerStorage
 from paceline.strategies.storage import LocalStorage
 from paceline.strategies.workers import Workers
 
+TIMED = "time: "
+"""How names of times begin among the properties of a test."""
+
 
 def pytest_configure():
     """A shell that starts the tests in the background has SIGINT ignored, here and in children."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Print the times that tests have measured, whichever process has run the tests."""
+    reports = [
+        report for kind in ("passed", "failed") for report in terminalreporter.getreports(kind)
+    ]
+    times = [
+        (value, name[len(TIMED) :])
+        for report in reports
+        if report.when == "call"
+        for name, value in report.user_properties
+        if name.startswith(TIMED)
+    ]
+    if times:
+        terminalreporter.section("from a fault to what was promised")
+    for secs, what in times:
+        terminalreporter.write_line(f"{secs:8.2f} s  {what}")
+
+
+@pytest.fixture
+def timed(record_property):
+    """`with timed(what): …` measures, and has it printed at the end of the test run."""
+
+    @contextmanager
+    def measure(what):
+        began = time.monotonic()
+        yield
+        record_property(TIMED + what, time.monotonic() - began)
+
+    return measure
 
 
 @pytest.fixture(autouse=True)

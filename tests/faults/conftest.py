@@ -18,29 +18,19 @@ from paceline.cluster.mpirun import find_mpirun, mpirun_options
 HERE = Path(__file__).parent
 MPIRUN = Path(sys.executable).with_name("mpirun")
 LIMIT_SECS = 60
-DETECTIONS = pytest.StashKey[list[tuple[str, float]]]()
-
-
-def pytest_terminal_summary(terminalreporter, config):
-    detections = config.stash.get(DETECTIONS, [])
-    if detections:
-        terminalreporter.section("from a fault to the end of the survivors")
-        for what, secs in detections:
-            terminalreporter.write_line(f"{secs:8.2f} s  {what}")
 
 
 @pytest.fixture
-def detection(request):
-    """`with detection(what): …` measures, and has it printed at the end of the test run."""
+def detection(timed):
+    """`with detection(what): …` measures until the survivors have ended, and limits it."""
 
     @contextmanager
     def measure(what):
         began = time.monotonic()
-        yield
-        secs = time.monotonic() - began
-        request.config.stash.setdefault(DETECTIONS, []).append((what, secs))
+        with timed(what):
+            yield
         # The promise is 5 s, and the deadline after a stall; a machine of CI may be busy.
-        assert secs < 20
+        assert time.monotonic() - began < 20
 
     return measure
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -20,28 +20,6 @@ from paceline.estimator.checkpoint_shards import CheckpointShards
 
 HERE = Path(__file__).parent
 LIMIT_SECS = 90
-TIMES = pytest.StashKey[list[tuple[str, float]]]()
-
-
-def pytest_terminal_summary(terminalreporter, config):
-    if times := config.stash.get(TIMES, []):
-        terminalreporter.section("parameter servers: from a fault to what was promised")
-        for what, secs in times:
-            terminalreporter.write_line(f"{secs:8.2f} s  {what}")
-
-
-@pytest.fixture
-def timed(request):
-    """`with timed(what): …` measures, and has it printed at the end of the test run."""
-
-    @contextmanager
-    def measure(what):
-        began = time.monotonic()
-        yield
-        secs = time.monotonic() - began
-        request.config.stash.setdefault(TIMES, []).append((what, secs))
-
-    return measure
 
 
 class Process:
