@@ -21,7 +21,7 @@ from .cross_device_ops import (
 from .default import DEFAULT_STRATEGY, DefaultStrategy
 from .devices import Device, list_devices
 from .extended import StrategyExtended
-from .gradients import GradientReducer, Round, begin_round, end_round
+from .gradients import GradientReducer, Round, Share
 from .interrupts import InterruptsPutOff
 from .job import Job
 from .mirrored import MirroredStrategy
@@ -35,7 +35,18 @@ from .parameter_server import (
     Partitioner,
 )
 from .reduce_op import ReduceOp
-from .storage import RuleStep, SavedValue, Storage
+from .step import (
+    StepResult,
+    TrainOp,
+    Update,
+    Updater,
+    agree,
+    apply_outside_replicas,
+    group,
+    make_step,
+    reduce,
+)
+from .storage import RuleStep, SavedValue, Storage, UpdateFunction
 from .strategy import RunOptions, Strategy, ValueContext
 from .values import DistributedValues, PerReplica
 from .variable_store import (
@@ -79,25 +90,34 @@ __all__ = [
     "RuleStep",
     "RunOptions",
     "SavedValue",
+    "Share",
+    "StepResult",
     "Storage",
     "Strategy",
     "StrategyExtended",
+    "TrainOp",
+    "Update",
+    "UpdateFunction",
+    "Updater",
     "ValueContext",
     "Variable",
     "VariableAggregation",
     "VariableStore",
     "VariableSynchronization",
-    "begin_round",
+    "agree",
+    "apply_outside_replicas",
     "chief_first",
     "current_store",
-    "end_round",
     "get_or_create_global_step",
     "get_replica_context",
     "get_strategy",
     "get_variable",
+    "group",
     "has_strategy",
     "in_cross_replica_context",
     "list_devices",
+    "make_step",
+    "reduce",
     "set_seed",
     "variable_creator_scope",
 ]

@@ -1,16 +1,16 @@
-"""Gradients on their way from the replicas' backward passes to one reduced value per variable.
+"""The reduction of gradients over replicas and workers, while backward goes on.
 
-Each replica's backward pass fills its share of the buckets. The last one to fill a bucket adds it
-up over all replicas, while the others go on with backward.
+A `GradientReducer` has the buckets of some variables, and is made once. In the `Round` of a step
+each replica fills its `Share` of them. The last one to fill a bucket adds it up over all replicas,
+while the others go on with backward.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,17 +18,11 @@ from ..autodiff import Array, Tensor
 from .agreement import digest, is_common, require_common
 from .buckets import Bucket, Gradient, GradientPart, Rows, plan_buckets
 from .communication import BYTES_PER_PACK
-from .context import ReplicaContext
 from .cross_device_ops import CrossDeviceOps
-from .interrupts import InterruptsPutOff
 from .variables import Variable
 from .workers import Workers
 
 _NOTHING_SAID = digest(())
-
-OnReady: TypeAlias = Callable[[Tensor, Any], None]
-Produce: TypeAlias = Callable[[Mapping[Tensor, Array], OnReady], Any]
-"""`produce(into, on_ready)` computes one replica's gradients, as `autodiff.backward` does."""
 
 
 class GradientReducer:
@@ -43,6 +37,11 @@ class GradientReducer:
             has reached a quarter of it.
         backward_meets: Whether workers meet in the backward pass itself, as they do behind
             synchronized batch normalization. Gradients then travel after it.
+
+    Attributes:
+        parts: The buckets, and the variables whose gradients travel as rows.
+        into: For each replica, its slice of a bucket for each variable's tensor.
+        places: For each replica, the part and the place in it of each variable's tensor.
 
     Raises:
         RuntimeError: A variable has copies for another number of replicas.
@@ -65,11 +64,11 @@ class GradientReducer:
         buckets = [Bucket(b, num_replicas, ops) for b in plan_buckets(dense, bytes_per_pack)]
         rows = [Rows(v, num_replicas) for v in variables if v.name in sparse]
         self.parts: list[GradientPart] = [*buckets, *rows]
-        self._into = [
+        self.into = [
             {leaf: view for bucket in buckets for leaf, view in bucket.slices(replica)}
             for replica in range(num_replicas)
         ]
-        self._places: list[dict[Tensor, tuple[int, int]]] = [
+        self.places: list[dict[Tensor, tuple[int, int]]] = [
             {
                 v.leaf(replica): (p, i)
                 for p, part in enumerate(self.parts)
@@ -79,46 +78,6 @@ class GradientReducer:
         ]
         self._named_unused = False
         self._lock = threading.Lock()
-
-    def fill(self, replica: int, produce: Produce, this_round: Round) -> None:
-        """Compute one replica's gradients; what it is the last to fill, it also reduces.
-
-        Args:
-            replica: The local index of the caller. One of weight 0 does the same as the others, for
-                what is exchanged under way; its gradients are left out.
-            produce: Hands over the gradients. A variable of which it gives none contributes nothing
-                of this replica; what it gives for others is left aside.
-            this_round: What the replicas have agreed on.
-
-        Raises:
-            RuntimeError: The caller has filled this reducer in this round already.
-            ValueError: A gradient has not the shape of its variable.
-        """
-        this_round.enter(self, replica)
-        left = [len(part.variables) for part in self.parts]
-        missing = dict(self._places[replica])
-
-        def on_ready(leaf: Tensor, gradient: Any) -> None:
-            place = missing.pop(leaf, None)
-            if place is None:
-                return
-            part, index = place
-            self.parts[part].take(replica, index, gradient)
-            filled(part)
-
-        def filled(part: int) -> None:
-            left[part] -= 1
-            if left[part] == 0 and this_round.is_last((self, part)):
-                self.parts[part].reduce(this_round.weights)
-                this_round.pass_on(self, part)
-
-        produce(self._into[replica], on_ready)
-        for part, index in missing.values():
-            self.parts[part].missing(replica, index)
-            filled(part)
-        if missing:
-            parts = self.parts
-            self._name_unused([parts[part].variables[i].name for part, i in missing.values()])
 
     def reduced(self, replica: int) -> list[tuple[Variable, Gradient]]:
         """Every variable with its reduced gradient, where `replica` can read it.
@@ -133,10 +92,16 @@ class GradientReducer:
             if gradient is not None
         ]
 
-    def _name_unused(self, names: Sequence[str]) -> None:
+    def warn_of_unused(self, places: Sequence[tuple[int, int]]) -> None:
+        """Say once which variables a replica's loss does not depend on.
+
+        Args:
+            places: Their parts, and their places in these.
+        """
         with self._lock:
             first_time, self._named_unused = not self._named_unused, True
         if first_time:
+            names = [self.parts[part].variables[index].name for part, index in places]
             logging.getLogger("paceline").warning(
                 "The loss depends on no part of %d of %d variables, which a step leaves as they "
                 "are where that is so on all replicas: %s.",
@@ -146,6 +111,16 @@ class GradientReducer:
             )
 
 
+class Offer(NamedTuple):
+    """What one replica brings when all meet to agree on a step."""
+
+    num_examples: float
+    sums: Sequence[float]
+    lines: Sequence[str]
+    average: bool
+    workers: Workers
+
+
 class Round:
     """What the replicas agree on when they meet to reduce gradients, and how far they are.
 
@@ -153,47 +128,33 @@ class Round:
     order that all workers share.
 
     Args:
-        examples: The number of examples behind each local replica's gradients.
-        average: Whether the result is the average over all examples, or the sum over replicas.
-        workers: Who reduces together.
-        sums: Numbers to add up over all workers on the way; see `totals`.
-        alike: What each local replica is about to do, in lines, which must be the same for all
-            replicas of all workers.
+        offers: What each local replica has brought.
 
     Attributes:
-        num_examples: Those of this worker's replicas.
-
-    Raises:
-        ValueError: A number of examples is negative.
-        DisagreementError: Replicas of this worker are about to do different things.
+        weights: How much each local replica's gradients count.
     """
 
-    def __init__(
-        self,
-        examples: Sequence[float],
-        average: bool,
-        workers: Workers,
-        sums: Sequence[float],
-        alike: Sequence[Sequence[str]] = (),
-    ) -> None:
+    def __init__(self, offers: Sequence[Offer]) -> None:
+        examples = [offer.num_examples for offer in offers]
         if min(examples) < 0:
             raise ValueError(
-                f"the replicas' numbers of examples must be at least 0, they are {list(examples)}"
+                f"the replicas' numbers of examples must be at least 0, they are {examples}"
             )
-        if len(alike) > 1:
-            require_common(alike, "replica")
-        self._alike = next(filter(None, alike), ())
-        full_batch = workers.full_batch(max(examples))
-        self.weights = [n / full_batch if average else float(n > 0) for n in examples]
-        self._average = average
-        self._workers = workers
-        self.num_examples = sum(examples)
-        self._num_filling = len(examples)
-        said = digest(self._alike) if workers.size > 1 else _NOTHING_SAID
+        lines = [offer.lines for offer in offers]
+        if len(offers) > 1:
+            require_common(lines, "replica")
+        first = offers[0]
+        self._average, self._workers = first.average, first.workers
+        self._lines = next(filter(None, lines), ())
+        full_batch = self._workers.full_batch(max(examples))
+        self.weights = [n / full_batch if self._average else float(n > 0) for n in examples]
+        self._num_examples = sum(examples) if self._average else 1
+        said = digest(self._lines) if self._workers.size > 1 else _NOTHING_SAID
+        sums = [sum(column) for column in zip(*[offer.sums for offer in offers], strict=True)]
         self._sums = np.array([sum(self.weights), *sums, *said], np.float64)
-        self._sums_under_way = workers.start_adding_up(self._sums, "sums of a step")
+        self._sums_under_way = self._workers.start_adding_up(self._sums, "sums of a step")
         self._entered: set[tuple[GradientReducer, int]] = set()
-        self._num_filled: Counter[tuple[GradientReducer, int]] = Counter()
+        self._num_filled: dict[tuple[GradientReducer, int], int] = {}
         self._queue: list[tuple[GradientReducer, int]] = []
         self._ready: set[tuple[GradientReducer, int]] = set()
         self._num_started = 0
@@ -203,6 +164,14 @@ class Round:
     def totals(self) -> np.ndarray:
         """The replicas' weights and `sums`, added up over all workers. After the end only."""
         return self._sums[: -len(_NOTHING_SAID)]
+
+    @property
+    def num_examples_to_settle(self) -> float:
+        """Those of this worker, for changes that travel on; 0 where they are not to be used.
+
+        What is no number must not come to the variables of others.
+        """
+        return self._num_examples if np.isfinite(self.totals).all() else 0
 
     def enter(self, reducer: GradientReducer, replica: int) -> None:
         """Note that `replica` begins to fill `reducer`.
@@ -218,20 +187,21 @@ class Round:
                     f"add up the losses, or use an optimizer for each"
                 )
             self._entered.add((reducer, replica))
-            self._enqueue(reducer)
+            # The queue is the order in which parts travel, and must be that of all workers. A
+            # replica enters the reducers in the order of the step's updates; whoever is the first
+            # to enter one has entered those before it, so that they are queued already, whichever
+            # thread is ahead.
+            if all(queued is not reducer for queued, _ in self._queue):
+                self._queue += [(reducer, part) for part in range(len(reducer.parts))]
 
-    def _enqueue(self, reducer: GradientReducer) -> None:
-        if all(queued is not reducer for queued, _ in self._queue):
-            self._queue += [(reducer, part) for part in range(len(reducer.parts))]
-
-    def is_last(self, part: tuple[GradientReducer, int]) -> bool:
-        """Note that the caller has filled `part`; say whether it was the last replica to do so."""
+    def filled(self, reducer: GradientReducer, part: int) -> None:
+        """Note that one replica has filled a part; the last one to do so adds it up, on its way."""
         with self._lock:
-            self._num_filled[part] += 1
-            return self._num_filled[part] == self._num_filling
-
-    def pass_on(self, reducer: GradientReducer, part: int) -> None:
-        """A part is added up on this worker; send on what can go in the common order."""
+            num_filled = self._num_filled.get((reducer, part), 0) + 1
+            self._num_filled[reducer, part] = num_filled
+        if num_filled < len(self.weights):
+            return
+        reducer.parts[part].reduce(self.weights)
         if self._workers.size == 1:
             reducer.parts[part].finish(self._workers, self._divisor)
             return
@@ -240,6 +210,11 @@ class Round:
             self._start_ready()
 
     def _start_ready(self, has_ended: bool = False) -> None:
+        """Let travel what is ready, up to the first part that is not.
+
+        A part that is ready before its turn waits: all workers call the communicator in the one
+        order of the queue. With the lock held, two replicas cannot start parts in another.
+        """
         while self._num_started < len(self._queue):
             reducer, part = self._queue[self._num_started]
             # A part of which a replica has no gradient is ready at the end of its backward pass:
@@ -265,49 +240,60 @@ class Round:
         self._start_ready(has_ended=True)
         self._sums_under_way.wait()
         if not is_common(self._sums[-len(_NOTHING_SAID) :].tolist()):
-            texts = self._workers.texts("\n".join(self._alike), "who makes another step")
+            texts = self._workers.texts("\n".join(self._lines), "who makes another step")
             require_common([text.splitlines() for text in texts], "worker")
         for reducer, part in self._queue:
             reducer.parts[part].finish(self._workers, self._divisor)
 
 
-def begin_round(
-    replica: ReplicaContext,
-    num_examples: float,
-    average: bool,
-    sums: Sequence[float] = (),
-    alike: Sequence[str] = (),
-) -> Round:
-    """Meet all replicas to reduce gradients; all are then done with the results of the last round.
+class Share:
+    """One replica's share of the buckets of a reducer, while its gradients come.
 
     Args:
-        replica: The caller.
-        num_examples: How many examples are behind its gradients: its weight in an average. With 0
-            they are left out, as are those of a replica that stands in.
-        average: See `Round`.
-        sums: Numbers to add up over all replicas of all workers on the way.
-        alike: What this replica is about to do; see `Round`.
+        this_round: What the replicas have agreed on.
+        reducer: Whose buckets.
+        replica: The local index of the caller. One of weight 0 does the same as the others, for
+            what is exchanged under way; its gradients are left out.
+
+    Attributes:
+        into: Where gradients may be written, so that they need not be copied.
+
+    Raises:
+        RuntimeError: The caller has filled this reducer in this round already.
     """
-    place = f"{'averaging' if average else 'summing'} of gradients"
-    workers = replica.strategy.extended.workers
 
-    def agree(arrivals: list[tuple[float, Sequence[float], Sequence[str]]]) -> Round:
-        examples, numbers, lines = zip(*arrivals, strict=True)
-        local_sums = [sum(column) for column in zip(*numbers, strict=True)]
-        return Round(examples, average, workers, local_sums, lines)
+    __slots__ = ("_left", "_missing", "_reducer", "_replica", "_round", "into")
 
-    weight = num_examples if replica.has_examples else 0
-    agreed: Round = replica.exchange(place, (weight, sums, alike), agree)
-    return agreed
+    def __init__(self, this_round: Round, reducer: GradientReducer, replica: int) -> None:
+        this_round.enter(reducer, replica)
+        self._round = this_round
+        self._reducer = reducer
+        self._replica = replica
+        self._left = [len(part.variables) for part in reducer.parts]
+        self._missing = dict(reducer.places[replica])
+        self.into: Mapping[Tensor, Array] = reducer.into[replica]
 
+    def take(self, leaf: Tensor, gradient: Gradient) -> None:
+        """Take the gradient of a variable; one of another tensor is left aside.
 
-def end_round(
-    replica: ReplicaContext, this_round: Round, interrupts: InterruptsPutOff | None = None
-) -> None:
-    """Wait until all replicas of all workers have filled what they had to.
+        Raises:
+            ValueError: It has not the shape of the variable.
+        """
+        place = self._missing.pop(leaf, None)
+        if place is not None:
+            part, index = place
+            self._reducer.parts[part].take(self._replica, index, gradient)
+            self._count(part)
 
-    Args:
-        interrupts: Begun then: the update that follows is made on all local replicas, or on none.
-    """
-    place = "end of the reduction of gradients"
-    replica.exchange(place, None, lambda _: this_round.finish(), interrupts)
+    def end(self) -> None:
+        """No more come: what is missing contributes nothing of this replica."""
+        for part, index in self._missing.values():
+            self._reducer.parts[part].missing(self._replica, index)
+            self._count(part)
+        if self._missing:
+            self._reducer.warn_of_unused(list(self._missing.values()))
+
+    def _count(self, part: int) -> None:
+        self._left[part] -= 1
+        if self._left[part] == 0:
+            self._round.filled(self._reducer, part)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, final
 
 import numpy as np
 
@@ -21,33 +21,69 @@ if TYPE_CHECKING:
 _BLOCK = 1 << 16
 """Elements that are updated at a time."""
 
-Apply: TypeAlias = Callable[[Array, Array, Sequence[Array]], None]
-"""`apply(value, gradient, slots)` on 1-d arrays of one length; overwrites the value and slots."""
+UpdateFunction: TypeAlias = Callable[[Array, Array, Sequence[Array], float, int, Any], None]
+"""`f(value, gradient, slots, learning_rate, step, hyper)`.
+
+`value` and each slot: 1-d, contiguous, overwritten. `gradient`: of the same length, read only.
+`step`: the number of this update, from 1. `hyper`: the rule's hyper-parameters.
+"""
 
 
-@dataclass(frozen=True, slots=True)
+class Rule(Protocol):
+    """An update rule, as a storage of variables needs to know it.
+
+    Attributes:
+        name: By which a parameter server knows it.
+        update: Its arithmetic.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def update(self) -> UpdateFunction: ...
+
+
+@dataclass(slots=True)
 class RuleStep:
     """One application of an optimizer's rule.
 
     Args:
-        rule: Its name, by which a parameter server knows it.
+        rule: The rule.
         hyper: Its hyper-parameters.
+        numbers: The same, by name.
         learning_rate: That of this update.
         step: The number of this update, from 1.
         rows_only: Whether `IndexedSlices` change the rows alone that they are of; without it the
             others change too, as by a gradient of zero.
         average: Whether the gradients of workers that do not reduce them among themselves are
             averaged, by their numbers of examples, or added up.
-        apply: Carries it out.
     """
 
-    rule: str
-    hyper: Mapping[str, float]
+    rule: Rule
+    hyper: Any
+    numbers: Mapping[str, float]
     learning_rate: float
     step: int
-    rows_only: bool
-    average: bool
-    apply: Apply
+    rows_only: bool = False
+    average: bool = True
+
+    def change(self, value: Array, gradient: Array, slots: Sequence[Array]) -> None:
+        """Change a value and its slots, block by block: temporaries then stay in the cache.
+
+        Args:
+            value, gradient, slots: Contiguous, of one shape.
+        """
+        update, rate, step, hyper = self.rule.update, self.learning_rate, self.step, self.hyper
+        value, gradient = value.reshape(-1), gradient.reshape(-1)
+        slots = [slot.reshape(-1) for slot in slots]
+        if value.size <= _BLOCK:
+            update(value, gradient, slots, rate, step, hyper)
+            return
+        for start in range(0, value.size, _BLOCK):
+            block = slice(start, start + _BLOCK)
+            of_block = [slot[block] for slot in slots]
+            update(value[block], gradient[block], of_block, rate, step, hyper)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,11 +283,11 @@ class LocalStorage(Storage):
         value = variable.leaf(local_index).writable()
         arrays = [slot.leaf(local_index).writable() for slot in slots]
         if not isinstance(gradient, IndexedSlices):
-            update_blocks(value, gradient, arrays, how.apply)
+            how.change(value, gradient, arrays)
         elif how.rows_only:
-            _update_rows(value, gradient.unique(), arrays, how.apply)
+            _update_rows(value, gradient.unique(), arrays, how)
         else:
-            _update_all(value, gradient.unique(), arrays, how.apply)
+            _update_all(value, gradient.unique(), arrays, how)
 
     def increase(self, counter: Variable, local_index: int) -> None:
         if not is_left_to_first(counter, local_index):
@@ -272,31 +308,17 @@ def is_left_to_first(variable: Variable, local_index: int) -> bool:
     return local_index > 0 and variable.num_copies == 1
 
 
-def update_blocks(value: Array, gradient: Array, slots: Sequence[Array], apply: Apply) -> None:
-    """Carry out an update block by block: temporaries of a rule then stay in the cache.
-
-    Args:
-        value, gradient, slots: Contiguous, of one shape.
-        apply: The update of a block.
-    """
-    value, gradient = value.reshape(-1), gradient.reshape(-1)
-    slots = [slot.reshape(-1) for slot in slots]
-    for start in range(0, value.size, _BLOCK):
-        block = slice(start, start + _BLOCK)
-        apply(value[block], gradient[block], [slot[block] for slot in slots])
-
-
-def _update_all(value: Array, rows: IndexedSlices, slots: Sequence[Array], apply: Apply) -> None:
+def _update_all(value: Array, rows: IndexedSlices, slots: Sequence[Array], how: RuleStep) -> None:
     """Apply the rule to all rows, with a gradient of zero for those that were not read."""
     for block, gradient in dense_blocks(rows.indices, rows.values, len(value), _BLOCK):
-        update_blocks(value[block], gradient, [slot[block] for slot in slots], apply)
+        how.change(value[block], gradient, [slot[block] for slot in slots])
 
 
-def _update_rows(value: Array, rows: IndexedSlices, slots: Sequence[Array], apply: Apply) -> None:
+def _update_rows(value: Array, rows: IndexedSlices, slots: Sequence[Array], how: RuleStep) -> None:
     """Apply the rule to the rows that were read; the others keep their values and slots."""
     row_slots = [slot[rows.indices] for slot in slots]
     row_values = value[rows.indices]
-    update_blocks(row_values, rows.values, row_slots, apply)
+    how.change(row_values, rows.values, row_slots)
     value[rows.indices] = row_values
     for slot, row_slot in zip(slots, row_slots, strict=True):
         slot[rows.indices] = row_slot

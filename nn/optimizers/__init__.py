@@ -1,9 +1,10 @@
 """Optimizers, learning-rate schedules and gradient clipping."""
 
+from ...strategies import StepResult, TrainOp, group, make_step
 from . import schedules
 from .algorithms import SGD, Adagrad, Adam, AdamW, Ftrl, RMSprop, get
 from .clipping import clip_by_global_norm, clip_by_norm, clip_by_value, global_norm
-from .optimizer import Optimizer, StepResult, TrainOp, group, make_step
+from .optimizer import Optimizer
 from .rules import server_rules
 
 __all__ = [

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...autodiff import Array, IndexedSlices, Tensor, backward, leaves
+from ...autodiff import Array, Tensor
 from ...strategies import (
     GradientReducer,
-    InterruptsPutOff,
     Membership,
-    ReplicaContext,
-    Round,
     RuleStep,
-    StrategyExtended,
+    TrainOp,
+    Update,
+    Updater,
     Variable,
     VariableAggregation,
-    begin_round,
+    apply_outside_replicas,
     current_store,
-    end_round,
     get_or_create_global_step,
     get_replica_context,
     get_strategy,
+    make_step,
 )
 from ...strategies.arrays import add_up, as_array
 from . import schedules
@@ -33,12 +32,9 @@ from .clipping import clip_by_global_norm, clip_by_norm, clip_by_value
 from .rules import Rule
 
 LearningRate: TypeAlias = "float | Callable[[int], float]"
-Produce: TypeAlias = Callable[..., Any]
-
-_STEPS_BETWEEN_CHECKSUMS = 1000
 
 
-class Optimizer:
+class Optimizer(Updater):
     """Changes variables along their gradients, by one rule, in step on all replicas.
 
     Two ways lead to a change, and they differ in who divides the loss:
@@ -152,6 +148,7 @@ class Optimizer:
         if global_step is None:
             # Outside a model nobody else would keep the count.
             kept.global_step = global_step = get_or_create_global_step()
+        self._require_clipping_of_means()
         return TrainOp([Update(self, loss, var_list)], [global_step])
 
     def apply_gradients(self, grads_and_vars: Iterable[tuple[Any, Variable]]) -> None:
@@ -175,79 +172,32 @@ class Optimizer:
                 f"({', '.join(v.name for _, v in pairs) or 'none given'})?"
             )
         self._membership.here(self)
+        self._require_clipping_of_means()
         replica = get_replica_context()
-        if replica is None:
-            variables, found = _summed(pairs, 0)
+        variables, found = _summed(pairs, 0 if replica is None else replica.local_index)
+        if replica is not None:
+            update = Update(self, None, variables, found)
+            make_step(TrainOp([update]), 1, average=False)
+        else:
             given = [(v, found[v.leaf(0)]) for v in variables if v.leaf(0) in found]
-            extended = get_strategy().extended
-            with InterruptsPutOff() as interrupts:
-                interrupts.begin()
-                for index in range(extended.num_local_replicas):
-                    self.update(given, index)
-                    self.count_update(index)
-                extended.storage.flush(1)
-            return
-        variables, found = _summed(pairs, replica.local_index)
-        reducer = self.reducer(variables, found)
-        way = self.way_of_step(variables, replica)
-        this_round = begin_round(replica, 1, average=False, alike=way)
-        reducer.fill(replica.local_index, partial(_hand_over, found), this_round)
-        with InterruptsPutOff() as interrupts:
-            end_round(replica, this_round, interrupts)
-            self.update_replica(reducer.reduced(replica.local_index), replica, average=False)
-            settle(replica, 1)
+            apply_outside_replicas(self, given)
 
-    def reducer(
-        self,
-        variables: Sequence[Variable],
-        example: dict[Tensor, Any],
-        backward_meets: bool = False,
-    ) -> GradientReducer:
-        """What reduces the gradients of `variables`; made at the first call from one `example`.
+    @property
+    def reducers(self) -> MutableMapping[tuple[Any, ...], GradientReducer]:
+        """What reduced the gradients of the model's earlier steps."""
+        return self._membership.latest.reducers
 
-        Gradients travel in the reverse order of creation: that is about the order in which backward
-        completes them, and the same on all workers, whatever the batches were that they began with.
-        """
-        known = self.known_reducer(variables)
-        if known is not None:
-            return known
-
-        def create() -> GradientReducer:
-            extended = get_strategy().extended
-            self._require_clipping_of_means(extended)
-            # Also those of variables that have no gradient here: another worker's may have one, and
-            # where the chief alone creates variables it would wait for this.
-            for variable in variables:
-                self.slots(variable)
-            names = [v.name for v in variables]
-            owners = [leaf.owner for leaf, g in example.items() if isinstance(g, IndexedSlices)]
-            here = {owner.name for owner in owners if isinstance(owner, Variable)}
-            *sparse, meets = extended.workers.any_of_each(
-                [*(name in here for name in names), backward_meets],
-                f"whose gradients are rows, of {self.name}",
-            )
-            return GradientReducer(
-                variables[::-1],
-                frozenset(name for name, is_sparse in zip(names, sparse, strict=True) if is_sparse),
-                extended.num_local_replicas,
-                extended.cross_device_ops,
-                extended.bytes_per_pack,
-                meets,
-            )
-
-        key = self._reducer_key(variables)
-        made: GradientReducer = current_store().find_or_create(key, create)
-        self._membership.latest.reducers[key] = made
-        return made
-
-    def _require_clipping_of_means(self, extended: StrategyExtended) -> None:
+    def _require_clipping_of_means(self) -> None:
         """Refuse to clip where only the worker's own part of a mean is known.
 
         Raises:
             ValueError: Gradients are to be clipped, and parameter servers take their mean.
         """
+        if self._clip is None:
+            return
+        extended = get_strategy().extended
         num_workers = extended.job.num_trainers
-        if self._clip is None or num_workers == 1 or not extended.storage.averages_workers:
+        if num_workers == 1 or not extended.storage.averages_workers:
             return
         limits = ", ".join([f"{k}={v}" for k, v in self._limits.items() if v is not None])
         raise ValueError(
@@ -257,90 +207,32 @@ class Optimizer:
             f"make steps of their own (max_staleness=None), or use MultiWorkerMirroredStrategy"
         )
 
-    def known_reducer(self, variables: Sequence[Variable]) -> GradientReducer | None:
-        """The reducer that an earlier step made for these variables, if there is one."""
-        key = self._reducer_key(variables)
-        reducers = self._membership.latest.reducers
-        known = reducers.get(key)
-        if known is None:
-            known = current_store().resources.get(key)
-            if known is not None:
-                reducers[key] = known
-        return known
+    def clipped(self, gradients: Sequence[tuple[Variable, Any]]) -> Sequence[tuple[Variable, Any]]:
+        """The gradients as they are applied, after they were reduced."""
+        if self._clip is None:
+            return gradients
+        clipped = self._clip([g for _, g in gradients])
+        return [(v, g) for (v, _), g in zip(gradients, clipped, strict=True)]
 
-    def _reducer_key(self, variables: Sequence[Variable]) -> tuple[Any, ...]:
-        # A reducer keeps its variables alive: while it is found, no other has the id of one.
-        return ("gradients", self.name, *map(id, variables))
-
-    def update_replica(
-        self,
-        gradients: Sequence[tuple[Variable, Any]],
-        replica: ReplicaContext,
-        average: bool = True,
-    ) -> None:
-        """Update the copies that are this replica's; all replicas must do so."""
-        self.update(gradients, replica.local_index, average)
-        if replica.strategy.extended.num_local_replicas > 1:
-            variables = [self.iterations, *[variable for variable, _ in gradients]]
-            if any(v.num_copies == 1 for v in variables):
-                # Nobody reads the shared copies before the first replica has written them.
-                replica.exchange("update of shared variables", None)
-        self.count_update(replica.local_index)
-
-    def update(
-        self, gradients: Sequence[tuple[Variable, Any]], local_index: int, average: bool = True
-    ) -> None:
-        """Change what replica `local_index` sees of variables along reduced gradients.
-
-        Args:
-            average: See `RuleStep`.
-        """
-        if self._clip is not None:
-            clipped = self._clip([g for _, g in gradients])
-            gradients = [(v, g) for (v, _), g in zip(gradients, clipped, strict=True)]
-        how = self._rule_step(int(self.iterations.value_in(local_index)), average)
-        for variable, gradient in gradients:
-            variable.storage.update(variable, gradient, self.slots(variable), how, local_index)
-
-    def _rule_step(self, num_updates: int, average: bool) -> RuleStep:
+    def rule_step(self, num_updates: int, average: bool) -> RuleStep:
         """How variables change that have seen so many updates."""
-        rate, step = self.learning_rate(num_updates), num_updates + 1
-        function, hyper = self._rule.update, self.hyper
+        rate = self.learning_rate(num_updates)
+        return RuleStep(
+            self._rule,
+            self.hyper,
+            self._hyper_numbers,
+            rate,
+            num_updates + 1,
+            self._rows_only,
+            average,
+        )
 
-        def apply(value: Array, gradient: Array, slots: Sequence[Array]) -> None:
-            function(value, gradient, slots, rate, step, hyper)
-
-        name, numbers, rows_only = self._rule.name, self._hyper_numbers, self._rows_only
-        return RuleStep(name, numbers, rate, step, rows_only, average, apply)
-
-    def way_of_step(self, variables: Sequence[Variable], replica: ReplicaContext) -> Sequence[str]:
-        """What all replicas and workers must do alike in the coming update, in lines.
-
-        Now and then the values that they begin with are among it, as checksums.
-
-        Args:
-            variables: Those that the update is to change.
-            replica: The caller.
-        """
-        if replica.strategy.extended.num_replicas == 1:
-            return ()
-        index = replica.local_index
-        num_updates = int(self.iterations.value_in(index))
+    def described(self, num_updates: int) -> str:
+        """The update after so many, as a line that differs where another one would be made."""
         rate = float(self.learning_rate(num_updates))
         settings = {**self._hyper_numbers, **self._limits, "learning_rate": rate}
         settings["sparse"] = "lazy" if self._rows_only else "dense"
-        lines = [
-            f"update {num_updates} of {self.name!r} by {self._rule.name} with {settings}",
-            f"gradients of {', '.join([v.name for v in variables])}",
-        ]
-        if num_updates % _STEPS_BETWEEN_CHECKSUMS == 0:
-            lines += [v.checksum(index) for v in variables if not v.storage.is_remote]
-        return lines
-
-    def count_update(self, local_index: int) -> None:
-        """Increase the number of updates by one in the copy of replica `local_index`."""
-        counter = self.iterations
-        counter.storage.increase(counter, local_index)
+        return f"update {num_updates} of {self.name!r} by {self._rule.name} with {settings}"
 
     def slots(self, variable: Variable) -> list[Variable]:
         """What the rule keeps beside `variable`, created at the first call."""
@@ -378,199 +270,6 @@ class _Kept:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Kept:
         return _Kept()  # a copy of an optimizer finds its variables by their names
-
-
-class Update:
-    """One optimizer's part of a training step: this loss, these variables."""
-
-    def __init__(
-        self, optimizer: Optimizer, loss: Tensor, variables: Sequence[Variable] | None
-    ) -> None:
-        self.optimizer = optimizer
-        self._loss = loss
-        self._variables = variables
-        self._produce: Produce
-        self._reducer: GradientReducer | None = None
-
-    def create_variables(self) -> None:
-        """Create what the optimizer keeps, so that a checkpoint before the first step is whole."""
-        _ = self.optimizer.iterations
-        for variable in self.variables:
-            self.optimizer.slots(variable)
-
-    def prepare(self) -> None:
-        """In the first step, see which gradients are dense, and agree on it with all workers."""
-        self._reducer = self.optimizer.known_reducer(self.variables)
-        # Anew in each call: what an earlier step has found is no gradient of this one.
-        self._produce = partial(backward, self._loss, None)
-        if self._reducer is None:
-            found: dict[Tensor, Any] = {}
-            workers = get_strategy().extended.workers
-            num_meetings = workers.num_meetings
-            backward(self._loss, on_ready=found.__setitem__)
-            owners = [leaf.owner for leaf in found]
-            current_store().require_own(
-                [owner for owner in owners if isinstance(owner, Variable)],
-                "the loss",
-                "they would be neither trained nor saved",
-            )
-            self._produce = partial(_hand_over, found)
-            meets = workers.num_meetings > num_meetings
-            self._reducer = self.optimizer.reducer(self.variables, found, backward_meets=meets)
-
-    def reduce(self, replica: ReplicaContext, this_round: Round) -> None:
-        """Compute the gradients of this replica and reduce them."""
-        self.reducer().fill(replica.local_index, self._produce, this_round)
-
-    def reducer(self) -> GradientReducer:
-        """What reduces the gradients, once they are prepared."""
-        assert self._reducer is not None
-        return self._reducer
-
-    def way_of_step(self, replica: ReplicaContext) -> Sequence[str]:
-        """See `Optimizer.way_of_step`."""
-        return self.optimizer.way_of_step(self.variables, replica)
-
-    def apply(self, replica: ReplicaContext) -> None:
-        """Change the variables along the reduced gradients."""
-        self.optimizer.update_replica(self.reducer().reduced(replica.local_index), replica)
-
-    @property
-    def variables(self) -> Sequence[Variable]:
-        """What to change: as given; else all of the model; in a custom loop what the loss reads."""
-        if self._variables is None:
-            store = current_store()
-            if store.keep:
-                self._variables = store.trainable_variables()
-            else:
-                owners = [leaf.owner for leaf in leaves(self._loss)]
-                self._variables = [owner for owner in owners if isinstance(owner, Variable)]
-        return self._variables
-
-
-class TrainOp:
-    """A training step that is still to be made: what `minimize` returns and `EstimatorSpec` takes.
-
-    Calling it computes the gradients, reduces them over all replicas, updates the variables, and
-    increases the step counters. Every replica must call it.
-
-    Args:
-        updates: What to do, in order.
-        counters: The step counters to increase by one, once each.
-    """
-
-    def __init__(self, updates: Sequence[Update], counters: Iterable[Variable]) -> None:
-        self.updates = tuple(updates)
-        self.counters = frozenset(counters)
-
-    def create_variables(self) -> None:
-        """Create the variables that the step needs besides the model's."""
-        for update in self.updates:
-            update.create_variables()
-
-    def way_of_step(self, replica: ReplicaContext) -> Sequence[str]:
-        """What all replicas and workers must do alike in the step, in lines."""
-        return [line for update in self.updates for line in update.way_of_step(replica)]
-
-    def __call__(self, num_examples: int = 1) -> None:
-        """Make the step; every replica must do so.
-
-        Args:
-            num_examples: How many examples the loss of this replica is the mean of: its weight.
-
-        Raises:
-            RuntimeError: Called in cross-replica context.
-        """
-        make_step(self, num_examples)
-
-
-@dataclass(frozen=True, slots=True)
-class StepResult:
-    """What came of a step, the same on every replica.
-
-    Args:
-        is_made: Whether the variables were changed.
-        is_vetoed: Whether a replica asked that they be not.
-        sums: The numbers given, added up over all replicas of all workers.
-    """
-
-    is_made: bool
-    is_vetoed: bool
-    sums: Sequence[float]
-
-
-def make_step(
-    train_op: TrainOp, num_examples: int, sums: Sequence[float] = (), veto: bool = False
-) -> StepResult:
-    """Make a training step; every replica must call it.
-
-    No variable is changed where no replica has examples, or one has a veto: so all replicas of all
-    workers know at the same step that the data have ended, or that one of them wants to stop.
-
-    Args:
-        train_op: The replica's own.
-        num_examples: The number of examples of this replica, its weight. With 0 it contributes
-            nothing and follows the others.
-        sums: Numbers to add up over all replicas on the way.
-        veto: Whether this replica asks that the step be not made.
-
-    Raises:
-        RuntimeError: Called in cross-replica context.
-    """
-    replica = get_replica_context()
-    if replica is None:
-        raise RuntimeError("a train op must be called in a replica: inside strategy.run(...)")
-    all_sums, way = (float(veto), *sums), train_op.way_of_step(replica)
-    this_round = begin_round(replica, num_examples, True, all_sums, way)
-    # All are prepared before the first is reduced: what workers agree on here, and the buckets that
-    # another replica fills meanwhile, would else go out in an order that chance decides.
-    for update in train_op.updates:
-        update.prepare()
-    for update in train_op.updates:
-        update.reduce(replica, this_round)
-    with InterruptsPutOff() as interrupts:
-        # All losses were followed before any variable changes.
-        end_round(replica, this_round, interrupts)
-        weight, vetoes, *totals = this_round.totals.tolist()
-        is_made = weight > 0 and not vetoes
-        if is_made:
-            _apply(train_op, this_round, replica)
-    return StepResult(is_made, vetoes > 0, totals)
-
-
-def _apply(train_op: TrainOp, this_round: Round, replica: ReplicaContext) -> None:
-    """Change the variables and counters; all replicas do so."""
-    for update in train_op.updates:
-        update.apply(replica)
-    for counter in train_op.counters:
-        counter.storage.increase(counter, replica.local_index)
-    # What is no number must not come to the variables of others.
-    is_sound = np.isfinite(this_round.totals).all()
-    settle(replica, this_round.num_examples if is_sound else 0)
-
-
-def settle(replica: ReplicaContext, num_examples: float) -> None:
-    """Carry out what the storage of variables has put off, before any replica goes on.
-
-    Args:
-        num_examples: How many examples of this worker are behind the changes.
-    """
-    storage = replica.strategy.extended.storage
-    if storage.is_remote:
-        replica.exchange("changes of variables", None, lambda _: storage.flush(num_examples))
-
-
-def group(*train_ops: TrainOp) -> TrainOp:
-    """One train op that makes several updates in order and counts as one step."""
-    return TrainOp(
-        [update for op in train_ops for update in op.updates],
-        frozenset().union(*(op.counters for op in train_ops)),
-    )
-
-
-def _hand_over(found: dict[Tensor, Any], into: Any, on_ready: Callable[..., None]) -> None:
-    for leaf, gradient in found.items():
-        on_ready(leaf, gradient)
 
 
 def _summed(

@@ -16,19 +16,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from ...autodiff import Array
-from ...strategies.storage import update_blocks
-
-UpdateFunction: TypeAlias = Callable[[Array, Array, Sequence[Array], float, int, Any], None]
-"""`f(value, gradient, slots, learning_rate, step, hyper)`.
-
-`value` and each slot: 1-d, contiguous, overwritten. `gradient`: of the same length, read only.
-`step`: the number of this update, from 1. `hyper`: the rule's hyper-parameters.
-"""
+from ...strategies import RuleStep, UpdateFunction
 
 
 def _never(hyper: Any) -> bool:
@@ -378,15 +371,11 @@ def _update_by_name(
     hyper: Mapping[str, float],
 ) -> None:
     numbers = rule.hyper(**hyper)
-
-    def apply(value: Array, gradient: Array, slots: Sequence[Array]) -> None:
-        rule.update(value, gradient, slots, learning_rate, step, numbers)
-
     if len(slots) != len(rule.slots(numbers)):
         raise ValueError(
             f"rule {rule.name!r} keeps {len(rule.slots(numbers))} slots, not {len(slots)}"
         )
-    update_blocks(value, gradient, slots, apply)
+    RuleStep(rule, numbers, hyper, learning_rate, step).change(value, gradient, slots)
 
 
 def _check_number(argument: str, value: Any) -> None:

@@ -244,8 +244,8 @@ class ServerStorage(Storage):
         """What servers are told of a rule; all variables of an optimizer share it."""
         if self._last_spec is None or self._last_spec[0] is not how:
             spec = OptimizerSpec(
-                rule=how.rule,
-                hyper=dict(how.hyper),
+                rule=how.rule.name,
+                hyper=dict(how.numbers),
                 learning_rate=how.learning_rate,
                 step=how.step,
                 rows_only=how.rows_only,

@@ -11,10 +11,11 @@ from paceline.strategies import (
     GradientReducer,
     MirroredStrategy,
     ReductionToOneDevice,
+    Share,
     Variable,
-    begin_round,
-    end_round,
+    agree,
     get_replica_context,
+    reduce,
 )
 from paceline.strategies.buckets import plan_buckets
 from paceline.strategies.communication import BYTES_PER_PACK
@@ -36,20 +37,18 @@ def make_reducer(strategy, variables, sparse=(), bytes_per_pack=BYTES_PER_PACK):
     )
 
 
-def handing_over(variables, values, replica, into_buffers=False):
-    """A `produce` that gives `values` (None: no gradient) as those of `variables`."""
-
-    def produce(into, on_ready):
-        for variable, value in zip(variables, values, strict=True):
-            if value is None:
-                continue
-            leaf = variable.leaf(replica)
-            if into_buffers and leaf in into:
-                into[leaf][...] = value
-                value = into[leaf]
-            on_ready(leaf, value)
-
-    return produce
+def fill(reducer, this_round, variables, values, replica, into_buffers=False):
+    """Fill a replica's share with `values` (None: no gradient) as the gradients of `variables`."""
+    share = Share(this_round, reducer, replica)
+    for variable, value in zip(variables, values, strict=True):
+        if value is None:
+            continue
+        leaf = variable.leaf(replica)
+        if into_buffers and leaf in share.into:
+            share.into[leaf][...] = value
+            value = share.into[leaf]
+        share.take(leaf, value)
+    share.end()
 
 
 def reduce_once(strategy, reducer, variables, values, examples=None, average=True, **options):
@@ -60,9 +59,9 @@ def reduce_once(strategy, reducer, variables, values, examples=None, average=Tru
         replica = get_replica_context()
         i = replica.local_index
         num_examples = examples[i] if examples else 1
-        this_round = begin_round(replica, num_examples, average)
-        reducer.fill(i, handing_over(variables, values[i], i, **options), this_round)
-        end_round(replica, this_round)
+        this_round = agree(replica, num_examples, average)
+        fill(reducer, this_round, variables, values[i], i, **options)
+        reduce(replica, this_round)
         results[i] = {v.name: copied(g) for v, g in reducer.reduced(i)}
         replica.exchange("the test has read", None)
 
@@ -131,7 +130,7 @@ def test_replicas_weigh_by_their_examples_relative_to_the_largest_batch(examples
 
     def step():
         replica = get_replica_context()
-        this_round = begin_round(replica, examples[replica.local_index], average=True)
+        this_round = agree(replica, examples[replica.local_index], average=True)
         return tuple(this_round.weights), this_round.totals[0]
 
     found, totals = strategy.run(step)
@@ -231,14 +230,12 @@ def test_who_has_no_examples_computes_with_the_others_and_is_left_out(two_replic
     def step():
         replica = get_replica_context()
         i = replica.local_index
-        this_round = begin_round(replica, 0 if i == without else 4, average=True)
-
-        def produce(into, on_ready):
-            replica.exchange("what backward exchanges", None)
-            on_ready(variable.leaf(i), np.array([np.nan if i == without else 5.0]))
-
-        reducer.fill(i, produce, this_round)
-        end_round(replica, this_round)
+        this_round = agree(replica, 0 if i == without else 4, average=True)
+        share = Share(this_round, reducer, i)
+        replica.exchange("what backward exchanges", None)
+        share.take(variable.leaf(i), np.array([np.nan if i == without else 5.0]))
+        share.end()
+        reduce(replica, this_round)
         return float(reducer.reduced(i)[0][1][0])
 
     assert two_replicas.run(step).values == (5.0, 5.0)
@@ -248,7 +245,7 @@ def test_who_has_no_examples_computes_with_the_others_and_is_left_out(two_replic
 def test_impossible_numbers_of_examples_are_refused(examples, two_replicas):
     def step():
         replica = get_replica_context()
-        begin_round(replica, examples[replica.local_index], average=True)
+        agree(replica, examples[replica.local_index], average=True)
 
     with pytest.raises(ValueError, match=r"numbers of examples must be .*they are \["):
         two_replicas.run(step)
@@ -257,7 +254,7 @@ def test_impossible_numbers_of_examples_are_refused(examples, two_replicas):
 def test_a_sum_and_an_average_do_not_meet(two_replicas):
     def step():
         replica = get_replica_context()
-        begin_round(replica, 1, average=replica.local_index == 0)
+        agree(replica, 1, average=replica.local_index == 0)
 
     with pytest.raises(RuntimeError, match=r"is at averaging of gradients.* at summing of"):
         two_replicas.run(step)
@@ -333,9 +330,9 @@ def test_gradients_of_other_tensors_are_left_aside(two_replicas):
     def step():
         replica = get_replica_context()
         i = replica.local_index
-        this_round = begin_round(replica, 1, average=True)
-        reducer.fill(i, handing_over([asked_for, other], values[i], i), this_round)
-        end_round(replica, this_round)
+        this_round = agree(replica, 1, average=True)
+        fill(reducer, this_round, [asked_for, other], values[i], i)
+        reduce(replica, this_round)
         return len(reducer.reduced(i))
 
     assert two_replicas.run(step).values == (1, 1)
@@ -358,9 +355,9 @@ def test_one_reducer_is_filled_once_in_a_round(two_replicas):
     def step():
         replica = get_replica_context()
         i = replica.local_index
-        this_round = begin_round(replica, 1, average=True)
+        this_round = agree(replica, 1, average=True)
         for _ in range(2):
-            reducer.fill(i, handing_over([variable], [np.ones(1)], i), this_round)
+            fill(reducer, this_round, [variable], [np.ones(1)], i)
 
     with pytest.raises(RuntimeError, match=f"the same variables twice .*{variable.name}"):
         two_replicas.run(step)
@@ -383,22 +380,19 @@ def test_after_a_step_that_failed_the_next_one_works(culprit, when, two_replicas
     def failing_step():
         replica = get_replica_context()
         i = replica.local_index
-        this_round = begin_round(replica, 1, average=True)
-
-        def produce(into, on_ready):
-            fails = i == culprit
-            if fails and when == "before":
-                raise ZeroDivisionError
-            on_ready(first.leaf(i), np.full(2, np.nan))
-            if fails and when == "between":
-                raise ZeroDivisionError
-            on_ready(second.leaf(i), np.full(3, np.nan))
-            on_ready(table.leaf(i), rows([2], [np.nan]))
-
-        reducer.fill(i, produce, this_round)
+        this_round = agree(replica, 1, average=True)
+        share = Share(this_round, reducer, i)
+        if i == culprit and when == "before":
+            raise ZeroDivisionError
+        share.take(first.leaf(i), np.full(2, np.nan))
+        if i == culprit and when == "between":
+            raise ZeroDivisionError
+        share.take(second.leaf(i), np.full(3, np.nan))
+        share.take(table.leaf(i), rows([2], [np.nan]))
+        share.end()
         if i == culprit:
             raise ZeroDivisionError
-        end_round(replica, this_round)
+        reduce(replica, this_round)
 
     for _ in range(3):
         with pytest.raises(ZeroDivisionError):
@@ -421,10 +415,10 @@ def test_many_rounds_in_one_run_do_not_disturb_each_other(mirrored):
         replica = get_replica_context()
         i = replica.local_index
         for k in range(100):
-            this_round = begin_round(replica, 1, average=False)
+            this_round = agree(replica, 1, average=False)
             values = [np.full(50, float(k + i))] * 6
-            reducer.fill(i, handing_over(variables, values, i, into_buffers=True), this_round)
-            end_round(replica, this_round)
+            fill(reducer, this_round, variables, values, i, into_buffers=True)
+            reduce(replica, this_round)
             for _, gradient in reducer.reduced(i):
                 assert (gradient == 4 * k + 6).all()
 
