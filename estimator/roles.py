@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..cluster import ClusterError
 from ..nn.optimizers import server_rules
 from ..observe import short_tracebacks
 from ..strategies import get_strategy
@@ -207,11 +208,16 @@ def _train(
 
 def _serve(estimator: Estimator) -> TrainAndEvaluateResult:
     """Keep variables for those who train."""
-    strategy = estimator.config.train_distribute or get_strategy()
+    server = (estimator.config.train_distribute or get_strategy()).extended.server
+    if server is None:
+        raise ClusterError(
+            "this process is to be a parameter server (ps), and the strategy uses none: pass "
+            "RunConfig(train_distribute=ParameterServerStrategy()), or leave ps out of the cluster"
+        )
     shards = CheckpointShards(1 + estimator.config.num_ps_replicas, estimator.model_dir)
     watch = SignalWatch()  # who trains is about to save, and needs the variables for that
     with watch.installed(estimator.config.save_checkpoints_on_sigterm):
-        text = strategy.extended.job.serve(server_rules(), shards, lambda: watch.has_come)
+        text = server.serve(server_rules(), shards, lambda: watch.has_come)
         if watch.has_come:
             raise watch.end()
     return TrainAndEvaluateResult.from_text(text)

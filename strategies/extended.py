@@ -13,7 +13,7 @@ from .communication import BYTES_PER_PACK
 from .context import Frame, ReplicaContext, current_frame, entered, require_no_replica
 from .cross_device_ops import CrossDeviceOps
 from .devices import HOST, Device
-from .job import Job, WorkersJob
+from .job import Job, VariableServer, WorkersJob
 from .reduce_op import ReduceOp, mean_of
 from .rendezvous import Rendezvous
 from .replica_threads import run_replicas
@@ -37,8 +37,10 @@ class StrategyExtended:
         bytes_per_pack: Gradients are packed together until they have reached this size.
         storage: Where variables live; by default on `variable_devices`.
         job: The tasks that train one model; by default `workers` are all of them.
+        server: What this task does instead of training, if it is a parameter server.
 
     Attributes:
+        server: As given.
         num_workers: The number of processes that train together.
         num_local_replicas: The number of replicas of this worker.
         num_replicas: The number of replicas of all workers.
@@ -56,13 +58,15 @@ class StrategyExtended:
         bytes_per_pack: int = BYTES_PER_PACK,
         storage: Storage | None = None,
         job: Job | None = None,
+        server: VariableServer | None = None,
     ) -> None:
         self.replica_devices = tuple(replica_devices)
         self.variable_devices = tuple(variable_devices)
         self.cross_device_ops = cross_device_ops
         self.workers = workers or Workers()
         self.storage = storage or LocalStorage(self.variable_devices, self.workers)
-        self.job = job or WorkersJob(self.workers)
+        self.server = server
+        self._job = job or WorkersJob(self.workers)
         self.is_afar = any(
             d.memory != self.variable_devices[0].memory for d in replica_devices
         ) and (len(variable_devices) == 1)
@@ -71,8 +75,22 @@ class StrategyExtended:
         self.num_replicas = self.num_workers * self.num_local_replicas
         self.shard = self.num_workers, self.workers.rank
         if self.storage.averages_workers:
-            self.shard = self.job.num_trainers, self.job.trainer_index
+            self.shard = self._job.num_trainers, self._job.trainer_index
         self._thread_names = [f"replica {i} on {d}" for i, d in enumerate(self.replica_devices)]
+
+    @property
+    def job(self) -> Job:
+        """The tasks that train one model, seen from this one.
+
+        Raises:
+            RuntimeError: This task is a parameter server.
+        """
+        if self.server is not None:
+            raise RuntimeError(
+                "this process is a parameter server (ps), which does not train; call "
+                "train_and_evaluate, the same in every process of the job"
+            )
+        return self._job
 
     @property
     def worker_devices(self) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import final
 
-from ..cluster import ClusterError
 from ..collectives.parameter_server import ShardStorage, UpdateRule
 from .workers import Workers
 
@@ -87,6 +86,10 @@ class Job(ABC):
         with it, and none before the chief has saved.
         """
 
+
+class VariableServer(ABC):
+    """A task that trains nothing: it keeps variables for those that do."""
+
     @abstractmethod
     def serve(
         self,
@@ -94,7 +97,7 @@ class Job(ABC):
         storage: ShardStorage,
         is_asked_to_end: Callable[[], bool],
     ) -> str:
-        """Keep variables for the trainers until they are all done; of a parameter server only.
+        """Keep variables for the trainers until they are all done.
 
         Args:
             rules: What optimizers do, by name.
@@ -105,7 +108,6 @@ class Job(ABC):
             The chief's account of how the job ended; empty if it gave none.
 
         Raises:
-            ClusterError: This task is no parameter server of the strategy.
             CollectiveError: No trainer ever came.
         """
 
@@ -169,19 +171,3 @@ class WorkersJob(Job):
 
     def leave(self) -> None:
         """All leave together."""
-
-    def serve(
-        self,
-        rules: Mapping[str, UpdateRule],
-        storage: ShardStorage,
-        is_asked_to_end: Callable[[], bool],
-    ) -> str:
-        raise refuse_to_serve()
-
-
-def refuse_to_serve() -> ClusterError:
-    """What a task raises that keeps no variables for others."""
-    return ClusterError(
-        "this process is to be a parameter server (ps), and the strategy uses none: pass "
-        "RunConfig(train_distribute=ParameterServerStrategy()), or leave ps out of the cluster"
-    )

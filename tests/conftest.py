@@ -14,7 +14,6 @@ from paceline.collectives import in_process_communicators
 from paceline.collectives.parameter_server import InProcessServer, ParameterServer
 from paceline.nn.optimizers import server_rules
 from paceline.strategies import (
-    CommunicationOptions,
     ReductionToOneDevice,
     Strategy,
     StrategyExtended,
@@ -23,10 +22,9 @@ from paceline.strategies import (
 from paceline.strategies.communication import BYTES_PER_PACK
 from paceline.strategies.devices import HOST, Device
 from paceline.strategies.parameter_server.channel import Channel
-from paceline.strategies.parameter_server.job import ServerJob
-from paceline.strategies.parameter_server.layout import Planner
-from paceline.strategies.parameter_server.meeting import Meeting
-from paceline.strategies.parameter_server.placement import placement_of
+from paceline.strategies.parameter_server.job import LazyServers, TrainerJob
+from paceline.strategies.parameter_server.placement import VariablePlacer, placement_of
+from paceline.strategies.parameter_server.servers import TrainerTerms
 from paceline.strategies.parameter_server.storage import ServerStorage
 from paceline.strategies.storage import LocalStorage
 from paceline.strategies.workers import Workers
@@ -162,7 +160,7 @@ class ServerJobInProcess:
         self.max_staleness = max_staleness
         self.num_trainers = num_trainers
         self.options = options
-        self.meetings = []
+        self.clients = []
         self.servers = []
         self.channels = [self._start(index) for index in range(num_servers)]
 
@@ -187,18 +185,23 @@ class ServerJobInProcess:
     def strategy(self, rank=0, num_replicas=1):
         """The strategy of one trainer; rank 0 is the chief."""
         channel = InProcessChannel(self.channels, self.num_trainers, rank)
-        is_chief, options = rank == 0, CommunicationOptions()
-        meeting = Meeting(channel, is_chief, self.max_staleness == 0, 20.0, options)
-        self.meetings.append(meeting)
-        planner = None
-        if is_chief:
+        terms = TrainerTerms(
+            is_chief=rank == 0,
+            is_synchronous=self.max_staleness == 0,
+            start_timeout_secs=600.0,
+            absence_secs=20.0,
+        )
+        servers = LazyServers(channel, terms)
+        self.clients.append(servers)
+        placer = None
+        if terms.is_chief:
             place = placement_of(self.options.get("placement", "round_robin"))
-            planner = Planner(len(self.channels), place, self.options.get("partitioner"))
+            placer = VariablePlacer(len(self.channels), place, self.options.get("partitioner"))
         local = LocalStorage([HOST], Workers())
         overlaps = self.options.get("overlaps", False)
-        storage = ServerStorage(meeting, planner, local, self.max_staleness, overlaps)
+        storage = ServerStorage(servers, placer, local, self.max_staleness, overlaps)
         can_leave_alone = self.options.get("can_leave_alone", True)
-        job = ServerJob(self.num_trainers, rank, is_chief, meeting, storage, can_leave_alone)
+        job = TrainerJob(self.num_trainers, rank, terms.is_chief, servers, storage, can_leave_alone)
         devices = [Device("CPU", i) for i in range(num_replicas)]
         ops = ReductionToOneDevice()
         return Strategy(StrategyExtended(devices, [HOST], ops, storage=storage, job=job))
@@ -211,8 +214,8 @@ class ServerJobInProcess:
         self.servers.insert(index, self.servers.pop())
 
     def close(self):
-        for meeting in self.meetings:
-            meeting.leave()
+        for servers in self.clients:
+            servers.leave()
         for channel in self.channels:
             channel.close()
 

@@ -1,21 +1,82 @@
-"""`ServerJob`: the job of trainers that meet at parameter servers."""
+"""What the tasks of a job with parameter servers do for it: those that train, and the servers."""
 
 from __future__ import annotations
 
+import atexit
+import logging
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from typing import final
 
-from ...collectives.parameter_server import ShardStorage, UpdateRule
-from ..job import Job, refuse_to_serve
-from .meeting import Meeting
+from ...collectives.parameter_server import (
+    ENDING_KEY,
+    OUTCOME_KEY,
+    ParameterServer,
+    Post,
+    ShardStorage,
+    UpdateRule,
+    WaitDone,
+)
+from ..job import Job, VariableServer
+from .channel import Channel
+from .checkpoints import take_snapshot
+from .requests import ASK_AGAIN_SECS
+from .servers import Servers, TrainerTerms
 from .storage import ServerStorage
+from .waiting import ReportedWait
 
-_OUTCOME = "outcome"
+_logger = logging.getLogger("paceline")
+
+_POLL_SECS = 0.2
 
 
 @final
-class ServerJob(Job):
-    """Trainers that each make their own steps, and meet at the parameter servers.
+class LazyServers:
+    """Gives the servers when called, and connects to them when that is first done.
+
+    Args:
+        channel: How they are reached.
+        terms: What holds for this trainer.
+
+    Attributes:
+        newest_checkpoint: Gives the path of the newest checkpoint, None without any.
+    """
+
+    def __init__(self, channel: Channel, terms: TrainerTerms) -> None:
+        self._channel = channel
+        self._terms = terms
+        self._lock = threading.Lock()
+        self._servers: Servers | None = None
+        self.newest_checkpoint: Callable[[], str | None] = lambda: None
+
+    def __call__(self) -> Servers:
+        """The servers.
+
+        Raises:
+            CollectiveError: One has not come in time.
+        """
+        with self._lock:
+            if self._servers is None:
+                self._servers = Servers(
+                    self._channel, self._terms, lambda: self.newest_checkpoint()
+                )
+                atexit.register(self.leave)
+            return self._servers
+
+    def leave(self) -> None:
+        """Say goodbye; the next call connects anew."""
+        with self._lock:
+            servers, self._servers = self._servers, None
+        if servers is not None:
+            atexit.unregister(self.leave)
+            servers.close()
+
+
+@final
+class TrainerJob(Job):
+    """The job of a task that trains: each makes its own steps, and all meet at the servers.
 
     Args:
         num_trainers, trainer_index: How many there are, and which one this is.
@@ -30,7 +91,7 @@ class ServerJob(Job):
         num_trainers: int,
         trainer_index: int,
         is_chief: bool,
-        servers: Meeting,
+        servers: LazyServers,
         storage: ServerStorage,
         can_leave_alone: bool = True,
     ) -> None:
@@ -70,7 +131,7 @@ class ServerJob(Job):
     def input_states(self) -> Sequence[str]:
         if not self._is_chief:
             return [""] * self._num_trainers
-        notes = self._servers().snapshot()
+        notes = take_snapshot(self._servers())
         return [
             notes.get(index) or self._servers().posted(f"input of trainer {index}")
             for index in range(self._num_trainers)
@@ -84,7 +145,7 @@ class ServerJob(Job):
 
     def finish(self) -> None:
         if self._is_chief:
-            self._servers().wait_until_all_have_finished()
+            self._wait_for_other_trainers()
             self._storage.refresh()
         else:
             self._servers().finish()
@@ -101,21 +162,75 @@ class ServerJob(Job):
         if self._can_leave_alone:  # the others go on, and it may come back
             return
         servers = self._servers()
-        servers.end_all(f"trainer {self._trainer_index} was asked to end")
+        servers.post(ENDING_KEY, f"trainer {self._trainer_index} was asked to end")
         servers.finish()
         if not self._is_chief:
-            servers.wait_until_the_chief_has_finished()
+            self._wait_for_chief()
         self._servers.leave()
 
     def share_result(self, text: str) -> str:
         servers = self._servers()
         if self._is_chief:
-            servers.post_everywhere(_OUTCOME, text)
+            servers.post(OUTCOME_KEY, text)
+            for server in range(1, servers.num_servers):  # each returns it in its own task
+                servers.tell(server, Post(key=OUTCOME_KEY, text=text))
             servers.finish()
         else:
-            text = servers.read(_OUTCOME)
+            text = servers.read(OUTCOME_KEY)
         self._servers.leave()
         return text
+
+    def _wait_for_other_trainers(self) -> None:
+        """Return when no other trainer makes steps any more, nor does this one."""
+        servers = self._servers()
+        wait = ReportedWait("the other trainers to finish")
+        while True:
+            for server in range(1, servers.num_servers):
+                servers.ask(server, WaitDone())  # also tells which one is to be filled
+            names = servers.ask(0, WaitDone(wait_secs=ASK_AGAIN_SECS)).waiting_for
+            if not names:
+                return
+            wait.report(f"{', '.join(names)} still train(s)")
+
+    def _wait_for_chief(self) -> None:
+        """Return when the chief has saved and makes no more steps.
+
+        Raises:
+            CollectiveError: It is gone.
+        """
+        servers = self._servers()
+        wait = ReportedWait("the chief to save and end")
+        while servers.chief_status().state != "done":
+            servers.check_chief()
+            wait.report("it has not ended so far")
+            time.sleep(_POLL_SECS)
+
+
+@final
+class ServerTask(VariableServer):
+    """The task of a parameter server, which keeps variables and makes no steps.
+
+    Args:
+        channel: How it is reached.
+        is_synchronous: Whether all trainers make each step together.
+        replicas_to_aggregate: How many of them make a step; None for all.
+        start_timeout_secs: How long trainers may take to come at all.
+        absence_secs: How long trainers that have died are waited for.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        is_synchronous: bool,
+        replicas_to_aggregate: int | None,
+        start_timeout_secs: float,
+        absence_secs: float,
+    ) -> None:
+        self._channel = channel
+        self._is_synchronous = is_synchronous
+        self._replicas_to_aggregate = replicas_to_aggregate
+        self._start_timeout_secs = start_timeout_secs
+        self._absence_secs = absence_secs
 
     def serve(
         self,
@@ -123,4 +238,20 @@ class ServerJob(Job):
         storage: ShardStorage,
         is_asked_to_end: Callable[[], bool],
     ) -> str:
-        raise refuse_to_serve()
+        name = str(self._channel.servers[self._channel.rank])
+        server = ParameterServer(
+            name=name,
+            trainers=[member.task for member in self._channel.trainers],
+            rules=rules,
+            storage=storage,
+            synchronous=self._is_synchronous,
+            replicas_to_aggregate=self._replicas_to_aggregate,
+            absence_secs=self._absence_secs,
+            start_timeout_secs=self._start_timeout_secs,
+        )
+        with closing(self._channel.serve(server.handle, server.joined, server.lost, server.left)):
+            _logger.info("%s serves.", name)
+            outcome = server.run(is_asked_to_end)
+        self._channel.abandon(server.unfinished)
+        _logger.info("%s has served: all trainers are done or gone.", name)
+        return outcome

@@ -15,8 +15,9 @@ from ..aggregation import VariableAggregation, VariableSynchronization
 from ..devices import to_host
 from ..storage import RuleStep, SavedValue, Storage
 from ..variables import Variable
-from .changes import Change
-from .layout import Layout, Planner
+from .checkpoints import share_checkpoint
+from .placement import Layout, VariablePlacer
+from .requests import VariableChange
 from .servers import Servers
 
 _OWN = (VariableSynchronization.ON_READ, VariableSynchronization.NONE)
@@ -49,7 +50,7 @@ class ServerStorage(Storage):
 
     Args:
         servers: Gives the servers; called when they are needed first.
-        planner: Says where new variables go; None on a worker that is not the chief.
+        placer: Says where new variables go; None on a worker that is not the chief.
         local: Where this worker's own variables live.
         max_staleness: How many steps this worker may be ahead of the slowest; None for any number.
         overlaps: Whether the exchange with the servers goes on under the next step, which thus does
@@ -59,20 +60,20 @@ class ServerStorage(Storage):
     def __init__(
         self,
         servers: Callable[[], Servers],
-        planner: Planner | None,
+        placer: VariablePlacer | None,
         local: Storage,
         max_staleness: int | None,
         overlaps: bool = False,
     ) -> None:
         self._servers = servers
         self._overlaps = overlaps
-        self._planner = planner
+        self._placer = placer
         self._local = local
         self._max_staleness = max_staleness
         self._lock = threading.RLock()
         self._layouts: dict[str, Layout] = {}
         self._copied: WeakValueDictionary[str, Variable] = WeakValueDictionary()
-        self._changes: dict[str, Change] = {}
+        self._changes: dict[str, VariableChange] = {}
         self._arriving: list[tuple[Variable, np.ndarray]] = []
         self._num_restarts = 0
         self._last_spec: tuple[RuleStep, OptimizerSpec] | None = None
@@ -104,7 +105,7 @@ class ServerStorage(Storage):
 
     def share_checkpoint(self, draft: str) -> Callable[[], Sequence[str]]:
         with self._lock:
-            return self._servers().share_checkpoint(draft)
+            return share_checkpoint(self._servers(), draft)
 
     def of(self, synchronization: VariableSynchronization, saved: bool) -> Storage:
         return self if saved and synchronization not in _OWN else self._local
@@ -117,13 +118,13 @@ class ServerStorage(Storage):
         aggregation: VariableAggregation,
         beside: Variable | None,
     ) -> list[Array]:
-        if self._planner is None:
+        if self._placer is None:
             layout = self._servers().find(name)
         else:
             found = initial()
             value = found if isinstance(found, SavedValue) else to_host(found)
             near = self._layouts.get(beside.name) if beside is not None else None
-            layout = self._planner.lay_out(name, value.shape, value.dtype, near)
+            layout = self._placer.lay_out(name, value.shape, value.dtype, near)
             self._servers().create(layout, value)
         self._layouts[name] = layout
         # Tells shape and dtype, and takes no memory.
@@ -153,9 +154,9 @@ class ServerStorage(Storage):
         aggregation = VariableAggregation.NONE if at_once else variable.aggregation
         with self._lock:
             before = self._changes.get(variable.name)
-            if before is not None and before.how.rule not in ("add", "assign"):
+            if before is not None and before.optimizer.rule not in ("add", "assign"):
                 raise _changed_twice(variable)
-            if verb == "assign" or (before is not None and before.how.rule == "assign"):
+            if verb == "assign" or (before is not None and before.optimizer.rule == "assign"):
                 here = to_host(variable.leaf(0).data).copy()  # whatever was put off before
                 change = self._change(variable, _ASSIGN[aggregation], here)
             else:
@@ -180,9 +181,9 @@ class ServerStorage(Storage):
         if isinstance(gradient, IndexedSlices):
             rows = gradient.unique()
             numbers, values = to_host(rows.indices), to_host(rows.values)
-            change = Change(self._layouts[variable.name], spec, beside, values, numbers)
+            change = VariableChange(self._layouts[variable.name], spec, beside, values, numbers)
         else:
-            change = Change(self._layouts[variable.name], spec, beside, to_host(gradient))
+            change = VariableChange(self._layouts[variable.name], spec, beside, to_host(gradient))
         if variable.name in self._changes:
             raise _changed_twice(variable)
         self._changes[variable.name] = change
@@ -237,8 +238,8 @@ class ServerStorage(Storage):
                 variable.is_elsewhere = True
             self._copied.clear()
 
-    def _change(self, variable: Variable, how: OptimizerSpec, value: np.ndarray) -> Change:
-        return Change(self._layouts[variable.name], how, (), value)
+    def _change(self, variable: Variable, how: OptimizerSpec, value: np.ndarray) -> VariableChange:
+        return VariableChange(self._layouts[variable.name], how, (), value)
 
     def _spec_of(self, how: RuleStep) -> OptimizerSpec:
         """What servers are told of a rule; all variables of an optimizer share it."""

@@ -18,11 +18,9 @@ from ..storage import LocalStorage
 from ..strategy import Strategy
 from ..workers import Workers
 from .channel import channel_of
-from .job import ServerJob
-from .layout import Planner
-from .meeting import Meeting
-from .placement import Partitioner, Place, placement_of
-from .serving import ServingJob
+from .job import LazyServers, ServerTask, TrainerJob
+from .placement import Partitioner, Place, VariablePlacer, placement_of
+from .servers import TrainerTerms
 from .storage import ServerStorage
 
 _logger = logging.getLogger("paceline")
@@ -100,24 +98,32 @@ class ParameterServerStrategy(Strategy):
             return
         local = LocalStorage([HOST], Workers())
         if task.type == "ps":
-            serving = ServingJob(
-                channel, max_staleness == 0, replicas_to_aggregate, absence_secs, options
+            server = ServerTask(
+                channel,
+                max_staleness == 0,
+                replicas_to_aggregate,
+                options.start_timeout_secs,
+                absence_secs,
             )
-            super().__init__(StrategyExtended(replicas, [HOST], ops, storage=local, job=serving))
+            super().__init__(StrategyExtended(replicas, [HOST], ops, storage=local, server=server))
         else:
-            is_chief = task == self._resolver.cluster_spec().chief()
-            meeting = Meeting(channel, is_chief, max_staleness == 0, absence_secs, options)
-            planner = None
-            if is_chief:
+            terms = TrainerTerms(
+                is_chief=task == self._resolver.cluster_spec().chief(),
+                is_synchronous=max_staleness == 0,
+                start_timeout_secs=options.start_timeout_secs,
+                absence_secs=absence_secs,
+            )
+            servers = LazyServers(channel, terms)
+            placer = None
+            if terms.is_chief:
                 place = placement_of(placement)
-                planner = Planner(len(channel.servers), place, variable_partitioner)
-            overlaps = bool(options.overlap)
-            storage = ServerStorage(meeting, planner, local, max_staleness, overlaps)
-            job = ServerJob(
+                placer = VariablePlacer(len(channel.servers), place, variable_partitioner)
+            storage = ServerStorage(servers, placer, local, max_staleness, bool(options.overlap))
+            job = TrainerJob(
                 len(channel.trainers),
                 channel.rank,
-                is_chief,
-                meeting,
+                terms.is_chief,
+                servers,
                 storage,
                 channel.can_leave_alone,
             )

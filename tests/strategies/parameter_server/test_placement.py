@@ -10,9 +10,10 @@ from paceline.strategies import (
     MaxSizePartitioner,
     MinSizePartitioner,
 )
-from paceline.strategies.parameter_server.layout import Layout, Planner
 from paceline.strategies.parameter_server.placement import (
+    Layout,
     Piece,
+    VariablePlacer,
     cut_rows,
     placement_of,
 )
@@ -20,8 +21,8 @@ from paceline.strategies.parameter_server.placement import (
 F32 = np.dtype(np.float32)
 
 
-def planner(num_servers, placement="round_robin", partitioner=None):
-    return Planner(num_servers, placement_of(placement), partitioner)
+def placer(num_servers, placement="round_robin", partitioner=None):
+    return VariablePlacer(num_servers, placement_of(placement), partitioner)
 
 
 def servers_of(layout):
@@ -72,13 +73,13 @@ def test_rows_are_cut_evenly_without_gaps(num_rows, num_shards):
 
 
 def test_round_robin_goes_from_server_to_server():
-    plan = planner(3)
+    plan = placer(3)
     names = ["a", "b", "c", "d"]
     assert [servers_of(plan.lay_out(n, (4,), F32, None)) for n in names] == [[0], [1], [2], [0]]
 
 
 def test_by_size_fills_the_emptiest():
-    plan = planner(2, "by_size")
+    plan = placer(2, "by_size")
     sizes = [8, 2, 2, 2, 4]
     assert [servers_of(plan.lay_out(str(n), (n,), F32, None)) for n in sizes] == [
         [0], [1], [1], [1], [1],
@@ -92,7 +93,7 @@ def test_a_function_places_each_piece():
         seen.append((piece, bytes_placed))
         return len(bytes_placed) - 1
 
-    plan = planner(2, place, FixedShardsPartitioner(2))
+    plan = placer(2, place, FixedShardsPartitioner(2))
     assert servers_of(plan.lay_out("table", (5, 3), F32, None)) == [1, 1]
     assert seen == [
         (Piece("table", (3, 3), F32), (0, 0)),
@@ -102,7 +103,7 @@ def test_a_function_places_each_piece():
 
 def test_a_function_that_names_no_server_is_refused():
     with pytest.raises(ValueError, match="put 'w' on parameter server 2; there are 2"):
-        planner(2, lambda piece, placed: 2).lay_out("w", (), F32, None)
+        placer(2, lambda piece, placed: 2).lay_out("w", (), F32, None)
 
 
 def test_a_placement_of_an_unknown_name_is_refused():
@@ -111,7 +112,7 @@ def test_a_placement_of_an_unknown_name_is_refused():
 
 
 def test_what_is_used_together_lies_together_under_numbers_of_its_own():
-    plan = planner(2, partitioner=FixedShardsPartitioner(3))
+    plan = placer(2, partitioner=FixedShardsPartitioner(3))
     table = plan.lay_out("table", (7, 2), F32, None)
     plan.lay_out("other", (4,), F32, None)
     slot = plan.lay_out("adam/table/m", (7, 2), F32, table)
@@ -122,12 +123,12 @@ def test_what_is_used_together_lies_together_under_numbers_of_its_own():
 
 
 def test_a_scalar_is_one_row():
-    layout = planner(2, partitioner=FixedShardsPartitioner(3)).lay_out("s", (), F32, None)
+    layout = placer(2, partitioner=FixedShardsPartitioner(3)).lay_out("s", (), F32, None)
     assert [(p.start, p.stop) for p in layout.parts] == [(0, 1)]
     array = np.array(5.0)
     assert layout.rows_of(array, layout.parts[0]) is array
 
 
 def test_a_layout_travels_as_text():
-    layout = planner(2, partitioner=FixedShardsPartitioner(3)).lay_out("t", (7, 2), F32, None)
+    layout = placer(2, partitioner=FixedShardsPartitioner(3)).lay_out("t", (7, 2), F32, None)
     assert Layout.model_validate_json(layout.model_dump_json()) == layout

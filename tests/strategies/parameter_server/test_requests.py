@@ -7,23 +7,23 @@ from hypothesis import strategies as st
 
 from paceline.collectives.parameter_server import OptimizerSpec
 from paceline.strategies import FixedShardsPartitioner
-from paceline.strategies.parameter_server.changes import (
-    Change,
+from paceline.strategies.parameter_server.placement import VariablePlacer, placement_of
+from paceline.strategies.parameter_server.requests import (
+    VariableChange,
     parts_with_rows,
     split_changes,
 )
-from paceline.strategies.parameter_server.layout import Planner
-from paceline.strategies.parameter_server.placement import placement_of
 
 SGD = OptimizerSpec(rule="sgd", hyper={}, learning_rate=0.1)
 ADAM = OptimizerSpec(rule="adam", hyper={}, learning_rate=0.1)
 
 
 def layouts(num_servers, num_shards, *shapes):
-    planner = Planner(num_servers, placement_of("round_robin"), FixedShardsPartitioner(num_shards))
+    placer = VariablePlacer(
+        num_servers, placement_of("round_robin"), FixedShardsPartitioner(num_shards)
+    )
     return [
-        planner.lay_out(f"v{i}", shape, np.dtype(np.float32), None)
-        for i, shape in enumerate(shapes)
+        placer.lay_out(f"v{i}", shape, np.dtype(np.float32), None) for i, shape in enumerate(shapes)
     ]
 
 
@@ -37,7 +37,7 @@ def test_each_row_goes_to_the_server_that_has_it(num_rows, num_shards, num_serve
     (layout,) = layouts(num_servers, num_shards, (num_rows, 2))
     rows = np.array(sorted(data.draw(st.sets(st.integers(0, num_rows - 1)))), np.int64)
     gradient = np.stack([rows, -rows], axis=1).astype(np.float32)
-    shares = split_changes([Change(layout, SGD, (), gradient, rows)], num_servers)
+    shares = split_changes([VariableChange(layout, SGD, (), gradient, rows)], num_servers)
     there = {part.id: part for part in layout.parts}
     seen = []
     for server, share in enumerate(shares):
@@ -55,7 +55,7 @@ def test_each_row_goes_to_the_server_that_has_it(num_rows, num_shards, num_serve
 def test_a_whole_gradient_is_cut_as_its_variable_is():
     (layout,) = layouts(2, 3, (7, 2))
     gradient = np.arange(14, dtype=np.float32).reshape(7, 2)
-    shares = split_changes([Change(layout, SGD, (), gradient)], 2)
+    shares = split_changes([VariableChange(layout, SGD, (), gradient)], 2)
     by_id = {
         update.id: array
         for share in shares
@@ -69,9 +69,9 @@ def test_variables_of_one_optimizer_share_what_is_said_of_it():
     a, b, c, m = layouts(1, 1, (2,), (3,), (), (2,))
     ones = [np.ones(layout.shape, np.float32) for layout in (a, b, c)]
     changes = [
-        Change(a, ADAM, (m,), ones[0]),
-        Change(b, SGD, (), ones[1]),
-        Change(c, SGD, (), ones[2]),
+        VariableChange(a, ADAM, (m,), ones[0]),
+        VariableChange(b, SGD, (), ones[1]),
+        VariableChange(c, SGD, (), ones[2]),
     ]
     (share,) = split_changes(changes, 1)
     assert share.optimizers == [ADAM, SGD]

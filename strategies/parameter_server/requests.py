@@ -1,0 +1,221 @@
+"""A trainer's pulls and pushes, cut into what each server is asked: pure functions of arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ...collectives.parameter_server import Asks, Create, OptimizerSpec, Pull, ShardSpec, Update
+from ..storage import SavedValue
+from .placement import Layout, Part
+
+ASK_AGAIN_SECS = 1.0
+"""A request that has to wait is answered, and asked again, so often."""
+
+# A smaller array travels as fast as it is found out whether all its elements are equal.
+_MIN_BYTES_TO_COMPARE = 64 << 10
+
+
+@dataclass(frozen=True)
+class ServerRequest:
+    """A request with its arrays, and where the arrays of the reply go.
+
+    Attributes:
+        request, arrays, into: See `ParameterClient.start`.
+        is_repeatable: Whether the arrays are still the same when the reply comes, so that it can be
+            sent again when the connection is lost.
+    """
+
+    request: Asks[Any]
+    arrays: Sequence[np.ndarray] = ()
+    into: Sequence[np.ndarray] = ()
+    is_repeatable: bool = True
+
+
+@dataclass(frozen=True)
+class VariableChange:
+    """What is to become of one variable in a step.
+
+    Attributes:
+        layout: Where it is.
+        optimizer: By which rule.
+        slots: Where the rule's slots are; they are cut as the variable is.
+        gradient: Of the variable's shape, or of some rows.
+        rows: int64 numbers of the rows that `gradient` is of, rising; None for all.
+    """
+
+    layout: Layout
+    optimizer: OptimizerSpec
+    slots: Sequence[Layout]
+    gradient: np.ndarray
+    rows: np.ndarray | None = None
+
+
+@dataclass
+class PushPart:
+    """One server's part of a push: its optimizers and updates, and the arrays that go with them."""
+
+    optimizers: list[OptimizerSpec] = field(default_factory=list)
+    updates: list[Update] = field(default_factory=list)
+    arrays: list[np.ndarray] = field(default_factory=list)
+
+    def add(self, change: VariableChange, part_index: int) -> None:
+        """Add one part of a variable, if there is anything to do to it."""
+        part = change.layout.parts[part_index]
+        if change.rows is None:
+            arrays = [_rows_of(change.layout, change.gradient, part)]
+        else:
+            here = rows_within(change.rows, part)
+            if here.start == here.stop and change.optimizer.rows_only:
+                return
+            # The server counts rows within its part.
+            arrays = [change.rows[here] - part.start, np.asarray(change.gradient[here], order="C")]
+        slots = tuple([slot.parts[part_index].id for slot in change.slots])
+        optimizer = self._index_of(change.optimizer)
+        self.updates.append(_update(part.id, optimizer, slots, change.rows is not None))
+        self.arrays += arrays
+
+    def _index_of(self, optimizer: OptimizerSpec) -> int:
+        """Its index among the optimizers; variables of one optimizer share the object."""
+        for index, known in enumerate(self.optimizers):
+            if known is optimizer:
+                return index
+        self.optimizers.append(optimizer)
+        return len(self.optimizers) - 1
+
+
+@lru_cache(maxsize=1 << 14)  # the same in each step
+def _update(part_id: int, optimizer: int, slots: tuple[int, ...], rows: bool) -> Update:
+    return Update(id=part_id, optimizer=optimizer, slots=slots, rows=rows)
+
+
+def split_changes(changes: Sequence[VariableChange], num_servers: int) -> list[PushPart]:
+    """Each server's part of a step."""
+    parts = [PushPart() for _ in range(num_servers)]
+    for change in changes:
+        for index, part in enumerate(change.layout.parts):
+            parts[part.server].add(change, index)
+    return parts
+
+
+@dataclass
+class PullPart:
+    """Values that one server is to send: of whole parts or of some of their rows."""
+
+    ids: list[int] = field(default_factory=list)
+    rows: dict[int, np.ndarray] = field(default_factory=dict)
+    into: list[np.ndarray] = field(default_factory=list)
+
+    def request(self, min_version: int) -> ServerRequest:
+        """Ask for them as they are after so many updates."""
+        pull = Pull(
+            ids=tuple(self.ids),
+            rows=tuple([number in self.rows for number in self.ids]) if self.rows else (),
+            min_version=min_version,
+            wait_secs=ASK_AGAIN_SECS if min_version else 0.0,
+        )
+        return ServerRequest(pull, list(self.rows.values()), self.into)
+
+
+def pull_of_variables(variables: Sequence[tuple[Layout, np.ndarray]]) -> dict[int, PullPart]:
+    """What each server is to send so that arrays are filled with whole variables."""
+    by_server: dict[int, PullPart] = {}
+    for layout, array in variables:
+        for part in layout.parts:
+            pull = by_server.setdefault(part.server, PullPart())
+            pull.ids.append(part.id)
+            pull.into.append(layout.rows_of(array, part))
+    return by_server
+
+
+def pull_of_rows(layout: Layout, rows: np.ndarray, into: np.ndarray) -> dict[int, PullPart]:
+    """What each server is to send so that an array is filled with some rows of a variable.
+
+    Args:
+        rows: Rising row numbers, each once.
+        into: Gets row `rows[i]` as its row i.
+
+    Raises:
+        IndexError: There is no such row.
+    """
+    by_server: dict[int, PullPart] = {}
+    for part, here in parts_with_rows(layout, rows):
+        pull = by_server.setdefault(part.server, PullPart())
+        pull.ids.append(part.id)
+        pull.rows[part.id] = rows[here] - part.start
+        pull.into.append(into[here])
+    return by_server
+
+
+def creations_of(
+    layout: Layout, value: np.ndarray | SavedValue, version: int
+) -> Iterator[tuple[int, ServerRequest]]:
+    """For each part of a new variable its server, and what has that one hold it.
+
+    What is saved a server reads for itself; of one number everywhere only that travels.
+    """
+    whole = None if isinstance(value, SavedValue) else value
+    path = value.path if isinstance(value, SavedValue) else None
+    fill = None if whole is None else only_number(whole)
+    for part in layout.parts:
+        spec = shard_of(layout, part)
+        create = Create(id=part.id, spec=spec, fill=fill, checkpoint=path, version=version)
+        arrays = [_rows_of(layout, whole, part)] if whole is not None and fill is None else []
+        yield part.server, ServerRequest(create, arrays)
+
+
+def shard_of(layout: Layout, part: Part) -> ShardSpec:
+    """What a server holds as a part of a variable."""
+    return ShardSpec.model_validate(
+        {
+            "name": layout.name,
+            "whole_shape": layout.shape,
+            "dtype": layout.dtype,
+            "start": part.start,
+            "stop": part.stop,
+        }
+    )
+
+
+def rows_within(rows: np.ndarray, part: Part) -> slice:
+    """Which of rising row numbers fall into a part."""
+    start, stop = np.searchsorted(rows, (part.start, part.stop))
+    return slice(int(start), int(stop))
+
+
+def parts_with_rows(layout: Layout, rows: np.ndarray) -> Iterator[tuple[Part, slice]]:
+    """The parts that hold some of these rows, with the place of theirs among them.
+
+    Args:
+        rows: Rising row numbers.
+
+    Raises:
+        IndexError: There is no such row.
+    """
+    num_rows = layout.shape[0]
+    if len(rows) and not 0 <= rows[0] <= rows[-1] < num_rows:
+        wrong = rows[0] if rows[0] < 0 else rows[-1]
+        raise IndexError(f"{layout.name!r} has no row {wrong}; it has {num_rows}, counted from 0")
+    for part in layout.parts:
+        here = rows_within(rows, part)
+        if here.start < here.stop:
+            yield part, here
+
+
+def only_number(value: np.ndarray) -> float | None:
+    """The number that all elements of a large array are, to the bit, if there is one."""
+    if value.nbytes < _MIN_BYTES_TO_COMPARE or value.dtype.kind != "f" or value.itemsize > 8:
+        return None
+    bits = np.ascontiguousarray(value).reshape(-1).view(f"u{value.itemsize}")
+    number = float(value.reshape(-1)[0])
+    is_plain = math.isfinite(number) and (number != 0 or bits[0] == 0)  # no minus zero
+    return number if is_plain and bits[-1] == bits[0] and (bits == bits[0]).all() else None
+
+
+def _rows_of(layout: Layout, array: np.ndarray, part: Part) -> np.ndarray:
+    return np.asarray(layout.rows_of(array, part), order="C")
