@@ -13,7 +13,7 @@ from ..autodiff import (
 )
 from . import activations, initializers, layers, losses, metrics, optimizers, regularizers
 from .activations import swish, tanh
-from .reduction import compute_average_loss, scale_regularization_loss
+from .losses import compute_average_loss, scale_regularization_loss
 
 __all__ = [
     "activations",

@@ -19,6 +19,7 @@ from ..autodiff import (
     softmax,
     softplus,
 )
+from .arguments import by_name
 
 __all__ = [
     "elu",
@@ -73,11 +74,7 @@ def get(activation: str | Callable[[Any], Any] | None) -> Callable[[Any], Any]:
     if activation is None:
         return linear
     if isinstance(activation, str):
-        if activation not in _BY_NAME:
-            raise ValueError(
-                f"no activation is called {activation!r}; there are {', '.join(_BY_NAME)}"
-            )
-        return _BY_NAME[activation]
+        return by_name("activation", activation, _BY_NAME)
     if not callable(activation):
         raise TypeError(
             f"activation must be a name, a function of an array or None, not {activation!r}"

@@ -12,10 +12,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
+
+from .arguments import by_name, check_choice
 
 Shape: TypeAlias = "tuple[int, ...]"
 
@@ -129,8 +131,8 @@ class VarianceScaling(Initializer):
     def __post_init__(self) -> None:
         if self.scale <= 0:
             raise ValueError(f"scale must be positive, it is {self.scale}")
-        _check_choice("mode", self.mode, ("fan_in", "fan_out", "fan_avg"))
-        _check_choice(
+        check_choice("mode", self.mode, ("fan_in", "fan_out", "fan_avg"))
+        check_choice(
             "distribution", self.distribution, ("truncated_normal", "untruncated_normal", "uniform")
         )
 
@@ -233,11 +235,6 @@ def _truncated_standard_normal(shape: Shape, rng: np.random.Generator) -> np.nda
     return values
 
 
-def _check_choice(argument: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{argument} must be one of {', '.join(allowed)}, it is {value!r}")
-
-
 GlorotUniform = glorot_uniform
 GlorotNormal = glorot_normal
 HeUniform = he_uniform
@@ -271,7 +268,6 @@ _MAKERS: dict[str, Callable[[], Initializer]] = {
     "variance_scaling": VarianceScaling,
     "zeros": Zeros,
 }
-_BY_SPELLING = {name.replace("_", ""): maker for name, maker in _MAKERS.items()}
 
 
 def get(initializer: str | Callable[..., Any]) -> Callable[..., Any]:
@@ -286,7 +282,7 @@ def get(initializer: str | Callable[..., Any]) -> Callable[..., Any]:
         TypeError: It is neither a name nor callable.
     """
     if isinstance(initializer, str):
-        return _by_name(initializer)
+        return by_name("initializer", initializer, _MAKERS)()
     if any(initializer is maker for maker in _MAKERS.values()):
         return initializer()
     if not callable(initializer):
@@ -295,11 +291,3 @@ def get(initializer: str | Callable[..., Any]) -> Callable[..., Any]:
             f"not {initializer!r}; for values of one's own use Constant({initializer!r})"
         )
     return initializer
-
-
-@cache
-def _by_name(name: str) -> Initializer:
-    maker = _BY_SPELLING.get(name.replace("_", "").lower())
-    if maker is None:
-        raise ValueError(f"no initializer is called {name!r}; there are {', '.join(_MAKERS)}")
-    return maker()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..autodiff import Tensor
+from .arguments import by_name
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,4 @@ def get(regularizer: str | Callable[..., Any] | None) -> Callable[[Any], Tensor]
     """
     if not isinstance(regularizer, str):
         return regularizer
-    if regularizer not in _BY_NAME:
-        raise ValueError(
-            f"no regularizer is called {regularizer!r}; there are {', '.join(_BY_NAME)}, "
-            f"or pass a callable of the weight"
-        )
-    return _BY_NAME[regularizer]()
+    return by_name("regularizer", regularizer, _BY_NAME)()

@@ -1,14 +1,12 @@
 """Layers under Keras's names, with its argument order and defaults."""
 
-from .base import Input, Layer, LayerOptions
-from .convolution import Conv2D
+from .base import Input, Layer, LayerOptions, noting_inference_calls
 from .dense import Dense
 from .dropout import Dropout
 from .elementwise import Activation, Flatten
 from .embedding import Embedding
-from .inference_calls import noting_inference_calls
+from .images import AveragePooling2D, Conv2D, MaxPooling2D
 from .normalization import BatchNormalization, LayerNormalization
-from .pooling import AveragePooling2D, MaxPooling2D
 from .sequential import Sequential
 
 __all__ = [

@@ -6,11 +6,13 @@ import inspect
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeAlias, TypedDict
 
 import numpy as np
 
-from ...autodiff import Array, Tensor, no_grad
+from ...autodiff import Array, Tensor, lift, no_grad
 from ...strategies import (
     Membership,
     Variable,
@@ -22,11 +24,30 @@ from ...strategies import (
     get_variable,
 )
 from .. import initializers
-from .inference_calls import note_inference_call
 
 Shape: TypeAlias = "tuple[int, ...]"
 Initializer: TypeAlias = "str | Callable[..., Any]"
-Regularizer: TypeAlias = "Callable[[Any], Tensor] | None"
+Regularizer: TypeAlias = "str | Callable[[Any], Tensor] | None"
+
+_FLOAT32 = np.dtype(np.float32)
+_noted: ContextVar[list[str] | None] = ContextVar("paceline_inference_calls", default=None)
+"""Where to note the names of layers that are called as outside training, if anybody wants to know:
+to find a `training=True` that was forgotten."""
+
+
+@contextmanager
+def noting_inference_calls() -> Iterator[list[str]]:
+    """Within it, in this thread, layers that train otherwise than they predict note their names.
+
+    Yields:
+        The names of those that were called without training: in the order of the calls.
+    """
+    names: list[str] = []
+    token = _noted.set(names)
+    try:
+        yield names
+    finally:
+        _noted.reset(token)
 
 
 class LayerOptions(TypedDict, total=False):
@@ -94,7 +115,9 @@ class Layer(ABC):
         dtype: Any = None,
         input_shape: Shape | None = None,
     ) -> None:
-        self._membership = Membership(self, name or self._default_name, _weights_of_a_model)
+        self._membership: Membership[dict[str, Variable]] = Membership(
+            self, name or self._default_name, dict
+        )
         self.name = self._membership.name
         self.trainable = trainable
         self.dtype = _FLOAT32 if dtype is None else np.dtype(dtype)
@@ -122,8 +145,10 @@ class Layer(ABC):
                 f"arrays"
             )
         if self._call_takes_training:
-            if not training:
-                note_inference_call(self)
+            noted = None if training else _noted.get()
+            # A frozen layer is meant to be called so; one of layers only hands it on to them.
+            if noted is not None and self.trainable and not self.sublayers:
+                noted.append(self.name)
             return self.call(inputs, training)
         return self.call(inputs)
 
@@ -133,7 +158,7 @@ class Layer(ABC):
         shape: Shape = (),
         dtype: Any = None,
         initializer: Initializer = "glorot_uniform",
-        regularizer: Regularizer = None,
+        regularizer: Callable[[Any], Tensor] | None = None,
         trainable: bool = True,
         synchronization: VariableSynchronization = VariableSynchronization.AUTO,
         aggregation: VariableAggregation = VariableAggregation.NONE,
@@ -211,10 +236,7 @@ class Layer(ABC):
         own = list(self._weights.values())
         return own + [weight for layer in self.sublayers for weight in layer.weights]
 
-    @property
-    def variables(self) -> list[Variable]:
-        """Another name for `weights`."""
-        return self.weights
+    variables = weights
 
     def restore_later(self, find: Callable[[str], Array | None]) -> None:
         """Ask `find(name)` what weights that do not exist yet begin with; for checkpoints."""
@@ -228,10 +250,7 @@ class Layer(ABC):
         below = self.sublayers if self.trainable else []
         return own + [weight for layer in below for weight in layer.trainable_weights]
 
-    @property
-    def trainable_variables(self) -> list[Variable]:
-        """Another name for `trainable_weights`."""
-        return self.trainable_weights
+    trainable_variables = trainable_weights
 
     @property
     def non_trainable_weights(self) -> list[Variable]:
@@ -266,8 +285,16 @@ class Layer(ABC):
         return f"<{type(self).__name__} {self.name!r}>"
 
 
-def _weights_of_a_model() -> dict[str, Variable]:
-    return {}
+def to_dtype(inputs: Any, dtype: np.dtype) -> Tensor:
+    """`inputs` as a tensor of `dtype`, through which a gradient flows back."""
+    tensor = lift(inputs)
+    return tensor if tensor.data.dtype == dtype else tensor.astype(dtype)
+
+
+def to_floats(inputs: Any, dtype: np.dtype) -> Tensor:
+    """`inputs` as a tensor of floats: floats as they are, anything else converted to `dtype`."""
+    tensor = lift(inputs)
+    return tensor if tensor.data.dtype.kind == "f" else tensor.astype(dtype)
 
 
 def _layers_in(values: Iterable[Any]) -> Iterator[Layer]:
@@ -289,6 +316,3 @@ def _snake_case(name: str) -> str:
     """Keras's name for a class: MaxPooling2D becomes max_pooling2d."""
     name = re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", name)
     return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
-
-
-_FLOAT32 = np.dtype(np.float32)

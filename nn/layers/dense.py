@@ -1,4 +1,4 @@
-"""Fully connected layers."""
+"""Fully connected layers, and what they have in common with convolutions."""
 
 from __future__ import annotations
 
@@ -6,19 +6,48 @@ from collections.abc import Callable
 from typing import Any, Unpack
 
 from ...autodiff import Tensor, dense
+from ...strategies import Variable
 from .. import activations, regularizers
-from .arguments import count, split_activation, to_dtype
-from .base import Initializer, Layer, LayerOptions
-
-_IN_PRODUCT: dict[Callable[[Any], Any], str] = {
-    activations.relu: "relu",
-    activations.sigmoid: "sigmoid",
-    activations.tanh: "tanh",
-}
-"""The activations that `autodiff.dense` computes together with the product, by its names."""
+from ..arguments import count
+from .base import Initializer, Layer, LayerOptions, Regularizer, to_dtype
 
 
-class Dense(Layer):
+class KernelLayer(Layer):
+    """A product with a kernel, perhaps a bias, and an activation: see `Dense` and `Conv2D`."""
+
+    computes: tuple[Callable[[Any], Any], ...] = ()
+    """The activations that the product computes along with itself, told by their names."""
+
+    def __init__(
+        self,
+        activation: str | Callable[[Any], Any] | None,
+        use_bias: bool,
+        kernel_initializer: Initializer,
+        bias_initializer: Initializer,
+        kernel_regularizer: Regularizer,
+        bias_regularizer: Regularizer,
+        **options: Unpack[LayerOptions],
+    ) -> None:
+        super().__init__(**options)
+        self.activation = activations.get(activation)
+        self.computed = self.activation.__name__ if self.activation in self.computes else None
+        self.use_bias = use_bias
+        self._kernel_options = kernel_initializer, regularizers.get(kernel_regularizer)
+        self._bias_options = bias_initializer, regularizers.get(bias_regularizer)
+
+    def kernel_and_bias(self, *shape: int) -> tuple[Variable, Variable | None]:
+        """The kernel of that shape, and the bias for its last axis."""
+        kernel = self.add_weight("kernel", shape, None, *self._kernel_options)
+        if not self.use_bias:
+            return kernel, None
+        return kernel, self.add_weight("bias", shape[-1:], None, *self._bias_options)
+
+    def activated(self, product: Tensor) -> Tensor:
+        """The layer's outputs: its activation, unless the product has computed that as well."""
+        return product if self.computed else self.activation(product)
+
+
+class Dense(KernelLayer):
     """`activation(inputs @ kernel + bias)` over the last axis.
 
     Inputs (..., d) give outputs (..., units). Weights: kernel (d, units), bias (units,).
@@ -32,6 +61,8 @@ class Dense(Layer):
         **options: See `Layer`.
     """
 
+    computes = (activations.relu, activations.sigmoid, activations.tanh)
+
     def __init__(
         self,
         units: int,
@@ -39,26 +70,16 @@ class Dense(Layer):
         use_bias: bool = True,
         kernel_initializer: Initializer = "glorot_uniform",
         bias_initializer: Initializer = "zeros",
-        kernel_regularizer: str | Callable[[Any], Tensor] | None = None,
-        bias_regularizer: str | Callable[[Any], Tensor] | None = None,
+        kernel_regularizer: Regularizer = None,
+        bias_regularizer: Regularizer = None,
         **options: Unpack[LayerOptions],
     ) -> None:
-        super().__init__(**options)
+        initializers = kernel_initializer, bias_initializer
+        penalties = kernel_regularizer, bias_regularizer
+        super().__init__(activation, use_bias, *initializers, *penalties, **options)
         self.units = count("units", units)
-        self.activation = activations.get(activation)
-        self._in_product, self._after = split_activation(self.activation, _IN_PRODUCT)
-        self.use_bias = use_bias
-        self._kernel_options = kernel_initializer, regularizers.get(kernel_regularizer)
-        self._bias_options = bias_initializer, regularizers.get(bias_regularizer)
 
     def call(self, inputs: Any) -> Tensor:
         inputs = to_dtype(inputs, self.dtype)
-        kernel = self.add_weight(
-            "kernel", (inputs.shape[-1], self.units), None, *self._kernel_options
-        )
-        bias = (
-            self.add_weight("bias", (self.units,), None, *self._bias_options)
-            if self.use_bias
-            else None
-        )
-        return self._after(dense(inputs, kernel, bias, self._in_product))
+        kernel, bias = self.kernel_and_bias(inputs.shape[-1], self.units)
+        return self.activated(dense(inputs, kernel, bias, self.computed))

@@ -11,8 +11,8 @@ import numpy as np
 
 from ...autodiff import Tensor
 from ...strategies import ReplicaContext, current_store, get_replica_context
-from .arguments import count, to_floats
-from .base import Layer, LayerOptions
+from ..arguments import count
+from .base import Layer, LayerOptions, to_floats
 
 
 class Dropout(Layer):

@@ -8,8 +8,8 @@ from typing import Any, Unpack
 
 from ...autodiff import Tensor, lift
 from .. import activations
-from .arguments import check_channels_last, to_floats
-from .base import Layer, LayerOptions
+from ..arguments import check_channels_last
+from .base import Layer, LayerOptions, to_floats
 
 
 class Flatten(Layer):

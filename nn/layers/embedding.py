@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Unpack
 
 import numpy as np
 
 from ...autodiff import Array, Tensor, lift
 from .. import regularizers
-from .._shapes import check_range
-from .arguments import count
-from .base import Initializer, Layer, LayerOptions
+from ..arguments import count
+from ..shapes import check_range, whole_numbers
+from .base import Initializer, Layer, LayerOptions, Regularizer
 
 
 class Embedding(Layer):
@@ -36,7 +35,7 @@ class Embedding(Layer):
         input_dim: int,
         output_dim: int,
         embeddings_initializer: Initializer = "uniform",
-        embeddings_regularizer: str | Callable[[Any], Tensor] | None = None,
+        embeddings_regularizer: Regularizer = None,
         **options: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**options)
@@ -52,11 +51,9 @@ class Embedding(Layer):
 
     def _checked(self, indices: Array) -> Array:
         """Indices as integers, all of them rows of the table: NumPy would count -1 from the end."""
-        if indices.dtype.kind not in "iu":
-            with np.errstate(invalid="ignore"):  # "not a number" becomes one that differs from it
-                whole = indices.astype(np.int64)
-            if not np.array_equal(whole, indices):
-                raise ValueError(f"layer {self.name!r} takes whole numbers, its inputs hold others")
-            indices = whole
+        whole = whole_numbers(indices)
+        if whole is None:
+            raise ValueError(f"layer {self.name!r} takes whole numbers, its inputs hold others")
+        indices = whole
         check_range(f"the inputs of layer {self.name!r}", indices, self.input_dim)
         return indices

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from functools import cache
 from typing import Any, Unpack
 
@@ -19,13 +18,62 @@ from ...strategies import (
     get_replica_context,
 )
 from .. import regularizers
-from .arguments import to_dtype
-from .base import Initializer, Layer, LayerOptions
-
-Regularizer = str | Callable[[Any], Tensor] | None
+from ..arguments import check_fraction
+from .base import Initializer, Layer, LayerOptions, Regularizer, to_dtype
 
 
-class BatchNormalization(Layer):
+class _Normalization(Layer):
+    """`gamma · (inputs - mean) / √(variance + epsilon) + beta` along the last axis.
+
+    float16 is computed in float32, since squares overflow in it from 256 on.
+    """
+
+    def __init__(
+        self,
+        axis: int,
+        epsilon: float,
+        center: bool,
+        scale: bool,
+        beta_initializer: Initializer,
+        gamma_initializer: Initializer,
+        beta_regularizer: Regularizer,
+        gamma_regularizer: Regularizer,
+        **options: Unpack[LayerOptions],
+    ) -> None:
+        super().__init__(**options)
+        self.axis = axis
+        self.epsilon = epsilon
+        self.center = center
+        self.scale = scale
+        self._beta_options = beta_initializer, regularizers.get(beta_regularizer)
+        self._gamma_options = gamma_initializer, regularizers.get(gamma_regularizer)
+
+    def prepare(self, inputs: Any) -> tuple[Tensor, Variable | None, Variable | None]:
+        """The inputs in the dtype to compute in, gamma and beta."""
+        wide = to_dtype(to_dtype(inputs, self.dtype), np.result_type(self.dtype, np.float32))
+        shape = wide.shape[-1:]
+        if self.axis not in (-1, wide.ndim - 1):
+            raise ValueError(
+                f"layer {self.name!r} normalizes over the last axis only (axis=-1), not "
+                f"axis={self.axis} of inputs of shape {wide.shape}; move that axis to the end with "
+                f"np.moveaxis"
+            )
+        gamma = self.add_weight("gamma", shape, None, *self._gamma_options) if self.scale else None
+        beta = self.add_weight("beta", shape, None, *self._beta_options) if self.center else None
+        return wide, gamma, beta
+
+    def normalized(
+        self, centered: Any, variance: Any, gamma: Variable | None, beta: Variable | None
+    ) -> Tensor:
+        """The outputs, of inputs less their mean."""
+        factor = 1.0 / np.sqrt(variance + self.epsilon)
+        if gamma is not None:
+            factor = factor * gamma
+        outputs = centered * factor
+        return to_dtype(outputs if beta is None else outputs + beta, self.dtype)
+
+
+class BatchNormalization(_Normalization):
     """`gamma · (inputs - mean) / √(variance + epsilon) + beta`, for every channel.
 
     Ioffe and Szegedy (2015). In training the mean and variance are those of the batch, over all
@@ -36,8 +84,8 @@ class BatchNormalization(Layer):
     so saved) they are the mean over the replicas. With `synchronized` the statistics are those of
     the global batch, to the last example: N replicas compute what one would. A batch without
     examples has no statistics and leaves the moving means alone. float16 is computed in float32,
-    as in Keras, since squares overflow in it from 256 on. The variance is that
-    of the batch itself (divided by n, as in Keras 3), in the moving mean too.
+    as in Keras. The variance is that of the batch itself (divided by n, as in Keras 3), in the
+    moving mean too.
 
     Args:
         axis: The axis of the channels; only the last is supported.
@@ -71,26 +119,17 @@ class BatchNormalization(Layer):
         synchronized: bool = False,
         **options: Unpack[LayerOptions],
     ) -> None:
-        super().__init__(**options)
-        if not 0 <= momentum <= 1:
-            raise ValueError(f"momentum must be between 0 and 1, it is {momentum}")
-        self.axis = axis
+        initializers = beta_initializer, gamma_initializer
+        penalties = beta_regularizer, gamma_regularizer
+        super().__init__(axis, epsilon, center, scale, *initializers, *penalties, **options)
+        check_fraction("momentum", momentum)
         self.momentum = momentum
-        self.epsilon = epsilon
-        self.center = center
-        self.scale = scale
         self.synchronized = synchronized
-        self._beta_options = beta_initializer, regularizers.get(beta_regularizer)
-        self._gamma_options = gamma_initializer, regularizers.get(gamma_regularizer)
         self._moving_initializers = moving_mean_initializer, moving_variance_initializer
 
     def call(self, inputs: Any, training: bool) -> Tensor:
-        inputs = _in_single(inputs, self.dtype)
-        _check_last_axis(self, self.axis, inputs)
-        shape = inputs.shape[-1:]
-        gamma = self.add_weight("gamma", shape, None, *self._gamma_options) if self.scale else None
-        beta = self.add_weight("beta", shape, None, *self._beta_options) if self.center else None
-        moving_mean, moving_variance = self._moving(shape)
+        inputs, gamma, beta = self.prepare(inputs)
+        moving_mean, moving_variance = self._moving(inputs.shape[-1:])
         uses_batch = training and self.trainable
         batch = self._of_batch(inputs) if uses_batch else None
         if uses_batch and batch is None:
@@ -98,7 +137,7 @@ class BatchNormalization(Layer):
         if batch is None:
             centered = inputs - moving_mean.value()
             variance = moving_variance.value()
-            return to_dtype(_scaled(centered, variance, self.epsilon, gamma, beta), self.dtype)
+            return self.normalized(centered, variance, gamma, beta)
         mean, centered, variance, is_common = batch
         for moving, now in ((moving_mean, mean), (moving_variance, variance)):
             new = self.momentum * moving.value().data + (1 - self.momentum) * now.data
@@ -106,7 +145,7 @@ class BatchNormalization(Layer):
                 moving.assign_common(new)
             else:
                 moving.assign(new)
-        return to_dtype(_scaled(centered, variance, self.epsilon, gamma, beta), self.dtype)
+        return self.normalized(centered, variance, gamma, beta)
 
     def _moving(self, shape: tuple[int, ...]) -> list[Variable]:
         names = ("moving_mean", "moving_variance")
@@ -150,7 +189,7 @@ class BatchNormalization(Layer):
         return mean, centered, squares / num_all, True
 
 
-class LayerNormalization(Layer):
+class LayerNormalization(_Normalization):
     """`gamma · (inputs - mean) / √(variance + epsilon) + beta` over the last axis of each example.
 
     Ba et al. (2016). Weights: gamma and beta, each (d,) for inputs (..., d).
@@ -176,23 +215,15 @@ class LayerNormalization(Layer):
         gamma_regularizer: Regularizer = None,
         **options: Unpack[LayerOptions],
     ) -> None:
-        super().__init__(**options)
-        self.axis = axis
-        self.epsilon = epsilon
-        self.center = center
-        self.scale = scale
-        self._beta_options = beta_initializer, regularizers.get(beta_regularizer)
-        self._gamma_options = gamma_initializer, regularizers.get(gamma_regularizer)
+        initializers = beta_initializer, gamma_initializer
+        penalties = beta_regularizer, gamma_regularizer
+        super().__init__(axis, epsilon, center, scale, *initializers, *penalties, **options)
 
     def call(self, inputs: Any) -> Tensor:
-        inputs = _in_single(inputs, self.dtype)
-        _check_last_axis(self, self.axis, inputs)
-        shape = inputs.shape[-1:]
-        gamma = self.add_weight("gamma", shape, None, *self._gamma_options) if self.scale else None
-        beta = self.add_weight("beta", shape, None, *self._beta_options) if self.center else None
+        inputs, gamma, beta = self.prepare(inputs)
         centered = inputs - inputs.mean(axis=-1, keepdims=True)
         variance = np.square(centered).mean(axis=-1, keepdims=True)
-        return to_dtype(_scaled(centered, variance, self.epsilon, gamma, beta), self.dtype)
+        return self.normalized(centered, variance, gamma, beta)
 
 
 @cache
@@ -232,26 +263,3 @@ def sum_over_replicas(values: Tensor, replica: ReplicaContext, weight: float = 1
         return (replica.all_reduce("SUM", gradient * weight) / (weight or 1.0),)
 
     return record(replica.all_reduce("SUM", values.data), (values,), vjp)
-
-
-def _in_single(inputs: Any, dtype: np.dtype) -> Tensor:
-    """`inputs` in a layer's dtype, of which float16 is widened to compute with it."""
-    return to_dtype(to_dtype(inputs, dtype), np.result_type(dtype, np.float32))
-
-
-def _scaled(
-    centered: Any, variance: Any, epsilon: float, gamma: Variable | None, beta: Variable | None
-) -> Tensor:
-    factor = 1.0 / np.sqrt(variance + epsilon)
-    if gamma is not None:
-        factor = factor * gamma
-    outputs = centered * factor
-    return outputs if beta is None else outputs + beta
-
-
-def _check_last_axis(layer: Layer, axis: int, inputs: Tensor) -> None:
-    if axis not in (-1, inputs.ndim - 1):
-        raise ValueError(
-            f"layer {layer.name!r} normalizes over the last axis only (axis=-1), not axis={axis} "
-            f"of inputs of shape {inputs.shape}; move that axis to the end with np.moveaxis"
-        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..arguments import by_name
 from .accuracies import (
     Accuracy,
     BinaryAccuracy,
@@ -64,7 +65,6 @@ _BY_NAME: dict[str, Callable[[], Metric]] = {
     "sum": Sum,
     "top_k_categorical_accuracy": TopKCategoricalAccuracy,
 }
-_BY_SPELLING = {name.replace("_", ""): maker for name, maker in _BY_NAME.items()}
 
 
 def get(metric: str | Metric | Callable[[Any, Any], Any]) -> Metric:
@@ -86,7 +86,4 @@ def get(metric: str | Metric | Callable[[Any, Any], Any]) -> Metric:
                 f"metric must be a name, a metric or a function (y_true, y_pred), not {metric!r}"
             )
         return MeanMetricWrapper(metric)
-    maker = _BY_SPELLING.get(metric.replace("_", "").lower())
-    if maker is None:
-        raise ValueError(f"no metric is called {metric!r}; there are {', '.join(_BY_NAME)}")
-    return maker()
+    return by_name("metric", metric, _BY_NAME)()

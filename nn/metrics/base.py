@@ -77,7 +77,7 @@ class Metric(ABC):
             f"{self.name}/{name}",
             shape,
             np.float64,
-            _zeros,
+            0.0,
             trainable=False,
             synchronization=VariableSynchronization.ON_READ,
             aggregation=VariableAggregation.SUM,
@@ -131,26 +131,6 @@ def _noted(update_state: Callable[..., None]) -> Callable[..., None]:
     return update
 
 
-class WeightedMean:
-    """The two sums behind a weighted mean, as part of a metric's state: "total" and "count"."""
-
-    def __init__(self, metric: Metric) -> None:
-        self._metric = metric
-        self._total = metric.add_weight("total")
-        self._count = metric.add_weight("count")
-
-    def add(self, total: float, count: float) -> None:
-        """Add a sum of weighted values and the sum of their weights."""
-        self._total.assign_add(total)
-        self._count.assign_add(count)
-
-    def result(self) -> float:
-        """The mean over all replicas; 0.0 where nothing was counted."""
-        count = float(self._metric.total(self._count))
-        total = float(self._metric.total(self._total))
-        return total / count if count else 0.0
-
-
 def to_host(values: Any) -> np.ndarray:
     """The values of an array, tensor or number in host memory, outside any gradient graph."""
     if isinstance(values, TensorLike):
@@ -158,7 +138,3 @@ def to_host(values: Any) -> np.ndarray:
     if np.isscalar(values) or isinstance(values, np.ndarray | list | tuple):
         return np.asarray(values)
     return Tensor(values).numpy()
-
-
-def _zeros(shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> np.ndarray:
-    return np.zeros(shape, dtype)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..arguments import by_name
 from .optimizer import LearningRate, Optimizer
 from .rules import (
     RULES,
@@ -147,7 +148,4 @@ def get(optimizer: str | Optimizer, **arguments: Any) -> Optimizer:
         return optimizer
     if not isinstance(optimizer, str):
         raise TypeError(f"optimizer must be a name or an optimizer, not {optimizer!r}")
-    make = _BY_NAME.get(optimizer.lower())
-    if make is None:
-        raise ValueError(f"optimizer {optimizer!r} is unknown; choose from {', '.join(_BY_NAME)}")
-    return make(**arguments)
+    return by_name("optimizer", optimizer, _BY_NAME)(**arguments)

@@ -7,7 +7,7 @@ import pytest
 
 from paceline.autodiff import Tensor, backward
 from paceline.nn import layers
-from paceline.nn.layers.fusion import fuse
+from paceline.nn.layers.sequential import fuse
 
 IMAGES = np.random.default_rng(0).normal(size=(3, 9, 9, 2)).astype(np.float32)
 

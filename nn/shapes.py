@@ -62,13 +62,19 @@ def class_indices(name: str, y_true: Any, y_pred: Any) -> Any:
             )
         )
     labels = y_true if y_true.shape == wanted else np.reshape(y_true, wanted)
-    if labels.dtype.kind not in "iu":
-        with np.errstate(invalid="ignore"):  # "not a number" becomes one that differs from it
-            whole = labels.astype(np.int64)
-        if not np.array_equal(whole, labels):
-            raise ValueError(f"{name}: labels must be whole numbers, y_true holds others")
-        labels = whole
-    return labels
+    whole = whole_numbers(labels)
+    if whole is None:
+        raise ValueError(f"{name}: labels must be whole numbers, y_true holds others")
+    return whole
+
+
+def whole_numbers(values: Any) -> Any:
+    """An array as integers; None if not all of it are whole numbers."""
+    if values.dtype.kind in "iu":
+        return values
+    with np.errstate(invalid="ignore"):  # "not a number" becomes one that differs from it
+        whole = values.astype(np.int64)
+    return whole if np.array_equal(whole, values) else None
 
 
 def check_range(name: str, indices: Any, size: int) -> None:

@@ -1,0 +1,92 @@
+"""What arguments mean, and what of them is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+Meaning = TypeVar("Meaning")
+
+
+def by_name(kind: str, name: str, known: Mapping[str, Meaning]) -> Meaning:
+    """What is called `name`: in any case, with or without underscores, so Keras's class names too.
+
+    Args:
+        kind: Of what is looked for, for the message.
+        name: As the user wrote it.
+        known: What there is by its names in snake case.
+
+    Raises:
+        ValueError: Nothing is called so.
+    """
+    if name in known:
+        return known[name]
+    wanted = name.replace("_", "").lower()
+    for other, meaning in known.items():
+        if other.replace("_", "") == wanted:
+            return meaning
+    raise ValueError(f"no {kind} is called {name!r}; there are {', '.join(known)}")
+
+
+def check_channels_last(layer: str, data_format: str | None) -> None:
+    """Refuse a `data_format` that is not Keras's default."""
+    if data_format not in (None, "channels_last"):
+        raise ValueError(
+            f"{layer} takes data_format='channels_last' only, not {data_format!r}; "
+            f"move the channels with np.transpose(images, (0, 2, 3, 1))"
+        )
+
+
+def check_choice(argument: str, value: str, allowed: tuple[str, ...]) -> str:
+    """The value, which must be one of those allowed."""
+    if value not in allowed:
+        few = len(allowed) == 2
+        choices = " or ".join(map(repr, allowed)) if few else f"one of {', '.join(allowed)}"
+        raise ValueError(f"{argument} must be {choices}, it is {value!r}")
+    return value
+
+
+def pair(argument: str, value: int | Sequence[int]) -> tuple[int, int]:
+    """Two positive numbers, for height and width, from one or two."""
+    numbers = (value, value) if isinstance(value, (int, np.integer)) else tuple(value)
+    if len(numbers) == 2 and all(isinstance(n, (int, np.integer)) and n > 0 for n in numbers):
+        return int(numbers[0]), int(numbers[1])
+    raise ValueError(f"{argument} must be one or two positive integers, it is {value!r}")
+
+
+def count(argument: str, value: Any) -> int:
+    """A number of something, at least one.
+
+    Raises:
+        ValueError: It is none; 2.5 and True are none either.
+    """
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or value < 1:
+        raise ValueError(f"{argument} must be a positive integer, it is {value!r}")
+    return int(value)
+
+
+def check_number(argument: str, value: Any) -> None:
+    if not isinstance(value, (int, float, np.number)) or not math.isfinite(value):
+        raise ValueError(f"{argument} must be a finite number, it is {value!r}")
+
+
+def check_not_negative(argument: str, value: Any) -> None:
+    check_number(argument, value)
+    if value < 0:
+        raise ValueError(f"{argument} must not be negative, it is {value}")
+
+
+def check_fraction(argument: str, value: Any) -> None:
+    check_number(argument, value)
+    if not 0 <= value <= 1:
+        raise ValueError(f"{argument} must be between 0 and 1, it is {value}")
+
+
+def check_decay(argument: str, value: Any) -> None:
+    check_number(argument, value)
+    if not 0 <= value < 1:
+        raise ValueError(f"{argument} must be at least 0 and below 1, it is {value}")
