@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from . import nest
-from ._iterator import DatasetIterator
-from ._plan import INFINITE, UNKNOWN
-from ._seeds import default_seed, seed_shuffles
-from ._values import ArraySpec, DatasetSpec
-from .array_files import npy_rows, npz_rows
-from .context import InputContext, InputOptions, InputReplicationMode
-from .csv_files import csv_rows
+from .array_files import npy_rows, npz_rows, read_idx
 from .dataset import Dataset
 from .digits import DatasetInfo, load
-from .distribute import per_replica_batches, per_replica_pipelines, split_global_batches
-from .distributed_dataset import DistributedDataset
+from .distribute import (
+    DistributedDataset,
+    per_replica_batches,
+    per_replica_pipelines,
+    split_global_batches,
+)
 from .example import FixedLenFeature, VarLenFeature, encode_example, parse_example
-from .idx import read_idx
-from .options import AutoShardPolicy, Options
-from .text_files import json_lines, text_lines
+from .iterator import DatasetIterator
+from .options import AutoShardPolicy, InputContext, InputOptions, InputReplicationMode, Options
+from .plan import INFINITE, UNKNOWN
+from .seeds import default_seed, seed_shuffles
+from .text_files import csv_rows, json_lines, text_lines
 from .tfrecord import TFRecordWriter, tf_records
+from .values import ArraySpec, DatasetSpec
 
 __all__ = [
     "INFINITE",

@@ -1,22 +1,41 @@
-"""Datasets of the rows of NumPy's own files, `.npy` and `.npz`."""
+"""Arrays in files: datasets of the rows of NumPy's `.npy` and `.npz`, and the arrays of IDX files.
+
+IDX is the format of the MNIST images and labels: two zero bytes, a dtype code, the number of
+dimensions, then each dimension as a big-endian 32-bit integer and the values in row-major,
+big-endian order (http://yann.lecun.com/exdb/mnist/).
+"""
 
 from __future__ import annotations
 
+import gzip
+import math
+import os
+import struct
+import zlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from . import nest
-from ._files import matching_files
-from ._sources import concatenated_plan
+from .combining import concatenated
 from .dataset import Dataset
+from .record_files import matching_files
 
 if TYPE_CHECKING:
     import zipfile
 
 _LOCAL_HEADER_BYTES = 30
 _STORED = 0
+
+_IDX_DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_MAX_DIMENSIONS = 32
+_GZIP_MAGIC = b"\x1f\x8b"
+_CHUNK_BYTES = 1 << 20
+# Deflate cannot compress better than 1032 to 1.
+_MAX_GZIP_RATIO = 1032
+
+IdxFile = BinaryIO | gzip.GzipFile
 
 
 def npy_rows(files: Any) -> Dataset:
@@ -89,7 +108,7 @@ def _one_after_another(paths: list[str]) -> Dataset:
     datasets = [Dataset.from_tensor_slices(array) for array in arrays]
     if len(datasets) == 1:
         return datasets[0]
-    return Dataset(concatenated_plan([dataset.plan for dataset in datasets]))
+    return Dataset(concatenated([dataset.plan for dataset in datasets]))
 
 
 def _map(path: str) -> np.ndarray:
@@ -109,7 +128,7 @@ def _member(path: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.nd
         with archive.open(info) as file:
             if is_packed:
                 return np.lib.format.read_array(file, allow_pickle=False)
-            shape, is_fortran, dtype = _read_header(file)
+            shape, is_fortran, dtype = _npy_header(file)
             offset = file.tell()
     except (ValueError, EOFError) as error:
         raise ValueError(f"{path}: the array {info.filename!r} is damaged: {error}.") from error
@@ -124,8 +143,90 @@ def _member(path: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.nd
     return np.memmap(path, dtype, "r", offset, shape, "F" if is_fortran else "C")
 
 
-def _read_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     version = np.lib.format.read_magic(file)
     if version == (1, 0):
         return np.lib.format.read_array_header_1_0(file)
     return np.lib.format.read_array_header_2_0(file)
+
+
+def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
+    """The array in an IDX file, plain or gzipped.
+
+    Returns:
+        An array in native byte order with the shape and dtype that the file names.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is damaged or no IDX file; the message says what was expected.
+    """
+    name, file_bytes = os.fspath(path), os.path.getsize(path)
+    with open(name, "rb") as file:
+        is_gzipped = file.read(2) == _GZIP_MAGIC
+        file.seek(0)
+        if not is_gzipped:
+            return _read_idx(file, name, file_bytes)
+        try:
+            with gzip.open(file) as unzipped:
+                return _read_idx(unzipped, name, file_bytes * _MAX_GZIP_RATIO)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ValueError(
+                f"{path} is a damaged gzip file ({error}). Download it again."
+            ) from error
+
+
+def _read_idx(file: IdxFile, path: str, limit: int) -> np.ndarray:
+    dtype, shape = _idx_header(file, path)
+    header_bytes = 4 + 4 * len(shape)
+    num_bytes = math.prod(shape) * dtype.itemsize
+    if num_bytes > limit - header_bytes:
+        raise _wrong_size(path, shape, dtype, f"at most {max(limit - header_bytes, 0)}")
+    data = _read_up_to(file, num_bytes)
+    if len(data) < num_bytes:
+        raise _wrong_size(path, shape, dtype, str(len(data)))
+    if file.read(1):
+        raise _wrong_size(path, shape, dtype, "more")
+    return np.frombuffer(data, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
+
+
+def _idx_header(file: IdxFile, path: str | os.PathLike[str]) -> tuple[np.dtype, tuple[int, ...]]:
+    magic = file.read(4)
+    if len(magic) < 4 or magic[:2] != b"\0\0":
+        raise ValueError(
+            f"{path} is no IDX file: it must begin with two zero bytes, a dtype code and the "
+            f"number of dimensions, found {magic!r}."
+        )
+    code, num_dimensions = magic[2], magic[3]
+    if code not in _IDX_DTYPES:
+        known = ", ".join(f"0x{known:02x}" for known in _IDX_DTYPES)
+        raise ValueError(f"{path} has the IDX dtype code 0x{code:02x}, expected one of {known}.")
+    if not 1 <= num_dimensions <= _MAX_DIMENSIONS:
+        raise ValueError(
+            f"{path} has {num_dimensions} dimensions, expected 1 to {_MAX_DIMENSIONS}."
+        )
+    sizes = file.read(4 * num_dimensions)
+    if len(sizes) < 4 * num_dimensions:
+        raise ValueError(
+            f"{path} ends inside its header: expected {num_dimensions} dimensions of 4 bytes, "
+            f"found {len(sizes)} bytes."
+        )
+    return np.dtype(_IDX_DTYPES[code]), struct.unpack(f">{num_dimensions}I", sizes)
+
+
+def _read_up_to(file: IdxFile, num_bytes: int) -> bytearray:
+    """At most `num_bytes`, growing with what arrives rather than with what was announced."""
+    data = bytearray()
+    while len(data) < num_bytes:
+        chunk = file.read(min(_CHUNK_BYTES, num_bytes - len(data)))
+        if not chunk:
+            break
+        data += chunk
+    return data
+
+
+def _wrong_size(path: str, shape: tuple[int, ...], dtype: np.dtype, found: str) -> ValueError:
+    expected = math.prod(shape) * dtype.itemsize
+    return ValueError(
+        f"{path} announces {dtype.name} values of shape {shape}, which take {expected} bytes, "
+        f"but {found} follow the header. Download it again."
+    )

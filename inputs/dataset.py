@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
 from typing import Any, final
 
-from . import _batch_steps, _function_steps, _order_steps, nest
-from ._adapters import adapted_plan
-from ._checks import checked_bool, checked_count, checked_function, checked_shard
-from ._conformity import checked_signature
-from ._elements import ENDLESS
-from ._files import file_names_plan
-from ._iterator import DatasetIterator, IteratorFactory
-from ._parallel_map import num_processors
-from ._plan import Plan
-from ._seeds import checked_seed
-from ._sources import (
-    concatenated_plan,
-    iterable_plan,
-    range_plan,
-    slices_plan,
-    tensors_plan,
-    zipped_plan,
-)
+from . import batching, combining, mapping, nest, selecting, sources
+from .caching import cached
+from .checks import checked_bool, checked_count, checked_function, checked_shard
+from .elements import ENDLESS
+from .interleaving import interleaved
+from .iterator import DatasetIterator, IteratorFactory
 from .options import Options
+from .parallel_map import mapped_in_parallel, num_processors
+from .plan import Plan
+from .prefetching import prefetched
+from .record_files import file_names_plan
+from .seeds import checked_seed
+from .shuffling import shuffled
+from .windows import Windows, windowed
 
 _AUTO = -1
 _AUTO_PREFETCH_DEPTH = 2
@@ -55,7 +49,7 @@ class Dataset:
 
         Python lists and numbers become arrays: floats float32, ints int64.
         """
-        return Dataset(tensors_plan(tensors))
+        return Dataset(sources.tensors_plan(tensors))
 
     @staticmethod
     def from_tensor_slices(tensors: Any) -> Dataset:
@@ -66,12 +60,12 @@ class Dataset:
         Raises:
             ValueError: the leading dimensions differ, or an array has none.
         """
-        return Dataset(slices_plan(tensors))
+        return Dataset(sources.slices_plan(tensors))
 
     @staticmethod
     def range(*args: int) -> Dataset:
         """The int64 numbers of Python's `range(*args)`."""
-        return Dataset(range_plan(range(*args)))
+        return Dataset(sources.range_plan(range(*args)))
 
     @staticmethod
     def from_generator(
@@ -93,10 +87,10 @@ class Dataset:
             ValueError: an iterator was given, which could be read only once.
         """
         source = partial(generator, *args) if args and callable(generator) else generator
-        plan = iterable_plan(source)
+        plan = sources.iterable_plan(source)
         if output_signature is None:
             return Dataset(plan)
-        return Dataset(_function_steps.conforming(plan, checked_signature(output_signature)))
+        return Dataset(mapping.conforming(plan, output_signature))
 
     @staticmethod
     def from_source(source: Any) -> Dataset:
@@ -113,7 +107,7 @@ class Dataset:
             TypeError: it is a mapping (choose one of its datasets), or can neither be indexed nor
                 iterated over.
         """
-        return Dataset(adapted_plan(source))
+        return Dataset(sources.foreign_plan(source))
 
     @staticmethod
     def list_files(
@@ -154,7 +148,7 @@ class Dataset:
                     f"{path} must be a Dataset, got {type(part).__name__}. "
                     "Wrap arrays in Dataset.from_tensor_slices first."
                 )
-        return Dataset(zipped_plan(nest.map_structure(lambda d: d._plan, structure)))
+        return Dataset(combining.zipped(nest.map_structure(lambda d: d._plan, structure)))
 
     def map(
         self,
@@ -184,14 +178,12 @@ class Dataset:
         """
         checked_function("map_func", map_func)
         if num_parallel_calls is None and not checked_bool("in_processes", in_processes):
-            return Dataset(_function_steps.mapped(self._plan, map_func))
+            return Dataset(mapping.mapped(self._plan, map_func))
         asked = _AUTO if num_parallel_calls is None else num_parallel_calls
         count = checked_count("num_parallel_calls", asked, -1)
         count = num_processors() if count == _AUTO else max(1, count)
         in_order = None if deterministic is None else checked_bool("deterministic", deterministic)
-        plan = _function_steps.mapped_in_parallel(
-            self._plan, map_func, count, in_order, in_processes
-        )
+        plan = mapped_in_parallel(self._plan, map_func, count, in_order, in_processes)
         return Dataset(plan)
 
     def map_batched(self, map_func: Callable[..., Any], batch_size: int = 64) -> Dataset:
@@ -207,7 +199,7 @@ class Dataset:
         """
         size = checked_count("batch_size", batch_size, 1)
         checked_function("map_func", map_func, "a batch")
-        return Dataset(_function_steps.mapped_in_batches(self._plan, map_func, size))
+        return Dataset(mapping.mapped_in_batches(self._plan, map_func, size))
 
     def map_and_batch(
         self,
@@ -224,9 +216,7 @@ class Dataset:
 
         The result is a stream, which a later `shuffle` passes through a buffer of elements.
         """
-        return Dataset(
-            _function_steps.filtered(self._plan, checked_function("predicate", predicate))
-        )
+        return Dataset(mapping.filtered(self._plan, checked_function("predicate", predicate)))
 
     def interleave(
         self,
@@ -255,7 +245,7 @@ class Dataset:
         if ahead:
             checked_count("num_parallel_calls", num_parallel_calls, -1)
         block = checked_count("block_length", block_length, 1)
-        plan = _function_steps.interleaved(
+        plan = interleaved(
             self._plan,
             lambda element: _plan_of_result(map_func, element),
             cycle_length=_CYCLE_LENGTH if length == _AUTO else max(1, length),
@@ -272,14 +262,12 @@ class Dataset:
         """The elements of this dataset, and then those of another."""
         if not isinstance(dataset, Dataset):
             raise TypeError(f"dataset must be a Dataset, got {type(dataset).__name__}.")
-        return Dataset(concatenated_plan([self._plan, dataset._plan]))
+        return Dataset(combining.concatenated([self._plan, dataset._plan]))
 
     def enumerate(self, start: int = 0) -> Dataset:
         """Pairs (number, element), numbered from `start` on."""
         first = checked_count("start", start, -ENDLESS)
-        numbers = range_plan(range(first, first + ENDLESS))
-        plan = zipped_plan((numbers, self._plan))
-        return Dataset(replace(plan, cardinality=self._plan.cardinality, epoch=self._plan.epoch))
+        return Dataset(combining.enumerated(self._plan, first))
 
     def window(
         self, size: int, shift: int | None = None, stride: int = 1, drop_remainder: bool = False
@@ -296,15 +284,13 @@ class Dataset:
             drop_remainder: leaves out the last windows if they are smaller.
         """
         length = checked_count("size", size, 1)
-        plan = _batch_steps.windowed(
-            self._plan,
+        windows = Windows(
             size=length,
             shift=length if shift is None else checked_count("shift", shift, 1),
             stride=checked_count("stride", stride, 1),
             drop_remainder=checked_bool("drop_remainder", drop_remainder),
-            make_dataset=Dataset,
         )
-        return Dataset(plan)
+        return Dataset(windowed(self._plan, windows, Dataset))
 
     def apply(self, transformation_func: Callable[[Dataset], Dataset]) -> Dataset:
         """`transformation_func(self)`, to keep functions of datasets in a chain."""
@@ -320,7 +306,7 @@ class Dataset:
         """
         size = checked_count("batch_size", batch_size, 1)
         drop = checked_bool("drop_remainder", drop_remainder)
-        return Dataset(_batch_steps.batched(self._plan, size, drop))
+        return Dataset(batching.batched(self._plan, size, drop))
 
     def padded_batch(
         self,
@@ -341,12 +327,12 @@ class Dataset:
         """
         size = checked_count("batch_size", batch_size, 1)
         drop = checked_bool("drop_remainder", drop_remainder)
-        plan = _batch_steps.padded_batched(self._plan, size, drop, padded_shapes, padding_values)
+        plan = batching.padded_batched(self._plan, size, drop, padded_shapes, padding_values)
         return Dataset(plan)
 
     def unbatch(self) -> Dataset:
         """The rows of elements that are batches, one by one."""
-        return Dataset(_batch_steps.unbatched(self._plan))
+        return Dataset(batching.unbatched(self._plan))
 
     def shuffle(
         self,
@@ -365,12 +351,12 @@ class Dataset:
         size = checked_count("buffer_size", buffer_size, 1)
         own_seed = None if seed is None else checked_seed(seed)
         reshuffle = checked_bool("reshuffle_each_iteration", reshuffle_each_iteration)
-        return Dataset(_order_steps.shuffled_plan(self._plan, size, own_seed, reshuffle))
+        return Dataset(shuffled(self._plan, size, own_seed, reshuffle))
 
     def repeat(self, count: int | None = None) -> Dataset:
         """The dataset `count` times in a row; None (or -1, as in tf.data) without end."""
         number = None if count is None else checked_count("count", count, -1)
-        return Dataset(_order_steps.repeated(self._plan, None if number == -1 else number))
+        return Dataset(selecting.repeated(self._plan, None if number == -1 else number))
 
     def shard(self, num_shards: int, index: int) -> Dataset:
         """Every `num_shards`-th element, beginning with number `index`.
@@ -382,22 +368,22 @@ class Dataset:
         number of workers, see `DatasetIterator.set_states`.
         """
         count, position = checked_shard(num_shards, index, "num_shards", "index")
-        return Dataset(_order_steps.sharded(self._plan, count, position))
+        return Dataset(selecting.sharded(self._plan, count, position))
 
     def take(self, count: int) -> Dataset:
         """The first `count` elements; -1, as in tf.data, takes all."""
         number = checked_count("count", count, -1)
         stop = None if number == -1 else number
-        return Dataset(_order_steps.taken(self._plan, f"take({number})", 0, stop))
+        return Dataset(selecting.taken(self._plan, f"take({number})", 0, stop))
 
     def skip(self, count: int) -> Dataset:
         """All but the first `count` elements."""
         number = checked_count("count", count, 0)
-        return Dataset(_order_steps.taken(self._plan, f"skip({number})", number, None))
+        return Dataset(selecting.taken(self._plan, f"skip({number})", number, None))
 
     def cache(self) -> Dataset:
         """Keeps each element in memory once it was computed; the kept arrays are read-only."""
-        return Dataset(_order_steps.cached_plan(self._plan))
+        return Dataset(cached(self._plan))
 
     def prefetch(self, buffer_size: int | None = None) -> Dataset:
         """Produces up to `buffer_size` elements ahead in a background thread.
@@ -410,12 +396,8 @@ class Dataset:
                 to 16 while the consumer finds the buffer empty that had been full.
         """
         depth = _AUTO if buffer_size is None else checked_count("buffer_size", buffer_size, -1)
-        if depth == _AUTO:
-            plan = _order_steps.prefetched_plan(
-                self._plan, _AUTO_PREFETCH_DEPTH, _MAX_PREFETCH_DEPTH
-            )
-            return Dataset(plan)
-        return Dataset(_order_steps.prefetched_plan(self._plan, depth, depth))
+        depths = (depth, depth) if depth != _AUTO else (_AUTO_PREFETCH_DEPTH, _MAX_PREFETCH_DEPTH)
+        return Dataset(prefetched(self._plan, *depths))
 
     def ignore_errors(self, report: Callable[[int, Exception], None] | None = None) -> Dataset:
         """Leaves out the elements that raise an exception when they are read or computed.
@@ -428,23 +410,28 @@ class Dataset:
         """
         if report is not None:
             checked_function("report", report, "a number and an error")
-        return Dataset(_order_steps.ignoring_errors(self._plan, report))
+        return Dataset(mapping.ignoring_errors(self._plan, report))
 
     def require_finite(self) -> Dataset:
         """Checks all floating-point components; an infinity or NaN in them is a ValueError."""
-        return Dataset(_function_steps.required_finite(self._plan))
+        return Dataset(mapping.required_finite(self._plan))
 
     def with_options(self, options: Options) -> Dataset:
         """The same elements; `options` hold for the whole chain, before and after.
 
         What they leave open stays as it was asked for before.
         """
-        updated = self._plan.options.updated(_checked_options(options))
-        return Dataset(replace(self._plan, options=updated))
+        if not isinstance(options, Options):
+            raise TypeError(
+                f"options must be an Options, got {type(options).__name__}. "
+                "Use paceline.inputs.Options(deterministic=..., auto_shard_policy=...)."
+            )
+        updated = self._plan.demands.options.updated(options)
+        return Dataset(self._plan.demanding(options=updated))
 
     def options(self) -> Options:
         """What was asked for with `with_options`."""
-        return self._plan.options
+        return self._plan.demands.options
 
     def cardinality(self) -> int:
         """The number of elements, or `INFINITE` (-1) or `UNKNOWN` (-2)."""
@@ -479,12 +466,3 @@ def _checked_result(result: Any, name: str) -> Dataset:
 def _plan_of_result(map_func: Callable[..., Any], element: Any) -> Plan:
     result = map_func(*element) if type(element) is tuple else map_func(element)
     return _checked_result(result, "map_func").plan
-
-
-def _checked_options(options: Any) -> Options:
-    if not isinstance(options, Options):
-        raise TypeError(
-            f"options must be an Options, got {type(options).__name__}. "
-            "Use paceline.inputs.Options(deterministic=..., auto_shard_policy=...)."
-        )
-    return options

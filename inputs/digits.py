@@ -12,9 +12,9 @@ from typing import Any, final
 
 import numpy as np
 
-from ._values import ArraySpec
+from .array_files import read_idx
 from .dataset import Dataset
-from .idx import read_idx
+from .values import ArraySpec
 
 _logger = logging.getLogger("paceline")
 

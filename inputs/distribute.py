@@ -1,27 +1,59 @@
-"""Datasets whose elements are dealt out to replicas; strategies hand in plain numbers."""
+"""Datasets divided among replicas and workers; strategies hand in plain numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn, final
 
-from ._checks import checked_count, checked_shard
-from ._ending import AnyHasData
-from ._plan import (
-    INFINITE,
-    UNKNOWN,
-    Keeps,
-    Plan,
-    Shard,
-    batched_cardinality,
-    joined,
-    longest_cardinality,
-)
-from ._split import DealtStream, SideBySideStream, SplitStream, split_points
+from .checks import checked_count, checked_shard
 from .dataset import Dataset
-from .distributed_dataset import DistributedDataset, Wrap
+from .elements import Elements, Stream
+from .iterator import DatasetIterator, IteratorFactory
+from .mapping import MapIterator
 from .options import AutoShardPolicy
+from .plan import INFINITE, UNKNOWN, Demands, Keeps, Opening, Plan, Shard, batched_cardinality
+from .prefetching import produced_ahead
+from .seeds import checked_seed
+from .splitting import (
+    AnyHasData,
+    PipelinesIterator,
+    ReplicaBatchesIterator,
+    SplitIterator,
+    UntilAllEndIterator,
+    empty_batch,
+    split_points,
+)
+
+Wrap = Callable[[tuple[Any, ...]], Any]
+"""Makes the element of a step from the tuple of its local batches."""
+
+TextsOfWorkers = Callable[[str], Sequence[str]]
+"""Gathers a text of each worker, in their order; all workers call it."""
+
+
+@final
+@dataclass(frozen=True)
+class Division:
+    """How workers share the data.
+
+    Args:
+        policy: OFF, FILE or DATA.
+        worker: the number of workers, and this worker's number.
+        parts: of which orders this worker takes which part.
+    """
+
+    policy: AutoShardPolicy
+    worker: tuple[int, int]
+    parts: Sequence[Shard]
+
+    @property
+    def shared_order(self) -> Plan | None:
+        """The order that all workers must draw alike, since each takes a part of it."""
+        num_workers, _ = self.worker
+        is_shared = num_workers > 1 and self.parts and self.policy is not AutoShardPolicy.FILE
+        return self.parts[0].order if is_shared else None
 
 
 def split_global_batches(
@@ -37,8 +69,8 @@ def split_global_batches(
 ) -> DistributedDataset:
     """Cuts each global batch into consecutive parts, one for each replica.
 
-    A batch of 7 over two replicas goes as 4 and 3. A last, smaller batch fills the same places from
-    the front, and a replica for which nothing is left gets arrays of leading dimension 0: every
+    A batch of 7 over two replicas goes as 4 and 3. A last, smaller batch is divided at the same
+    points, and a replica for which nothing is left gets arrays of leading dimension 0: every
     example counts exactly once.
 
     How several workers share the data is the `AutoShardPolicy` of the dataset's options. DATA: each
@@ -74,9 +106,9 @@ def split_global_batches(
         )
     plan = _checked_dataset(dataset).plan
     depth = _depth(prefetch, plan)
-    asked = plan.options.auto_shard_policy or AutoShardPolicy.AUTO
+    asked = plan.demands.options.auto_shard_policy or AutoShardPolicy.AUTO
     policy = resolved_policy(asked, plan.num_files, num_workers)
-    part = Shard(num_workers, worker_index, plan)
+    parts = [] if policy is AutoShardPolicy.OFF else [Shard(num_workers, worker_index, plan)]
     if policy is AutoShardPolicy.DATA:
         rounds = [range(first_replica, first_replica + num_local)]
     else:
@@ -85,24 +117,23 @@ def split_global_batches(
         plan = _with_file_shard(plan, (num_workers, worker_index))
     return DistributedDataset(
         plan.then(
-            lambda elements, _: SplitStream(elements, num_all, rounds),
+            lambda elements, _: Stream(
+                lambda iteration: SplitIterator(elements.iterate(iteration), num_all, rounds)
+            ),
             # Several workers keep parts of the same batches, or of a batch that is read again.
             keeps=Keeps.SPEC | (Keeps.ANY_ORDER if num_workers == 1 else Keeps.NOTHING),
             cardinality=plan.cardinality if len(rounds) == 1 else UNKNOWN,
             epoch=plan.epoch if len(rounds) == 1 else None,
         ),
+        Division(policy, (num_workers, worker_index), parts),
         num_local=num_local,
         any_has_data=None if policy is AutoShardPolicy.DATA else any_has_data,
-        description=f"policy {policy.name}, shard {worker_index} of {num_workers}, global batch "
+        description=f"shard {worker_index} of {num_workers}, global batch "
         f"{_global_batch(plan.batch_size, num_all, rounds)}, "
         f"{_share(policy, plan, num_workers, worker_index)}, prefetch {depth}",
         prefetch_depth=depth,
         wrap=wrap,
         seed=seed,
-        shared_order=plan if num_workers > 1 and policy is AutoShardPolicy.DATA else None,
-        worker=(num_workers, worker_index),
-        policy=policy.name,
-        parts=[] if policy is AutoShardPolicy.OFF else [part],
     )
 
 
@@ -161,31 +192,28 @@ def per_replica_batches(
             another order on each worker.
     """
     num_local, _ = _checked_replicas(num_local_replicas, num_local_replicas)
-    num_workers, worker_index = checked_shard(
-        *worker, "the number of workers", "the worker's number"
-    )
+    own = checked_shard(*worker, "the number of workers", "the worker's number")
     plan = _checked_dataset(dataset).plan
     depth = _depth(prefetch, plan)
     size = "" if plan.batch_size is None else f" of {plan.batch_size}"
     return DistributedDataset(
         plan.then(
-            lambda elements, _: DealtStream(elements, num_local),
+            lambda elements, _: Stream(
+                lambda iteration: ReplicaBatchesIterator(elements.iterate(iteration), num_local)
+            ),
             keeps=Keeps.SPEC | Keeps.ANY_ORDER,
             count=lambda number: batched_cardinality(number, num_local, drop_remainder=False),
             shard=plan.shard and plan.shard.times(num_local),
         ),
+        Division(AutoShardPolicy.OFF, own, [] if plan.shard is None else [plan.shard]),
         num_local=num_local,
         any_has_data=None if plan.cardinality == INFINITE else any_has_data,
-        description=f"policy OFF, per-replica batches{size} for {_replicas(num_local)}, "
+        description=f"per-replica batches{size} for {_replicas(num_local)}, "
         f"{_number_of_steps(batched_cardinality(plan.cardinality, num_local, False))}, "
         f"prefetch {depth}",
         prefetch_depth=depth,
         wrap=wrap,
         seed=seed,
-        shared_order=plan.shard.order if plan.shard and num_workers > 1 else None,
-        worker=(num_workers, worker_index),
-        policy="OFF",
-        parts=[] if plan.shard is None else [plan.shard],
     )
 
 
@@ -214,34 +242,37 @@ def per_replica_pipelines(
     Raises:
         ValueError: as in `per_replica_batches`.
     """
-    num_workers, worker_index = checked_shard(
-        *worker, "the number of workers", "the worker's number"
-    )
+    own = checked_shard(*worker, "the number of workers", "the worker's number")
     plans = [_checked_dataset(dataset).plan for dataset in datasets]
-    plan = joined(
-        plans,
-        text=f"replicas({', '.join(plan.text for plan in plans)})",
-        cardinality=longest_cardinality([plan.cardinality for plan in plans]),
-        epoch=longest_cardinality([plan.epoch_length for plan in plans]),
+    cardinality = _longest([plan.cardinality for plan in plans])
+
+    def open_all(opening: Opening) -> Elements:
         # Not one after another from the same seeds: equal shuffles must draw equal orders.
-        open=lambda opening: SideBySideStream([plan.open(opening.inside(0)) for plan in plans]),
-        spec=plans[0].spec,
+        parts = [plan.open(opening.inside(0)) for plan in plans]
+        return Stream(
+            lambda iteration: PipelinesIterator([part.iterate(iteration) for part in parts])
+        )
+
+    plan = Plan(
+        text=f"replicas({', '.join(plan.text for plan in plans)})",
+        cardinality=cardinality,
+        epoch=_longest([plan.epoch_length for plan in plans]),
+        open=open_all,
+        known_spec=plans[0].spec,
+        demands=Demands.of([plan.demands for plan in plans]),
+        is_ready=all(plan.is_ready for plan in plans),
     )
     depth = _depth(prefetch, plan)
-    shards = [plan.shard for plan in plans if plan.shard is not None]
     return DistributedDataset(
         plan,
+        Division(AutoShardPolicy.OFF, own, [p.shard for p in plans if p.shard is not None]),
         num_local=len(plans),
-        any_has_data=None if plan.cardinality == INFINITE else any_has_data,
-        description=f"policy OFF, an input pipeline for each of {_replicas(len(plans))}, "
-        f"{_number_of_steps(plan.cardinality)}, prefetch {depth}",
+        any_has_data=None if cardinality == INFINITE else any_has_data,
+        description=f"an input pipeline for each of {_replicas(len(plans))}, "
+        f"{_number_of_steps(cardinality)}, prefetch {depth}",
         prefetch_depth=depth,
         wrap=wrap,
         seed=seed,
-        shared_order=shards[0].order if shards and num_workers > 1 else None,
-        worker=(num_workers, worker_index),
-        policy="OFF",
-        parts=shards,
     )
 
 
@@ -250,7 +281,7 @@ def _with_file_shard(plan: Plan, file_shard: tuple[int, int]) -> Plan:
     return replace(
         plan,
         open=lambda opening: plan.open(opening._replace(file_shard=file_shard)),
-        # A state is a place in these files, and must not be taken for one in others.
+        # A state is a position in these files, and must not be taken for one in others.
         text=f"{plan.text}.files({count}, {index})",
     )
 
@@ -261,7 +292,7 @@ def _depth(prefetch: int, plan: Plan) -> int:
     A hand-over between threads takes some 35 microseconds, about as long as a gather.
     """
     depth = checked_count("prefetch", prefetch, 0)
-    return 0 if plan.is_at_hand else depth
+    return 0 if plan.is_ready else depth
 
 
 def _global_batch(size: int | None, num_replicas: int, rounds: Sequence[range]) -> str:
@@ -305,5 +336,175 @@ def _checked_dataset(dataset: Any) -> Dataset:
     return dataset
 
 
+def _longest(cardinalities: list[int]) -> int:
+    if INFINITE in cardinalities:
+        return INFINITE
+    return UNKNOWN if UNKNOWN in cardinalities else max(cardinalities)
+
+
 def _replicas(count: int) -> str:
     return f"{count} replica{'s' if count > 1 else ''}"
+
+
+@final
+class DistributedDataset:
+    """Steps of one batch for each local replica; strategies make it, users iterate over it.
+
+    It can be iterated many times. Its iterators have `get_state()`, `set_state(state)` and
+    `close()`. It takes no further transformations.
+
+    Where workers may have different numbers of steps, all iterate together: one whose data have
+    ended gets empty batches, arrays of leading dimension 0, until those of all have.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        division: Division,
+        *,
+        num_local: int,
+        description: str,
+        prefetch_depth: int,
+        wrap: Wrap,
+        seed: int | None,
+        any_has_data: AnyHasData | None,
+    ) -> None:
+        self._plan = plan
+        self._division = division
+        self._description = f"policy {division.policy.name}, {description}"
+        self._texts_of_workers: TextsOfWorkers | None = None
+        order = division.shared_order
+        self._has_shared_passes = order is not None and order.demands.reshuffles
+        self._needs_shared_seed = order is not None and order.demands.draws_seed
+        steps = plan.then(
+            lambda elements, _: produced_ahead(elements, prefetch_depth), keeps=Keeps.ALL
+        )
+        if order is not None and not plan.demands.draws_seed:
+            # Shuffles inside an interleave are not known yet, and must agree as well.
+            steps = steps.demanding(fixed_seed=steps.demands.fixed_seed or 0)
+        own_seed = None if seed is None else checked_seed(seed)
+        own_steps = _wrapped(steps, wrap)
+        self._make_own_iterator = IteratorFactory(own_steps, own_seed, division.worker)
+        self._make_iterator = self._make_own_iterator
+        if any_has_data is not None:
+            all_steps = _wrapped(_until_all_end(steps, any_has_data, num_local), wrap)
+            self._make_iterator = IteratorFactory(all_steps, own_seed, division.worker)
+
+    def describe(self) -> str:
+        """One line for the log: the policy, this worker's shard, the batch and the replicas."""
+        return self._description
+
+    def cardinality(self) -> int:
+        """The number of steps for which this worker has data, `INFINITE` (-1) or `UNKNOWN` (-2)."""
+        return self._plan.cardinality
+
+    @property
+    def element_spec(self) -> Any:
+        """The `ArraySpec`s of the dataset's elements, before they are divided."""
+        return self._plan.spec()
+
+    def __iter__(self) -> DatasetIterator:
+        self._require_shared_seed()
+        iterator = self._make_iterator()
+        self._require_same_pass(iterator)
+        return iterator
+
+    def own_steps(self) -> DatasetIterator:
+        """An iterator that ends with this worker's data, for loops that agree on their end."""
+        self._require_shared_seed()
+        return self._make_own_iterator()
+
+    def require_alike(self, texts_of_workers: TextsOfWorkers) -> None:
+        """Compares with the other workers what all must have alike; all of them call this.
+
+        Where each worker takes a part of one order, it must be the same chain with the same seed.
+        If that order is another one in each pass, all workers begin their passes together, too.
+
+        Args:
+            texts_of_workers: see `TextsOfWorkers`.
+
+        Raises:
+            ValueError: on all workers, if they differ; the message names two of them.
+        """
+        self._texts_of_workers = texts_of_workers
+        seed = self._make_iterator.shared_seed()
+        parts = [
+            [count, index, order.text, seed if self._needs_shared_seed else None]
+            for count, index, order, _ in self._division.parts
+        ]
+        texts = texts_of_workers(json.dumps([self._division.policy.name, parts]))
+        _require_one_policy_and_order([json.loads(text) for text in texts])
+
+    def _require_same_pass(self, iterator: DatasetIterator) -> None:
+        """Raises an error if a worker has looked at the data beforehand, and is a pass ahead."""
+        if self._texts_of_workers is None or not self._has_shared_passes:
+            return
+        texts = self._texts_of_workers(json.dumps(iterator.seed_and_iteration))
+        found = [json.loads(text) for text in texts]
+        workers = [*range(len(found))]
+        _require_equal("the number of passes before this one", [i for _, i in found], workers)
+        _require_equal("the seed", [seed for seed, _ in found], workers)
+
+    def _require_shared_seed(self) -> None:
+        if self._needs_shared_seed and self._make_iterator.shared_seed() is None:
+            raise ValueError(
+                "shuffle() has no seed, so each worker would draw another order and examples "
+                "would be lost or read twice. Give shuffle(seed=...), call set_seed() or set "
+                "RunConfig(tf_random_seed=...), the same on every worker."
+            )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if not name.startswith("_") and callable(getattr(Dataset, name, None)):
+            raise AttributeError(
+                f"DistributedDataset has no {name}(): a distributed dataset takes no further "
+                f"transformations. Call {name}() on the Dataset before it is distributed."
+            )
+        raise AttributeError(f"DistributedDataset has no attribute {name!r}.")
+
+
+def _require_one_policy_and_order(found: list[Any]) -> None:
+    """Raises an error if workers divide one order, but each another one."""
+    policies = [policy for policy, _ in found]
+    _require_equal("the policy", policies, [*range(len(found))])
+    parts = [(worker, *part) for worker, (_, parts) in enumerate(found) for part in parts]
+    taken = sorted((count, index) for _, count, index, *_ in parts)
+    # Shards that leave something out, or are read twice, are meant for something else.
+    if taken == [(len(parts), index) for index in range(len(parts))]:
+        workers = [part[0] for part in parts]
+        _require_equal("the dataset", [part[3] for part in parts], workers)
+        _require_equal("the seed", [part[4] for part in parts], workers)
+
+
+def _require_equal(what: str, values: list[Any], workers: list[int]) -> None:
+    for value, worker in zip(values, workers, strict=True):
+        if value != values[0]:
+            raise ValueError(
+                f"Workers that share data must agree on {what}, but worker {workers[0]} has "
+                f"{values[0]} and worker {worker} has {value}, so that examples would be lost or "
+                "read twice. Give all workers the same dataset, files, options and seeds, and "
+                "iterate on all of them."
+            )
+
+
+def _until_all_end(steps: Plan, any_has_data: AnyHasData, num_local: int) -> Plan:
+    """The steps, and then empty ones until the data of all workers have ended."""
+
+    def step(elements: Elements, _: Opening) -> Elements:
+        return Stream(
+            lambda iteration: UntilAllEndIterator(
+                elements.iterate(iteration),
+                any_has_data,
+                lambda: (empty_batch(steps.spec()),) * num_local,
+            )
+        )
+
+    return steps.then(step, keeps=Keeps.ALL)
+
+
+def _wrapped(steps: Plan, wrap: Wrap) -> Plan:
+    return steps.then(
+        lambda elements, _: Stream(
+            lambda iteration: MapIterator(elements.iterate(iteration), wrap)
+        ),
+        keeps=Keeps.ALL,
+    )

@@ -1,23 +1,34 @@
 """Parsing and making tf.train.Example messages, the usual content of TFRecord files.
 
 An Example maps names to features, each a list of bytes, of floats or of 64-bit integers
-(tensorflow/core/example/feature.proto).
+(tensorflow/core/example/feature.proto). It is a message of Protocol Buffers: a sequence of fields,
+each a tag (field number and wire type as a varint) and a value
+(https://protobuf.dev/programming-guides/encoding/).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from . import _wire
-from ._values import as_text
+from .values import as_text
 
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
 _KINDS = {_BYTES_LIST: "bytes", _FLOAT_LIST: "floats", _INT64_LIST: "integers"}
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+_MAX_VARINT_BYTES = 10
+_WORD = (1 << 64) - 1
+_FIXED_BYTES = {_FIXED64: 8, _FIXED32: 4}
+
+WireValue = int | memoryview
+"""What a field of a message holds: a number, or the bytes of anything else."""
 
 Values = tuple[int, Any]
 """Which of the three kinds of list, and the values."""
@@ -82,17 +93,17 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
     """
     entries = b""
     for name, value in features.items():
-        entry = _wire.bytes_field(1, name.encode()) + _wire.bytes_field(2, _feature(name, value))
-        entries += _wire.bytes_field(1, entry)
-    return _wire.bytes_field(1, entries)
+        entry = _bytes_field(1, name.encode()) + _bytes_field(2, _feature(name, value))
+        entries += _bytes_field(1, entry)
+    return _bytes_field(1, entries)
 
 
 def _features_of(example: memoryview) -> dict[str, Values]:
     found: dict[str, Values] = {}
-    for number, kind, features in _wire.fields(example):
-        if number != 1 or kind != _wire.BYTES:
+    for number, kind, features in _fields(example):
+        if number != 1 or kind != _BYTES:
             continue
-        for number_inside, _, entry in _wire.fields(_message(features)):
+        for number_inside, _, entry in _fields(_message(features)):
             if number_inside == 1:
                 name, values = _entry(_message(entry))
                 found[name] = values
@@ -101,13 +112,13 @@ def _features_of(example: memoryview) -> dict[str, Values]:
 
 def _entry(entry: memoryview) -> tuple[str, Values]:
     name, feature = "", memoryview(b"")
-    for number, _, value in _wire.fields(entry):
+    for number, _, value in _fields(entry):
         if number == 1:
             name = bytes(_message(value)).decode()
         elif number == 2:
             feature = _message(value)
     values: Values = (0, [])
-    for number, _, value in _wire.fields(feature):
+    for number, _, value in _fields(feature):
         if number in _KINDS:
             values = number, _values(number, _message(value))
     return name, values
@@ -116,7 +127,7 @@ def _entry(entry: memoryview) -> tuple[str, Values]:
 def _values(list_kind: int, message: memoryview) -> Any:
     """The values of a list, packed or not."""
     pieces: list[Any] = []
-    for number, kind, value in _wire.fields(message):
+    for number, kind, value in _fields(message):
         if number != 1:
             continue
         if list_kind == _BYTES_LIST:
@@ -124,17 +135,17 @@ def _values(list_kind: int, message: memoryview) -> Any:
         elif list_kind == _FLOAT_LIST:
             # One float alone has the same bytes as a packed list of one.
             pieces.append(np.frombuffer(_message(value), "<f4"))
-        elif kind == _wire.VARINT:
-            pieces.append(np.array([_wire.signed(int(value))], np.int64))
+        elif kind == _VARINT:
+            pieces.append(np.array([_signed(int(value))], np.int64))
         else:
-            pieces.append(_wire.packed_varints(_message(value)))
+            pieces.append(_packed_varints(_message(value)))
     if list_kind == _BYTES_LIST:
         return pieces
     empty = np.zeros(0, np.float32 if list_kind == _FLOAT_LIST else np.int64)
     return np.concatenate([empty, *pieces])
 
 
-def _message(value: _wire.Value) -> memoryview:
+def _message(value: WireValue) -> memoryview:
     if isinstance(value, int):
         raise ValueError("the record is no tf.train.Example: a number stands for a message")
     return value
@@ -180,15 +191,94 @@ def _feature(name: str, value: Any) -> bytes:
     items = [value] if isinstance(value, bytes | str) else value
     if isinstance(items, list) and items and isinstance(items[0], bytes | str):
         texts = [item.encode() if isinstance(item, str) else bytes(item) for item in items]
-        return _wire.bytes_field(_BYTES_LIST, b"".join(_wire.bytes_field(1, t) for t in texts))
+        return _bytes_field(_BYTES_LIST, b"".join(_bytes_field(1, t) for t in texts))
     array = np.ravel(np.asarray(items))
     if array.dtype.kind == "f":
         packed = array.astype("<f4").tobytes()
-        return _wire.bytes_field(_FLOAT_LIST, _wire.bytes_field(1, packed))
+        return _bytes_field(_FLOAT_LIST, _bytes_field(1, packed))
     if array.dtype.kind in "iub":
-        packed = b"".join(_wire.varint(int(number)) for number in array)
-        return _wire.bytes_field(_INT64_LIST, _wire.bytes_field(1, packed))
+        packed = b"".join(_encoded_varint(int(number)) for number in array)
+        return _bytes_field(_INT64_LIST, _bytes_field(1, packed))
     raise TypeError(
         f"feature {name!r} must be bytes, text or numbers, got {type(value).__name__} "
         f"({array.dtype})."
     )
+
+
+def _fields(message: memoryview) -> Iterator[tuple[int, int, WireValue]]:
+    """The fields of a message: field number, wire type, and a number or the bytes.
+
+    Raises:
+        ValueError: the message is cut off or no message.
+    """
+    position, end = 0, len(message)
+    while position < end:
+        tag, position = _varint(message, position)
+        number, wire_type = tag >> 3, tag & 7
+        if wire_type == _VARINT:
+            value, position = _varint(message, position)
+            yield number, wire_type, value
+            continue
+        if wire_type == _BYTES:
+            size, position = _varint(message, position)
+        elif wire_type in _FIXED_BYTES:
+            size = _FIXED_BYTES[wire_type]
+        else:
+            raise ValueError(f"field {number} has the unknown wire type {wire_type}")
+        if size > end - position:
+            raise ValueError(f"field {number} is cut off: {size} bytes, {end - position} left")
+        yield number, wire_type, message[position : position + size]
+        position += size
+
+
+def _packed_varints(data: memoryview) -> NDArray[np.int64]:
+    """The signed numbers of a packed field."""
+    values = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(values < 0x80)
+    if len(values) and (not len(ends) or ends[-1] != len(values) - 1):
+        raise ValueError("a packed number is cut off")
+    starts = np.concatenate([[0], ends[:-1] + 1]) if len(ends) else ends
+    sizes = ends - starts + 1
+    if len(sizes) and sizes.max() > _MAX_VARINT_BYTES:
+        raise ValueError(f"a packed number takes more than {_MAX_VARINT_BYTES} bytes")
+    numbers = np.zeros(len(ends), np.uint64)
+    for place in range(int(sizes.max(initial=0))):
+        long_enough = sizes > place
+        bits = (values[starts[long_enough] + place] & 0x7F).astype(np.uint64)
+        numbers[long_enough] |= bits << np.uint64(7 * place)
+    return numbers.view(np.int64)
+
+
+def _signed(number: int) -> int:
+    """A varint's bits as a signed 64-bit number."""
+    return number - (1 << 64) if number >> 63 else number
+
+
+def _encoded_varint(number: int) -> bytes:
+    """A number as a varint; negative ones take ten bytes."""
+    number &= _WORD
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def _bytes_field(number: int, value: bytes) -> bytes:
+    """A field of bytes, text, a message or packed numbers."""
+    return _encoded_varint(number << 3 | _BYTES) + _encoded_varint(len(value)) + value
+
+
+def _varint(message: memoryview, position: int) -> tuple[int, int]:
+    """The number at `position`, and the position behind it."""
+    number = 0
+    for place in range(_MAX_VARINT_BYTES):
+        if position >= len(message):
+            raise ValueError("the message is cut off inside a number")
+        byte = message[position]
+        position += 1
+        number |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return number & _WORD, position
+    raise ValueError(f"a number takes more than {_MAX_VARINT_BYTES} bytes")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.inputs import FixedLenFeature, VarLenFeature, encode_example, parse_example
-from paceline.inputs._crc32c import crc32c, masked_crc32c
+from paceline.inputs.tfrecord import crc32c, masked_crc32c
 
 
 @pytest.mark.parametrize(

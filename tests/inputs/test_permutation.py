@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.inputs import Dataset
-from paceline.inputs._permutation import Permutation
+from paceline.inputs.shuffle_order import Permutation
 
 LARGE = 200_003
 

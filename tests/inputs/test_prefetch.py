@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from paceline.inputs import Dataset
-from paceline.inputs._elements import ElementIterator, Stream
-from paceline.inputs._prefetch import PrefetchedStream
+from paceline.inputs.elements import ElementIterator
+from paceline.inputs.prefetching import PrefetchIterator
 
 
 def num_threads() -> int:
@@ -244,7 +244,7 @@ def test_a_map_function_runs_in_the_thread() -> None:
     assert [str(n) for n in names] == ["paceline-prefetch"] * 2
 
 
-class PlaceLost(ElementIterator):
+class PositionLost(ElementIterator):
     """Numbers that can say where they stand up to the third only, as a file on a lost mount."""
 
     def __init__(self) -> None:
@@ -267,11 +267,7 @@ class PlaceLost(ElementIterator):
 
 
 def test_a_source_that_cannot_tell_its_place_is_an_error_and_keeps_nobody_waiting() -> None:
-    class Numbers(Stream):
-        def iterate(self, iteration: int) -> ElementIterator:
-            return PlaceLost()
-
-    iterator = PrefetchedStream(Numbers(), 2, 2).iterate(0)
+    iterator = PrefetchIterator(PositionLost(), 2, 2)
     assert [next(iterator) for _ in range(3)] == [1, 2, 3]
     with pytest.raises(OSError, match="Stale file handle"):
         next(iterator)

@@ -12,7 +12,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ._checks import checked_count
+from .checks import checked_count
 
 Key = tuple[int, ...]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, final
 
-from ._elements import (
+from .elements import (
     ElementIterator,
     Elements,
     Elementwise,
@@ -13,16 +13,30 @@ from ._elements import (
     State,
     Stream,
 )
-from ._plan import Opening
-from ._seeds import Key
-from ._states import COUNT, checked_fields
-from ._values import frozen_copy
+from .plan import Keeps, Opening, Plan
+from .seeds import Key
+from .states import COUNT, checked_fields
+from .values import frozen_copy
 
 _END = object()
 
 
+def cached(plan: Plan) -> Plan:
+    """Elements that are computed once; those of the first iteration, for every iteration."""
+    memory = _Memory()
+
+    def step(inner: Elements, opening: Opening) -> Elements:
+        kept = memory.elements_for(opening)
+        access = inner.random_access()
+        if access is not None:
+            return _Cached(access, kept)
+        return Stream(lambda _: _CachedIterator(inner, kept))
+
+    return plan.then(step, "cache()", Keeps.EACH | Keeps.SPEC)
+
+
 @final
-class CacheMemory:
+class _Memory:
     """What one `cache()` has kept; it outlives iterators, so that every later pass profits.
 
     It belongs to one set of shuffle keys and one share of the files: an input in another order is
@@ -41,13 +55,6 @@ class CacheMemory:
         return self._by_position
 
 
-def cached(elements: Elements, opening: Opening, *, memory: CacheMemory) -> Elements:
-    """The elements of the first iteration, for every iteration."""
-    kept = memory.elements_for(opening)
-    inner = elements.random_access()
-    return _CachedStream(elements, kept) if inner is None else _Cached(inner, kept)
-
-
 @final
 class _Cached(Elementwise):
     """Keeps elements by position, in whatever order they are asked for."""
@@ -58,7 +65,7 @@ class _Cached(Elementwise):
         self._kept = kept
 
     def each(self, positions: Positions) -> list[Any]:
-        return [self.element(position) for position in positions.tolist()]
+        return [self.element(int(position)) for position in positions]
 
     def element(self, position: int) -> Any:
         index = position % self.length
@@ -66,18 +73,6 @@ class _Cached(Elementwise):
         if element is _END:
             element = self._kept[index] = frozen_copy(self._inner.element(index))
         return element
-
-
-@final
-class _CachedStream(Stream):
-    """Keeps elements as the passes come to them."""
-
-    def __init__(self, inner: Elements, kept: dict[int, Any]) -> None:
-        self._inner = inner
-        self._kept = kept
-
-    def iterate(self, iteration: int) -> ElementIterator:
-        return _CachedIterator(self._inner, self._kept)
 
 
 @final

@@ -12,11 +12,11 @@ from typing import Any, BinaryIO, NamedTuple, final
 
 import numpy as np
 
-from ._elements import ElementIterator, State, Stream
-from ._plan import UNKNOWN, Opening, Plan, with_spec_of_first_element
-from ._random_access import Rows
-from ._states import COUNT, checked_fields
-from ._values import ArraySpec
+from .elements import ElementIterator, State, Stream
+from .plan import UNKNOWN, Opening, Plan
+from .sources import Rows
+from .states import COUNT, checked_fields
+from .values import ArraySpec
 
 Path = str | os.PathLike[str]
 Files = Path | Sequence[Path]
@@ -57,18 +57,12 @@ def records_plan(files: Files, record_format: RecordFormat) -> Plan:
     """The records of files, one file after another."""
     paths = matching_files(files)
 
-    def open_files(opening: Opening) -> RecordFiles:
+    def open_files(opening: Opening) -> Stream:
         count, index = opening.file_shard
-        return RecordFiles(paths[index::count], record_format)
+        return Stream(lambda _: _RecordIterator(paths[index::count], record_format))
 
-    plan = Plan(
-        f"{record_format.name}({_summary(paths)})",
-        UNKNOWN,
-        open=open_files,
-        spec=lambda: None,
-        file_counts=(len(paths),),
-    )
-    return with_spec_of_first_element(plan)
+    text = f"{record_format.name}({_summary(paths)})"
+    return Plan(text, UNKNOWN, open_files, file_counts=(len(paths),))
 
 
 def file_names_plan(files: Files) -> Plan:
@@ -84,21 +78,9 @@ def file_names_plan(files: Files) -> Plan:
         f"list_files({_summary(names.tolist())})",
         len(names),
         open=open_names,
-        spec=lambda: ArraySpec((), names.dtype),
+        known_spec=lambda: ArraySpec((), names.dtype),
         file_counts=(len(names),),
     )
-
-
-@final
-class RecordFiles(Stream):
-    """The records of several files; one file is open at a time."""
-
-    def __init__(self, paths: Sequence[str], record_format: RecordFormat) -> None:
-        self._paths = paths
-        self._format = record_format
-
-    def iterate(self, iteration: int) -> ElementIterator:
-        return _RecordIterator(self._paths, self._format)
 
 
 @final
@@ -129,7 +111,7 @@ class _RecordIterator(ElementIterator):
             except Exception as error:
                 number = self._record_index
                 self._step_over()
-                raise _with_place(error, path, number) from error
+                raise _with_location(error, path, number) from error
             self._record_index += 1
             return record
         raise StopIteration
@@ -215,7 +197,7 @@ def opened(path: str) -> BinaryIO:
     return open(path, "rb", _BUFFER_BYTES)
 
 
-def _with_place(error: Exception, path: str, record_index: int) -> Exception:
+def _with_location(error: Exception, path: str, record_index: int) -> Exception:
     """The error, saying where it happened."""
     place = f"{path}, record {record_index}"
     if isinstance(error, EOFError | gzip.BadGzipFile | zlib.error):

@@ -6,29 +6,40 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, final
 
-from ._elements import ElementIterator, Elements, State, Stream
-from ._states import COUNT, STATE, checked_fields, list_of_states, read_again, refused
+from .elements import ElementIterator, Elements, State, Stream
+from .plan import Keeps, Opening, Plan
+from .prefetching import produced_ahead
+from .states import COUNT, STATE, checked_fields, list_of_states, read_again, refused
 
-Expand = Callable[[Any, int], Elements]
-"""`expand(element, number)` opens what is made of the input's element `number`."""
+PlanOf = Callable[[Any], Plan]
+"""The plan of the dataset that a user's function makes of an element."""
+
+OpenPart = Callable[[Any, int], Elements]
+"""`open_part(element, number)` opens what is made of the input's element `number`."""
 
 
-@final
-class InterleavedStream(Stream):
+def interleaved(
+    plan: Plan, plan_of: PlanOf, *, cycle_length: int, block_length: int, prefetch: int
+) -> Plan:
     """Blocks of `block_length` elements in turn from up to `cycle_length` datasets at a time."""
 
-    def __init__(
-        self, inner: Elements, expand: Expand, cycle_length: int, block_length: int
-    ) -> None:
-        self._inner = inner
-        self._expand = expand
-        self._cycle_length = cycle_length
-        self._block_length = block_length
+    def step(inner: Elements, opening: Opening) -> Elements:
+        def open_part(element: Any, number: int) -> Elements:
+            try:
+                part = plan_of(element)
+            except StopIteration as error:
+                raise RuntimeError("map_func raised StopIteration") from error
+            return produced_ahead(part.open(opening.inside(number)), prefetch)
 
-    def iterate(self, iteration: int) -> ElementIterator:
-        slots: list[_Part | None] = [None] * self._cycle_length
-        inner = self._inner.iterate(iteration)
-        return _InterleavedIterator(inner, self._expand, slots, self._block_length, iteration)
+        return Stream(
+            lambda iteration: _InterleaveIterator(
+                inner.iterate(iteration), open_part, cycle_length, block_length, iteration
+            )
+        )
+
+    text = f"interleave(cycle_length={cycle_length}, block_length={block_length})"
+    # Nobody knows yet what shuffles the datasets have that the function makes.
+    return plan.demanding(reshuffles=True).then(step, text, Keeps.FILES)
 
 
 @final
@@ -41,20 +52,20 @@ class _Part(NamedTuple):
 
 
 @final
-class _InterleavedIterator(ElementIterator):
+class _InterleaveIterator(ElementIterator):
     """Goes round its slots; an empty one takes the input's next element when its turn comes."""
 
     def __init__(
         self,
         inner: ElementIterator,
-        expand: Expand,
-        slots: list[_Part | None],
+        open_part: OpenPart,
+        cycle_length: int,
         block_length: int,
         iteration: int,
     ) -> None:
         self._inner = inner
-        self._expand = expand
-        self._slots = slots
+        self._open_part = open_part
+        self._slots: list[_Part | None] = [None] * cycle_length
         self._block_length = block_length
         self._iteration = iteration
         self._turn = 0
@@ -137,7 +148,7 @@ class _InterleavedIterator(ElementIterator):
         return part
 
     def _open(self, number: int, before: State) -> _Part:
-        elements = self._expand(next(self._inner), number)
+        elements = self._open_part(next(self._inner), number)
         return _Part(elements.iterate(self._iteration), number, before)
 
     def _next_turn(self) -> None:

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, cast, final
 
-from ._elements import ElementIterator, State
-from ._plan import INFINITE, Opening, Plan
-from ._resharding import checked_state, describe_shard, state_for
-from ._seeds import Seeds, current_default_seed, entropy_seed
+from .elements import ElementIterator
+from .plan import INFINITE, UNKNOWN, Opening, Plan, Shard
+from .seeds import Seeds, current_default_seed, entropy_seed
+from .states import COUNT, INTEGER, STATE, TEXT, checked_fields
+
+State = dict[str, Any]
+"""What `DatasetIterator.get_state` returns."""
+
+_FIELDS = {
+    "dataset": TEXT,
+    "seed": INTEGER,
+    "iteration": COUNT,
+    "given": COUNT,
+    "start": COUNT,
+    "elements": STATE,
+    "shard": STATE,
+}
+_SHARD_FIELDS = {"count": COUNT, "index": COUNT, "order": TEXT, "seen": COUNT}
 
 
 @final
@@ -33,7 +47,7 @@ class DatasetIterator:
         self._num_given = 0
         self._start = 0
         self._elements = _open(plan, seed, iteration, 0)
-        self._last_state: State = None
+        self._last_state: Any = None
 
     def __iter__(self) -> DatasetIterator:
         return self
@@ -54,7 +68,7 @@ class DatasetIterator:
         self._num_given += 1
         return element
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> State:
         """The place of the next element and the seed: small, and made of JSON's types only."""
         return {
             "dataset": self._plan.text,
@@ -63,10 +77,10 @@ class DatasetIterator:
             "given": self._num_given,
             "start": self._start,
             "elements": self._last_state or self._elements.get_state(),
-            "shard": describe_shard(self._plan, self._num_given),
+            "shard": _describe_shard(self._plan, self._num_given),
         }
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: State) -> None:
         """Goes on with exactly the elements that were left when `state` was taken.
 
         Args:
@@ -76,7 +90,7 @@ class DatasetIterator:
             ValueError: the state is of another chain or version, damaged, or no state at all. The
                 iterator stays where it was.
         """
-        checked_state(state)
+        _checked_state(state)
         if state["dataset"] != self._plan.text:
             raise ValueError(
                 f"The state was saved by {state['dataset']}, but this is an iterator over "
@@ -90,7 +104,7 @@ class DatasetIterator:
             self._go_to(before)
             raise
 
-    def _go_to(self, state: dict[str, Any]) -> None:
+    def _go_to(self, state: State) -> None:
         self.close()
         self._last_state = None
         self._seed, self._iteration = state["seed"], state["iteration"]
@@ -99,7 +113,7 @@ class DatasetIterator:
         if state["elements"] is not None:
             self._elements.set_state(state["elements"])
 
-    def set_states(self, states: Sequence[dict[str, Any]], worker_index: int) -> None:
+    def set_states(self, states: Sequence[State], worker_index: int) -> None:
         """Goes on where all workers of a job stopped together, be they as many as now or not.
 
         With as many workers as before each goes on with its own state. With another number this
@@ -116,7 +130,7 @@ class DatasetIterator:
                 says why.
         """
         num_workers = None if self._worker is None else self._worker[0]
-        self.set_state(state_for(self._plan, states, worker_index, num_workers))
+        self.set_state(_state_for(self._plan, states, worker_index, num_workers))
 
     @property
     def seed_and_iteration(self) -> tuple[int, int]:
@@ -166,7 +180,7 @@ class IteratorFactory:
     def __call__(self) -> DatasetIterator:
         seed = self.shared_seed()
         if seed is None:
-            fixed = self._plan.fixed_seed
+            fixed = self._plan.demands.fixed_seed
             seed = entropy_seed() if fixed is None else fixed
         return DatasetIterator(self._plan, seed, next(self._iterations), self._worker)
 
@@ -175,5 +189,100 @@ def _open(plan: Plan, seed: int, iteration: int, start: int) -> ElementIterator:
     # Workers that take turns in one order have seen its beginning if each goes through its part
     # in order: only then can what is left be divided anew.
     in_order = plan.shard is not None
-    opening = Opening(Seeds(seed, iteration), plan.options, start=start, in_order=in_order)
+    opening = Opening(Seeds(seed, iteration), plan.demands.options, start=start, in_order=in_order)
     return plan.open(opening).iterate(0)
+
+
+def _checked_state(state: Any) -> State:
+    checked_fields(state, _FIELDS)
+    if state["shard"] is not None:
+        checked_fields(state["shard"], _SHARD_FIELDS)
+    return cast(State, state)
+
+
+def _describe_shard(plan: Plan, num_given: int) -> State | None:
+    """What a state tells of its worker's part of a shared order; None if there is none."""
+    shard = plan.shard
+    if shard is None:
+        return None
+    return {
+        "count": shard.num_shards,
+        "index": shard.shard_index,
+        "order": shard.order.text,
+        "seen": num_given * shard.per_element,
+    }
+
+
+def _state_for(
+    plan: Plan, states: Sequence[State], worker_index: int, num_workers: int | None
+) -> State:
+    """The state from which one worker goes on, see `DatasetIterator.set_states`.
+
+    Workers that take turns in one order, and have made the same number of steps, have together seen
+    the beginning of that order. What is left begins at one position, from which any number of
+    workers can take turns again.
+    """
+    if not isinstance(states, list | tuple) or not states:
+        raise ValueError(
+            f"states must be a list of the state of at least one worker, got {states or 'none'}."
+        )
+    for state in states:
+        _checked_state(state)
+    are_as_many = worker_index < len(states) and num_workers in (None, len(states))
+    if are_as_many and states[worker_index]["dataset"] == plan.text:
+        return states[worker_index]
+    if plan.shard is None:
+        return _common_state(states)
+    return {
+        **states[0],
+        "dataset": plan.text,
+        "given": 0,
+        "start": _num_seen(plan.shard, states),
+        "elements": None,
+    }
+
+
+def _common_state(states: Sequence[State]) -> State:
+    """The state that all workers share because each reads the same global batches."""
+    if any(state != states[0] for state in states):
+        raise ValueError(
+            f"The {len(states)} workers that saved their input read different data, and cannot be "
+            "resumed as another number. Resume with as many, or put shard() after shuffle(seed=...)"
+            " and repeat()."
+        )
+    return states[0]
+
+
+def _num_seen(shard: Shard, states: Sequence[State]) -> int:
+    """How many elements of the order all workers together have seen."""
+    saved = [state["shard"] for state in states]
+    # Seeds may differ where nothing in the order draws on them.
+    draws_seed = shard.order.demands.draws_seed
+    starts = {(s["seed"] if draws_seed else 0, s["iteration"], s["start"]) for s in states}
+    expected = [(shard.order.text, len(states), index) for index in range(len(states))]
+    found = [s and (s["order"], s["count"], s["index"]) for s in saved]
+    if found != expected or len(starts) != 1:
+        raise ValueError(
+            f"The input was saved by {len(states)} workers as {states[0]['dataset']}, which is not "
+            f"one order of {shard.order.text} that they share. Resume with as many workers as "
+            "before, and the same shuffle(seed=...)."
+        )
+    start = states[0]["start"]
+    most = max(s["seen"] for s in saved)
+    for index, s in enumerate(saved):
+        if s["seen"] < most and not _has_ended(shard, start + index, s):
+            raise ValueError(
+                f"Worker {index} had seen {s['seen']} elements and another {most}, so these "
+                "are not the beginning of one order. Resume with as many workers as before."
+            )
+    return int(start + most * len(states))
+
+
+def _has_ended(shard: Shard, first: int, saved: State) -> bool:
+    """Whether a worker's part of the order was used up.
+
+    Where the length is not known, that is what it must be: after equally many steps nothing else
+    leaves one behind.
+    """
+    length = shard.order.cardinality
+    return length == UNKNOWN or 0 <= length <= first + saved["seen"] * saved["count"]

@@ -6,20 +6,21 @@ from typing import Any, final
 
 import numpy as np
 
-from ._elements import (
+from .elements import (
     ENDLESS,
     ElementIterator,
     Elements,
     Positions,
     RandomAccess,
+    Rearranged,
     State,
     Stream,
-    as_array,
+    as_indices,
 )
-from ._plan import Opening
-from ._seeds import Key
-from ._shuffle_order import ShuffleOrder
-from ._states import COUNT, COUNT_OR_NONE, STATE, checked_fields, refused
+from .plan import Keeps, Opening, Plan
+from .seeds import Key, process_seed
+from .shuffle_order import ShuffleOrder
+from .states import COUNT, COUNT_OR_NONE, STATE, checked_fields, refused
 
 _MAX_CACHED_POSITIONS = 1 << 22
 _MAX_CACHED_ORDERS = 256
@@ -41,55 +42,56 @@ class ShuffleRule:
         return ShuffleOrder(key, self.buffer_size, length, origin)
 
 
-def shuffled(
-    elements: Elements,
-    opening: Opening,
-    *,
-    buffer_size: int,
-    seed: int | None,
-    reshuffle: bool,
-    chain: str,
-) -> Elements:
-    """The elements in random order; `chain` says what they are."""
-    key = opening.seeds.key(seed, reshuffle=reshuffle, chain=chain)
-    rule = ShuffleRule(key, buffer_size, reshuffle)
-    inner = elements.random_access()
-    return _ShuffledStream(elements, rule) if inner is None else _Shuffled(inner, rule)
+def shuffled(plan: Plan, buffer_size: int, seed: int | None, reshuffle: bool) -> Plan:
+    """The elements in random order."""
+
+    def step(inner: Elements, opening: Opening) -> Elements:
+        key = opening.seeds.key(seed, reshuffle=reshuffle, chain=plan.text)
+        rule = ShuffleRule(key, buffer_size, reshuffle)
+        access = inner.random_access()
+        if access is not None:
+            return _Shuffled(access, rule)
+        return Stream(lambda iteration: _ShuffleIterator(inner.iterate(iteration), rule, iteration))
+
+    # An order that all iterators share, but that nobody fixed: a part of the dataset that is zipped
+    # with others, or follows them, must stay the part that it was.
+    is_shared = seed is None and not reshuffle
+    demands = plan.demands
+    demanding = plan.demanding(
+        draws_seed=demands.draws_seed or seed is None,
+        fixed_seed=process_seed() if is_shared else demands.fixed_seed,
+        reshuffles=demands.reshuffles or reshuffle,
+    )
+    return demanding.then(
+        step,
+        f"shuffle({buffer_size}, seed={seed}, reshuffle={reshuffle})",
+        Keeps.COUNT | Keeps.SPEC | Keeps.BATCH_SIZE | Keeps.FILES | Keeps.READY,
+    )
 
 
 @final
-class _Shuffled(RandomAccess):
+class _Shuffled(Rearranged):
     """Positions in shuffled order."""
 
     def __init__(self, inner: RandomAccess, rule: ShuffleRule) -> None:
-        self.length = inner.length
-        self._inner = inner
+        super().__init__(inner, inner.length)
         self._rule = rule
         self._orders: dict[int, ShuffleOrder] = {}
         num_fitting = _MAX_CACHED_POSITIONS // max(inner.length, 1)
         self._max_orders = min(max(2, num_fitting), _MAX_CACHED_ORDERS)
 
-    def element(self, position: int) -> Any:
+    def _source(self, position: int) -> int:
         iteration, time = divmod(position, self.length)
-        return self._inner.element(int(self._order(iteration).read(time, time + 1)[0]))
-
-    def batch(self, positions: range) -> Any:
-        iteration, time = divmod(positions.start, self.length)
-        stop = time + positions[-1] + 1 - positions.start
-        if stop > self.length:
-            return self.gather(as_array(positions))
-        sources = self._order(iteration).read(time, stop)
-        return self._inner.gather(sources[:: positions.step])
-
-    def gather(self, positions: Positions) -> Any:
-        return self._inner.gather(self._sources(positions))
-
-    def each(self, positions: Positions) -> list[Any]:
-        return self._inner.each(self._sources(positions))
+        return int(self._order(iteration).read(time, time + 1)[0])
 
     def _sources(self, positions: Positions) -> Positions:
-        iterations, times = np.divmod(positions, self.length)
-        sources = np.empty_like(positions)
+        if isinstance(positions, range):
+            iteration, time = divmod(positions.start, self.length)
+            stop = time + positions[-1] + 1 - positions.start
+            if stop <= self.length:
+                return self._order(iteration).read(time, stop)[:: positions.step]
+        iterations, times = np.divmod(as_indices(positions), self.length)
+        sources = np.empty_like(times)
         for iteration in np.unique(iterations).tolist():
             chosen = iterations == iteration
             sources[chosen] = self._order(iteration).at(times[chosen])
@@ -106,19 +108,7 @@ class _Shuffled(RandomAccess):
 
 
 @final
-class _ShuffledStream(Stream):
-    """A stream's elements through a buffer."""
-
-    def __init__(self, inner: Elements, rule: ShuffleRule) -> None:
-        self._inner = inner
-        self._rule = rule
-
-    def iterate(self, iteration: int) -> ElementIterator:
-        return _ShuffledIterator(self._inner.iterate(iteration), self._rule, iteration)
-
-
-@final
-class _ShuffledIterator(ElementIterator):
+class _ShuffleIterator(ElementIterator):
     """Holds the elements that were read and not yet handed out, by their input position.
 
     The state has no elements: it names a place in the input from which the held ones can be read

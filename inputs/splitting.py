@@ -1,24 +1,38 @@
-"""How batches are dealt out to the replicas of one worker."""
+"""How batches become steps of one batch for each replica of a worker, to the end of all workers."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, final
 
+import numpy as np
+
 from . import nest
-from ._elements import ElementIterator, Elements, State, StatelessIterator, Stream
-from ._states import COUNT, STATE, checked, checked_fields, list_of_states, read_again, refused
-from ._stream_steps import take_up_to
-from ._values import map_arrays
+from .elements import (
+    DerivedIterator,
+    ElementIterator,
+    JointIterator,
+    State,
+    take_up_to,
+)
+from .states import COUNT, STATE, checked_fields, read_again, refused
+from .values import ArraySpec, map_arrays
+
+AnyHasData = Callable[[bool], bool]
+"""Called by all workers before each step, with whether this one has data; whether any has."""
+
+EmptyStep = Callable[[], Any]
+"""Makes a step without examples, for a worker that has had no other."""
 
 
 def split_points(num_examples: int, full_batch: int, num_replicas: int) -> list[int]:
     """Where the replicas' consecutive parts of a global batch begin and end.
 
     A full batch is divided as evenly as possible, the first replicas taking one more. A smaller
-    one fills the same places from the front, so that the last replicas may get fewer or none.
+    one is divided at the same points from the front, so that the last replicas may get fewer or
+    none.
 
     Returns:
         num_replicas + 1 positions; replica r gets the examples from number r to before r + 1.
@@ -28,31 +42,17 @@ def split_points(num_examples: int, full_batch: int, num_replicas: int) -> list[
 
 
 @final
-class SplitStream(Stream):
+class SplitIterator(ElementIterator):
     """Global batches cut into parts, which are handed out as tuples for the local replicas.
+
+    The largest batch so far is taken for a full one. The state counts the examples of the batch
+    that were given, and not the rounds, of which there are others for another number of workers.
 
     Args:
         inner: global batches.
         num_parts: into how many parts each is cut.
         rounds: the parts that make each tuple: one range for a worker that shares the batches with
             others, several, one behind another, for one that has them to itself.
-    """
-
-    def __init__(self, inner: Elements, num_parts: int, rounds: Sequence[range]) -> None:
-        self._inner = inner
-        self._num_parts = num_parts
-        self._rounds = rounds
-
-    def iterate(self, iteration: int) -> ElementIterator:
-        return _SplitIterator(self._inner.iterate(iteration), self._num_parts, self._rounds)
-
-
-@final
-class _SplitIterator(ElementIterator):
-    """Takes the largest batch so far for a full one.
-
-    Its state counts the examples of the batch that were given, and not the rounds, of which there
-    are others for another number of workers.
     """
 
     def __init__(self, inner: ElementIterator, num_parts: int, rounds: Sequence[range]) -> None:
@@ -116,20 +116,8 @@ class _SplitIterator(ElementIterator):
 
 
 @final
-class DealtStream(Stream):
+class ReplicaBatchesIterator(DerivedIterator):
     """Tuples of `num_local` consecutive elements; missing ones at the end are empty batches."""
-
-    def __init__(self, inner: Elements, num_local: int) -> None:
-        self._inner = inner
-        self._num_local = num_local
-
-    def iterate(self, iteration: int) -> ElementIterator:
-        return _DealtIterator(self._inner.iterate(iteration), self._num_local)
-
-
-@final
-class _DealtIterator(StatelessIterator):
-    """Holds nothing between two steps, so its state is the input's."""
 
     def __init__(self, inner: ElementIterator, num_local: int) -> None:
         super().__init__(inner)
@@ -147,20 +135,8 @@ class _DealtIterator(StatelessIterator):
 
 
 @final
-class SideBySideStream(Stream):
+class PipelinesIterator(JointIterator):
     """Tuples of one element of each part; goes on, with empty batches, until all have ended."""
-
-    def __init__(self, parts: Sequence[Elements]) -> None:
-        self._parts = parts
-
-    def iterate(self, iteration: int) -> ElementIterator:
-        return _SideBySideIterator([part.iterate(iteration) for part in self._parts])
-
-
-@final
-class _SideBySideIterator(ElementIterator):
-    def __init__(self, parts: Sequence[ElementIterator]) -> None:
-        self._parts = parts
 
     def __next__(self) -> Any:
         batches = [take_up_to(1, part) for part in self._parts]
@@ -169,17 +145,46 @@ class _SideBySideIterator(ElementIterator):
             raise StopIteration
         return tuple([batch[0] if batch else _part(first, 0, 0) for batch in batches])
 
-    def get_state(self) -> State:
-        return [part.get_state() for part in self._parts]
 
-    def set_state(self, state: State) -> None:
-        checked(state, list_of_states(len(self._parts)))
-        for part, part_state in zip(self._parts, state, strict=True):
-            part.set_state(part_state)
+@final
+class UntilAllEndIterator(DerivedIterator):
+    """This worker's steps, and then empty ones until the data of all workers have ended.
 
-    def close(self) -> None:
-        for part in self._parts:
-            part.close()
+    Args:
+        inner: tuples of batches for the local replicas.
+        any_has_data: see `AnyHasData`.
+        empty: see `EmptyStep`.
+    """
+
+    def __init__(self, inner: ElementIterator, any_has_data: AnyHasData, empty: EmptyStep) -> None:
+        super().__init__(inner)
+        self._any_has_data = any_has_data
+        self._empty = empty
+        self._has_ended = False
+
+    def __next__(self) -> Any:
+        step = None if self._has_ended else self._next_step()
+        if not self._any_has_data(step is not None):
+            raise StopIteration
+        return self._empty() if step is None else step
+
+    def _next_step(self) -> Any:
+        try:
+            step = next(self._inner)
+        except StopIteration:
+            self._has_ended = True
+            return None
+        self._empty = lambda: map_arrays(lambda array: array[:0], step)
+        return step
+
+
+def empty_batch(spec: Any) -> Any:
+    """A batch of no examples, of the spec that full ones have."""
+
+    def empty(array: ArraySpec) -> np.ndarray:
+        return np.empty((0, *[size or 0 for size in array.shape[1:]]), array.dtype)
+
+    return map_arrays(empty, spec)
 
 
 def _part(batch: Any, start: int, stop: int) -> Any:

@@ -1,0 +1,329 @@
+"""`map` and its relatives: what calls a function for each element in the consumer's thread.
+
+Also `map_batched`, `filter`, `require_finite`, `ignore_errors` and `from_generator`'s signature.
+Arguments have been checked. `map` with several calls at a time is in `parallel_map`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar, final
+
+import numpy as np
+
+from . import nest
+from .batching import BatchIterator, UnbatchIterator
+from .elements import (
+    DerivedIterator,
+    ElementIterator,
+    Elements,
+    Elementwise,
+    Positions,
+    RandomAccess,
+    Stream,
+    add_element_note,
+)
+from .plan import Keeps, Opening, Plan
+from .values import ArraySpec, as_element, rows_of, stack_elements
+
+_logger = logging.getLogger("paceline")
+
+UserFunction = Callable[..., Any]
+"""A user's function of an element; the items of a tuple come as arguments."""
+
+ElementFunction = Callable[[Any], Any]
+"""A function of an element, whatever it is."""
+
+Report = Callable[[int, Exception], None]
+"""Hears of each element that is left out: its number, and the error."""
+
+
+def mapped(plan: Plan, map_func: UserFunction) -> Plan:
+    """Each element passed through a function."""
+    function = element_function(map_func)
+    return _with_each(plan, function, "map()", Keeps.EACH | Keeps.ANY_ORDER)
+
+
+def mapped_in_batches(plan: Plan, map_func: UserFunction, batch_size: int) -> Plan:
+    """Each element passed through a function of batches."""
+    function = partial(_call_with_batch, map_func)
+
+    def step(inner: Elements, _: Opening) -> Elements:
+        access = inner.random_access()
+        if access is not None:
+            return _MappedInBatches(access, function)
+
+        def begin_pass(iteration: int) -> ElementIterator:
+            batches = BatchIterator(inner.iterate(iteration), batch_size, False, stack_elements)
+            return UnbatchIterator(MapIterator(batches, function))
+
+        return Stream(begin_pass)
+
+    return plan.then(step, f"map_batched({batch_size})", Keeps.EACH)
+
+
+def filtered(plan: Plan, predicate: UserFunction) -> Plan:
+    """The elements for which a function says True."""
+    function = element_function(predicate)
+    return plan.then(
+        lambda inner, _: Stream(
+            lambda iteration: _FilterIterator(inner.iterate(iteration), function)
+        ),
+        "filter()",
+        Keeps.SPEC | Keeps.BATCH_SIZE | Keeps.FILES | Keeps.ANY_ORDER,
+    )
+
+
+def required_finite(plan: Plan) -> Plan:
+    """Elements without infinities and NaN."""
+    keeps = Keeps.EACH | Keeps.SPEC | Keeps.ANY_ORDER
+    return _with_each(plan, _require_finite, "require_finite()", keeps)
+
+
+def conforming(plan: Plan, signature: Any) -> Plan:
+    """Elements of the structure of a signature, converted to its dtypes."""
+    specs = _checked_signature(signature)
+    function = partial(_conformed, signature=specs)
+    return _with_each(plan, function, None, Keeps.EACH | Keeps.ANY_ORDER, known_spec=lambda: specs)
+
+
+def ignoring_errors(plan: Plan, report: Report | None) -> Plan:
+    """The elements that can be had."""
+    return plan.then(
+        lambda inner, _: Stream(
+            lambda iteration: _IgnoringIterator(inner.iterate(iteration), report)
+        ),
+        "ignore_errors()",
+        Keeps.SPEC | Keeps.BATCH_SIZE | Keeps.FILES | Keeps.ANY_ORDER,
+    )
+
+
+def element_function(function: UserFunction) -> ElementFunction:
+    """The user's function as one of any element, which gives elements; it can be pickled."""
+    return partial(_call_with_element, function)
+
+
+def _with_each(
+    plan: Plan, function: ElementFunction, text: str | None, keeps: Keeps, **changes: Any
+) -> Plan:
+    def step(inner: Elements, _: Opening) -> Elements:
+        access = inner.random_access()
+        if access is not None:
+            return _Mapped(access, function)
+        return Stream(lambda iteration: MapIterator(inner.iterate(iteration), function))
+
+    return plan.then(step, text, keeps, **changes)
+
+
+def _call_with_element(function: UserFunction, element: Any) -> Any:
+    try:
+        # As in tf.data only a plain tuple is unpacked, a namedtuple is one argument.
+        result = function(*element) if type(element) is tuple else function(element)
+    except StopIteration as error:
+        raise RuntimeError("map_func raised StopIteration, which would end the data") from error
+    return as_element(result)
+
+
+def _call_with_batch(function: UserFunction, batch: Any) -> Any:
+    result = _call_with_element(function, batch)
+    size, num_rows = nest.batch_size(batch), nest.batch_size(result, ("what map_func returned",))
+    if num_rows != size:
+        raise ValueError(
+            f"map_func of map_batched must return as many rows as it is given, got {num_rows} for "
+            f"{size}. Use batch().map() to change their number."
+        )
+    return result
+
+
+@final
+class _Mapped(Elementwise):
+    """Each element passed through a function."""
+
+    def __init__(self, inner: RandomAccess, function: ElementFunction) -> None:
+        self.length = inner.length
+        self._inner = inner
+        self._function = function
+
+    def element(self, position: int) -> Any:
+        element = self._inner.element(position)
+        try:
+            return self._function(element)
+        except Exception as error:
+            add_element_note(error, position % self.length)
+            raise
+
+    def each(self, positions: Positions) -> list[Any]:
+        function = self._function
+        results: list[Any] = []
+        elements = self._inner.each(positions)
+        try:
+            for element in elements:
+                results.append(function(element))
+        except Exception as error:
+            add_element_note(error, int(positions[len(results)]) % self.length)
+            raise
+        return results
+
+
+@final
+class _MappedInBatches(RandomAccess):
+    """Each element passed through a function of batches, as many at a time as are asked for."""
+
+    def __init__(self, inner: RandomAccess, function: ElementFunction) -> None:
+        self.length = inner.length
+        self._inner = inner
+        self._function = function
+
+    def element(self, position: int) -> Any:
+        return self.each(range(position, position + 1))[0]
+
+    def gather(self, positions: Positions) -> Any:
+        return self._function(self._inner.gather(positions))
+
+    def each(self, positions: Positions) -> list[Any]:
+        return rows_of(self.gather(positions), list(range(len(positions))))
+
+
+@final
+class MapIterator(DerivedIterator):
+    """Passes each element through a function; counts them, to name one on which it fails."""
+
+    _counters: ClassVar = {"read": "_num_read"}
+
+    def __init__(self, inner: ElementIterator, function: ElementFunction) -> None:
+        super().__init__(inner)
+        self._function = function
+        self._num_read = 0
+
+    def __next__(self) -> Any:
+        element = next(self._inner)
+        self._num_read += 1
+        try:
+            return self._function(element)
+        except Exception as error:
+            add_element_note(error, self._num_read - 1)
+            raise
+
+
+@final
+class _FilterIterator(DerivedIterator):
+    def __init__(self, inner: ElementIterator, predicate: ElementFunction) -> None:
+        super().__init__(inner)
+        self._predicate = predicate
+
+    def __next__(self) -> Any:
+        while True:
+            element = next(self._inner)
+            if _is_true(self._predicate(element)):
+                return element
+
+
+def _is_true(answer: Any) -> bool:
+    if np.ndim(answer) != 0:
+        raise ValueError(
+            f"predicate must return True or False for one element, it returned an array of shape "
+            f"{np.shape(answer)}. Filter before batch(), or reduce it with all() or any()."
+        )
+    return bool(answer)
+
+
+@final
+class _IgnoringIterator(DerivedIterator):
+    """Goes on behind elements that cannot be had, and says how many they were."""
+
+    _counters: ClassVar = {"given": "_num_given", "skipped": "_num_skipped"}
+
+    def __init__(self, inner: ElementIterator, report: Report | None) -> None:
+        super().__init__(inner)
+        self._report = report
+        self._num_given = 0
+        self._num_skipped = 0
+
+    def __next__(self) -> Any:
+        state_after_error: Any = None
+        while True:
+            try:
+                element = next(self._inner)
+            except StopIteration:
+                self._summarise()
+                raise
+            except Exception as error:
+                state = self._inner.get_state()
+                if state == state_after_error:
+                    error.add_note(
+                        "ignore_errors() cannot go on, since the input stays where it is. Put it "
+                        "right behind the step that fails."
+                    )
+                    raise
+                state_after_error = state
+                self._skip(error)
+            else:
+                self._num_given += 1
+                return element
+
+    def _skip(self, error: Exception) -> None:
+        index = self._num_given + self._num_skipped
+        self._num_skipped += 1
+        if self._report is not None:
+            self._report(index, error)
+        elif self._num_skipped == 1:
+            _logger.warning(
+                "ignore_errors: element %d is left out (%s: %s); others are only counted.",
+                index,
+                type(error).__name__,
+                error,
+            )
+
+    def _summarise(self) -> None:
+        if self._num_skipped and self._report is None:
+            total = self._num_given + self._num_skipped
+            _logger.warning("ignore_errors: %d of %d were left out.", self._num_skipped, total)
+
+
+def _checked_signature(signature: Any) -> Any:
+    paths = nest.paths(signature, "output_signature")
+    for path, leaf in zip(paths, nest.flatten(signature), strict=True):
+        if not isinstance(leaf, ArraySpec):
+            raise TypeError(f"{path} must be an ArraySpec(shape, dtype), got {leaf!r}.")
+    return nest.map_structure(lambda s: ArraySpec(tuple(s.shape), np.dtype(s.dtype)), signature)
+
+
+def _conformed(element: Any, *, signature: Any) -> Any:
+    """The element with the dtypes of `signature`; an error names the component that has another."""
+
+    def convert(path: str, spec: ArraySpec, leaf: Any) -> Any:
+        if leaf is None or not _fits(leaf, spec):
+            place = f"component {path}" if path else "an item"
+            found = "None" if leaf is None else f"of shape {leaf.shape} and dtype {leaf.dtype}"
+            raise ValueError(
+                f"The generator gave {place} {found}, but output_signature says {spec.shape} and "
+                f"{spec.dtype}."
+            )
+        return leaf.astype(spec.dtype, copy=False)
+
+    return nest.map_with_path(convert, signature, element)
+
+
+def _require_finite(element: Any) -> Any:
+    """The element itself; an error tells where it holds an infinity or NaN."""
+    for path, leaf in zip(nest.paths(element), nest.flatten(element), strict=True):
+        if leaf is None or leaf.dtype.kind not in "fc" or np.isfinite(leaf).all():
+            continue
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(leaf))[0])
+        place = f"component {path}" if path else "the element"
+        at = f" at index {where}" if where else ""
+        raise ValueError(
+            f"require_finite found {leaf[where]} in {place}{at}. Mend or leave out the example, or "
+            "skip such ones with ignore_errors()."
+        )
+    return element
+
+
+def _fits(leaf: Any, spec: ArraySpec) -> bool:
+    return (
+        len(leaf.shape) == len(spec.shape)
+        and all(want in (None, have) for want, have in zip(spec.shape, leaf.shape, strict=True))
+        and np.can_cast(leaf.dtype, spec.dtype, "same_kind")
+    )
