@@ -5,14 +5,11 @@ from .estimator import Estimator
 from .hooks import (
     CheckpointSaverHook,
     CheckpointSaverListener,
+    CheckpointWriter,
     LoggingTensorHook,
     NanLossDuringTrainingError,
     NanTensorHook,
     SecondOrStepTimer,
-    SessionRunArgs,
-    SessionRunContext,
-    SessionRunHook,
-    SessionRunValues,
     StepCounterHook,
     StopAtStepHook,
 )
@@ -21,12 +18,14 @@ from .preemption import Preempted
 from .replica_check import check_replicas
 from .roles import TrainAndEvaluateResult, train_and_evaluate
 from .run_config import DistributeConfig, RunConfig
+from .session import SessionRunArgs, SessionRunContext, SessionRunHook, SessionRunValues
 from .specs import EstimatorSpec, EvalSpec, ModeKeys, TrainSpec
 from .warm_start import VocabInfo, WarmStartSettings
 
 __all__ = [
     "CheckpointSaverHook",
     "CheckpointSaverListener",
+    "CheckpointWriter",
     "DistributeConfig",
     "Estimator",
     "EstimatorSpec",

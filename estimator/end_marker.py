@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, final
 
 from ..checkpoint import read_text, remove_text, write_text
-from .hooks import Session, SessionRunHook
+from .session import Session, SessionRunHook
 
 _NAME = "training_ended.json"
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import json
 import logging
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import (
     AbstractContextManager,
@@ -23,27 +21,28 @@ import numpy as np
 
 from .. import observe
 from ..checkpoint import CheckpointReader, latest_checkpoint
-from ..cluster import agreed_model_dir, tune_malloc
-from ..strategies import DEFAULT_STRATEGY, Job, Strategy, get_strategy
+from ..cluster import tune_malloc
+from ..inputs import DatasetIterator
+from ..strategies import DEFAULT_STRATEGY, Strategy, StrategyExtended, get_strategy
 from .evaluation import EvaluationSession, evaluate
 from .hooks import (
     CheckpointSaverHook,
     CheckpointSaverListener,
-    EndOnSignalHook,
+    CheckpointWriter,
     LoggingTensorHook,
-    SessionRunHook,
+    ProgressHook,
     StepCounterHook,
     StopAtStepHook,
 )
 from .input_function import UnreadInput, batches_for_replicas, continue_input
-from .model_dir import ModelDir, absolute
+from .model_dir import ModelDir, one_model_dir
 from .model_function import ModelFunction, copy_of_params
 from .prediction import PredictionSession, predict
-from .preemption import SignalWatch
-from .progress_hook import ProgressHook
+from .preemption import EndOnSignalHook, SignalWatch
 from .run_config import RunConfig
+from .session import SessionRunHook
 from .specs import ModeKeys
-from .training import TrainingEnd, TrainingSession, train
+from .training import TrainingEnd, TrainingSession, refuse_to_train_apart, train
 from .warm_start import WarmStartSettings, settings_of
 
 _logger = logging.getLogger("paceline")
@@ -83,7 +82,7 @@ class Estimator:
         config = config or RunConfig()
         if not isinstance(config, RunConfig):
             raise TypeError(f"config must be a paceline.RunConfig, it is {config!r}")
-        path = _one_model_dir(model_dir, config)
+        path = one_model_dir(model_dir, config)
         self._config = config.replace(model_dir=path)
         self._params = copy.deepcopy(params)
         self._model = ModelFunction(model_fn, self._params, self._config)
@@ -254,17 +253,14 @@ class Estimator:
             if value is not None and value <= 0:
                 raise ValueError(f"{name} must be > 0 or None, it is {value}")
         strategy = self._config.train_distribute or get_strategy()
-        self._refuse_to_train_apart(strategy)
-        job = strategy.extended.job
-        is_chief = job.is_chief
-        watch = SignalWatch()
-        others = "A signal to another task"
-        who = EndOnSignalHook(lambda: watch.name or (others if job.is_ending else None))
-        hooks = [who, *(hooks or ())]
+        refuse_to_train_apart(self._config, strategy)
+        job, watch = strategy.extended.job, SignalWatch()
+        hooks = [EndOnSignalHook(watch, job), *(hooks or ())]
+        held = while_writing if job.is_chief and while_writing is not None else nullcontext()
         with watch.installed(self._config.save_checkpoints_on_sigterm):
-            held = while_writing if is_chief and while_writing is not None else nullcontext()
-            with self._dir.writing(strategy.extended, is_chief), held:
-                end = self._train(strategy, input_fn, hooks, steps, max_steps, saving_listeners)
+            with self._dir.writing(strategy.extended) as writer, held:
+                listeners = (saving_listeners or ()) if job.is_chief else ()
+                end = self._train(strategy, input_fn, hooks, steps, max_steps, writer, listeners)
             if end.is_preempted or watch.has_come:
                 job.leave()
                 raise watch.end(end.global_step)
@@ -277,44 +273,57 @@ class Estimator:
         hooks: Sequence[SessionRunHook],
         steps: int | None,
         max_steps: int | None,
-        saving_listeners: Sequence[CheckpointSaverListener] | None,
+        writer: CheckpointWriter,
+        listeners: Sequence[CheckpointSaverListener],
     ) -> TrainingEnd:
-        config, job, workers = self._config, strategy.extended.job, strategy.extended.workers
+        config, extended, job = self._config, strategy.extended, strategy.extended.job
         # Parameter servers read for themselves.
-        in_memory = not strategy.extended.storage.is_remote
-        found = self._dir.newest_whole(in_memory) if job.is_chief else None
-        newest, read = found or (None, None)
-        start, states = self._beginning(newest, job)
+        in_memory = not extended.storage.is_remote
+        newest = self._dir.newest_whole(in_memory) if job.is_chief else None
+        start, states = self._dir.beginning(newest, job)
         if max_steps is not None and start >= max_steps:
             _logger.info("Nothing to train: step %d ≥ max_steps %d.", start, max_steps)
             job.finish()
             return TrainingEnd(start, None, f"max_steps={max_steps} was reached before")
         tune_malloc()
         last_step = max_steps if steps is None else start + steps
-        all_hooks = self._training_hooks(strategy, start, last_step, saving_listeners or ())
+        saver = CheckpointSaverHook(
+            writer,
+            config.save_checkpoints_secs,
+            config.save_checkpoints_steps,
+            listeners,
+            decides=job.is_chief,
+            first_step=start,
+            last_step=last_step,
+        )
         job.tell_newest_checkpoint(partial(latest_checkpoint, self.model_dir, verify=True))
         with (
             ExitStack() as source,
-            closing(
-                batches_for_replicas(input_fn, strategy, ModeKeys.TRAIN, self.params, config)
-            ) as batches,
+            self._batches(input_fn, strategy, ModeKeys.TRAIN) as batches,
             closing(ProgressHook(last_step, start)) as progress,
         ):
-            store, more = self._dir.begin(newest, read, source, job.is_chief)
-            session = TrainingSession(self._model, strategy, store)
-            continue_input(batches, states, strategy.extended, start)
+            store, restoring = self._dir.begin(newest, source, job.is_chief)
+            continue_input(batches, states, extended, start)
             if not states:
                 self._unread.warn_of(batches)
             # What may refuse the run comes before what saves its beginning.
-            end = train(session, batches, [*more, progress, *all_hooks, *hooks], last_step)
+            first = [*restoring, progress, saver, *_reports(config, extended), *_stop(last_step)]
+            session = TrainingSession(self._model, strategy, store, [*first, *hooks], batches)
+            end = train(session, last_step)
             self._unread.note(batches)
-        if job.is_chief and not end.is_preempted:
+        if job.is_chief and not end.is_preempted and saver.last_has_input:
             self._dir.end_input()
-        workers.number_from_chief(0, "the last checkpoint is written")
+        extended.workers.number_from_chief(0, "the last checkpoint is written")
         _logger.info("Loss for final step: %.8g.", end.loss)
         of_all = "" if last_step is None else f" of {last_step}"
         _logger.info("Training ended at step %d%s: %s.", end.global_step, of_all, end.reason)
         return end
+
+    def _batches(
+        self, input_fn: Callable[..., Any], strategy: Strategy, mode: ModeKeys
+    ) -> AbstractContextManager[DatasetIterator]:
+        """The batches of a run, closed at its end."""
+        return closing(batches_for_replicas(input_fn, strategy, mode, self.params, self._config))
 
     def evaluate(
         self,
@@ -342,8 +351,7 @@ class Estimator:
         """
         if steps is not None and steps <= 0:
             raise ValueError(f"steps must be > 0 or None, it is {steps}")
-        config = self._config
-        strategy = config.eval_distribute or get_strategy()
+        strategy = self._config.eval_distribute or get_strategy()
         if strategy.extended.storage.is_remote:
             raise ValueError(
                 f"{strategy!r} cannot evaluate: a checkpoint is evaluated by one task, with "
@@ -355,9 +363,7 @@ class Estimator:
             observe.short_tracebacks,
             self._dir.reading(checkpoint_path) if is_chief else nullcontext() as restored,
             self._dir.restoring(restored, is_chief) as store,
-            closing(
-                batches_for_replicas(input_fn, strategy, ModeKeys.EVAL, self.params, config)
-            ) as batches,
+            self._batches(input_fn, strategy, ModeKeys.EVAL) as batches,
         ):
             if restored is not None:
                 _logger.info("Restoring parameters from %s", restored.path)
@@ -365,8 +371,8 @@ class Estimator:
                 _logger.warning(
                     "There is no checkpoint in %s: initial values are evaluated.", self.model_dir
                 )
-            session = EvaluationSession(self._model, strategy, store)
-            results = evaluate(session, batches, steps, hooks or ())
+            session = EvaluationSession(self._model, strategy, store, hooks or ())
+            results = evaluate(session, batches, steps)
             if restored is not None and self._is_writer():
                 self._dir.note_metrics(restored.path, results, name)
         shown = ", ".join(f"{k} = {v:.8g}" for k, v in results.items() if np.ndim(v) == 0)
@@ -410,19 +416,10 @@ class Estimator:
             observe.short_tracebacks,
             self._dir.reading(checkpoint_path) as restored,
             self._dir.restoring(self._trained(restored, allow_untrained)) as store,
-            closing(
-                batches_for_replicas(
-                    input_fn, DEFAULT_STRATEGY, ModeKeys.PREDICT, self.params, self._config
-                )
-            ) as batches,
+            self._batches(input_fn, DEFAULT_STRATEGY, ModeKeys.PREDICT) as batches,
         ):
-            yield from predict(
-                PredictionSession(self._model, store),
-                batches,
-                predict_keys,
-                hooks or (),
-                yield_single_examples,
-            )
+            session = PredictionSession(self._model, store, hooks or ())
+            yield from predict(session, batches, predict_keys, yield_single_examples)
 
     def _trained(
         self, restored: CheckpointReader | None, allow_untrained: bool
@@ -439,110 +436,16 @@ class Estimator:
             )
         return restored
 
-    def _beginning(
-        self, newest: CheckpointReader | None, job: Job
-    ) -> tuple[int, list[dict[str, Any]]]:
-        """The step to begin with and where the input stood then, as the chief has read them."""
-        found: dict[str, Any] = {"model_dir": absolute(self.model_dir), "step": 0, "input": []}
-        if newest is not None:
-            found |= {"step": newest.step, "input": self._dir.input_states(newest)}
-        if job.is_chief:
-            self._dir.tell_of_beginning(newest)
-        told = json.loads(job.text_from_chief(json.dumps(found), "beginning of the run"))
-        if told["model_dir"] != found["model_dir"]:
-            _logger.warning(
-                "model_dir is %s on worker %d and %s on the chief, whose checkpoints are those of "
-                "the job: give all workers the same.",
-                found["model_dir"],
-                job.trainer_index,
-                told["model_dir"],
-            )
-        return told["step"], told["input"]
 
-    def _refuse_to_train_apart(self, strategy: Strategy) -> None:
-        """Refuse what would train a model beside that of the others.
-
-        Raises:
-            ValueError: This task does not train, the cluster has parameter servers, or it has
-                several workers and the strategy knows of one.
-        """
-        config = self._config
-        if config.task_type in ("evaluator", "ps"):
-            raise ValueError(
-                f"this process is {config.task_type} {config.task_id}, which does not train; call "
-                f"train_and_evaluate, the same in every process of the job"
-            )
-        if config.num_ps_replicas and not strategy.extended.storage.is_remote:
-            raise ValueError(
-                f"the cluster has {config.num_ps_replicas} parameter servers (ps), which "
-                f"{strategy!r} does not use; leave them out, or pass "
-                f"RunConfig(train_distribute=ParameterServerStrategy())"
-            )
-        num_workers = config.num_worker_replicas
-        if num_workers > 1 and strategy.extended.job.num_trainers == 1:
-            raise ValueError(
-                f"the cluster has {num_workers} workers, but {strategy!r} trains each of them "
-                f"alone; pass RunConfig(train_distribute=MultiWorkerMirroredStrategy())"
-            )
-
-    def _training_hooks(
-        self,
-        strategy: Strategy,
-        first_step: int,
-        last_step: int | None,
-        listeners: Sequence[CheckpointSaverListener],
-    ) -> list[SessionRunHook]:
-        config, is_chief = self._config, strategy.extended.job.is_chief
-        hooks: list[SessionRunHook] = [
-            CheckpointSaverHook(
-                partial(self._dir.save, first_step, last_step),
-                config.save_checkpoints_secs,
-                config.save_checkpoints_steps,
-                listeners if is_chief else (),
-                decides=is_chief,
-                wait=self._dir.wait,
-                check=self._dir.check,
-                prepare=self._dir.prepare,
-            ),
-        ]
-        if config.log_step_count_steps is not None:
-            every = config.log_step_count_steps
-            hooks += [
-                StepCounterHook(every),
-                LoggingTensorHook(
-                    {name: name for name in ("loss", "step", *strategy.extended.storage.figures)},
-                    every_n_iter=every,
-                ),
-            ]
-        if last_step is not None:
-            hooks.append(StopAtStepHook(last_step=last_step))
-        return hooks
+def _reports(config: RunConfig, extended: StrategyExtended) -> list[SessionRunHook]:
+    """What writes the log lines of a training run."""
+    every = config.log_step_count_steps
+    if every is None:
+        return []
+    names = {name: name for name in ("loss", "step", *extended.storage.figures)}
+    return [StepCounterHook(every), LoggingTensorHook(names, every_n_iter=every)]
 
 
-def _one_model_dir(argument: Any, config: RunConfig) -> str:
-    configured = agreed_model_dir(config.model_dir, config.place)
-    given = None if argument is None else os.fspath(argument)
-    if given == "":
-        raise ValueError("model_dir must not be empty; leave it out for a temporary directory")
-    if given is not None and configured is not None and given != configured:
-        raise ValueError(
-            f"model_dir is {given!r} in the call and {configured!r} in config; give it once"
-        )
-    if given is None and configured is None:
-        if config.task_type == "evaluator":
-            raise ValueError(
-                "model_dir is not given, and an evaluator cannot know where the others train; "
-                "pass Estimator or RunConfig the model_dir of the training job"
-            )
-        if config.num_ps_replicas:
-            raise ValueError(
-                "model_dir is not given, and parameter servers save and restore their variables "
-                "there; pass Estimator or RunConfig a directory that all tasks can reach"
-            )
-        strategy = config.train_distribute or get_strategy()
-        workers = strategy.extended.workers
-        made = tempfile.mkdtemp(prefix="paceline-") if workers.rank == 0 else ""
-        made = workers.text_from_chief(made, "temporary model_dir")
-        _logger.warning("No model_dir is given: checkpoints go to the temporary directory %s", made)
-        return made
-    return given or configured or ""
+def _stop(last_step: int | None) -> list[SessionRunHook]:
+    """What ends it at its last step."""
+    return [] if last_step is None else [StopAtStepHook(last_step=last_step)]

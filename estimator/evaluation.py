@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -19,10 +19,9 @@ from ..strategies import (
     get_replica_context,
 )
 from ..strategies.values import local_values
-from .hooks import RunningHooks, SessionRunHook
 from .model_function import ModelFunction, split_features_and_labels
-from .reading_session import ReadingSession
 from .replica_batches import ReplicaBatch, ReplicaBatches, first_with_examples
+from .session import Session, SessionRunHook
 from .specs import EstimatorSpec, ModeKeys
 from .training import require_data
 
@@ -30,19 +29,26 @@ _logger = logging.getLogger("paceline")
 
 
 @final
-class EvaluationSession(ReadingSession):
+class EvaluationSession(Session):
     """The state of an evaluation.
 
     Args:
         model: What to evaluate.
         strategy: How to distribute it.
         store: Its variables. Metrics find theirs in it again at each batch, and so add up.
+        hooks: Take part in it.
     """
 
-    def __init__(self, model: ModelFunction, strategy: Strategy, store: VariableStore) -> None:
-        super().__init__(strategy, store)
-        self.spec: EstimatorSpec | None = None
+    def __init__(
+        self,
+        model: ModelFunction,
+        strategy: Strategy,
+        store: VariableStore,
+        hooks: Sequence[SessionRunHook],
+    ) -> None:
+        super().__init__(strategy, store, hooks)
         self._model = model
+        self._spec: EstimatorSpec | None = None
         self._loss_times_examples = 0.0
         self._num_examples = 0
         self._step_counter: Variable | None = None
@@ -54,34 +60,43 @@ class EvaluationSession(ReadingSession):
         assert self._step_counter is not None, "the global step exists from the first batch on"
         return int(self._step_counter.value_in(0))
 
-    def step(self, batches: Any, on_built: Callable[[EstimatorSpec], None]) -> bool:
-        """Evaluate one batch on each replica of all workers.
+    @property
+    def figures(self) -> Mapping[str, Any]:
+        return {"loss": self.loss}
+
+    def step(self, batches: Any) -> bool:
+        """Evaluate one batch on each replica of all workers; hooks are told that it is about to be.
+
+        Of the first one they are told when it is done: before there are neither variables nor the
+        model's hooks.
 
         Args:
             batches: A batch per replica; None where this worker has no more, and takes part for the
                 others.
-            on_built: Called in the first step, when all variables exist.
 
         Returns:
             Whether the step was made: not where nobody has a batch any more.
         """
+        if self._spec is not None and batches is not None:
+            self.before_run()
         has_batch, is_asked = self._agreed(batches is not None)
         if not has_batch:
             return False
         results = self.strategy.run(self._replica_step, (self._batches.of_step(batches),))
         parts = local_values(results)
         self._add_up(parts)
-        if self.spec is None:
-            self.spec = parts[0].spec
-            on_built(self.spec)
+        if self._spec is None:
+            self._spec = parts[0].spec
+            self.created(self._spec.loss, self._spec.evaluation_hooks)
+            self.before_run()
             _, is_asked = self._agreed(True)  # the hooks are asked only now what they want to know
         if is_asked:
-            self._shared.read()
+            self._read_shared()
         return True
 
     def _agreed(self, has_batch: bool) -> list[bool]:
         """Whether any worker has a batch, and whether hooks of any ask for what all must read."""
-        flags = [has_batch, self._shared.are_wanted]
+        flags = [has_batch, self._wants_shared]
         return self.strategy.extended.workers.any_of_each(flags, "what a step of evaluation needs")
 
     def _add_up(self, parts: Sequence[_Evaluated]) -> None:
@@ -104,9 +119,9 @@ class EvaluationSession(ReadingSession):
 
     def results(self) -> dict[str, Any]:
         """Metrics, the loss (the mean over all examples) and the global step, over all workers."""
-        assert self.spec is not None
+        assert self._spec is not None
         with self.strategy.scope():
-            metrics = {name: m.result() for name, m in self.spec.eval_metric_ops.items()}
+            metrics = {name: m.result() for name, m in self._spec.eval_metric_ops.items()}
         loss_times_examples, num_examples = self.strategy.extended.workers.add_up_numbers(
             [self._loss_times_examples, self._num_examples], "loss"
         )
@@ -132,10 +147,7 @@ def _plain(value: Any) -> Any:
 
 
 def evaluate(
-    session: EvaluationSession,
-    batches: Any,
-    steps: int | None,
-    hooks: Sequence[SessionRunHook],
+    session: EvaluationSession, batches: Iterable[Any], steps: int | None
 ) -> dict[str, Any]:
     """Evaluate until the data end, or for a number of steps.
 
@@ -145,33 +157,21 @@ def evaluate(
     Raises:
         ValueError: The data are empty, be it on one worker of several.
     """
-    running = RunningHooks(session, hooks)
-
-    def built(spec: EstimatorSpec) -> None:
-        session.loss_asked_for = spec.loss if spec.evaluation_hooks else None
-        running.created(spec.evaluation_hooks)
-        running.before_run()
-
     started = time.monotonic()
     batches = iter(batches)
     batch = first_with_examples(batches, session.strategy.extended.num_local_replicas)
     require_data(batch, session.strategy, " to evaluate")
     done = 0
-    while True:
-        # Before the first there are neither variables nor the model's hooks: see `built`.
-        if done > 0 and batch is not None:
-            running.before_run()
-        if not session.step(batch, built):
-            break
+    while session.step(batch):
         if batch is None:
             continue
-        running.after_run()
+        session.after_run()
         done += 1
         if steps is not None and _is_logged(done, steps):
             _logger.info("Evaluation [%d/%d]", done, steps)
-        is_over = running.stop_requested or done == steps
+        is_over = session.stop_requested or done == steps
         batch = None if is_over else next(batches, None)
-    running.end()
+    session.end()
     _logger.info("Evaluated %d batch(es) in %.3f s.", done, time.monotonic() - started)
     return session.results()
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -13,19 +15,18 @@ import numpy as np
 
 from .. import checkpoint
 from ..autodiff import Array
-from ..cluster import restart_count
-from ..strategies import SavedValue, StrategyExtended, VariableStore
-from .checkpoint_writers import Bystander, Writer, writer_of
-from .hooks import Session, SessionRunHook
+from ..cluster import agreed_model_dir, restart_count
+from ..strategies import Job, SavedValue, StrategyExtended, VariableStore, get_strategy
+from .hooks import CheckpointWriter
 from .run_config import RunConfig
+from .saving import Bystander, writer_of
+from .session import Session, SessionRunHook
 from .warm_start import WarmStart, WarmStartSettings
 
 _logger = logging.getLogger("paceline")
 
 _INPUT_ENDED = "input_ended"
 _MAX_NAMES = 10
-
-Read = Callable[[str], np.ndarray]
 
 
 @final
@@ -42,43 +43,23 @@ class ModelDir:
         self.path = path
         self._config = config
         self._warm_start = warm_start
-        self._writer: Writer = Bystander()
-        self._last_has_input = False
+        self._writer: CheckpointWriter = Bystander()
 
     @contextmanager
-    def writing(self, extended: StrategyExtended, is_chief: bool) -> Iterator[None]:
-        """Save what a run gives to `save`; the last checkpoint is on disk after it.
+    def writing(self, extended: StrategyExtended) -> Iterator[CheckpointWriter]:
+        """This task's part in saving a run; the last checkpoint is on disk after the block.
 
         Args:
             extended: That of the run's strategy.
-            is_chief: Whether this is the task that writes, or commits what several write.
 
         Raises:
             CheckpointError: It cannot be written to, or another job trains there.
         """
-        with writer_of(self.path, self._config, extended, is_chief) as self._writer:
+        with writer_of(self.path, self._config, extended) as self._writer:
             try:
-                yield
+                yield self._writer
             finally:
                 self._writer = Bystander()
-
-    def save(
-        self,
-        first_step: int,
-        last_step: int | None,
-        step: int,
-        values: dict[str, Any],
-        input_states: list[dict[str, Any]] | None,
-    ) -> None:
-        """Begin to save, all workers alike.
-
-        What a run was restored from is saved already. Where a run ends its input ends, too.
-        """
-        if step == first_step > 0:
-            return
-        goes_on = input_states is not None and step != last_step
-        self._last_has_input = goes_on
-        self._writer.save(step, values, {"input": input_states} if goes_on else {})
 
     def end_input(self) -> None:
         """Let the next run begin its input anew, as this one, the chief's, has ended.
@@ -86,35 +67,36 @@ class ModelDir:
         A step that was saved before anybody knew that it is the last says where the input stands,
         and is not written again: its metrics lie beside it already.
         """
-        path = self.latest() if self._last_has_input else None
+        path = self.latest()
         if path is not None:
             checkpoint.write_text(path, _INPUT_ENDED, "")
 
-    def input_states(self, reader: checkpoint.CheckpointReader) -> list[dict[str, Any]]:
-        """Where the input of each worker stood, if the run of this checkpoint was interrupted."""
-        if checkpoint.read_text(reader.path, _INPUT_ENDED) is not None:
-            return []
-        states: list[dict[str, Any]] = reader.state.get("input", [])
-        return states
-
-    def prepare(self) -> None:
-        """Return when the save before is written, so that the next moment can be held fast."""
-        self._writer.prepare()
-
-    def check(self) -> None:
-        """Raise what has gone wrong with the last save meanwhile; does not wait."""
-        self._writer.check()
-
-    def wait(self) -> None:
-        """Return when everything that was saved is on disk."""
-        self._writer.wait()
+    def beginning(self, saved: SavedModel | None, job: Job) -> tuple[int, list[dict[str, Any]]]:
+        """The step to begin with and where the input stood then, as the chief has read them."""
+        newest = None if saved is None else saved.reader
+        own_path = self.path if "://" in self.path else os.path.abspath(self.path)
+        found: dict[str, Any] = {"model_dir": own_path, "step": 0, "input": []}
+        if newest is not None:
+            found |= {"step": newest.step, "input": _input_states(newest)}
+        if job.is_chief:
+            self._tell_of_beginning(newest)
+        told = json.loads(job.text_from_chief(json.dumps(found), "beginning of the run"))
+        if told["model_dir"] != own_path:
+            _logger.warning(
+                "model_dir is %s on worker %d and %s on the chief, whose checkpoints are those of "
+                "the job: give all workers the same.",
+                own_path,
+                job.trainer_index,
+                told["model_dir"],
+            )
+        return told["step"], told["input"]
 
     def best(self, metric: str, mode: Literal["min", "max"]) -> str | None:
         """The path of the best of those that were evaluated; None without."""
-        self.wait()
+        self._writer.wait()
         return checkpoint.best_checkpoint(self.path, metric, mode)
 
-    def tell_of_beginning(self, newest: checkpoint.CheckpointReader | None) -> None:
+    def _tell_of_beginning(self, newest: checkpoint.CheckpointReader | None) -> None:
         """Say what a run begins with; warn of a job that was started again and finds nothing."""
         count = restart_count(os.environ)
         if newest is not None:
@@ -136,7 +118,7 @@ class ModelDir:
 
     def latest(self) -> str | None:
         """The path of the newest checkpoint, waiting for one that is being saved; None without."""
-        self.wait()
+        self._writer.wait()
         return checkpoint.latest_checkpoint(self.path)
 
     @contextmanager
@@ -148,24 +130,23 @@ class ModelDir:
         Yields:
             None where there is none yet.
         """
-        self.wait()
+        self._writer.wait()
         with (
             checkpoint.lease_latest(self.path) if path is None else checkpoint.lease(path) as found
         ):
             yield None if found is None else checkpoint.load(found)
 
-    def newest_whole(self, in_memory: bool) -> tuple[checkpoint.CheckpointReader, Read] | None:
-        """The newest checkpoint of which every byte is right, and how to get its values once.
+    def newest_whole(self, in_memory: bool) -> SavedModel | None:
+        """The newest checkpoint of which every byte is right; its values can be had once.
 
         Args:
             in_memory: Whether to read them at once, rather than each when it is asked for.
         """
         if in_memory:
             found = checkpoint.read_latest(self.path)
-            return None if found is None else (found[0], found[1].pop)
+            return None if found is None else SavedModel(found[0], found[1].pop)
         path = checkpoint.latest_checkpoint(self.path, verify=True)
-        reader = None if path is None else checkpoint.load(path)
-        return None if reader is None else (reader, reader.read)
+        return None if path is None else SavedModel.of(checkpoint.load(path))
 
     @contextmanager
     def restoring(
@@ -173,22 +154,17 @@ class ModelDir:
     ) -> Iterator[VariableStore]:
         """Variables that begin with a checkpoint's values, which are read as they are created."""
         with ExitStack() as held:
-            yield self.begin(reader, reader.read if reader else None, held, is_chief)[0]
+            yield self.begin(None if reader is None else SavedModel.of(reader), held, is_chief)[0]
 
     def begin(
-        self,
-        reader: checkpoint.CheckpointReader | None,
-        read: Read | None,
-        held: ExitStack,
-        is_chief: bool,
+        self, saved: SavedModel | None, held: ExitStack, is_chief: bool
     ) -> tuple[VariableStore, list[SessionRunHook]]:
         """Variables that begin with a checkpoint's values, or with those of a warm start.
 
         All workers begin with the chief's values, so that the others need not see its files.
 
         Args:
-            reader: The checkpoint, if there is one.
-            read: How to get its values.
+            saved: The checkpoint, if there is one.
             held: Closed when all variables exist, at the latest.
             is_chief: Whether this is the worker that reads.
 
@@ -196,9 +172,9 @@ class ModelDir:
             The variables, and hooks for the run in which they are created.
         """
         seed = self._config.tf_random_seed
-        if reader is not None and read is not None:
-            store = _store(seed, _Restore(reader, read).restore)
-            return store, [_Restored(reader, store)]
+        if saved is not None:
+            store = _store(seed, saved.restore)
+            return store, [_Restored(saved.reader, store)]
         if self._warm_start is None or not is_chief:
             return _store(seed, None), []
         source = self._warm_start.ckpt_to_initialize_from
@@ -225,6 +201,14 @@ class ModelDir:
             checkpoint.record_metrics(path, {**checkpoint.read_metrics(path), **numbers})
         except checkpoint.CheckpointError as error:  # somebody else's directory, say
             _logger.info("The metrics are not noted beside the checkpoint: %s", error)
+
+
+def _input_states(reader: checkpoint.CheckpointReader) -> list[dict[str, Any]]:
+    """Where the input of each worker stood, if the run of this checkpoint was interrupted."""
+    if checkpoint.read_text(reader.path, _INPUT_ENDED) is not None:
+        return []
+    states: list[dict[str, Any]] = reader.state.get("input", [])
+    return states
 
 
 class _Begun(SessionRunHook):
@@ -259,16 +243,28 @@ class _Restored(SessionRunHook):
             )
 
 
-class _Restore:
-    """Gives variables the values of a checkpoint, which must have every variable that is saved."""
+class SavedModel:
+    """Gives variables the values of a checkpoint, which must have every variable that is saved.
 
-    def __init__(self, reader: checkpoint.CheckpointReader, read: Read) -> None:
-        self._reader = reader
+    Args:
+        reader: The checkpoint.
+        read: Gives the value of a name.
+    """
+
+    def __init__(
+        self, reader: checkpoint.CheckpointReader, read: Callable[[str], np.ndarray]
+    ) -> None:
+        self.reader = reader
         self._read = read
         self._shapes, self._dtypes = reader.shapes, reader.dtypes
 
+    @classmethod
+    def of(cls, reader: checkpoint.CheckpointReader) -> SavedModel:
+        """Each value is read when it is asked for."""
+        return cls(reader, reader.read)
+
     def restore(self, name: str, value: Array, trainable: bool) -> SavedValue:
-        path = self._reader.path
+        path = self.reader.path
         if name not in self._shapes:
             raise ValueError(
                 f"variable {name!r} is not in checkpoint {path}, which has "
@@ -286,9 +282,38 @@ class _Restore:
         return SavedValue(str(path), shape, dtype, partial(self._read, name))
 
 
-def absolute(path: str) -> str:
-    """A model_dir as others can compare it with theirs."""
-    return path if "://" in path else os.path.abspath(path)
+def one_model_dir(argument: Any, config: RunConfig) -> str:
+    """The directory that a call, its config or the cluster names; a temporary one without.
+
+    Raises:
+        ValueError: They contradict each other, or this task cannot know where the others save.
+    """
+    configured = agreed_model_dir(config.model_dir, config.place)
+    given = None if argument is None else os.fspath(argument)
+    if given == "":
+        raise ValueError("model_dir must not be empty; leave it out for a temporary directory")
+    if given is not None and configured is not None and given != configured:
+        raise ValueError(
+            f"model_dir is {given!r} in the call and {configured!r} in config; give it once"
+        )
+    if given is None and configured is None:
+        if config.task_type == "evaluator":
+            raise ValueError(
+                "model_dir is not given, and an evaluator cannot know where the others train; "
+                "pass Estimator or RunConfig the model_dir of the training job"
+            )
+        if config.num_ps_replicas:
+            raise ValueError(
+                "model_dir is not given, and parameter servers save and restore their variables "
+                "there; pass Estimator or RunConfig a directory that all tasks can reach"
+            )
+        strategy = config.train_distribute or get_strategy()
+        workers = strategy.extended.workers
+        made = tempfile.mkdtemp(prefix="paceline-") if workers.rank == 0 else ""
+        made = workers.text_from_chief(made, "temporary model_dir")
+        _logger.warning("No model_dir is given: checkpoints go to the temporary directory %s", made)
+        return made
+    return given or configured or ""
 
 
 def _store(seed: int | None, restore: Any) -> VariableStore:

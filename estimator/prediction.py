@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -10,23 +10,25 @@ import numpy as np
 from ..autodiff import lift, no_grad
 from ..inputs import nest
 from ..strategies import DEFAULT_STRATEGY, VariableStore, get_or_create_global_step
-from .hooks import RunningHooks, SessionRunHook
 from .model_function import ModelFunction, split_features_and_labels
-from .reading_session import ReadingSession
+from .session import Session, SessionRunHook
 from .specs import EstimatorSpec, ModeKeys
 
 
 @final
-class PredictionSession(ReadingSession):
+class PredictionSession(Session):
     """The state of a prediction.
 
     Args:
         model: What to predict with.
         store: Its variables.
+        hooks: Take part in it.
     """
 
-    def __init__(self, model: ModelFunction, store: VariableStore) -> None:
-        super().__init__(DEFAULT_STRATEGY, store)
+    def __init__(
+        self, model: ModelFunction, store: VariableStore, hooks: Sequence[SessionRunHook]
+    ) -> None:
+        super().__init__(DEFAULT_STRATEGY, store, hooks)
         self._model = model
         self._is_built = False
 
@@ -36,16 +38,19 @@ class PredictionSession(ReadingSession):
         with self.store.building():  # a checkpoint that has none serves to predict as well
             return int(get_or_create_global_step())
 
-    def step(self, batch: Any, on_built: Callable[[EstimatorSpec], None]) -> Any:
-        """The predictions for one batch, as the model makes them.
+    @property
+    def figures(self) -> Mapping[str, Any]:
+        return {"loss": None}
 
-        Args:
-            on_built: Called in the first step, when all variables exist.
-        """
-        spec = self.strategy.run(self._predict, (batch,))
+    def step(self, batch: Any) -> Any:
+        """The predictions for one batch, as the model makes them; hooks are told of the first."""
+        if self._is_built:  # before that there are neither variables nor the model's hooks
+            self.before_run()
+        spec: EstimatorSpec = self.strategy.run(self._predict, (batch,))
         if not self._is_built:
             self._is_built = True
-            on_built(spec)
+            self.created(None, spec.prediction_hooks)
+            self.before_run()
         return spec.predictions
 
     def _predict(self, batch: Any) -> EstimatorSpec:
@@ -55,9 +60,8 @@ class PredictionSession(ReadingSession):
 
 def predict(
     session: PredictionSession,
-    batches: Any,
+    batches: Iterable[Any],
     predict_keys: Sequence[str] | None,
-    hooks: Sequence[SessionRunHook],
     yield_single_examples: bool,
 ) -> Iterator[Any]:
     """Predictions for each batch, until the data end or a hook asks to stop.
@@ -65,27 +69,17 @@ def predict(
     Nothing that surrounds the caller is changed between two predictions, so that generators may
     be interleaved.
     """
-    running = RunningHooks(session, hooks)
-
-    def built(spec: EstimatorSpec) -> None:
-        running.created(spec.prediction_hooks)
-        running.before_run()
-
-    is_first = True
     for batch in batches:
-        if not is_first:  # before that there are neither variables nor the model's hooks
-            running.before_run()
-        is_first = False
-        chosen = _chosen(session.step(batch, built), predict_keys)
+        chosen = _chosen(session.step(batch), predict_keys)
         predictions = nest.map_structure(lambda value: np.asarray(lift(value).data), chosen)
-        running.after_run()
+        session.after_run()
         if yield_single_examples:
             yield from _examples(predictions)
         else:
             yield predictions
-        if running.stop_requested:
+        if session.stop_requested:
             break
-    running.end()
+    session.end()
 
 
 def _chosen(predictions: Any, keys: Sequence[str] | None) -> Any:

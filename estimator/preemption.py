@@ -11,6 +11,9 @@ from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any, Final
 
+from ..strategies import Job
+from .session import SessionRunContext, SessionRunHook, SessionRunValues
+
 _logger = logging.getLogger("paceline")
 
 EXIT_CODE: Final = 128 + signal.SIGTERM
@@ -102,9 +105,32 @@ class SignalWatch:
             for number, default in _DEFAULTS.items() if is_wanted and is_main else ():
                 if signal.getsignal(number) == default:
                     signal.signal(number, self._on_signal)
-                    undo.callback(_set_back, number, default)
+                    undo.callback(signal.signal, number, default)
             yield
 
 
-def _set_back(number: signal.Signals, handler: Any) -> None:
-    signal.signal(number, handler)
+class EndOnSignalHook(SessionRunHook):
+    """Ends the run after the step for which a worker has asked all workers to.
+
+    Nobody takes a batch that is not trained on, so that the run can be continued exactly.
+
+    Args:
+        watch: Knows of a signal to this worker.
+        job: Knows whether another task, which makes steps of its own, has asked all to end.
+    """
+
+    def __init__(self, watch: SignalWatch, job: Job) -> None:
+        self._watch = watch
+        self._job = job
+
+    def before_run(self, run_context: SessionRunContext) -> None:
+        run_context.session.wants_end = self._watch.has_come or self._job.is_ending
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        step = run_context.session.global_step
+        if run_context.session.end_is_agreed:
+            other = (
+                "A signal to another task" if self._job.is_ending else "A signal to another worker"
+            )
+            _logger.info("%s: the run ends after step %d.", self._watch.name or other, step)
+            run_context.request_stop()

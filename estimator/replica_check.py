@@ -15,9 +15,9 @@ from ..inputs import Dataset, nest
 from ..strategies import DEFAULT_STRATEGY, Strategy, get_strategy
 from ..strategies.values import select_replica
 from .estimator import Estimator
-from .hooks import SessionRunContext, SessionRunHook, SessionRunValues
 from .input_function import batches_for_replicas
 from .model_function import count_examples
+from .session import SessionRunContext, SessionRunHook, SessionRunValues
 from .specs import ModeKeys
 
 

@@ -14,12 +14,12 @@ from ..cluster import ClusterError
 from ..nn.optimizers import server_rules
 from ..observe import short_tracebacks
 from ..strategies import get_strategy
-from .checkpoint_shards import CheckpointShards
 from .continuous_evaluation import ContinuousEvaluation
 from .end_marker import EndMarker, Unended, write_end_marker
 from .estimator import Estimator
-from .hooks import Session, SessionRunContext, SessionRunHook, SessionRunValues
 from .preemption import SignalWatch
+from .saving import CheckpointShards
+from .session import Session, SessionRunContext, SessionRunHook, SessionRunValues
 from .specs import EvalSpec, TrainSpec
 
 

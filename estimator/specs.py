@@ -13,7 +13,8 @@ from ..autodiff import Tensor, lift
 from ..nn.metrics import Metric
 from ..nn.optimizers import TrainOp, group
 from ..strategies import current_store
-from .hooks import CheckpointSaverListener, SessionRunHook
+from .hooks import CheckpointSaverListener
+from .session import SessionRunHook
 
 
 class ModeKeys(enum.StrEnum):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Any, final
 
 from ..autodiff import Array, Tensor
-from ..inputs import DatasetIterator, nest
+from ..inputs import DatasetIterator
 from ..nn.optimizers import StepResult, TrainOp, make_step
 from ..strategies import (
     Strategy,
@@ -21,137 +19,122 @@ from ..strategies import (
     get_replica_context,
 )
 from ..strategies.values import local_values
-from .fetches import name_of_fetch, variable_value
-from .hooks import (
-    NanTensorHook,
-    RunningHooks,
-    SessionRunHook,
-)
+from .hooks import NanTensorHook
 from .input_function import log_batch_sizes
 from .model_function import ModelFunction, split_features_and_labels
 from .replica_batches import ReplicaBatch, ReplicaBatches, first_with_examples
-from .shared_reads import SharedReads
+from .run_config import RunConfig
+from .session import Session, SessionRunHook
 from .specs import EstimatorSpec, ModeKeys
 
 _logger = logging.getLogger("paceline")
 
 
-class TrainingSession:
+@final
+class TrainingSession(Session):
     """The state of a training run.
 
     Args:
         model: What to train.
         strategy: How to distribute it.
         store: Its variables; those of a checkpoint, or still to be made.
+        hooks: Told about each step, in this order; the watch over the loss comes before all.
+        batches: An iterator of one batch per replica and step.
     """
 
-    def __init__(self, model: ModelFunction, strategy: Strategy, store: VariableStore) -> None:
-        self.strategy = strategy
-        self.store = store
-        self.loss: float | None = None
-        self.workers_with_bad_loss: list[str] = []
-        self._has_bad_loss = False
-        self.loss_asked_for: Tensor | None = None
-        self._shared = SharedReads(strategy, store)
+    def __init__(
+        self,
+        model: ModelFunction,
+        strategy: Strategy,
+        store: VariableStore,
+        hooks: Sequence[SessionRunHook],
+        batches: DatasetIterator,
+    ) -> None:
+        super().__init__(strategy, store, [NanTensorHook(), *hooks])
         self.num_examples = 0
-        self.global_step = 0
-        self.step_index = 0
-        self.wants_save = self.wants_end = False
-        self.save_is_agreed = self.end_is_agreed = False
-        self.will_stop = self._all_stop = False
         self._model = model
-        self._step_counter: Variable | None = None
-        self.has_empty_step = False
+        self._input = batches
         self._batches = ReplicaBatches(strategy)
+        self._step_counter: Variable | None = None
+        self._global_step = 0
+        self._step_index = 0
+        self._is_built = False
+        self._all_stop = False
+        # What each replica says with the step that is being made.
+        self._has_batch = False
+        self._veto = False
+        self._has_bad_loss = False
 
-    def will_run(self, fetches: Sequence[Any]) -> None:
-        """Say before a step what `run` will be asked for after it."""
-        self._shared.want(fetches, self.loss_asked_for)
+    @property
+    def global_step(self) -> int:
+        return self._global_step
 
-    def run(self, fetches: Any) -> Any:
-        """The present values of names, in the structure of `fetches` (see `SessionRunArgs`)."""
-        return nest.map_structure(self._value, fetches)
+    @property
+    def figures(self) -> Mapping[str, Any]:
+        figures = self.strategy.extended.storage.figures
+        return {"loss": self.loss, "step": self._step_index, **figures}
 
-    def values(self) -> dict[str, Any]:
-        """The values of all variables that belong into a checkpoint, by name.
+    def make_first_step(self) -> None:
+        """Build the model, tell the hooks, and make the first step in which somebody has examples.
 
-        They are not copies: the next step changes them.
+        Raises:
+            ValueError: The data are empty.
         """
-        with self.strategy.scope():
-            return self.store.saved_values()
+        beginning = self._input.get_state()
+        self.tell_input_state(lambda: beginning)  # of the checkpoint before the first update
+        num_replicas = self.strategy.extended.num_local_replicas
+        batch = first_with_examples(self._input, num_replicas)
+        require_data(batch, self.strategy)
+        self._make_step(batch)
+        log_batch_sizes(self.num_examples, self.strategy)
 
-    def input_states(self) -> list[dict[str, Any]]:
-        """Where the input of each worker stands after the latest step; all workers call this."""
-        job = self.strategy.extended.job
-        texts = job.input_states()
-        if not all(texts):
-            if not job.is_chief:  # nor does it save
-                return []
-            _logger.info("It is not known yet where the input of all workers stands.")
-            return []
-        return [json.loads(text) for text in texts]
+    def make_next_step(self) -> bool:
+        """Make the next step in which somebody has examples; return whether there was one.
 
-    def tell_input_state(self, state: Callable[[], dict[str, Any]]) -> None:
-        """Let checkpoints hold where this worker's input stands."""
-        self.strategy.extended.job.tell_input_state(lambda: json.dumps(state()))
+        Hooks are told that it is about to be made. Also a worker that wants to stop, or has no more
+        data, takes part: so all stop together.
+        """
+        if not self.stop_requested:
+            self.before_run()
+        while True:
+            batch = None if self.stop_requested else next(self._input, None)
+            is_made, is_over = self._make_step(batch)
+            if is_made or is_over:
+                return is_made
 
     def finish(self) -> None:
         """Wait, as the chief, until nobody makes steps any more; the global step is final then."""
         self.strategy.extended.job.finish()
-        assert self._step_counter is not None
-        self.global_step = int(self._step_counter.value_in(0))
+        self._global_step = self._count()
 
-    def step(
-        self, batches: Any, veto: bool, on_built: Callable[[EstimatorSpec], None] | None
-    ) -> bool:
+    def _make_step(self, batches: Any) -> tuple[bool, bool]:
         """Make one step on all replicas of all workers.
 
         Args:
             batches: A batch per replica, or None for none. A replica whose batch is empty takes
                 part in everything and contributes nothing.
-            veto: Whether this worker wants to stop instead.
-            on_built: Called in the first step when all variables exist, before any is changed.
 
         Returns:
-            Whether the step was made: not where nobody has a batch any more, or one has a veto, nor
-            where all batches are empty (`has_empty_step`).
+            Whether it was made, and whether it is the last: it is not made where all batches are
+            empty, nor at the end, where nobody has a batch any more or a worker wants to stop.
         """
-        self.has_empty_step, is_alone = False, self.strategy.extended.num_workers == 1
+        is_alone = self.strategy.extended.num_workers == 1
         if batches is None and (is_alone or self._all_stop):
-            return False  # nor is there another worker that makes a step
+            return False, True  # nor is there another worker that makes a step
         given, before = self._batches.of_step(batches), self._assigned_values()
         if is_alone and not any(part.num_examples for part in local_values(given)):
-            self.has_empty_step = True
-            return False
-        step = partial(self._replica_step, veto, on_built, batches is not None)
-        result: StepResult = local_values(self.strategy.run(step, (given,)))[0]
+            return False, False
+        self._has_batch, self._veto = batches is not None, self.stop_requested
+        result: StepResult = local_values(self.strategy.run(self._replica_step, (given,)))[0]
+        self._is_built = True
         if not result.is_made:
-            self.has_empty_step = not result.is_vetoed and result.sums[-1] > 0
             for leaf, value in before:
                 leaf.data = value
-            return False
-        loss_times_examples, num_examples, *votes, _ = result.sums
-        votes_to_save, votes_to_end, num_stopping, num_asking = votes
-        self.loss = loss_times_examples / num_examples
-        self.workers_with_bad_loss = [] if math.isfinite(self.loss) else self._whose_loss()
-        self.num_examples = int(num_examples)
-        self.save_is_agreed = votes_to_save > 0
-        self.end_is_agreed = votes_to_end > 0
-        self._all_stop = num_stopping == self.strategy.extended.num_replicas
-        assert self._step_counter is not None
-        self.step_index, self.global_step = self.global_step, int(self._step_counter.value_in(0))
-        self.strategy.extended.workers.at_step(self.global_step)
-        if num_asking > 0:
-            self._shared.read()
-        return True
+            return False, result.is_vetoed or not result.sums[-1]
+        self._note(result.sums)
+        return True, False
 
-    def _replica_step(
-        self,
-        veto: bool,
-        on_built: Callable[[EstimatorSpec], None] | None,
-        has_batch: bool,
-        given: ReplicaBatch,
-    ) -> StepResult:
+    def _replica_step(self, given: ReplicaBatch) -> StepResult:
         replica = get_replica_context()
         assert replica is not None
         with self.store.building(), given.taken_by(replica):
@@ -160,14 +143,49 @@ class TrainingSession:
             spec = self._model(*split_features_and_labels(given.batch), ModeKeys.TRAIN)
             assert spec.loss is not None
             assert spec.train_op is not None
-            if on_built is not None:
+            if not self._is_built:
                 self._build(spec.train_op)
-                replica.merge_call(_call_on_built, (on_built, spec))
+                replica.merge_call(self._begin_run, (spec,))
             loss_times_examples = spec.loss.item() * given.num_examples if given.num_examples else 0
             self._has_bad_loss |= not math.isfinite(loss_times_examples)
-            votes = (self.wants_save, self.wants_end, self.will_stop, self._shared.are_wanted)
-            sums = (loss_times_examples, given.num_examples, *votes, has_batch)
-            return make_step(spec.train_op, given.num_examples, sums, veto)
+            votes = (self.wants_save, self.wants_end, self.will_stop, self._wants_shared)
+            sums = (loss_times_examples, given.num_examples, *votes, self._has_batch)
+            return make_step(spec.train_op, given.num_examples, sums, self._veto)
+
+    def _build(self, train_op: TrainOp) -> None:
+        """Create what the step needs besides the model's variables, before any is changed."""
+        self._global_step = self._count()
+        self.strategy.extended.workers.at_step(self._global_step)
+        train_op.create_variables()
+
+    def _begin_run(self, strategy: Strategy, specs: Any) -> None:
+        """In cross-replica context, when all variables exist: tell the hooks."""
+        spec: EstimatorSpec = local_values(specs)[0]
+        chief_hooks = spec.training_chief_hooks if strategy.extended.job.is_chief else ()
+        with self.store.as_created():
+            self.created(spec.loss, [*chief_hooks, *spec.training_hooks])
+        # From here on a checkpoint has this step's update: also one that servers make of its push.
+        self.tell_input_state(self._input.get_state)
+        self.before_run()
+
+    def _note(self, sums: Sequence[float]) -> None:
+        """Take over what a step that was made came to, over all replicas of all workers."""
+        loss_times_examples, num_examples, *votes, _ = sums
+        votes_to_save, votes_to_end, num_stopping, num_asking = votes
+        self.loss = loss_times_examples / num_examples
+        self.workers_with_bad_loss = [] if math.isfinite(self.loss) else self._whose_loss()
+        self.num_examples = int(num_examples)
+        self.save_is_agreed = votes_to_save > 0
+        self.end_is_agreed = votes_to_end > 0
+        self._all_stop = num_stopping == self.strategy.extended.num_replicas
+        self._step_index, self._global_step = self._global_step, self._count()
+        self.strategy.extended.workers.at_step(self._global_step)
+        if num_asking > 0:
+            self._read_shared()
+
+    def _count(self) -> int:
+        assert self._step_counter is not None
+        return int(self._step_counter.value_in(0))
 
     def _whose_loss(self) -> list[str]:
         """The workers with a loss that is no finite number; all have seen that there is one.
@@ -190,34 +208,6 @@ class TrainingSession:
         leaves = [v.leaf(index) for v in variables for index in range(v.num_copies)]
         return [(leaf, leaf.data) for leaf in leaves]
 
-    def _build(self, train_op: TrainOp) -> None:
-        assert self._step_counter is not None
-        self.global_step = int(self._step_counter.value_in(0))
-        self.strategy.extended.workers.at_step(self.global_step)
-        train_op.create_variables()
-
-    def _value(self, fetch: Any) -> Any:
-        name = name_of_fetch(fetch, self.loss_asked_for)
-        if name == "loss":
-            return self.loss
-        if name == "step":
-            return self.step_index
-        if name == "global_step":
-            return self.global_step
-        figures = self.strategy.extended.storage.figures
-        if name in figures:
-            return figures[name]
-        shared = self._shared.value(name)
-        if shared is not None:
-            return shared
-        with self.strategy.scope():
-            return variable_value(self.store, name, ("loss", "step", "global_step"))
-
-
-def _call_on_built(strategy: Strategy, on_built: Any, spec: Any) -> None:
-    """In cross-replica context: `on_built` with the first replica's spec."""
-    local_values(on_built)[0](local_values(spec)[0])
-
 
 @dataclass(frozen=True)
 class TrainingEnd:
@@ -234,6 +224,32 @@ class TrainingEnd:
     loss: float | None
     reason: str
     is_preempted: bool = False
+
+
+def refuse_to_train_apart(config: RunConfig, strategy: Strategy) -> None:
+    """Refuse what would train a model beside that of the others.
+
+    Raises:
+        ValueError: This task does not train, the cluster has parameter servers, or it has
+            several workers and the strategy knows of one.
+    """
+    if config.task_type in ("evaluator", "ps"):
+        raise ValueError(
+            f"this process is {config.task_type} {config.task_id}, which does not train; call "
+            f"train_and_evaluate, the same in every process of the job"
+        )
+    if config.num_ps_replicas and not strategy.extended.storage.is_remote:
+        raise ValueError(
+            f"the cluster has {config.num_ps_replicas} parameter servers (ps), which "
+            f"{strategy!r} does not use; leave them out, or pass "
+            f"RunConfig(train_distribute=ParameterServerStrategy())"
+        )
+    num_workers = config.num_worker_replicas
+    if num_workers > 1 and strategy.extended.job.num_trainers == 1:
+        raise ValueError(
+            f"the cluster has {num_workers} workers, but {strategy!r} trains each of them "
+            f"alone; pass RunConfig(train_distribute=MultiWorkerMirroredStrategy())"
+        )
 
 
 def require_data(first_batch: Any, strategy: Strategy, purpose: str = "") -> None:
@@ -258,70 +274,26 @@ def require_data(first_batch: Any, strategy: Strategy, purpose: str = "") -> Non
         )
 
 
-def train(
-    session: TrainingSession,
-    batches: DatasetIterator,
-    hooks: Sequence[SessionRunHook],
-    last_step: int | None = None,
-) -> TrainingEnd:
+def train(session: TrainingSession, last_step: int | None = None) -> TrainingEnd:
     """Make steps until the data end or a hook asks to stop.
 
     Args:
         session: What is trained.
-        batches: An iterator of one batch per replica and step.
-        hooks: Told about each step, in this order; the watch over the loss comes before all.
-        last_step: The global step at which one of them asks to stop, to say so at the end.
+        last_step: The global step at which a hook asks to stop, to say so at the end.
 
     Raises:
         ValueError: The data are empty.
     """
-    running = RunningHooks(session, [NanTensorHook(), *hooks])
-
-    def built(spec: EstimatorSpec) -> None:
-        is_chief = session.strategy.extended.job.is_chief
-        chief_hooks = spec.training_chief_hooks if is_chief else ()
-        of_the_model = [*chief_hooks, *spec.training_hooks]
-        # Who asks for the loss itself holds it; nobody else should keep a batch's graph.
-        session.loss_asked_for = spec.loss if of_the_model else None
-        with session.store.as_created():
-            running.created(of_the_model)
-        # From here on a checkpoint has this step's update: also one that servers make of its push.
-        session.tell_input_state(batches.get_state)
-        running.before_run()
-
-    beginning = batches.get_state()
-    session.tell_input_state(lambda: beginning)  # of the checkpoint before the first update
-    batch = first_with_examples(batches, session.strategy.extended.num_local_replicas)
-    require_data(batch, session.strategy)
-    session.step(batch, False, built)
-    log_batch_sizes(session.num_examples, session.strategy)
-    while True:
-        running.after_run()
-        if not running.stop_requested:
-            running.before_run()
-        if not _make_next_step(session, batches, running.stop_requested):
-            break
+    session.make_first_step()
+    session.after_run()
+    while session.make_next_step():
+        session.after_run()
     if not session.end_is_agreed:
         session.finish()
     is_last = last_step is not None and session.global_step >= last_step
-    reason = _reason(running.stop_requested, is_last, session.strategy)
-    running.end()
+    reason = _reason(session.stop_requested, is_last, session.strategy)
+    session.end()
     return TrainingEnd(session.global_step, session.loss, reason, session.end_is_agreed)
-
-
-def _make_next_step(
-    session: TrainingSession, batches: DatasetIterator, stop_requested: bool
-) -> bool:
-    """Make the next step in which somebody has examples; return whether there was one.
-
-    Also a worker that wants to stop, or has no more data, takes part: so all stop together.
-    """
-    while True:
-        batch = None if stop_requested else next(batches, None)
-        if session.step(batch, stop_requested, None):
-            return True
-        if not session.has_empty_step:
-            return False
 
 
 _REASONS = ("the input ended", "a hook asked to stop", "max_steps was reached")

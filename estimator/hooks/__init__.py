@@ -1,38 +1,19 @@
-"""Hooks: what takes part in a run without being part of the model."""
+"""The hooks that come with the package; what a hook is says `session.py`."""
 
-from .basic import (
-    LoggingTensorHook,
-    NanLossDuringTrainingError,
-    NanTensorHook,
-    StepCounterHook,
-    StopAtStepHook,
-)
-from .checkpoint_saver import CheckpointSaverHook, CheckpointSaverListener
-from .end_on_signal import EndOnSignalHook
-from .running import RunningHooks
-from .session_run_hook import (
-    Session,
-    SessionRunArgs,
-    SessionRunContext,
-    SessionRunHook,
-    SessionRunValues,
-)
+from .checkpoint_saver import CheckpointSaverHook, CheckpointSaverListener, CheckpointWriter
+from .reporting import LoggingTensorHook, ProgressHook, StepCounterHook
+from .stopping import NanLossDuringTrainingError, NanTensorHook, StopAtStepHook
 from .timer import SecondOrStepTimer
 
 __all__ = [
     "CheckpointSaverHook",
     "CheckpointSaverListener",
-    "EndOnSignalHook",
+    "CheckpointWriter",
     "LoggingTensorHook",
     "NanLossDuringTrainingError",
     "NanTensorHook",
-    "RunningHooks",
+    "ProgressHook",
     "SecondOrStepTimer",
-    "Session",
-    "SessionRunArgs",
-    "SessionRunContext",
-    "SessionRunHook",
-    "SessionRunValues",
     "StepCounterHook",
     "StopAtStepHook",
 ]

@@ -1,13 +1,14 @@
-"""The hook that saves checkpoints, and those who listen to it."""
+"""The hook that saves checkpoints, who writes them for it, and who listens to it."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
-from .session_run_hook import (
+from ..session import (
     Session,
     SessionRunContext,
     SessionRunHook,
@@ -18,8 +19,30 @@ from .timer import SecondOrStepTimer
 _logger = logging.getLogger("paceline")
 
 
-def _nothing_to_wait_for() -> None:
-    """What `save` returned from is on disk."""
+class CheckpointWriter(ABC):
+    """One task's part in saving. All workers of a strategy make the same calls."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Return when nothing is being written: what is saved next is of a moment after that."""
+
+    @abstractmethod
+    def save(self, step: int, values: dict[str, Any], state: dict[str, Any]) -> None:
+        """Begin to save, after `prepare`; the values may change as soon as it returns.
+
+        Args:
+            step: The global step.
+            values: Of all variables, by name.
+            state: What else the checkpoint is to hold, as JSON: where the input stands.
+        """
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise what has gone wrong with the last save meanwhile; does not wait."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Return when this task's part of what was saved is on disk."""
 
 
 class CheckpointSaverListener:
@@ -47,37 +70,38 @@ class CheckpointSaverHook(SessionRunHook):
     was not a finite number is never saved.
 
     Args:
-        save: Writes one checkpoint: `save(step, values, input_states)`, called on every worker. The
-            last argument is None at the end: the next run begins its input anew.
+        writer: This worker's part in writing. Listeners, who may read what was written, and the end
+            of the run wait for it; steps do not.
         save_secs, save_steps: How often; at most one of them. With neither only at start and end.
         listeners: Told about each checkpoint.
         decides: Whether this worker says when it is time.
-        wait: Returns when everything that was saved is on disk. Listeners, who may read it, and
-            the end of the run wait for that; steps do not.
-        check: Called after each step; raises what has gone wrong with the last save meanwhile.
-        prepare: Returns when nothing is being written; the values, also those that others hold, are
-            of a moment after that.
+        first_step: The global step that the run begins with; what it was restored from is saved
+            already.
+        last_step: The one at which it ends, if that is known: its input ends there, too.
+
+    Attributes:
+        last_has_input: Whether the checkpoint that was saved last says where the input stands; else
+            the next run begins its input anew.
     """
 
     def __init__(
         self,
-        save: Callable[[int, dict[str, Any], list[dict[str, Any]] | None], object],
+        writer: CheckpointWriter,
         save_secs: float | None = None,
         save_steps: int | None = None,
         listeners: Sequence[CheckpointSaverListener] = (),
         decides: bool = True,
-        wait: Callable[[], None] = _nothing_to_wait_for,
-        check: Callable[[], object] = _nothing_to_wait_for,
-        prepare: Callable[[], None] = _nothing_to_wait_for,
+        first_step: int = 0,
+        last_step: int | None = None,
     ) -> None:
         neither = save_secs is None and save_steps is None
         self._timer = SecondOrStepTimer(math.inf if neither else save_secs, save_steps)
-        self._write = save
+        self._writer = writer
         self._listeners = tuple(listeners)
         self._decides = decides
-        self._wait = wait
-        self._check = check
-        self._prepare = prepare
+        self._first_step = first_step
+        self._last_step = last_step
+        self.last_has_input = False
 
     def begin(self) -> None:
         for listener in self._listeners:
@@ -93,14 +117,14 @@ class CheckpointSaverHook(SessionRunHook):
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         session = run_context.session
-        self._check()
+        self._writer.check()
         if session.save_is_agreed and self._save(session):
             run_context.request_stop()
 
     def end(self, session: Session) -> None:
         if self._timer.last_triggered_step != session.global_step:
             self._save(session, ends=not session.end_is_agreed)
-        self._wait()
+        self._writer.wait()
         for listener in self._listeners:
             listener.end(session, session.global_step)
 
@@ -113,10 +137,18 @@ class CheckpointSaverHook(SessionRunHook):
         self._timer.update_last_triggered_step(step)
         for listener in self._listeners:
             listener.before_save(session, step)
-        self._prepare()
-        self._write(step, session.values(), None if ends else session.input_states())
+        if step != self._first_step or step == 0:
+            self._write(session, ends or step == self._last_step)
         if self._listeners:
-            self._wait()
+            self._writer.wait()
         # Every listener hears of every checkpoint, also when an earlier one asks to stop.
         answers = [listener.after_save(session, step) for listener in self._listeners]
         return any(answers)
+
+    def _write(self, session: Session, input_ends: bool) -> None:
+        """Begin to write, as all workers do at this step: they collect some of it together."""
+        self._writer.prepare()
+        values, states = session.values(), [] if input_ends else session.input_states()
+        self.last_has_input = not input_ends
+        state = {} if input_ends else {"input": states}
+        self._writer.save(session.global_step, values, state)

@@ -28,7 +28,7 @@ from scenarios import NUM_ROWS, NUM_TASKS, Run, Scenario, Topology, initial_valu
 
 import paceline as pl
 from paceline.estimator import SessionRunHook
-from paceline.estimator.checkpoint_shards import CheckpointShards
+from paceline.estimator.saving import CheckpointShards
 from paceline.nn import layers, metrics, optimizers
 from paceline.strategies import (
     FixedShardsPartitioner,

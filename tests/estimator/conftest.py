@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import paceline as pl
+from paceline.estimator import CheckpointWriter
 from paceline.nn import metrics, optimizers
 
 
@@ -63,3 +64,28 @@ def lines(caplog):
 @pytest.fixture
 def estimator(linear_model_fn, tmp_path):
     return pl.Estimator(linear_model_fn, model_dir=tmp_path / "model")
+
+
+class NotingWriter(CheckpointWriter):
+    """Writes nothing but the names of what it is asked for, into `calls`."""
+
+    def __init__(self):
+        self.calls = []
+
+    def prepare(self):
+        self.calls.append("prepare")
+
+    def save(self, step, values, state):
+        self.calls.append("save")
+
+    def check(self):
+        self.calls.append("check")
+
+    def wait(self):
+        self.calls.append("wait")
+
+
+@pytest.fixture
+def writer():
+    """A `CheckpointWriter` that notes its `calls`."""
+    return NotingWriter()

@@ -9,7 +9,7 @@ import pytest
 
 import paceline as pl
 from paceline.estimator import SessionRunHook
-from paceline.estimator.checkpoint_shards import CheckpointShards
+from paceline.estimator.saving import CheckpointShards
 from paceline.nn import layers, optimizers
 from paceline.strategies import VariableAggregation, VariableStore, VariableSynchronization
 

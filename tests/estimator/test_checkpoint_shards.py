@@ -14,7 +14,7 @@ from paceline.collectives.parameter_server import (
     Snapshot,
     Write,
 )
-from paceline.estimator.checkpoint_shards import CheckpointShards, confined
+from paceline.estimator.saving import CheckpointShards, confined
 
 SPEC = ShardSpec(name="v", whole_shape=(3,), dtype="float32", start=0, stop=3)
 CHIEF = Client(0, "chief 0")

@@ -37,9 +37,8 @@ def train(on_workers, input_fn, tmp_path):
     return train
 
 
-def test_values_are_collected_only_when_the_save_before_is_written():
+def test_values_are_collected_only_when_the_save_before_is_written(writer):
     """Parameter servers hold one moment at a time: the next one would take the other's place."""
-    calls = []
 
     class Run:
         """Enough of a run for the hook."""
@@ -49,18 +48,16 @@ def test_values_are_collected_only_when_the_save_before_is_written():
         end_is_agreed = False
 
         def values(self):
-            calls.append("values")
+            writer.calls.append("values")
             return {}
 
         def input_states(self):
-            calls.append("states")
+            writer.calls.append("states")
             return []
 
-    hook = CheckpointSaverHook(
-        lambda *args: calls.append("save"), save_steps=1, prepare=lambda: calls.append("prepare")
-    )
+    hook = CheckpointSaverHook(writer, save_steps=1)
     hook.after_create_session(Run())
-    assert calls == ["prepare", "values", "states", "save"]
+    assert writer.calls == ["prepare", "values", "states", "save"]
 
 
 @pytest.mark.parametrize("num_workers", [1, 2, 3])

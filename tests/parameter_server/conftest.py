@@ -16,7 +16,7 @@ import pytest
 
 from paceline.cluster import local_cluster
 from paceline.cluster.mpirun import find_mpirun, mpirun_options
-from paceline.estimator.checkpoint_shards import CheckpointShards
+from paceline.estimator.saving import CheckpointShards
 
 HERE = Path(__file__).parent
 LIMIT_SECS = 90

@@ -1,15 +1,15 @@
-"""Hooks that stop, watch and report a run."""
+"""Hooks that report on a run: log lines, and a bar on a terminal."""
 
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from .session_run_hook import (
+from ... import observe
+from ..session import (
     Session,
     SessionRunArgs,
     SessionRunContext,
@@ -19,76 +19,6 @@ from .session_run_hook import (
 from .timer import SecondOrStepTimer
 
 _logger = logging.getLogger("paceline")
-
-
-class StopAtStepHook(SessionRunHook):
-    """Ends the run after a number of steps, or at a global step.
-
-    Args:
-        num_steps: How many more steps to make.
-        last_step: The global step to stop at. Exactly one of the two.
-    """
-
-    def __init__(self, num_steps: int | None = None, last_step: int | None = None) -> None:
-        if (num_steps is None) == (last_step is None):
-            raise ValueError(
-                f"exactly one of num_steps and last_step must be given, "
-                f"they are {num_steps} and {last_step}"
-            )
-        self._num_steps = num_steps
-        self._last_step = last_step
-
-    def after_create_session(self, session: Session, coord: Any = None) -> None:
-        if self._last_step is None:
-            assert self._num_steps is not None
-            self._last_step = session.global_step + self._num_steps
-
-    def before_run(self, run_context: SessionRunContext) -> None:
-        assert self._last_step is not None
-        session = run_context.session
-        session.will_stop = session.global_step + 1 >= self._last_step
-
-    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        assert self._last_step is not None
-        if run_context.session.global_step >= self._last_step:
-            run_context.request_stop()
-
-
-class NanLossDuringTrainingError(RuntimeError):
-    """The loss of a step was not a finite number."""
-
-
-class NanTensorHook(SessionRunHook):
-    """Watches the loss and ends the run when it is not a finite number.
-
-    Args:
-        loss_tensor: The loss that `model_fn` returns, or "loss", as TensorFlow's scripts pass it;
-            another tensor cannot be watched.
-        fail_on_nan_loss: Whether to raise, or to stop with a warning.
-    """
-
-    def __init__(self, loss_tensor: Any = None, fail_on_nan_loss: bool = True) -> None:
-        self._request = None if loss_tensor is None else SessionRunArgs(loss_tensor)
-        self._fail = fail_on_nan_loss
-
-    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        return self._request  # which is refused unless it is the loss
-
-    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        session = run_context.session
-        if session.loss is None or math.isfinite(session.loss):
-            return
-        whose = ", ".join(session.workers_with_bad_loss)
-        message = (
-            f"the loss of step {session.global_step} is {session.loss}"
-            f"{f', by that of {whose}' if whose else ''}; the step "
-            f"is not saved. Try a smaller learning rate, clipping (clipnorm=...), or look for bad "
-            f"values in the input"
-        )
-        if self._fail:
-            raise NanLossDuringTrainingError(message)
-        _logger.warning("Training stops: %s.", message)
-        run_context.request_stop()
 
 
 class StepCounterHook(SessionRunHook):
@@ -169,6 +99,33 @@ class LoggingTensorHook(SessionRunHook):
 
     def _log(self, values: dict[str, Any], secs: float | None) -> None:
         _logger.info(self._format(values) + (f" ({secs:.3f} sec)" if secs is not None else ""))
+
+
+class ProgressHook(SessionRunHook):
+    """Draws a bar with steps, rate and loss where the output is a terminal.
+
+    Args:
+        last_step: The global step at which training will end; None: unknown.
+        start: The global step at which it begins.
+    """
+
+    def __init__(self, last_step: int | None, start: int) -> None:
+        self._total = None if last_step is None else last_step - start
+        self._start = start
+        self._bar: observe.Progress | None = None
+
+    def after_create_session(self, session: Session, coord: Any = None) -> None:
+        self._bar = observe.progress(self._total, "train")
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        session = run_context.session
+        assert self._bar is not None
+        self._bar.update(session.global_step - self._start, loss=session.loss or 0.0)
+
+    def close(self) -> None:
+        """Take the bar away, also after an error."""
+        if self._bar is not None:
+            self._bar.close()
 
 
 def _labelled(names: Sequence[str]) -> dict[str, str]:
