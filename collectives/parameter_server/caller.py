@@ -10,8 +10,8 @@ from typing import final
 from ..errors import LinkBroken
 from ..ring.authenticated import AuthenticatedStream
 from ..ring.frames import Answer, Frame, FrameError, Goodbye
+from .frames import Client
 from .line import Line
-from .messages import Client
 from .presence import Presence
 from .service import LEFT, Ending, Service
 

@@ -1,18 +1,48 @@
-"""A trainer's end: what it asks of one parameter server, as objects and not as bytes."""
+"""A trainer's end: what it asks of one parameter server, as objects and as messages.
+
+What can go wrong:
+
+CollectiveError
+└── PeerLostError
+    └── ServerLost          the server died, ended, is silent, or closed this connection
+RefusedRequest              the server is well and says no; the connection lives on
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Generic, Protocol, TypeVar, final
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Generic, NoReturn, Protocol, TypeVar, final
 
+from ..calls import Call
+from ..errors import ClosedError, CollectiveError, CollectiveTimeoutError, PeerLostError
+from ..link import Health
 from ..members import Member
-from .bodies import as_body
-from .connection import Connection, Pending
-from .messages import Array, Message
-from .verbs import Reply, Verb
+from ..ring.frames import FrameError
+from .frames import Array, Header, Kind, Message
+from .requests import Reply, Verb
+from .timing import MIN_SILENCE_SECS
+from .wire import Wire
 
 R = TypeVar("R", bound=Reply)
 R_co = TypeVar("R_co", bound=Reply, covariant=True)
+
+
+class ServerLost(PeerLostError):  # noqa: N818  (the name says what happened)
+    """The server is gone, or has closed this connection, which is of no use any more."""
+
+
+class RefusedRequest(RuntimeError):  # noqa: N818
+    """The server has refused a request; the text is its own.
+
+    Attributes:
+        kind: The name of what the server has raised, such as "ValueError".
+    """
+
+    def __init__(self, text: str, kind: str) -> None:
+        super().__init__(text)
+        self.kind = kind
 
 
 class Asks(Protocol[R_co]):
@@ -25,6 +55,9 @@ class Asks(Protocol[R_co]):
     @property
     def reply(self) -> type[R_co]:
         """What it is answered by."""
+
+    def model_dump_json(self) -> str:
+        """Its body."""
 
 
 @final
@@ -99,7 +132,7 @@ class ParameterClient:
         Raises:
             ServerLost: The server is gone.
         """
-        message = Message(request.verb, as_body(request), arrays)
+        message = Message(request.verb, request.model_dump_json().encode(), arrays)
         pending = self._connection.start(message, into, what=request.verb.name)
         return Started(pending, request.reply)
 
@@ -120,3 +153,233 @@ class ParameterClient:
     def close(self) -> None:
         """Say goodbye and close the connection."""
         self._connection.close()
+
+
+@final
+class Connection:
+    """A connection to a parameter server. One thread at a time uses it; any may close it.
+
+    Requests to several servers are under way at once when each is started before the first is
+    waited for.
+
+    Args:
+        wire: Carries the messages; owned from here on.
+        server: Who is at the other end.
+        incarnation: Of the server's process.
+        timeout_secs: How long to wait for the beginning of a reply if the caller does not say.
+        health: News of the server, if there are any beyond those of the link.
+        on_close: Called once, after the link has been closed.
+
+    Attributes:
+        server: The same.
+        incarnation: The same: another one means that the server was started anew in between.
+        num_sent_bytes: Bytes of bodies and arrays sent so far.
+        num_received_bytes: Bytes of bodies and arrays received so far.
+    """
+
+    def __init__(
+        self,
+        wire: Wire,
+        server: Member,
+        incarnation: str,
+        *,
+        timeout_secs: float,
+        health: Health | None = None,
+        on_close: Callable[[], None] | None = None,
+    ) -> None:
+        self.server = server
+        self.incarnation = incarnation
+        self.num_sent_bytes = 0
+        self.num_received_bytes = 0
+        self._wire = wire
+        self._timeout_secs = timeout_secs
+        self._health = health
+        self._on_close = on_close
+        self._sequence = 0
+        self._pending: Pending | None = None
+        self._is_between_messages = True
+        self._failure: ServerLost | None = None
+
+    def start(self, request: Message, into: Sequence[Array] = (), what: str = "") -> Pending:
+        """Send ``request``, all of it, and return what stands for its reply.
+
+        Args:
+            request: Its arrays may be changed as soon as this returns.
+            into: Arrays into which those of the reply are received, in this order, where dtype and
+                shape fit; the others are made anew.
+            what: What it is called in error texts, by default the number of its verb.
+
+        Raises:
+            TypeError, ValueError: The request cannot be sent.
+            RuntimeError: The reply to the request before has not been waited for.
+            ServerLost: The server is gone.
+            ClosedError: This connection was closed by ourselves.
+        """
+        if self._failure is not None:
+            raise ServerLost(f"unusable since an earlier failure: {self._failure}")
+        if self._pending is not None:
+            raise RuntimeError(
+                f"the request before this one to {self.server} was not waited for; a connection "
+                "carries one request at a time"
+            )
+        num_bytes = request.num_bytes
+        call = Call("request", what or str(int(request.verb)), num_bytes=num_bytes)
+        self._wire.name(call)
+        self._sequence += 1
+        self._is_between_messages = False
+        try:
+            self._wire.send(Kind.REQUEST, self._sequence, request)
+        except (TypeError, ValueError):
+            self._is_between_messages = True  # nothing was sent
+            raise
+        except ClosedError:
+            raise
+        except CollectiveError as error:
+            self._lose(str(error), error)
+        except BaseException:
+            self._break()
+            raise
+        self._is_between_messages = True
+        self.num_sent_bytes += num_bytes
+        self._pending = Pending(self, call, into)
+        return self._pending
+
+    def ask(
+        self,
+        request: Message,
+        into: Sequence[Array] = (),
+        timeout_secs: float | None = None,
+        what: str = "",
+    ) -> Message:
+        """`start`, and wait for the reply."""
+        return self.start(request, into, what).wait(timeout_secs)
+
+    def close(self) -> None:
+        """Say goodbye and close. Never raises; may be called again."""
+        if self._wire.is_closed:
+            return
+        if self._is_between_messages:
+            self._wire.say(Kind.GOODBYE)
+        self._wire.close()
+        if self._on_close is not None:
+            self._on_close()
+
+    def _finish(self, pending: Pending, timeout_secs: float | None) -> Message:
+        """Return the reply to ``pending``, which is the one under way."""
+        if self._failure is not None:
+            raise ServerLost(f"unusable since an earlier failure: {self._failure}")
+        self._wire.name(pending.call)
+        header = self._await_header(self._timeout_secs if timeout_secs is None else timeout_secs)
+        self._is_between_messages = False
+        try:
+            reply = self._wire.receive(header, pending.into)
+        except ClosedError:
+            raise
+        except (FrameError, CollectiveError) as error:
+            self._lose(self._sent(error), error)
+        except BaseException:
+            self._break()
+            raise
+        self._is_between_messages = True
+        self._pending = None
+        self.num_received_bytes += reply.num_bytes
+        return self._unwrapped(header, reply)
+
+    def _await_header(self, timeout_secs: float) -> Header:
+        """Return the header of a reply. When none comes in time, the connection is still good."""
+        try:
+            return self._wire.await_header(timeout_secs)
+        except ClosedError:
+            raise
+        except CollectiveTimeoutError as error:
+            heard_secs = None if self._health is None else self._health.last_heard(1)
+            if heard_secs is not None and heard_secs > MIN_SILENCE_SECS:
+                self._lose(str(error), error)
+            raise
+        except (FrameError, CollectiveError) as error:
+            self._lose(self._sent(error), error)
+
+    def _unwrapped(self, header: Header, reply: Message) -> Message:
+        if header.kind == Kind.CLOSING:
+            self._lose(f"{self.server} closed this connection: {_text(reply)}")
+        if header.kind == Kind.GOODBYE:
+            self._lose(f"{self.server} has ended")
+        if header.kind not in (Kind.REPLY, Kind.REFUSAL) or header.sequence != self._sequence:
+            self._lose(f"{self.server} sent a frame of kind {header.kind} out of place")
+        if header.kind == Kind.REFUSAL:
+            raise _refusal(reply)
+        return reply
+
+    def _sent(self, error: Exception) -> str:
+        return f"{self.server} sent {error}" if isinstance(error, FrameError) else str(error)
+
+    def _lose(self, reason: str, cause: Exception | None = None) -> NoReturn:
+        """Raise that the server is lost; if it has said why before it closed, say that."""
+        if isinstance(cause, CollectiveError):
+            header = self._wire.header_left_behind()
+            if header is not None and header.kind == Kind.CLOSING:
+                with suppress(FrameError, CollectiveError):
+                    said = _text(self._wire.receive(header))
+                    reason = f"{self.server} closed this connection: {said}"
+        self._failure = ServerLost(reason)
+        self._break()
+        raise self._failure from cause
+
+    def _break(self) -> None:
+        """Close without a goodbye: nobody could tell where the next message begins."""
+        self._failure = self._failure or ServerLost(
+            f"the connection to {self.server} was interrupted in the middle of a message"
+        )
+        self._is_between_messages = False
+        if self._health is not None:
+            self._health.announce(str(self._failure))
+        self.close()
+
+
+@final
+class Pending:
+    """A request under way. Made by `Connection.start`.
+
+    Attributes:
+        call: The request, for error texts.
+        into: Where arrays of the reply go.
+    """
+
+    def __init__(self, connection: Connection, call: Call, into: Sequence[Array]) -> None:
+        self.call = call
+        self.into = into
+        self._connection = connection
+        self._outcome: Message | RefusedRequest | None = None
+
+    def wait(self, timeout_secs: float | None = None) -> Message:
+        """Return the reply. May be called again, also after it was in vain.
+
+        Args:
+            timeout_secs: How long its beginning may take; by default what the connection says.
+
+        Raises:
+            RefusedRequest: The server says no; the connection is still good.
+            CollectiveTimeoutError: The server is alive, but has not answered in time.
+            ServerLost: The server is gone.
+            ClosedError: This connection was closed by ourselves.
+        """
+        if self._outcome is None:
+            try:
+                self._outcome = self._connection._finish(self, timeout_secs)
+            except RefusedRequest as refusal:
+                self._outcome = refusal
+        if isinstance(self._outcome, RefusedRequest):
+            raise self._outcome
+        return self._outcome
+
+
+def _refusal(reply: Message) -> RefusedRequest:
+    try:
+        said = json.loads(reply.body)
+        return RefusedRequest(str(said["text"]), str(said["kind"]))
+    except (ValueError, KeyError, TypeError):
+        return RefusedRequest(_text(reply) or "it gave no reason", "")
+
+
+def _text(message: Message) -> str:
+    return bytes(message.body).decode(errors="replace")

@@ -18,7 +18,7 @@ from ..ring.frames import (
 from ..ring.handshake import RefusedError, check_terms
 from ..ring.host import parse_address
 from ..ring.negotiation import KIND_NAMES
-from .connection import Connection
+from .client import Connection
 from .frames import DEFAULT_MAX_FRAME_BYTES, Session
 from .joining import Joining, SlowError
 from .pair import client_identity

@@ -1,4 +1,4 @@
-"""How messages look on a link.
+"""What a trainer and a parameter server send each other, and how it looks on a link.
 
 A frame is a header, a body, a table of arrays, zeros up to the next multiple of 64 bytes, and the
 arrays' elements in C order, each array with zeros behind it up to the next multiple of 64. Numbers
@@ -30,7 +30,7 @@ from __future__ import annotations
 import math
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import blake2b
@@ -38,9 +38,13 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from ..members import Member
 from ..ring.frames import FrameError
-from .messages import MAX_ARRAYS, MAX_BODY_BYTES, MAX_DIMS, MAX_VERB, Array, Message
 
+MAX_BODY_BYTES = 1 << 20
+MAX_ARRAYS = 1 << 14
+MAX_DIMS = 8
+MAX_VERB = (1 << 16) - 1
 PROTOCOL_VERSION = 1
 HEADER_BYTES = 64
 DEFAULT_MAX_FRAME_BYTES = 4 << 30
@@ -57,6 +61,36 @@ _MAGIC = b"PLPS"
 _HEADER = struct.Struct("<4sHHQQQIIIIQQ")
 _ENTRY = struct.Struct(f"<BB6sQ{MAX_DIMS}Q")
 _SIX_ZEROS = bytes(6)
+
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+Client = Member
+"""A trainer as a server knows it: rank among the trainers, task and address."""
+
+Handler = Callable[[Client, "Message"], "Message"]
+"""Answers requests; what it raises becomes a refusal."""
+
+
+@dataclass(frozen=True, eq=False)
+class Message:
+    """A request or a reply.
+
+    Attributes:
+        verb: What it is; 0 to `MAX_VERB`. What a verb means is no matter of the transport.
+        body: JSON, at most `MAX_BODY_BYTES`. The transport does not look into it.
+        arrays: C-contiguous, of numbers or bool, of at most `MAX_DIMS` dimensions; at most
+            `MAX_ARRAYS` of them. They are sent straight from their memory.
+    """
+
+    verb: int
+    body: bytes = b""
+    arrays: Sequence[Array] = ()
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the body and the arrays."""
+        return len(self.body) + sum(array.nbytes for array in self.arrays)
 
 
 class Kind(IntEnum):

@@ -10,9 +10,8 @@ from typing import final
 from ..in_process import in_process_link_pair
 from ..link import Link
 from ..members import Member
-from .connection import Connection
-from .frames import DEFAULT_MAX_FRAME_BYTES, Session
-from .messages import Client, Handler
+from .client import Connection
+from .frames import DEFAULT_MAX_FRAME_BYTES, Client, Handler, Session
 from .presence import Presence
 from .service import Service
 from .timing import DEFAULT_TIMEOUT_SECS

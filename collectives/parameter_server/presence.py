@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import final
 
 from ..ring.handshake import RefusedError
-from .messages import Client
+from .frames import Client
 from .service import Ending
 
 MAX_CONNECTIONS = 8

@@ -6,13 +6,11 @@
 The optimizer runs here, with what it keeps beside a variable. The rest follows from there being
 several trainers, which come late, leave, die and come back:
 
-    verbs         what can be asked
-    variables     answers what concerns variables    shards, table   what they are made of
-    plan          what a push asks for, checked      rules, mean     the arithmetic
-    updates       asynchronous: at once              steps           synchronous: in step
-    coordination  answers what concerns trainers     trainers        who is here, gone, done
-    state, gate   what threads share                 cut              snapshots of several servers
-    agreement     what trainers in step must do alike
+    requests, variable_requests, trainer_requests      what can be asked
+    variables    answers what concerns variables       shards       what they are made of
+    push_plan    what a push does, checked and applied
+    updates      when: at once, or in step             aggregation  several pushes become one
+    membership   who is here, gone, done               state        what threads share
 
 How requests come here is no matter of this module: the transport calls `handle` for each, in any
 thread, and tells who has come and gone.
@@ -26,29 +24,43 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 from ..errors import CollectiveError, CollectiveTimeoutError
-from .bodies import as_body, parse_request
-from .coordination import Coordination
-from .messages import Client, Message
-from .rules import UpdateRule
-from .shards import Array
+from .frames import Client, Message
+from .membership import Membership, Trainer
+from .push_plan import UpdateRule
+from .requests import Reply, Request, parse_request
+from .shards import Array, ShardStorage
 from .state import State
-from .steps import InStep
-from .table import ShardStorage
-from .trainer_requests import Done, Join, Post, Read, ServerStatus, Status, Wait, WaitDone
-from .trainers import Trainer, Trainers
-from .updates import AtOnce, Updates
+from .trainer_requests import (
+    Done,
+    Found,
+    Join,
+    Joined,
+    Post,
+    Read,
+    Remaining,
+    ServerStatus,
+    Status,
+    Wait,
+    WaitDone,
+    Waited,
+)
+from .updates import AsynchronousUpdates, SynchronousUpdates, Updates
 from .variable_requests import Create, Hold, Pull, Push, Snapshot, Write
 from .variables import Variables
-from .verbs import Reply, Request
 
 OUTCOME_KEY = "outcome"
-"""What is on the board under it when all trainers are done is what `run` returns."""
+"""The text posted under it when all trainers are done is what `run` returns."""
 
 FAILURE_KEY = "failure"
-"""On the board under it: why a trainer gave the job up. Where nobody says how the job ended, this
-is what `run` raises."""
+"""Under it: why a trainer gave the job up. Where nobody says how the job ended, this is what `run`
+raises."""
+
+ENDING_KEY = "ending"
+"""Under it a trainer says why all are to end; each of them learns that with its next push."""
 
 _HANG_UP_SECS = 10.0
+MAX_KEYS = 10_000
+_MAX_CHARACTERS = 16 << 20
 
 _log = logging.getLogger("paceline")
 
@@ -62,7 +74,7 @@ class ParameterServer:
         trainers: The names of all trainers of the job, by rank.
         rules: The update rules by name; "add" and "assign" are built in.
         storage: Reads and writes checkpoints.
-        synchronous: Whether an update waits for all trainers (see `InStep`, `AtOnce`).
+        synchronous: Whether an update waits for all trainers (see `Updates`).
         replicas_to_aggregate: In synchronous training, for how many instead of all; later pushes
             are dropped. Each server of a job decides for itself which these are.
         absence_secs: How long a trainer that was lost may stay away until it is given up.
@@ -92,31 +104,31 @@ class ParameterServer:
         _check(trainers, synchronous, replicas_to_aggregate, absence_secs, start_timeout_secs)
         self.name = name
         self._start_timeout_secs = start_timeout_secs
-        self._trainers = Trainers(trainers, absence_secs, start_timeout_secs, return_secs, clock)
+        self._trainers = Membership(trainers, absence_secs, start_timeout_secs, return_secs, clock)
         self._state = State(name, self._trainers, clock)
         self._updates: Updates = (
-            InStep(self._state, replicas_to_aggregate) if synchronous else AtOnce(self._state)
+            SynchronousUpdates(self._state, replicas_to_aggregate)
+            if synchronous
+            else AsynchronousUpdates(self._state)
         )
         self._variables = Variables(self._state, rules, storage, self._updates)
-        self._coordination = Coordination(self._state, self._updates, self._variables)
-        self._num_received_bytes = 0
-        self._num_sent_bytes = 0
+        self._texts = _Texts()
         self._answers: dict[type[Request], Callable[[Trainer, Any], Reply]] = {
-            Join: self._coordination.join,
-            Wait: self._coordination.wait,
-            Post: self._coordination.post,
-            Read: self._coordination.read,
-            Done: self._coordination.done,
-            WaitDone: self._coordination.wait_done,
+            Join: self._join,
+            Wait: self._wait,
+            Post: self._post,
+            Read: self._read,
+            Done: self._finish,
+            WaitDone: self._wait_done,
+            Status: self._status,
             Hold: self._variables.hold,
             Snapshot: self._variables.snapshot,
             Write: self._variables.write,
-            Status: self._status,
         }
         self._answers_with_arrays: dict[
             type[Request], Callable[[Trainer, Any, Sequence[Array]], tuple[Reply, list[Array]]]
         ] = {
-            Create: lambda *given: (self._variables.create(*given), []),
+            Create: self._variables.create,
             Pull: self._variables.pull,
             Push: self._variables.push,
         }
@@ -136,11 +148,8 @@ class ParameterServer:
         with self._state.lock:
             self._state.check()
             trainer = self._trainers[client.rank]
-            self._num_received_bytes += sum([array.nbytes for array in message.arrays])
         reply, arrays = self._answer(trainer, request, message.arrays)
-        with self._state.lock:
-            self._num_sent_bytes += sum([array.nbytes for array in arrays])
-        return Message(message.verb, as_body(reply), arrays)
+        return Message(message.verb, reply.model_dump_json().encode(), arrays)
 
     def joined(self, client: Client) -> None:
         """A trainer has opened a connection; it may have several."""
@@ -200,8 +209,7 @@ class ParameterServer:
             return [trainer.name for trainer in self._trainers if not trainer.is_done]
 
     def _outcome(self) -> str:
-        outcome = self._coordination.text(OUTCOME_KEY)
-        failure = self._coordination.text(FAILURE_KEY)
+        outcome, failure = self._texts.read(OUTCOME_KEY), self._texts.read(FAILURE_KEY)
         if outcome is None and failure is not None:
             raise CollectiveError(f"{self.name} has ended: {failure}")
         gone = self.unfinished
@@ -228,18 +236,115 @@ class ParameterServer:
             self._state.tell()
         self._updates.reconsider()
 
+    def _join(self, trainer: Trainer, request: Join) -> Joined:
+        state = self._state
+        with state.lock:
+            if request.from_version is None or not trainer.is_joined:
+                if not request.returning:
+                    self._updates.forget(trainer)
+                is_replacement = request.returning and not state.has_begun
+                self._trainers.join(trainer, request.returning, is_replacement)
+            trainer.number = max(trainer.number, request.number)
+            trainer.from_version = request.from_version
+            state.tell()
+            joined = Joined(
+                version=state.version,
+                num_shards=len(self._variables),
+                is_ready=state.is_ready,
+                note=trainer.note,
+                clock=trainer.clock,
+                number=trainer.number,
+            )
+        self._updates.reconsider()
+        return joined
+
+    def _wait(self, trainer: Trainer, request: Wait) -> Waited:
+        """Clocks are what trainers have told here: all variables may be on other servers."""
+        state, bound = self._state, request.clock - request.staleness
+        with state.lock:
+            if request.clock > trainer.clock:
+                trainer.clock = request.clock
+                state.tell_progress()
+            is_near = state.wait_for_progress(
+                lambda: self._trainers.slowest(trainer).clock >= bound, request.wait_secs
+            )
+            slowest = self._trainers.slowest(trainer)
+            return Waited(ok=is_near, slowest=slowest.name, clock=slowest.clock)
+
+    def _post(self, trainer: Trainer, request: Post) -> Reply:
+        with self._state.lock:
+            self._texts.post(request.key, request.text)
+            self._state.is_ending |= request.key == ENDING_KEY
+            self._state.tell()
+        return Reply()
+
+    def _read(self, trainer: Trainer, request: Read) -> Found:
+        with self._state.lock:
+            self._state.wait_until(
+                lambda: self._texts.read(request.key) is not None, request.wait_secs
+            )
+            return Found(text=self._texts.read(request.key))
+
+    def _finish(self, trainer: Trainer, request: Done) -> Reply:
+        with self._state.lock:
+            trainer.finish()
+            self._state.tell()
+        self._updates.reconsider()
+        return Reply()
+
+    def _wait_done(self, trainer: Trainer, request: WaitDone) -> Remaining:
+        def others() -> list[Trainer]:
+            return [other for other in self._trainers.unsettled() if other is not trainer]
+
+        with self._state.lock:
+            trainer.rest()
+            self._state.tell()
+        self._updates.reconsider()
+        with self._state.lock:
+            self._state.wait_until(lambda: not others(), request.wait_secs)
+            return Remaining(waiting_for=tuple(other.name for other in others()))
+
     def _status(self, trainer: Trainer, request: Status) -> ServerStatus:
         with self._state.lock:
             expected = self._trainers.unsettled()
-            return ServerStatus(
-                name=self.name,
-                version=self._state.version,
-                num_shards=len(self._variables),
-                shard_bytes=self._variables.nbytes,
-                num_received_bytes=self._num_received_bytes,
-                num_sent_bytes=self._num_sent_bytes,
-                trainers=tuple(one.status(one in expected) for one in self._trainers),
+            trainers = tuple([one.status(one in expected) for one in self._trainers])
+            return ServerStatus(version=self._state.version, trainers=trainers)
+
+
+@final
+class _Texts:
+    """What trainers tell each other, by key, bounded in number and size. The lock is held."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._num_characters = 0
+
+    def read(self, key: str) -> str | None:
+        """What is there."""
+        return self._texts.get(key)
+
+    def post(self, key: str, text: str | None) -> None:
+        """Put a text in place of what was there; None takes it off.
+
+        Raises:
+            ValueError: The board is full.
+        """
+        if text is None:
+            self._num_characters -= len(self._texts.pop(key, ""))
+            return
+        if key not in self._texts and len(self._texts) >= MAX_KEYS:
+            raise ValueError(
+                f"the board holds {MAX_KEYS} keys, no room for '{key}'; post None for keys that "
+                "are needed no longer"
             )
+        num_characters = self._num_characters - len(self._texts.get(key, "")) + len(text)
+        if num_characters > _MAX_CHARACTERS:
+            raise ValueError(
+                f"the board holds {_MAX_CHARACTERS} characters, with '{key}' they would be "
+                f"{num_characters}; post shorter texts, or files for what is large"
+            )
+        self._texts[key] = text
+        self._num_characters = num_characters
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -11,8 +11,7 @@ from typing import final
 from ..calls import Call
 from ..errors import ClosedError, CollectiveError
 from ..ring.frames import FrameError
-from .frames import Header, Kind
-from .messages import Client, Handler, Message
+from .frames import Client, Handler, Header, Kind, Message
 from .wire import Wire
 
 _MAX_TEXT_CHARACTERS = 20_000

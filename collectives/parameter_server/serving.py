@@ -30,8 +30,7 @@ from ..ring.host import Address, check_is_private, is_loopback, local_ip, parse_
 from ..ring.negotiation import Guest, Tickets, offer_links
 from ..ring.visitors import OpenStreams, TurnedAway, attend_to, max_streams
 from .caller import Caller
-from .frames import DEFAULT_MAX_FRAME_BYTES, Session
-from .messages import Client, Handler
+from .frames import DEFAULT_MAX_FRAME_BYTES, Client, Handler, Session
 from .pair import CLIENT, server_identity
 from .presence import Presence
 from .service import Service

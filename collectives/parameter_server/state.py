@@ -1,19 +1,25 @@
-"""What all parts of a server share: its lock, its version, its trainers."""
+"""What all parts of a server share: its lock, its version, and what holds pushes back.
+
+Whoever reads or changes variables goes through the read-write lock; all else is guarded by the
+lock. Where both are taken the read-write lock comes first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from math import inf
 from threading import Condition, RLock
 from typing import Final, final
 
-from .cut import Cut
-from .gate import Gate
-from .trainers import Trainer, Trainers
+from .membership import Membership, Trainer
 
 _POLL_SECS: Final = 0.2
 """What changes by the mere passing of time is noticed so soon."""
+
+_MAX_HOLD_SECS: Final = 30.0
+"""A snapshot whose taker says nothing for longer holds nobody up."""
 
 
 @final
@@ -29,18 +35,18 @@ class State:
         name, trainers: As given.
         lock: Guards all that is not a variable.
         cut: Which pushes may go on while a snapshot is taken.
-        gate: Through which whoever reads or changes variables goes. Taken before the lock, if both.
+        variables_lock: Held by whoever reads or changes variables.
         version: How many updates were made, counted from the beginning of the job.
         has_begun: Whether an update was made here.
         is_ending: Whether a trainer has said that all are to end.
         is_ready: Whether a trainer has used the variables, which thus are all there.
     """
 
-    def __init__(self, name: str, trainers: Trainers, clock: Callable[[], float]) -> None:
+    def __init__(self, name: str, trainers: Membership, clock: Callable[[], float]) -> None:
         self.name = name
         self.trainers = trainers
         self.lock = RLock()
-        self.gate = Gate()
+        self.variables_lock = ReadWriteLock()
         self.cut = Cut(clock)
         self.version = 0
         self.has_begun = False
@@ -117,3 +123,107 @@ class State:
     def names(self, trainers: list[Trainer]) -> tuple[str, ...]:
         """Whom a reply says that it waits for: never nobody."""
         return tuple(trainer.name for trainer in trainers) or (self.name,)
+
+
+@final
+class ReadWriteLock:
+    """Lets any number of threads in together, or one thread that wants to be alone.
+
+    Pulls and pushes of single variables go in together. A snapshot, and the update of a synchronous
+    step, concern all variables at once: they go in alone, so that nobody sees half of either. Who
+    waits to be alone is overtaken by nobody.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._num_inside = 0
+        self._is_taken = False
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Be inside with others."""
+        with self._changed:
+            while self._is_taken:
+                self._changed.wait()
+            self._num_inside += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._num_inside -= 1
+                if not self._num_inside:
+                    self._changed.notify_all()
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Be inside while nobody else is."""
+        with self._changed:
+            while self._is_taken:
+                self._changed.wait()
+            self._is_taken = True
+            while self._num_inside:
+                self._changed.wait()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._is_taken = False
+                self._changed.notify_all()
+
+
+@final
+class Cut:
+    """Makes the snapshots of several servers one moment. The server's lock is held in all methods.
+
+    A push goes to several servers, and comes to each of them at another time. So all servers stand
+    still first (`hold`), and say which pushes they have. Whoever takes the snapshot tells each
+    of them which pushes another server has already: these may still go on (`limit`). A trainer
+    begins a push only when all servers have answered the one before, so what is waited for
+    is on its way.
+
+    Args:
+        clock: Seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._holder: Trainer | None = None
+        self._heard_at = 0.0
+        self._version = 0
+        self._numbers: Mapping[int, int] = {}
+
+    def hold(self, holder: Trainer) -> None:
+        """Let nothing more go on, until `release`, or until the holder is lost or silent."""
+        self._holder = holder
+        self.limit(0, {})
+
+    def limit(self, version: int, numbers: Mapping[int, int]) -> None:
+        """Let pushes go on up to this version, and of each rank up to this number."""
+        self._heard_at = self._clock()
+        self._version, self._numbers = version, numbers
+
+    def release(self) -> None:
+        """Let everything go on."""
+        self._holder = None
+
+    def forget(self, trainer: Trainer) -> None:
+        """Let everything go on if it was held for a trainer that is lost."""
+        if self._holder is trainer:
+            self._holder = None
+
+    def is_held_by(self, trainer: Trainer) -> bool:
+        """Whether nothing but what `limit` allows has gone on since this trainer's `hold`."""
+        return self._is_held() and self._holder is trainer
+
+    def admits_push(self, rank: int, number: int) -> bool:
+        """Whether a push may be applied at once."""
+        return not self._is_held() or number <= self._numbers.get(rank, 0)
+
+    def admits_update(self, version: int) -> bool:
+        """Whether the update that follows a version may be made, of a step of all trainers."""
+        return not self._is_held() or version < self._version
+
+    def _is_held(self) -> bool:
+        if self._holder is not None and self._clock() - self._heard_at > _MAX_HOLD_SECS:
+            self._holder = None
+        return self._holder is not None

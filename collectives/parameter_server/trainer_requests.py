@@ -1,4 +1,7 @@
-"""What can be asked that concerns trainers: who takes part, how far they are, who has finished."""
+"""What can be asked that concerns trainers: who takes part, how far they are, who has finished.
+
+And texts by key, by which trainers tell each other what is not the server's business.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from .schema import Name, Names, Natural, Record, Text, WaitSecs
-from .verbs import Reply, Request, Verb
+from .requests import Name, Names, Natural, Record, Reply, Request, Text, Verb, WaitSecs
 
 
 class Joined(Reply):
@@ -80,15 +82,11 @@ class Wait(Request):
     wait_secs: WaitSecs = 0.0
 
 
-class Posted(Reply):
-    """It is on the board."""
-
-
 class Post(Request):
     """Put `text` on the board under `key`, in place of what was there; None takes it off."""
 
     verb: ClassVar[Verb] = Verb.POST
-    reply: ClassVar[type[Posted]] = Posted
+    reply: ClassVar[type[Reply]] = Reply
 
     key: Name
     text: Text | None
@@ -110,15 +108,11 @@ class Read(Request):
     wait_secs: WaitSecs = 0.0
 
 
-class Dismissed(Reply):
-    """The server waits for this trainer no longer."""
-
-
 class Done(Request):
-    """This trainer has finished."""
+    """This trainer has finished; the server waits for it no longer."""
 
     verb: ClassVar[Verb] = Verb.DONE
-    reply: ClassVar[type[Dismissed]] = Dismissed
+    reply: ClassVar[type[Reply]] = Reply
 
 
 class Remaining(Reply):
@@ -140,39 +134,28 @@ class WaitDone(Request):
 
 
 class TrainerStatus(Record):
-    """One trainer, in numbers.
+    """One trainer.
 
     Attributes:
         state: "absent" (never came), "here", "gone" or "done".
         is_expected: Whether the server goes on for its sake: it is not done, and not given up.
-        num_pushes, num_dropped: How many of its pushes were applied, and how many came too late.
-        mean_staleness, max_staleness: Of those that were applied.
     """
 
     name: str
     state: str
     is_expected: bool
     clock: Natural
-    num_pushes: Natural
-    num_dropped: Natural
-    mean_staleness: float
-    max_staleness: Natural
 
 
 class ServerStatus(Reply):
-    """The server, in numbers. Bytes received and sent are those of arrays."""
+    """The server: how many updates it has made, and all trainers of the job by rank."""
 
-    name: str
     version: Natural
-    num_shards: Natural
-    shard_bytes: Natural
-    num_received_bytes: Natural
-    num_sent_bytes: Natural
     trainers: Annotated[tuple[TrainerStatus, ...], Field(strict=False)]
 
 
 class Status(Request):
-    """Numbers for people."""
+    """Who is there, and how far."""
 
     verb: ClassVar[Verb] = Verb.STATUS
     reply: ClassVar[type[ServerStatus]] = ServerStatus

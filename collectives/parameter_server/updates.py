@@ -1,14 +1,17 @@
-"""When a push changes the variables: the interface, and "at once"."""
+"""When a push changes the variables: at once, or in step with those of all trainers."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import final
 
-from .rules import Change
+from .aggregation import Agreement, Terms, mean_of, terms_of
+from .membership import Trainer
+from .push_plan import Change
+from .shards import Shard
 from .state import State
-from .trainers import Trainer
 from .variable_requests import Push, Pushed, Snapshot
 
 
@@ -41,7 +44,7 @@ class Updates(ABC):
 
 
 @final
-class AtOnce(Updates):
+class AsynchronousUpdates(Updates):
     """Asynchronous training: each push is an update, applied as it comes.
 
     Pushes to different variables run side by side, those to the same one after the other.
@@ -56,7 +59,7 @@ class AtOnce(Updates):
     def push(self, trainer: Trainer, push: Push, changes: Sequence[Change]) -> Pushed:
         state = self._state
         while True:
-            with state.gate.together():
+            with state.variables_lock.shared():
                 with state.lock:
                     is_admitted = state.cut.admits_push(trainer.rank, push.number)
                     is_new = is_admitted and trainer.begin_push(push)
@@ -73,16 +76,16 @@ class AtOnce(Updates):
             with state.updating(trainer.name):
                 for change in changes:
                     change.apply()
-        # Within the gate: a snapshot holds the push and its note, or neither.
+        # Within the lock: a snapshot holds the push and its note, or neither.
         with state.lock:
             staleness = trainer.staleness(push.pulled_version, state.version)
             version = state.advance()
-            trainer.count_push(version, staleness, push.note)
+            trainer.count_push(version, push.note)
         return Pushed(version=version, staleness=staleness)
 
     def come_to_rest(self) -> None:
-        with self._state.gate.alone():
-            pass  # what is admitted is admitted within the gate
+        with self._state.variables_lock.exclusive():
+            pass  # what is admitted is admitted within the lock
 
     def behind(self, snapshot: Snapshot) -> list[Trainer]:
         return [
@@ -99,3 +102,136 @@ class AtOnce(Updates):
 
     def reconsider(self) -> None:
         """Nobody waits for anybody."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Contribution:
+    trainer: Trainer
+    push: Push
+    changes: Sequence[Change]
+    terms: Mapping[Shard, Terms]
+
+
+@final
+class SynchronousUpdates(Updates):
+    """Synchronous training: step n is one update, with the mean of all trainers' pushes of step n.
+
+    A step waits for whoever takes part in it. The first one made here waits for every trainer that
+    may still come, later ones for those who have said from which step on they contribute. Nobody
+    waits for the dead: a trainer whose connection is lost, and that is not back within some
+    seconds, is left out until it joins again. What it had pushed counts.
+
+    Args:
+        state: The server's.
+        num_enough: If given, a step waits for so many pushes only, and later ones are dropped:
+            backup workers, as in Chen et al., "Revisiting Distributed Synchronous SGD" (2016).
+    """
+
+    def __init__(self, state: State, num_enough: int | None) -> None:
+        self._state = state
+        self._num_enough = num_enough
+        self._pending: dict[int, _Contribution] = {}
+        self._agreement = Agreement()
+        self._last_steps: dict[int, int] = {}
+        self._is_updating = False
+
+    def push(self, trainer: Trainer, push: Push, changes: Sequence[Change]) -> Pushed:
+        state = self._state
+        contribution = _Contribution(trainer, push, changes, terms_of(changes))
+        with state.lock:
+            state.wait_for_progress(lambda: not self._is_updating)
+            state.check()
+            if push.step < state.version:
+                return self._too_late(trainer, push)
+            self._take(contribution)
+        self.reconsider()
+        with state.lock:
+            staleness = push.step - push.pulled_version
+            if state.wait_for_progress(lambda: state.version > push.step, push.wait_secs):
+                return Pushed(version=state.version, staleness=staleness)
+            waiting_for = state.names(self.missing())
+            return Pushed(version=state.version, staleness=staleness, waiting_for=waiting_for)
+
+    def _too_late(self, trainer: Trainer, push: Push) -> Pushed:
+        """Its step has been made: without it, or with it and it asks again."""
+        is_dropped = push.step > self._last_steps.get(trainer.rank, -1)
+        staleness = self._state.version - push.pulled_version
+        return Pushed(version=self._state.version, staleness=staleness, dropped=is_dropped)
+
+    def _take(self, contribution: _Contribution) -> None:
+        trainer, push = contribution.trainer, contribution.push
+        if push.step > self._state.version:
+            raise ValueError(
+                f"step must be at most {self._state.version}, the version of {self._state.name}; "
+                f"{trainer.name} pushes step {push.step}. PULL before you push, also if this "
+                "server was restarted"
+            )
+        if trainer.rank not in self._pending:  # else it asks again
+            self._agreement.join(trainer.name, contribution.terms)
+            trainer.begin_push(push)
+            self._pending[trainer.rank] = contribution
+        if trainer.from_version is None or trainer.from_version > push.step:
+            trainer.from_version = push.step
+
+    def missing(self) -> list[Trainer]:
+        if self._num_enough is not None and len(self._pending) >= self._num_enough:
+            return []
+        return [
+            trainer
+            for trainer in self._state.trainers
+            if trainer.rank not in self._pending and self._is_required(trainer)
+        ]
+
+    def _is_required(self, trainer: Trainer) -> bool:
+        state = self._state
+        is_first = not state.has_begun and trainer.from_version is None
+        if is_first and not (trainer.is_done or trainer.is_resting):
+            return trainer.is_here or state.trainers.is_awaited(trainer)
+        return state.trainers.is_waited_for(trainer, state.version)
+
+    def forget(self, trainer: Trainer) -> None:
+        # What it has pushed may be among what is applied just now.
+        self._state.wait_for_progress(lambda: not self._is_updating)
+        self._last_steps.pop(trainer.rank, None)
+        if self._pending.pop(trainer.rank, None) is not None:
+            self._agreement = Agreement()
+            for other in self._pending.values():
+                self._agreement.join(other.trainer.name, other.terms)
+
+    def come_to_rest(self) -> None:
+        with self._state.lock:
+            self._state.wait_for_progress(lambda: not self._is_updating)
+
+    def behind(self, snapshot: Snapshot) -> list[Trainer]:
+        if self._state.version >= snapshot.version:
+            return []
+        return self.missing() or [contribution.trainer for contribution in self._pending.values()]
+
+    def reconsider(self) -> None:
+        state = self._state
+        with state.lock:
+            is_held = not state.cut.admits_update(state.version)
+            if is_held or self._is_updating or not self._pending or self.missing():
+                return
+            contributions = [self._pending[rank] for rank in sorted(self._pending)]
+            self._pending, self._is_updating = {}, True
+            self._agreement = Agreement()
+        try:
+            with state.variables_lock.exclusive():
+                self._update(contributions)
+        finally:
+            with state.lock:
+                self._is_updating = False
+                state.tell_progress()
+
+    def _update(self, contributions: Sequence[_Contribution]) -> None:
+        state = self._state
+        with state.updating(", ".join(one.trainer.name for one in contributions)):
+            for change in mean_of([(one.push.weight, one.changes) for one in contributions]):
+                change.apply()
+        with state.lock:
+            version = state.advance()
+            for one in contributions:
+                self._last_steps[one.trainer.rank] = one.push.step
+                one.trainer.count_push(version, one.push.note)

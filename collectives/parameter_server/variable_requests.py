@@ -4,11 +4,63 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from .schema import Aggregation, Ids, Name, Names, Natural, Path, Rank, Record, Text, WaitSecs
-from .shards import ShardSpec
-from .verbs import Reply, Request, Verb
+from .requests import (
+    Aggregation,
+    DType,
+    Ids,
+    Name,
+    Names,
+    Natural,
+    Path,
+    Rank,
+    Record,
+    Reply,
+    Request,
+    Shape,
+    Text,
+    Verb,
+    WaitSecs,
+)
+
+
+class ShardSpec(Record):
+    """Which rows of which variable. A scalar is one row.
+
+    Attributes:
+        name: The variable's.
+        whole_shape: The shape of the whole variable.
+        dtype: NumPy's name of its type.
+        start, stop: The rows, half open; 0 and the number of rows if the variable is not split.
+    """
+
+    name: Name
+    whole_shape: Shape
+    dtype: DType
+    start: Natural
+    stop: Natural
+
+    @model_validator(mode="after")
+    def _is_within(self) -> ShardSpec:
+        num_rows = self.whole_shape[0] if self.whole_shape else 1
+        if not self.start <= self.stop <= num_rows:
+            raise ValueError(
+                f"rows {self.start} to {self.stop} of '{self.name}' are not within its "
+                f"{num_rows} rows"
+            )
+        if not self.whole_shape and self.stop - self.start != 1:
+            raise ValueError(f"the scalar '{self.name}' is rows 0 to 1")
+        return self
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shard's own shape."""
+        return (self.stop - self.start, *self.whole_shape[1:]) if self.whole_shape else ()
+
+    def __str__(self) -> str:
+        part = f" rows {self.start} to {self.stop}" if self.shape != self.whole_shape else ""
+        return f"'{self.name}'{part} {self.dtype} {self.whole_shape}"
 
 
 class Created(Reply):
@@ -146,7 +198,7 @@ class Push(Request):
 
     step: Natural
     number: Annotated[int, Field(ge=1, lt=2**62)]
-    servers: Annotated[tuple[Natural, ...], Field(strict=False, max_length=10_000)] = ()
+    servers: Ids = ()
     weight: Annotated[float, Field(ge=0)] = 1.0
     pulled_version: Natural
     optimizers: Annotated[tuple[OptimizerSpec, ...], Field(strict=False, max_length=1000)]
@@ -160,7 +212,7 @@ class Position(Record):
     """How far one trainer's pushes are: the number of the last one, and where it went."""
 
     number: Natural
-    servers: Annotated[tuple[Natural, ...], Field(strict=False, max_length=10_000)]
+    servers: Ids
 
 
 class Held(Reply):

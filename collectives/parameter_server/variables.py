@@ -6,13 +6,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import final
 
-from .memory import available_bytes
-from .plan import Planner, check_rows
-from .rules import UpdateRule
-from .shards import Array, Shard, ShardSpec
+from .membership import Trainer
+from .push_plan import PushPlanner, UpdateRule, check_rows
+from .shards import Array, Shard, ShardStorage, ShardTable, available_bytes
 from .state import State
-from .table import ShardStorage, ShardTable
-from .trainers import Trainer
 from .updates import Updates
 from .variable_requests import (
     Create,
@@ -24,6 +21,7 @@ from .variable_requests import (
     Pulled,
     Push,
     Pushed,
+    ShardSpec,
     Snapped,
     Snapshot,
     Write,
@@ -57,7 +55,7 @@ class Variables:
         self._storage = storage
         self._updates = updates
         self._table = ShardTable(state.name, storage)
-        self._planner = Planner(self._table, rules)
+        self._planner = PushPlanner(self._table, rules)
         self._snapshot: list[tuple[ShardSpec, Array]] | None = None
         self._has_warned = False
 
@@ -68,14 +66,16 @@ class Variables:
     def nbytes(self) -> int:
         return sum(shard.nbytes for shard in self._table)
 
-    def create(self, trainer: Trainer, request: Create, arrays: Sequence[Array]) -> Created:
+    def create(
+        self, trainer: Trainer, request: Create, arrays: Sequence[Array]
+    ) -> tuple[Created, list[Array]]:
         existed = self._table.create(request, arrays)
         state = self._state
         with state.lock:
             if not existed and not state.has_begun and request.version > state.version:
                 state.version = request.version
                 state.tell_progress()
-        return Created(existed=existed)
+        return Created(existed=existed), []
 
     def pull(
         self, trainer: Trainer, request: Pull, arrays: Sequence[Array]
@@ -152,7 +152,7 @@ class Variables:
 
     def _keep(self) -> Snapped:
         state = self._state
-        with state.gate.alone():
+        with state.variables_lock.exclusive():
             self._warn_of_little_memory()
             self._snapshot = [(shard.spec, shard.lend()) for shard in self._table]
             notes = {one.rank: one.note for one in state.trainers if one.note is not None}
@@ -222,7 +222,7 @@ class Variables:
     def _read(self, wanted: Sequence[tuple[Shard, Array | None]]) -> tuple[int, list[Array]]:
         """The values, and a version that they are not older than; the same one in step."""
         values = []
-        with self._state.gate.together():
+        with self._state.variables_lock.shared():
             version = self._state.version
             for shard, rows in wanted:
                 with shard.lock:

@@ -19,8 +19,10 @@ from ..peers import Peers, World
 from ..ring.frames import FrameError
 from .frames import (
     HEADER_BYTES,
+    Array,
     Header,
     Kind,
+    Message,
     Session,
     Slot,
     check_elements,
@@ -30,7 +32,6 @@ from .frames import (
     unpack_header,
     unpack_table,
 )
-from .messages import Array, Message
 
 # What is short is copied together, so that it goes in one piece, and is looked at in one piece: to
 # wake up the other end once more takes longer than the copy. Not longer than any link's segment.

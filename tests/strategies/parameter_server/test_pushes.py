@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from paceline.collectives import CollectiveError
-from paceline.collectives.parameter_server import Verb
+from paceline.collectives.parameter_server.requests import Verb
 from paceline.nn import optimizers
 from paceline.strategies import VariableStore, get_variable
 

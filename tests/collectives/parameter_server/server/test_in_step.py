@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from paceline.collectives.parameter_server import Done, Join, Pull, Status, WaitDone
-from paceline.collectives.parameter_server.agreement import Agreement
+from paceline.collectives.parameter_server.aggregation import Agreement
 
 
 @pytest.fixture
@@ -368,7 +368,6 @@ def test_backup_workers_come_too_late_and_are_told(make_synchronous):
     job.push(0, ones(3))
     late = job.push(1, ones(100))
     assert (late.dropped, late.version, late.staleness, value_of(job)) == (True, 1, 1, [-2, -2, -2])
-    assert [trainer.num_dropped for trainer in job.ask(0, Status()).trainers] == [0, 1, 0]
     assert job.push(1, ones(), step=1).waiting_for == ("chief", "worker 2")
 
 

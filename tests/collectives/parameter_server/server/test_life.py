@@ -191,23 +191,6 @@ def test_status_tells_who_is_where(make_job):
     assert states == {"chief": "here", "worker 1": "done", "worker 2": "gone", "worker 3": "absent"}
 
 
-def test_status_counts_pushes_staleness_and_bytes(make_job):
-    job = make_job(2)
-    job.come(0, 1)
-    job.create(0, np.zeros(4, np.float32))
-    for version in (0, 0, 2):
-        job.push(0, {0: np.ones(4, np.float32)}, pulled_version=version)
-    for version in (0, 4):
-        job.push(1, {0: np.ones(4, np.float32)}, pulled_version=version)
-    job.pull(0)
-    status = job.ask(0, Status())
-    assert (status.version, status.num_shards, status.shard_bytes) == (5, 1, 16)
-    assert (status.num_received_bytes, status.num_sent_bytes) == (6 * 16, 16)
-    chief, worker = status.trainers
-    assert (chief.num_pushes, chief.mean_staleness, chief.max_staleness) == (3, 0, 0)
-    assert (worker.num_pushes, worker.mean_staleness, worker.max_staleness) == (2, 1.5, 3)
-
-
 def test_staleness_is_what_others_did_between_pull_and_push(make_job):
     job = make_job(3)
     job.come(0, 1, 2)

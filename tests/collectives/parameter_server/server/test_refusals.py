@@ -28,13 +28,12 @@ from paceline.collectives.parameter_server import (
     Snapshot,
     Status,
     Update,
-    Verb,
     Wait,
     WaitDone,
     Write,
 )
-from paceline.collectives.parameter_server.board import MAX_KEYS
-from paceline.collectives.parameter_server.bodies import REQUESTS
+from paceline.collectives.parameter_server.requests import Verb, request_classes
+from paceline.collectives.parameter_server.server import MAX_KEYS
 
 
 @pytest.fixture
@@ -360,13 +359,13 @@ def bodies():
     """JSON that looks like a request's: its own fields, mostly with the wrong things in them."""
 
     def of(verb):
-        fields = REQUESTS[verb].model_fields
+        fields = request_classes()[verb].model_fields
         value = st.integers(0, 4) | st.lists(st.integers(0, 4), max_size=3) | JSON
         kinds = {name: value for name in fields if name != "wait_secs"}
         content = st.fixed_dictionaries({}, optional=kinds).map(json.dumps).map(str.encode)
         return st.tuples(st.just(verb), content | JSON.map(json.dumps).map(str.encode))
 
-    known = st.sampled_from(sorted(REQUESTS)).flatmap(of)
+    known = st.sampled_from(sorted(request_classes())).flatmap(of)
     return known | st.tuples(st.integers(0, 20), st.binary(max_size=64))
 
 

@@ -45,10 +45,6 @@ class Trainer:
         self._num_connections = 0
         self._gone_since: float | None = None
         self._own_versions: list[int] = []
-        self._num_pushes = 0
-        self._num_dropped = 0
-        self._total_staleness = 0
-        self._max_staleness = 0
 
     @property
     def is_here(self) -> bool:
@@ -121,32 +117,18 @@ class Trainer:
             self.number, self.servers = push.number, push.servers
         return is_new
 
-    def count_push(self, version: int, staleness: int, note: str | None) -> None:
+    def count_push(self, version: int, note: str | None) -> None:
         """Its push has made this version."""
         self._own_versions.append(version)
         if len(self._own_versions) > 2 * _KEPT_VERSIONS:
             del self._own_versions[:_KEPT_VERSIONS]
-        self._num_pushes += 1
-        self._total_staleness += staleness
-        self._max_staleness = max(self._max_staleness, staleness)
         if note is not None:
             self.note = note
 
-    def count_dropped(self) -> None:
-        """Its push came too late."""
-        self._num_dropped += 1
-
     def status(self, is_expected: bool) -> TrainerStatus:
-        """The numbers."""
+        """What others are told of it."""
         return TrainerStatus(
-            name=self.name,
-            state=self._state(),
-            is_expected=is_expected,
-            clock=self.clock,
-            num_pushes=self._num_pushes,
-            num_dropped=self._num_dropped,
-            mean_staleness=self._total_staleness / max(1, self._num_pushes),
-            max_staleness=self._max_staleness,
+            name=self.name, state=self._state(), is_expected=is_expected, clock=self.clock
         )
 
     def _state(self) -> str:
@@ -158,7 +140,7 @@ class Trainer:
 
 
 @final
-class Trainers:
+class Membership:
     """All trainers of the job. Whoever calls a method holds the server's lock.
 
     A trainer that has never come is waited for as long as a job may take to start. Where one of the
@@ -236,10 +218,10 @@ class Trainers:
         """Whether a trainer that never came may still come."""
         if trainer.has_come:
             return False
-        patience = self._start_timeout_secs
+        limit_secs = self._start_timeout_secs
         if self._is_replacement:
-            patience = min(patience, self._absence_secs)
-        return self._clock() - self._start < patience
+            limit_secs = min(limit_secs, self._absence_secs)
+        return self._clock() - self._start < limit_secs
 
     def unsettled(self) -> list[Trainer]:
         """Those of whom something is expected: neither done nor gone for long."""
