@@ -16,8 +16,7 @@ import numpy as np
 
 from ..autodiff import Array
 from ..checkpoint import CheckpointReader
-from ..strategies import Variable
-from ..strategies.initial_values import Initializer
+from ..strategies import Initializer, Variable
 
 _logger = logging.getLogger("paceline")
 

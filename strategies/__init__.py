@@ -1,6 +1,7 @@
 """Strategies: where variables live, where the step runs, and how values are reduced."""
 
 from .aggregation import VariableAggregation, VariableSynchronization
+from .arrays import add_up, as_array
 from .central_storage import CentralStorageStrategy
 from .chief_first import chief_first
 from .communication import CommunicationImplementation, CommunicationOptions
@@ -22,6 +23,7 @@ from .default import DEFAULT_STRATEGY, DefaultStrategy
 from .devices import Device, list_devices
 from .extended import StrategyExtended
 from .gradients import GradientReducer, Round, Share
+from .initial_values import Initializer
 from .interrupts import InterruptsPutOff
 from .job import Job
 from .mirrored import MirroredStrategy
@@ -46,7 +48,7 @@ from .step import (
     make_step,
     reduce,
 )
-from .storage import RuleStep, SavedValue, Storage, UpdateFunction
+from .storage import RuleStep, SavedValue, Storage
 from .strategy import RunOptions, Strategy, ValueContext
 from .values import DistributedValues, PerReplica
 from .variable_store import (
@@ -71,6 +73,7 @@ __all__ = [
     "FixedShardsPartitioner",
     "GradientReducer",
     "HierarchicalCopyAllReduce",
+    "Initializer",
     "InterruptsPutOff",
     "Job",
     "MaxSizePartitioner",
@@ -97,15 +100,16 @@ __all__ = [
     "StrategyExtended",
     "TrainOp",
     "Update",
-    "UpdateFunction",
     "Updater",
     "ValueContext",
     "Variable",
     "VariableAggregation",
     "VariableStore",
     "VariableSynchronization",
+    "add_up",
     "agree",
     "apply_outside_replicas",
+    "as_array",
     "chief_first",
     "current_store",
     "get_or_create_global_step",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, final
+from typing import TYPE_CHECKING, Protocol, final
 
 import numpy as np
 
@@ -21,27 +21,25 @@ if TYPE_CHECKING:
 _BLOCK = 1 << 16
 """Elements that are updated at a time."""
 
-UpdateFunction: TypeAlias = Callable[[Array, Array, Sequence[Array], float, int, Any], None]
-"""`f(value, gradient, slots, learning_rate, step, hyper)`.
-
-`value` and each slot: 1-d, contiguous, overwritten. `gradient`: of the same length, read only.
-`step`: the number of this update, from 1. `hyper`: the rule's hyper-parameters.
-"""
-
 
 class Rule(Protocol):
     """An update rule, as a storage of variables needs to know it.
 
     Attributes:
         name: By which a parameter server knows it.
-        update: Its arithmetic.
+        numbers: Its hyper-parameters.
     """
 
     @property
     def name(self) -> str: ...
 
     @property
-    def update(self) -> UpdateFunction: ...
+    def numbers(self) -> Mapping[str, float]: ...
+
+    def update(
+        self, value: Array, gradient: Array, slots: Sequence[Array], rate: float, step: int
+    ) -> None:
+        """Change `value` and `slots` (1-d, contiguous, of one length) in their `step`-th update."""
 
 
 @dataclass(slots=True)
@@ -50,8 +48,6 @@ class RuleStep:
 
     Args:
         rule: The rule.
-        hyper: Its hyper-parameters.
-        numbers: The same, by name.
         learning_rate: That of this update.
         step: The number of this update, from 1.
         rows_only: Whether `IndexedSlices` change the rows alone that they are of; without it the
@@ -61,8 +57,6 @@ class RuleStep:
     """
 
     rule: Rule
-    hyper: Any
-    numbers: Mapping[str, float]
     learning_rate: float
     step: int
     rows_only: bool = False
@@ -74,16 +68,16 @@ class RuleStep:
         Args:
             value, gradient, slots: Contiguous, of one shape.
         """
-        update, rate, step, hyper = self.rule.update, self.learning_rate, self.step, self.hyper
+        update, rate, step = self.rule.update, self.learning_rate, self.step
         value, gradient = value.reshape(-1), gradient.reshape(-1)
         slots = [slot.reshape(-1) for slot in slots]
         if value.size <= _BLOCK:
-            update(value, gradient, slots, rate, step, hyper)
+            update(value, gradient, slots, rate, step)
             return
         for start in range(0, value.size, _BLOCK):
             block = slice(start, start + _BLOCK)
             of_block = [slot[block] for slot in slots]
-            update(value[block], gradient[block], of_block, rate, step, hyper)
+            update(value[block], gradient[block], of_block, rate, step)
 
 
 @dataclass(frozen=True, slots=True)

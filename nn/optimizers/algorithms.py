@@ -10,15 +10,7 @@ from typing import Any
 
 from ..arguments import by_name
 from .optimizer import LearningRate, Optimizer
-from .rules import (
-    RULES,
-    AdagradHyper,
-    AdamHyper,
-    AdamWHyper,
-    FtrlHyper,
-    RMSpropHyper,
-    SGDHyper,
-)
+from .rules import AdagradRule, AdamRule, AdamWRule, FtrlRule, RMSpropRule, SGDRule
 
 
 class SGD(Optimizer):
@@ -32,8 +24,8 @@ class SGD(Optimizer):
         name: str = "sgd",
         **options: Any,
     ) -> None:
-        hyper = SGDHyper(momentum=momentum, nesterov=nesterov)
-        super().__init__(RULES["sgd"], hyper, learning_rate, name, **options)
+        rule = SGDRule(momentum=momentum, nesterov=nesterov)
+        super().__init__(rule, learning_rate, name, **options)
 
 
 class Adam(Optimizer):
@@ -48,8 +40,8 @@ class Adam(Optimizer):
         name: str = "adam",
         **options: Any,
     ) -> None:
-        hyper = AdamHyper(beta_1=beta_1, beta_2=beta_2, epsilon=epsilon)
-        super().__init__(RULES["adam"], hyper, learning_rate, name, **options)
+        rule = AdamRule(beta_1=beta_1, beta_2=beta_2, epsilon=epsilon)
+        super().__init__(rule, learning_rate, name, **options)
 
 
 class AdamW(Optimizer):
@@ -65,8 +57,8 @@ class AdamW(Optimizer):
         name: str = "adamw",
         **options: Any,
     ) -> None:
-        hyper = AdamWHyper(weight_decay=weight_decay, beta_1=beta_1, beta_2=beta_2, epsilon=epsilon)
-        super().__init__(RULES["adamw"], hyper, learning_rate, name, **options)
+        rule = AdamWRule(weight_decay=weight_decay, beta_1=beta_1, beta_2=beta_2, epsilon=epsilon)
+        super().__init__(rule, learning_rate, name, **options)
 
 
 class Adagrad(Optimizer):
@@ -80,8 +72,8 @@ class Adagrad(Optimizer):
         name: str = "adagrad",
         **options: Any,
     ) -> None:
-        hyper = AdagradHyper(initial_accumulator_value=initial_accumulator_value, epsilon=epsilon)
-        super().__init__(RULES["adagrad"], hyper, learning_rate, name, **options)
+        rule = AdagradRule(initial_accumulator_value=initial_accumulator_value, epsilon=epsilon)
+        super().__init__(rule, learning_rate, name, **options)
 
 
 class RMSprop(Optimizer):
@@ -97,8 +89,8 @@ class RMSprop(Optimizer):
         name: str = "rmsprop",
         **options: Any,
     ) -> None:
-        hyper = RMSpropHyper(rho=rho, momentum=momentum, epsilon=epsilon, centered=centered)
-        super().__init__(RULES["rmsprop"], hyper, learning_rate, name, **options)
+        rule = RMSpropRule(rho=rho, momentum=momentum, epsilon=epsilon, centered=centered)
+        super().__init__(rule, learning_rate, name, **options)
 
 
 class Ftrl(Optimizer):
@@ -116,7 +108,7 @@ class Ftrl(Optimizer):
         beta: float = 0.0,
         **options: Any,
     ) -> None:
-        hyper = FtrlHyper(
+        rule = FtrlRule(
             learning_rate_power=learning_rate_power,
             initial_accumulator_value=initial_accumulator_value,
             l1_regularization_strength=l1_regularization_strength,
@@ -124,7 +116,7 @@ class Ftrl(Optimizer):
             l2_shrinkage_regularization_strength=l2_shrinkage_regularization_strength,
             beta=beta,
         )
-        super().__init__(RULES["ftrl"], hyper, learning_rate, name, **options)
+        super().__init__(rule, learning_rate, name, **options)
 
 
 _BY_NAME: dict[str, Callable[..., Optimizer]] = {

@@ -8,12 +8,48 @@ bound applies to the sum.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ...autodiff import IndexedSlices
+
+
+@dataclass(frozen=True)
+class Clipping:
+    """How an optimizer keeps gradients within bounds; see `Optimizer` for the arguments.
+
+    Raises:
+        ValueError: More than one bound is given.
+    """
+
+    clipnorm: float | None = None
+    clipvalue: float | None = None
+    global_clipnorm: float | None = None
+    limits: Mapping[str, float] = field(init=False)
+    """The bound that is given, by its name; empty where there is none."""
+
+    def __post_init__(self) -> None:
+        limits = {name: bound for name, bound in vars(self).items() if bound is not None}
+        object.__setattr__(self, "limits", limits)
+        if len(limits) > 1:
+            named = " and ".join(f"{name}={bound}" for name, bound in limits.items())
+            raise ValueError(f"gradients can be clipped in one way, got {named}; keep one")
+
+    def apply(self, gradients: Sequence[Any]) -> list[Any]:
+        """All gradients of a step as they are applied."""
+        if self.clipnorm is not None:
+            return [clip_by_norm(g, self.clipnorm) for g in gradients]
+        if self.clipvalue is not None:
+            return [clip_by_value(g, -self.clipvalue, self.clipvalue) for g in gradients]
+        if self.global_clipnorm is not None:
+            return clip_by_global_norm(gradients, self.global_clipnorm)[0]
+        return list(gradients)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={bound}" for name, bound in self.limits.items())
 
 
 def clip_by_value(gradient: Any, clip_value_min: float, clip_value_max: float) -> Any:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
-from dataclasses import asdict
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,16 +17,17 @@ from ...strategies import (
     Updater,
     Variable,
     VariableAggregation,
+    add_up,
     apply_outside_replicas,
+    as_array,
     current_store,
     get_or_create_global_step,
     get_replica_context,
     get_strategy,
     make_step,
 )
-from ...strategies.arrays import add_up, as_array
 from . import schedules
-from .clipping import clip_by_global_norm, clip_by_norm, clip_by_value
+from .clipping import Clipping
 from .rules import Rule
 
 LearningRate: TypeAlias = "float | Callable[[int], float]"
@@ -46,8 +45,7 @@ class Optimizer(Updater):
       be divided by the global batch size, as `nn.compute_average_loss` does.
 
     Args:
-        rule: The arithmetic, and the slots that it keeps beside each variable.
-        hyper: The rule's hyper-parameters.
+        rule: The arithmetic with its numbers, and the slots that it keeps beside each variable.
         learning_rate: A number ≥ 0, or a schedule: a function of the number of updates made so far.
         name: The beginning of its variables' names.
         clipnorm, clipvalue, global_clipnorm: At most one of them: the largest norm of each
@@ -67,7 +65,6 @@ class Optimizer(Updater):
     def __init__(
         self,
         rule: Rule,
-        hyper: Any,
         learning_rate: LearningRate,
         name: str,
         clipnorm: float | None = None,
@@ -78,19 +75,12 @@ class Optimizer(Updater):
         if sparse not in ("dense", "lazy"):
             raise ValueError(f"sparse must be 'dense' or 'lazy', it is {sparse!r}")
         self.learning_rate = schedules.get(learning_rate)
-        self.hyper = hyper
         self._membership = Membership(self, name, _Kept)
         self.name = self._membership.name
         self._rule = rule
-        self._hyper_numbers = asdict(hyper)
-        self._clip = _clipping(clipnorm, clipvalue, global_clipnorm)
-        self._limits = {
-            "clipnorm": clipnorm,
-            "clipvalue": clipvalue,
-            "global_clipnorm": global_clipnorm,
-        }
-        self._slot_values = rule.slots(hyper)
-        self._rows_only = sparse == "lazy" or rule.keeps_unread(hyper)
+        self._clipping = Clipping(clipnorm, clipvalue, global_clipnorm)
+        self._slot_values = rule.slots()
+        self._rows_only = sparse == "lazy" or rule.keeps_unread()
 
     @property
     def iterations(self) -> Variable:
@@ -165,7 +155,7 @@ class Optimizer(Updater):
         Raises:
             ValueError: No pair has a gradient.
         """
-        pairs = [(_gradient(g), v) for g, v in grads_and_vars]
+        pairs = [(None if g is None else as_array(g), v) for g, v in grads_and_vars]
         if all(g is None for g, _ in pairs):
             raise ValueError(
                 "no gradient is given for any variable; does the loss depend on the variables "
@@ -193,15 +183,14 @@ class Optimizer(Updater):
         Raises:
             ValueError: Gradients are to be clipped, and parameter servers take their mean.
         """
-        if self._clip is None:
+        if not self._clipping.limits:
             return
         extended = get_strategy().extended
         num_workers = extended.job.num_trainers
         if num_workers == 1 or not extended.storage.averages_workers:
             return
-        limits = ", ".join([f"{k}={v}" for k, v in self._limits.items() if v is not None])
         raise ValueError(
-            f"optimizer {self.name!r} is to clip gradients ({limits}), but where "
+            f"optimizer {self.name!r} is to clip gradients ({self._clipping}), but where "
             f"{num_workers} workers make each step together at parameter servers (max_staleness=0) "
             f"each would clip its own, before the servers take the mean; leave it out, let workers "
             f"make steps of their own (max_staleness=None), or use MultiWorkerMirroredStrategy"
@@ -209,29 +198,21 @@ class Optimizer(Updater):
 
     def clipped(self, gradients: Sequence[tuple[Variable, Any]]) -> Sequence[tuple[Variable, Any]]:
         """The gradients as they are applied, after they were reduced."""
-        if self._clip is None:
+        if not self._clipping.limits:
             return gradients
-        clipped = self._clip([g for _, g in gradients])
+        clipped = self._clipping.apply([g for _, g in gradients])
         return [(v, g) for (v, _), g in zip(gradients, clipped, strict=True)]
 
     def rule_step(self, num_updates: int, average: bool) -> RuleStep:
         """How variables change that have seen so many updates."""
         rate = self.learning_rate(num_updates)
-        return RuleStep(
-            self._rule,
-            self.hyper,
-            self._hyper_numbers,
-            rate,
-            num_updates + 1,
-            self._rows_only,
-            average,
-        )
+        return RuleStep(self._rule, rate, num_updates + 1, self._rows_only, average)
 
     def described(self, num_updates: int) -> str:
         """The update after so many, as a line that differs where another one would be made."""
         rate = float(self.learning_rate(num_updates))
-        settings = {**self._hyper_numbers, **self._limits, "learning_rate": rate}
-        settings["sparse"] = "lazy" if self._rows_only else "dense"
+        settings: dict[str, Any] = {**self._rule.numbers, **self._clipping.limits}
+        settings |= {"learning_rate": rate, "sparse": "lazy" if self._rows_only else "dense"}
         return f"update {num_updates} of {self.name!r} by {self._rule.name} with {settings}"
 
     def slots(self, variable: Variable) -> list[Variable]:
@@ -246,7 +227,7 @@ class Optimizer(Updater):
                     f"{self.name}/{variable.name}/{slot}",
                     variable.shape,
                     variable.dtype,
-                    partial(_filled, start),
+                    start,
                     trainable=False,
                     aggregation=VariableAggregation.ONLY_FIRST_REPLICA,
                     beside=variable,
@@ -284,30 +265,3 @@ def _summed(
         if gradient is not None:
             found[leaf] = add_up([found[leaf], gradient]) if leaf in found else gradient
     return list(variables.values()), found
-
-
-def _gradient(value: Any) -> Any:
-    return None if value is None else as_array(value)
-
-
-def _filled(value: float, shape: Any, dtype: Any, rng: Any) -> np.ndarray:
-    return np.full(shape, value, dtype)
-
-
-def _clipping(
-    norm: float | None, value: float | None, global_norm: float | None
-) -> Callable[[list[Any]], list[Any]] | None:
-    if norm is value is global_norm is None:
-        return None
-    given = {"clipnorm": norm, "clipvalue": value, "global_clipnorm": global_norm}
-    named = [f"{k}={v}" for k, v in given.items() if v is not None]
-    if len(named) > 1:
-        raise ValueError(
-            f"gradients can be clipped in one way, got {' and '.join(named)}; keep one"
-        )
-    if norm is not None:
-        return lambda gradients: [clip_by_norm(g, norm) for g in gradients]
-    if value is not None:
-        return lambda gradients: [clip_by_value(g, -value, value) for g in gradients]
-    assert global_norm is not None
-    return lambda gradients: clip_by_global_norm(gradients, global_norm)[0]

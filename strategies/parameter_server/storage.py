@@ -246,7 +246,7 @@ class ServerStorage(Storage):
         if self._last_spec is None or self._last_spec[0] is not how:
             spec = OptimizerSpec(
                 rule=how.rule.name,
-                hyper=dict(how.numbers),
+                hyper=dict(how.rule.numbers),
                 learning_rate=how.learning_rate,
                 step=how.step,
                 rows_only=how.rows_only,

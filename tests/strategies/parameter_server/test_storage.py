@@ -9,6 +9,7 @@ import pytest
 from paceline.collectives import CollectiveError
 from paceline.inputs import Dataset
 from paceline.nn import optimizers
+from paceline.nn.optimizers.rules import SGDRule
 from paceline.strategies import (
     FixedShardsPartitioner,
     Variable,
@@ -267,21 +268,19 @@ def test_without_a_checkpoint_what_a_server_held_is_lost_for_good(server_job):
         restarted_in_the_midst(job, server=1, save_first=False)
 
 
+class Mine(SGDRule):
+    name = "mine"
+
+
 def test_rules_of_ones_own_are_not_known_to_servers(server_job):
     strategy = server_job(1, 1).strategy()
 
     def step():
         w = get_variable("w", (3,), initializer=0.0)
-        optimizer = optimizers.SGD(RATE)
-        optimizer._rule = type(optimizer._rule)("mine", *_parts(optimizer._rule))
-        optimizer.minimize(np.mean(w))()
+        optimizers.Optimizer(Mine(), RATE, "mine").minimize(np.mean(w))()
 
     with VariableStore().building(), pytest.raises(Exception, match="mine"):
         strategy.run(step)
-
-
-def _parts(rule):
-    return rule.update, rule.hyper, rule.slots
 
 
 @pytest.mark.parametrize(

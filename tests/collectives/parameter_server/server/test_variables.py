@@ -93,8 +93,7 @@ def test_the_optimizer_runs_on_servers_as_it_does_at_home(make_job, update_rules
     rng = np.random.default_rng(1)
     values = [rng.normal(size=(9, 4)).astype(np.float32)]
     values += [
-        np.full((9, 4), start, np.float32)
-        for start in RULES[name].slots(RULES[name].hyper(**hyper)).values()
+        np.full((9, 4), start, np.float32) for start in RULES[name](**hyper).slots().values()
     ]
     bounds = np.linspace(0, 9, num_shards + 1).astype(int).tolist()
     jobs = [make_job() for _ in range(num_shards)]
