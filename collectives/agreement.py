@@ -1,81 +1,111 @@
-"""Whether all ranks are doing the same: full comparison at first use, headers ever after."""
+"""Whether all ranks make the same call: compared in full at first use, by headers ever after."""
 
 from __future__ import annotations
 
-from .calls import RECORD_BYTES, RULE, Call, differing_calls, record_text
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from .algorithms import gather_rows
+from .arrays import UFUNCS
+from .calls import (
+    RECORD_BYTES,
+    Call,
+    Kind,
+    collective_call,
+    differing_calls,
+    pack_header,
+    record_text,
+    set_sequence,
+)
+from .communicator import Op
 from .errors import MismatchError
-from .messages import HEADER_BYTES, Header, Kind, pack_header, unpack_header
 from .peers import Peers
 
 
-def check_header(peers: Peers, peer: int, data: memoryview, expected: bytearray) -> None:
-    """Compare a header from ``peer`` with the one expected.
+@dataclass(frozen=True, slots=True)
+class AgreedCall:
+    """A call that all ranks have agreed on.
 
-    Raises:
-        MismatchError: They differ; the text has what both ranks called.
+    Attributes:
+        call: What it is.
+        header: Its packed header; the sequence number in it is that of the latest such call.
+        ufunc: How elements are combined.
     """
-    if data != expected:
-        theirs, ours = unpack_header(data), unpack_header(memoryview(expected))
-        assert ours is not None
-        raise MismatchError(_difference(peers, peer, theirs, ours))
+
+    call: Call
+    header: bytearray
+    ufunc: np.ufunc
 
 
-def receive_header(peers: Peers, peer: int, expected: bytearray) -> None:
-    """Wait for a header from ``peer``, compare it, and move on to the payload."""
-    check_header(peers, peer, peers.peek(peer, HEADER_BYTES), expected)
-    peers.release(peer, HEADER_BYTES)
+@final
+class Agreement:
+    """The calls that the ranks of one communicator have agreed on, and the number of the latest.
 
-
-def compare_first_use(peers: Peers, tag: int, sequence: int, call: Call) -> None:
-    """Compare ``call`` over all ranks.
-
-    Raises:
-        MismatchError: Some rank calls something else; the text lists who calls what.
+    Args:
+        peers: The ranks.
+        tag: The communicator's.
     """
-    header = pack_header(Kind.FIRST_USE, tag, sequence, bytes(16), RECORD_BYTES)
-    records = gather_records(peers, header, call.record)
-    if any(record != records[peers.rank] for record in records):
-        texts = enumerate(map(record_text, records))
-        error = MismatchError(differing_calls((peers.name(rank), text) for rank, text in texts))
-        peers.world.failure = error  # all ranks have found this out: no need to tell them
-        raise error
 
+    def __init__(self, peers: Peers, tag: int) -> None:
+        self._peers = peers
+        self._tag = tag
+        self._sequence = 0
+        self._agreed: dict[tuple[Any, ...], AgreedCall] = {}
 
-def gather_records(peers: Peers, header: bytearray, record: bytes) -> list[bytes]:
-    """Return the short, equally long records of all ranks, in order, sent round the ring."""
-    size, right, left = peers.size, (peers.rank + 1) % peers.size, (peers.rank - 1) % peers.size
-    padded = record.ljust(-(-len(record) // HEADER_BYTES) * HEADER_BYTES, b"\0")
-    records = [b""] * size
-    records[peers.rank] = padded
-    for step in range(size - 1):
-        outgoing = records[(peers.rank - step) % size]
-        peers.send(right, memoryview(bytes(header) + outgoing))
-        receive_header(peers, left, header)
-        records[(left - step) % size] = bytes(peers.peek(left, len(padded)))
-        peers.release(left, len(padded))
-    return [r[: len(record)] for r in records]
+    def next_number(self) -> int:
+        """Number the next call."""
+        self._sequence += 1
+        return self._sequence
 
+    def next(
+        self,
+        operation: str,
+        name: str,
+        dtype: np.dtype[Any],
+        length: int,
+        op: Op = Op.SUM,
+        root: int = 0,
+    ) -> AgreedCall:
+        """Return this call, numbered; the first time, compare it over all ranks.
 
-def _difference(peers: Peers, peer: int, theirs: Header | None, ours: Header) -> str:
-    who, here = peers.name(peer), peers.name(peers.rank)
-    if theirs is None:
-        return (
-            f"{peers.describe()} failed: {who} sent something that is no message of ours: "
-            "it is not the same version of paceline, or memory was damaged"
-        )
-    if theirs.tag != ours.tag:
-        what = "a collective on another communicator"
-    else:
-        what = _what_they_called(peers, peer, theirs)
-    text = f"{who} called {what} as call {theirs.sequence} of this communicator, while "
-    return f"{text}{here} called {peers.call.text} as call {ours.sequence}. {RULE}"
+        Args:
+            operation: The communicator's method.
+            name: The caller's name for it.
+            dtype: Of the array.
+            length: Of the array; `ANY_LENGTH` where ranks may differ.
+            op: How elements are combined, where they are.
+            root: Whose array it is, where there is one.
 
+        Raises:
+            MismatchError: Some rank calls something else.
+        """
+        key = operation, name, dtype, length, op, root
+        number = self.next_number()
+        agreed = self._agreed.get(key)
+        if agreed is None:
+            call = self._peers.call = collective_call(*key)
+            self._compare(call)
+            header = pack_header(Kind.DATA, self._tag, 0, call.digest, call.num_bytes)
+            agreed = self._agreed[key] = AgreedCall(call, header, UFUNCS[op])
+            self._peers.known_calls[call.digest] = call
+        set_sequence(agreed.header, number)
+        self._peers.call = agreed.call
+        return agreed
 
-def _what_they_called(peers: Peers, peer: int, theirs: Header) -> str:
-    if theirs.kind in (Kind.FIRST_USE, Kind.DIRECT):
-        message = peers.peek(peer, HEADER_BYTES + RECORD_BYTES)
-        return record_text(bytes(message[HEADER_BYTES:]))
-    if theirs.digest == peers.call.digest:
-        return peers.call.text
-    known = peers.known_calls.get(theirs.digest)
-    return "a collective that was never called here" if known is None else known.text
+    def _compare(self, call: Call) -> None:
+        """Compare ``call`` over all ranks.
+
+        Raises:
+            MismatchError: Some rank calls something else; the text lists who calls what.
+        """
+        peers = self._peers
+        # A rank that expects something else reads the caller's text behind this header.
+        header = pack_header(Kind.FIRST_USE, self._tag, self._sequence, bytes(16), RECORD_BYTES)
+        records = gather_rows(peers, header, call.record)
+        if any(record != call.record for record in records):
+            texts = enumerate(map(record_text, records))
+            error = MismatchError(differing_calls((peers.name(rank), text) for rank, text in texts))
+            peers.world.failure = error  # all ranks have found this out: no need to tell them
+            raise error

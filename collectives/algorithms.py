@@ -3,11 +3,14 @@
 Long arrays go round a ring (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for
 clusters of workstations", 2009): a reduce-scatter and an all-gather, here one continuous stream in
 which a piece is sent on as soon as it has been added, so that adding and both directions of
-transfer overlap. Short arrays are exchanged by recursive doubling (Thakur, Rabenseifner and Gropp,
-"Optimization of collective communication operations in MPICH", 2005).
+transfer overlap. Where the ring has too many hops for the length of the array, halves are exchanged
+instead (Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
+MPICH", 2005). Short arrays have a file of their own, `small_all_reduce`.
 
-All ranks get the same bits: in the ring each element is combined at one place, one rank after the
-other; in recursive doubling both partners combine the same two values, the lower rank's first.
+All ranks get the same bits: each element is combined at one place, and copied from there.
+
+Whatever the algorithm, a rank talks only to ranks whose number differs from its own by a power of
+two, modulo the number of ranks: a rank of n needs at most 2 log2(n) links.
 """
 
 from __future__ import annotations
@@ -16,80 +19,129 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from .agreement import check_header, receive_header
 from .arrays import as_bytes
+from .calls import HEADER_BYTES, padding
 from .communicator import Array, part_bounds
-from .errors import LinkBroken
-from .flow import Piece, flow
-from .messages import HEADER_BYTES, padding
+from .full_duplex import Piece, exchange_messages, receive_message, send_message
 from .peers import Peers
-from .plans import Plan
-from .short import exchange
+
+# What a link moves in the time of a further hop of a ring, and of an exchange of halves, for which
+# both ranks have to have come. Measured over shared memory with up to 8 ranks.
+_HOP_BYTES, _EXCHANGE_BYTES = 16 << 10, 64 << 10
+_ZEROS = memoryview(bytes(HEADER_BYTES))
 
 
-def double_all_reduce(peers: Peers, plan: Plan, array: Array) -> None:
-    """Reduce a short ``array`` in place, in log2(n) exchanges of the whole of it.
+def prefers_halves(num_bytes: int, size: int) -> bool:
+    """Whether an array of so many bytes is reduced by halves, and not round a ring.
 
-    Where the number of ranks is no power of two, the ranks above it hand their array to one below
-    and get the result back.
+    Both move 2 (n - 1) / n of the array. The ring takes 2 (n - 1) hops, halves take 2 log2(n)
+    exchanges, and where n is no power of two further ones of the whole array. Parts that take
+    longer than a hop hide it: then nothing is faster than the ring.
     """
-    rank, size = peers.rank, peers.size
-    num_active = 1 << (size.bit_length() - 1)
-    if rank >= num_active:
-        _send_small(peers, rank - num_active, plan, array)
-        _receive_small(peers, rank - num_active, plan, array, None)
-        return
-    has_guest = rank + num_active < size
-    if has_guest:
-        _receive_small(peers, rank + num_active, plan, array, plan.ufunc)
-    distance = 1
-    while distance < num_active:
-        _exchange_small(peers, rank ^ distance, plan, array)
-        distance *= 2
-    if has_guest:
-        _send_small(peers, rank + num_active, plan, array)
+    num_halvings = size.bit_length() - 1
+    has_guests = size != 1 << num_halvings
+    ring_bytes = 2 * (size - 1) * _HOP_BYTES
+    halves_bytes = 2 * num_halvings * _EXCHANGE_BYTES
+    halves_bytes += 2 * (num_bytes + _EXCHANGE_BYTES) if has_guests else 0
+    return halves_bytes < ring_bytes and num_bytes <= size * _EXCHANGE_BYTES
 
 
-def swap_all_reduce(peers: Peers, plan: Plan, array: Array) -> None:
+def swap_all_reduce(peers: Peers, header: bytearray, array: Array, ufunc: np.ufunc) -> None:
     """Reduce ``array`` in place between two ranks, each sending the whole of it to the other."""
     peer = 1 - peers.rank
-    piece = Piece(array, plan.ufunc, first=peer < peers.rank)
-    flow(peers, plan.header, (peer, [array]), (peer, [piece]), swap=True)
+    piece = Piece(array, ufunc, first=peer < peers.rank)
+    exchange_messages(peers, header, (peer, [array]), (peer, [piece]), swap=True)
 
 
-def ring_all_reduce(peers: Peers, plan: Plan, array: Array) -> None:
-    """Reduce ``array`` in place, sending and receiving 2 (n - 1) / n of it."""
+def ring_all_reduce(peers: Peers, header: bytearray, array: Array, ufunc: np.ufunc) -> None:
+    """Reduce ``array`` in place, sending and receiving 2 (n - 1) / n of it.
+
+    Launchers number the ranks of a host one after the other, so each host sends and receives that
+    much once, however many ranks it has: going round within each host first would save nothing.
+    """
     order = _ring_order(peers, array, 2 * peers.size - 1)
     num_reduced = peers.size - 1
-    pieces = [Piece(p, plan.ufunc if i < num_reduced else None) for i, p in enumerate(order[1:])]
-    _around(peers, plan, order[:-1], pieces)
+    pieces = [Piece(p, ufunc if i < num_reduced else None) for i, p in enumerate(order[1:])]
+    _around(peers, header, order[:-1], pieces)
 
 
-def ring_reduce_scatter(peers: Peers, plan: Plan, array: Array) -> None:
+def halving_all_reduce(peers: Peers, header: bytearray, array: Array, ufunc: np.ufunc) -> None:
+    """Reduce ``array`` in place by exchanging halves, halves of halves and so on, and back.
+
+    Near ranks come first, which are mostly of one host: what goes between hosts is then the smaller
+    part, as in a hierarchy of hosts and ranks. Ranks beyond the largest power of two give their
+    array to one below, and get the result back.
+    """
+    rank, num_active = peers.rank, 1 << (peers.size.bit_length() - 1)
+    if rank >= num_active:
+        send_message(peers, rank - num_active, header, [array])
+        receive_message(peers, rank - num_active, header, [Piece(array)])
+        return
+    guest = rank + num_active if rank + num_active < peers.size else None
+    if guest is not None:
+        receive_message(peers, guest, header, [Piece(array, ufunc)])
+    start, stop, halvings = 0, len(array), []
+    for bit in range(num_active.bit_length() - 1):
+        peer, middle = rank ^ 1 << bit, (start + stop) // 2
+        lower, upper = array[start:middle], array[middle:stop]
+        mine, theirs = (upper, lower) if rank & 1 << bit else (lower, upper)
+        start, stop = (middle, stop) if rank & 1 << bit else (start, middle)
+        exchange_messages(peers, header, (peer, [theirs]), (peer, [Piece(mine, ufunc)]))
+        halvings.append((peer, mine, theirs))
+    for peer, mine, theirs in reversed(halvings):
+        exchange_messages(peers, header, (peer, [mine]), (peer, [Piece(theirs)]))
+    if guest is not None:
+        send_message(peers, guest, header, [array])
+
+
+def ring_reduce_scatter(peers: Peers, header: bytearray, array: Array, ufunc: np.ufunc) -> None:
     """Reduce this rank's part of ``array`` in place; the rest becomes undefined."""
     order = _ring_order(peers, array, peers.size)
-    _around(peers, plan, order[:-1], [Piece(part, plan.ufunc) for part in order[1:]])
+    _around(peers, header, order[:-1], [Piece(part, ufunc) for part in order[1:]])
 
 
-def ring_all_gather(peers: Peers, plan: Plan, arrays: Sequence[Array]) -> None:
+def ring_all_gather(peers: Peers, header: bytearray, arrays: Sequence[Array]) -> None:
     """Fill the arrays of the other ranks; each rank comes with its own filled."""
     order = [arrays[(peers.rank - i) % peers.size] for i in range(peers.size)]
-    _around(peers, plan, order[:-1], [Piece(array) for array in order[1:]])
+    _around(peers, header, order[:-1], [Piece(array) for array in order[1:]])
 
 
-def tree_broadcast(peers: Peers, plan: Plan, array: Array, root: int) -> None:
+def gather_rows(peers: Peers, header: bytearray, row: bytes) -> list[bytes]:
+    """Return the equally long ``row`` of each rank, in log2(n) exchanges.
+
+    Each time a rank passes on all that it has to one twice as far (Bruck et al., "Efficient
+    algorithms for all-to-all communications in multiport message-passing systems", 1997). Rows of
+    no bytes are a barrier: who has heard of all ranks knows that all have come (Hensgen, Finkel and
+    Manber, "Two algorithms for barrier synchronization", 1988).
+    """
+    rank, size, width = peers.rank, peers.size, len(row)
+    table = np.zeros((size, width), np.uint8)  # row i is that of rank - i
+    table[0] = np.array(bytearray(row), np.uint8)
+    num_known = 1
+    while num_known < size:
+        count = min(num_known, size - num_known)
+        known, unknown = table[:count], table[num_known : num_known + count]
+        to, source = (rank + num_known) % size, (rank - num_known) % size
+        arriving = Piece(unknown.reshape(-1))
+        exchange_messages(peers, header, (to, [known.reshape(-1)]), (source, [arriving]))
+        num_known += count
+    return [table[(rank - other) % size].tobytes() for other in range(size)]
+
+
+def tree_broadcast(peers: Peers, header: bytearray, array: Array, root: int) -> None:
     """Overwrite ``array`` by the root's, along a binomial tree, segment by segment."""
     parent, children = tree_neighbours(peers.rank, peers.size, root)
     if parent is not None:
-        receive_header(peers, parent, plan.header)
+        peers.check_header(parent, peers.peek(parent, HEADER_BYTES), header)
+        peers.link(parent).release(HEADER_BYTES)
     for child in children:
-        peers.send(child, memoryview(plan.header))
+        peers.send(child, memoryview(header))
     around = [*children] if parent is None else [parent, *children]
     segment_bytes = min(peers.link(peer).segment_bytes for peer in around)
     for segment in _segments(as_bytes(array), segment_bytes):
         if parent is not None:
             segment[:] = peers.peek(parent, len(segment))
-            peers.release(parent, len(segment))
+            peers.link(parent).release(len(segment))
         for child in children:
             peers.send(child, segment)
     num_zeros = padding(array.nbytes)
@@ -97,16 +149,7 @@ def tree_broadcast(peers: Peers, plan: Plan, array: Array, root: int) -> None:
         peers.send(child, _ZEROS[:num_zeros])
     if parent is not None and num_zeros:
         peers.peek(parent, num_zeros)
-        peers.release(parent, num_zeros)
-
-
-def dissemination_barrier(peers: Peers, plan: Plan) -> None:
-    """Return when all ranks have come, after log2(n) rounds (Hensgen, Finkel and Manber, 1988)."""
-    distance = 1
-    while distance < peers.size:
-        peers.send((peers.rank + distance) % peers.size, memoryview(plan.header))
-        receive_header(peers, (peers.rank - distance) % peers.size, plan.header)
-        distance *= 2
+        peers.link(parent).release(num_zeros)
 
 
 def tree_neighbours(rank: int, size: int, root: int) -> tuple[int | None, list[int]]:
@@ -122,44 +165,10 @@ def tree_neighbours(rank: int, size: int, root: int) -> tuple[int | None, list[i
     return parent, [(position + s + root) % size for s in steps if position + s < size]
 
 
-_ZEROS = memoryview(bytes(HEADER_BYTES))
-
-
-def _exchange_small(peers: Peers, partner: int, plan: Plan, array: Array) -> None:
-    link = peers.link(partner)
-    try:
-        view = exchange(peers, partner, link, plan.fill(array))
-        theirs: Array = np.frombuffer(view, plan.dtype, plan.length, HEADER_BYTES)
-        if partner < peers.rank:
-            plan.ufunc(theirs, array, out=array)
-        else:
-            plan.ufunc(array, theirs, out=array)
-        link.release(len(view))
-    except LinkBroken as error:
-        peers.raise_lost(partner, error)
-
-
-def _send_small(peers: Peers, peer: int, plan: Plan, array: Array) -> None:
-    peers.send(peer, plan.fill(array))
-
-
-def _receive_small(
-    peers: Peers, peer: int, plan: Plan, array: Array, ufunc: np.ufunc | None
-) -> None:
-    check_header(peers, peer, peers.peek(peer, HEADER_BYTES), plan.header)
-    view = peers.peek(peer, len(plan.message))
-    theirs: Array = np.frombuffer(view, plan.dtype, plan.length, HEADER_BYTES)
-    if ufunc is None:
-        array[:] = theirs
-    else:
-        ufunc(array, theirs, out=array)
-    peers.release(peer, len(view))
-
-
-def _around(peers: Peers, plan: Plan, out: Sequence[Array], pieces: Sequence[Piece]) -> None:
+def _around(peers: Peers, header: bytearray, out: Sequence[Array], pieces: Sequence[Piece]) -> None:
     """Pass arrays round the ring: what comes in as one piece goes out as the next array."""
     right, left = (peers.rank + 1) % peers.size, (peers.rank - 1) % peers.size
-    flow(peers, plan.header, (right, out), (left, pieces))
+    exchange_messages(peers, header, (right, out), (left, pieces))
 
 
 def _ring_order(peers: Peers, array: Array, count: int) -> list[Array]:

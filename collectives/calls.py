@@ -1,9 +1,26 @@
-"""What a rank asks for, and how error texts speak of it."""
+"""What a rank asks for: how error texts speak of it, and the header by which it goes on the wire.
+
+A message is a header, a payload, and zeros up to the next multiple of 64 bytes. The header is
+compared as a whole with the one expected, before the payload is touched, so that ranks notice when
+they are not doing the same:
+
+    offset  bytes
+         0      4   magic and byte order
+         4      4   kind of message
+         8      8   tag of the communicator
+        16      8   sequence number of the call in this communicator
+        24     16   digest of the call (operation, name, length, dtype, op, root)
+        40      8   payload bytes
+        48     16   zeros
+"""
 
 from __future__ import annotations
 
+import struct
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import IntEnum
 from hashlib import blake2b
 from typing import Any
 
@@ -14,6 +31,12 @@ from .communicator import Op
 ANY_LENGTH = -1
 RECORD_BYTES = 448
 _DIGEST_BYTES = 16
+HEADER_BYTES = 64
+MAX_PAYLOAD_BYTES = 1 << 40
+_MAGIC = b"PLM1" if sys.byteorder == "little" else b"PLB1"
+_LAYOUT = struct.Struct("<4sIQQ16sQ16x")
+_SEQUENCE = struct.Struct("<Q")
+_SEQUENCE_OFFSET = 16
 RULE = "All ranks must make the same calls in the same order, with equal shapes, dtypes and ops."
 
 
@@ -106,6 +129,54 @@ def differing_calls(callers: Iterable[tuple[str, str]]) -> str:
         groups.setdefault(text, []).append(name)
     said = "; ".join(f"{', '.join(names)} called {text}" for text, names in groups.items())
     return f"the ranks do not call the same collective: {said}. {RULE}"
+
+
+class Kind(IntEnum):
+    """What follows the header: the payload, the text of the call, or the text and the payload."""
+
+    DATA = 1
+    FIRST_USE = 2
+    DIRECT = 3
+
+
+@dataclass(frozen=True)
+class Header:
+    """A header that came in, taken apart."""
+
+    kind: int
+    tag: int
+    sequence: int
+    digest: bytes
+    num_bytes: int
+
+
+def pack_header(kind: Kind, tag: int, sequence: int, digest: bytes, num_bytes: int) -> bytearray:
+    """Return the bytes of a header."""
+    return bytearray(_LAYOUT.pack(_MAGIC, kind, tag, sequence, digest, num_bytes))
+
+
+def set_sequence(header: bytearray | memoryview, sequence: int) -> None:
+    """Overwrite the sequence number in a packed header."""
+    _SEQUENCE.pack_into(header, _SEQUENCE_OFFSET, sequence)
+
+
+def unpack_header(data: memoryview) -> Header | None:
+    """Return the header in ``data``, or None if this is none of ours."""
+    magic, kind, tag, sequence, digest, num_bytes = _LAYOUT.unpack(data)
+    if magic != _MAGIC or num_bytes > MAX_PAYLOAD_BYTES:
+        return None
+    return Header(kind, tag, sequence, digest, num_bytes)
+
+
+def padding(num_bytes: int) -> int:
+    """Return how many zeros follow a payload of ``num_bytes``."""
+    return -num_bytes % HEADER_BYTES
+
+
+def child_tag(tag: int, num_splits: int, color: int) -> int:
+    """Return the tag of a communicator split from the one with ``tag``."""
+    text = f"{tag}/{num_splits}/{color}".encode()
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little")
 
 
 def _readable(num_bytes: int) -> str:

@@ -147,8 +147,9 @@ def wait_for_links(timeout_secs: float, to_send: Link | None, to_receive: Link |
     """
     poll, begun = select.poll(), []
     try:
-        for link in {to_send, to_receive} - {None}:
-            assert link is not None
+        for link in (to_receive, to_send):
+            if link is None or link in begun:
+                continue
             begun.append(link)
             watched = link.begin_wait(to_send=link is to_send, to_receive=link is to_receive)
             if watched is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,19 +12,26 @@ from typing import Any, final
 import numpy as np
 
 from . import algorithms
-from .agreement import gather_records
+from .agreement import AgreedCall, Agreement
 from .arrays import check_array, check_rank
-from .calls import ANY_LENGTH
+from .calls import (
+    ANY_LENGTH,
+    MAX_PAYLOAD_BYTES,
+    RECORD_BYTES,
+    Call,
+    Kind,
+    child_tag,
+    direct_call,
+    pack_header,
+)
 from .communicator import DEFAULT_TIMEOUT_SECS, Array, Communicator, Handle, Op, part_bounds
-from .direct import Direct
 from .errors import ClosedError, CollectiveError, PeerLostError
+from .full_duplex import Piece, receive_message, send_message
 from .link import Health, Link
 from .members import Member
-from .messages import MAX_PAYLOAD_BYTES, child_tag
 from .peers import DEFAULT_REPORT_SECS, Peers, World
-from .plans import SMALL_BYTES, Plan, Plans
 from .runner import Runner
-from .short import ShortSwap
+from .small_all_reduce import SMALL_BYTES, SmallAllReduce
 
 DEFAULT_SPIN_SECS = 200e-6
 _NO_DTYPE = np.dtype(bool)
@@ -70,11 +78,12 @@ class LinkedCommunicator(Communicator):
         self._peers = peers
         self._runner = runner
         self._tag = tag
-        self._plans = Plans(peers, tag)
-        self._direct = Direct(peers, tag)
+        self._agreement = Agreement(peers, tag)
+        self._num_sent: Counter[int] = Counter()
+        self._num_received: Counter[int] = Counter()
         self._num_splits = 0
         self._closed = False
-        self._short: dict[str, ShortSwap] = {}
+        self._small: dict[str, SmallAllReduce] = {}
 
     @property
     def failure(self) -> str:
@@ -87,19 +96,19 @@ class LinkedCommunicator(Communicator):
         return str(world.failure or "")
 
     def all_reduce(self, array: Array, name: str, op: Op = Op.SUM) -> None:
-        short = self._short.get(name)
+        small = self._small.get(name)
         if (
-            short is None
+            small is None
             or self._runner.last is not None
             or self._peers.world.failure is not None
-            or not short.is_for(array, op)
+            or not small.is_for(array, op)
         ):
             check_array(array, name)
             self._run(self._all_reduce, array, name, op)
             return
         self._peers.step, self._peers.timeout_secs = self.step, self.timeout_secs
         try:
-            short.run(array)
+            small.repeat(array)
         except BaseException as error:
             self._fail(error)
             raise
@@ -129,12 +138,12 @@ class LinkedCommunicator(Communicator):
     def send(self, array: Array, name: str, to: int) -> None:
         check_array(array, name, writeable=False)
         check_rank(to, "to", self.size, other_than=self.rank)
-        self._run(self._direct.send, array, name, to)
+        self._run(self._send, array, name, to)
 
     def receive(self, array: Array, name: str, source: int) -> None:
         check_array(array, name)
         check_rank(source, "source", self.size, other_than=self.rank)
-        self._run(self._direct.receive, array, name, source)
+        self._run(self._receive, array, name, source)
 
     def barrier(self, name: str) -> None:
         self._run(self._barrier, name)
@@ -156,7 +165,7 @@ class LinkedCommunicator(Communicator):
 
     def close(self, reason: str = "") -> None:
         self._closed = True
-        self._short.clear()
+        self._small.clear()
         if self._tag and not reason:
             return  # a part of a communicator: the whole goes on
         self._peers.world.close(reason)
@@ -191,40 +200,50 @@ class LinkedCommunicator(Communicator):
         self._peers.world.fail(error)
 
     def _all_reduce(self, array: Array, name: str, op: Op) -> None:
-        plan = self._plans.next("all_reduce", name, array.dtype, len(array), op)
+        peers, num_bytes = self._peers, array.nbytes
+        agreed = self._agreement.next("all_reduce", name, array.dtype, len(array), op)
+        header, ufunc = agreed.header, agreed.ufunc
         if self.size == 1:
             return
-        num_bytes = array.nbytes
         if num_bytes <= SMALL_BYTES:
-            algorithms.double_all_reduce(self._peers, plan, array)
-            if self.size == 2:
-                self._remember(name, plan, array)
-        elif self.size == 2 and num_bytes <= self._peers.link(1 - self.rank).swap_bytes:
-            algorithms.swap_all_reduce(self._peers, plan, array)
+            self._small_all_reduce(agreed, array, name, op)
+        elif self.size == 2 and num_bytes <= peers.link(1 - self.rank).swap_bytes:
+            algorithms.swap_all_reduce(peers, header, array, ufunc)
+        elif algorithms.prefers_halves(num_bytes, self.size):
+            algorithms.halving_all_reduce(peers, header, array, ufunc)
         else:
-            algorithms.ring_all_reduce(self._peers, plan, array)
+            algorithms.ring_all_reduce(peers, header, array, ufunc)
 
-    def _remember(self, name: str, plan: Plan, array: Array) -> None:
-        """Make ready for the same short all_reduce to come again."""
-        short = self._short.get(name)
-        if short is None or short.plan is not plan:
-            short = self._short[name] = ShortSwap(self._peers, self._plans, plan)
-        short.remember(array)
+    def _small_all_reduce(self, agreed: AgreedCall, array: Array, name: str, op: Op) -> None:
+        """Reduce a short array, and make ready for the same call to come again."""
+        small = self._small.get(name)
+        if small is None or small.agreed is not agreed:
+            small = SmallAllReduce(self._peers, self._agreement, agreed, array, op)
+            self._small[name] = small
+        small.remember(array)
+        small.run(array)
 
     def _reduce_scatter(self, array: Array, name: str, op: Op) -> None:
-        plan = self._plans.next("reduce_scatter", name, array.dtype, len(array), op)
+        agreed = self._agreement.next("reduce_scatter", name, array.dtype, len(array), op)
         if self.size > 1:
-            algorithms.ring_reduce_scatter(self._peers, plan, array)
+            algorithms.ring_reduce_scatter(self._peers, agreed.header, array, agreed.ufunc)
 
     def _all_gather(self, array: Array, name: str, arrays: list[Array]) -> None:
-        plan = self._plans.next("all_gather", name, array.dtype, ANY_LENGTH)
-        records = gather_records(self._peers, plan.header, _LENGTH.pack(len(array)))
-        lengths = [_LENGTH.unpack(record)[0] for record in records]
+        header = self._agreement.next("all_gather", name, array.dtype, ANY_LENGTH).header
+        rows = algorithms.gather_rows(self._peers, header, _LENGTH.pack(len(array)))
+        lengths = [_LENGTH.unpack(row)[0] for row in rows]
         self._check_lengths(lengths, array.itemsize)
+        num_bytes = max(lengths) * array.itemsize
+        if num_bytes <= SMALL_BYTES:  # all at once, as if all were as long as the longest
+            row = array.tobytes().ljust(num_bytes, b"\0")
+            rows = algorithms.gather_rows(self._peers, header, row)
+            pairs = zip(rows, lengths, strict=True)
+            arrays += [np.frombuffer(bytearray(r), array.dtype)[:length] for r, length in pairs]
+            return
         arrays += [np.empty(length, array.dtype) for length in lengths]
         arrays[self.rank][:] = array
         if self.size > 1:
-            algorithms.ring_all_gather(self._peers, plan, arrays)
+            algorithms.ring_all_gather(self._peers, header, arrays)
 
     def _check_lengths(self, lengths: Sequence[int], itemsize: int) -> None:
         for rank, length in enumerate(lengths):
@@ -233,14 +252,32 @@ class LinkedCommunicator(Communicator):
                 raise PeerLostError(f"{who} announces an impossible array of {length} elements")
 
     def _broadcast(self, array: Array, name: str, root: int) -> None:
-        plan = self._plans.next("broadcast", name, array.dtype, len(array), root=root)
+        agreed = self._agreement.next("broadcast", name, array.dtype, len(array), root=root)
         if self.size > 1:
-            algorithms.tree_broadcast(self._peers, plan, array, root)
+            algorithms.tree_broadcast(self._peers, agreed.header, array, root)
 
     def _barrier(self, name: str) -> None:
-        plan = self._plans.next("barrier", name, _NO_DTYPE, 0)
-        algorithms.dissemination_barrier(self._peers, plan)
+        agreed = self._agreement.next("barrier", name, _NO_DTYPE, 0)
+        algorithms.gather_rows(self._peers, agreed.header, b"")
 
-    def _gather_colors(self, color: int, key: int, records: list[bytes]) -> None:
-        plan = self._plans.next("split", "", _NO_DTYPE, 0)
-        records += gather_records(self._peers, plan.header, _COLOR_AND_KEY.pack(color, key))
+    def _send(self, array: Array, name: str, to: int) -> None:
+        """Only two ranks take part, so the message says in full what it is."""
+        self._num_sent[to] += 1
+        call = self._peers.call = direct_call(name, array.dtype, len(array), self.rank, to)
+        header = self._direct_header(call, self._num_sent[to])
+        record: Array = np.frombuffer(call.record, np.uint8)
+        send_message(self._peers, to, header, [record, array])
+
+    def _receive(self, array: Array, name: str, source: int) -> None:
+        self._num_received[source] += 1
+        call = self._peers.call = direct_call(name, array.dtype, len(array), source, self.rank)
+        header = self._direct_header(call, self._num_received[source])
+        record = np.empty(RECORD_BYTES, np.uint8)
+        receive_message(self._peers, source, header, [Piece(record), Piece(array)])
+
+    def _direct_header(self, call: Call, number: int) -> bytearray:
+        return pack_header(Kind.DIRECT, self._tag, number, call.digest, call.num_bytes)
+
+    def _gather_colors(self, color: int, key: int, rows: list[bytes]) -> None:
+        header = self._agreement.next("split", "", _NO_DTYPE, 0).header
+        rows += algorithms.gather_rows(self._peers, header, _COLOR_AND_KEY.pack(color, key))

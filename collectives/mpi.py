@@ -30,6 +30,7 @@ from .calls import (
     ANY_LENGTH,
     RECORD_BYTES,
     Call,
+    child_tag,
     differing_calls,
     direct_call,
     record_text,
@@ -46,7 +47,6 @@ from .communicator import (
 from .errors import ClosedError, CollectiveError, MismatchError, PeerLostError
 from .leaving import close_at_exit, forget
 from .members import Member
-from .messages import child_tag
 from .mpi_accord import CHUNK_BYTES, COMPARED_CALLS, NUM_LANES, Accord, History, Plan
 from .mpi_start import end_if_stuck, wait_for_ranks
 from .mpi_watch import Position, Watch, abort_job

@@ -15,13 +15,24 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NoReturn, final
 
-from .calls import NOTHING, Call
+from .calls import (
+    HEADER_BYTES,
+    NOTHING,
+    RECORD_BYTES,
+    RULE,
+    Call,
+    Header,
+    Kind,
+    record_text,
+    unpack_header,
+)
 from .errors import (
     ClosedError,
     CollectiveError,
     CollectiveTimeoutError,
     LinkBroken,
     LinkError,
+    MismatchError,
     PeerLostError,
 )
 from .link import MAX_WAIT_SECS, Health, Link, wait_for_links
@@ -181,41 +192,42 @@ class Peers:
                 self.raise_lost(peer, error)
         return link
 
-    def try_send(self, peer: int, data: memoryview) -> int:
-        """`Link.try_send`, with a break turned into a collective error."""
-        try:
-            return self.link(peer).try_send(data)
-        except LinkBroken as error:
-            self.raise_lost(peer, error)
-
-    def try_peek(self, peer: int, num_bytes: int) -> memoryview | None:
-        """`Link.try_peek`, with a break turned into a collective error."""
-        try:
-            return self.link(peer).try_peek(num_bytes)
-        except LinkBroken as error:
-            self.raise_lost(peer, error)
-
-    def release(self, peer: int, num_bytes: int) -> None:
-        """`Link.release`."""
-        self.link(peer).release(num_bytes)
-
     def send(self, peer: int, data: memoryview) -> None:
         """Send all of ``data`` (bytes), waiting as long as the peer takes some of it."""
-        patience = Patience(self)
+        link, waiter = self.link(peer), Waiter(self)
         while len(data):
-            sent = self.try_send(peer, data)
+            try:
+                sent = link.try_send(data)
+            except LinkBroken as error:
+                self.raise_lost(peer, error)
             if sent:
                 data = data[sent:]
-                patience.renew()
+                waiter.restart()
             else:
-                patience.wait(to=peer)
+                waiter.wait(to=peer)
 
     def peek(self, peer: int, num_bytes: int) -> memoryview:
         """Wait for the next ``num_bytes`` (at most the link's segment) and return them in place."""
-        patience = Patience(self)
-        while (view := self.try_peek(peer, num_bytes)) is None:
-            patience.wait(source=peer)
-        return view
+        link, waiter = self.link(peer), Waiter(self)
+        while True:
+            try:
+                view = link.try_peek(num_bytes)
+            except LinkBroken as error:
+                self.raise_lost(peer, error)
+            if view is not None:
+                return view
+            waiter.wait(source=peer)
+
+    def check_header(self, peer: int, data: memoryview, expected: bytearray | memoryview) -> None:
+        """Compare a header from ``peer`` with the one expected.
+
+        Raises:
+            MismatchError: They differ; the text has what both ranks called.
+        """
+        if data != expected:
+            theirs, ours = unpack_header(data), unpack_header(memoryview(expected))
+            assert ours is not None
+            raise MismatchError(self._difference(peer, theirs, ours))
 
     def describe(self) -> str:
         """Return what is being done, such as "all_reduce 'bucket 3' (25.0 MB, step 1841)"."""
@@ -264,6 +276,29 @@ class Peers:
             time.sleep(0.01)
         raise PeerLostError(f"{self.describe()} failed: lost {self.name(peer)}: {error}") from error
 
+    def _difference(self, peer: int, theirs: Header | None, ours: Header) -> str:
+        who, here = self.name(peer), self.name(self.rank)
+        if theirs is None:
+            return (
+                f"{self.describe()} failed: {who} sent something that is no message of ours: "
+                "it is not the same version of paceline, or memory was damaged"
+            )
+        if theirs.tag != ours.tag:
+            what = "a collective on another communicator"
+        else:
+            what = self._what_they_called(peer, theirs)
+        text = f"{who} called {what} as call {theirs.sequence} of this communicator, while "
+        return f"{text}{here} called {self.call.text} as call {ours.sequence}. {RULE}"
+
+    def _what_they_called(self, peer: int, theirs: Header) -> str:
+        if theirs.kind in (Kind.FIRST_USE, Kind.DIRECT):
+            message = self.peek(peer, HEADER_BYTES + RECORD_BYTES)
+            return record_text(bytes(message[HEADER_BYTES:]))
+        if theirs.digest == self.call.digest:
+            return self.call.text
+        known = self.known_calls.get(theirs.digest)
+        return "a collective that was never called here" if known is None else known.text
+
     def _raise_gone(
         self, world_rank: int, reason: str, waited_for: Sequence[int], waited_secs: float
     ) -> NoReturn:
@@ -296,8 +331,12 @@ class Peers:
 
 
 @final
-class Patience:
-    """How one wait goes: spin, then sleep in slices until something moves or time is up."""
+class Waiter:
+    """One wait: it polls, then sleeps in slices until something moves or time is up.
+
+    Args:
+        peers: The ranks that are waited for are among them.
+    """
 
     __slots__ = ("_peers", "_report_at", "_since")
 
@@ -306,25 +345,25 @@ class Patience:
         self._since = 0.0
         self._report_at = 0.0
 
-    def renew(self) -> None:
+    def restart(self) -> None:
         """Something has moved: the wait begins anew."""
         self._since = 0.0
 
     def wait(self, to: int | None = None, source: int | None = None) -> None:
         """Wait a little for room to send ``to`` a peer, for bytes from a ``source``, or either."""
-        now = time.monotonic()
+        now, world = time.monotonic(), self._peers.world
         if not self._since:
-            self._since, self._report_at = now, self._peers.world.report_secs
+            self._since, self._report_at = now, world.report_secs
             return
         waited_secs = now - self._since
-        if waited_secs < self._peers.world.spin_secs:
+        if waited_secs < world.spin_secs:
             if waited_secs > _GREEDY_SECS:
                 give_way()
             return
-        both = [peer for peer in (source, to) if peer is not None]
-        self._peers.check(both, waited_secs)
+        waited_for = [peer for peer in (source, to) if peer is not None]
+        self._peers.check(waited_for, waited_secs)
         if waited_secs >= self._report_at:
-            self._peers.report(both, waited_secs)
+            self._peers.report(waited_for, waited_secs)
             self._report_at *= 2  # a wait that lasts does not fill the log
         wait_for_links(
             MAX_WAIT_SECS,

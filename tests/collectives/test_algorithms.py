@@ -8,30 +8,64 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.collectives import Op, linked_communicator, part_bounds
-from paceline.collectives.algorithms import tree_neighbours
+from paceline.collectives.algorithms import halving_all_reduce, prefers_halves, tree_neighbours
+from paceline.collectives.calls import Kind, pack_header
 from paceline.collectives.in_process import in_process_link_pair
 from paceline.collectives.link import MIN_SEGMENT_BYTES
 from paceline.collectives.members import local_members
+from paceline.collectives.peers import Peers, World
+from paceline.collectives.small_all_reduce import partners
 
 LONG = 10**6 + 3
 
 
-def on_narrow_links(size, body, swap_bytes):
-    """Run ``body`` on ``size`` ranks whose links hold just what a link must hold."""
+def narrow_links(size, swap_bytes=0):
+    """For each of ``size`` ranks its ends of links that hold just what a link must hold."""
     ends = [{} for _ in range(size)]
     for low in range(size):
         for high in range(low + 1, size):
             ends[low][high], ends[high][low] = in_process_link_pair(MIN_SEGMENT_BYTES)
     for link in (link for links in ends for link in links.values()):
         link.segment_bytes, link.swap_bytes = MIN_SEGMENT_BYTES, swap_bytes
-    results = [None] * size
+    return ends
+
+
+def on_narrow_links(size, body, swap_bytes, asked=None):
+    """Run ``body`` on the communicators of ``size`` ranks; note which links each ``asked`` for."""
+    ends, asked = narrow_links(size, swap_bytes), asked or [set() for _ in range(size)]
 
     def run_rank(rank):
-        with linked_communicator(local_members(size), rank, ends[rank].get, timeout_secs=20) as c:
-            results[rank] = body(c)
-            c.barrier("end")
+        def connect(peer):
+            asked[rank].add(peer)
+            return ends[rank][peer]
 
-    threads = [threading.Thread(target=run_rank, args=(rank,)) for rank in range(size)]
+        with linked_communicator(local_members(size), rank, connect, timeout_secs=20) as c:
+            result = body(c)
+            c.barrier("end")
+            return result
+
+    return on_threads(size, run_rank)
+
+
+def on_narrow_peers(size, body):
+    """Run ``body`` on what algorithms see of ``size`` ranks."""
+    ends = narrow_links(size)
+
+    def run_rank(rank):
+        world = World(local_members(size), rank, ends[rank].get, None, 0.0, None)
+        return body(Peers(world, range(size), 20.0))
+
+    return on_threads(size, run_rank)
+
+
+def on_threads(size, run_rank):
+    """What ``run_rank`` returns for each of ``size`` ranks, run at once."""
+    results = [None] * size
+
+    def run(rank):
+        results[rank] = run_rank(rank)
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -73,6 +107,71 @@ def test_the_other_collectives_get_through_narrow_links(size):
         assert [len(g) for g in gathered] == [LONG // (r + 1) for r in range(size)]
         assert all((g == r).all() for r, g in enumerate(gathered))
         assert (array == size - 1).all()
+
+
+@pytest.mark.parametrize("length", [0, 1, 7, 4_099, LONG])
+@pytest.mark.parametrize("size", [2, 3, 4, 7, 8])
+def test_halves_give_what_a_ring_gives(size, length):
+    """All ranks to the bit the same; the numbers are small, so that each order gives one sum."""
+
+    def body(peers):
+        array = np.arange(length, dtype=np.float32) + peers.rank
+        header = pack_header(Kind.DATA, 0, 1, bytes(16), array.nbytes)
+        halving_all_reduce(peers, header, array, np.add)
+        return array
+
+    expected = size * np.arange(length, dtype=np.float32) + size * (size - 1) / 2
+    for array in on_narrow_peers(size, body):
+        np.testing.assert_array_equal(array, expected)
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "size", "expected"),
+    [
+        (1 << 20, 2, False),
+        (256 << 10, 8, False),
+        (1 << 20, 64, True),
+        (4 << 20, 512, True),
+        (64 << 20, 64, False),  # its parts hide the hops of a ring
+        (1 << 20, 33, False),  # the 33rd rank would send and get back all of it
+        (1 << 20, 500, True),
+    ],
+)
+def test_halves_are_for_arrays_of_middle_length_among_many_ranks(num_bytes, size, expected):
+    assert prefers_halves(num_bytes, size) == expected
+
+
+@given(st.integers(2, 40), st.sampled_from([8, 64 << 10]))
+def test_partners_are_mutual_and_each_has_heard_of_all_in_the_end(size, num_bytes):
+    partners_of = [partners(rank, size, num_bytes) for rank in range(size)]
+    num_active = sum(1 for exchanges in partners_of if exchanges)
+    heard = {rank: {rank, rank + num_active} for rank in range(num_active)}  # with its guest
+    for number in range(max(map(len, partners_of))):
+        groups = {rank: partners_of[rank][number] for rank in heard}
+        assert all(rank in groups[peer] for rank, group in groups.items() for peer in group)
+        heard = {rank: heard[rank].union(*map(heard.get, groups[rank])) for rank in heard}
+    assert all(everyone >= set(range(size)) for everyone in heard.values())
+
+
+@pytest.mark.parametrize("size", [5, 8, 13])
+def test_a_rank_needs_few_links(size):
+    """Two for each doubling of the number of ranks, whatever is called."""
+    asked = [set() for _ in range(size)]
+
+    def body(communicator):
+        for length in (8, 50_000):
+            array = np.ones(length)
+            communicator.all_reduce(array, f"sum of {length}")
+            communicator.reduce_scatter(array, f"parts of {length}")
+            communicator.all_gather(array, f"all {length}")
+            for root in range(size):
+                communicator.broadcast(array, f"from {root}", root)
+        communicator.split(communicator.rank % 2, 0).barrier("parts")
+        communicator.barrier("end")
+
+    on_narrow_links(size, body, 0, asked)
+    limit = 2 * (size - 1).bit_length()
+    assert max(map(len, asked)) <= limit + 2  # parts have neighbours of their own
 
 
 @given(st.integers(1, 40), st.data())

@@ -18,9 +18,7 @@ from paceline.collectives import (
     PeerLostError,
     linked_communicator,
 )
-from paceline.collectives.errors import LinkBroken, LinkTimeout
-from paceline.collectives.in_process import in_process_link_pair
-from paceline.collectives.messages import (
+from paceline.collectives.calls import (
     HEADER_BYTES,
     MAX_PAYLOAD_BYTES,
     Header,
@@ -28,6 +26,8 @@ from paceline.collectives.messages import (
     pack_header,
     unpack_header,
 )
+from paceline.collectives.errors import LinkBroken, LinkTimeout
+from paceline.collectives.in_process import in_process_link_pair
 
 MEMBERS = [Member(rank, f"worker {rank}", f"host-{'abc'[rank]}:2222") for rank in range(3)]
 

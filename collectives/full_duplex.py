@@ -1,20 +1,21 @@
-"""Sending to one peer while receiving from another or the same: the loop of long algorithms."""
+"""Messages of any length: one goes out while another comes in, and is combined as it comes."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import TypeAlias, final
 
 import numpy as np
 
-from .agreement import check_header
 from .arrays import as_bytes
+from .calls import HEADER_BYTES, padding
 from .communicator import Array
-from .messages import HEADER_BYTES, padding
-from .peers import Patience, Peers
+from .errors import LinkBroken
+from .peers import Peers, Waiter
 
+Header: TypeAlias = "bytearray | memoryview"
 _ZEROS = memoryview(bytes(HEADER_BYTES))
 
 
@@ -34,9 +35,21 @@ class Piece:
     first: bool = False
 
 
-def flow(
+def send_message(peers: Peers, to: int, header: Header, arrays: Sequence[Array]) -> None:
+    """Send ``header`` and ``arrays`` to a peer."""
+    out = _Outgoing(peers, to, header, arrays)
+    out.allow_all()
+    out.finish()
+
+
+def receive_message(peers: Peers, source: int, header: Header, pieces: Sequence[Piece]) -> None:
+    """Receive the message that begins with ``header`` from a peer."""
+    _Incoming(peers, source, None).receive(header, pieces)
+
+
+def exchange_messages(
     peers: Peers,
-    header: bytearray,
+    header: Header,
     outgoing: tuple[int, Sequence[Array]],
     incoming: tuple[int, Sequence[Piece]],
     *,
@@ -56,20 +69,7 @@ def flow(
     out = _Outgoing(peers, outgoing[0], header, outgoing[1])
     if swap:
         out.allow_all()
-    source, pieces = incoming
-    arrivals = _Arrivals(peers, source, out, swap)
-    check_header(peers, source, arrivals.next(HEADER_BYTES), header)
-    arrivals.release(HEADER_BYTES)
-    num_bytes = 0
-    for segment, piece in _segments(pieces, peers.link(source).segment_bytes):
-        _combine(segment, arrivals.next_payload(segment.nbytes), piece)
-        arrivals.release(segment.nbytes)
-        out.allow(segment.nbytes)
-        num_bytes += segment.nbytes
-    out.allow_all()
-    if num_zeros := padding(num_bytes):
-        arrivals.next(num_zeros)
-        arrivals.release(num_zeros)
+    _Incoming(peers, incoming[0], out, swap).receive(header, incoming[1])
     out.finish()
 
 
@@ -77,35 +77,40 @@ def flow(
 class _Outgoing:
     """A message on its way: header, arrays, zeros; no more of it than has been allowed."""
 
-    def __init__(self, peers: Peers, to: int, header: bytearray, arrays: Sequence[Array]) -> None:
+    def __init__(self, peers: Peers, to: int, header: Header, arrays: Sequence[Array]) -> None:
         num_bytes = sum(array.nbytes for array in arrays)
         parts = [memoryview(header), *map(as_bytes, arrays), _ZEROS[: padding(num_bytes)]]
         self.to = to
         self.sent_bytes = -HEADER_BYTES
         self._peers = peers
+        self._link = peers.link(to)
         self._parts = deque(part for part in parts if len(part))
         self._allowed_bytes = arrays[0].nbytes if arrays else 0
         self._total_bytes = num_bytes + padding(num_bytes)
-        self._segment_bytes = peers.link(to).segment_bytes
 
     @property
-    def stuck(self) -> bool:
+    def is_stuck(self) -> bool:
         """Whether there is something that may go, so that only the link can be in the way."""
         return self.sent_bytes < min(self._allowed_bytes, self._total_bytes)
 
     def allow(self, num_bytes: int) -> None:
+        """Let as many bytes more go out."""
         self._allowed_bytes += num_bytes
 
     def allow_all(self) -> None:
+        """Let everything go out."""
         self._allowed_bytes = self._total_bytes
 
     def push(self) -> int:
         """Send a segment if it may go and the link takes it; return the number of bytes taken."""
-        room = min(self._allowed_bytes - self.sent_bytes, self._segment_bytes)
+        room = min(self._allowed_bytes - self.sent_bytes, self._link.segment_bytes)
         if room <= 0 or not self._parts:
             return 0
         part = self._parts[0]
-        sent = self._peers.try_send(self.to, part[:room])
+        try:
+            sent = self._link.try_send(part[:room])
+        except LinkBroken as error:
+            self._peers.raise_lost(self.to, error)
         if sent == len(part):
             self._parts.popleft()
         elif sent:
@@ -115,49 +120,64 @@ class _Outgoing:
 
     def finish(self) -> None:
         """Wait until everything has been sent."""
-        patience = Patience(self._peers)
+        self.allow_all()
+        waiter = Waiter(self._peers)
         while self._parts:
             if self.push():
-                patience.renew()
+                waiter.restart()
             else:
-                patience.wait(to=self.to)
+                waiter.wait(to=self.to)
 
 
 @final
-class _Arrivals:
-    """Waits for what comes in, and pushes what goes out meanwhile."""
+class _Incoming:
+    """A message that comes in, during which another one goes out."""
 
-    def __init__(self, peers: Peers, source: int, out: _Outgoing, swap: bool) -> None:
+    def __init__(
+        self, peers: Peers, source: int, out: _Outgoing | None, swap: bool = False
+    ) -> None:
         self._peers = peers
         self._source = source
+        self._link = peers.link(source)
         self._out = out
         self._swap = swap
-        self._payload_bytes = 0
 
-    def next_payload(self, num_bytes: int) -> memoryview:
-        """`next`, and in a swap only when the same stretch has been sent."""
-        self._payload_bytes += num_bytes
-        return self.next(num_bytes, self._payload_bytes if self._swap else 0)
+    def receive(self, header: Header, pieces: Sequence[Piece]) -> None:
+        """Take in all of it, segment by segment."""
+        link, out, num_bytes = self._link, self._out, 0
+        self._peers.check_header(self._source, self._next(HEADER_BYTES), header)
+        link.release(HEADER_BYTES)
+        for target, piece in _segments(pieces, link.segment_bytes):
+            num_bytes += target.nbytes
+            # In a swap the sum goes where the addend lies, which has to be on its way by then.
+            view = self._next(target.nbytes, num_bytes if self._swap else 0)
+            _combine(target, view, piece)
+            link.release(target.nbytes)
+            if out is not None:
+                out.allow(target.nbytes)
+        if out is not None:
+            out.allow_all()  # before the zeros: the peer may wait for ours before it sends its own
+        if num_zeros := padding(num_bytes):
+            self._next(num_zeros)
+            link.release(num_zeros)
 
-    def next(self, num_bytes: int, after_bytes: int = 0) -> memoryview:
+    def _next(self, num_bytes: int, after_bytes: int = 0) -> memoryview:
         """Return the next bytes in place, when they are there and ``after_bytes`` have gone out."""
-        out, patience = self._out, Patience(self._peers)
-        pushed = out.push()
+        link, out = self._link, self._out
+        waiter, pushed = Waiter(self._peers), out.push() if out else 0
         while True:
-            view = self._peers.try_peek(self._source, num_bytes)
-            if view is not None and out.sent_bytes >= after_bytes:
+            try:
+                view = link.try_peek(num_bytes)
+            except LinkBroken as error:
+                self._peers.raise_lost(self._source, error)
+            if view is not None and (out is None or out.sent_bytes >= after_bytes):
                 return view
             if pushed:
-                patience.renew()
+                waiter.restart()
             else:
-                patience.wait(
-                    to=out.to if out.stuck else None,
-                    source=self._source if view is None else None,
-                )
-            pushed = out.push()
-
-    def release(self, num_bytes: int) -> None:
-        self._peers.release(self._source, num_bytes)
+                to = out.to if out is not None and out.is_stuck else None
+                waiter.wait(to=to, source=self._source if view is None else None)
+            pushed = out.push() if out else 0
 
 
 def _combine(target: Array, data: memoryview, piece: Piece) -> None:

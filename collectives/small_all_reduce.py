@@ -1,0 +1,173 @@
+"""All-reduces so short that what is done around them is most of their time.
+
+A few ranks send each other everything, which takes one exchange; more of them double the number of
+those whose arrays they have combined with each exchange (recursive doubling; Thakur, Rabenseifner
+and Gropp, "Optimization of collective communication operations in MPICH", 2005). Ranks beyond the
+largest power of two give their array to one below, and get the result back.
+
+All ranks get the same bits: in each exchange all who take part combine the same values, in the
+order of their ranks.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import final
+
+import numpy as np
+
+from .agreement import AgreedCall, Agreement
+from .calls import HEADER_BYTES, padding, set_sequence
+from .communicator import Array, Op
+from .errors import LinkBroken
+from .full_duplex import Piece, receive_message, send_message
+from .link import Link
+from .peers import Peers, Waiter
+
+# Arrays up to this size are sent header and all from a buffer of their own.
+SMALL_BYTES = 64 << 10
+# Longer arrays are not worth a message more that is sent to spare a wait.
+_MAX_BYTES_AT_ONCE = 16 << 10
+
+
+def partners(rank: int, size: int, num_bytes: int) -> list[list[int]]:
+    """Return the ranks with which ``rank`` exchanges what it has, for each exchange.
+
+    >>> partners(1, 3, 8), partners(1, 8, 8), partners(4, 5, 8)
+    ([[0, 2]], [[0], [3], [5]], [])
+    """
+    if _is_at_once(size, num_bytes):
+        return [[other for other in range(size) if other != rank]]
+    num_active = _power_of_two(size)
+    if rank >= num_active:
+        return []
+    return [[rank ^ 1 << i] for i in range(num_active.bit_length() - 1)]
+
+
+def _is_at_once(size: int, num_bytes: int) -> bool:
+    """Whether all ranks exchange their arrays at once: four send one message more each for it."""
+    return size <= 3 or (size == 4 and num_bytes <= _MAX_BYTES_AT_ONCE)
+
+
+def _power_of_two(size: int) -> int:
+    """Return the largest power of two that is not above ``size``."""
+    return 1 << (size.bit_length() - 1)
+
+
+@final
+class SmallAllReduce:
+    """A short all_reduce, with all at hand to do it again on the same array.
+
+    Args:
+        peers: The ranks.
+        agreement: Numbers the calls.
+        agreed: This call.
+        array: Like those to be reduced.
+        op: How.
+
+    Attributes:
+        agreed: The same.
+    """
+
+    def __init__(
+        self, peers: Peers, agreement: Agreement, agreed: AgreedCall, array: Array, op: Op
+    ) -> None:
+        num_bytes = HEADER_BYTES + array.nbytes + padding(array.nbytes)
+        self.agreed = agreed
+        self._peers = peers
+        self._agreement = agreement
+        self._op = op
+        self._array = weakref.ref(array)
+        self._message = memoryview(bytearray(num_bytes))
+        self._message[:HEADER_BYTES] = agreed.header
+        self._header = self._message[:HEADER_BYTES]
+        self._payload: Array = np.frombuffer(self._message, array.dtype, len(array), HEADER_BYTES)
+        self._exchanges = [
+            (sum(peer < peers.rank for peer in group), [(peer, peers.link(peer)) for peer in group])
+            for group in partners(peers.rank, peers.size, array.nbytes)
+        ]
+        at_once = _is_at_once(peers.size, array.nbytes)
+        num_active = peers.size if at_once else _power_of_two(peers.size)
+        self._host = peers.rank - num_active if peers.rank >= num_active else None
+        self._guest = peers.rank + num_active if peers.rank + num_active < peers.size else None
+
+    def is_for(self, array: Array, op: Op) -> bool:
+        """Whether this is the array that was checked last, and the same op."""
+        return self._array() is array and self._op is op
+
+    def remember(self, array: Array) -> None:
+        """Note that this array has been checked; it is not kept alive."""
+        self._array = weakref.ref(array)
+
+    def repeat(self, array: Array) -> None:
+        """Reduce ``array`` in place, as the next call."""
+        set_sequence(self._header, self._agreement.next_number())
+        self._peers.call = self.agreed.call
+        self._reduce(array)
+
+    def run(self, array: Array) -> None:
+        """Reduce ``array`` in place; the call has its number already."""
+        self._header[:] = self.agreed.header
+        self._reduce(array)
+
+    def _reduce(self, array: Array) -> None:
+        peers = self._peers
+        if self._host is not None:
+            send_message(peers, self._host, self._header, [array])
+            receive_message(peers, self._host, self._header, [Piece(array)])
+            return
+        if self._guest is not None:
+            receive_message(peers, self._guest, self._header, [Piece(array, self.agreed.ufunc)])
+        for num_before, group in self._exchanges:
+            self._exchange(num_before, group, array)
+        if self._guest is not None:
+            send_message(peers, self._guest, self._header, [array])
+
+    def _exchange(self, num_before: int, group: list[tuple[int, Link]], array: Array) -> None:
+        """Combine ``array`` with those of a few others, so many of them of lower rank."""
+        message, num_bytes, header = self._message, len(self._message), self._header
+        payload, ufunc = self._payload, self.agreed.ufunc
+        payload[:] = array
+        operands: list[Array] = []
+        unsent: dict[int, memoryview] = {}
+        peer = self._peers.rank
+        try:
+            for peer, link in group:
+                num_sent = link.try_send(message)
+                if num_sent < num_bytes:
+                    unsent[peer] = message[num_sent:]
+            for peer, link in group:
+                view = link.try_peek(num_bytes)
+                if view is None or unsent:
+                    view = self._wait(peer, link, unsent.pop(peer, message[:0]))
+                if view[:HEADER_BYTES] != header:
+                    self._peers.check_header(peer, view[:HEADER_BYTES], header)
+                operands.append(np.frombuffer(view, array.dtype, len(array), HEADER_BYTES))
+            operands.insert(num_before, payload)
+            ufunc(operands[0], operands[1], out=array)
+            for operand in operands[2:]:
+                ufunc(array, operand, out=array)
+            for _, link in group:
+                link.release(num_bytes)
+        except LinkBroken as error:
+            self._peers.raise_lost(peer, error)
+
+    def _wait(self, peer: int, link: Link, unsent: memoryview) -> memoryview:
+        """Return the peer's message, when it has come and ours has gone out.
+
+        Its header is looked at as soon as it comes: it may be all that does, if the peer is doing
+        something else. All ranks wait for their peers in the same order, so that of those that wait
+        two wait for each other.
+        """
+        waiter, has_header = Waiter(self._peers), False
+        while True:
+            waiter.wait(to=peer if unsent else None, source=peer)
+            if unsent:
+                unsent = unsent[link.try_send(unsent) :]
+            view = link.try_peek(len(self._message) if has_header else HEADER_BYTES)
+            if view is not None and not has_header:
+                self._peers.check_header(peer, view, self._header)
+                has_header = True
+                view = link.try_peek(len(self._message))
+            if view is not None and not unsent:
+                return view
