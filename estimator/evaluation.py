@@ -19,11 +19,10 @@ from ..strategies import (
     get_replica_context,
 )
 from ..strategies.values import local_values
+from .input_function import ReplicaBatch, ReplicaBatches, first_with_examples, require_data
 from .model_function import ModelFunction, split_features_and_labels
-from .replica_batches import ReplicaBatch, ReplicaBatches, first_with_examples
 from .session import Session, SessionRunHook
 from .specs import EstimatorSpec, ModeKeys
-from .training import require_data
 
 _logger = logging.getLogger("paceline")
 

@@ -1,16 +1,20 @@
-"""A user's `model_fn` with what belongs to it: how it is called, and where its variables are."""
+"""How a user's `model_fn` is called, and what it most likely does not mean."""
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import Any
 
+import numpy as np
+
+from ..autodiff import Tensor
 from ..inputs import nest
 from ..nn.layers import noting_inference_calls
-from .call_by_name import chosen_arguments
-from .likely_mistakes import warn_of_likely_mistakes
+from ..strategies import current_store
 from .run_config import RunConfig
 from .specs import EstimatorSpec, ModeKeys
 
@@ -128,3 +132,102 @@ def count_examples(batch: Any) -> int:
         ValueError: The arrays in it differ in their first dimension.
     """
     return nest.batch_size(batch, names=("features", "labels"))
+
+
+def chosen_arguments(
+    function: Callable[..., Any], what: str, allowed: Collection[str]
+) -> frozenset[str]:
+    """Those of the `allowed` arguments that `function` names and that are not bound already.
+
+    Raises:
+        TypeError: It is not callable.
+        ValueError: It needs an argument that is not among them.
+    """
+    if not callable(function):
+        raise TypeError(f"{what} must be a function, it is {function!r}")
+    parameters = inspect.signature(function).parameters.values()
+    bound = frozenset(function.keywords) if isinstance(function, partial) else frozenset()
+    unknown = [
+        p.name
+        for p in parameters
+        if p.name not in allowed
+        and p.default is p.empty
+        and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+    if unknown:
+        raise ValueError(
+            f"{what} has the argument(s) {', '.join(unknown)}, which nobody would fill in; "
+            f"it may name {', '.join(allowed)} (any other needs a default value)"
+        )
+    return frozenset(p.name for p in parameters if p.name in allowed) - bound
+
+
+def warn_of_likely_mistakes(
+    loss: Tensor | None, num_examples: int, called_for_inference: Sequence[str]
+) -> None:
+    """Log a warning for each that is found.
+
+    Args:
+        loss: What a `model_fn` returned in training.
+        num_examples: The number of examples in the batch.
+        called_for_inference: Names of layers that were called with `training=False`.
+    """
+    if called_for_inference:
+        _logger.warning(
+            "model_fn trains, but calls %s with training=False: dropout drops nothing, and batch "
+            "normalization collects no statistics. Pass training=mode == ModeKeys.TRAIN to the "
+            "model, or trainable=False to layers that are meant to be frozen.",
+            ", ".join(called_for_inference),
+        )
+    if loss is None:
+        return
+    if broadcast_over_examples(loss, num_examples):
+        _logger.warning(
+            "The loss of %d examples compares each of them with every other one, in an array of "
+            "shape (%d, %d): NumPy does that to predictions of shape (%d, 1) and labels of shape "
+            "(%d,). Reshape one of them, or use a function of paceline.nn.losses, which does.",
+            *[num_examples] * 5,
+        )
+    if _is_wider_than_the_model(loss):
+        _logger.warning(
+            "The loss is float64 although no variable is, which doubles the time of a step and "
+            "changes nothing else: most likely features or labels are; "
+            "convert them in input_fn with .astype(np.float32)."
+        )
+
+
+def broadcast_over_examples(loss: Tensor, num_examples: int) -> bool:
+    """Whether the loss depends on an outer difference (n, n) of what has one value per example.
+
+    Results of (n, n) are common where n is also a number of features. So an array counts only where
+    all that it was computed from has n elements, and is not itself a variable (a bias, say).
+    """
+    outer = (num_examples, num_examples)
+    return num_examples > 1 and any(
+        node.data.shape == outer and all(_is_per_example(p, num_examples) for p in node.inputs)
+        for node in _inner_nodes(loss)
+    )
+
+
+def _is_per_example(part: Tensor, num_examples: int) -> bool:
+    is_variable = part.requires_grad and not part.inputs
+    return np.size(part.data) == num_examples and not is_variable
+
+
+def _inner_nodes(loss: Tensor) -> Iterator[Tensor]:
+    """Every tensor that the loss was computed from by way of others, and the loss, once each."""
+    found = {id(loss): loss}
+    waiting = [loss]
+    while waiting:
+        node = waiting.pop()
+        if not node.inputs:
+            continue
+        yield node
+        new = {id(part): part for part in node.inputs if id(part) not in found}
+        found |= new
+        waiting += new.values()
+
+
+def _is_wider_than_the_model(loss: Tensor) -> bool:
+    trained = [v.dtype for v in current_store().variables.values() if v.trainable]
+    return loss.dtype == np.float64 and bool(trained) and np.dtype(np.float64) not in trained

@@ -14,9 +14,14 @@ from ..cluster import ClusterError
 from ..nn.optimizers import server_rules
 from ..observe import short_tracebacks
 from ..strategies import get_strategy
-from .continuous_evaluation import ContinuousEvaluation
-from .end_marker import EndMarker, Unended, write_end_marker
 from .estimator import Estimator
+from .evaluator import (
+    ContinuousEvaluation,
+    EndMarker,
+    Unended,
+    evaluate_checkpoint,
+    write_end_marker,
+)
 from .preemption import SignalWatch
 from .saving import CheckpointShards
 from .session import Session, SessionRunContext, SessionRunHook, SessionRunValues
@@ -46,15 +51,8 @@ class TrainAndEvaluateResult:
 
     def as_text(self) -> str:
         """The same as JSON, for other tasks; metrics that are arrays become lists."""
-        return json.dumps(
-            {
-                "metrics": {name: np.asarray(v).tolist() for name, v in self.metrics.items()},
-                "global_step": self.global_step,
-                "ended": self.ended,
-                "exports": list(self.exports),
-                "best_checkpoint": self.best_checkpoint,
-            }
-        )
+        metrics = {name: np.asarray(value).tolist() for name, value in self.metrics.items()}
+        return json.dumps({**vars(self), "metrics": metrics})
 
     @classmethod
     def from_text(cls, text: str) -> TrainAndEvaluateResult:
@@ -63,8 +61,7 @@ class TrainAndEvaluateResult:
             return cls({}, 0, "the chief has not said how training ended")
         told = json.loads(text)
         metrics = {name: _as_measured(value) for name, value in told["metrics"].items()}
-        ended, exports = told["ended"], tuple(told["exports"])
-        return cls(metrics, told["global_step"], ended, exports, told["best_checkpoint"])
+        return cls(**{**told, "metrics": metrics, "exports": tuple(told["exports"])})
 
 
 def _as_measured(value: Any) -> Any:
@@ -108,14 +105,7 @@ class _Evaluator(SessionRunHook):
         """Evaluate what the chief saved last; a worker that cannot read it fails."""
         newest = self._estimator.latest_checkpoint() if self._workers.rank == 0 else None
         path = self._workers.text_from_chief(newest or "", "checkpoint to evaluate")
-        spec = self._spec
-        self.metrics = self._estimator.evaluate(
-            spec.input_fn,
-            steps=spec.steps,
-            hooks=spec.hooks,
-            checkpoint_path=path or None,
-            name=spec.name,
-        )
+        self.metrics = evaluate_checkpoint(self._estimator, self._spec, path or None)
         self._last_time = self._clock()
 
 

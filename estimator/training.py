@@ -20,9 +20,14 @@ from ..strategies import (
 )
 from ..strategies.values import local_values
 from .hooks import NanTensorHook
-from .input_function import log_batch_sizes
+from .input_function import (
+    ReplicaBatch,
+    ReplicaBatches,
+    first_with_examples,
+    log_batch_sizes,
+    require_data,
+)
 from .model_function import ModelFunction, split_features_and_labels
-from .replica_batches import ReplicaBatch, ReplicaBatches, first_with_examples
 from .run_config import RunConfig
 from .session import Session, SessionRunHook
 from .specs import EstimatorSpec, ModeKeys
@@ -249,28 +254,6 @@ def refuse_to_train_apart(config: RunConfig, strategy: Strategy) -> None:
         raise ValueError(
             f"the cluster has {num_workers} workers, but {strategy!r} trains each of them "
             f"alone; pass RunConfig(train_distribute=MultiWorkerMirroredStrategy())"
-        )
-
-
-def require_data(first_batch: Any, strategy: Strategy, purpose: str = "") -> None:
-    """Refuse to begin where a worker has no example at all: it could not even build the model.
-
-    Args:
-        first_batch: This worker's first with an example; None for none.
-        strategy: That of the run; all its workers call this.
-        purpose: What the batch was for, for the error.
-
-    Raises:
-        ValueError: On all workers, if one has no example.
-    """
-    has_data = int(first_batch is not None)
-    have_data = strategy.extended.workers.gather_numbers(has_data, f"first batch{purpose}")
-    without = [f"worker {i}" for i, has in enumerate(have_data) if not has]
-    if without:
-        who = "" if len(have_data) == 1 else f" on {', '.join(without)} of {len(have_data)}"
-        raise ValueError(
-            f"input_fn gave no batch{purpose}{who}: the dataset is empty. Check the files or "
-            f"arrays that it reads and that no filter, take or shard leaves nothing over"
         )
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from .log import ensure_handler, logger
-from .progress import Progress, RemoteProgress, progress
-from .rate import Rate
+from .progress import Progress, Rate, RemoteProgress, progress
 from .tracebacks import short_tracebacks
 
 __all__ = [

@@ -6,7 +6,7 @@ import pytest
 import paceline as pl
 from paceline.checkpoint import CheckpointError, Saver, read_metrics, record_metrics, save
 from paceline.estimator import SessionRunHook
-from paceline.estimator.end_marker import EndMarker, read_end_marker
+from paceline.estimator.evaluator import EndMarker, read_end_marker
 
 
 class Evaluations(SessionRunHook):

@@ -19,8 +19,7 @@ from typing import Any, Self
 import pytest
 
 from paceline.observe import Progress, RemoteProgress, ensure_handler, logger, progress
-from paceline.observe._bar import figures
-from paceline.observe.progress import VARIABLE
+from paceline.observe.progress import VARIABLE, figures
 
 FreshLogging = Callable[[], AbstractContextManager[None]]
 

@@ -1,21 +1,31 @@
-"""The evaluator beside a training job: it evaluates what is saved, until the run has ended."""
+"""The evaluator beside a training job, and the mark by which it knows that the run has ended."""
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, final
 
-from ..checkpoint import CheckpointError, fingerprint, list_checkpoints
-from .end_marker import EndMarker, read_end_marker
+from ..checkpoint import (
+    CheckpointError,
+    fingerprint,
+    list_checkpoints,
+    read_text,
+    remove_text,
+    write_text,
+)
 from .estimator import Estimator
+from .session import Session, SessionRunHook
 from .specs import EvalSpec
 
 _logger = logging.getLogger("paceline")
 
+_MARKER_NAME = "training_ended.json"
 _POLL_SECS = 0.5
 _SECS_FOR_NEXT_RUN = 60.0
 _SECS_BETWEEN_REMINDERS = 600.0
@@ -154,13 +164,7 @@ class ContinuousEvaluation:
 
     def _evaluate(self, path: str) -> None:
         self._tell_skipped(path)
-        self.metrics = self._estimator.evaluate(
-            self._spec.input_fn,
-            steps=self._spec.steps,
-            hooks=self._spec.hooks,
-            checkpoint_path=path,
-            name=self._spec.name,
-        )
+        self.metrics = evaluate_checkpoint(self._estimator, self._spec, path)
         self._evaluated = path
         self._reminded = self._clock()
 
@@ -208,3 +212,82 @@ class ContinuousEvaluation:
             self._reminded = self._clock()
             after = f"after {self._evaluated}" if self._evaluated else "yet"
             _logger.warning("There is no checkpoint %s in %s.", after, self._estimator.model_dir)
+
+
+def evaluate_checkpoint(estimator: Estimator, spec: EvalSpec, path: str | None) -> dict[str, Any]:
+    """What `Estimator.evaluate` finds for a checkpoint, as `spec` wants it evaluated."""
+    return estimator.evaluate(
+        spec.input_fn,
+        steps=spec.steps,
+        hooks=spec.hooks,
+        checkpoint_path=path,
+        name=spec.name,
+    )
+
+
+@dataclass(frozen=True)
+class EndMarker:
+    """A run has ended.
+
+    Args:
+        global_step: The step of its last checkpoint.
+        reason: Why it ended, in words.
+    """
+
+    global_step: int
+    reason: str
+
+
+def write_end_marker(model_dir: str, marker: EndMarker) -> None:
+    """Say in `model_dir` that training has ended; readers see all of it or nothing."""
+    write_text(model_dir, _MARKER_NAME, json.dumps(asdict(marker)))
+
+
+def read_end_marker(model_dir: str) -> EndMarker | None:
+    """The mark of the last run in `model_dir`; None where one is under way, or none was.
+
+    Raises:
+        ValueError: It is damaged.
+        CheckpointError: It cannot be read.
+    """
+    try:
+        text = read_text(model_dir, _MARKER_NAME)
+        if text is None:
+            return None
+        found = json.loads(text)
+        return EndMarker(int(found["global_step"]), str(found["reason"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{_MARKER_NAME} in {model_dir} is damaged ({type(error).__name__}: {error}), so that "
+            f"nobody can say whether training has ended; delete it, or start training again"
+        ) from error
+
+
+def remove_end_marker(model_dir: str) -> None:
+    """Say that training goes on."""
+    remove_text(model_dir, _MARKER_NAME)
+
+
+@final
+class Unended(SessionRunHook):
+    """Takes the mark of an earlier run away from `model_dir`, for a run that goes on there.
+
+    Entered as a context by who has been given the right to write. A run that ends before its first
+    step (it was refused, say) puts the mark back.
+    """
+
+    def __init__(self, model_dir: str) -> None:
+        self._model_dir = model_dir
+        self._text: str | None = None
+
+    def __enter__(self) -> Unended:
+        self._text = read_text(self._model_dir, _MARKER_NAME)
+        remove_end_marker(self._model_dir)
+        return self
+
+    def after_create_session(self, session: Session, coord: Any = None) -> None:
+        self._text = None
+
+    def __exit__(self, *error: object) -> None:
+        if self._text is not None:
+            write_text(self._model_dir, _MARKER_NAME, self._text)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import paceline as pl
-from paceline.estimator.continuous_evaluation import ContinuousEvaluation
-from paceline.estimator.end_marker import (
+from paceline.estimator.evaluator import (
+    ContinuousEvaluation,
     EndMarker,
     read_end_marker,
     remove_end_marker,
