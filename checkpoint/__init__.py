@@ -15,9 +15,8 @@ restores takes what it needs by name.
 
 from __future__ import annotations
 
-from ._arguments import Arrays
-from ._checkpoint import Checkpoint
-from ._directory import (
+from .access import lease
+from .directory import (
     best_checkpoint,
     fingerprint,
     latest_checkpoint,
@@ -25,35 +24,29 @@ from ._directory import (
     list_checkpoints,
     read_latest,
 )
-from ._errors import CheckpointError
-from ._lease import lease
-from ._metrics import read_metrics, record_metrics
-from ._read import CheckpointReader, load
-from ._retention import (
+from .errors import CheckpointError
+from .parts import Checkpoint
+from .policies import (
     KeepPolicy,
+    Moment,
     Saved,
+    SavePolicy,
     keep_all,
     keep_any,
     keep_best,
     keep_last,
     keep_one_every_n_hours,
     keep_steps,
-)
-from ._rows import read_slices
-from ._save import save
-from ._saver import Saver, Share
-from ._schedule import (
-    Moment,
-    SavePolicy,
     save_at_steps,
     save_every_n_secs,
     save_every_n_steps,
     save_when_any,
 )
-from ._slices import TensorSlice
-from ._texts import read_text, remove_text, write_text
-from ._together import ShardSaver, collect_reports, share_of
-from ._write import write_shard
+from .reading import CheckpointReader, load, read_slices
+from .saver import Saver, ShardSaver, Share, collect_reports
+from .slices import Arrays, TensorSlice, share_of
+from .small_files import read_metrics, read_text, record_metrics, remove_text, write_text
+from .writing import save, write_shard
 
 __all__ = [
     "Arrays",

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._directory import latest_checkpoint
-from ._errors import CheckpointError, explained
-from ._lease import lease
-from ._metrics import read_metrics
-from ._names import checkpoint_name
-from ._read import CheckpointReader, is_checkpoint, load
-from ._storage import steps_in
+from .access import lease
+from .directory import latest_checkpoint
+from .errors import CheckpointError, explained
+from .names import checkpoint_name
+from .places import steps_in
+from .reading import CheckpointReader, is_checkpoint, load
+from .small_files import read_metrics
 
 _CHUNK = 1 << 20
 _DESCRIPTION = """

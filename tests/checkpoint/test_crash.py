@@ -26,9 +26,9 @@ from paceline.checkpoint import (
     save,
     write_text,
 )
-from paceline.checkpoint._files import exchange
-from paceline.checkpoint._names import aside_name, temporary_name
-from paceline.checkpoint._only_writer import only_writer
+from paceline.checkpoint.access import only_writer
+from paceline.checkpoint.local import exchange
+from paceline.checkpoint.names import aside_name, temporary_name
 
 
 def start(model_dir: Path) -> None:
@@ -43,7 +43,7 @@ def start(model_dir: Path) -> None:
 KILLED_EVERYWHERE = """
 import json, os, re, sys
 import numpy as np
-import paceline.checkpoint._files as files
+import paceline.checkpoint.local as files
 from paceline.checkpoint import save
 
 root, can_exchange = sys.argv[1], sys.argv[2] == "exchange"
@@ -67,7 +67,7 @@ def child(model_dir, fatal):
             counts = True
             path = os.path.join(model_dir, "checkpoint")
             edited = re.sub("ckpt-[0-9]+", "ckpt-1", open(path).read(), count=1)
-            files.replace_durably(path, edited)
+            files.LocalFiles().replace(path, edited)
         else:
             save(model_dir, step, {"x": np.full(3, value)}, keep_max=keep_max)
     os._exit(0)

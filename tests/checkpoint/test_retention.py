@@ -31,8 +31,8 @@ from paceline.checkpoint import (
     save_every_n_steps,
     save_when_any,
 )
-from paceline.checkpoint._retention import checkpoints_to_delete
-from paceline.checkpoint._state_file import format_state, parse_state, read_state
+from paceline.checkpoint.policies import checkpoints_to_delete
+from paceline.checkpoint.small_files import format_state, parse_state, read_state
 
 
 def history(*steps: int) -> list[Saved]:

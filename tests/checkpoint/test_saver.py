@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import paceline.checkpoint._save as save_module
+import paceline.checkpoint.writing as save_module
 from paceline.checkpoint import (
     CheckpointError,
     Saver,
@@ -137,7 +137,7 @@ def test_a_second_save_waits_for_the_first_and_says_so_once(
     messages: Callable[[], list[str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("paceline.checkpoint._saver._LONG_WAIT_SECS", 0.01)
+    monkeypatch.setattr("paceline.checkpoint.saver._LONG_WAIT_SECS", 0.01)
     with Saver(tmp_path) as saver:
         saver.save(0, {"x": np.zeros(3)})
         assert gate.entered.wait(timeout=60)

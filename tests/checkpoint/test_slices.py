@@ -27,7 +27,7 @@ from paceline.checkpoint import (
     save,
     write_shard,
 )
-from paceline.checkpoint._slices import tiling_problem
+from paceline.checkpoint.slices import tiling_problem
 
 WHOLE = np.arange(60, dtype=np.float32).reshape(10, 6)
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 import paceline as pl
-import paceline.checkpoint._save as save_module
+import paceline.checkpoint.writing as save_module
 from paceline.checkpoint import CheckpointError, list_checkpoints
 from paceline.estimator import SessionRunHook
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import paceline as pl
-import paceline.checkpoint._together as together_module
+import paceline.checkpoint.saver as together_module
 from paceline.checkpoint import CheckpointError, list_checkpoints, load
 from paceline.estimator import CheckpointSaverHook, SessionRunHook
 from paceline.nn import optimizers

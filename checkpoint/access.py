@@ -1,4 +1,9 @@
-"""One writer a directory: a second job is refused and told who the first one is."""
+"""Who may do what in a directory of checkpoints: leases for readers, one writer.
+
+A lease is a shared lock on the checkpoint's manifest, and who deletes takes it exclusively. So
+there is no file to be left over, and the lease of a killed reader is over at once. The one writer
+holds a lock on a file of the directory's own: a second job is refused and told who the first is.
+"""
 
 from __future__ import annotations
 
@@ -9,32 +14,107 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, final
 
-from ._errors import CheckpointError
-from ._names import LOCK_FILE
-from ._storage import Lock, storage_of
+from .errors import CheckpointError
+from .names import LOCK_FILE, MANIFEST
+from .places import committer_of, no_checkpoint, store_of, tidy
+from .storage import Lock
 
 _POLL_SECS: Final = 0.01
 _MAX_DESCRIPTION_BYTES: Final = 4096
 _log = logging.getLogger("paceline")
 
 
+@contextmanager
+def lease(path: str | os.PathLike[str]) -> Iterator[str]:
+    """Keeps the checkpoint at `path` from being deleted during the block, by any process.
+
+    Several may have leases of one checkpoint. Take it before `load`, and hold it until the last
+    read. On a file system without locks it does nothing.
+
+    Yields:
+        The path as a string.
+
+    Raises:
+        CheckpointError: the checkpoint is not there (any more).
+    """
+    path = os.fspath(path)
+    try:
+        lock = committer_of(path).lock(os.path.join(path, MANIFEST), os.O_RDONLY)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise CheckpointError(no_checkpoint(tidy(path))) from error
+    except OSError as error:
+        raise CheckpointError(f"cannot read '{path}': {error.strerror or error}") from error
+    try:
+        if lock.try_lock(shared=True) is False or not lock.is_in_place():
+            raise CheckpointError(f"checkpoint '{path}' is being deleted; look for a newer one")
+        yield path
+    finally:
+        lock.close()
+
+
+def delete_unless_leased(path: str) -> bool:
+    """Deletes a checkpoint; False, and nothing done, if somebody reads it.
+
+    Raises:
+        OSError: it cannot be deleted.
+    """
+    with _unless_locked(path) as is_free:
+        if is_free:
+            committer_of(path).delete(path)
+        return is_free
+
+
+def remove_unless_leased(path: str) -> bool:
+    """Removes a file or directory that is out of sight.
+
+    Returns:
+        False if somebody has locked it: a checkpoint that is read, a file that is written.
+    """
+    with _unless_locked(path) as is_free:
+        if is_free:
+            store_of(path).remove(path)
+        return is_free
+
+
+@contextmanager
+def _unless_locked(path: str) -> Iterator[bool]:
+    """Keeps others from locking a checkpoint, or a file; False where somebody has."""
+    try:
+        lock = _lock_on(path)
+    except FileNotFoundError:  # a directory without a manifest: nobody can have a lease of it
+        yield True
+        return
+    try:
+        yield lock.try_lock() is not False
+    finally:
+        lock.close()
+
+
+def _lock_on(path: str) -> Lock:
+    try:
+        return committer_of(path).lock(os.path.join(path, MANIFEST), os.O_RDWR)
+    except NotADirectoryError:
+        return committer_of(path).lock(path, os.O_RDWR)
+
+
 @final
+@dataclass(frozen=True)
 class Hold:
     """The right to write to a directory.
 
-    Args:
+    Attributes:
         model_dir: the directory.
         lock: its lock's file.
         is_alone: whether the file system has locks, so that nobody else is inside.
     """
 
-    def __init__(self, model_dir: str, lock: Lock, is_alone: bool) -> None:
-        self._model_dir = model_dir
-        self._lock = lock
-        self.is_alone = is_alone
+    model_dir: str
+    lock: Lock
+    is_alone: bool
 
     def require(self) -> None:
         """Refuses to write to another directory than the one that was locked.
@@ -45,9 +125,9 @@ class Hold:
         Raises:
             CheckpointError: the path leads elsewhere by now, or nowhere.
         """
-        if not self._lock.is_in_place():
+        if not self.lock.is_in_place():
             raise CheckpointError(
-                f"model_dir '{self._model_dir}' was deleted or replaced (or its {LOCK_FILE} was) "
+                f"model_dir '{self.model_dir}' was deleted or replaced (or its {LOCK_FILE} was) "
                 f"since this job began to write there: nothing more is saved, since another job "
                 f"may be writing there now; start this one again"
             )
@@ -64,7 +144,6 @@ def only_writer(
     error of those who come too late.
 
     Args:
-        model_dir: the directory.
         timeout_secs: how long to wait for others who save once.
         for_run: whether others are to be refused at once, since this will take long.
 
@@ -93,9 +172,9 @@ def only_writer(
 
 def _acquire(model_dir: str, timeout_secs: float) -> tuple[Lock, bool]:
     deadline = time.monotonic() + timeout_secs
-    storage, path = storage_of(model_dir), os.path.join(model_dir, LOCK_FILE)
+    path = os.path.join(model_dir, LOCK_FILE)
     while True:
-        lock = storage.lock(path, os.O_RDWR | os.O_CREAT)
+        lock = committer_of(path).lock(path, os.O_RDWR | os.O_CREAT)
         try:
             held = lock.try_lock()
             if held is None or (held and lock.is_in_place()):

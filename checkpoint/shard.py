@@ -17,9 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._errors import CheckpointError
-from ._manifest import BLOCK_BYTES, Manifest, SliceEntry, TensorEntry
-from ._storage import OpenFile, storage_of
+from .errors import CheckpointError
+from .manifest import BLOCK_BYTES, Manifest, SliceEntry, TensorEntry
+from .places import store_of
+from .storage import OpenFile
 
 _LENGTH_BYTES = 8
 _DTYPES = {"BOOL": "bool", "F16": "float16", "F32": "float32", "F64": "float64"} | {
@@ -53,7 +54,7 @@ def read_header(path: str) -> Header:
         OSError: the file cannot be read.
         ValueError: it is no safetensors file, or its arrays do not fill it exactly.
     """
-    storage = storage_of(path)
+    storage = store_of(path)
     size_bytes = storage.size(path)
     with storage.opened(path) as file:
         start = _read_bytes(file, min(_LENGTH_BYTES, size_bytes), 0)
@@ -122,7 +123,7 @@ def check_shard_size(directory: str, shard: str, manifest: Manifest) -> None:
     """Refuses a shard that is missing or of another size than the manifest says."""
     path = os.path.join(directory, shard)
     with damage_named(path):
-        found, expected = storage_of(path).size(path), manifest.shards[shard].size_bytes
+        found, expected = store_of(path).size(path), manifest.shards[shard].size_bytes
         if found != expected:
             raise ValueError(f"it has {found} bytes and the manifest says {expected}")
 
@@ -172,7 +173,7 @@ def read_rows(
     stop = -(-rows.stop * row_bytes // BLOCK_BYTES)
     begin, end = first * BLOCK_BYTES, min(stop * BLOCK_BYTES, whole_bytes)
     data, expected = np.empty(max(0, end - begin), np.uint8), part.block_crcs[first:stop]
-    with damage_named(path), storage_of(path).opened(path) as file:
+    with damage_named(path), store_of(path).opened(path) as file:
         for low in range(0, len(data), file.request_bytes):
             view = data[low : low + file.request_bytes]
             _read_into(file, view, part.offset_bytes + begin + low)

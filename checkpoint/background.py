@@ -1,19 +1,67 @@
-"""A copy of all arrays at one moment, in memory that is used again and again."""
+"""Saving behind the back of a run: a thread of its own, and a copy of all arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Final, final
+from typing import Final, Generic, TypeVar, final
 
 import numpy as np
 
-from ._arguments import Piece
-from ._background import Background
+from .slices import Piece
 
+THREAD_NAME: Final = "paceline-save"
 _ALIGNMENT: Final = 64
 _LARGE_BYTES: Final = 16 << 20
+Result = TypeVar("Result")
+
+
+@final
+class Background(Generic[Result]):
+    """Runs a function in a thread that ends with it: nobody has to stop it.
+
+    The thread is no daemon, so that an interpreter that exits waits for it. (The executors of
+    `concurrent.futures` refuse work as soon as the main thread has ended.) At the end of a `with`
+    block the function has ended, too.
+    """
+
+    def __init__(self, function: Callable[[], Result]) -> None:
+        self._results: list[Result] = []
+        self._error: BaseException | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(function,), name=THREAD_NAME)
+        self._thread.start()
+
+    def _run(self, function: Callable[[], Result]) -> None:
+        try:
+            self._results.append(function())
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._ended.set()
+
+    def is_done(self) -> bool:
+        return self._ended.is_set()
+
+    def join(self) -> None:
+        """Waits for the end."""
+        # A thread whose join was interrupted counts as ended (Python 3.11); an event does not.
+        self._ended.wait()
+        self._thread.join()
+
+    def result(self) -> Result:
+        """Waits for the end; what the function returned, or its error as it was raised."""
+        self.join()
+        if self._error is not None:
+            raise self._error
+        return self._results[0]
+
+    def __enter__(self) -> Background[Result]:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.join()
 
 
 @final
@@ -43,7 +91,7 @@ class Snapshot:
         pairs = [(copies[key].array, piece.array) for key, piece in pieces.items()]
         middle = int(np.searchsorted(ends, ends[-1] / 2)) if ends[-1] >= _LARGE_BYTES else 0
         # One core alone does not use the memory's whole bandwidth.
-        with Background(partial(_copy, pairs[:middle])) as half:
+        with Background(lambda: _copy(pairs[:middle])) as half:
             _copy(pairs[middle:])
         half.result()
         return copies

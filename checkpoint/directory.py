@@ -1,20 +1,21 @@
-"""The directory of checkpoints: made ready, tidied, searched."""
+"""The directory of checkpoints: tidied, listed, and searched for the one to resume from."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Literal, TypeVar
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from ._errors import CheckpointError, explained
-from ._lease import lease, remove_unless_leased
-from ._metrics import read_metrics
-from ._names import (
+from .access import lease, remove_unless_leased
+from .errors import CheckpointError, explained
+from .manifest import parse_manifest
+from .names import (
     ASIDE_PREFIX,
     MANIFEST,
     STATE_FILE,
@@ -24,22 +25,24 @@ from ._names import (
     step_of,
     tensorflow_indexes,
 )
-from ._read import CheckpointReader, load, whole_checkpoints, whole_manifest
-from ._retention import Saved, keep_best
-from ._state_file import State, read_state, state_or_none
-from ._storage import steps_in, storage_of
+from .places import exists, steps_in, store_of
+from .policies import Saved, keep_best
+from .reading import CheckpointReader, load, whole_checkpoints, whole_manifest
+from .small_files import State, read_metrics, read_state, state_or_none
 
 _log = logging.getLogger("paceline")
-Found = TypeVar("Found")
+
+Depth = Literal["sizes", "checksums", "arrays"]
+"""How much of a checkpoint is looked at before it counts as whole."""
 
 
 def clean_up(root: str) -> None:
     """Removes what killed saves left behind, and says so. Only for who holds the lock.
 
     That the lock is held proves that no save is under way. Small files are written without it
-    (an evaluator's, say): who writes one holds a lock of its own (`replace_durably`).
+    (an evaluator's, say): who writes one holds a lock of its own (`LocalFiles.replace`).
     """
-    for name in sorted(storage_of(root).names(root)):
+    for name in sorted(store_of(root).names(root)):
         path = os.path.join(root, name)
         if name.startswith(ASIDE_PREFIX):
             _put_back_or_remove(path, os.path.join(root, name_before_aside(name) or name))
@@ -66,11 +69,19 @@ def history_of(root: str) -> list[Saved]:
     listed = {saved.step: saved.time_secs for saved in state.history} if state else {}
     history = []
     for step in steps_in(root):
-        manifest = os.path.join(root, checkpoint_name(step), MANIFEST)
-        if storage_of(root).exists(manifest):
-            time_secs = listed.get(step) or storage_of(root).modified_secs(manifest)
-            history.append(Saved(step, time_secs, read_metrics(os.path.dirname(manifest))))
+        path = os.path.join(root, checkpoint_name(step))
+        if exists(os.path.join(path, MANIFEST)):
+            time_secs = listed.get(step) or _created_secs(path)
+            history.append(Saved(step, time_secs, read_metrics(path)))
     return sorted(history, key=lambda saved: (saved.time_secs, saved.step))
+
+
+def _created_secs(path: str) -> float:
+    """When a checkpoint was written; 0 where it is damaged, so that it is the first to go."""
+    try:
+        return parse_manifest(store_of(path).read(os.path.join(path, MANIFEST))).created_secs
+    except (ValueError, RecursionError):
+        return 0.0
 
 
 def best_checkpoint(
@@ -107,7 +118,7 @@ def fingerprint(model_dir: str | os.PathLike[str]) -> str:
     root = os.fspath(model_dir)
     with explained(root, "read"):
         try:
-            state = storage_of(root).read(os.path.join(root, STATE_FILE))
+            state = store_of(root).read(os.path.join(root, STATE_FILE))
         except FileNotFoundError:
             state = b""
         return f"{steps_in(root)} {hashlib.sha256(state).hexdigest()}"
@@ -142,7 +153,8 @@ def latest_checkpoint(model_dir: str | os.PathLike[str], *, verify: bool = False
         CheckpointError: there are checkpoints and none of them is whole. None would be wrong:
             training would silently start again from step 0.
     """
-    return _newest(os.fspath(model_dir), _verified if verify else _whole)
+    found = _newest(os.fspath(model_dir), "checksums" if verify else "sizes")
+    return found.path if found else None
 
 
 def read_latest(
@@ -155,11 +167,34 @@ def read_latest(
     Raises:
         CheckpointError: there are checkpoints and none of them is whole.
     """
-    return _newest(os.fspath(model_dir), _read)
+    found = _newest(os.fspath(model_dir), "arrays")
+    return (found.reader, found.arrays) if found else None
 
 
-def _newest(root: str, attempt: Callable[[str], Found]) -> Found | None:
-    """What `attempt` makes of the newest checkpoint for which it raises no error."""
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """A checkpoint that is whole, and its arrays where they were read."""
+
+    path: str
+    reader: CheckpointReader
+    arrays: dict[str, np.ndarray]
+
+
+def _checked(path: str, depth: Depth) -> _Found:
+    """The checkpoint at `path`.
+
+    Raises:
+        CheckpointError: as far as was looked it is not whole.
+    """
+    if depth == "sizes":
+        return _Found(path, CheckpointReader(path, whole_manifest(path)), {})
+    reader = load(path)
+    if depth == "checksums":
+        reader.verify()
+    return _Found(path, reader, reader.arrays() if depth == "arrays" else {})
+
+
+def _newest(root: str, depth: Depth) -> _Found | None:
     problem = ""
     with explained(root, "read"):
         state = _state_or_problem(root)
@@ -168,7 +203,7 @@ def _newest(root: str, attempt: Callable[[str], Found]) -> Found | None:
             newer = _committed_since(root, state)
             for path in [*newer, os.path.join(root, checkpoint_name(state.latest_step))]:
                 try:
-                    found = attempt(path)
+                    found = _checked(path, depth)
                 except CheckpointError as error:
                     problem = str(error)
                 else:
@@ -178,7 +213,7 @@ def _newest(root: str, attempt: Callable[[str], Found]) -> Found | None:
             before, state = state, _state_or_problem(root)
             if state == before:
                 break
-    return _fallback(root, attempt, problem or str(state or ""))
+    return _fallback(root, depth, problem or str(state or ""))
 
 
 def _tell_of_choice(path: str, newer: Sequence[str], problem: str) -> None:
@@ -204,21 +239,6 @@ def _committed_since(root: str, state: State) -> list[str]:
     return [path for secs, path in sorted(found, reverse=True) if secs > max(times)]
 
 
-def _whole(path: str) -> str:
-    whole_manifest(path)
-    return path
-
-
-def _verified(path: str) -> str:
-    load(path).verify()
-    return path
-
-
-def _read(path: str) -> tuple[CheckpointReader, dict[str, np.ndarray]]:
-    reader = load(path)
-    return reader, reader.arrays()
-
-
 @contextmanager
 def lease_latest(model_dir: str | os.PathLike[str]) -> Iterator[str | None]:
     """`lease` of the newest checkpoint; one that is deleted while we look is not the newest.
@@ -230,19 +250,16 @@ def lease_latest(model_dir: str | os.PathLike[str]) -> Iterator[str | None]:
         CheckpointError: as `latest_checkpoint`.
     """
     with ExitStack() as held:
-        yield _lease_latest(model_dir, held)
-
-
-def _lease_latest(model_dir: str | os.PathLike[str], held: ExitStack) -> str | None:
-    before = None
-    while (path := latest_checkpoint(model_dir)) is not None:
-        try:
-            return held.enter_context(lease(path))
-        except CheckpointError:
-            if path == before:
-                raise
-            before = path
-    return None
+        before = None
+        while (path := latest_checkpoint(model_dir)) is not None:
+            try:
+                held.enter_context(lease(path))
+                break
+            except CheckpointError:
+                if path == before:
+                    raise
+                before = path
+        yield path
 
 
 def _state_or_problem(root: str) -> State | str:
@@ -253,12 +270,12 @@ def _state_or_problem(root: str) -> State | str:
         return f"state file '{path}' is unreadable: {error}"
 
 
-def _fallback(root: str, attempt: Callable[[str], Found], problem: str) -> Found | None:
+def _fallback(root: str, depth: Depth, problem: str) -> _Found | None:
     whole = _whole_with_warnings(root)
     damaged: CheckpointError | None = None
     for step in sorted(whole, reverse=True):
         try:
-            found = attempt(whole[step])
+            found = _checked(whole[step], depth)
         except CheckpointError as error:
             _log.warning("skipped a damaged checkpoint: %s", error)
             damaged = damaged or error
@@ -275,7 +292,7 @@ def _fallback(root: str, attempt: Callable[[str], Found], problem: str) -> Found
             f"{damaged}; restore a copy of one, or delete them to start from step 0"
         )
     refuse_others_checkpoints(root)
-    if storage_of(root).exists(os.path.join(root, STATE_FILE)):
+    if exists(os.path.join(root, STATE_FILE)):
         _log.warning("%s; model_dir '%s' holds no checkpoint", problem, root)
     return None
 
@@ -290,7 +307,7 @@ def refuse_others_checkpoints(root: str) -> None:
         CheckpointError: there are some; or the directory cannot be listed.
     """
     with explained(root, "read"):
-        names = storage_of(root).names(root)
+        names = store_of(root).names(root)
     others = tensorflow_indexes(names)
     if others and not any(step_of(name) is not None for name in names):
         raise CheckpointError(

@@ -1,4 +1,6 @@
-"""The state file `checkpoint`: which checkpoints there are, for programs and people to read.
+"""Small files beside checkpoints: the state file, metrics, and texts of others.
+
+The state file `checkpoint` says which checkpoints there are, for programs and people to read:
 
     model_checkpoint_path: "model.ckpt-10"
     all_model_checkpoint_paths: "model.ckpt-5"
@@ -18,12 +20,14 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ._names import STATE_FILE, checkpoint_name, step_of
-from ._retention import Saved
-from ._storage import storage_of
+from .access import lease
+from .errors import CheckpointError, explained
+from .names import METRICS, STATE_FILE, checkpoint_name, step_of
+from .places import store_of
+from .policies import Saved
 
 _LATEST = "model_checkpoint_path"
 _PATHS = "all_model_checkpoint_paths"
@@ -102,7 +106,7 @@ def read_state(model_dir: str) -> State | None:
         OSError: it cannot be read.
     """
     try:
-        text = storage_of(model_dir).read(os.path.join(model_dir, STATE_FILE))
+        text = store_of(model_dir).read(os.path.join(model_dir, STATE_FILE))
         return parse_state(text.decode())
     except FileNotFoundError:
         return None
@@ -123,4 +127,79 @@ def state_or_none(model_dir: str) -> State | None:
 def write_state(model_dir: str, history: Sequence[Saved]) -> None:
     """Replaces the state file in one step; the last of `history` becomes the latest."""
     path = os.path.join(model_dir, STATE_FILE)
-    storage_of(model_dir).replace(path, format_state(history))
+    store_of(model_dir).replace(path, format_state(history))
+
+
+def record_metrics(path: str | os.PathLike[str], metrics: Mapping[str, float]) -> None:
+    """Notes what an evaluation found, in the directory of the checkpoint at `path`.
+
+    Replaces what was noted before. The checkpoint itself stays as it is.
+
+    Raises:
+        CheckpointError: the checkpoint is not there, or cannot be written to.
+    """
+    plain = {str(name): float(value) for name, value in metrics.items()}
+    with lease(path) as directory:
+        try:
+            text = json.dumps(plain, indent=1) + "\n"
+            store_of(directory).replace(os.path.join(directory, METRICS), text)
+        except OSError as error:
+            raise CheckpointError(f"cannot write metrics to '{directory}': {error}") from error
+
+
+def read_metrics(path: str | os.PathLike[str]) -> dict[str, float]:
+    """What was noted beside the checkpoint at `path`; empty if nothing was, or it is damaged.
+
+    Raises:
+        CheckpointError: it cannot be read. (Empty would be wrong: the best would be deleted.)
+    """
+    path = os.fspath(path)
+    try:
+        found = json.loads(store_of(path).read(os.path.join(path, METRICS)))
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return {}
+    except OSError as error:
+        raise CheckpointError(f"cannot read the metrics in '{path}': {error}") from error
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+
+
+def write_text(model_dir: str | os.PathLike[str], name: str, text: str) -> None:
+    """Replaces a small file in `model_dir` durably and in one step: readers see all of it or none.
+
+    Raises:
+        CheckpointError: it cannot be written.
+    """
+    root = os.fspath(model_dir)
+    with explained(root, "write to"):
+        store_of(root).make_directory(root)
+        store_of(root).replace(os.path.join(root, name), text)
+
+
+def read_text(model_dir: str | os.PathLike[str], name: str) -> str | None:
+    """What is in such a file; None where there is none.
+
+    Raises:
+        CheckpointError: it cannot be read.
+        UnicodeDecodeError: it is no text.
+    """
+    root = os.fspath(model_dir)
+    with explained(root, "read"):
+        try:
+            return store_of(root).read(os.path.join(root, name)).decode()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+
+def remove_text(model_dir: str | os.PathLike[str], name: str) -> None:
+    """Removes such a file; that it is missing is no error.
+
+    Raises:
+        CheckpointError: it cannot be removed.
+    """
+    root = os.fspath(model_dir)
+    with explained(root, "write to"):
+        store_of(root).remove(os.path.join(root, name))

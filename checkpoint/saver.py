@@ -1,29 +1,34 @@
-"""Saving behind the back of a run: it waits for a copy, and the disk waits for nobody."""
+"""Saving behind the back of a run: it waits for a copy, and the disk waits for nobody.
+
+One process saves alone (`Saver`), or several that hold the same arrays each write a part of a
+checkpoint: each helper with a `ShardSaver`, and the one that commits with a `Saver`.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from types import TracebackType
-from typing import SupportsIndex, final
+from typing import Final, SupportsIndex, final
 
-from ._arguments import Arrays, checked_step, pieces_of, plain_state
-from ._background import Background
-from ._directory import clean_up, refuse_others_checkpoints
-from ._errors import CheckpointError, explained
-from ._only_writer import only_writer
-from ._retention import KeepPolicy, keep_last
-from ._save import Reports, save_alone
-from ._snapshot import Snapshot
-from ._storage import storage_of
-from ._write import make_draft
+from .access import only_writer
+from .background import Background, Snapshot
+from .directory import clean_up, refuse_others_checkpoints
+from .errors import CheckpointError, explained
+from .names import shard_name, temporary_name
+from .places import committer_of, exists, store_of
+from .policies import KeepPolicy, keep_last
+from .slices import Arrays, Piece, pieces_of
+from .writing import Draft, Reports, checked_step, plain_state, write_part
 
 # Shorter waits cost too little to be worth a line.
-_LONG_WAIT_SECS = 1.0
+_LONG_WAIT_SECS: Final = 1.0
+_FIRST_PAUSE_SECS: Final = 0.005
+_LONGEST_PAUSE_SECS: Final = 0.25
 
 _log = logging.getLogger("paceline")
 
@@ -70,9 +75,9 @@ class Saver:
         self._held = ExitStack()
         refuse_others_checkpoints(self._root)
         with explained(self._root, "write to"), ExitStack() as held:
-            storage_of(self._root).make_directory(self._root)
+            store_of(self._root).make_directory(self._root)
             self._hold = held.enter_context(only_writer(self._root, for_run=True))
-            storage_of(self._root).try_to_write(self._root)
+            _try_to_write(self._root)
             if self._hold.is_alone:
                 clean_up(self._root)
             self._held = held.pop_all()
@@ -113,24 +118,17 @@ class Saver:
             raise CheckpointError(f"the Saver of '{self._root}' is closed; make a new one")
         self.prepare()
         with explained(self._root, "save to"):
-            self._hold.require()
-            draft = make_draft(self._root, step)
+            draft = Draft(self._hold, step, num_writers)
         try:
-            reports = share(draft) if share else tuple
+            reports = share(draft.path) if share else tuple
             copies = self._snapshot.take(pieces)
         except BaseException:
-            storage_of(draft).abandon(draft)
+            draft.abandon()
             raise
-        write = partial(
-            save_alone, self._root, self._hold, step, draft, copies, content, self._keep
-        )
         self._step = step
-        self._write = Background(partial(self._hold_during, partial(write, num_writers, reports)))
-
-    def _hold_during(self, write: Callable[[], str]) -> str:
-        """`write()`. The thread that runs this refers to the saver: nobody else may, and the lock
-        would go with it in the midst of the write."""
-        return write()
+        # The thread refers to this object. Nobody else may, and the lock would go with it in the
+        # midst of the write.
+        self._write = Background(lambda: draft.finish(copies, content, self._keep, reports))
 
     def finished(self) -> list[tuple[str, int]]:
         """(path, step) of the checkpoints that have become visible since the last call, in order.
@@ -193,3 +191,113 @@ class Saver:
                 self._root,
                 waited_secs,
             )
+
+
+def _try_to_write(root: str) -> None:
+    """Raises what a save would meet."""
+    probe = os.path.join(root, temporary_name("probe"))
+    store_of(root).replace(probe, "")
+    store_of(root).remove(probe)
+
+
+@final
+class ShardSaver:
+    """Writes one shard of each checkpoint that a `Saver` of another process commits.
+
+    As there, `save` returns when the arrays are copied. The report for who commits is left beside
+    the shard, where `collect_reports` finds it.
+
+    Args:
+        index, count: which writer this is (0 is the one that commits), and of how many.
+    """
+
+    def __init__(self, index: int, count: int) -> None:
+        self._shard = shard_name(index, count)
+        self._snapshot = Snapshot()
+        self._write: Background[None] | None = None
+
+    def save(self, draft: str, arrays: Arrays) -> None:
+        """Begins to write a shard of the unfinished checkpoint at `draft`.
+
+        Raises:
+            CheckpointError: the one before could not be written.
+        """
+        pieces = pieces_of(arrays)
+        self.wait()
+        copies = self._snapshot.take(pieces)
+        self._write = Background(lambda: _write_and_report(draft, self._shard, copies))
+
+    def check(self) -> None:
+        """Raises what has gone wrong in the background; does not wait."""
+        if self._write is not None and self._write.is_done():
+            self.wait()
+
+    def wait(self) -> None:
+        """Blocks until what was saved is written, whether or not it is committed."""
+        if self._write is not None:
+            self._write.join()
+            write, self._write = self._write, None
+            write.result()
+
+
+def _write_and_report(draft: str, shard: str, pieces: Mapping[str, Piece]) -> None:
+    try:
+        with explained(draft, "write to"):
+            report = write_part(draft, shard, pieces).model_dump_json()
+    except BaseException as error:
+        _leave_report(draft, shard, json.dumps({"error": str(error)}), is_needed=False)
+        raise
+    _leave_report(draft, shard, report, is_needed=True)
+
+
+def _leave_report(draft: str, shard: str, report: str, is_needed: bool) -> None:
+    try:
+        store_of(draft).replace(_report_path(draft, shard), report)
+    except FileNotFoundError:
+        pass  # who commits has seen the report and moved the draft, or has given it up
+    except OSError as error:
+        if is_needed:
+            raise CheckpointError(f"cannot write to '{draft}': {error}") from error
+
+
+def _report_path(draft: str, shard: str) -> str:
+    return f"{committer_of(draft).shard_path(draft, shard)}.json"
+
+
+def collect_reports(
+    draft: str, count: int, is_abandoned: Callable[[], bool], timeout_secs: float = 600.0
+) -> Sequence[str]:
+    """Waits for the reports of all writers of a draft but the first, and takes them away.
+
+    Args:
+        draft: the path of the unfinished checkpoint.
+        count: the number of writers.
+        is_abandoned: asked again and again whether nobody needs the checkpoint any more.
+        timeout_secs: how long to wait.
+
+    Raises:
+        CheckpointError: a writer could not write, or says nothing.
+    """
+    deadline = time.monotonic() + timeout_secs
+    return [
+        _collect(draft, index, count, lambda: is_abandoned() or time.monotonic() > deadline)
+        for index in range(1, count)
+    ]
+
+
+def _collect(draft: str, index: int, count: int, is_over: Callable[[], bool]) -> str:
+    path = _report_path(draft, shard_name(index, count))
+    pause_secs = _FIRST_PAUSE_SECS
+    while not exists(path):
+        if is_over():
+            raise CheckpointError(
+                f"worker {index} has not written its part of '{draft}'; model_dir must be on a "
+                f"file system that all workers share"
+            )
+        time.sleep(pause_secs)
+        pause_secs = min(2 * pause_secs, _LONGEST_PAUSE_SECS)
+    report = store_of(path).read(path).decode()
+    store_of(path).remove(path)
+    if report.startswith('{"error"'):
+        raise CheckpointError(f"worker {index} could not write: {json.loads(report)['error']}")
+    return report

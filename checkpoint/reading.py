@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import difflib
+import operator
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, final
 
 import numpy as np
 
-from ._errors import CheckpointError
-from ._manifest import Manifest, SliceEntry, TensorEntry, read_manifest
-from ._names import MANIFEST, checkpoint_name, step_of
-from ._shard import check_shard_header, check_shard_size, read_rows
-from ._slices import Index, Region, common_region, region_of, shape_of, shifted
-from ._storage import steps_in, storage_of, tidy
+from .access import lease
+from .errors import CheckpointError
+from .manifest import Manifest, SliceEntry, TensorEntry, read_manifest
+from .names import MANIFEST, checkpoint_name, step_of
+from .places import committer_of, exists, no_checkpoint, steps_in, tidy
+from .shard import check_shard_header, check_shard_size, read_rows
 
+Region = tuple[slice, ...]
+Index = slice | Region
 _NUM_READERS: Final = min(4, os.cpu_count() or 1)
 
 
@@ -105,15 +108,13 @@ class CheckpointReader:
             ValueError, TypeError: `region` is not one of this tensor.
         """
         tensor = self._tensor(name)
-        wanted = region_of(region, tensor.shape)
+        wanted = _region_of(region, tensor.shape)
         if len(tensor.slices) == 1:
             return self._read_part(name, tensor, tensor.slices[0], wanted)
-        whole = np.empty(shape_of(wanted), tensor.dtype)
+        whole = np.empty(_shape_of(wanted), tensor.dtype)
         for part in tensor.slices:
-            common = common_region(wanted, part.start, part.shape)
-            if common is not None:
-                place = shifted(common, [axis.start for axis in wanted])
-                whole[place] = self._read_part(name, tensor, part, shifted(common, part.start))
+            if (common := _common(wanted, part)) is not None:
+                whole[common[0]] = self._read_part(name, tensor, part, common[1])
         return whole
 
     def arrays(self, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
@@ -170,7 +171,7 @@ class CheckpointReader:
                     f"checkpoint '{self._path}' was saved anew while it was read: load it again"
                 ) from error
             raise CheckpointError(f"{error}{_advice(self._path)}") from error
-        whole_rows = shape_of(region[1:]) == array.shape[1:]
+        whole_rows = _shape_of(region[1:]) == array.shape[1:]
         return array if whole_rows else array[(slice(None), *region[1:])].copy()
 
     def __repr__(self) -> str:
@@ -206,7 +207,7 @@ def is_checkpoint(path: str) -> bool:
         CheckpointError: that cannot be found out.
     """
     try:
-        return storage_of(path).exists(os.path.join(path, MANIFEST))
+        return exists(os.path.join(path, MANIFEST))
     except OSError as error:
         raise CheckpointError(f"cannot read '{path}': {error.strerror or error}") from error
 
@@ -243,7 +244,7 @@ def whole_checkpoints(model_dir: str) -> tuple[dict[int, str], dict[int, Checkpo
             whole_manifest(path)
             whole[step] = path
         except CheckpointError as error:
-            if storage_of(path).is_visible(path):  # else it was deleted while we looked, say
+            if committer_of(path).is_committed(path):  # else it was deleted while we looked, say
                 damaged[step] = error
     return whole, damaged
 
@@ -260,30 +261,80 @@ def _advice(path: str) -> str:
     return f"; the newest whole checkpoint beside it is '{others[max(others)]}'"
 
 
-def no_checkpoint(path: str) -> str:
-    """What to say of a path at which there is no checkpoint."""
-    inside = _names_in(path)
-    if inside:
-        return (
-            f"'{path}' is a directory of checkpoints ({inside}), not a checkpoint: "
-            f"pass one of them, or latest_checkpoint('{path}')"
-        )
-    parent = os.path.dirname(path) or os.curdir
-    beside = _names_in(parent) or "no checkpoints"
-    reason = f"has no {MANIFEST}" if storage_of(path).exists(path) else "does not exist"
-    return f"'{path}' is no checkpoint: it {reason}; '{parent}' holds {beside}"
-
-
-def _names_in(directory: str) -> str:
-    try:
-        steps = steps_in(directory)
-    except OSError:
-        return ""
-    names = [checkpoint_name(step) for step in steps]
-    return ", ".join(names if len(names) <= 6 else [*names[:2], "...", *names[-3:]])
-
-
 def _unknown_tensor(name: str, path: str, names: tuple[str, ...]) -> str:
     near = difflib.get_close_matches(name, names, n=3) or names[:3]
     listed = ", ".join(f"'{other}'" for other in near) or "nothing"
     return f"checkpoint '{path}' has no tensor '{name}'; among its {len(names)} are {listed}"
+
+
+def read_slices(
+    path: str | os.PathLike[str], rows: Mapping[str, tuple[int, int] | None]
+) -> dict[str, np.ndarray]:
+    """Reads of each tensor the rows that are asked for, and little else, under a lease.
+
+    For who holds only a part of a model: a parameter server, say. It does not matter how many
+    writers saved it, and in which slices.
+
+    Args:
+        path: of a checkpoint.
+        rows: tensor name to (start, stop) along its first axis; None is the whole tensor.
+
+    Returns:
+        Name to a new, writable array.
+
+    Raises:
+        CheckpointError: a tensor is not there, or damaged.
+        ValueError: rows that a tensor does not have.
+    """
+    with lease(path) as leased:
+        reader = load(leased)
+        shapes = {name: reader.shape_of(name) for name in rows}
+        regions = {name: _rows(name, given, shapes[name]) for name, given in rows.items()}
+        return {name: reader.read(name, region) for name, region in regions.items()}
+
+
+def _rows(name: str, rows: tuple[int, int] | None, shape: tuple[int, ...]) -> Index:
+    if rows is None:
+        return ()
+    start, stop = map(operator.index, rows)
+    if not shape or not 0 <= start <= stop <= shape[0]:
+        raise ValueError(
+            f"rows {start} to {stop} of tensor '{name}' are asked for, whose shape is {shape}"
+        )
+    return slice(start, stop)
+
+
+def _region_of(index: Index, shape: tuple[int, ...]) -> Region:
+    """The region that NumPy's basic slices pick from a tensor, one slice an axis, none open.
+
+    Raises:
+        ValueError: more slices than axes, or a step other than 1.
+        TypeError: something that is not a slice.
+    """
+    slices = index if isinstance(index, tuple) else (index,)
+    for given in slices:
+        if not isinstance(given, slice):
+            raise TypeError(f"a region is made of slices, such as numpy.s_[10:20]; got {given!r}")
+        if given.step not in (None, 1):
+            raise ValueError(f"a region's slices have step 1; got {given!r}: pick after reading")
+    if len(slices) > len(shape):
+        raise ValueError(f"a region of {len(slices)} slices of a tensor of shape {shape}")
+    slices += (slice(None),) * (len(shape) - len(slices))
+    bounds = [given.indices(length) for given, length in zip(slices, shape, strict=True)]
+    return tuple(slice(first, max(first, last)) for first, last, _ in bounds)
+
+
+def _shape_of(region: Region) -> tuple[int, ...]:
+    return tuple(axis.stop - axis.start for axis in region)
+
+
+def _common(region: Region, part: SliceEntry) -> tuple[Region, Region] | None:
+    """What a region shares with a slice, in the region's indices and in the slice's; or None."""
+    in_region, in_part = [], []
+    for axis, first, length in zip(region, part.start, part.shape, strict=True):
+        low, high = max(axis.start, first), min(axis.stop, first + length)
+        if low >= high:
+            return None
+        in_region.append(slice(low - axis.start, high - axis.start))
+        in_part.append(slice(low - first, high - first))
+    return tuple(in_region), tuple(in_part)

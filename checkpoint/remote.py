@@ -14,18 +14,17 @@ import posixpath
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime
-from typing import Any, Final, final
+from typing import Any, final
 
 import numpy as np
 
-from ._errors import CheckpointError
-from ._names import MANIFEST, step_of, temporary_name
-from ._storage import Lock, OpenFile, Storage
+from .errors import CheckpointError
+from .names import MANIFEST
+from .storage import ByteStore, Committer, Lock, OpenFile
 
 
 @final
-class _NoLock:
+class _NoLock(Lock):
     """Where a lock would be; object stores have none."""
 
     def try_lock(self, shared: bool = False) -> None:
@@ -92,7 +91,9 @@ def _as_os_error(error: Exception, url: str) -> OSError:
 
 
 @final
-class _RemoteStorage(Storage):
+class RemoteFiles(ByteStore):
+    """The objects behind URLs."""
+
     def names(self, path: str) -> list[str]:
         try:
             with _at(path) as (fs, inside):
@@ -101,26 +102,9 @@ class _RemoteStorage(Storage):
             return []
         return [posixpath.basename(name.rstrip("/")) for name in found]
 
-    def exists(self, path: str) -> bool:
-        # Not fs.exists(): that takes whatever goes wrong for an answer, and it is "no".
-        try:
-            with _at(path) as (fs, inside):
-                fs.info(inside)
-        except FileNotFoundError:
-            return False
-        return True
-
     def size(self, path: str) -> int:
         with _at(path) as (fs, inside):
-            return int(fs.info(inside)["size"])
-
-    def modified_secs(self, path: str) -> float:
-        with _at(path) as (fs, inside):
-            try:
-                when: datetime = fs.modified(inside)
-            except NotImplementedError:
-                return 0.0
-            return when.timestamp()
+            return int(fs.info(inside)["size"] or 0)
 
     def read(self, path: str) -> bytes:
         with _at(path) as (fs, inside):
@@ -142,18 +126,21 @@ class _RemoteStorage(Storage):
         with _at(path) as (fs, inside):
             fs.makedirs(inside, exist_ok=True)
 
-    def try_to_write(self, path: str) -> None:
-        probe = posixpath.join(path, temporary_name("probe"))
-        self.replace(probe, "")
-        self.remove(probe)
+
+_FILES = RemoteFiles()
+
+
+@final
+class RemoteCommitter(Committer):
+    """A draft is the checkpoint's own directory and a nonce, which is in its shards' names."""
 
     def lock(self, path: str, flags: int) -> Lock:
-        if not flags & os.O_CREAT and not self.exists(path):
-            raise FileNotFoundError(2, "No such file", path)
+        if not flags & os.O_CREAT:
+            _FILES.size(path)  # raises FileNotFoundError, as opening it would
         return _NoLock()
 
     def make_draft(self, path: str) -> str:
-        self.make_directory(path)
+        _FILES.make_directory(path)
         return posixpath.join(path, os.urandom(4).hex())
 
     def shard_path(self, draft: str, shard: str) -> str:
@@ -162,43 +149,32 @@ class _RemoteStorage(Storage):
         return posixpath.join(path, f"{stem}-{nonce}{suffix}")
 
     @contextmanager
-    def scratch(self, shard_path: str) -> Iterator[str]:
+    def staged(self, shard_path: str) -> Iterator[str]:
         with tempfile.TemporaryDirectory(prefix="paceline-upload-") as directory:
-            yield os.path.join(directory, posixpath.basename(shard_path))
+            scratch = os.path.join(directory, posixpath.basename(shard_path))
+            yield scratch
+            with _at(shard_path) as (fs, inside):
+                fs.put_file(scratch, inside)
 
-    def put(self, scratch: str, shard_path: str) -> None:
-        with _at(shard_path) as (fs, inside):
-            fs.put_file(scratch, inside)
+    def commit(self, draft: str, path: str, manifest: str, shards: Sequence[str]) -> list[str]:
+        _FILES.replace(posixpath.join(path, MANIFEST), manifest)
+        kept = (MANIFEST, *shards)
+        return [posixpath.join(path, name) for name in _FILES.names(path) if name not in kept]
 
     def abandon(self, draft: str) -> None:
         path, nonce = posixpath.split(draft)
-        for name in self.names(path):
+        for name in _FILES.names(path):
             if f"-{nonce}." in name:
-                self.remove(posixpath.join(path, name))
+                _FILES.remove(posixpath.join(path, name))
 
-    def commit(self, draft: str, path: str, manifest: str, shards: Sequence[str]) -> list[str]:
-        self.replace(posixpath.join(path, MANIFEST), manifest)
-        return [
-            posixpath.join(path, name)
-            for name in self.names(path)
-            if name not in (MANIFEST, *shards)
-        ]
-
-    def is_visible(self, path: str) -> bool:
-        return self.exists(posixpath.join(path, MANIFEST))
+    def is_committed(self, path: str) -> bool:
+        # Not fs.exists(): that takes whatever goes wrong for an answer, and it is "no".
+        try:
+            _FILES.size(posixpath.join(path, MANIFEST))
+        except FileNotFoundError:
+            return False
+        return True
 
     def delete(self, path: str) -> None:
-        self.remove(posixpath.join(path, MANIFEST))
-        self.remove(path)
-
-    def left_overs(self, path: str, before_step: int) -> list[str]:
-        found = []
-        for name in self.names(path):
-            step = step_of(name)
-            directory = posixpath.join(path, name)
-            if step is not None and step < before_step and MANIFEST not in self.names(directory):
-                found.append(directory)
-        return found
-
-
-REMOTE: Final = _RemoteStorage()
+        _FILES.remove(posixpath.join(path, MANIFEST))
+        _FILES.remove(path)

@@ -27,29 +27,15 @@ from pydantic import (
     model_validator,
 )
 
-from ._errors import CheckpointError
-from ._names import MANIFEST
-from ._slices import slice_key, tiling_problem
-from ._storage import storage_of
+from .errors import CheckpointError
+from .names import MANIFEST
+from .places import store_of
+from .slices import DType, slice_key, tiling_problem
 
 FORMAT_VERSION: Final = 2
 BLOCK_BYTES: Final = 1 << 20
 _CHECKSUM = "sha256"
 
-DType = Literal[
-    "bool",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "float16",
-    "float32",
-    "float64",
-]
 Natural = Annotated[int, Field(ge=0, lt=2**62)]
 Shape = Annotated[tuple[Natural, ...], Field(strict=False, max_length=32)]
 Crc32 = Annotated[int, Field(ge=0, lt=2**32)]
@@ -240,7 +226,7 @@ def read_manifest(path: str) -> Manifest:
     """
     file_path = os.path.join(path, MANIFEST)
     try:
-        return parse_manifest(storage_of(path).read(file_path))
+        return parse_manifest(store_of(path).read(file_path))
     except OSError as error:
         raise CheckpointError(f"cannot read '{file_path}': {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
