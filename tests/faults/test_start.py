@@ -11,16 +11,16 @@ def test_d01_who_is_missing_is_said_every_10_s_and_at_the_end(start_job, tmp_pat
     configs = local_cluster(3)
     absent = configs[0]["cluster"]["worker"][1]
     workers = start_job(
-        configs[::2], "train.py", tmp_path, "--steps", 1, "--start-timeout-secs", 11
+        configs[::2], "train.py", tmp_path, "--steps", 1, "--start-timeout-secs", 15
     )
     for worker in workers:
         code, _, errors = worker.end()
         assert code == 1
         assert (
-            f"waiting for worker 1 ({absent}): 10 s of at most 11 s (worker 1: connection refused"
+            f"waiting for worker 1 ({absent}): 10 s of at most 15 s (worker 1: connection refused"
             in errors
         )
-        assert f"gave up: waiting for worker 1 ({absent}): 11 s" in errors.splitlines()[-1]
+        assert f"gave up: waiting for worker 1 ({absent}): 15 s" in errors.splitlines()[-1]
     assert not list(tmp_path.iterdir())
 
 
