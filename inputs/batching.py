@@ -13,6 +13,7 @@ from typing import Any, final
 import numpy as np
 
 from . import nest
+from .checks import COUNT, STATE, checked_fields, read_again, refused
 from .elements import (
     DerivedIterator,
     ElementIterator,
@@ -21,11 +22,9 @@ from .elements import (
     Positions,
     RandomAccess,
     State,
-    Stream,
     take_up_to,
 )
 from .plan import UNKNOWN, Keeps, Opening, Plan, batched_cardinality
-from .states import COUNT, STATE, checked_fields, read_again, refused
 from .values import ArraySpec, map_arrays, rows_of, stack_elements
 
 Stack = Callable[[list[Any]], Any]
@@ -57,7 +56,7 @@ def padded_batched(
 def unbatched(plan: Plan) -> Plan:
     """The rows of elements that are batches."""
     return plan.then(
-        lambda inner, _: Stream(lambda iteration: UnbatchIterator(inner.iterate(iteration))),
+        lambda inner, _: inner.through(UnbatchIterator),
         "unbatch()",
         Keeps.FILES | Keeps.READY,
         cardinality=0 if plan.cardinality == 0 else UNKNOWN,
@@ -81,11 +80,7 @@ def _in_batches(
         access = inner.random_access()
         if access is not None:
             return _Batches(access, size, drop_remainder, stack)
-        return Stream(
-            lambda iteration: BatchIterator(
-                inner.iterate(iteration), size, drop_remainder, stack or stack_elements
-            )
-        )
+        return inner.through(BatchIterator, size, drop_remainder, stack or stack_elements)
 
     return plan.then(
         step,

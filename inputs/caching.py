@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, final
 
+from .checks import COUNT, checked_fields
 from .elements import (
     ElementIterator,
     Elements,
@@ -15,7 +16,6 @@ from .elements import (
 )
 from .plan import Keeps, Opening, Plan
 from .seeds import Key
-from .states import COUNT, checked_fields
 from .values import frozen_copy
 
 _END = object()

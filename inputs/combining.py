@@ -13,6 +13,7 @@ from typing import Any, final
 import numpy as np
 
 from . import nest
+from .checks import COUNT, STATE, checked_fields, refused
 from .elements import (
     ENDLESS,
     ElementIterator,
@@ -29,7 +30,6 @@ from .elements import (
 )
 from .plan import INFINITE, UNKNOWN, Demands, Opening, Plan
 from .sources import range_plan
-from .states import COUNT, STATE, checked_fields, refused
 from .values import merged_batches
 
 
@@ -39,6 +39,8 @@ def zipped(plans: Any) -> Plan:
     They cannot be divided by files: files that stand side by side may have unequal lengths.
     """
     parts: list[Plan] = nest.flatten(plans)
+    if not parts:
+        raise ValueError("datasets must hold at least one Dataset, got an empty structure.")
 
     def open_parts(opening: Opening) -> Elements:
         opened = nest.map_structure(lambda plan: plan.open_in_order(opening), plans)

@@ -36,11 +36,12 @@ class Dataset:
     `shuffle`, `shard`, `take`, `skip`, `repeat` and `batch` are arithmetic on positions and a batch
     is one gather per array; arrays that an unshuffled dataset hands out are read-only views.
 
-    `iter(dataset)` gives an iterator with `get_state()`, `set_state(state)` and `close()`.
+    `iter(dataset)` gives an iterator with `get_state()`, `set_state(state)` and `close()`. `plan`
+    is what `paceline.inputs` builds on, and not for users.
     """
 
     def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+        self.plan = plan
         self._make_iterator = IteratorFactory(plan)
 
     @staticmethod
@@ -88,9 +89,9 @@ class Dataset:
         """
         source = partial(generator, *args) if args and callable(generator) else generator
         plan = sources.iterable_plan(source)
-        if output_signature is None:
-            return Dataset(plan)
-        return Dataset(mapping.conforming(plan, output_signature))
+        if output_signature is not None:
+            plan = mapping.conforming(plan, output_signature)
+        return Dataset(plan)
 
     @staticmethod
     def from_source(source: Any) -> Dataset:
@@ -124,9 +125,7 @@ class Dataset:
             FileNotFoundError: nothing matches.
         """
         names = Dataset(file_names_plan(file_pattern))
-        if shuffle is False:
-            return names
-        return names.shuffle(max(1, names.cardinality()), seed)
+        return names if shuffle is False else names.shuffle(max(1, names.cardinality()), seed)
 
     @staticmethod
     def zip(*datasets: Any) -> Dataset:
@@ -139,16 +138,7 @@ class Dataset:
             ValueError: there is none, or their options contradict each other.
         """
         structure = datasets[0] if len(datasets) == 1 else datasets
-        if not nest.flatten(structure):
-            raise ValueError("datasets must hold at least one Dataset, got an empty structure.")
-        paths = nest.paths(structure, "datasets")
-        for path, part in zip(paths, nest.flatten(structure), strict=True):
-            if not isinstance(part, Dataset):
-                raise TypeError(
-                    f"{path} must be a Dataset, got {type(part).__name__}. "
-                    "Wrap arrays in Dataset.from_tensor_slices first."
-                )
-        return Dataset(combining.zipped(nest.map_structure(lambda d: d._plan, structure)))
+        return Dataset(combining.zipped(nest.map_with_path(_plan_of, structure, root="datasets")))
 
     def map(
         self,
@@ -178,13 +168,12 @@ class Dataset:
         """
         checked_function("map_func", map_func)
         if num_parallel_calls is None and not checked_bool("in_processes", in_processes):
-            return Dataset(mapping.mapped(self._plan, map_func))
+            return Dataset(mapping.mapped(self.plan, map_func))
         asked = _AUTO if num_parallel_calls is None else num_parallel_calls
         count = checked_count("num_parallel_calls", asked, -1)
         count = num_processors() if count == _AUTO else max(1, count)
         in_order = None if deterministic is None else checked_bool("deterministic", deterministic)
-        plan = mapped_in_parallel(self._plan, map_func, count, in_order, in_processes)
-        return Dataset(plan)
+        return Dataset(mapped_in_parallel(self.plan, map_func, count, in_order, in_processes))
 
     def map_batched(self, map_func: Callable[..., Any], batch_size: int = 64) -> Dataset:
         """`map` with a function of many elements at a time; the elements stay single.
@@ -199,7 +188,7 @@ class Dataset:
         """
         size = checked_count("batch_size", batch_size, 1)
         checked_function("map_func", map_func, "a batch")
-        return Dataset(mapping.mapped_in_batches(self._plan, map_func, size))
+        return Dataset(mapping.mapped_in_batches(self.plan, map_func, size))
 
     def map_and_batch(
         self,
@@ -216,7 +205,7 @@ class Dataset:
 
         The result is a stream, which a later `shuffle` passes through a buffer of elements.
         """
-        return Dataset(mapping.filtered(self._plan, checked_function("predicate", predicate)))
+        return Dataset(mapping.filtered(self.plan, checked_function("predicate", predicate)))
 
     def interleave(
         self,
@@ -241,18 +230,13 @@ class Dataset:
         if deterministic is not None:
             checked_bool("deterministic", deterministic)
         length = checked_count("cycle_length", cycle_length, -1)
-        ahead = num_parallel_calls is not None
-        if ahead:
+        length = _CYCLE_LENGTH if length == _AUTO else max(1, length)
+        block, depth = checked_count("block_length", block_length, 1), 0
+        if num_parallel_calls is not None:
             checked_count("num_parallel_calls", num_parallel_calls, -1)
-        block = checked_count("block_length", block_length, 1)
-        plan = interleaved(
-            self._plan,
-            lambda element: _plan_of_result(map_func, element),
-            cycle_length=_CYCLE_LENGTH if length == _AUTO else max(1, length),
-            block_length=block,
-            prefetch=max(block, _AUTO_PREFETCH_DEPTH) if ahead else 0,
-        )
-        return Dataset(plan)
+            depth = max(block, _AUTO_PREFETCH_DEPTH)
+        plan_of = partial(_plan_of_result, map_func)
+        return Dataset(interleaved(self.plan, plan_of, length, block, depth))
 
     def flat_map(self, map_func: Callable[..., Dataset]) -> Dataset:
         """The elements of the datasets that `map_func` makes of the elements, one by one."""
@@ -260,14 +244,11 @@ class Dataset:
 
     def concatenate(self, dataset: Dataset) -> Dataset:
         """The elements of this dataset, and then those of another."""
-        if not isinstance(dataset, Dataset):
-            raise TypeError(f"dataset must be a Dataset, got {type(dataset).__name__}.")
-        return Dataset(combining.concatenated([self._plan, dataset._plan]))
+        return Dataset(combining.concatenated([self.plan, _plan_of("dataset", dataset)]))
 
     def enumerate(self, start: int = 0) -> Dataset:
         """Pairs (number, element), numbered from `start` on."""
-        first = checked_count("start", start, -ENDLESS)
-        return Dataset(combining.enumerated(self._plan, first))
+        return Dataset(combining.enumerated(self.plan, checked_count("start", start, -ENDLESS)))
 
     def window(
         self, size: int, shift: int | None = None, stride: int = 1, drop_remainder: bool = False
@@ -290,7 +271,7 @@ class Dataset:
             stride=checked_count("stride", stride, 1),
             drop_remainder=checked_bool("drop_remainder", drop_remainder),
         )
-        return Dataset(windowed(self._plan, windows, Dataset))
+        return Dataset(windowed(self.plan, windows, Dataset))
 
     def apply(self, transformation_func: Callable[[Dataset], Dataset]) -> Dataset:
         """`transformation_func(self)`, to keep functions of datasets in a chain."""
@@ -306,7 +287,7 @@ class Dataset:
         """
         size = checked_count("batch_size", batch_size, 1)
         drop = checked_bool("drop_remainder", drop_remainder)
-        return Dataset(batching.batched(self._plan, size, drop))
+        return Dataset(batching.batched(self.plan, size, drop))
 
     def padded_batch(
         self,
@@ -327,12 +308,13 @@ class Dataset:
         """
         size = checked_count("batch_size", batch_size, 1)
         drop = checked_bool("drop_remainder", drop_remainder)
-        plan = batching.padded_batched(self._plan, size, drop, padded_shapes, padding_values)
-        return Dataset(plan)
+        return Dataset(
+            batching.padded_batched(self.plan, size, drop, padded_shapes, padding_values)
+        )
 
     def unbatch(self) -> Dataset:
         """The rows of elements that are batches, one by one."""
-        return Dataset(batching.unbatched(self._plan))
+        return Dataset(batching.unbatched(self.plan))
 
     def shuffle(
         self,
@@ -351,12 +333,12 @@ class Dataset:
         size = checked_count("buffer_size", buffer_size, 1)
         own_seed = None if seed is None else checked_seed(seed)
         reshuffle = checked_bool("reshuffle_each_iteration", reshuffle_each_iteration)
-        return Dataset(shuffled(self._plan, size, own_seed, reshuffle))
+        return Dataset(shuffled(self.plan, size, own_seed, reshuffle))
 
     def repeat(self, count: int | None = None) -> Dataset:
         """The dataset `count` times in a row; None (or -1, as in tf.data) without end."""
         number = None if count is None else checked_count("count", count, -1)
-        return Dataset(selecting.repeated(self._plan, None if number == -1 else number))
+        return Dataset(selecting.repeated(self.plan, None if number == -1 else number))
 
     def shard(self, num_shards: int, index: int) -> Dataset:
         """Every `num_shards`-th element, beginning with number `index`.
@@ -368,22 +350,22 @@ class Dataset:
         number of workers, see `DatasetIterator.set_states`.
         """
         count, position = checked_shard(num_shards, index, "num_shards", "index")
-        return Dataset(selecting.sharded(self._plan, count, position))
+        return Dataset(selecting.sharded(self.plan, count, position))
 
     def take(self, count: int) -> Dataset:
         """The first `count` elements; -1, as in tf.data, takes all."""
         number = checked_count("count", count, -1)
         stop = None if number == -1 else number
-        return Dataset(selecting.taken(self._plan, f"take({number})", 0, stop))
+        return Dataset(selecting.taken(self.plan, f"take({number})", 0, stop))
 
     def skip(self, count: int) -> Dataset:
         """All but the first `count` elements."""
         number = checked_count("count", count, 0)
-        return Dataset(selecting.taken(self._plan, f"skip({number})", number, None))
+        return Dataset(selecting.taken(self.plan, f"skip({number})", number, None))
 
     def cache(self) -> Dataset:
         """Keeps each element in memory once it was computed; the kept arrays are read-only."""
-        return Dataset(cached(self._plan))
+        return Dataset(cached(self.plan))
 
     def prefetch(self, buffer_size: int | None = None) -> Dataset:
         """Produces up to `buffer_size` elements ahead in a background thread.
@@ -397,7 +379,7 @@ class Dataset:
         """
         depth = _AUTO if buffer_size is None else checked_count("buffer_size", buffer_size, -1)
         depths = (depth, depth) if depth != _AUTO else (_AUTO_PREFETCH_DEPTH, _MAX_PREFETCH_DEPTH)
-        return Dataset(prefetched(self._plan, *depths))
+        return Dataset(prefetched(self.plan, *depths))
 
     def ignore_errors(self, report: Callable[[int, Exception], None] | None = None) -> Dataset:
         """Leaves out the elements that raise an exception when they are read or computed.
@@ -410,32 +392,26 @@ class Dataset:
         """
         if report is not None:
             checked_function("report", report, "a number and an error")
-        return Dataset(mapping.ignoring_errors(self._plan, report))
+        return Dataset(mapping.ignoring_errors(self.plan, report))
 
     def require_finite(self) -> Dataset:
         """Checks all floating-point components; an infinity or NaN in them is a ValueError."""
-        return Dataset(mapping.required_finite(self._plan))
+        return Dataset(mapping.required_finite(self.plan))
 
     def with_options(self, options: Options) -> Dataset:
         """The same elements; `options` hold for the whole chain, before and after.
 
         What they leave open stays as it was asked for before.
         """
-        if not isinstance(options, Options):
-            raise TypeError(
-                f"options must be an Options, got {type(options).__name__}. "
-                "Use paceline.inputs.Options(deterministic=..., auto_shard_policy=...)."
-            )
-        updated = self._plan.demands.options.updated(options)
-        return Dataset(self._plan.demanding(options=updated))
+        return Dataset(self.plan.demanding(options=self.plan.demands.options.updated(options)))
 
     def options(self) -> Options:
         """What was asked for with `with_options`."""
-        return self._plan.demands.options
+        return self.plan.demands.options
 
     def cardinality(self) -> int:
         """The number of elements, or `INFINITE` (-1) or `UNKNOWN` (-2)."""
-        return self._plan.cardinality
+        return self.plan.cardinality
 
     @property
     def element_spec(self) -> Any:
@@ -443,18 +419,22 @@ class Dataset:
 
         For a mapped dataset or a generator this reads an element and describes that.
         """
-        return self._plan.spec()
-
-    @property
-    def plan(self) -> Plan:
-        """The description that `paceline.inputs` builds on; not for users."""
-        return self._plan
+        return self.plan.spec()
 
     def __iter__(self) -> DatasetIterator:
         return self._make_iterator()
 
     def __repr__(self) -> str:
-        return f"<Dataset {self._plan.text}>"
+        return f"<Dataset {self.plan.text}>"
+
+
+def _plan_of(name: str, value: Any) -> Plan:
+    if not isinstance(value, Dataset):
+        raise TypeError(
+            f"{name} must be a Dataset, got {type(value).__name__}. "
+            "Wrap arrays in Dataset.from_tensor_slices first."
+        )
+    return value.plan
 
 
 def _checked_result(result: Any, name: str) -> Dataset:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NoReturn, final
 
 from .checks import checked_count, checked_shard
@@ -18,11 +18,14 @@ from .prefetching import produced_ahead
 from .seeds import checked_seed
 from .splitting import (
     AnyHasData,
+    Division,
     PipelinesIterator,
     ReplicaBatchesIterator,
     SplitIterator,
     UntilAllEndIterator,
     empty_batch,
+    require_equal,
+    require_one_policy_and_order,
     split_points,
 )
 
@@ -31,29 +34,6 @@ Wrap = Callable[[tuple[Any, ...]], Any]
 
 TextsOfWorkers = Callable[[str], Sequence[str]]
 """Gathers a text of each worker, in their order; all workers call it."""
-
-
-@final
-@dataclass(frozen=True)
-class Division:
-    """How workers share the data.
-
-    Args:
-        policy: OFF, FILE or DATA.
-        worker: the number of workers, and this worker's number.
-        parts: of which orders this worker takes which part.
-    """
-
-    policy: AutoShardPolicy
-    worker: tuple[int, int]
-    parts: Sequence[Shard]
-
-    @property
-    def shared_order(self) -> Plan | None:
-        """The order that all workers must draw alike, since each takes a part of it."""
-        num_workers, _ = self.worker
-        is_shared = num_workers > 1 and self.parts and self.policy is not AutoShardPolicy.FILE
-        return self.parts[0].order if is_shared else None
 
 
 def split_global_batches(
@@ -105,7 +85,6 @@ def split_global_batches(
             f"{num_workers}, got {num_all}. Give every worker the same number of replicas."
         )
     plan = _checked_dataset(dataset).plan
-    depth = _depth(prefetch, plan)
     asked = plan.demands.options.auto_shard_policy or AutoShardPolicy.AUTO
     policy = resolved_policy(asked, plan.num_files, num_workers)
     parts = [] if policy is AutoShardPolicy.OFF else [Shard(num_workers, worker_index, plan)]
@@ -116,10 +95,9 @@ def split_global_batches(
     if policy is AutoShardPolicy.FILE:
         plan = _with_file_shard(plan, (num_workers, worker_index))
     return DistributedDataset(
+        plan,
         plan.then(
-            lambda elements, _: Stream(
-                lambda iteration: SplitIterator(elements.iterate(iteration), num_all, rounds)
-            ),
+            lambda elements, _: elements.through(SplitIterator, num_all, rounds),
             # Several workers keep parts of the same batches, or of a batch that is read again.
             keeps=Keeps.SPEC | (Keeps.ANY_ORDER if num_workers == 1 else Keeps.NOTHING),
             cardinality=plan.cardinality if len(rounds) == 1 else UNKNOWN,
@@ -127,13 +105,13 @@ def split_global_batches(
         ),
         Division(policy, (num_workers, worker_index), parts),
         num_local=num_local,
-        any_has_data=None if policy is AutoShardPolicy.DATA else any_has_data,
         description=f"shard {worker_index} of {num_workers}, global batch "
         f"{_global_batch(plan.batch_size, num_all, rounds)}, "
-        f"{_share(policy, plan, num_workers, worker_index)}, prefetch {depth}",
-        prefetch_depth=depth,
+        f"{_share(policy, plan, num_workers, worker_index)}",
+        prefetch=prefetch,
         wrap=wrap,
         seed=seed,
+        any_has_data=any_has_data,
     )
 
 
@@ -194,26 +172,23 @@ def per_replica_batches(
     num_local, _ = _checked_replicas(num_local_replicas, num_local_replicas)
     own = checked_shard(*worker, "the number of workers", "the worker's number")
     plan = _checked_dataset(dataset).plan
-    depth = _depth(prefetch, plan)
     size = "" if plan.batch_size is None else f" of {plan.batch_size}"
     return DistributedDataset(
+        plan,
         plan.then(
-            lambda elements, _: Stream(
-                lambda iteration: ReplicaBatchesIterator(elements.iterate(iteration), num_local)
-            ),
+            lambda elements, _: elements.through(ReplicaBatchesIterator, num_local),
             keeps=Keeps.SPEC | Keeps.ANY_ORDER,
             count=lambda number: batched_cardinality(number, num_local, drop_remainder=False),
             shard=plan.shard and plan.shard.times(num_local),
         ),
         Division(AutoShardPolicy.OFF, own, [] if plan.shard is None else [plan.shard]),
         num_local=num_local,
-        any_has_data=None if plan.cardinality == INFINITE else any_has_data,
         description=f"per-replica batches{size} for {_replicas(num_local)}, "
-        f"{_number_of_steps(batched_cardinality(plan.cardinality, num_local, False))}, "
-        f"prefetch {depth}",
-        prefetch_depth=depth,
+        f"{_number_of_steps(batched_cardinality(plan.cardinality, num_local, False))}",
+        prefetch=prefetch,
         wrap=wrap,
         seed=seed,
+        any_has_data=any_has_data,
     )
 
 
@@ -262,17 +237,17 @@ def per_replica_pipelines(
         demands=Demands.of([plan.demands for plan in plans]),
         is_ready=all(plan.is_ready for plan in plans),
     )
-    depth = _depth(prefetch, plan)
     return DistributedDataset(
+        plan,
         plan,
         Division(AutoShardPolicy.OFF, own, [p.shard for p in plans if p.shard is not None]),
         num_local=len(plans),
-        any_has_data=None if cardinality == INFINITE else any_has_data,
         description=f"an input pipeline for each of {_replicas(len(plans))}, "
-        f"{_number_of_steps(cardinality)}, prefetch {depth}",
-        prefetch_depth=depth,
+        f"{_number_of_steps(cardinality)}",
+        prefetch=prefetch,
         wrap=wrap,
         seed=seed,
+        any_has_data=any_has_data,
     )
 
 
@@ -284,15 +259,6 @@ def _with_file_shard(plan: Plan, file_shard: tuple[int, int]) -> Plan:
         # A state is a position in these files, and must not be taken for one in others.
         text=f"{plan.text}.files({count}, {index})",
     )
-
-
-def _depth(prefetch: int, plan: Plan) -> int:
-    """How many steps are prepared ahead.
-
-    A hand-over between threads takes some 35 microseconds, about as long as a gather.
-    """
-    depth = checked_count("prefetch", prefetch, 0)
-    return 0 if plan.is_ready else depth
 
 
 def _global_batch(size: int | None, num_replicas: int, rounds: Sequence[range]) -> str:
@@ -359,36 +325,51 @@ class DistributedDataset:
 
     def __init__(
         self,
+        source: Plan,
         plan: Plan,
         division: Division,
         *,
         num_local: int,
         description: str,
-        prefetch_depth: int,
+        prefetch: int,
         wrap: Wrap,
         seed: int | None,
         any_has_data: AnyHasData | None,
     ) -> None:
         self._plan = plan
         self._division = division
-        self._description = f"policy {division.policy.name}, {description}"
+        depth = checked_count("prefetch", prefetch, 0)
+        if source.is_ready:
+            # A hand-over between threads takes some 35 microseconds, about as long as a gather.
+            depth = 0
+        self._description = f"policy {division.policy.name}, {description}, prefetch {depth}"
         self._texts_of_workers: TextsOfWorkers | None = None
         order = division.shared_order
         self._has_shared_passes = order is not None and order.demands.reshuffles
         self._needs_shared_seed = order is not None and order.demands.draws_seed
-        steps = plan.then(
-            lambda elements, _: produced_ahead(elements, prefetch_depth), keeps=Keeps.ALL
-        )
+        steps = plan.then(lambda elements, _: produced_ahead(elements, depth), keeps=Keeps.ALL)
         if order is not None and not plan.demands.draws_seed:
             # Shuffles inside an interleave are not known yet, and must agree as well.
             steps = steps.demanding(fixed_seed=steps.demands.fixed_seed or 0)
         own_seed = None if seed is None else checked_seed(seed)
-        own_steps = _wrapped(steps, wrap)
-        self._make_own_iterator = IteratorFactory(own_steps, own_seed, division.worker)
+
+        def wrapped(unwrapped: Plan) -> Plan:
+            return unwrapped.then(
+                lambda elements, _: elements.through(MapIterator, wrap), keeps=Keeps.ALL
+            )
+
+        self._make_own_iterator = IteratorFactory(wrapped(steps), own_seed, division.worker)
         self._make_iterator = self._make_own_iterator
-        if any_has_data is not None:
-            all_steps = _wrapped(_until_all_end(steps, any_has_data, num_local), wrap)
-            self._make_iterator = IteratorFactory(all_steps, own_seed, division.worker)
+        # Workers that read the same data end at the same step, and endless ones never.
+        ends_alike = division.policy is AutoShardPolicy.DATA or plan.cardinality == INFINITE
+        if any_has_data is not None and not ends_alike:
+            together = steps.then(
+                lambda elements, _: elements.through(
+                    UntilAllEndIterator, any_has_data, lambda: self._empty_step(num_local)
+                ),
+                keeps=Keeps.ALL,
+            )
+            self._make_iterator = IteratorFactory(wrapped(together), own_seed, division.worker)
 
     def describe(self) -> str:
         """One line for the log: the policy, this worker's shard, the batch and the replicas."""
@@ -433,7 +414,10 @@ class DistributedDataset:
             for count, index, order, _ in self._division.parts
         ]
         texts = texts_of_workers(json.dumps([self._division.policy.name, parts]))
-        _require_one_policy_and_order([json.loads(text) for text in texts])
+        require_one_policy_and_order([json.loads(text) for text in texts])
+
+    def _empty_step(self, num_local: int) -> Any:
+        return (empty_batch(self._plan.spec()),) * num_local
 
     def _require_same_pass(self, iterator: DatasetIterator) -> None:
         """Raises an error if a worker has looked at the data beforehand, and is a pass ahead."""
@@ -442,8 +426,8 @@ class DistributedDataset:
         texts = self._texts_of_workers(json.dumps(iterator.seed_and_iteration))
         found = [json.loads(text) for text in texts]
         workers = [*range(len(found))]
-        _require_equal("the number of passes before this one", [i for _, i in found], workers)
-        _require_equal("the seed", [seed for seed, _ in found], workers)
+        require_equal("the number of passes before this one", [i for _, i in found], workers)
+        require_equal("the seed", [seed for seed, _ in found], workers)
 
     def _require_shared_seed(self) -> None:
         if self._needs_shared_seed and self._make_iterator.shared_seed() is None:
@@ -460,51 +444,3 @@ class DistributedDataset:
                 f"transformations. Call {name}() on the Dataset before it is distributed."
             )
         raise AttributeError(f"DistributedDataset has no attribute {name!r}.")
-
-
-def _require_one_policy_and_order(found: list[Any]) -> None:
-    """Raises an error if workers divide one order, but each another one."""
-    policies = [policy for policy, _ in found]
-    _require_equal("the policy", policies, [*range(len(found))])
-    parts = [(worker, *part) for worker, (_, parts) in enumerate(found) for part in parts]
-    taken = sorted((count, index) for _, count, index, *_ in parts)
-    # Shards that leave something out, or are read twice, are meant for something else.
-    if taken == [(len(parts), index) for index in range(len(parts))]:
-        workers = [part[0] for part in parts]
-        _require_equal("the dataset", [part[3] for part in parts], workers)
-        _require_equal("the seed", [part[4] for part in parts], workers)
-
-
-def _require_equal(what: str, values: list[Any], workers: list[int]) -> None:
-    for value, worker in zip(values, workers, strict=True):
-        if value != values[0]:
-            raise ValueError(
-                f"Workers that share data must agree on {what}, but worker {workers[0]} has "
-                f"{values[0]} and worker {worker} has {value}, so that examples would be lost or "
-                "read twice. Give all workers the same dataset, files, options and seeds, and "
-                "iterate on all of them."
-            )
-
-
-def _until_all_end(steps: Plan, any_has_data: AnyHasData, num_local: int) -> Plan:
-    """The steps, and then empty ones until the data of all workers have ended."""
-
-    def step(elements: Elements, _: Opening) -> Elements:
-        return Stream(
-            lambda iteration: UntilAllEndIterator(
-                elements.iterate(iteration),
-                any_has_data,
-                lambda: (empty_batch(steps.spec()),) * num_local,
-            )
-        )
-
-    return steps.then(step, keeps=Keeps.ALL)
-
-
-def _wrapped(steps: Plan, wrap: Wrap) -> Plan:
-    return steps.then(
-        lambda elements, _: Stream(
-            lambda iteration: MapIterator(elements.iterate(iteration), wrap)
-        ),
-        keeps=Keeps.ALL,
-    )

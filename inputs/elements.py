@@ -12,17 +12,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Concatenate, ParamSpec, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .states import COUNT, LARGEST_COUNT, STATE, checked, checked_fields, list_of_states
+from .checks import COUNT, LARGEST_COUNT, STATE, checked, checked_fields, list_of_states
 from .values import stack_elements
 
 Indices = NDArray[np.int64]
 Positions = range | Indices
 """Positions in any order, at least one; or a range of ascending ones, of which views can be had."""
+
+Arguments = ParamSpec("Arguments")
 
 State = Any
 """What `get_state` returns: small, and made of JSON's types only."""
@@ -124,6 +126,20 @@ class Elements(ABC):
     @abstractmethod
     def random_access(self) -> RandomAccess | None:
         """Itself, if elements can be read at any position; otherwise None."""
+
+    @final
+    def through(
+        self,
+        kind: Callable[Concatenate[ElementIterator, Arguments], ElementIterator],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> Stream:
+        """The stream whose passes are iterators of this kind over passes of these elements.
+
+        Args:
+            kind: the class; it is given the pass and `args` and `kwargs`.
+        """
+        return Stream(lambda iteration: kind(self.iterate(iteration), *args, **kwargs))
 
 
 BeginPass = Callable[[int], ElementIterator]

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, final
 
+from .checks import COUNT, STATE, checked_fields, list_of_states, read_again, refused
 from .elements import ElementIterator, Elements, State, Stream
 from .plan import Keeps, Opening, Plan
 from .prefetching import produced_ahead
-from .states import COUNT, STATE, checked_fields, list_of_states, read_again, refused
 
 PlanOf = Callable[[Any], Plan]
 """The plan of the dataset that a user's function makes of an element."""
@@ -19,7 +19,7 @@ OpenPart = Callable[[Any, int], Elements]
 
 
 def interleaved(
-    plan: Plan, plan_of: PlanOf, *, cycle_length: int, block_length: int, prefetch: int
+    plan: Plan, plan_of: PlanOf, cycle_length: int, block_length: int, prefetch: int
 ) -> Plan:
     """Blocks of `block_length` elements in turn from up to `cycle_length` datasets at a time."""
 

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, cast, final
 
+from .checks import COUNT, INTEGER, STATE, TEXT, checked_fields
 from .elements import ElementIterator
 from .plan import INFINITE, UNKNOWN, Opening, Plan, Shard
 from .seeds import Seeds, current_default_seed, entropy_seed
-from .states import COUNT, INTEGER, STATE, TEXT, checked_fields
 
 State = dict[str, Any]
 """What `DatasetIterator.get_state` returns."""

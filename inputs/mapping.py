@@ -22,7 +22,6 @@ from .elements import (
     Elementwise,
     Positions,
     RandomAccess,
-    Stream,
     add_element_note,
 )
 from .plan import Keeps, Opening, Plan
@@ -54,12 +53,8 @@ def mapped_in_batches(plan: Plan, map_func: UserFunction, batch_size: int) -> Pl
         access = inner.random_access()
         if access is not None:
             return _MappedInBatches(access, function)
-
-        def begin_pass(iteration: int) -> ElementIterator:
-            batches = BatchIterator(inner.iterate(iteration), batch_size, False, stack_elements)
-            return UnbatchIterator(MapIterator(batches, function))
-
-        return Stream(begin_pass)
+        batches = inner.through(BatchIterator, batch_size, False, stack_elements)
+        return batches.through(MapIterator, function).through(UnbatchIterator)
 
     return plan.then(step, f"map_batched({batch_size})", Keeps.EACH)
 
@@ -68,9 +63,7 @@ def filtered(plan: Plan, predicate: UserFunction) -> Plan:
     """The elements for which a function says True."""
     function = element_function(predicate)
     return plan.then(
-        lambda inner, _: Stream(
-            lambda iteration: _FilterIterator(inner.iterate(iteration), function)
-        ),
+        lambda inner, _: inner.through(_FilterIterator, function),
         "filter()",
         Keeps.SPEC | Keeps.BATCH_SIZE | Keeps.FILES | Keeps.ANY_ORDER,
     )
@@ -92,9 +85,7 @@ def conforming(plan: Plan, signature: Any) -> Plan:
 def ignoring_errors(plan: Plan, report: Report | None) -> Plan:
     """The elements that can be had."""
     return plan.then(
-        lambda inner, _: Stream(
-            lambda iteration: _IgnoringIterator(inner.iterate(iteration), report)
-        ),
+        lambda inner, _: inner.through(_IgnoringIterator, report),
         "ignore_errors()",
         Keeps.SPEC | Keeps.BATCH_SIZE | Keeps.FILES | Keeps.ANY_ORDER,
     )
@@ -112,7 +103,7 @@ def _with_each(
         access = inner.random_access()
         if access is not None:
             return _Mapped(access, function)
-        return Stream(lambda iteration: MapIterator(inner.iterate(iteration), function))
+        return inner.through(MapIterator, function)
 
     return plan.then(step, text, keeps, **changes)
 

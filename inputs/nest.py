@@ -12,16 +12,13 @@ from typing import Any
 
 import numpy as np
 
-_NO_ARRAYS = -1
-_UNEQUAL = -2
-
 
 def flatten(structure: Any) -> list[Any]:
     """The leaves of `structure`, depth first, in the order of `paths(structure)`."""
-    children = steps_into(structure)
+    children = _children(structure)
     if children is None:
         return [structure]
-    return [leaf for _, child in children for leaf in flatten(child)]
+    return [leaf for child in children for leaf in flatten(child)]
 
 
 def paths(structure: Any, root: str = "") -> list[str]:
@@ -99,9 +96,11 @@ def batch_size(structure: Any, names: Sequence[str] = ()) -> int:
     Raises:
         ValueError: the arrays disagree, one has no leading dimension, or there is no array.
     """
-    size = _common_size(structure)
-    if size < 0:
+    sizes: set[tuple[int, ...]] = set()
+    _collect_sizes(structure, sizes)
+    if len(sizes) != 1 or () in sizes:
         raise _batch_size_error(structure, names)
+    (size,) = sizes.pop()
     return size
 
 
@@ -113,10 +112,10 @@ def _map_one(function: Callable[[Any], Any], structure: Any) -> Any:
         return tuple([_map_one(function, item) for item in structure])
     if kind is dict:
         return {key: _map_one(function, item) for key, item in structure.items()}
-    children = steps_into(structure)
+    children = _children(structure)
     if children is None:
         return function(structure)
-    return rebuild(structure, [_map_one(function, child) for _, child in children])
+    return rebuild(structure, [_map_one(function, child) for child in children])
 
 
 def steps_into(structure: Any) -> list[tuple[str, Any]] | None:
@@ -128,6 +127,13 @@ def steps_into(structure: Any) -> list[tuple[str, Any]] | None:
     if isinstance(structure, tuple | list):
         return [(f"[{index}]", item) for index, item in enumerate(structure)]
     return None
+
+
+def _children(structure: Any) -> Iterable[Any] | None:
+    """What `steps_into` leads to."""
+    if isinstance(structure, dict):
+        return structure.values()
+    return structure if isinstance(structure, (tuple, list)) else None
 
 
 def _is_namedtuple(structure: Any) -> bool:
@@ -182,35 +188,18 @@ def _describe(structure: Any) -> str:
     return f"a leaf ({type(structure).__name__})"
 
 
-def _common_size(structure: Any) -> int:
-    """The shared leading dimension, `_NO_ARRAYS` or `_UNEQUAL`."""
+def _collect_sizes(structure: Any, sizes: set[tuple[int, ...]]) -> None:
+    """Adds the leading dimension of each array, as the tuple of it; () for what has none."""
     kind = type(structure)
     if kind is np.ndarray:
-        shape = structure.shape
-        return shape[0] if shape else _UNEQUAL
-    if kind is tuple or kind is list:
-        return _common_size_of(structure)
-    if kind is dict:
-        return _common_size_of(structure.values())
-    children = steps_into(structure)
+        sizes.add(structure.shape[:1])
+        return
+    children = structure if kind is tuple else _children(structure)
     if children is not None:
-        return _common_size_of([child for _, child in children])
-    if structure is None:
-        return _NO_ARRAYS
-    shape = getattr(structure, "shape", ())
-    return shape[0] if shape else _UNEQUAL
-
-
-def _common_size_of(items: Any) -> int:
-    common = _NO_ARRAYS
-    for item in items:
-        size = _common_size(item)
-        if size in (common, _NO_ARRAYS):
-            continue
-        if common != _NO_ARRAYS:
-            return _UNEQUAL
-        common = size
-    return common
+        for child in children:
+            _collect_sizes(child, sizes)
+    elif structure is not None:
+        sizes.add(getattr(structure, "shape", ())[:1])
 
 
 def _batch_size_error(structure: Any, names: Sequence[str]) -> ValueError:

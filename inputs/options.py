@@ -51,6 +51,11 @@ class Options:
 
     def updated(self, options: Options) -> Options:
         """These, where the others leave something open."""
+        if not isinstance(options, Options):
+            raise TypeError(
+                f"options must be an Options, got {type(options).__name__}. "
+                "Use paceline.inputs.Options(deterministic=..., auto_shard_policy=...)."
+            )
         return Options(
             **{
                 f.name: getattr(self, f.name) if value is None else value

@@ -16,10 +16,10 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, final
 
 from .background import BackgroundThreads
-from .elements import ElementIterator, Elements, State, Stream, add_element_note
+from .checks import COUNT, COUNTS, STATE, checked_fields
+from .elements import ElementIterator, Elements, State, add_element_note
 from .mapping import ElementFunction, UserFunction, element_function
 from .plan import Keeps, Opening, Plan
-from .states import COUNT, COUNTS, STATE, checked_fields
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -68,9 +68,7 @@ def mapped_in_parallel(
     def step(inner: Elements, opening: Opening) -> Elements:
         asked = opening.options.deterministic if in_order is None else in_order
         keeps_order = opening.in_order or asked is not False
-        return Stream(
-            lambda iteration: _ParallelMapIterator(inner.iterate(iteration), calls, keeps_order)
-        )
+        return inner.through(_ParallelMapIterator, calls, keeps_order)
 
     return plan.then(step, "map(num_parallel_calls)", Keeps.EACH)
 

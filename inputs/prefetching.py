@@ -6,7 +6,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, final
 
 from .background import BackgroundThreads
-from .elements import ElementIterator, Elements, State, Stream
+from .elements import ElementIterator, Elements, State
 from .plan import Keeps, Plan
 
 # Doubling reached 0.85 of the best fixed depth where stalls are rare.
@@ -34,7 +34,7 @@ def produced_ahead(elements: Elements, depth: int, max_depth: int = 0) -> Elemen
     if depth == 0:
         return elements
     most = max(depth, max_depth)
-    return Stream(lambda iteration: PrefetchIterator(elements.iterate(iteration), depth, most))
+    return elements.through(PrefetchIterator, depth, most)
 
 
 @final

@@ -12,10 +12,10 @@ from typing import Any, BinaryIO, NamedTuple, final
 
 import numpy as np
 
+from .checks import COUNT, checked_fields
 from .elements import ElementIterator, State, Stream
 from .plan import UNKNOWN, Opening, Plan
 from .sources import Rows
-from .states import COUNT, checked_fields
 from .values import ArraySpec
 
 Path = str | os.PathLike[str]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, ClassVar, final
 
+from .checks import COUNT, FLAG, STATE, checked_fields
 from .elements import (
     ENDLESS,
     DerivedIterator,
@@ -23,7 +24,6 @@ from .elements import (
     iteration_start,
 )
 from .plan import INFINITE, Keeps, Opening, Plan, Shard, strided_cardinality
-from .states import COUNT, FLAG, STATE, checked_fields
 
 
 def taken(plan: Plan, text: str, start: int, stop: int | None) -> Plan:
@@ -82,7 +82,7 @@ def _strided(inner: Elements, start: int, stop: int | None, step: int) -> Elemen
     access = inner.random_access()
     if access is not None:
         return _Strided(access, start, stop, step)
-    return Stream(lambda iteration: _StridedIterator(inner.iterate(iteration), start, stop, step))
+    return inner.through(_StridedIterator, start, stop, step)
 
 
 @final
@@ -132,18 +132,22 @@ class _StridedIterator(DerivedIterator):
 
 
 @final
-class _Repeated(Rearranged):
+class _Repeated(RandomAccess):
     """Several iterations, which lie in a row already; without end there are just very many."""
 
     def __init__(self, inner: RandomAccess, count: int | None) -> None:
         most = max(1, ENDLESS // max(inner.length, 1))
-        super().__init__(inner, inner.length * (most if count is None else min(count, most)))
+        self.length = inner.length * (most if count is None else min(count, most))
+        self._inner = inner
 
-    def _sources(self, positions: Positions) -> Positions:
-        return positions
+    def element(self, position: int) -> Any:
+        return self._inner.element(position)
 
-    def _source(self, position: int) -> int:
-        return position
+    def gather(self, positions: Positions) -> Any:
+        return self._inner.gather(positions)
+
+    def each(self, positions: Positions) -> list[Any]:
+        return self._inner.each(positions)
 
 
 @final

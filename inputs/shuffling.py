@@ -6,6 +6,7 @@ from typing import Any, final
 
 import numpy as np
 
+from .checks import COUNT, COUNT_OR_NONE, STATE, checked_fields, refused
 from .elements import (
     ENDLESS,
     ElementIterator,
@@ -20,7 +21,6 @@ from .elements import (
 from .plan import Keeps, Opening, Plan
 from .seeds import Key, process_seed
 from .shuffle_order import ShuffleOrder
-from .states import COUNT, COUNT_OR_NONE, STATE, checked_fields, refused
 
 _MAX_CACHED_POSITIONS = 1 << 22
 _MAX_CACHED_ORDERS = 256
@@ -87,9 +87,11 @@ class _Shuffled(Rearranged):
     def _sources(self, positions: Positions) -> Positions:
         if isinstance(positions, range):
             iteration, time = divmod(positions.start, self.length)
-            stop = time + positions[-1] + 1 - positions.start
+            step = positions.step
+            stop = time + (len(positions) - 1) * step + 1
             if stop <= self.length:
-                return self._order(iteration).read(time, stop)[:: positions.step]
+                sources = self._order(iteration).read(time, stop)
+                return sources if step == 1 else sources[::step]
         iterations, times = np.divmod(as_indices(positions), self.length)
         sources = np.empty_like(times)
         for iteration in np.unique(iterations).tolist():

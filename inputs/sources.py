@@ -15,6 +15,7 @@ from typing import Any, final
 import numpy as np
 
 from . import nest
+from .checks import COUNT, checked_fields
 from .elements import (
     ENDLESS,
     ElementIterator,
@@ -26,7 +27,6 @@ from .elements import (
     as_indices,
 )
 from .plan import INFINITE, UNKNOWN, Plan
-from .states import COUNT, checked_fields
 from .values import ArraySpec, as_element, map_arrays, read_only_view, rows_of, spec_of
 
 _logger = logging.getLogger("paceline")
@@ -288,12 +288,13 @@ class Rows(RandomAccess):
         return map_arrays(lambda array: array[row], self._arrays)
 
     def gather(self, positions: Positions) -> Any:
-        if isinstance(positions, range) and positions.step == 1:
+        if isinstance(positions, range):
             first = positions.start % self.length
             stop = first + len(positions)
-            if stop <= self.length:
+            if stop <= self.length and positions.step == 1:
                 return map_arrays(lambda array: array[first:stop], self._arrays)
-        rows = as_indices(positions) % self.length
+            positions = as_indices(positions)
+        rows = positions % self.length
         return map_arrays(lambda array: array.take(rows, 0), self._arrays)
 
     def each(self, positions: Positions) -> list[Any]:

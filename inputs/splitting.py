@@ -1,15 +1,17 @@
-"""How batches become steps of one batch for each replica of a worker, to the end of all workers."""
+"""How workers and their replicas share batches: who takes what, and until when."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, final
 
 import numpy as np
 
 from . import nest
+from .checks import COUNT, STATE, checked_fields, read_again, refused
 from .elements import (
     DerivedIterator,
     ElementIterator,
@@ -17,7 +19,8 @@ from .elements import (
     State,
     take_up_to,
 )
-from .states import COUNT, STATE, checked_fields, read_again, refused
+from .options import AutoShardPolicy
+from .plan import Plan, Shard
 from .values import ArraySpec, map_arrays
 
 AnyHasData = Callable[[bool], bool]
@@ -25,6 +28,29 @@ AnyHasData = Callable[[bool], bool]
 
 EmptyStep = Callable[[], Any]
 """Makes a step without examples, for a worker that has had no other."""
+
+
+@final
+@dataclass(frozen=True)
+class Division:
+    """How workers share the data.
+
+    Args:
+        policy: OFF, FILE or DATA.
+        worker: the number of workers, and this worker's number.
+        parts: of which orders this worker takes which part.
+    """
+
+    policy: AutoShardPolicy
+    worker: tuple[int, int]
+    parts: Sequence[Shard]
+
+    @property
+    def shared_order(self) -> Plan | None:
+        """The order that all workers must draw alike, since each takes a part of it."""
+        num_workers, _ = self.worker
+        is_shared = num_workers > 1 and self.parts and self.policy is not AutoShardPolicy.FILE
+        return self.parts[0].order if is_shared else None
 
 
 def split_points(num_examples: int, full_batch: int, num_replicas: int) -> list[int]:
@@ -190,3 +216,27 @@ def empty_batch(spec: Any) -> Any:
 def _part(batch: Any, start: int, stop: int) -> Any:
     window = slice(start, stop)
     return map_arrays(lambda array: array[window], batch)
+
+
+def require_one_policy_and_order(found: list[Any]) -> None:
+    """Raises an error if workers divide one order, but each another one."""
+    policies = [policy for policy, _ in found]
+    require_equal("the policy", policies, [*range(len(found))])
+    parts = [(worker, *part) for worker, (_, parts) in enumerate(found) for part in parts]
+    taken = sorted((count, index) for _, count, index, *_ in parts)
+    # Shards that leave something out, or are read twice, are meant for something else.
+    if taken == [(len(parts), index) for index in range(len(parts))]:
+        workers = [part[0] for part in parts]
+        require_equal("the dataset", [part[3] for part in parts], workers)
+        require_equal("the seed", [part[4] for part in parts], workers)
+
+
+def require_equal(what: str, values: list[Any], workers: list[int]) -> None:
+    for value, worker in zip(values, workers, strict=True):
+        if value != values[0]:
+            raise ValueError(
+                f"Workers that share data must agree on {what}, but worker {workers[0]} has "
+                f"{values[0]} and worker {worker} has {value}, so that examples would be lost or "
+                "read twice. Give all workers the same dataset, files, options and seeds, and "
+                "iterate on all of them."
+            )

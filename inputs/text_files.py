@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, final
 
 import numpy as np
 
@@ -30,6 +30,7 @@ _MISSING = frozenset({"", "NA", "N/A", "NULL", "null"})
 _TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 
 Convert = Callable[[str], Any]
+"""Makes a value of the text of a field."""
 
 
 def text_lines(files: Files) -> Dataset:
@@ -88,8 +89,12 @@ def csv_rows(
             told apart reading goes on with its second line.
     """
     paths = matching_files(files)
-    columns, sample = _columns_and_sample(paths[0], names, delimiter)
+    columns = _columns(paths[0], delimiter) if names is None else list(names)
+    if len(set(columns)) != len(columns):
+        raise ValueError(f"{paths[0]}: the columns must have different names, got {columns}.")
     if dtypes is None:
+        texts = {index: (name, str) for index, name in enumerate(columns)}
+        sample = _CsvReader(columns, names is None, delimiter, texts).sample(paths[0])
         dtypes = {name: _inferred(paths[0], name, sample) for name in columns}
     for name in [*dtypes, *(defaults or {}), *([] if label is None else [label])]:
         if name not in columns or name not in dtypes:
@@ -101,53 +106,80 @@ def csv_rows(
         columns.index(name): (name, _converter(name, dtype, defaults or {}))
         for name, dtype in dtypes.items()
     }
-    read = partial(
-        _read_rows,
-        columns=columns,
-        has_header=names is None,
-        delimiter=delimiter,
-        converters=converters,
-        label=label,
-    )
-    return Dataset(records_plan(paths, RecordFormat("csv_rows", read)))
+    reader = _CsvReader(columns, names is None, delimiter, converters, label)
+    return Dataset(records_plan(paths, RecordFormat("csv_rows", reader.read)))
 
 
-def _read_rows(
-    file: BinaryIO,
-    *,
-    columns: list[str],
-    has_header: bool,
-    delimiter: str,
-    converters: Mapping[int, tuple[str, Convert]],
-    label: str | None,
-) -> Iterator[Any]:
-    import csv  # not needed by those who have no such files
+@final
+@dataclass(frozen=True)
+class _CsvReader:
+    """How the rows of files become elements.
 
-    if has_header and file.tell() == 0:
-        header = _header(file, delimiter)
-        if header != columns:
-            skip_rest(file)
-            raise ValueError(f"the header is {header}, but that of the first file is {columns}")
-    skip_mark(file)
-    start, num_good_lines, num_columns = file.tell(), 0, len(columns)
-    rows = csv.reader(_lines(file), delimiter=delimiter, strict=True)
-    try:
-        for row in rows:
-            if row and len(row) != num_columns:
-                raise ValueError(f"the row has {len(row)} fields for {num_columns} columns")
-            num_good_lines = rows.line_num
-            if row:
-                example = {name: convert(row[i]) for i, (name, convert) in converters.items()}
-                yield example if label is None else (example, example.pop(label))
-    except (ValueError, csv.Error):
-        # A quote that is not closed takes all that follows for one field, up to the next quote or
-        # the end; these are good rows. The place is found by reading once more, since to ask for it
-        # at each row takes longer.
-        if rows.line_num > num_good_lines:
-            file.seek(start)
-            for _ in range(num_good_lines + 1):
-                file.readline()
-        raise
+    Args:
+        columns: the names of all columns.
+        has_header: whether each file begins with these names.
+        delimiter: what separates the fields.
+        converters: of the columns that are read, by position: the name, and what makes a value of
+            the text.
+        label: the column that becomes the second part of a pair.
+    """
+
+    columns: list[str]
+    has_header: bool
+    delimiter: str
+    converters: Mapping[int, tuple[str, Convert]]
+    label: str | None = None
+
+    def read(self, file: BinaryIO) -> Iterator[Any]:
+        """The elements of the rows from the file's position on, see `RecordFormat`."""
+        import csv  # not needed by those who have no such files
+
+        if self.has_header and file.tell() == 0:
+            header = _header(file, self.delimiter)
+            if header != self.columns:
+                skip_rest(file)
+                raise ValueError(
+                    f"the header is {header}, but that of the first file is {self.columns}"
+                )
+        skip_mark(file)
+        start, num_good_lines, num_columns = file.tell(), 0, len(self.columns)
+        rows = csv.reader(_lines(file), delimiter=self.delimiter, strict=True)
+        try:
+            for row in rows:
+                if row and len(row) != num_columns:
+                    raise ValueError(f"the row has {len(row)} fields for {num_columns} columns")
+                num_good_lines = rows.line_num
+                if row:
+                    yield self._element(row)
+        except (ValueError, csv.Error):
+            # A quote that is not closed takes all that follows for one field, up to the next quote
+            # or the end; these are good rows. The line is found by reading once more, since to ask
+            # for the position at each row takes longer.
+            if rows.line_num > num_good_lines:
+                file.seek(start)
+                for _ in range(num_good_lines + 1):
+                    file.readline()
+            raise
+
+    def _element(self, row: list[str]) -> Any:
+        example = {name: convert(row[i]) for i, (name, convert) in self.converters.items()}
+        return example if self.label is None else (example, example.pop(self.label))
+
+    def sample(self, path: str) -> list[dict[str, str]]:
+        """The first good rows of a file; of bad ones one hears when they are read."""
+        with opened(path) as file:
+            return list(islice(self._good_rows(file), _SAMPLE_ROWS))
+
+    def _good_rows(self, file: BinaryIO) -> Iterator[Any]:
+        import csv
+
+        start = -1
+        while file.tell() > start:
+            start = file.tell()
+            try:
+                yield from self.read(file)
+            except (ValueError, csv.Error):
+                continue
 
 
 def _lines(file: BinaryIO) -> Iterator[str]:
@@ -167,43 +199,13 @@ def _header(file: BinaryIO, delimiter: str) -> list[str]:
         raise ValueError(f"the header cannot be read: {error}") from error
 
 
-def _columns_and_sample(
-    path: str, names: Sequence[str] | None, delimiter: str
-) -> tuple[list[str], list[dict[str, str]]]:
+def _columns(path: str, delimiter: str) -> list[str]:
+    """The names in a file's header."""
     with opened(path) as file:
-        columns = _first_header(path, file, delimiter) if names is None else list(names)
-        if len(set(columns)) != len(columns):
-            raise ValueError(f"{path}: the columns must have different names, got {columns}.")
-        as_texts = {index: (name, str) for index, name in enumerate(columns)}
-        read = partial(
-            _read_rows,
-            columns=columns,
-            has_header=False,
-            delimiter=delimiter,
-            converters=as_texts,
-            label=None,
-        )
-        return columns, list(islice(_good_rows(file, read), _SAMPLE_ROWS))
-
-
-def _first_header(path: str, file: BinaryIO, delimiter: str) -> list[str]:
-    try:
-        return _header(file, delimiter)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-
-
-def _good_rows(file: BinaryIO, read: Callable[[BinaryIO], Iterator[Any]]) -> Iterator[Any]:
-    import csv
-
-    start = -1
-    while file.tell() > start:
-        start = file.tell()
         try:
-            yield from read(file)
-        except (ValueError, csv.Error):
-            # It is told, with its place, when that row is read.
-            continue
+            return _header(file, delimiter)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
 
 
 def _inferred(path: str, name: str, sample: list[dict[str, str]]) -> np.dtype[Any]:

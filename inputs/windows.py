@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from . import nest
-from .elements import ElementIterator, State, Stream
+from .checks import COUNT, STATE, checked_fields
+from .elements import ElementIterator, State
 from .plan import Plan, strided_cardinality
 from .sources import Items
-from .states import COUNT, STATE, checked_fields
 from .values import DatasetSpec
 
 MakeDataset = Callable[[Plan], Any]
@@ -52,9 +52,7 @@ def windowed(plan: Plan, windows: Windows, make_dataset: MakeDataset) -> Plan:
     """Small datasets of consecutive elements."""
     w = windows
     return plan.then(
-        lambda inner, _: Stream(
-            lambda iteration: _WindowIterator(inner.iterate(iteration), windows, make_dataset)
-        ),
+        lambda inner, _: inner.through(_WindowIterator, windows, make_dataset),
         f"window({w.size}, shift={w.shift}, stride={w.stride}, drop_remainder={w.drop_remainder})",
         # Not the files: a window may lie across the border between two of them.
         count=windows.count,
