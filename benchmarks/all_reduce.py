@@ -99,7 +99,7 @@ def open_variants(
         variants |= raw_mpi() | {"mpi": over(mpi)}
     except ImportError as error:
         print(error, file=sys.stderr)
-    from paceline.collectives.ring import connect_ring
+    from paceline.collectives.session import connect_ring
 
     for kind in ("shm", "tcp", "grpc"):
         if kind in wanted:

@@ -79,4 +79,5 @@ def bind_problem(address: str, error: OSError) -> str:
 
 def is_loopback(host: str) -> bool:
     """Whether each machine takes this host for itself."""
-    return host == "localhost" or host == "::1" or bool(re.fullmatch(r"127(\.\d+){3}", host))
+    name = host == "localhost" or host.endswith(".localhost")
+    return name or host == "::1" or bool(re.fullmatch(r"127(\.\d+){3}", host))

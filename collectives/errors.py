@@ -4,7 +4,8 @@
     ├── ClosedError             this communicator was closed by ourselves
     ├── PeerLostError           a peer died, left, or gave up
     ├── CollectiveTimeoutError  a peer is there, but did not come in time
-    └── MismatchError           a peer called something else
+    ├── MismatchError           a peer called something else
+    └── RendezvousError         the processes of a job did not come together
 
 Below them, a link knows its bytes but not whose work they belong to:
 
@@ -36,6 +37,10 @@ class CollectiveTimeoutError(CollectiveError, TimeoutError):
 
 class MismatchError(CollectiveError):
     """Ranks called different collectives, or the same one with different shapes, dtypes or ops."""
+
+
+class RendezvousError(CollectiveError):
+    """The processes of a job did not come together; the text names who and why."""
 
 
 class LinkError(Exception):

@@ -12,11 +12,12 @@ import select
 import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from typing import Literal, final
+from typing import final
 
 from .errors import LinkTimeout
 
-LinkKind = Literal["shm", "tcp", "grpc"]
+LinkKind = str
+"""What a link is made of, by the name that options and messages use."""
 ALL_LINKS: tuple[LinkKind, ...] = ("shm", "tcp", "grpc")
 
 MAX_WAIT_SECS = 0.05

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from .strategy import Strategy, get_strategy
+from .context import get_strategy
+
+if TYPE_CHECKING:
+    from .strategy import Strategy
 
 
 @contextmanager

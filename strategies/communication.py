@@ -215,15 +215,14 @@ def _join_by_mpi(resolver: ClusterResolver, options: CommunicationOptions) -> Co
 def _join_by_ring(
     spec: ClusterSpec, tasks: Sequence[Task], rank: int, options: CommunicationOptions
 ) -> Communicator:
-    """Meet the other training tasks at their addresses."""
-    from ..collectives.ring import connect_ring
+    """Join the other training tasks; the first one's address is known to all."""
+    from ..collectives.session import connect_ring
 
-    unknown = [str(task) for task in tasks if not spec.address(task)]
-    if unknown:
+    if not spec.address(tasks[0]):
         raise ClusterError(
-            f"the launcher does not tell the addresses of {', '.join(unknown)}, which RING needs "
-            f"(torchrun over several nodes tells only that of the first); set TF_CONFIG with an "
-            f"address for each task, start the job with mpirun or srun, or run it on one node"
+            f"the launcher does not tell the address of {tasks[0]}, where the others come together "
+            f"under RING; set TF_CONFIG with an address for each task, set RANK, WORLD_SIZE, "
+            f"MASTER_ADDR and MASTER_PORT, or start the job with mpirun or srun"
         )
     members = [Member(i, str(t), spec.address(t)) for i, t in enumerate(tasks)]
     key = (tuple(members), rank)

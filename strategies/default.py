@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .context import ReplicaContext
+from .context import default_strategy, install_default
 from .cross_device_ops import ReductionToOneDevice
 from .devices import HOST
 from .extended import StrategyExtended
-from .frame import Frame, bottom_frame, lay_bottom
-from .rendezvous import Rendezvous
 from .strategy import Strategy
 
 
@@ -26,16 +24,12 @@ class DefaultStrategy(Strategy):
         )
 
 
-def _the_one() -> Any:
-    return bottom_frame().strategy
-
-
 def _make() -> Any:
     strategy = DefaultStrategy.__new__(DefaultStrategy)
-    strategy._remake = (_the_one, ())
+    strategy._remake = (default_strategy, ())
     Strategy.__init__(strategy, StrategyExtended([HOST], [HOST], ReductionToOneDevice()))
     return strategy
 
 
 DEFAULT_STRATEGY = _make()
-lay_bottom(Frame(DEFAULT_STRATEGY, ReplicaContext(DEFAULT_STRATEGY, 0, Rendezvous(1))))
+install_default(DEFAULT_STRATEGY)

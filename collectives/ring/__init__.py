@@ -1,6 +1,5 @@
-"""Ranks that are processes anywhere on a network, found by their addresses."""
+"""What the channel of parameter servers still needs until it goes over `session`."""
 
-from .connect import ALL_LINKS, DEFAULT_START_TIMEOUT_SECS, connect_ring
 from .errors import RendezvousError
 
-__all__ = ["ALL_LINKS", "DEFAULT_START_TIMEOUT_SECS", "RendezvousError", "connect_ring"]
+__all__ = ["RendezvousError"]

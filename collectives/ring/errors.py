@@ -1,9 +1,5 @@
 """What can go wrong before there is a communicator."""
 
-from __future__ import annotations
+from ..errors import RendezvousError
 
-from ..errors import CollectiveError
-
-
-class RendezvousError(CollectiveError):
-    """The members of a job did not come together; the text names who and why."""
+__all__ = ["RendezvousError"]

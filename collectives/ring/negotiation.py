@@ -193,7 +193,7 @@ class Taker:
                 return shared_memory.connect_shared_memory(offer.address, self._rank, proof)
             case "tcp":
                 return connect_tcp(self._host, offer.address, self._rank, proof)
-            case "grpc":
+            case _:
                 return self._open_stream(proof)
 
 
@@ -256,7 +256,7 @@ def _wait_for(guest: Guest, kind: LinkKind, ip: str, tickets: Tickets, proof: st
             return _WaitingForMemory(*shared_memory.listen_shared_memory(guest.rank, proof))
         case "tcp":
             return _WaitingForTcp(*listen_tcp(ip, guest.rank, proof, guest.ip))
-        case "grpc":
+        case _:
             return _WaitingForStream(guest.rank, proof, tickets)
 
 

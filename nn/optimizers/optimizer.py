@@ -9,7 +9,6 @@ import numpy as np
 
 from ...autodiff import Array, Tensor
 from ...strategies import (
-    COUNTER,
     GradientReducer,
     Membership,
     RuleStep,
@@ -17,7 +16,7 @@ from ...strategies import (
     Update,
     Updater,
     Variable,
-    VariableSpec,
+    VariableAggregation,
     add_up,
     apply_outside_replicas,
     as_array,
@@ -25,7 +24,6 @@ from ...strategies import (
     get_or_create_global_step,
     get_replica_context,
     get_strategy,
-    get_variable,
     make_step,
 )
 from . import schedules
@@ -91,7 +89,14 @@ class Optimizer(Updater):
         is_in_model = current_store().keep
         kept = self._membership.here(self) if is_in_model else self._membership.latest
         if kept.iterations is None:
-            kept.iterations = get_variable(f"{self.name}/iterations", (), np.int64, 0, **COUNTER)
+            kept.iterations = current_store().get_variable(
+                f"{self.name}/iterations",
+                (),
+                np.int64,
+                0,
+                trainable=False,
+                aggregation=VariableAggregation.ONLY_FIRST_REPLICA,
+            )
         return kept.iterations
 
     @property
@@ -182,8 +187,7 @@ class Optimizer(Updater):
             return
         extended = get_strategy().extended
         num_workers = extended.job.num_trainers
-        remote = extended.remote_storage
-        if num_workers == 1 or remote is None or not remote.averages_workers:
+        if num_workers == 1 or not extended.storage.averages_workers:
             return
         raise ValueError(
             f"optimizer {self.name!r} is to clip gradients ({self._clipping}), but where "
@@ -220,10 +224,12 @@ class Optimizer(Updater):
         if of is not variable:
             slots = [
                 current_store().get_variable(
-                    VariableSpec(name=f"{self.name}/{variable.name}/{slot}", **COUNTER),
+                    f"{self.name}/{variable.name}/{slot}",
                     variable.shape,
                     variable.dtype,
                     start,
+                    trainable=False,
+                    aggregation=VariableAggregation.ONLY_FIRST_REPLICA,
                     beside=variable,
                 )
                 for slot, start in self._slot_values.items()

@@ -50,7 +50,7 @@ def one_pass(examples):
 
 
 @pytest.fixture
-def two_replicas():
+def mirrored():
     return pl.MirroredStrategy(["CPU:0", "CPU:1"])
 
 

@@ -17,26 +17,41 @@ import pytest
 from paceline.cluster import free_ports
 from paceline.collectives import Member
 from paceline.collectives.errors import LinkBroken
-from paceline.collectives.ring import frames
-from paceline.collectives.ring._grpc import Channel, Server, Stream, StreamError
-from paceline.collectives.ring.authenticated import AuthenticatedStream
-from paceline.collectives.ring.frames import FrameError, decode, encode
-from paceline.collectives.ring.handshake import STRANGER, Identity, RefusedError, answer, call
-from paceline.collectives.ring.host import host_fingerprint
-from paceline.collectives.ring.negotiation import Guest, Taker, Tickets, offer_links
-from paceline.collectives.ring.sockets import Listener, pack_hello
-from paceline.collectives.ring.tcp import connect_tcp
-from paceline.collectives.ring.visitors import HANDSHAKE_SECS, TurnedAway
+from paceline.collectives.session import frames
+from paceline.collectives.session.addresses import Address, host_fingerprint
+from paceline.collectives.session.frames import FrameError, decode, encode
+from paceline.collectives.session.grpc_link import DataStreams
+from paceline.collectives.session.grpc_stream import Channel, Server, Stream, StreamError
+from paceline.collectives.session.handshake import (
+    STRANGER,
+    TAG_BYTES,
+    AuthenticatedStream,
+    Identity,
+    RefusedError,
+    answer,
+    call,
+)
+from paceline.collectives.session.links import LinkEnds, Negotiation
+from paceline.collectives.session.ring import members_fingerprint
+from paceline.collectives.session.sockets import Listener, pack_hello
+from paceline.collectives.session.tcp import TcpTransport
+from paceline.collectives.session.visitors import HANDSHAKE_SECS, TurnedAway
 
 TOKEN = "a secret that nobody guesses"
 MEMBERS = tuple(Member(rank, f"worker {rank}", f"127.0.0.1:{rank + 1}") for rank in range(2))
 REFUSED = (RefusedError, FrameError, StreamError)
-FACTS = {"host": "11" * 16, "is_bound_to_loopback": True, "links": ("tcp", "grpc")}
+FACTS = {
+    "size": 2,
+    "members": "66" * 16,
+    "host": "11" * 16,
+    "is_bound_to_loopback": True,
+    "links": ("tcp", "grpc"),
+}
 
 
 def identity(rank, **changes):
-    facts = {"members": MEMBERS, "job_id": "the job's name", "token": TOKEN} | FACTS | changes
-    return Identity(rank=rank, **facts)
+    facts = {"me": MEMBERS[rank], "job_id": "the job's name", "token": TOKEN} | FACTS | changes
+    return Identity(**facts)
 
 
 @dataclass
@@ -46,6 +61,12 @@ class Heard:
     caller: object = None
     other: object = None
     frames: list = field(default_factory=list)
+
+
+def frames_said(stream):
+    """What is sent over a stream that nothing carries."""
+    for message in stream._messages():
+        yield decode(message[:-TAG_BYTES])
 
 
 def unchanged(direction, number, message):
@@ -99,7 +120,7 @@ def converse():
             stack.callback(mine.close)
             stream = mine.open()
             try:
-                _, authenticated = call(stream, caller or identity(1), 0, "join")
+                _, authenticated = call(stream, caller or identity(1), MEMBERS[0])
                 heard.caller = "in"
                 for rank in range(5):
                     authenticated.send(frames.Lost(rank=rank, reason="x"))
@@ -120,13 +141,14 @@ def test_two_who_know_the_token_understand_each_other(converse):
 
 
 SAID = {
-    "purpose": "greet",
     "links": ("grpc",),
     "host": "22" * 16,
     "is_loopback": False,
     "incarnation": "33" * 16,
     "nonce": "44" * 16,
     "rank": 0,
+    "task": "worker 7",
+    "address": "127.0.0.1:9",
     "size": 3,
     "job_id": "another",
     "members": "55" * 16,
@@ -180,7 +202,7 @@ def test_a_caller_without_the_token_learns_nothing_of_the_job(converse, token):
 
 
 @pytest.mark.parametrize(
-    "what", [{"job_id": "another"}, {"members": (*MEMBERS, Member(2, "worker 2", "h:3"))}], ids=str
+    "what", [{"job_id": "another"}, {"size": 3}, {"members": "77" * 16}], ids=str
 )
 def test_a_stranger_is_told_the_same_whatever_it_guesses(converse, what):
     """Neither the job's name nor its size can be tried out."""
@@ -303,29 +325,40 @@ def test_silent_and_slow_connections_do_not_keep_the_expected_one_out():
 
 def test_who_overhears_the_offer_of_a_link_cannot_take_it():
     """The ticket is no secret: what is shown is made of it with the key of the two."""
-    sides = [
-        AuthenticatedStream(Stream(), iter(()), b"k" * 32, is_caller=is_caller)
-        for is_caller in (False, True)
-    ]
-    taker = Taker("127.0.0.1", 1, lambda proof: None)
-    answers, impostors = SimpleQueue(), []
-
-    def hear(frame):
-        if isinstance(frame, frames.Offer):
-            impostors.append(connect_tcp("127.0.0.1", frame.address, 1, frame.ticket))
-            answers.put(taker.connect(frame, sides[1].prove))
-
-    guest = Guest(1, "worker 1", "127.0.0.1", hear, answers, sides[0].prove)
-    here = offer_links(guest, ["tcp"], "127.0.0.1", Tickets()).link
-    there = taker.keep(frames.Linked(kind="tcp", why="")).link
+    streams = [Stream(), Stream()]
+    caller = LinkEnds(
+        caller=1, caller_ip="", ip="", called=Address("127.0.0.1", 1), streams=DataStreams()
+    )
+    called = LinkEnds(
+        caller=1, caller_ip="127.0.0.1", ip="127.0.0.1", called=None, streams=DataStreams()
+    )
+    taker, offerer = (
+        Negotiation(
+            AuthenticatedStream(stream, iter(()), b"k" * 32, is_caller=ends is caller),
+            MEMBERS[0],
+            ["tcp"],
+            ends,
+        )
+        for stream, ends in zip(streams, (caller, called), strict=True)
+    )
+    offers = frames_said(streams[1])
+    offerer.take(frames.WantLink())
+    assert isinstance(next(offers), frames.Accepted)
+    offer = next(offers)
+    impostor = TcpTransport().connect(caller, offer.address, offer.ticket)
+    taker.take(offer)
+    offerer.take(next(frames_said(streams[0])))
+    here = offerer.pick().link
+    taker.take(next(offers))
+    there = taker.pick().link
     soon = time.monotonic() + 20
     here.send(memoryview(b"for rank 1 only"), soon)
     heard = bytearray(15)
     there.receive_into(memoryview(heard), soon)
     assert heard == b"for rank 1 only"
     with pytest.raises(LinkBroken):
-        impostors[0].receive_into(memoryview(heard), soon)
-    for link in (here, there, *impostors):
+        impostor.receive_into(memoryview(heard), soon)
+    for link in (here, there, impostor):
         link.close()
 
 
@@ -338,7 +371,7 @@ def test_callers_that_are_turned_away_do_not_fill_the_log():
     assert lines == ["turned away 0", "turned away 600 (599 others since the last such line)"]
 
 
-HELLO = identity(1).hello("join")
+HELLO = identity(1).hello()
 FIRST = [
     encode(HELLO),
     encode(frames.Proof(proof="00" * 32)),
@@ -405,7 +438,7 @@ def authenticator(key, direction, number, data):
 
 LATER_FRAMES = [
     frames.Heartbeat(),
-    frames.Ready(),
+    frames.Ready(waiting_for="worker 3"),
     frames.Lost(rank=1, reason="connection reset"),
     frames.GivingUp(reason="ValueError: x"),
     frames.Offer(kind="tcp", address="40001", ticket="5a" * 32),
@@ -444,13 +477,13 @@ def test_a_member_that_sends_nonsense_is_named_and_harms_nobody(loopback, connec
     """It knows the token: that opens the door, and nothing else."""
     members = loopback(2)
     wait = connect_beside(members, [0], start_timeout_secs=3.0)
-    facts = FACTS | {"host": host_fingerprint()}
-    hostile = Identity(members=tuple(members), rank=1, job_id="test", token="secret", **facts)
+    facts = FACTS | {"host": host_fingerprint(), "members": members_fingerprint(members)}
+    hostile = Identity(me=members[1], job_id="test", token="secret", **facts)
     channel = Channel(members[0].address)
     while True:
         stream = channel.open()
         with suppress(StreamError):
-            _, authenticated = call(stream, hostile, 0, "join")
+            _, authenticated = call(stream, hostile, members[0])
             break
     stream.send(data)
     with suppress(StreamError, FrameError):

@@ -8,18 +8,35 @@ import secrets
 import socket
 import threading
 import time
-from contextlib import ExitStack
-from queue import SimpleQueue
+from contextlib import ExitStack, closing
+from typing import final
 
 import numpy as np
 import pytest
 
+from paceline.collectives import Member
 from paceline.collectives.errors import LinkBroken, LinkTimeout
 from paceline.collectives.link import SMALL_SEND_BYTES
-from paceline.collectives.ring import frames, negotiation, shared_memory, tcp
-from paceline.collectives.ring._grpc import Channel, Server
-from paceline.collectives.ring.sockets import pack_hello
-from paceline.collectives.ring.streams import SEGMENT_BYTES, WINDOW_BYTES, StreamLink
+from paceline.collectives.session import (
+    Address,
+    Transport,
+    frames,
+    links,
+    register_transport,
+    shared_memory,
+)
+from paceline.collectives.session.grpc_link import (
+    SEGMENT_BYTES,
+    WINDOW_BYTES,
+    DataStreams,
+    StreamLink,
+)
+from paceline.collectives.session.grpc_stream import Channel, Server, Stream
+from paceline.collectives.session.handshake import TAG_BYTES, AuthenticatedStream
+from paceline.collectives.session.links import LinkEnds, Negotiation
+from paceline.collectives.session.shared_memory import SharedMemoryTransport
+from paceline.collectives.session.sockets import pack_hello
+from paceline.collectives.session.tcp import TcpTransport
 
 TICKET = secrets.token_hex(32)
 # A wait that nobody ends takes as long, and the test fails.
@@ -30,18 +47,28 @@ def soon():
     return time.monotonic() + LIMIT_SECS
 
 
+def ends_of(caller_ip="127.0.0.1"):
+    """Both ends of a session, as a transport sees them: who has called, and who was called."""
+    streams = DataStreams()
+    return (
+        LinkEnds(caller=1, caller_ip="", ip="", called=Address("127.0.0.1", 1), streams=streams),
+        LinkEnds(caller=1, caller_ip=caller_ip, ip="127.0.0.1", called=None, streams=streams),
+    )
+
+
+def pair_over(transport):
+    caller, called = ends_of()
+    with closing(transport.listen(called, TICKET)) as expected:
+        first = transport.connect(caller, expected.address, TICKET)
+        return first, expected.accept(soon())
+
+
 def shared_memory_pair(stack, port):
-    listener, name = shared_memory.listen_shared_memory(1, TICKET)
-    with_listener = stack.enter_context(closing_all(listener))
-    first = shared_memory.connect_shared_memory(name, 1, TICKET)
-    return first, shared_memory.accept_shared_memory(*with_listener.accept(soon()))
+    return pair_over(SharedMemoryTransport())
 
 
 def tcp_pair(stack, port):
-    listener, address = tcp.listen_tcp("127.0.0.1", 1, TICKET, "127.0.0.1")
-    with_listener = stack.enter_context(closing_all(listener))
-    first = tcp.connect_tcp("127.0.0.1", address, 1, TICKET)
-    return first, tcp.TcpLink(with_listener.accept(soon())[0])
+    return pair_over(TcpTransport())
 
 
 def grpc_pair(stack, port):
@@ -63,13 +90,6 @@ def grpc_pair(stack, port):
     threading.Thread(target=link.pump, daemon=True).start()
     assert is_made.wait(LIMIT_SECS)
     return link, made[0]
-
-
-def closing_all(each):
-    stack = ExitStack()
-    stack.callback(each.close)
-    stack.accept = each.accept
-    return stack
 
 
 PAIRS = {"shm": shared_memory_pair, "tcp": tcp_pair, "grpc": grpc_pair}
@@ -275,7 +295,7 @@ def test_counters_that_make_no_sense_break_a_shared_memory_link():
 
 
 def connected(name, fds):
-    """A caller of `listen_shared_memory` with file descriptors of its own choosing."""
+    """A caller with file descriptors of its own choosing."""
     caller = socket.socket(socket.AF_UNIX)
     caller.connect("\0" + name)
     socket.send_fds(caller, [pack_hello(1, TICKET)], fds)
@@ -286,8 +306,8 @@ def test_only_sealed_memory_of_the_right_size_is_shared(tmp_path):
     """Memory that its owner could cut off would kill whoever reads it."""
     right_size = mmap.PAGESIZE + 2 * shared_memory.RING_BYTES
     with ExitStack() as stack:
-        listener, name = shared_memory.listen_shared_memory(1, TICKET)
-        stack.callback(listener.close)
+        expected = SharedMemoryTransport().listen(ends_of()[1], TICKET)
+        stack.callback(expected.close)
         small = os.memfd_create("small", os.MFD_ALLOW_SEALING)
         os.ftruncate(small, 4096)
         fcntl.fcntl(small, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
@@ -296,15 +316,16 @@ def test_only_sealed_memory_of_the_right_size_is_shared(tmp_path):
         file = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
         stack.callback(lambda: [os.close(fd) for fd in (small, unsealed, file)])
         for fds in ([], [small], [unsealed], [file], [small, unsealed]):
-            stack.enter_context(connected(name, fds))
+            stack.enter_context(connected(expected.address, fds))
             with pytest.raises(LinkBroken, match="cannot share memory"):
-                shared_memory.accept_shared_memory(*listener.accept(soon()))
+                expected.accept(soon())
 
 
 def test_a_caller_without_the_ticket_is_sent_away_and_the_right_one_still_gets_in():
     with ExitStack() as stack:
-        listener, port = tcp.listen_tcp("127.0.0.1", 1, TICKET, "127.0.0.1")
-        stack.callback(listener.close)
+        expected = TcpTransport().listen(ends_of()[1], TICKET)
+        stack.callback(expected.close)
+        port = expected.address
         callers = [
             b"",
             b"GET / HTTP/1.1\r\n\r\n" * 10,
@@ -318,37 +339,77 @@ def test_a_caller_without_the_ticket_is_sent_away_and_the_right_one_still_gets_i
             wrong.shutdown(socket.SHUT_WR)
         right = stack.enter_context(socket.create_connection(("127.0.0.1", int(port))))
         right.sendall(pack_hello(1, TICKET))
-        accepted, _ = listener.accept(soon())
-        stack.enter_context(accepted)
-        assert accepted.getpeername() == right.getsockname()
+        link = expected.accept(soon())
+        stack.callback(link.close)
+        link.send(memoryview(b"x"), soon())
+        assert right.recv(1) == b"x"
 
 
 def test_a_caller_from_another_address_is_sent_away():
-    with ExitStack() as stack:
-        listener, port = tcp.listen_tcp("127.0.0.1", 1, TICKET, peer_ip="127.0.0.9")
-        stack.callback(listener.close)
-        stack.callback(tcp.connect_tcp("127.0.0.1", port, 1, TICKET).close)
+    caller, called = ends_of(caller_ip="127.0.0.9")
+    with closing(TcpTransport().listen(called, TICKET)) as expected:
+        TcpTransport().connect(caller, expected.address, TICKET).close()
         with pytest.raises(LinkTimeout):
-            listener.accept(time.monotonic() + 0.2)
+            expected.accept(time.monotonic() + 0.2)
 
 
 def test_a_pair_that_misses_a_faster_link_because_one_was_slow_says_so(monkeypatch, caplog):
     """It is for the whole job, and nothing else would tell why arrays travel slowly."""
-    monkeypatch.setattr(negotiation, "ACCEPT_SECS", 0.5)
-    answers = SimpleQueue()
-    taker = negotiation.Taker("127.0.0.1", 1, lambda proof: None)
+    monkeypatch.setattr(links, "ACCEPT_SECS", 0.5)
+    streams = [Stream(), Stream()]
+    taker, offerer = (
+        Negotiation(
+            AuthenticatedStream(stream, iter(()), b"k" * 32, is_caller=ends.called is not None),
+            Member(1, "worker 1", "host-b:2222"),
+            ["shm", "tcp"],
+            ends,
+        )
+        for stream, ends in zip(streams, ends_of(), strict=True)
+    )
 
-    def hear(frame):
-        if isinstance(frame, frames.Offer) and frame.kind == "tcp":
-            answers.put(taker.connect(frame, str))
+    def relay(source, target, unheard):
+        for message in source._messages():
+            frame = frames.decode(message[:-TAG_BYTES])
+            if not isinstance(frame, frames.Accepted) and getattr(frame, "kind", "") != unheard:
+                target.take(frame)
 
-    guest = negotiation.Guest(1, "worker 1 (host-b:2222)", "127.0.0.1", hear, answers, str)
-    picked = negotiation.offer_links(guest, ["shm", "tcp"], "127.0.0.1", negotiation.Tickets())
-    picked.link.close()
-    taker.drop()
+    for source, target in (streams[1], taker), (streams[0], offerer):
+        relaying = threading.Thread(target=relay, args=(source, target, "shm"), daemon=True)
+        relaying.start()
+    picked = offerer.pick()
+    for each in (picked, taker.pick()):
+        each.link.close()
+    for stream in streams:
+        stream.finish()
     assert picked.kind == "tcp"
     [line] = [record.getMessage() for record in caplog.records]
     assert line == (
         "arrays to and from worker 1 (host-b:2222) travel over TCP for the whole job "
         "(no shared memory: no answer)"
     )
+
+
+def test_a_transport_is_added_by_one_registration(monkeypatch):
+    """Two ends that both know it take it, and an end that does not know it is left in peace."""
+    monkeypatch.setattr(links, "TRANSPORTS", dict(links.TRANSPORTS))
+
+    @final
+    class Pipes(Transport):
+        """Stands for another transport, and is TCP."""
+
+        def __init__(self):
+            super().__init__("pipes", "pipes")
+
+        def unavailable(self):
+            return ""
+
+        def listen(self, ends, proof):
+            return TcpTransport().listen(ends, proof)
+
+        def connect(self, ends, address, proof):
+            return TcpTransport().connect(ends, address, proof)
+
+    with pytest.raises(ValueError, match=r"links must be some of .*; found \('pipes',\)"):
+        links.check_links(("pipes",))
+    register_transport(Pipes())
+    links.check_links(("pipes", "tcp"))

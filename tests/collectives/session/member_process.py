@@ -11,7 +11,7 @@ import sys
 import numpy as np
 
 from paceline.collectives import CollectiveError, Member
-from paceline.collectives.ring import connect_ring
+from paceline.collectives.session import connect_ring
 
 
 def say(text):

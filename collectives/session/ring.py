@@ -1,13 +1,14 @@
-"""Making a communicator of processes that know each other's addresses."""
+"""Making a communicator of processes that find each other by their addresses."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import NoReturn
 
-from ...cluster import num_cores
+from ...cluster import is_loopback, num_cores
 from ..communicator import (
     DEFAULT_SILENCE_SECS,
     DEFAULT_TIMEOUT_SECS,
@@ -15,15 +16,14 @@ from ..communicator import (
     Communicator,
 )
 from ..leaving import close_at_exit, forget
-from ..link import ALL_LINKS, LinkKind
+from ..link import ALL_LINKS, Link, LinkKind
 from ..linked import DEFAULT_SPIN_SECS, linked_communicator
 from ..members import Member
 from ..runner import has_core_to_spare
-from .control import Control
-from .handshake import Identity, check_terms
-from .host import check_is_private, host_fingerprint, is_loopback, local_ip, parse_address
-from .negotiation import KIND_NAMES, Picked
-from .roster import Roster
+from .addresses import check_is_private, listening_place, local_ip, parse_address
+from .handshake import Identity, check_job_id
+from .links import check_links
+from .membership import Membership
 
 DEFAULT_START_TIMEOUT_SECS = 600.0
 
@@ -47,13 +47,14 @@ def connect_ring(
     """Return the communicator of ``members``, of which this process is one.
 
     Every member calls it, with the same members and job. It listens at its own address and nowhere
-    else, reaches all others, and returns when all have reached each other. While it waits it logs
-    who is missing. Data goes through the first kind of ``links`` that both ends have and that
-    works: memory shared by processes of one host, a TCP connection of its own at a random port, or
-    a gRPC stream through the members' ports.
+    else, comes to rank 0, and returns when all are there. While it waits it logs who is missing.
+    Data goes through the first kind of ``links`` that both ends have and that works, tried when two
+    members first need each other: memory shared by processes of one host, a TCP connection of its
+    own at a random port, or a gRPC stream through the members' ports.
 
     Args:
-        members: All members by rank; each address is "host:port".
+        members: All members by rank; each address is "host:port". Those of others than rank 0 may
+            be empty: such a member listens at any port where rank 0 can call it.
         rank: This process.
         job_id: The job's name. A member of another job is turned away.
         token: The job's secret, the same for all members. It never travels: each member proves to
@@ -62,8 +63,7 @@ def connect_ring(
             of life.
         silence_secs: A member that gives no sign of life for longer is lost, even if its host is
             switched off or it has been stopped; at least 3 s.
-        start_timeout_secs: How long to wait for the others to come, and for this member's own name
-            to be known.
+        start_timeout_secs: How long to wait for the others to come, and for names to be known.
         links: What to use for data, best first.
         bind_host: Where to listen if that is not the host in this member's address.
         allow_unauthenticated: Listen where other machines can call even without a token.
@@ -78,59 +78,64 @@ def connect_ring(
     if len(members) == 1:
         return linked_communicator(members, rank, _nobody, timeout_secs=timeout_secs)
     started = time.monotonic()
-    ip = local_ip(members[rank], bind_host, start_timeout_secs)
+    me = members[rank]
+    if not me.address:
+        me = listening_place(me, members[0], start_timeout_secs)
+    ip = local_ip(me, bind_host, start_timeout_secs)
     if not allow_unauthenticated:
-        check_is_private(members[rank], ip, token)
+        check_is_private(me, ip, token)
     identity = Identity(
-        members=members,
-        rank=rank,
+        me=me,
         job_id=job_id,
         token=token or "",
-        host=host_fingerprint(),
-        is_bound_to_loopback=is_loopback(ip),
         links=tuple(links),
+        is_bound_to_loopback=is_loopback(ip),
+        size=len(members),
+        members=members_fingerprint(members),
     )
-    roster = Roster(members, rank)
-    control = Control(identity, roster, ip, silence_secs)
+    known = tuple(me if member.rank == rank else member for member in members)
+    membership = Membership(identity, known, ip, silence_secs)
     try:
         # A warning shows even where nobody has set up logging yet.
-        roster.wait_until_complete(started, start_timeout_secs, report_secs, _log.warning)
+        membership.wait_until_complete(started, start_timeout_secs, report_secs, _log.warning)
     except BaseException as error:
-        control.announce(str(error) or type(error).__name__)
-        control.close()
+        membership.announce(str(error) or type(error).__name__)
+        membership.close()
         raise
-    picked = {peer.member.rank: peer.picked for peer in roster.peers.values() if peer.picked}
-    _log.info("%s", describe_links(members, rank, picked))
+    return _communicator(membership, me, links, timeout_secs)
+
+
+def _communicator(
+    membership: Membership, me: Member, links: Sequence[LinkKind], timeout_secs: float
+) -> Communicator:
+    """Return the communicator of members that are all there."""
+    members = membership.members
+
+    def connect(rank: int) -> Link:
+        link, kind, why = membership.connect(rank)
+        why = f" ({why})" if why else ""
+        _log.info(
+            "ring of %d, here %s: %s to %s%s", len(members), me, kind, members[rank].task, why
+        )
+        return link
 
     def leave() -> None:
-        control.close()
+        membership.close()
         forget(communicator)
 
-    num_here = _num_ranks_here(roster, identity.host)
+    num_here = membership.num_members_here()
     communicator = linked_communicator(
         members,
-        rank,
-        lambda peer: picked[peer].link,
-        health=control,
+        me.rank,
+        connect,
+        health=membership,
         timeout_secs=timeout_secs,
-        spin_secs=_spin_secs(num_here, picked),
+        spin_secs=_spin_secs(num_here, links),
         on_close=leave,
     )
     close_at_exit(communicator)
     communicator.overlaps = has_core_to_spare(num_here)
     return communicator
-
-
-def describe_links(members: Sequence[Member], rank: int, picked: dict[int, Picked]) -> str:
-    """Return one line that says which links were taken and why."""
-    by_kind: dict[tuple[LinkKind, str], list[str]] = {}
-    for peer, choice in sorted(picked.items()):
-        by_kind.setdefault((choice.kind, choice.why), []).append(members[peer].task)
-    parts = [
-        f"{KIND_NAMES[kind]} to {', '.join(tasks)}" + (f" ({why})" if why else "")
-        for (kind, why), tasks in by_kind.items()
-    ]
-    return f"ring of {len(members)}, here {members[rank]}: {'; '.join(parts)}"
 
 
 def _check(
@@ -142,28 +147,31 @@ def _check(
         raise ValueError(f"rank must be from 0 to {len(members) - 1}; found {rank}")
     if [member.rank for member in members] != list(range(len(members))):
         raise ValueError("members must be given in order of rank, from 0")
-    check_terms(job_id, links)
+    check_job_id(job_id)
+    check_links(links)
     owners: dict[str, Member] = {}
     for member in members:
-        other = owners.setdefault(str(parse_address(member)), member)
-        if other is not member:
-            raise ValueError(f"{other.task} and {member.task} have one address, {member.address}")
+        if member.address or member.rank == 0:
+            other = owners.setdefault(str(parse_address(member)), member)
+            if other is not member:
+                raise ValueError(
+                    f"{other.task} and {member.task} have one address, {member.address}"
+                )
 
 
-def _num_ranks_here(roster: Roster, host: str) -> int:
-    """Return how many ranks share this host's processors."""
-    hellos = [peer.hello for peer in roster.peers.values()]
-    return 1 + sum(hello is not None and hello.host == host for hello in hellos)
+def members_fingerprint(members: Sequence[Member]) -> str:
+    """Return what two members compare instead of their lists of members."""
+    text = "\n".join(f"{member.rank} {member.task} {member.address}" for member in members)
+    return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _spin_secs(num_here: int, picked: dict[int, Picked]) -> float:
+def _spin_secs(num_here: int, links: Sequence[LinkKind]) -> float:
     """Return how long waits should poll: not at all where that keeps others from working.
 
     Those others are the ranks that share this host's processors, and the threads that gRPC needs
     in this very process.
     """
-    uses_threads = any(choice.kind == "grpc" for choice in picked.values())
-    return 0.0 if uses_threads or num_here > num_cores() else DEFAULT_SPIN_SECS
+    return 0.0 if links[0] == "grpc" or num_here > num_cores() else DEFAULT_SPIN_SECS
 
 
 def _nobody(rank: int) -> NoReturn:  # a world of one has no links

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from paceline.collectives import Member
-from paceline.collectives.ring import connect_ring
+from paceline.collectives.session import connect_ring
 
 OPTIONS = {"job_id": "test", "token": "secret", "timeout_secs": 20.0, "start_timeout_secs": 20.0}
 LIMIT_SECS = 60.0

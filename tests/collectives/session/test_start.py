@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paceline.collectives import Member
-from paceline.collectives.ring import RendezvousError, connect_ring
-from paceline.collectives.ring.handshake import HostsError, Identity
-from paceline.collectives.ring.host import local_ip
+from paceline.collectives import Member, PeerLostError
+from paceline.collectives.errors import RendezvousError
+from paceline.collectives.session import connect_ring
+from paceline.collectives.session.addresses import local_ip
+from paceline.collectives.session.handshake import HostsError, Identity
 
 LIMIT_SECS = 20.0
 HOSTS = ["11" * 16, "22" * 16]
@@ -44,9 +45,13 @@ def test_a_member_that_never_starts_is_named_while_waiting_and_at_the_end(
 
 
 def test_all_missing_members_are_named(loopback, connect):
+    """Rank 0 knows of all of them, and the others of rank 0 only while that is missing."""
     members = loopback(4)
-    [text] = texts(connect(members, [1], start_timeout_secs=0.5))
-    assert f"waiting for {members[0]}, {members[2]}, {members[3]}: 0.5 s" in text
+    [text] = texts(connect(members, [0], start_timeout_secs=1.0))
+    assert f"waiting for {members[1]}, {members[2]}, {members[3]}: 1 s" in text
+    assert "localhost is looked for on this machine only" in text
+    [text] = texts(connect(members, [3], start_timeout_secs=1.0))
+    assert f"waiting for {members[0]}: 1 s" in text
     assert "localhost is looked for on this machine only" in text
 
 
@@ -179,8 +184,8 @@ def test_other_machines_may_call_only_with_a_token(loopback):
 
 def identity(rank, addresses, host, is_bound_to_loopback=False):
     return Identity(
-        members=tuple(Member(i, f"worker {i}", a) for i, a in enumerate(addresses)),
-        rank=rank,
+        me=Member(rank, f"worker {rank}", addresses[rank]),
+        size=2,
         job_id="test",
         token="secret",
         host=host,
@@ -204,14 +209,14 @@ def test_localhost_is_refused_where_there_are_two_machines(addresses, bound, is_
     first, second = (identity(i, addresses, HOSTS[i], bound[i]) for i in range(2))
     if is_refused:
         with pytest.raises(HostsError, match="runs on another machine, where the address of work"):
-            second.check_hosts(first.hello("join"))
+            second.check_hosts(first.hello())
     else:
-        second.check_hosts(first.hello("join"))
+        second.check_hosts(first.hello())
 
 
 def test_localhost_is_fine_on_one_machine():
     first, second = (identity(i, ["localhost:1", "localhost:2"], HOSTS[0], True) for i in range(2))
-    second.check_hosts(first.hello("join"))
+    second.check_hosts(first.hello())
 
 
 def test_a_world_of_one_needs_nobody():
@@ -232,12 +237,14 @@ def test_the_first_kind_of_link_that_both_have_is_taken(
 ):
     members = loopback(2)
     with caplog.at_level(logging.INFO, "paceline"):
-        run_at_once(
+        outcomes = run_at_once(
             [
                 lambda: connect(members, [0], links=mine),
                 lambda: connect(members, [1], links=theirs),
             ]
         )
+        assert not caplog.records, "links are agreed on when they are first asked for"
+        run_at_once([partial(ring.barrier, "x") for [ring], _ in outcomes])
     lines = [record.getMessage() for record in caplog.records]
     assert f"ring of 2, here {members[0]}: {picked}" in lines
     assert len(lines) == 2
@@ -251,8 +258,10 @@ def test_members_without_a_common_kind_of_link_say_so(loopback, connect, run_at_
             lambda: connect(members, [1], links=("grpc",))[0],
         ]
     )
-    for outcome, _ in outcomes:
-        assert "they have no kind of link in common" in str(outcome)
+    failures = run_at_once([partial(ring.barrier, "x") for ring, _ in outcomes])
+    for failure, _ in failures:
+        assert isinstance(failure, PeerLostError)
+        assert "no link: they have no kind of link in common" in str(failure)
 
 
 def test_closing_leaves_neither_port_nor_memory_nor_thread(loopback, connect_ranks, run_at_once):

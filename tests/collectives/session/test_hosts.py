@@ -45,6 +45,7 @@ def answers(pair, command):
 def test_a_pair_gets_through_everything_but_a_lasting_cut(hosts, start_pair):
     """One pair for all of it, as starting takes longer."""
     pair = connected(start_pair(timeout_secs=5.0, report_secs=60.0, log=True))
+    assert answers(pair, "reduce") == ["reduced", "reduced"]
     for process, other in zip(pair, ("worker 1", "worker 0"), strict=True):
         assert f"TCP to {other} (no shared memory: " in process.hear_log()
     # A queue so short that packets are lost.

@@ -11,18 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.collectives.errors import LinkBroken
-from paceline.collectives.ring import frames
-from paceline.collectives.ring._grpc import Channel, StreamError
-from paceline.collectives.ring.sockets import check_hello, pack_hello
+from paceline.collectives.session import frames
+from paceline.collectives.session.grpc_stream import Channel, StreamError
+from paceline.collectives.session.sockets import check_hello, pack_hello
 
 TICKET = "5a" * 32
 HEXADECIMAL = "0011223344556677"
 HELLO = frames.Hello(
-    purpose="join",
     job_id="job",
     size=2,
     members=HEXADECIMAL,
     rank=1,
+    task="worker 1",
+    address="host-b:2222",
     incarnation=HEXADECIMAL,
     host=HEXADECIMAL,
     is_loopback=True,
@@ -40,13 +41,20 @@ FRAMES = [
     frames.Answer(kind="tcp", problem="connection refused"),
     frames.Linked(kind="grpc", why="no TCP: connection refused"),
     frames.NoLink(reason="none in common"),
-    frames.Ready(),
+    frames.WantLink(),
+    frames.Parent(address="host-b:2222"),
+    frames.Missing(names="worker 1 (host-b:2222)", remarks=""),
+    frames.Ready(waiting_for="worker 3"),
+    frames.Table(
+        first=64,
+        entries=(frames.Entry(address="h:1", incarnation=HEXADECIMAL, host=HEXADECIMAL),),
+    ),
+    frames.Left(rank=1),
     frames.Heartbeat(),
     frames.Lost(rank=1, reason="connection reset by peer"),
     frames.GivingUp(reason="ValueError: ü"),
     frames.Goodbye(),
     frames.Challenge(nonce=HEXADECIMAL),
-    frames.Visit(rank=3, task="worker 3", address=""),
 ]
 
 flips = st.lists(st.tuples(st.integers(0, 10_000), st.integers(1, 255)), min_size=1, max_size=8)
@@ -125,7 +133,7 @@ def test_a_frame_that_is_too_long_is_refused_unread():
 def test_another_protocol_version_is_named():
     data = bytearray(frames.encode(frames.Heartbeat()))
     data[4] += 1
-    with pytest.raises(frames.VersionError, match="speaks protocol version 3, this is 2"):
+    with pytest.raises(frames.VersionError, match="speaks protocol version 4, this is 3"):
         frames.decode(bytes(data))
 
 

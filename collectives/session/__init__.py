@@ -1,0 +1,34 @@
+"""Sessions of processes that find each other by their addresses, and the communicator over them."""
+
+from .addresses import Address, check_is_private, local_ip, parse_address
+from .endpoint import Endpoint
+from .frames import Frame, FrameError
+from .grpc_stream import StreamError
+from .handshake import Identity, RefusedError
+from .links import GrpcTransport, Transport, register_transport
+from .ring import DEFAULT_START_TIMEOUT_SECS, connect_ring
+from .session import Session, SessionHandler
+from .shared_memory import SharedMemoryTransport
+from .tcp import TcpTransport
+
+for _transport in (SharedMemoryTransport(), TcpTransport(), GrpcTransport()):
+    register_transport(_transport)
+
+__all__ = [
+    "DEFAULT_START_TIMEOUT_SECS",
+    "Address",
+    "Endpoint",
+    "Frame",
+    "FrameError",
+    "Identity",
+    "RefusedError",
+    "Session",
+    "SessionHandler",
+    "StreamError",
+    "Transport",
+    "check_is_private",
+    "connect_ring",
+    "local_ip",
+    "parse_address",
+    "register_transport",
+]

@@ -1,0 +1,154 @@
+"""Addresses of tasks, and which host this is."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import time
+import uuid
+from dataclasses import dataclass, replace
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from ...cluster import ClusterError, bind_problem, is_loopback, split_address
+from ..errors import RendezvousError
+from ..members import Member
+
+_HOST_FILES = ("/etc/machine-id", "/proc/sys/kernel/random/boot_id")
+_RETRY_SECS = 0.5
+_REPORT_SECS = 10.0
+
+_log = logging.getLogger("paceline")
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a task listens, taken apart."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(member: Member) -> Address:
+    """Return the address of ``member``.
+
+    Raises:
+        ValueError: It is not of the form host:port.
+    """
+    try:
+        return Address(*split_address(member.address))
+    except ClusterError:
+        raise ValueError(
+            f"the address of {member.task} must be host:port with a port from 1 to 65535; "
+            f"found {member.address!r}"
+        ) from None
+
+
+def local_ip(member: Member, bind_host: str | None, timeout_secs: float) -> str:
+    """Return the address of this machine at which ``member`` is to listen; its port is free.
+
+    A name that is unknown is looked up again: in Kubernetes and other clusters that start a host
+    and its name together, the name may come later.
+
+    Args:
+        member: This process.
+        bind_host: Listen here instead of at the host of the member's address.
+        timeout_secs: How long to look up the name.
+
+    Raises:
+        RendezvousError: The name is unknown, belongs to another machine, or the port is taken.
+    """
+    address = parse_address(member)
+    where = Address(bind_host or address.host, address.port)
+    try:
+        family, endpoint = _look_up(where, member, timeout_secs)
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(endpoint)
+    except OSError as error:
+        problem = bind_problem(str(where), error)
+        raise RendezvousError(f"{member} cannot listen: {problem}") from error
+    return str(endpoint[0])
+
+
+def listening_place(me: Member, other: Member, timeout_secs: float) -> Member:
+    """Return ``me`` with an address, at a free port, at which ``other`` may call back.
+
+    Raises:
+        RendezvousError: The other's name stays unknown, or no route leads to it.
+    """
+    try:
+        family, endpoint = _look_up(parse_address(other), me, timeout_secs)
+        with socket.socket(family, socket.SOCK_DGRAM) as route:
+            route.connect(endpoint)  # sends nothing: the system only picks a way
+            ip = str(route.getsockname()[0])
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((ip, 0))
+            return replace(me, address=str(Address(ip, probe.getsockname()[1])))
+    except OSError as error:
+        raise RendezvousError(f"{me} cannot reach {other}: {error}") from error
+
+
+def _look_up(where: Address, me: Member, timeout_secs: float) -> tuple[int, Any]:
+    """Return the family and the endpoint of an address, IPv4 if there is one.
+
+    Raises:
+        OSError: Its host is still unknown when time is up.
+    """
+    started, report_at = time.monotonic(), _REPORT_SECS
+    while True:
+        try:
+            found = socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM)
+            family, _, _, _, endpoint = min(found, key=lambda info: info[0] != socket.AF_INET)
+            return family, endpoint
+        except OSError as error:
+            waited_secs = time.monotonic() - started
+            if waited_secs >= timeout_secs:
+                raise
+            if waited_secs >= report_at:
+                report_at += _REPORT_SECS
+                _log.warning(
+                    "%s cannot begin yet: %s; it has tried for %.0f s and gives up after %.0f s",
+                    *(me, bind_problem(str(where), error), waited_secs, timeout_secs),
+                )
+        time.sleep(min(_RETRY_SECS, timeout_secs))
+
+
+def check_is_private(member: Member, ip: str, token: str | None) -> None:
+    """Check that strangers cannot come in where ``member`` is to listen.
+
+    Raises:
+        ValueError: Other machines can call there, and there is no token to ask them for.
+    """
+    if token or is_loopback(ip):
+        return
+    raise ValueError(
+        f"{member} would listen at {ip}, where other machines can call, without asking "
+        "them for a token: set the environment variable PACELINE_TOKEN to the same secret for "
+        "all tasks, or PACELINE_TOKEN_FILE to a file with it, or pass "
+        "CommunicationOptions(token=...)"
+    )
+
+
+@cache
+def host_fingerprint() -> str:
+    """Return what tells this host from others: two processes with the same share a loopback.
+
+    That is a matter of the machine, the running kernel and the network namespace: two containers
+    on one machine each have a localhost of their own.
+    """
+    parts = []
+    for file in _HOST_FILES:
+        with contextlib.suppress(OSError):
+            parts.append(Path(file).read_text().strip())
+    with contextlib.suppress(OSError):
+        parts.append(os.readlink("/proc/self/ns/net"))
+    parts = parts or [str(uuid.getnode())]
+    return blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()

@@ -1,0 +1,312 @@
+"""Links through memory that two processes of one host share.
+
+The memory has no name anywhere: the caller makes it (memfd) and hands its descriptor through a Unix
+socket, so nothing is left behind however the processes end, and a small /dev/shm is no limit. The
+socket stays open as a bell: a side that goes to sleep says so in the memory and is woken by a byte;
+if a process dies, the socket's end tells the other one at once.
+
+Layout: one page of 64-bit words, then a ring of bytes for each direction. Each word is written by
+one side only, except that the flags of a sleeper are cleared by whoever wakes it. This relies on
+stores becoming visible in order and on 8-byte stores being whole, hence on x86.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import platform
+import secrets
+import select
+import socket
+import struct
+import threading
+from typing import final
+
+import numpy as np
+
+from ..errors import LinkBroken
+from ..link import Link
+from .links import Expected, LinkEnds, Transport
+from .sockets import CONNECT_SECS, Listener, WaitableSocket, close_all, pack_hello
+
+# Large pieces, for what a piece costs beside its bytes, four of which fit into a ring; a ring that
+# stays in the cache.
+SEGMENT_BYTES = 512 << 10
+RING_BYTES = 2 << 20
+# Copying costs as much as adding here, so halves bring nothing.
+_SWAP_BYTES = 1 << 62
+
+_PAGE_BYTES = 4096
+_ALIGNMENT = 64
+_TOTAL_BYTES = _PAGE_BYTES + 2 * RING_BYTES
+# Copies up to this size are not worth a call of NumPy, which lets other threads run meanwhile.
+_SMALL_COPY_BYTES = 32 << 10
+
+# Words of a direction, each on a cache line of its own.
+_WRITTEN, _READ, _READER_SLEEPS, _WRITER_SLEEPS, _WRITER_CLOSED, _READER_CLOSED = range(0, 48, 8)
+_WORDS_A_DIRECTION = 64
+
+_CREDENTIALS = struct.Struct("3i")
+
+
+@final
+class SharedMemoryTransport(Transport):
+    """Memory of the caller's, for two processes of one user on one host."""
+
+    def __init__(self) -> None:
+        super().__init__("shm", "shared memory")
+
+    def unavailable(self) -> str:
+        if platform.machine().lower() not in ("x86_64", "amd64"):
+            return f"not supported on {platform.machine()} processors"
+        if not (hasattr(os, "memfd_create") and hasattr(fcntl, "F_ADD_SEALS")):
+            return f"not supported on {platform.system()}"
+        return ""
+
+    def listen(self, ends: LinkEnds, proof: str) -> Expected:
+        name = f"paceline-{secrets.token_hex(16)}"
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            listening.bind("\0" + name)
+            listening.listen(8)
+        except OSError:
+            listening.close()
+            raise
+        return _ExpectedMemory(name, Listener(listening, ends.caller, proof, _is_same_user))
+
+    def connect(self, ends: LinkEnds, address: str, proof: str) -> Link:
+        connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        fd = -1
+        try:
+            connected.settimeout(CONNECT_SECS)
+            connected.connect("\0" + address)
+            fd = os.memfd_create("paceline-link", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            os.ftruncate(fd, _TOTAL_BYTES)
+            # Memory that shrinks under a reader would kill it.
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+            socket.send_fds(connected, [pack_hello(ends.caller, proof)], [fd])
+            return SharedMemoryLink(connected, mmap.mmap(fd, _TOTAL_BYTES), outgoing=0)
+        except OSError:
+            connected.close()
+            raise
+        finally:
+            close_all([fd])
+
+
+@final
+class _ExpectedMemory(Expected):
+    def __init__(self, name: str, listener: Listener) -> None:
+        super().__init__(name)
+        self._listener = listener
+
+    def accept(self, deadline: float) -> Link:
+        return accept_shared_memory(*self._listener.accept(deadline))
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def accept_shared_memory(connected: socket.socket, fds: list[int]) -> Link:
+    """Return the end of a link that was called, from what the caller has sent.
+
+    Raises:
+        LinkBroken: It has not sent memory of the right kind.
+    """
+    try:
+        if len(fds) != 1:
+            raise LinkBroken(f"{len(fds)} file descriptors instead of one")
+        if not fcntl.fcntl(fds[0], fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+            raise LinkBroken("memory that could shrink")
+        if os.fstat(fds[0]).st_size != _TOTAL_BYTES:
+            raise LinkBroken("memory of another size")
+        return SharedMemoryLink(connected, mmap.mmap(fds[0], _TOTAL_BYTES), outgoing=1)
+    except (OSError, LinkBroken) as error:
+        connected.close()
+        raise LinkBroken(f"cannot share memory: {error}") from error
+    finally:
+        close_all(fds)
+
+
+@final
+class SharedMemoryLink(Link):
+    """One end of a link through shared memory.
+
+    Args:
+        bell: A connected socket, owned from here on.
+        memory: `_TOTAL_BYTES` of it, zeros at first.
+        outgoing: Which direction this end writes, 0 or 1.
+    """
+
+    def __init__(self, bell: socket.socket, memory: mmap.mmap, outgoing: int) -> None:
+        super().__init__(SEGMENT_BYTES, _SWAP_BYTES)
+        self._bell = WaitableSocket(bell)
+        self._words = memoryview(memory)[:_PAGE_BYTES].cast("Q")
+        self._out = _Ring(memory, outgoing)
+        self._in = _Ring(memory, 1 - outgoing)
+        self._written = 0
+        self._read = 0
+        self._asked_bytes = 1
+        self._joined = np.empty(SEGMENT_BYTES + _ALIGNMENT, np.uint8).data
+        self._broken = ""
+        self._may_have_rung = False
+        self._fence = threading.Lock()
+
+    def try_send(self, data: memoryview) -> int:
+        out, words = self._out, self._words
+        if self._broken or words[out.word + _READER_CLOSED]:
+            raise LinkBroken(self._broken or "it has closed its end")
+        used_bytes = self._written - words[out.word + _READ]
+        self._check(used_bytes)
+        num_bytes = min(len(data), RING_BYTES - used_bytes, SEGMENT_BYTES)
+        if num_bytes == 0:
+            return 0
+        out.write(self._written % RING_BYTES, data[:num_bytes])
+        self._written += num_bytes
+        words[out.word + _WRITTEN] = self._written
+        self._wake(out.word + _READER_SLEEPS)
+        return num_bytes
+
+    def try_peek(self, num_bytes: int) -> memoryview | None:
+        if self._arrived_bytes() < num_bytes:
+            closed = self._broken or self._words[self._in.word + _WRITER_CLOSED]
+            # Looked at once more: it may have written and then closed.
+            if self._arrived_bytes() < num_bytes:
+                if closed:
+                    raise LinkBroken(self._broken or "it has closed its end")
+                self._asked_bytes = num_bytes
+                return None
+        return self._in.view(self._read % RING_BYTES, num_bytes, self._joined)
+
+    def release(self, num_bytes: int) -> None:
+        self._read += num_bytes
+        self._words[self._in.word + _READ] = self._read
+        self._wake(self._in.word + _WRITER_SLEEPS)
+
+    def begin_wait(self, *, to_send: bool, to_receive: bool) -> tuple[int, int] | None:
+        words = self._words
+        if to_receive:
+            words[self._in.word + _READER_SLEEPS] = 1
+        if to_send:
+            words[self._out.word + _WRITER_SLEEPS] = 1
+        # The other side writes its counter and then looks at our flag; we set the flag and then
+        # look at its counter. With a fence in between on both sides, one of the two sees the other.
+        self._order()
+        watched = self._bell.begin_wait(select.POLLIN)
+        if self._can_go_on(to_send, to_receive):
+            return None
+        self._may_have_rung = True
+        return watched
+
+    def end_wait(self) -> None:
+        words = self._words
+        if self._may_have_rung:
+            self._may_have_rung = False
+            self._hear()
+        words[self._in.word + _READER_SLEEPS] = 0
+        words[self._out.word + _WRITER_SLEEPS] = 0
+        self._bell.end_wait()
+
+    def close(self) -> None:
+        self._broken = self._broken or "this end is closed"
+        self._words[self._out.word + _WRITER_CLOSED] = 1
+        self._words[self._in.word + _READER_CLOSED] = 1
+        self._bell.close()
+
+    def _arrived_bytes(self) -> int:
+        num_bytes = self._words[self._in.word + _WRITTEN] - self._read
+        self._check(num_bytes)
+        return num_bytes
+
+    def _check(self, num_bytes: int) -> None:
+        """Do not believe the other side's counters beyond what can be."""
+        if not 0 <= num_bytes <= RING_BYTES:
+            self._broken = "its counters in shared memory make no sense"
+            raise LinkBroken(self._broken)
+
+    def _can_go_on(self, to_send: bool, to_receive: bool) -> bool:
+        words = self._words
+        if self._broken:
+            return True
+        if to_receive and (
+            self._arrived_bytes() >= self._asked_bytes or words[self._in.word + _WRITER_CLOSED]
+        ):
+            return True
+        return to_send and (
+            self._written - words[self._out.word + _READ] < RING_BYTES
+            or bool(words[self._out.word + _READER_CLOSED])
+        )
+
+    def _wake(self, flag: int) -> None:
+        """Ring the bell if the other side sleeps."""
+        self._order()
+        if self._words[flag]:
+            self._words[flag] = 0
+            try:
+                self._bell.socket.send(b"\0")
+            except BlockingIOError:
+                pass  # so many rings are under way that it will wake up
+            except OSError:
+                self._broken = self._broken or "its process has ended"
+
+    def _hear(self) -> None:
+        """Take up what the bell says; its end means that the other process is gone."""
+        try:
+            if self._bell.socket.recv(4096):
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        self._broken = self._broken or "it has closed its end"
+
+    def _order(self) -> None:
+        """Let earlier stores be seen before later loads: taking a lock is a full fence on x86."""
+        with self._fence:
+            pass
+
+
+@final
+class _Ring:
+    """The bytes of one direction.
+
+    Attributes:
+        word: Where the direction's words begin.
+    """
+
+    def __init__(self, memory: mmap.mmap, direction: int) -> None:
+        self.word = direction * _WORDS_A_DIRECTION
+        start = _PAGE_BYTES + direction * RING_BYTES
+        self._bytes = memoryview(memory)[start : start + RING_BYTES]
+        self._array = np.frombuffer(self._bytes, np.uint8)
+
+    def write(self, position: int, data: memoryview) -> None:
+        """Copy ``data`` to ``position``, going on at the beginning after the end."""
+        first = min(len(data), RING_BYTES - position)
+        self._copy(position, data[:first])
+        if first < len(data):
+            self._copy(0, data[first:])
+
+    def view(self, position: int, num_bytes: int, scratch: memoryview) -> memoryview:
+        """Return the bytes at ``position`` in place, or joined in ``scratch`` around the end."""
+        stop = position + num_bytes
+        if stop <= RING_BYTES:
+            return self._bytes[position:stop]
+        target = scratch[position % _ALIGNMENT :][:num_bytes]
+        first = RING_BYTES - position
+        target[:first] = self._bytes[position:]
+        target[first:] = self._bytes[: stop - RING_BYTES]
+        return target
+
+    def _copy(self, position: int, data: memoryview) -> None:
+        stop = position + len(data)
+        if len(data) <= _SMALL_COPY_BYTES:
+            self._bytes[position:stop] = data
+        else:
+            np.copyto(self._array[position:stop], np.frombuffer(data, np.uint8))
+
+
+def _is_same_user(connection: socket.socket) -> bool:
+    size = _CREDENTIALS.size
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    return bool(_CREDENTIALS.unpack(credentials)[1] == os.geteuid())
