@@ -80,6 +80,7 @@ def softplus(x: Any) -> Tensor:
     """log(1 + exp(x)), without overflow."""
     x = lift_array(x)
     a = x.data
+    # log(1 + exp(a)) = a + log(1 + exp(-a)): of the two forms the one whose exp is at most 1.
     y = np.log1p(np.exp(-np.absolute(a))) + np.maximum(a, 0)
     return record(y, (x,), lambda g, outs: (np.multiply(g, logistic(a), out=g),))
 
@@ -130,10 +131,10 @@ def _tanh_share(a: Array) -> tuple[Array, Array]:
 def softmax(x: Any, axis: int | tuple[int, ...] = -1) -> Tensor:
     """exp(x), scaled to sum to 1 along `axis`."""
     x = lift_array(x)
-    y = np.exp(x.data - x.data.max(axis=axis, keepdims=True))
+    y = np.exp(x.data - x.data.max(axis=axis, keepdims=True))  # a shift cancels; none overflows
     y /= total(y, axis, keepdims=True)
 
-    def vjp(g: Array, outs: Any) -> Any:
+    def vjp(g: Array, outs: Any) -> Any:  # y (g - Σ g y)
         g *= y
         g -= y * total(g, axis, keepdims=True)
         return (g,)
@@ -144,6 +145,7 @@ def softmax(x: Any, axis: int | tuple[int, ...] = -1) -> Tensor:
 def log_softmax(x: Any, axis: int | tuple[int, ...] = -1) -> Tensor:
     """log(softmax(x)), exact also where softmax(x) is too small to be a number."""
     x = lift_array(x)
+    # Not log(softmax): the logarithm is taken of the sum alone, which is at least exp(0).
     shifted = x.data - x.data.max(axis=axis, keepdims=True)
     shares = np.exp(shifted)
     y = shifted - np.log(total(shares, axis, keepdims=True)).astype(shares.dtype, copy=False)

@@ -122,6 +122,7 @@ class _Run:
                 out[...] = part
             gradients[tensor] = out
         elif part.dtype is tensor.data.dtype and not isinstance(part, np.generic):
+            # The common case, by identity: dtypes of one kind are one object, and == costs more.
             gradients[tensor] = part
         else:
             gradients[tensor] = np.asarray(part, tensor.data.dtype, like=tensor.data)

@@ -101,6 +101,7 @@ def _add_rows(dense: Array, rows: Array, values: Array) -> None:
     if dense.ndim == 1 or not dense.flags.c_contiguous:
         np.add.at(dense, rows, values)
         return
+    # Not `dense[rows] += values`, which adds a row that occurs twice only once.
     width = math.prod(dense.shape[1:])
     elements = rows[:, None] * width + np.arange(width, like=rows)
     np.add.at(dense.reshape(-1), elements.reshape(-1), values.reshape(-1))

@@ -65,8 +65,8 @@ def _rows(source: TensorLike, rows: Array) -> Tensor:
     shape = x.data.shape
 
     def vjp(g: Array, outs: Any) -> Any:
-        flat = rows.reshape(-1).astype(np.int64)  # a copy
-        flat += shape[0] * (flat < 0)
+        flat = rows.reshape(-1).astype(np.int64)  # a copy: the caller's are not changed
+        flat += shape[0] * (flat < 0)  # rows are told from 0: -1 and the last one must be one row
         return (IndexedSlices(g.reshape(len(flat), *shape[1:]), flat, shape),)
 
     return record(data, (x,), vjp)

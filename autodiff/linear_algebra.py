@@ -50,7 +50,7 @@ def _times_matrix(x1: Tensor, x2: Tensor) -> Tensor:
             gb = product(rows.T, g, outs[1])
         return ga, gb
 
-    y = product(rows, b)
+    y = product(rows, b)  # np.matmul of a stack would call GEMM once for each matrix in it
     return record(y if a.ndim == 2 else y.reshape(*a.shape[:-1], b.shape[1]), (x1, x2), vjp)
 
 

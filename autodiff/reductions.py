@@ -92,6 +92,7 @@ def std(a: Any, axis: Axis = None, *, ddof: int = 0, keepdims: bool = False) -> 
 def _squared_deviation(
     data: Array, axis: Axis, ddof: int, keepdims: bool
 ) -> tuple[Array, Array, float]:
+    # Around the mean, not the mean of squares less the square of the mean, whose digits cancel.
     center, count = _mean(data, axis, keepdims=True)
     deviation = data - center
     squared = (deviation * deviation).sum(axis=axis, keepdims=keepdims)
@@ -135,7 +136,7 @@ def prod(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
 
 
 def _product_of_others(data: Array, axis: Axis) -> Array:
-    """For each element the product of all others along `axis`, without dividing by it."""
+    """For each element the product of all others along `axis`."""
     axes = tuple(range(data.ndim))
     if axis is not None and data.shape:
         axes = axis if isinstance(axis, tuple) else (axis,)
@@ -143,6 +144,8 @@ def _product_of_others(data: Array, axis: Axis) -> Array:
     last = np.moveaxis(data, axes, ends)
     num_kept = last.ndim - len(axes)
     flat = last.reshape((*last.shape[:num_kept], math.prod(last.shape[num_kept:])))
+    # The product of all before an element times that of all behind it: a zero is no trouble, as it
+    # would be for the product of all divided by the element.
     before, after = np.ones_like(flat), np.ones_like(flat)
     before[..., 1:] = np.cumprod(flat[..., :-1], axis=-1)
     after[..., :-1] = np.cumprod(flat[..., :0:-1], axis=-1)[..., ::-1]

@@ -49,19 +49,8 @@ def tanh(x: Any) -> Any:
     return np.tanh(lift(x))
 
 
-_BY_NAME: dict[str, Callable[[Any], Any]] = {
-    "elu": elu,
-    "gelu": gelu,
-    "leaky_relu": leaky_relu,
-    "linear": linear,
-    "relu": relu,
-    "sigmoid": sigmoid,
-    "silu": silu,
-    "softmax": softmax,
-    "softplus": softplus,
-    "swish": swish,
-    "tanh": tanh,
-}
+_FUNCTIONS = (elu, gelu, leaky_relu, linear, relu, sigmoid, silu, softmax, softplus, tanh)
+_BY_NAME = {function.__name__: function for function in _FUNCTIONS} | {"swish": swish}
 
 
 def get(activation: str | Callable[[Any], Any] | None) -> Callable[[Any], Any]:

@@ -139,6 +139,7 @@ class BatchNormalization(_Normalization):
             variance = moving_variance.value()
             return self.normalized(centered, variance, gamma, beta)
         mean, centered, variance, is_common = batch
+        # Of the values, outside the graph: what moves for later batches is no part of this loss.
         for moving, now in ((moving_mean, mean), (moving_variance, variance)):
             new = self.momentum * moving.value().data + (1 - self.momentum) * now.data
             if is_common:
@@ -182,6 +183,8 @@ class BatchNormalization(_Normalization):
         num_all = float(replica.all_reduce("SUM", np.float64(num_values)))
         if not num_all:
             return None
+        # Mean first, then squares around it: Σx² / n - mean² needs one meeting instead of two, but
+        # its digits cancel where the mean is large.
         total = sum_over_replicas(inputs.sum(axis=axes), replica, weight)
         mean = total / num_all
         centered = inputs - mean

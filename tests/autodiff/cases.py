@@ -60,14 +60,11 @@ for symbol, operator in {
     "maximum": np.maximum,
     "minimum": np.minimum,
 }.items():
-    for first, second in [
+    for first, second in [  # all shapes are tried in test_broadcasting
         ((2, 3), (2, 3)),
-        ((2, 3), (3,)),
         ((2, 1), (1, 3)),
         ((), (2, 3)),
-        ((2, 3), ()),
-        ((), ()),
-        ((2, 1, 3), (4, 1)),
+        ((2, 3), (3,)),
     ]:
         case(f"x {symbol} y {first} {second}", operator, first, second, low=0.5)
 

@@ -234,9 +234,9 @@ def test_gradient_of_max_pool_goes_to_the_first_of_tied_positions(
     np.testing.assert_allclose(dx.sum(), g.sum())
 
 
-@pytest.mark.parametrize("strides", STRIDES, ids=str)
+@pytest.mark.parametrize("strides", [(1, 1), (2, 3)], ids=str)
 @pytest.mark.parametrize("padding", PADDINGS)
-@pytest.mark.parametrize("pool_size", POOLS, ids=str)
+@pytest.mark.parametrize("pool_size", [(2, 2), (3, 1)], ids=str)
 def test_gradients_of_pooling_equal_finite_differences(
     pool_size: Any, padding: str, strides: Any
 ) -> None:

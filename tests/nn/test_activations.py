@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from paceline.nn import activations
+from paceline.nn import activations, initializers, losses, metrics, optimizers, regularizers
 
 Z = np.array([-2.0, -0.5, 0.0, 0.5, 3.0])
 SIGMOID = 1 / (1 + np.exp(-Z))
@@ -30,6 +30,21 @@ FORMULAS = {
 @pytest.mark.parametrize(("name", "expected"), FORMULAS.items())
 def test_a_name_means_its_formula(name, expected):
     np.testing.assert_allclose(activations.get(name)(Z).numpy(), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("get", "names"),
+    [
+        (activations.get, ("leaky_relu", "LeakyReLU", "leakyrelu")),
+        (regularizers.get, ("l1_l2", "L1L2", "l1l2")),
+        (initializers.get, ("he_normal", "HeNormal", "HENORMAL")),
+        (losses.get, ("mean_squared_error", "MeanSquaredError", "meansquarederror")),
+        (metrics.get, ("binary_accuracy", "BinaryAccuracy", "Binary_Accuracy")),
+        (optimizers.get, ("adamw", "AdamW", "ADAMW")),
+    ],
+)
+def test_every_look_up_takes_a_name_in_any_spelling(get, names):
+    assert len({type(get(name)) for name in names}) == 1
 
 
 def test_none_is_linear_and_functions_are_themselves():
