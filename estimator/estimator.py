@@ -41,7 +41,7 @@ from .prediction import PredictionSession, predict
 from .preemption import EndOnSignalHook, SignalWatch
 from .run_config import RunConfig
 from .session import SessionRunHook
-from .specs import ModeKeys
+from .specs import ModeKeys, TrainSpec
 from .training import TrainingEnd, TrainingSession, refuse_to_train_apart, train
 from .warm_start import WarmStartSettings, settings_of
 
@@ -255,43 +255,37 @@ class Estimator:
         strategy = self._config.train_distribute or get_strategy()
         refuse_to_train_apart(self._config, strategy)
         job, watch = strategy.extended.job, SignalWatch()
+        listeners = saving_listeners if job.is_chief else ()
         hooks = [EndOnSignalHook(watch, job), *(hooks or ())]
+        spec = TrainSpec(input_fn, max_steps, hooks, listeners)
         held = while_writing if job.is_chief and while_writing is not None else nullcontext()
         with watch.installed(self._config.save_checkpoints_on_sigterm):
             with self._dir.writing(strategy.extended) as writer, held:
-                listeners = (saving_listeners or ()) if job.is_chief else ()
-                end = self._train(strategy, input_fn, hooks, steps, max_steps, writer, listeners)
+                end = self._train(strategy, spec, steps, writer)
             if end.is_preempted or watch.has_come:
                 job.leave()
                 raise watch.end(end.global_step)
         return end
 
     def _train(
-        self,
-        strategy: Strategy,
-        input_fn: Callable[..., Any],
-        hooks: Sequence[SessionRunHook],
-        steps: int | None,
-        max_steps: int | None,
-        writer: CheckpointWriter,
-        listeners: Sequence[CheckpointSaverListener],
+        self, strategy: Strategy, spec: TrainSpec, steps: int | None, writer: CheckpointWriter
     ) -> TrainingEnd:
         config, extended, job = self._config, strategy.extended, strategy.extended.job
         # Parameter servers read for themselves.
         in_memory = not extended.storage.is_remote
         newest = self._dir.newest_whole(in_memory) if job.is_chief else None
         start, states = self._dir.beginning(newest, job)
-        if max_steps is not None and start >= max_steps:
-            _logger.info("Nothing to train: step %d ≥ max_steps %d.", start, max_steps)
+        if spec.max_steps is not None and start >= spec.max_steps:
+            _logger.info("Nothing to train: step %d ≥ max_steps %d.", start, spec.max_steps)
             job.finish()
-            return TrainingEnd(start, None, f"max_steps={max_steps} was reached before")
+            return TrainingEnd(start, None, f"max_steps={spec.max_steps} was reached before")
         tune_malloc()
-        last_step = max_steps if steps is None else start + steps
+        last_step = spec.max_steps if steps is None else start + steps
         saver = CheckpointSaverHook(
             writer,
             config.save_checkpoints_secs,
             config.save_checkpoints_steps,
-            listeners,
+            spec.saving_listeners or (),
             decides=job.is_chief,
             first_step=start,
             last_step=last_step,
@@ -299,7 +293,7 @@ class Estimator:
         job.tell_newest_checkpoint(partial(latest_checkpoint, self.model_dir, verify=True))
         with (
             ExitStack() as source,
-            self._batches(input_fn, strategy, ModeKeys.TRAIN) as batches,
+            self._batches(spec.input_fn, strategy, ModeKeys.TRAIN) as batches,
             closing(ProgressHook(last_step, start)) as progress,
         ):
             store, restoring = self._dir.begin(newest, source, job.is_chief)
@@ -307,8 +301,9 @@ class Estimator:
             if not states:
                 self._unread.warn_of(batches)
             # What may refuse the run comes before what saves its beginning.
-            first = [*restoring, progress, saver, *_reports(config, extended), *_stop(last_step)]
-            session = TrainingSession(self._model, strategy, store, [*first, *hooks], batches)
+            hooks = [*restoring, progress, saver, *_reports(config, extended), *_stop(last_step)]
+            hooks += spec.hooks or ()
+            session = TrainingSession(self._model, strategy, store, hooks, batches)
             end = train(session, last_step)
             self._unread.note(batches)
         if job.is_chief and not end.is_preempted and saver.last_has_input:

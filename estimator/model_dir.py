@@ -146,7 +146,7 @@ class ModelDir:
             found = checkpoint.read_latest(self.path)
             return None if found is None else SavedModel(found[0], found[1].pop)
         path = checkpoint.latest_checkpoint(self.path, verify=True)
-        return None if path is None else SavedModel.of(checkpoint.load(path))
+        return None if path is None else SavedModel(checkpoint.load(path))
 
     @contextmanager
     def restoring(
@@ -154,7 +154,7 @@ class ModelDir:
     ) -> Iterator[VariableStore]:
         """Variables that begin with a checkpoint's values, which are read as they are created."""
         with ExitStack() as held:
-            yield self.begin(None if reader is None else SavedModel.of(reader), held, is_chief)[0]
+            yield self.begin(None if reader is None else SavedModel(reader), held, is_chief)[0]
 
     def begin(
         self, saved: SavedModel | None, held: ExitStack, is_chief: bool
@@ -173,15 +173,14 @@ class ModelDir:
         """
         seed = self._config.tf_random_seed
         if saved is not None:
-            store = _store(seed, saved.restore)
-            return store, [_Restored(saved.reader, store)]
+            return _store(seed, saved.restore), [saved]
         if self._warm_start is None or not is_chief:
             return _store(seed, None), []
         source = self._warm_start.ckpt_to_initialize_from
         newest = held.enter_context(checkpoint.lease_latest(source))
         path = newest or held.enter_context(checkpoint.lease(source))
-        warm_start = WarmStart(self._warm_start, checkpoint.load(path), seed)
-        return _store(seed, warm_start.restore), [_Begun(warm_start, held)]
+        warm_start = WarmStart(self._warm_start, checkpoint.load(path), seed, held)
+        return _store(seed, warm_start.restore), [warm_start]
 
     def note_metrics(self, path: str, metrics: Mapping[str, Any], name: str | None) -> None:
         """Note beside a checkpoint what an evaluation found, for `keep_checkpoint_best`.
@@ -211,57 +210,25 @@ def _input_states(reader: checkpoint.CheckpointReader) -> list[dict[str, Any]]:
     return states
 
 
-class _Begun(SessionRunHook):
-    """The end of a warm start: all variables exist."""
-
-    def __init__(self, warm_start: WarmStart, held: ExitStack) -> None:
-        self._warm_start = warm_start
-        self._held = held
-
-    def after_create_session(self, session: Session, coord: Any = None) -> None:
-        self._held.close()
-        self._warm_start.require_all_used()
-
-
-class _Restored(SessionRunHook):
-    """The end of restoring: all variables exist."""
-
-    def __init__(self, reader: checkpoint.CheckpointReader, store: VariableStore) -> None:
-        self._reader = reader
-        self._store = store
-
-    def after_create_session(self, session: Session, coord: Any = None) -> None:
-        left = sorted(set(self._reader.names) - set(self._store.variables))
-        if left:
-            more = f" and {len(left) - _MAX_NAMES} more" if len(left) > _MAX_NAMES else ""
-            _logger.warning(
-                "Nothing in the model takes %s%s from checkpoint %s: the next checkpoint is "
-                "without them. Has the model changed?",
-                ", ".join(map(repr, left[:_MAX_NAMES])),
-                more,
-                self._reader.path,
-            )
-
-
-class SavedModel:
+@final
+class SavedModel(SessionRunHook):
     """Gives variables the values of a checkpoint, which must have every variable that is saved.
+
+    As a hook of the run that creates them it tells what nobody has asked for.
 
     Args:
         reader: The checkpoint.
-        read: Gives the value of a name.
+        read: Gives the value of a name; by default it is read when it is asked for.
     """
 
     def __init__(
-        self, reader: checkpoint.CheckpointReader, read: Callable[[str], np.ndarray]
+        self,
+        reader: checkpoint.CheckpointReader,
+        read: Callable[[str], np.ndarray] | None = None,
     ) -> None:
         self.reader = reader
-        self._read = read
+        self._read = reader.read if read is None else read
         self._shapes, self._dtypes = reader.shapes, reader.dtypes
-
-    @classmethod
-    def of(cls, reader: checkpoint.CheckpointReader) -> SavedModel:
-        """Each value is read when it is asked for."""
-        return cls(reader, reader.read)
 
     def restore(self, name: str, value: Array, trainable: bool) -> SavedValue:
         path = self.reader.path
@@ -280,6 +247,18 @@ class SavedModel:
                 f"restore the model's sizes, or use another model_dir"
             )
         return SavedValue(str(path), shape, dtype, partial(self._read, name))
+
+    def after_create_session(self, session: Session, coord: Any = None) -> None:
+        left = sorted(set(self.reader.names) - set(session.store.variables))
+        if left:
+            more = f" and {len(left) - _MAX_NAMES} more" if len(left) > _MAX_NAMES else ""
+            _logger.warning(
+                "Nothing in the model takes %s%s from checkpoint %s: the next checkpoint is "
+                "without them. Has the model changed?",
+                ", ".join(map(repr, left[:_MAX_NAMES])),
+                more,
+                self.reader.path,
+            )
 
 
 def one_model_dir(argument: Any, config: RunConfig) -> str:

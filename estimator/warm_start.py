@@ -9,14 +9,16 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
 from ..autodiff import Array
 from ..checkpoint import CheckpointReader
 from ..strategies import Initializer, Variable
+from .session import Session, SessionRunHook
 
 _logger = logging.getLogger("paceline")
 
@@ -140,21 +142,29 @@ def settings_of(warm_start_from: object) -> WarmStartSettings | None:
 
 
 @final
-class WarmStart:
+class WarmStart(SessionRunHook):
     """Gives the variables of one model their first values.
+
+    As a hook of the run that creates them it refuses settings for variables that do not exist.
 
     Args:
         settings: Which, and how.
         reader: The checkpoint that they come from.
         seed: Seeds what backup initializers draw; None: different each time.
+        lease: Keeps the checkpoint from being deleted; closed when all variables exist.
     """
 
     def __init__(
-        self, settings: WarmStartSettings, reader: CheckpointReader, seed: int | None
+        self,
+        settings: WarmStartSettings,
+        reader: CheckpointReader,
+        seed: int | None,
+        lease: ExitStack,
     ) -> None:
         self._settings = settings
         self._reader = reader
         self._seed = seed
+        self._lease = lease
         self._used: set[str] = set()
 
     def restore(self, name: str, value: Array, trainable: bool) -> Array | None:
@@ -186,12 +196,13 @@ class WarmStart:
             )
         return old
 
-    def require_all_used(self) -> None:
-        """Refuse settings for variables that do not exist. Call it when all were created.
+    def after_create_session(self, session: Session, coord: Any = None) -> None:
+        """All variables exist.
 
         Raises:
-            ValueError: A name that nothing was done with.
+            ValueError: The settings have a name that nothing was done with.
         """
+        self._lease.close()
         for option in ("var_name_to_vocab_info", "var_name_to_prev_var_name"):
             unused = sorted(set(getattr(self._settings, option)) - self._used)
             if unused:
