@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 
@@ -52,28 +50,12 @@ def model_fn(features, labels, mode, params):
     return pl.EstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss))
 
 
-def load_digits():
-    """(images (n, 8, 8, 1) float32 in [0, 1], labels (n,) int64) of scikit-learn's digits.
-
-    They are read from its folder: importing it would take longer than the first epoch.
-    """
-    found = find_spec("sklearn")
-    if found is None:
-        raise SystemExit("the digits come with scikit-learn: pip install 'paceline[examples]'")
-    table = np.loadtxt(Path(found.origin).parent / "datasets/data/digits.csv.gz", delimiter=",")
-    return (table[:, :-1] / 16).reshape(-1, 8, 8, 1).astype(np.float32), table[:, -1].astype(int)
-
-
-def load_idx(directory):
-    """(images (n, height, width, 1) float32 in [0, 1], labels (n,) int64) of all files there."""
-    images, labels = [], []
-    for path in sorted(Path(directory).glob("*-images-idx3-ubyte*")):
-        images.append(pl.inputs.read_idx(path))
-        labels.append(pl.inputs.read_idx(str(path).replace("images-idx3", "labels-idx1")))
-    if not images:
-        raise SystemExit(f"--data-dir {directory} has no file named *-images-idx3-ubyte or ….gz")
-    scaled = np.concatenate(images)[..., None].astype(np.float32) / 255
-    return scaled, np.concatenate(labels).astype(np.int64)
+def load(data_dir):
+    """(images (n, height, width, 1) float32 in [0, 1], labels (n,) int64) of all splits."""
+    splits = pl.inputs.load("digits", data_dir=data_dir, as_supervised=True).values()
+    pairs = [next(iter(split.batch(split.cardinality()))) for split in splits]
+    images, labels = (np.concatenate(arrays) for arrays in zip(*pairs, strict=True))
+    return images / np.float32(images.max()), labels
 
 
 def draw(images, predicted, labels):
@@ -118,7 +100,7 @@ def main():
     parser.add_argument("--png", default="digits.png", help="where the picture goes")
     args = parser.parse_args()
 
-    images, labels = load_idx(args.data_dir) if args.data_dir else load_digits()
+    images, labels = load(args.data_dir)
     order = np.random.default_rng(0).permutation(len(images))
     train, test = np.split(order, [len(images) * 4 // 5])
 
