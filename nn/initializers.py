@@ -17,15 +17,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..strategies import drawn, fans, uniform_of_variance
 from .arguments import by_name, check_choice
 
 Shape: TypeAlias = "tuple[int, ...]"
 
 _TRUNCATED_STDDEV = 0.87962566103423978
 """The standard deviation of a standard normal distribution that is cut off at ±2."""
-
-_BLOCK = 1 << 16
-"""Elements that are drawn at a time."""
 
 
 class Initializer(ABC):
@@ -77,7 +75,7 @@ class RandomUniform(Initializer):
 
     def __call__(self, shape: Shape, dtype: Any, rng: np.random.Generator) -> np.ndarray:
         rng = _generator(self.seed, rng)
-        return _drawn(partial(rng.uniform, self.minval, self.maxval), shape, dtype)
+        return drawn(partial(rng.uniform, self.minval, self.maxval), shape, dtype)
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ class RandomNormal(Initializer):
 
     def __call__(self, shape: Shape, dtype: Any, rng: np.random.Generator) -> np.ndarray:
         rng = _generator(self.seed, rng)
-        return _drawn(partial(rng.normal, self.mean, self.stddev), shape, dtype)
+        return drawn(partial(rng.normal, self.mean, self.stddev), shape, dtype)
 
 
 @dataclass(frozen=True)
@@ -142,10 +140,9 @@ class VarianceScaling(Initializer):
         fan = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[self.mode]
         variance = self.scale / max(1.0, fan)
         if self.distribution == "uniform":
-            limit = math.sqrt(3 * variance)
-            return _drawn(partial(rng.uniform, -limit, limit), shape, dtype)
+            return uniform_of_variance(variance, shape, dtype, rng)
         if self.distribution == "untruncated_normal":
-            return _drawn(partial(rng.normal, 0.0, math.sqrt(variance)), shape, dtype)
+            return drawn(partial(rng.normal, 0.0, math.sqrt(variance)), shape, dtype)
         stddev = math.sqrt(variance) / _TRUNCATED_STDDEV
         return np.asarray(stddev * _truncated_standard_normal(shape, rng)).astype(dtype)
 
@@ -202,28 +199,8 @@ class Orthogonal(Initializer):
         return (self.gain * matrix).reshape(shape).astype(dtype)
 
 
-def fans(shape: Shape) -> tuple[int, int]:
-    """How many inputs each output of a weight of this shape has, and the reverse."""
-    if not shape:
-        return 1, 1
-    if len(shape) == 1:
-        return shape[0], shape[0]
-    num_positions = math.prod(shape[:-2])
-    return shape[-2] * num_positions, shape[-1] * num_positions
-
-
 def _generator(seed: int | None, rng: np.random.Generator) -> np.random.Generator:
     return rng if seed is None else np.random.default_rng(seed)
-
-
-def _drawn(draw: Callable[[int], Any], shape: Shape, dtype: Any) -> np.ndarray:
-    """Draw and convert block by block: a large table is never there in float64 as well."""
-    values = np.empty(shape, dtype)
-    flat = values.reshape(-1)
-    for start in range(0, flat.size, _BLOCK):
-        block = flat[start : start + _BLOCK]
-        block[...] = draw(block.size)
-    return values
 
 
 def _truncated_standard_normal(shape: Shape, rng: np.random.Generator) -> np.ndarray:

@@ -23,7 +23,7 @@ from .default import DEFAULT_STRATEGY, DefaultStrategy
 from .devices import Device, list_devices
 from .extended import StrategyExtended
 from .gradients import GradientReducer, Round, Share
-from .initial_values import Initializer
+from .initial_values import Initializer, drawn, fans, uniform_of_variance
 from .interrupts import InterruptsPutOff
 from .job import Job
 from .mirrored import MirroredStrategy
@@ -112,6 +112,8 @@ __all__ = [
     "as_array",
     "chief_first",
     "current_store",
+    "drawn",
+    "fans",
     "get_or_create_global_step",
     "get_replica_context",
     "get_strategy",
@@ -123,5 +125,6 @@ __all__ = [
     "make_step",
     "reduce",
     "set_seed",
+    "uniform_of_variance",
     "variable_creator_scope",
 ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,6 +13,9 @@ from ..autodiff import Array, IndexedSlices
 from .arrays import as_array
 
 Initializer: TypeAlias = "Callable[[tuple[int, ...], np.dtype, np.random.Generator], Any]"
+
+_BLOCK = 1 << 16
+"""Elements that are drawn at a time."""
 
 
 def initial_value(
@@ -75,6 +80,35 @@ def _default_initializer(
     """Glorot and Bengio's (2010) uniform distribution for matrices, zeros for the rest."""
     if len(shape) < 2 or not np.issubdtype(dtype, np.floating):
         return np.zeros(shape, dtype)
-    receptive = int(np.prod(shape[:-2]))
-    limit = np.sqrt(6.0 / (receptive * (shape[-2] + shape[-1])))
-    return rng.uniform(-limit, limit, shape).astype(dtype)
+    return uniform_of_variance(1 / max(1, sum(fans(shape)) / 2), shape, dtype, rng)
+
+
+def uniform_of_variance(
+    variance: float, shape: tuple[int, ...], dtype: Any, rng: np.random.Generator
+) -> np.ndarray:
+    """Uniform around zero."""
+    limit = math.sqrt(3 * variance)
+    return drawn(partial(rng.uniform, -limit, limit), shape, dtype)
+
+
+def fans(shape: tuple[int, ...]) -> tuple[int, int]:
+    """How many inputs each output of a weight of this shape has, and the reverse."""
+    if not shape:
+        return 1, 1
+    if len(shape) == 1:
+        return shape[0], shape[0]
+    num_positions = math.prod(shape[:-2])
+    return shape[-2] * num_positions, shape[-1] * num_positions
+
+
+def drawn(draw: Callable[[int], Any], shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Numbers from `draw(how many)`, in float64, in an array of `dtype`.
+
+    They are converted block by block: a large table is never there in float64 as well.
+    """
+    values = np.empty(shape, dtype)
+    flat = values.reshape(-1)
+    for start in range(0, flat.size, _BLOCK):
+        block = flat[start : start + _BLOCK]
+        block[...] = draw(block.size)
+    return values
