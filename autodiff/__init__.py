@@ -13,7 +13,7 @@ Overwrite an array after backward, or hand a copy to the model.
 
 # ruff: noqa: F401 (some modules are imported for what they enter into the table)
 
-from . import arithmetic, einsum, elementwise, joining, piecewise_constant
+from . import arithmetic, joining, linear_algebra, piecewise_constant
 from .activations import (
     elu,
     erf,

@@ -1,8 +1,9 @@
-"""Arithmetic of two arrays, with broadcasting."""
+"""Functions of one array, element by element, and of two arrays that are broadcast."""
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -41,93 +42,158 @@ def sum_of_rows(matrix: Array, out: Array | None = None) -> Array:
     return np.matmul(ones, matrix) if out is None else np.matmul(ones, matrix, out=out)
 
 
-@implements(np.add)
-def add(x1: Any, x2: Any) -> Tensor:
-    x1, x2 = lift(x1), lift(x2)
+def _unary(function: Callable[..., Any], carry: Callable[[Array, Array, Array], Array]) -> None:
+    """Enter a function y = f(x) by `carry(g, x, y)`, which gives g f'(x) and may overwrite g."""
 
-    def vjp(g: Array, outs: Any) -> Any:
-        if not x2.requires_grad:
-            return unbroadcast(g, x1.data.shape, outs[0]), None
-        g2 = unbroadcast(g, x2.data.shape, outs[1])
-        if not x1.requires_grad:
-            return None, g2
-        return unbroadcast(g, x1.data.shape, outs[0]), g.copy() if g2 is g else g2
+    def apply(x: Any) -> Tensor:
+        x = lift(x)
+        a = x.data
+        y = function(a)
+        return record(y, (x,), lambda g, outs: (carry(g, a, y),))
 
-    return record(np.add(x1.data, x2.data), (x1, x2), vjp)
+    apply.__name__ = function.__name__
+    implements(function)(apply)
 
 
-@implements(np.subtract)
-def subtract(x1: Any, x2: Any) -> Tensor:
-    x1, x2 = lift(x1), lift(x2)
-
-    def vjp(g: Array, outs: Any) -> Any:
-        if not x2.requires_grad:
-            return unbroadcast(g, x1.data.shape, outs[0]), None
-        g2 = unbroadcast(g, x2.data.shape, outs[1])
-        if not x1.requires_grad:
-            return None, np.negative(g2, out=g2)
-        g2 = np.negative(g2, out=outs[1] if g2 is g else g2)
-        return unbroadcast(g, x1.data.shape, outs[0]), g2
-
-    return record(np.subtract(x1.data, x2.data), (x1, x2), vjp)
+def _times(derivative: Callable[[Array, Array], Any]) -> Callable[[Array, Array, Array], Array]:
+    return lambda g, x, y: np.multiply(g, derivative(x, y), out=g)
 
 
-@implements(np.multiply)
-def multiply(x1: Any, x2: Any) -> Tensor:
-    x1, x2 = lift(x1), lift(x2)
-    a, b = x1.data, x2.data
-
-    def vjp(g: Array, outs: Any) -> Any:
-        g2 = unbroadcast(np.multiply(g, a), b.shape, outs[1]) if x2.requires_grad else None
-        if not x1.requires_grad:
-            return None, g2
-        return unbroadcast(np.multiply(g, b, out=g), a.shape, outs[0]), g2
-
-    return record(np.multiply(a, b), (x1, x2), vjp)
-
-
-@implements(np.divide)
-def divide(x1: Any, x2: Any) -> Tensor:
-    x1, x2 = lift(x1), lift(x2)
-    a, b = x1.data, x2.data
-    y = np.divide(a, b)
-
-    def vjp(g: Array, outs: Any) -> Any:
-        g2 = unbroadcast(g * y / -b, b.shape, outs[1]) if x2.requires_grad else None
-        if not x1.requires_grad:
-            return None, g2
-        return unbroadcast(np.divide(g, b, out=g), a.shape, outs[0]), g2
-
-    return record(y, (x1, x2), vjp)
-
-
-@implements(np.remainder)
-def remainder(x1: Any, x2: Any) -> Tensor:
-    """The rest of a division; between the jumps its derivative by x1 is 1."""
-    x1, x2 = lift(x1), lift(x2)
-    a, b = x1.data, x2.data
-
-    def vjp(g: Array, outs: Any) -> Any:
-        g2 = unbroadcast(g * -np.floor_divide(a, b), b.shape) if x2.requires_grad else None
-        return unbroadcast(g, a.shape) if x1.requires_grad else None, g2
-
-    return record(np.remainder(a, b), (x1, x2), vjp)
+_unary(np.negative, lambda g, x, y: np.negative(g, out=g))
+_unary(np.positive, lambda g, x, y: g)
+_unary(np.absolute, lambda g, x, y: keep_where(np.copysign(1, x) * g, x != 0))
+_unary(np.square, _times(lambda x, y: 2 * x))
+_unary(np.sqrt, lambda g, x, y: np.divide(g, 2 * y, out=g))
+_unary(np.cbrt, lambda g, x, y: np.divide(g, 3 * y * y, out=g))
+_unary(np.reciprocal, _times(lambda x, y: -y * y))
+_unary(np.exp, lambda g, x, y: np.multiply(g, y, out=g))
+_unary(np.exp2, _times(lambda x, y: math.log(2) * y))
+_unary(np.expm1, _times(lambda x, y: y + 1))
+_unary(np.log, lambda g, x, y: np.divide(g, x, out=g))
+_unary(np.log2, lambda g, x, y: np.divide(g, math.log(2) * x, out=g))
+_unary(np.log10, lambda g, x, y: np.divide(g, math.log(10) * x, out=g))
+_unary(np.log1p, lambda g, x, y: np.divide(g, 1 + x, out=g))
+_unary(np.sin, _times(lambda x, y: np.cos(x)))
+_unary(np.cos, _times(lambda x, y: -np.sin(x)))
+_unary(np.tan, _times(lambda x, y: 1 + y * y))
+_unary(np.arcsin, lambda g, x, y: np.divide(g, np.sqrt(1 - x * x), out=g))
+_unary(np.arccos, lambda g, x, y: np.divide(g, -np.sqrt(1 - x * x), out=g))
+_unary(np.arctan, lambda g, x, y: np.divide(g, 1 + x * x, out=g))
+_unary(np.sinh, _times(lambda x, y: np.cosh(x)))
+_unary(np.cosh, _times(lambda x, y: np.sinh(x)))
+_unary(np.tanh, _times(lambda x, y: 1 - y * y))
+_unary(np.arcsinh, lambda g, x, y: np.divide(g, np.sqrt(x * x + 1), out=g))
+_unary(np.arccosh, lambda g, x, y: np.divide(g, np.sqrt(x * x - 1), out=g))
+_unary(np.arctanh, lambda g, x, y: np.divide(g, 1 - x * x, out=g))
 
 
-@implements(np.power)
-def power(x1: Any, x2: Any) -> Tensor:
-    """x1 ** x2; the derivative by x2 counts as 0 where x1 is 0."""
-    x1, x2 = lift(x1), lift(x2)
-    a, b = x1.data, x2.data
-    y = a**b  # unlike np.power, the operator squares and takes roots where b is such a number
+def _binary(
+    function: Callable[..., Any],
+    to_first: Callable[[Array, Any, Any, Array], Array],
+    to_second: Callable[[Array, Any, Any, Array], Array],
+    compute: Callable[[Any, Any], Any] | None = None,
+) -> Callable[..., Any]:
+    """Enter a function y = f(a, b) by what carries a gradient to each of a and b.
 
-    def vjp(g: Array, outs: Any) -> Any:
-        g2 = unbroadcast(g * y * _finite_log(a), b.shape) if x2.requires_grad else None
-        if not x1.requires_grad:
-            return None, g2
-        return unbroadcast(np.multiply(g, _power_derivative(a, b), out=g), a.shape, outs[0]), g2
+    Args:
+        function: NumPy's.
+        to_first: `to_first(g, a, b, y)` gives the derivative by a, times g. It comes last and may
+            overwrite g.
+        to_second: The same for b; it leaves g alone.
+        compute: What gives y, if not `function`.
+    """
 
-    return record(y, (x1, x2), vjp)
+    def apply(x1: Any, x2: Any) -> Tensor:
+        x1, x2 = lift(x1), lift(x2)
+        a, b = x1.data, x2.data
+        y = (compute or function)(a, b)
+
+        def vjp(g: Array, outs: Any) -> Any:
+            g1 = g2 = None
+            if x2.requires_grad:
+                g2 = unbroadcast(to_second(g, a, b, y), b.shape, outs[1])
+            if x1.requires_grad:
+                g1 = unbroadcast(to_first(g, a, b, y), a.shape, outs[0])
+            return g1, g2
+
+        return record(y, (x1, x2), vjp)
+
+    apply.__name__ = function.__name__
+    implements(function)(apply)
+    return apply
+
+
+def _sum(function: Callable[..., Any], negate: bool) -> None:
+    """`add` or `subtract`, where the gradient itself is that of both operands."""
+
+    def apply(x1: Any, x2: Any) -> Tensor:
+        x1, x2 = lift(x1), lift(x2)
+
+        def vjp(g: Array, outs: Any) -> Any:
+            g1 = g2 = None
+            if x2.requires_grad:
+                g2 = unbroadcast(g, x2.data.shape, outs[1])
+                for_both = g2 is g and x1.requires_grad  # but no memory may go out twice
+                if negate:
+                    g2 = np.negative(g2, out=outs[1] if for_both else g2)
+                elif for_both:
+                    g2 = g.copy()
+            if x1.requires_grad:
+                g1 = unbroadcast(g, x1.data.shape, outs[0])
+            return g1, g2
+
+        return record(function(x1.data, x2.data), (x1, x2), vjp)
+
+    apply.__name__ = function.__name__
+    implements(function)(apply)
+
+
+_sum(np.add, negate=False)
+_sum(np.subtract, negate=True)
+multiply = _binary(
+    np.multiply,
+    lambda g, a, b, y: np.multiply(g, b, out=g),
+    lambda g, a, b, y: np.multiply(g, a),
+)
+_binary(
+    np.divide,
+    lambda g, a, b, y: np.divide(g, b, out=g),
+    lambda g, a, b, y: g * y / -b,
+)
+_binary(  # between its jumps
+    np.remainder,
+    lambda g, a, b, y: g,
+    lambda g, a, b, y: g * -np.floor_divide(a, b),
+)
+_binary(  # the derivative by b counts as 0 where a is 0
+    np.power,
+    lambda g, a, b, y: np.multiply(g, _power_derivative(a, b), out=g),
+    lambda g, a, b, y: g * y * _finite_log(a),
+    compute=operator.pow,  # unlike np.power, it squares and takes roots where b is such a number
+)
+_binary(
+    np.logaddexp,
+    lambda g, a, b, y: g * _share(a, y),
+    lambda g, a, b, y: g * _share(b, y),
+)
+
+
+def _extremum(
+    function: Callable[..., Any], beats: Callable[..., Any], ties: Callable[..., Any]
+) -> None:
+    """`maximum` or `minimum`. Where both are equal, each gets half of the gradient.
+
+    A "not a number" in the first operand neither beats nor ties: it counts as a win of the second.
+    """
+    _binary(
+        function,
+        lambda g, a, b, y: keep_where(_halved_at_ties(g, a, b), ties(a, b)),
+        lambda g, a, b, y: keep_where(_halved_at_ties(g, a, b), np.logical_not(beats(a, b))),
+    )
+
+
+_extremum(np.maximum, np.greater, np.greater_equal)
+_extremum(np.minimum, np.less, np.less_equal)
 
 
 def _power_derivative(a: Array, b: Any) -> Any:
@@ -143,53 +209,16 @@ def _finite_log(a: Any) -> Any:
     return np.log(np.where(a == 0, 1, a))
 
 
-def _extremum(
-    function: Callable[..., Any], beats: Callable[..., Any], ties: Callable[..., Any]
-) -> None:
-    """`maximum` or `minimum`. Where both are equal, each gets half of the gradient.
-
-    A "not a number" in the first operand counts as a win of the second.
-    """
-
-    def apply(x1: Any, x2: Any) -> Tensor:
-        x1, x2 = lift(x1), lift(x2)
-        a, b = x1.data, x2.data
-
-        def vjp(g: Array, outs: Any) -> Any:
-            share = np.equal(a, b).astype(g.dtype)
-            share *= -0.5
-            share += 1
-            g = np.multiply(g, share, out=g)
-            g1 = None
-            if x1.requires_grad:
-                g1 = unbroadcast(keep_where(g, ties(a, b)), a.shape, outs[0])
-            if not x2.requires_grad:
-                return g1, None
-            lost = np.logical_not(beats(a, b))
-            return g1, unbroadcast(keep_where(g, lost, out=g), b.shape, outs[1])
-
-        return record(function(a, b), (x1, x2), vjp)
-
-    apply.__name__ = function.__name__
-    implements(function)(apply)
+def _share(a: Any, y: Array) -> Array:
+    """exp(a) as a share of exp(y); of two numbers that are -inf none has a share."""
+    return np.exp(a - np.where(y == -np.inf, 0, y))
 
 
-_extremum(np.maximum, np.greater, np.greater_equal)
-_extremum(np.minimum, np.less, np.less_equal)
-
-
-@implements(np.logaddexp)
-def logaddexp(x1: Any, x2: Any) -> Tensor:
-    x1, x2 = lift(x1), lift(x2)
-    a, b = x1.data, x2.data
-    y = np.logaddexp(a, b)
-    top = np.where(y == -np.inf, 0, y)  # of two that are -inf none has a share
-
-    def vjp(g: Array, outs: Any) -> Any:
-        g2 = unbroadcast(g * np.exp(b - top), b.shape) if x2.requires_grad else None
-        return unbroadcast(g * np.exp(a - top), a.shape) if x1.requires_grad else None, g2
-
-    return record(y, (x1, x2), vjp)
+def _halved_at_ties(g: Array, a: Any, b: Any) -> Array:
+    share = np.equal(a, b).astype(g.dtype)
+    share *= -0.5
+    share += 1
+    return g * share
 
 
 @implements(np.clip)

@@ -71,12 +71,21 @@ def unknown_function(function: Callable[..., Any], method: str) -> TypeError:
     )
 
 
-def bad_arguments(
-    function: Callable[..., Any], signature: inspect.Signature, mismatch: TypeError
-) -> TypeError:
-    """The refusal of arguments that NumPy's function takes and its differentiable form does not."""
-    name = _name(function)
-    return TypeError(f"np.{name} of a tensor: {mismatch}; it is called as {name}{signature}")
+def check_arguments(
+    function: Callable[..., Any], ours: Callable[..., Any], args: Any, kwargs: Any
+) -> None:
+    """Refuse arguments that NumPy's function takes and `ours`, its differentiable form, does not.
+
+    Called after `ours` has failed: it says in the caller's words why, if this is why.
+    """
+    signature = inspect.signature(ours)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as mismatch:
+        name = _name(function)
+        raise TypeError(
+            f"np.{name} of a tensor: {mismatch}; it is called as {name}{signature}"
+        ) from None
 
 
 def unknown_dtype(dtype: np.dtype) -> TypeError:

@@ -11,7 +11,6 @@ this one fill it with `implements`. A function that is not in the table is refus
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .refusals import (
-    bad_arguments,
+    check_arguments,
     plain_number,
     unknown_dtype,
     unknown_function,
@@ -177,7 +176,7 @@ class TensorLike:
         try:
             return function(*inputs, **kwargs)
         except TypeError:
-            _check_arguments(ufunc, function, inputs, kwargs)
+            check_arguments(ufunc, function, inputs, kwargs)
             raise
 
     def __array_function__(
@@ -191,7 +190,7 @@ class TensorLike:
         try:
             return function(*args, **kwargs)
         except TypeError:
-            _check_arguments(func, function, args, kwargs)
+            check_arguments(func, function, args, kwargs)
             raise
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -408,18 +407,6 @@ def lift_array(value: Any) -> Tensor:
     return Tensor(tensor.data) if isinstance(tensor.data, (int, float)) else tensor
 
 
-def lift_together(*values: Any) -> tuple[Tensor, ...]:
-    """The same for operands of one operation: numbers become arrays beside the first array."""
-    tensors = tuple(lift(value) for value in values)
-    like = next((t.data for t in tensors if hasattr(t.data, "dtype")), np.empty(0))
-    return tuple(
-        tensor
-        if hasattr(tensor.data, "dtype")
-        else Tensor(np.asarray(tensor.data, np.result_type(tensor.data, like.dtype), like=like))
-        for tensor in tensors
-    )
-
-
 def record(data: Array, inputs: tuple[Tensor, ...], vjp: Vjp) -> Tensor:
     """The result of an operation, tied to `inputs` where one of them needs a gradient."""
     result = Tensor.__new__(Tensor)
@@ -457,14 +444,3 @@ def stop_gradient(value: Any) -> Tensor:
     tensor = lift(value)
     tensor.share()
     return Tensor(tensor.data)
-
-
-def _check_arguments(
-    called: Callable[..., Any], ours: Callable[..., Any], args: Any, kwargs: Any
-) -> None:
-    """Say in the caller's words what `ours` does not take, if that is why the call failed."""
-    signature = inspect.signature(ours)
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError as mismatch:
-        raise bad_arguments(called, signature, mismatch) from None
