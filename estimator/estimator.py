@@ -220,7 +220,7 @@ class Estimator:
             CheckpointError: `model_dir` cannot be written to.
         """
         strategy = self._config.train_distribute or get_strategy()
-        if strategy.extended.storage.is_remote:
+        if strategy.extended.remote_storage is not None:
             raise ValueError(
                 f"{strategy!r} keeps its variables on parameter servers, which have to be told of "
                 f"the beginning and the end; call train_and_evaluate, the same in every process"
@@ -272,7 +272,7 @@ class Estimator:
     ) -> TrainingEnd:
         config, extended, job = self._config, strategy.extended, strategy.extended.job
         # Parameter servers read for themselves.
-        in_memory = not extended.storage.is_remote
+        in_memory = extended.remote_storage is None
         newest = self._dir.newest_whole(in_memory) if job.is_chief else None
         start, states = self._dir.beginning(newest, job)
         if spec.max_steps is not None and start >= spec.max_steps:
@@ -347,7 +347,7 @@ class Estimator:
         if steps is not None and steps <= 0:
             raise ValueError(f"steps must be > 0 or None, it is {steps}")
         strategy = self._config.eval_distribute or get_strategy()
-        if strategy.extended.storage.is_remote:
+        if strategy.extended.remote_storage is not None:
             raise ValueError(
                 f"{strategy!r} cannot evaluate: a checkpoint is evaluated by one task, with "
                 f"variables of its own; leave eval_distribute out, or pass a MirroredStrategy"
@@ -437,7 +437,7 @@ def _reports(config: RunConfig, extended: StrategyExtended) -> list[SessionRunHo
     every = config.log_step_count_steps
     if every is None:
         return []
-    names = {name: name for name in ("loss", "step", *extended.storage.figures)}
+    names = {name: name for name in ("loss", "step", *extended.figures)}
     return [StepCounterHook(every), LoggingTensorHook(names, every_n_iter=every)]
 
 

@@ -60,10 +60,12 @@ class _Chief(CheckpointWriter):
         self._workers = extended.workers
         self._all_write = all_write
         self._is_over = threading.Event()
-        storage = extended.storage
-        self._num_writers = self._workers.size if all_write else storage.num_writers
-        shares = self._have_workers_write if all_write else storage.share_checkpoint
-        self._share = shares if self._num_writers > 1 else None
+        remote = extended.remote_storage
+        self._num_writers, self._share = 1, None
+        if all_write:
+            self._num_writers, self._share = self._workers.size, self._have_workers_write
+        elif remote is not None:
+            self._num_writers, self._share = remote.num_writers, remote.share_checkpoint
         self._step = 0
         self._given_up: Exception | None = None
 
@@ -149,8 +151,8 @@ def writer_of(
     Raises:
         CheckpointError: `model_dir` cannot be written to, or another job trains there.
     """
-    workers, storage = extended.workers, extended.storage
-    all_write = config.save_checkpoints_sharded and workers.size > 1 and storage.num_writers == 1
+    workers, remote = extended.workers, extended.remote_storage
+    all_write = config.save_checkpoints_sharded and workers.size > 1 and remote is None
     if not extended.job.is_chief:
         helper = _Helper(extended) if all_write else Bystander()
         yield helper

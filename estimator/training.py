@@ -76,7 +76,7 @@ class TrainingSession(Session):
 
     @property
     def figures(self) -> Mapping[str, Any]:
-        figures = self.strategy.extended.storage.figures
+        figures = self.strategy.extended.figures
         return {"loss": self.loss, "step": self._step_index, **figures}
 
     def make_first_step(self) -> None:
@@ -243,7 +243,7 @@ def refuse_to_train_apart(config: RunConfig, strategy: Strategy) -> None:
             f"this process is {config.task_type} {config.task_id}, which does not train; call "
             f"train_and_evaluate, the same in every process of the job"
         )
-    if config.num_ps_replicas and not strategy.extended.storage.is_remote:
+    if config.num_ps_replicas and strategy.extended.remote_storage is None:
         raise ValueError(
             f"the cluster has {config.num_ps_replicas} parameter servers (ps), which "
             f"{strategy!r} does not use; leave them out, or pass "

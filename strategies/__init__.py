@@ -1,18 +1,12 @@
 """Strategies: where variables live, where the step runs, and how values are reduced."""
 
-from .aggregation import VariableAggregation, VariableSynchronization
+from .aggregation import VariableAggregation, VariableSpec, VariableSynchronization
 from .arrays import add_up, as_array
+from .cell import Cell, RemoteStorage, RuleStep, SavedValue, Storage
 from .central_storage import CentralStorageStrategy
 from .chief_first import chief_first
 from .communication import CommunicationImplementation, CommunicationOptions
-from .context import (
-    ReplicaContext,
-    get_replica_context,
-    get_strategy,
-    has_strategy,
-    in_cross_replica_context,
-)
-from .creators import variable_creator_scope
+from .context import ReplicaContext, get_replica_context
 from .cross_device_ops import (
     CrossDeviceOps,
     HierarchicalCopyAllReduce,
@@ -22,6 +16,7 @@ from .cross_device_ops import (
 from .default import DEFAULT_STRATEGY, DefaultStrategy
 from .devices import Device, list_devices
 from .extended import StrategyExtended
+from .frame import has_strategy, in_cross_replica_context
 from .gradients import GradientReducer, Round, Share
 from .initial_values import Initializer, drawn, fans, uniform_of_variance
 from .interrupts import InterruptsPutOff
@@ -48,21 +43,24 @@ from .step import (
     make_step,
     reduce,
 )
-from .storage import RuleStep, SavedValue, Storage
-from .strategy import RunOptions, Strategy, ValueContext
+from .strategy import RunOptions, Strategy, ValueContext, get_strategy
 from .values import DistributedValues, PerReplica
 from .variable_store import (
+    COUNTER,
     Membership,
     VariableStore,
     current_store,
     get_or_create_global_step,
     get_variable,
     set_seed,
+    variable_creator_scope,
 )
 from .variables import Variable
 
 __all__ = [
+    "COUNTER",
     "DEFAULT_STRATEGY",
+    "Cell",
     "CentralStorageStrategy",
     "CommunicationImplementation",
     "CommunicationOptions",
@@ -88,6 +86,7 @@ __all__ = [
     "PerReplica",
     "ReduceOp",
     "ReductionToOneDevice",
+    "RemoteStorage",
     "ReplicaContext",
     "Round",
     "RuleStep",
@@ -104,6 +103,7 @@ __all__ = [
     "ValueContext",
     "Variable",
     "VariableAggregation",
+    "VariableSpec",
     "VariableStore",
     "VariableSynchronization",
     "add_up",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,18 +39,47 @@ class VariableAggregation(enum.Enum):
     """The first replica's."""
 
 
-def check_aggregation(name: str, dtype: np.dtype, aggregation: VariableAggregation) -> None:
-    """Refuse an aggregation whose result a variable could not hold.
+class VariableSpec(NamedTuple):
+    """What is said of a variable when it is created; see `Variable`."""
 
-    Raises:
-        ValueError: It is a mean of whole numbers, or a sum of truth values.
-    """
-    kinds_refused = {VariableAggregation.MEAN: "biu", VariableAggregation.SUM: "b"}
-    if dtype.kind in kinds_refused.get(aggregation, ""):
-        raise ValueError(
-            f"variable {name!r} has dtype {dtype}, which cannot hold the {aggregation.value} of "
-            f"the replicas' values; give it another dtype, or aggregation ONLY_FIRST_REPLICA"
+    name: str
+    trainable: bool = True
+    synchronization: VariableSynchronization = VariableSynchronization.AUTO
+    aggregation: VariableAggregation = VariableAggregation.NONE
+    saved: bool = True
+
+    def is_trained(self, dtype: np.dtype) -> bool:
+        """Whether optimizers change it."""
+        on_read = self.synchronization is VariableSynchronization.ON_READ
+        return self.trainable and not on_read and np.issubdtype(dtype, np.floating)
+
+    @property
+    def keeps_own_values(self) -> bool:
+        """Whether each replica may have a value of its own."""
+        return self.synchronization in (
+            VariableSynchronization.ON_READ,
+            VariableSynchronization.NONE,
         )
+
+    @property
+    def is_read_as_sum(self) -> bool:
+        """Whether its value as a whole is the sum of its copies."""
+        on_read = self.synchronization is VariableSynchronization.ON_READ
+        return on_read and self.aggregation is VariableAggregation.SUM
+
+    def require_dtype(self, dtype: np.dtype) -> None:
+        """Refuse an aggregation whose result the variable could not hold.
+
+        Raises:
+            ValueError: It is a mean of whole numbers, or a sum of truth values.
+        """
+        kinds_refused = {VariableAggregation.MEAN: "biu", VariableAggregation.SUM: "b"}
+        if dtype.kind in kinds_refused.get(self.aggregation, ""):
+            raise ValueError(
+                f"variable {self.name!r} has dtype {dtype}, which cannot hold the "
+                f"{self.aggregation.value} of the replicas' values; give it another dtype, or "
+                f"aggregation ONLY_FIRST_REPLICA"
+            )
 
 
 def may_convert(source: np.dtype, target: np.dtype) -> bool:
@@ -81,20 +111,12 @@ def aggregate(values: Sequence[Array], aggregation: VariableAggregation) -> np.n
 
 
 def spread_over_copies(
-    value: Array,
-    num_copies: int,
-    synchronization: VariableSynchronization,
-    aggregation: VariableAggregation,
-    is_first_worker: bool,
+    value: Array, num_copies: int, spec: VariableSpec, is_first_worker: bool
 ) -> list[Array]:
     """What each copy of a worker gets when the variable as a whole is set to `value`.
 
     A value that is read as the sum of its copies is given to the very first one, the others get
     zeros: the total is kept to the bit, for whole numbers too.
     """
-    is_read_as_sum = (
-        synchronization is VariableSynchronization.ON_READ
-        and aggregation is VariableAggregation.SUM
-    )
-    rest = np.zeros_like(value) if is_read_as_sum else value
+    rest = np.zeros_like(value) if spec.is_read_as_sum else value
     return [value if is_first_worker else rest] + [rest] * (num_copies - 1)

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
-from .context import get_strategy
-
-if TYPE_CHECKING:
-    from .strategy import Strategy
+from .strategy import Strategy, get_strategy
 
 
 @contextmanager

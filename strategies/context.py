@@ -1,92 +1,33 @@
-"""Which strategy and which replica the calling code runs under.
-
-The answer is one context variable: a strategy's `scope` sets it to (strategy, no replica), which is
-the cross-replica context, and `run` sets it to (strategy, replica) for each replica. At the bottom
-lies the default strategy with its one replica.
-"""
+"""`ReplicaContext`: what a step function can ask and do as one replica among several."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ..inputs import nest
 from .arrays import as_array
-from .devices import Device
+from .extended import StrategyExtended
+from .frame import Frame, current_frame, entered
 from .interrupts import InterruptsPutOff
 from .reduce_op import ReduceOp
 from .rendezvous import Rendezvous
 from .values import PerReplica, regroup, select_replica
 
-if TYPE_CHECKING:
-    from .strategy import Strategy
-
 _logger = logging.getLogger("paceline")
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """Where code runs: under which strategy, and as which replica (None: cross-replica)."""
+class CurrentStrategy(Protocol):
+    """What those who run under a strategy may ask of it: there, its other verbs are refused."""
 
-    strategy: Strategy
-    replica: ReplicaContext | None
-    has_examples: tuple[bool, ...] | None = None
-    """In a `merge_call`: which replicas of this worker have examples; None where all count."""
+    @property
+    def extended(self) -> StrategyExtended: ...
 
-
-_frame: ContextVar[Frame] = ContextVar("paceline_frame")
-_bottom: list[Frame] = []
-
-
-def install_default(strategy: Strategy) -> None:
-    """Make `strategy` the one that is current outside any scope. Called once, by its module."""
-    assert not _bottom, "the default strategy is a singleton"
-    _bottom.append(Frame(strategy, ReplicaContext(strategy, 0, Rendezvous(1))))
-
-
-def default_strategy() -> Strategy:
-    """The one that is current outside any scope."""
-    return _bottom[0].strategy
-
-
-def current_frame() -> Frame:
-    """Where the caller runs."""
-    return _frame.get(None) or _bottom[0]
-
-
-class entered:  # noqa: N801 (used in `with`, like a function; a class is entered faster)
-    """Run the block under `frame`."""
-
-    __slots__ = ("_token", "_within")
-
-    def __init__(self, frame: Frame) -> None:
-        self._within = frame
-
-    def __enter__(self) -> None:
-        self._token = _frame.set(self._within)
-
-    def __exit__(self, *exc_info: object) -> None:
-        _frame.reset(self._token)
-
-
-def get_strategy() -> Strategy:
-    """The strategy whose scope (or `run`) the caller is in; outside any, the default strategy."""
-    return current_frame().strategy
-
-
-def has_strategy() -> bool:
-    """Whether a strategy other than the default one is current."""
-    return current_frame().strategy is not default_strategy()
-
-
-def in_cross_replica_context() -> bool:
-    """Whether the caller is inside a strategy's scope but not inside a replica of it."""
-    return current_frame().replica is None
+    @property
+    def num_replicas_in_sync(self) -> int: ...
 
 
 def get_replica_context() -> ReplicaContext | None:
@@ -94,39 +35,8 @@ def get_replica_context() -> ReplicaContext | None:
 
     Outside any scope this is the only replica of the default strategy.
     """
-    return current_frame().replica
-
-
-def stands_in() -> bool:
-    """Whether the caller is a replica without examples, whose contributions weigh nothing."""
-    replica = current_frame().replica
-    return replica is not None and not replica.has_examples
-
-
-def require_no_replica(verb: str) -> None:
-    """Refuse `verb` inside a replica.
-
-    Raises:
-        RuntimeError: The caller is a replica of a strategy other than the default one.
-    """
-    if has_strategy() and current_frame().replica is not None:
-        raise RuntimeError(
-            f"{verb} was called inside a replica of {get_strategy()!r}; call it outside `run`, or "
-            f"use what get_replica_context() offers: all_reduce, all_gather, merge_call"
-        )
-
-
-def require_no_other(strategy: Strategy, verb: str) -> None:
-    """Refuse `verb` of one strategy inside the scope of another.
-
-    Raises:
-        RuntimeError: Neither `strategy` nor the default one is current.
-    """
-    if has_strategy() and get_strategy() is not strategy:
-        raise RuntimeError(
-            f"{verb} of {strategy!r} was called inside the scope of {get_strategy()!r}; "
-            f"leave the other scope first, strategies do not nest"
-        )
+    replica: ReplicaContext | None = current_frame().replica
+    return replica
 
 
 class ReplicaContext:
@@ -135,12 +45,16 @@ class ReplicaContext:
     The verbs that combine values must be called by all replicas of the strategy, in the same order;
     they block until all have come. A replica without examples makes the same calls; of what it
     gives nothing goes into sums, means and joined arrays, nor does it change a variable.
+
+    Attributes:
+        device: Where this replica computes.
     """
 
-    __slots__ = ("_rendezvous", "has_examples", "local_index", "strategy")
+    __slots__ = ("_rendezvous", "device", "has_examples", "local_index", "strategy")
 
-    def __init__(self, strategy: Strategy, local_index: int, rendezvous: Rendezvous) -> None:
+    def __init__(self, strategy: CurrentStrategy, local_index: int, rendezvous: Rendezvous) -> None:
         self.strategy = strategy
+        self.device = strategy.extended.replica_devices[local_index]
         self.local_index = local_index
         self.has_examples = True
         self._rendezvous = rendezvous
@@ -172,11 +86,6 @@ class ReplicaContext:
     def num_replicas_in_sync(self) -> int:
         """The number of replicas of all workers."""
         return self.strategy.num_replicas_in_sync
-
-    @property
-    def device(self) -> Device:
-        """Where this replica computes."""
-        return self.strategy.extended.replica_devices[self.local_index]
 
     @property
     def devices(self) -> tuple[str, ...]:

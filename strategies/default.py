@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from .context import default_strategy, install_default
+from .context import ReplicaContext
 from .cross_device_ops import ReductionToOneDevice
 from .devices import HOST
 from .extended import StrategyExtended
+from .frame import Frame, bottom_frame, lay_bottom
+from .rendezvous import Rendezvous
 from .strategy import Strategy
 
 
@@ -24,12 +26,16 @@ class DefaultStrategy(Strategy):
         )
 
 
+def _the_one() -> Any:
+    return bottom_frame().strategy
+
+
 def _make() -> Any:
     strategy = DefaultStrategy.__new__(DefaultStrategy)
-    strategy._remake = (default_strategy, ())
+    strategy._remake = (_the_one, ())
     Strategy.__init__(strategy, StrategyExtended([HOST], [HOST], ReductionToOneDevice()))
     return strategy
 
 
 DEFAULT_STRATEGY = _make()
-install_default(DEFAULT_STRATEGY)
+lay_bottom(Frame(DEFAULT_STRATEGY, ReplicaContext(DEFAULT_STRATEGY, 0, Rendezvous(1))))

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextvars import copy_context
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..autodiff import Array, IndexedSlices, watched
+from ..autodiff import Array, IndexedSlices
 from .arrays import Summand, add_up, as_array, moved, no_rows, nothing_like, summands
+from .cell import RemoteStorage, Storage
 from .communication import BYTES_PER_PACK
-from .context import Frame, ReplicaContext, current_frame, entered, require_no_replica
 from .cross_device_ops import CrossDeviceOps
 from .devices import HOST, Device
+from .frame import current_frame, require_no_replica
 from .job import Job, VariableServer, WorkersJob
+from .local_storage import LocalStorage
 from .reduce_op import ReduceOp, mean_of
-from .rendezvous import Rendezvous
-from .replica_threads import run_replicas
-from .storage import LocalStorage, Storage
 from .values import local_values
-from .variable_store import count_names_apart
 from .workers import Workers
-
-_ALONE = Rendezvous(1)
 
 
 class StrategyExtended:
@@ -35,12 +29,14 @@ class StrategyExtended:
         cross_device_ops: How arrays of several local replicas become one.
         workers: How arrays of several workers become one; by default this worker is alone.
         bytes_per_pack: Gradients are packed together until they have reached this size.
-        storage: Where variables live; by default on `variable_devices`.
+        remote_storage: Where variables live, if not on `variable_devices`.
         job: The tasks that train one model; by default `workers` are all of them.
         server: What this task does instead of training, if it is a parameter server.
 
     Attributes:
         server: As given.
+        storage: Where variables live.
+        remote_storage: The same where that is in other processes, else None.
         num_workers: The number of processes that train together.
         num_local_replicas: The number of replicas of this worker.
         num_replicas: The number of replicas of all workers.
@@ -56,7 +52,7 @@ class StrategyExtended:
         cross_device_ops: CrossDeviceOps,
         workers: Workers | None = None,
         bytes_per_pack: int = BYTES_PER_PACK,
-        storage: Storage | None = None,
+        remote_storage: RemoteStorage | None = None,
         job: Job | None = None,
         server: VariableServer | None = None,
     ) -> None:
@@ -64,19 +60,16 @@ class StrategyExtended:
         self.variable_devices = tuple(variable_devices)
         self.cross_device_ops = cross_device_ops
         self.workers = workers or Workers()
-        self.storage = storage or LocalStorage(self.variable_devices, self.workers)
+        self.remote_storage = remote_storage
+        self.storage: Storage = remote_storage or LocalStorage(self.variable_devices, self.workers)
         self.server = server
         self._job = job or WorkersJob(self.workers)
-        self.is_afar = any(
-            d.memory != self.variable_devices[0].memory for d in replica_devices
-        ) and (len(variable_devices) == 1)
         self.bytes_per_pack = bytes_per_pack
         self.num_workers, self.num_local_replicas = self.workers.size, len(self.replica_devices)
         self.num_replicas = self.num_workers * self.num_local_replicas
         self.shard = self.num_workers, self.workers.rank
-        if self.storage.averages_workers:
+        if remote_storage is not None and remote_storage.averages_workers:
             self.shard = self._job.num_trainers, self._job.trainer_index
-        self._thread_names = [f"replica {i} on {d}" for i, d in enumerate(self.replica_devices)]
 
     @property
     def job(self) -> Job:
@@ -93,6 +86,11 @@ class StrategyExtended:
         return self._job
 
     @property
+    def figures(self) -> Mapping[str, float]:
+        """What is worth knowing of where variables live after a step, by name."""
+        return {} if self.remote_storage is None else self.remote_storage.figures
+
+    @property
     def worker_devices(self) -> tuple[str, ...]:
         """The names of the compute devices; the index is that of the local replica."""
         return tuple(str(device) for device in self.replica_devices)
@@ -106,28 +104,6 @@ class StrategyExtended:
     def worker_index(self) -> int:
         """This process's number among them."""
         return self.workers.rank
-
-    def call_for_each_replica(self, strategy: Any, fn: Callable[[int], Any]) -> list[Any]:
-        """`fn(local_index)` in the context of every local replica, at the same time."""
-        self.storage.begin_run()
-        num_replicas = self.num_local_replicas
-        rendezvous = Rendezvous(num_replicas) if num_replicas > 1 else _ALONE
-
-        def as_replica(index: int) -> Any:
-            replica = ReplicaContext(strategy, index, rendezvous)
-            with entered(Frame(strategy, replica)), self.replica_devices[index].use(), watched():
-                return fn(index)
-
-        # In a context of its own: an interrupt may keep a block from putting back what it has set.
-        first: Callable[[], Any] = partial(copy_context().run, as_replica, 0)
-        if num_replicas == 1:
-            return [first()]
-        calls: list[Callable[[], Any]] = [first]
-        for index in range(1, num_replicas):
-            context = copy_context()
-            context.run(count_names_apart)
-            calls.append(partial(context.run, as_replica, index))
-        return run_replicas(calls, rendezvous, self._thread_names)
 
     def reduce_to(
         self, reduce_op: ReduceOp | str, value: Any, destinations: Device | str = HOST

@@ -15,10 +15,11 @@ from typing import Any, TypeAlias
 
 from ..autodiff import IndexedSlices, Tensor, backward, leaves
 from .buckets import Gradient
-from .context import ReplicaContext, get_replica_context, get_strategy
+from .cell import RuleStep
+from .context import ReplicaContext, get_replica_context
 from .gradients import GradientReducer, Offer, Round, Share
 from .interrupts import InterruptsPutOff
-from .storage import RuleStep
+from .strategy import get_strategy
 from .variable_store import current_store
 from .variables import Variable
 
@@ -120,7 +121,7 @@ class Update:
         names = ", ".join([variable.name for variable in self.variables])
         lines = [self.updater.described(num_updates), f"gradients of {names}"]
         if num_updates % _STEPS_BETWEEN_CHECKSUMS == 0:
-            lines += [v.checksum(index) for v in self.variables if not v.storage.is_remote]
+            lines += [v.checksum(index) for v in self.variables if not v.is_remote]
         return lines
 
     def prepare(self) -> None:
@@ -192,7 +193,7 @@ class Update:
         if not is_alone and any(v.num_copies == 1 for v in changed):
             # Nobody reads the shared copies before the first replica has written them.
             replica.exchange("update of shared variables", None)
-        counter.storage.increase(counter, index)
+        counter.cell.increase(index)
 
 
 class TrainOp:
@@ -294,7 +295,7 @@ def make_step(
             for update in train_op.updates:
                 update.apply(replica, average)
             for counter in train_op.counters:
-                counter.storage.increase(counter, replica.local_index)
+                counter.cell.increase(replica.local_index)
             settle(replica, this_round.num_examples_to_settle)
     return StepResult(is_made, vetoes > 0, totals)
 
@@ -308,8 +309,9 @@ def apply_outside_replicas(
         interrupts.begin()
         for index in range(extended.num_local_replicas):
             change_variables(updater, gradients, index, average=True)
-            counter.storage.increase(counter, index)
-        extended.storage.flush(1)
+            counter.cell.increase(index)
+        if extended.remote_storage is not None:
+            extended.remote_storage.flush(1)
 
 
 def change_variables(
@@ -325,7 +327,8 @@ def change_variables(
     """
     how = updater.rule_step(int(updater.iterations.value_in(local_index)), average)
     for variable, gradient in updater.clipped(gradients):
-        variable.storage.update(variable, gradient, updater.slots(variable), how, local_index)
+        slots = [slot.cell for slot in updater.slots(variable)]
+        variable.cell.update(gradient, slots, how, local_index)
 
 
 def settle(replica: ReplicaContext, num_examples: float) -> None:
@@ -334,8 +337,8 @@ def settle(replica: ReplicaContext, num_examples: float) -> None:
     Args:
         num_examples: How many examples of this worker are behind the changes.
     """
-    storage = replica.strategy.extended.storage
-    if storage.is_remote:
+    storage = replica.strategy.extended.remote_storage
+    if storage is not None:
         replica.exchange("changes of variables", None, lambda _: storage.flush(num_examples))
 
 

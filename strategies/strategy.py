@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, partial
 from typing import Any, Self
 
 import numpy as np
 
-from ..autodiff import IndexedSlices
+from ..autodiff import IndexedSlices, watched
 from ..inputs import (
     Dataset,
     DistributedDataset,
@@ -25,14 +26,26 @@ from ..inputs import (
 )
 from ..observe import short_tracebacks
 from .arrays import Summand, as_array
-from .context import Frame, default_strategy, entered, require_no_other, require_no_replica
+from .context import ReplicaContext
 from .devices import HOST, Device, to_host
 from .extended import StrategyExtended
+from .frame import (
+    Frame,
+    bottom_frame,
+    current_frame,
+    entered,
+    require_no_other,
+    require_no_replica,
+)
+from .names import count_names_apart
 from .reduce_op import ReduceOp, mean_of
+from .rendezvous import Rendezvous
+from .replica_threads import run_replicas
 from .values import local_values, regroup, select_replica
 from .variables import Variable
 
 _logger = logging.getLogger("paceline")
+_ALONE = Rendezvous(1)
 _INPUT_OPTIONS_WITHOUT_EFFECT = (
     "experimental_fetch_to_device",
     "experimental_place_dataset_on_device",
@@ -46,6 +59,12 @@ class RunOptions:
     experimental_enable_dynamic_batch_size: bool = True
     experimental_bucketizing_dynamic_shape: bool = False
     experimental_xla_options: Any = None
+
+
+def get_strategy() -> Strategy:
+    """The strategy whose scope (or `run`) the caller is in; outside any, the default strategy."""
+    strategy: Strategy = current_frame().strategy
+    return strategy
 
 
 def warn_of_no_effect(options: Any, names: Sequence[str]) -> None:
@@ -177,7 +196,32 @@ class Strategy:
             return fn(*own_args, **own_kwargs)
 
         with short_tracebacks:
-            return regroup(self._extended.call_for_each_replica(self, call))
+            return regroup(self._call_for_each_replica(call))
+
+    def _call_for_each_replica(self, fn: Callable[[int], Any]) -> list[Any]:
+        """`fn(local_index)` in the context of every local replica, at the same time."""
+        extended = self._extended
+        if extended.remote_storage is not None:
+            extended.remote_storage.begin_run()
+        devices = extended.replica_devices
+        rendezvous = Rendezvous(len(devices)) if len(devices) > 1 else _ALONE
+
+        def as_replica(index: int) -> Any:
+            replica = ReplicaContext(self, index, rendezvous)
+            with entered(Frame(self, replica)), devices[index].use(), watched():
+                return fn(index)
+
+        # In a context of its own: an interrupt may keep a block from putting back what it has set.
+        first: Callable[[], Any] = partial(copy_context().run, as_replica, 0)
+        if len(devices) == 1:
+            return [first()]
+        calls: list[Callable[[], Any]] = [first]
+        for index in range(1, len(devices)):
+            context = copy_context()
+            context.run(count_names_apart)
+            calls.append(partial(context.run, as_replica, index))
+        names = [f"replica {index} on {device}" for index, device in enumerate(devices)]
+        return run_replicas(calls, rendezvous, names)
 
     def reduce(self, reduce_op: ReduceOp | str, value: Any, axis: int | None = None) -> Any:
         """Combine the replicas' values into one, on the host.
@@ -391,7 +435,7 @@ class Strategy:
         The default strategy, which only passes through, may be used in a scope.
         """
         require_no_replica(verb)
-        if self is not default_strategy():
+        if self is not bottom_frame().strategy:
             require_no_other(self, verb)
 
 

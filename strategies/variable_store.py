@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -15,18 +15,43 @@ import numpy as np
 
 from ..autodiff import Array, Tensor
 from ..inputs import seed_shuffles
-from .aggregation import VariableAggregation, VariableSynchronization
+from .aggregation import VariableAggregation, VariableSpec, VariableSynchronization
 from .arrays import as_array
-from .context import Frame, current_frame, entered
-from .creators import create_through_scopes
+from .cell import SavedValue
 from .devices import to_host
+from .frame import Frame, current_frame, entered
 from .initial_values import Initializer, initial_array, initial_value
-from .storage import SavedValue
-from .variables import Variable, install_constructor, may_be_trained
+from .names import NAMES_OUTSIDE, Names, names_here
+from .variables import Variable, install_constructor
 
 Kept = TypeVar("Kept")
 Restore: TypeAlias = Callable[[str, Array, bool], "Array | SavedValue | None"]
 """`restore(name, value, trainable)`: what a new variable is to begin with instead of `value`."""
+
+
+COUNTER: Mapping[str, Any] = {
+    "trainable": False,
+    "aggregation": VariableAggregation.ONLY_FIRST_REPLICA,
+}
+"""What is said of variables that all replicas change alike, as counts and slots."""
+
+Creator: TypeAlias = Callable[..., Variable]
+
+_creators: ContextVar[tuple[Creator, ...]] = ContextVar("paceline_variable_creators", default=())
+
+
+@contextmanager
+def variable_creator_scope(creator: Callable[..., Variable]) -> Iterator[None]:
+    """Let `creator(next_creator, **kwargs)` take part in creating each variable in this block.
+
+    It may change the arguments before it calls `next_creator(**kwargs)`, and wrap or replace what
+    comes back. Scopes nest; the innermost is asked first.
+    """
+    token = _creators.set((*_creators.get(), creator))
+    try:
+        yield
+    finally:
+        _creators.reset(token)
 
 
 class VariableStore:
@@ -62,21 +87,20 @@ class VariableStore:
 
     def get_variable(
         self,
-        name: str,
+        spec: VariableSpec,
         shape: tuple[int, ...] | None = None,
         dtype: Any = None,
         initializer: Initializer | Array | float | None = None,
-        trainable: bool = True,
-        synchronization: VariableSynchronization = VariableSynchronization.AUTO,
-        aggregation: VariableAggregation = VariableAggregation.NONE,
-        saved: bool = True,
         beside: Variable | None = None,
     ) -> Variable:
-        """See the module's function of this name; `beside`: see `find_or_create_variable`."""
+        """See the module's function of this name.
+
+        Args:
+            beside: A variable of the same shape that it is used with: both are kept in one place.
+        """
+        name = spec.name
         draw = partial(self._draw, name, shape, dtype, initializer)
-        variable = self.find_or_create_variable(
-            name, draw, None, trainable, synchronization, aggregation, saved, beside
-        )
+        variable = self.find_or_create_variable(spec, draw, None, beside)
         data = variable.like()
         if shape is not None and data.shape != tuple(shape):
             raise _conflict(name, "shape", data.shape, tuple(shape))
@@ -85,42 +109,29 @@ class VariableStore:
         return variable
 
     def find_or_create_variable(
-        self,
-        name: str,
-        initial_value: Any,
-        dtype: Any,
-        trainable: bool,
-        synchronization: VariableSynchronization,
-        aggregation: VariableAggregation,
-        saved: bool,
-        beside: Variable | None = None,
+        self, spec: VariableSpec, initial_value: Any, dtype: Any, beside: Variable | None = None
     ) -> Variable:
         """The variable of this name; the first replica to ask creates it for all.
 
         Args:
-            name: Its name.
+            spec: What it is to be.
             initial_value: An array, a number, or a function of no argument that gives one. It is
                 called in cross-replica context, where no replica can be waited for.
             dtype: None leaves the value's.
-            trainable, synchronization, aggregation, saved: See `Variable`.
-            beside: A variable of the same shape that it is used with: both are kept in one place.
+            beside: See `get_variable`.
         """
-        variable = self.variables.get(name)
+        variable = self.variables.get(spec.name)
         if variable is None:
             with self._lock, entered(Frame(current_frame().strategy, None)):
-                variable = self.variables.get(name)
+                variable = self.variables.get(spec.name)
                 if variable is None:
-                    variable = self.variables[name] = create_through_scopes(
-                        self._create,
-                        name=name,
-                        initial_value=initial_value,
-                        dtype=dtype,
-                        trainable=trainable,
-                        synchronization=synchronization,
-                        aggregation=aggregation,
-                        saved=saved,
-                        beside=beside,
+                    create: Creator = self._create
+                    for creator in _creators.get():
+                        create = partial(creator, create)
+                    variable = create(
+                        initial_value=initial_value, dtype=dtype, beside=beside, **spec._asdict()
                     )
+                    self.variables[spec.name] = variable
                     self._note_beginning(variable)
         variable.replica_here()  # refuses a variable that the caller's strategy cannot use
         return variable
@@ -175,12 +186,12 @@ class VariableStore:
 
         What is in host memory is not copied: the next update changes it.
         """
-        here = [(n, v) for n, v in list(self.variables.items()) if not v.storage.is_remote]
+        here = [(n, v) for n, v in list(self.variables.items()) if not v.is_remote]
         saved = [(name, v) for name, v in here if v.saved]
         return {name: to_host(v.tensor().data) for name, v in saved}
 
     def _note_beginning(self, variable: Variable) -> None:
-        if self._beginnings is not None and not variable.storage.is_remote:
+        if self._beginnings is not None and not variable.is_remote:
             leaves = [variable.leaf(index) for index in range(variable.num_copies)]
             self._beginnings += [(leaf, leaf.data) for leaf in leaves]
 
@@ -216,47 +227,35 @@ class VariableStore:
             base: The name that is wished for.
             owner: Who is called so from now on; see `Membership`.
         """
-        return _names_used.get().unique(base, owner)
+        return names_here.get().unique(base, owner)
 
     def building(self) -> AbstractContextManager[None]:
         """Make this store current and count names from the beginning: one call of a `model_fn`."""
         return _Building(self)
 
     def _create(
-        self,
-        name: str,
-        initial_value: Any,
-        dtype: Any,
-        trainable: bool,
-        synchronization: VariableSynchronization,
-        aggregation: VariableAggregation,
-        saved: bool,
-        beside: Variable | None,
+        self, initial_value: Any, dtype: Any, beside: Variable | None, **said: Any
     ) -> Variable:
+        spec = VariableSpec(**said)
+
         def initial() -> Array | SavedValue:
             given = initial_value() if callable(initial_value) else initial_value
             first = initial_array(given, dtype)
-            is_trained = may_be_trained(trainable, first.dtype, synchronization)
-            return self._restored(name, first, is_trained) if saved else first
+            return self._restored(spec, first) if spec.saved else first
 
         strategy = current_frame().strategy
-        storage = strategy.extended.storage.of(synchronization, saved)
-        return Variable.with_copies(
-            storage.create(name, initial, synchronization, aggregation, beside),
-            strategy,
-            name=name,
-            trainable=trainable,
-            synchronization=synchronization,
-            aggregation=aggregation,
-            saved=saved,
-            storage=storage,
-        )
+        near = None if beside is None else beside.name
+        cell = strategy.extended.storage.create(spec, initial, near)
+        return Variable.of_cell(cell, strategy)
 
-    def _restored(self, name: str, value: Array, trainable: bool) -> Array | SavedValue:
+    def _restored(self, spec: VariableSpec, value: Array) -> Array | SavedValue:
+        name = spec.name
         late = next((found for find in self._late if (found := find(name)) is not None), None)
         if late is not None and late.shape != value.shape:
             raise _conflict(name, "shape", late.shape, value.shape)
-        restored = self._restore(name, value, trainable) if self._restore and late is None else late
+        restored: Array | SavedValue | None = late
+        if self._restore and late is None:
+            restored = self._restore(name, value, spec.is_trained(value.dtype))
         if restored is None or isinstance(restored, SavedValue):
             return value if restored is None else restored
         return np.asarray(restored, dtype=value.dtype)
@@ -277,57 +276,6 @@ def _conflict(name: str, what: str, found: Any, asked: Any) -> ValueError:
     )
 
 
-class _Names:
-    """The names that one call of a `model_fn`, or all code outside models, has given, and to whom.
-
-    An owner is not kept alive. Its name stays taken: a layer that is made and dropped in the same
-    expression has weights all the same.
-    """
-
-    __slots__ = ("_numbers", "_owners")
-
-    def __init__(self) -> None:
-        self._owners: dict[str, Callable[[], object]] = {}
-        self._numbers: dict[str, int] = {}
-
-    def unique(self, base: str, owner: object) -> str:
-        # Threads outside models share the names: who enters one first has it.
-        name, mark = base, _Nobody() if owner is None else ref(owner)
-        while self._owners.setdefault(name, mark) is not mark:
-            self._numbers[base] = number = self._numbers.get(base, 0) + 1
-            name = f"{base}_{number}"
-        return name
-
-    def claim(self, name: str, owner: object) -> None:
-        """Let `owner` have a name that it was given elsewhere.
-
-        Raises:
-            ValueError: Somebody else has it here.
-        """
-        if self._owners.setdefault(name, ref(owner))() is not owner:
-            raise ValueError(
-                f"{owner!r} was made outside the model that it is used in, where another object "
-                f"has the name {name!r}: they would share their variables. Give one of them "
-                f"another name, or make it inside model_fn"
-            )
-
-    def copy(self) -> _Names:
-        names = _Names()
-        names._owners, names._numbers = dict(self._owners), dict(self._numbers)
-        return names
-
-    def clear(self) -> None:
-        self._owners.clear()
-        self._numbers.clear()
-
-
-class _Nobody:
-    """In the place of a reference to the owner: of a name that nobody may claim."""
-
-    def __call__(self) -> None:
-        pass
-
-
 class _Building(AbstractContextManager[None]):
     """See `VariableStore.building`; entered once."""
 
@@ -337,17 +285,15 @@ class _Building(AbstractContextManager[None]):
         self._model = model
 
     def __enter__(self) -> None:
-        self._store_token, self._names_token = _store.set(self._model), _names_used.set(_Names())
+        self._store_token, self._names_token = _store.set(self._model), names_here.set(Names())
 
     def __exit__(self, *exc_info: object) -> None:
-        _names_used.reset(self._names_token)
+        names_here.reset(self._names_token)
         _store.reset(self._store_token)
 
 
 _outside_models = VariableStore(keep=False)
 _store: ContextVar[VariableStore] = ContextVar("paceline_store", default=_outside_models)
-_names_outside = _Names()
-_names_used: ContextVar[_Names] = ContextVar("paceline_names_used", default=_names_outside)
 
 
 class Membership(Generic[Kept]):
@@ -369,7 +315,7 @@ class Membership(Generic[Kept]):
     __slots__ = ("_begin", "_latest", "name")
 
     def __init__(self, owner: object, base: str, begin: Callable[[], Kept]) -> None:
-        names = _names_used.get()
+        names = names_here.get()
         self._begin = begin
         self.name = names.unique(base, owner)
         self._latest = (names, ref(_store.get()), begin())
@@ -385,7 +331,7 @@ class Membership(Generic[Kept]):
         Raises:
             ValueError: Another object has the owner's name in the calling model.
         """
-        names, latest = _names_used.get(), self._latest
+        names, latest = names_here.get(), self._latest
         if names is latest[0]:
             return latest[2]
         _, store_then, kept = latest
@@ -403,11 +349,6 @@ def current_store() -> VariableStore:
     return _store.get()
 
 
-def count_names_apart() -> None:
-    """Count names from where they are now, in a copy: for a replica that builds the same model."""
-    _names_used.set(_names_used.get().copy())
-
-
 def set_seed(seed: int | None) -> None:
     """Begin anew outside Estimators: seed everything, and count names from the beginning.
 
@@ -423,7 +364,7 @@ def set_seed(seed: int | None) -> None:
     seed_shuffles(seed)
     _outside_models.seed = seed
     _outside_models.forget()
-    _names_outside.clear()
+    NAMES_OUTSIDE.clear()
 
 
 def get_variable(
@@ -453,9 +394,14 @@ def get_variable(
     Raises:
         ValueError: It exists with another shape or dtype, or cannot be created from what is given.
     """
-    return current_store().get_variable(
-        name, shape, dtype, initializer, trainable, synchronization, aggregation, saved
+    spec = VariableSpec(
+        name=name,
+        trainable=trainable,
+        synchronization=synchronization,
+        aggregation=aggregation,
+        saved=saved,
     )
+    return current_store().get_variable(spec, shape, dtype, initializer)
 
 
 def _construct(
@@ -469,13 +415,17 @@ def _construct(
 ) -> Variable:
     """`Variable(...)`: see its docstring."""
     store = current_store()
-    full_name = store.unique_name(name or "Variable")
-    variable = store.find_or_create_variable(
-        full_name, initial_value, dtype, trainable, synchronization, aggregation, saved
+    spec = VariableSpec(
+        name=store.unique_name(name or "Variable"),
+        trainable=trainable,
+        synchronization=synchronization,
+        aggregation=aggregation,
+        saved=saved,
     )
+    variable = store.find_or_create_variable(spec, initial_value, dtype)
     shape = variable.shape
     if not callable(initial_value) and as_array(initial_value).shape != shape:
-        raise _conflict(full_name, "shape", shape, as_array(initial_value).shape)
+        raise _conflict(spec.name, "shape", shape, as_array(initial_value).shape)
     return variable
 
 
@@ -484,11 +434,4 @@ install_constructor(_construct)
 
 def get_or_create_global_step() -> Variable:
     """The model's count of training steps: the int64 scalar variable "global_step"."""
-    return current_store().get_variable(
-        "global_step",
-        (),
-        np.int64,
-        0,
-        trainable=False,
-        aggregation=VariableAggregation.ONLY_FIRST_REPLICA,
-    )
+    return get_variable("global_step", (), np.int64, 0, **COUNTER)

@@ -7,8 +7,7 @@ import threading
 import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
-from weakref import ref
+from typing import Any
 
 import numpy as np
 
@@ -18,18 +17,13 @@ from .aggregation import (
     VariableSynchronization,
     aggregate,
     all_equal,
-    check_aggregation,
     may_convert,
-    spread_over_copies,
 )
 from .arrays import as_array
-from .context import ReplicaContext, current_frame, stands_in
+from .cell import Assignment, Cell
+from .context import CurrentStrategy, ReplicaContext
 from .devices import Device, to_host
-from .interrupts import InterruptsPutOff
-
-if TYPE_CHECKING:
-    from .storage import Storage
-    from .strategy import Strategy
+from .frame import current_frame, stands_in
 
 _constructor: list[Callable[..., Variable]] = []
 _warning = threading.Lock()
@@ -41,45 +35,15 @@ def install_constructor(create: Callable[..., Variable]) -> None:
     _constructor.append(create)
 
 
-def may_be_trained(
-    trainable: bool, dtype: np.dtype, synchronization: VariableSynchronization
-) -> bool:
-    """Whether optimizers change a variable that is created so."""
-    on_read = synchronization is VariableSynchronization.ON_READ
-    return trainable and not on_read and np.issubdtype(dtype, np.floating)
-
-
 class _Constructed(type):
     """`Variable(...)` is a request to the current model's store, which may know the variable."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         return _constructor[0](*args, **kwargs)
 
-    def with_copies(cls, *args: Any, **kwargs: Any) -> Any:
-        """A new variable from its copies; for the store."""
-        return super().__call__(*args, **kwargs)
-
-
-class _Leaf(MutableLeaf):
-    """A copy of a variable in expressions: it knows the variable, but does not keep it alive.
-
-    A variable is thus gone with its last holder, and not at some later time.
-    """
-
-    __slots__ = ("_owner",)
-
-    @property
-    def owner(self) -> Variable | None:
-        return self._owner()
-
-    @owner.setter
-    def owner(self, variable: Variable) -> None:
-        self._owner = ref(variable)
-
-    @property
-    def label(self) -> str:
-        owner = self.owner
-        return super().label if owner is None else f"variable {owner.name!r}"
+    def of_cell(cls, cell: Cell, strategy: CurrentStrategy) -> Any:
+        """A new variable; for the store."""
+        return super().__call__(cell, strategy)
 
 
 class Variable(TensorLike, metaclass=_Constructed):
@@ -110,54 +74,40 @@ class Variable(TensorLike, metaclass=_Constructed):
 
     __slots__ = (
         "__weakref__",
-        "_copies",
-        "_storage",
         "_strategy",
         "_warned",
         "aggregation",
-        "is_elsewhere",
+        "cell",
         "name",
         "saved",
         "synchronization",
         "trainable",
     )
 
-    def __init__(
-        self,
-        copies: Sequence[Array],
-        strategy: Strategy,
-        *,
-        name: str,
-        trainable: bool,
-        synchronization: VariableSynchronization,
-        aggregation: VariableAggregation,
-        saved: bool,
-        storage: Storage,
-    ) -> None:
-        dtype = copies[0].dtype
-        check_aggregation(name, dtype, aggregation)
-        self.name = name
-        self.trainable = may_be_trained(trainable, dtype, synchronization)
-        self.synchronization = synchronization
-        self.aggregation = aggregation
-        self.saved = saved
-        self._copies = tuple(_Leaf(copy, self.trainable, owner=self) for copy in copies)
+    def __init__(self, cell: Cell, strategy: CurrentStrategy) -> None:
+        spec = cell.spec
+        spec.require_dtype(cell.leaves[0].dtype)
+        self.cell = cell
+        self.name = spec.name
+        self.trainable = cell.leaves[0].requires_grad
+        self.synchronization = spec.synchronization
+        self.aggregation = spec.aggregation
+        self.saved = spec.saved
         self._strategy = strategy
-        self._storage = storage
         self._warned = False
-        self.is_elsewhere = storage.is_remote
+        for leaf in cell.leaves:
+            leaf.owner = self
 
     def tensor(self) -> Tensor:
         """The tensor that stands for this variable where the caller runs, and changes with it."""
-        if self.is_elsewhere:
-            self._storage.fetch(self)
-        replica, copies = self.replica_here(), self._copies
+        replica = self.replica_here()
         if replica is not None:
-            leaf = copies[replica.local_index if len(copies) > 1 else 0]
-            return self._from_afar(leaf, replica) if self._strategy.extended.is_afar else leaf
+            leaf = self.cell.read(replica.local_index)
+            home, here = self.cell.device(replica.local_index), replica.device
+            return leaf if home is here else _moved(leaf, home, here)
         if self.differs_between_replicas:
             return Tensor(self.device_of(0).bring(self._of_all_copies()))
-        return copies[0]
+        return self.cell.read(0)
 
     @property
     def differs_between_replicas(self) -> bool:
@@ -193,39 +143,34 @@ class Variable(TensorLike, metaclass=_Constructed):
     def leaf(self, local_index: int) -> MutableLeaf:
         """The tensor that stands for this variable in replica `local_index` of this worker.
 
-        Its value is not to be relied on while the variable `is_elsewhere`.
+        The value of one that `is_remote` is there once it was read.
         """
-        return self._copies[local_index if len(self._copies) > 1 else 0]
+        return self.cell.leaf(local_index)
 
     def like(self) -> Array:
-        return self._copies[0].data
+        return self.cell.leaves[0].data
 
     def read_rows(self, rows: Array) -> tuple[Tensor, Array]:
         replica = self.replica_here()
-        leaf: Tensor = self.leaf(0 if replica is None else replica.local_index)
-        if self.is_elsewhere:
-            found = self._storage.fetch_rows(self, to_host(rows))
-        elif replica is None:
-            leaf, found = self.tensor().read_rows(rows)
-        else:
-            found = np.take(leaf.data, self.device_of(replica.local_index).bring(rows), axis=0)
-        return leaf, found if replica is None else replica.device.bring(found)
+        if replica is None and self.differs_between_replicas:
+            return self.tensor().read_rows(rows)
+        index = 0 if replica is None else replica.local_index
+        found = self.cell.rows(index, rows)
+        return self.cell.leaf(index), found if replica is None else replica.device.bring(found)
 
     @property
-    def storage(self) -> Storage:
-        """Where it lives."""
-        return self._storage
+    def is_remote(self) -> bool:
+        """Whether its value lives in other processes, which also write it into checkpoints."""
+        return self.cell.is_remote
 
     def value_in(self, local_index: int) -> Array:
         """The array that replica `local_index` of this worker sees; it is not to be written to."""
-        if self.is_elsewhere:
-            self._storage.fetch(self)
-        return self.leaf(local_index).data
+        return self.cell.read(local_index).data
 
     @property
     def num_copies(self) -> int:
         """The number of copies on this worker."""
-        return len(self._copies)
+        return len(self.cell.leaves)
 
     def require_copies_for(self, num_replicas: int) -> None:
         """Make sure that so many replicas each have a copy, or all share the only one.
@@ -233,7 +178,7 @@ class Variable(TensorLike, metaclass=_Constructed):
         Raises:
             RuntimeError: There are copies for another number of replicas.
         """
-        if len(self._copies) not in (1, num_replicas):
+        if self.num_copies not in (1, num_replicas):
             raise RuntimeError(
                 f"variable {self.name!r} was created in the scope of {self._strategy!r} and is "
                 f"used by {num_replicas} replica(s) of another strategy; create it in the scope of "
@@ -242,9 +187,9 @@ class Variable(TensorLike, metaclass=_Constructed):
 
     def local_values(self) -> list[Array]:
         """The copies of this worker, in replica order. They are not to be written to."""
-        for leaf in self._copies:
+        for leaf in self.cell.leaves:
             leaf.share()
-        return [self.value_in(index) for index in range(len(self._copies))]
+        return [self.value_in(index) for index in range(self.num_copies)]
 
     def checksum(self, local_index: int) -> str:
         """The name and the CRC-32 of the value that a replica of this worker sees."""
@@ -252,7 +197,7 @@ class Variable(TensorLike, metaclass=_Constructed):
         return f"a value of {self.name!r} with checksum {zlib.crc32(value.view(np.uint8).data):08x}"
 
     @property
-    def strategy(self) -> Strategy:
+    def strategy(self) -> CurrentStrategy:
         """The strategy in whose scope it was created."""
         return self._strategy
 
@@ -263,15 +208,7 @@ class Variable(TensorLike, metaclass=_Constructed):
 
     def device_of(self, local_index: int) -> Device:
         """The device of the copy that replica `local_index` of this worker uses."""
-        return self._strategy.extended.variable_devices[local_index if len(self._copies) > 1 else 0]
-
-    def _from_afar(self, leaf: Tensor, replica: ReplicaContext) -> Tensor:
-        """A copy as a replica on another device reads it: brought there, and its gradient back."""
-        home = self.device_of(replica.local_index)
-        brought = replica.device.bring(leaf.data)
-        if brought is leaf.data:
-            return leaf
-        return record(brought, (leaf,), lambda gradient, outs: (home.bring(gradient),))
+        return self.cell.device(local_index)
 
     def value(self) -> Tensor:
         """The value here and now as a tensor; a gradient flows to the variable through it.
@@ -299,78 +236,44 @@ class Variable(TensorLike, metaclass=_Constructed):
             TypeError: `value` is a fraction (or complex) and the variable holds whole numbers
                 (or reals).
         """
-        return self._update("assign", value, lambda old, new: new)
+        return self._assign(Assignment.SET, value)
 
     def assign_common(self, value: Any) -> Variable:
         """`assign` for a value that all replicas have in common, from what they have exchanged.
 
         The copy of a replica without examples is set as well: else it would fall behind the others.
         """
-        return self._update("assign", value, lambda old, new: new, is_common=True)
+        return self._assign(Assignment.SET, value, is_common=True)
 
     def assign_add(self, delta: Any) -> Variable:
         """Add to the value; as `assign`, where what is aggregated is `delta`."""
-        return self._update("assign_add", delta, np.add)
+        return self._assign(Assignment.ADD, delta)
 
     def assign_sub(self, delta: Any) -> Variable:
         """Subtract from the value; as `assign`, where what is aggregated is `delta`."""
-        return self._update("assign_sub", delta, np.subtract)
+        return self._assign(Assignment.SUBTRACT, delta)
 
-    def _update(
-        self,
-        verb: str,
-        value: Any,
-        combine: Callable[[Array, Array], Array],
-        is_common: bool = False,
-    ) -> Variable:
+    def _assign(self, how: Assignment, value: Any, is_common: bool = False) -> Variable:
         new = self._converted(value)
-        if self.is_elsewhere:
-            self._storage.fetch(self)
-        replica = self.replica_here()
-        if replica is not None and not self._keeps_own_values(replica):
-            write = partial(self._write_agreed, verb, combine)
-            replica.contribute(f"{verb} of variable {self.name!r}", new, write)
-        elif stands_in() and not is_common:
-            pass
-        elif replica is None:
-            self._write_all(combine, self.tensor().data, new)
-            self._storage.written(self, verb, new, at_once=True)
-        else:
+        replica, cell = self.replica_here(), self.cell
+        if replica is None:
+            if not stands_in() or is_common:
+                cell.assign(how, self.tensor().data, new, at_once=True)
+        elif not self._keeps_own_values(replica):
+            write = partial(self._assign_agreed, how)
+            replica.contribute(f"{how.value} of variable {self.name!r}", new, write)
+        elif replica.has_examples or is_common:
             index = replica.local_index
-            leaf = self._copies[index]
-            leaf.data = self._put(combine(leaf.data, self.device_of(index).bring(new)), index)
+            leaf, device = cell.read(index), cell.device(index)
+            leaf.data = device.put(how.applied(leaf.data, device.bring(new)))
         return self
 
-    def _write_agreed(
-        self, verb: str, combine: Callable[[Array, Array], Array], given: Sequence[Array]
-    ) -> None:
+    def _assign_agreed(self, how: Assignment, given: Sequence[Array]) -> None:
         """Give all copies what the replicas that have examples, of all workers, agree on."""
         workers, place = self._strategy.extended.workers, f"assignment to {self.name!r}"
         values = workers.of_all_replicas(given, self.like(), place)
         if values:
-            agreed = self._agreed(values)
-            self._write_all(combine, self._copies[0].data, agreed)
-            self._storage.written(self, verb, agreed, at_once=False)
-
-    def _write_all(self, combine: Callable[[Array, Array], Array], old: Array, new: Array) -> None:
-        """Give all copies one value; a value that is a sum over replicas goes to the first."""
-        value = combine(old, self.device_of(0).bring(new))
-        parts = spread_over_copies(
-            value,
-            len(self._copies),
-            self.synchronization,
-            self.aggregation,
-            self._strategy.extended.worker_index == 0,
-        )
-        arrays = [self._put(part, index) for index, part in enumerate(parts)]
-        with InterruptsPutOff() as interrupts:  # one value for all copies, or the old one
-            interrupts.begin()
-            for leaf, array in zip(self._copies, arrays, strict=True):
-                leaf.data = array
-
-    def _put(self, value: Array, local_index: int) -> Array:
-        """`value` as a copy keeps it: on its device, and never the array somebody else holds."""
-        return self.device_of(local_index).put(value)
+            self.cell.assign(how, self.cell.read(0).data, self._agreed(values), at_once=False)
 
     def _agreed(self, values: Sequence[Array]) -> Array:
         """The one value that the replicas' values stand for."""
@@ -387,7 +290,7 @@ class Variable(TensorLike, metaclass=_Constructed):
 
     def _converted(self, value: Any) -> Array:
         """An array of this variable's shape and dtype."""
-        array, like = as_array(value), self._copies[0].data
+        array, like = as_array(value), self.like()
         if array.shape != like.shape:
             raise ValueError(
                 f"variable {self.name!r} has shape {like.shape} and was assigned a value of shape "
@@ -403,11 +306,8 @@ class Variable(TensorLike, metaclass=_Constructed):
 
     def _keeps_own_values(self, replica: ReplicaContext) -> bool:
         """Whether each replica has a copy of its own, and they may differ."""
-        each_has_one = len(self._copies) == replica.strategy.extended.num_local_replicas
-        return each_has_one and self.synchronization in (
-            VariableSynchronization.ON_READ,
-            VariableSynchronization.NONE,
-        )
+        each_has_one = self.num_copies == replica.strategy.extended.num_local_replicas
+        return each_has_one and self.cell.spec.keeps_own_values
 
     def replica_here(self) -> ReplicaContext | None:
         """The replica whose copy the caller uses; None where it uses the variable as a whole.
@@ -423,17 +323,17 @@ class Variable(TensorLike, metaclass=_Constructed):
         return self._replica_elsewhere(frame.strategy, replica)
 
     def _replica_elsewhere(
-        self, strategy: Strategy, replica: ReplicaContext
+        self, strategy: CurrentStrategy, replica: ReplicaContext
     ) -> ReplicaContext | None:
         """The same in a replica of a strategy that did not create the variable."""
         if strategy.extended.num_local_replicas == 1:
             return None
         self.require_copies_for(strategy.extended.num_local_replicas)
-        if len(self._copies) == 1:
+        if self.num_copies == 1:
             self._warn_once(strategy)
         return replica
 
-    def _warn_once(self, strategy: Strategy) -> None:
+    def _warn_once(self, strategy: CurrentStrategy) -> None:
         with _warning:
             first_time, self._warned = not self._warned, True
         if first_time:
@@ -445,13 +345,21 @@ class Variable(TensorLike, metaclass=_Constructed):
             )
 
     def __repr__(self) -> str:
-        names = [self.name] + [f"{self.name}/replica_{i}" for i in range(1, len(self._copies))]
+        names = [self.name] + [f"{self.name}/replica_{i}" for i in range(1, self.num_copies)]
         copies = [
             f"<Variable {name!r} shape={leaf.data.shape} dtype={leaf.data.dtype}, "
             f"numpy={to_host(leaf.data)}>"
-            for name, leaf in zip(names, self._copies, strict=True)
+            for name, leaf in zip(names, self.cell.leaves, strict=True)
         ]
         if len(copies) == 1:
             return copies[0]
         lines = ",\n".join(f"  {i}: {copy}" for i, copy in enumerate(copies))
         return f"MirroredVariable:{{\n{lines}\n}}"
+
+
+def _moved(leaf: Tensor, home: Device, here: Device) -> Tensor:
+    """A copy as a replica on another device reads it: brought there, and its gradient back."""
+    brought = here.bring(leaf.data)
+    if brought is leaf.data:
+        return leaf
+    return record(brought, (leaf,), lambda gradient, outs: (home.bring(gradient),))

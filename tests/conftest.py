@@ -21,12 +21,12 @@ from paceline.strategies import (
 )
 from paceline.strategies.communication import BYTES_PER_PACK
 from paceline.strategies.devices import HOST, Device
+from paceline.strategies.local_storage import LocalStorage
 from paceline.strategies.parameter_server.channel import Channel
 from paceline.strategies.parameter_server.job import LazyServers, TrainerJob
 from paceline.strategies.parameter_server.placement import VariablePlacer, placement_of
 from paceline.strategies.parameter_server.servers import TrainerTerms
 from paceline.strategies.parameter_server.storage import ServerStorage
-from paceline.strategies.storage import LocalStorage
 from paceline.strategies.workers import Workers
 
 TIMED = "time: "
@@ -204,7 +204,7 @@ class ServerJobInProcess:
         job = TrainerJob(self.num_trainers, rank, terms.is_chief, servers, storage, can_leave_alone)
         devices = [Device("CPU", i) for i in range(num_replicas)]
         ops = ReductionToOneDevice()
-        return Strategy(StrategyExtended(devices, [HOST], ops, storage=storage, job=job))
+        return Strategy(StrategyExtended(devices, [HOST], ops, remote_storage=storage, job=job))
 
     def restart(self, index):
         """A server dies, and another one comes in its place."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...autodiff import Array, Tensor
 from ...strategies import (
+    COUNTER,
     GradientReducer,
     Membership,
     RuleStep,
@@ -16,7 +17,7 @@ from ...strategies import (
     Update,
     Updater,
     Variable,
-    VariableAggregation,
+    VariableSpec,
     add_up,
     apply_outside_replicas,
     as_array,
@@ -24,6 +25,7 @@ from ...strategies import (
     get_or_create_global_step,
     get_replica_context,
     get_strategy,
+    get_variable,
     make_step,
 )
 from . import schedules
@@ -89,14 +91,7 @@ class Optimizer(Updater):
         is_in_model = current_store().keep
         kept = self._membership.here(self) if is_in_model else self._membership.latest
         if kept.iterations is None:
-            kept.iterations = current_store().get_variable(
-                f"{self.name}/iterations",
-                (),
-                np.int64,
-                0,
-                trainable=False,
-                aggregation=VariableAggregation.ONLY_FIRST_REPLICA,
-            )
+            kept.iterations = get_variable(f"{self.name}/iterations", (), np.int64, 0, **COUNTER)
         return kept.iterations
 
     @property
@@ -187,7 +182,8 @@ class Optimizer(Updater):
             return
         extended = get_strategy().extended
         num_workers = extended.job.num_trainers
-        if num_workers == 1 or not extended.storage.averages_workers:
+        remote = extended.remote_storage
+        if num_workers == 1 or remote is None or not remote.averages_workers:
             return
         raise ValueError(
             f"optimizer {self.name!r} is to clip gradients ({self._clipping}), but where "
@@ -224,12 +220,10 @@ class Optimizer(Updater):
         if of is not variable:
             slots = [
                 current_store().get_variable(
-                    f"{self.name}/{variable.name}/{slot}",
+                    VariableSpec(name=f"{self.name}/{variable.name}/{slot}", **COUNTER),
                     variable.shape,
                     variable.dtype,
                     start,
-                    trainable=False,
-                    aggregation=VariableAggregation.ONLY_FIRST_REPLICA,
                     beside=variable,
                 )
                 for slot, start in self._slot_values.items()

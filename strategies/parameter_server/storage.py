@@ -9,18 +9,16 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ...autodiff import Array, IndexedSlices
+from ...autodiff import Array, IndexedSlices, MutableLeaf
 from ...collectives.parameter_server import Aggregation, OptimizerSpec
-from ..aggregation import VariableAggregation, VariableSynchronization
-from ..devices import to_host
-from ..storage import RuleStep, SavedValue, Storage
-from ..variables import Variable
+from ..aggregation import VariableAggregation, VariableSpec
+from ..cell import Assignment, Cell, RemoteStorage, RuleStep, SavedValue, Storage
+from ..devices import HOST, to_host
 from .checkpoints import share_checkpoint
 from .placement import Layout, VariablePlacer
 from .requests import VariableChange
 from .servers import Servers
 
-_OWN = (VariableSynchronization.ON_READ, VariableSynchronization.NONE)
 _AGGREGATIONS: Mapping[VariableAggregation, Aggregation] = {
     VariableAggregation.NONE: "equal",
     VariableAggregation.SUM: "sum",
@@ -38,10 +36,10 @@ _ONE = np.ones((), np.int64)
 
 
 @final
-class ServerStorage(Storage):
+class ServerStorage(RemoteStorage):
     """Variables live on the parameter servers; this worker has a copy of those that it reads whole.
 
-    A variable is `is_elsewhere` until it is read. From then on its copy is renewed with each step,
+    A variable is elsewhere until it is read. From then on its copy is renewed with each step,
     in the same exchange that hands the step's changes in. A variable of which only rows are read,
     such as the table of an embedding, never has a copy here.
 
@@ -72,16 +70,12 @@ class ServerStorage(Storage):
         self._max_staleness = max_staleness
         self._lock = threading.RLock()
         self._layouts: dict[str, Layout] = {}
-        self._copied: WeakValueDictionary[str, Variable] = WeakValueDictionary()
+        self._copied: WeakValueDictionary[str, ServerCell] = WeakValueDictionary()
         self._changes: dict[str, VariableChange] = {}
-        self._arriving: list[tuple[Variable, np.ndarray]] = []
+        self._arriving: list[tuple[ServerCell, np.ndarray]] = []
         self._num_restarts = 0
         self._last_spec: tuple[RuleStep, OptimizerSpec] | None = None
         self.note: Callable[[], str] = str
-
-    @property
-    def is_remote(self) -> bool:
-        return True
 
     @property
     def averages_workers(self) -> bool:
@@ -107,91 +101,86 @@ class ServerStorage(Storage):
         with self._lock:
             return share_checkpoint(self._servers(), draft)
 
-    def of(self, synchronization: VariableSynchronization, saved: bool) -> Storage:
-        return self if saved and synchronization not in _OWN else self._local
-
     def create(
-        self,
-        name: str,
-        initial: Callable[[], Array | SavedValue],
-        synchronization: VariableSynchronization,
-        aggregation: VariableAggregation,
-        beside: Variable | None,
-    ) -> list[Array]:
+        self, spec: VariableSpec, initial: Callable[[], Array | SavedValue], beside: str | None
+    ) -> Cell:
+        if spec.keeps_own_values or not spec.saved:
+            return self._local.create(spec, initial, beside)
         if self._placer is None:
-            layout = self._servers().find(name)
+            layout = self._servers().find(spec.name)
         else:
             found = initial()
             value = found if isinstance(found, SavedValue) else to_host(found)
-            near = self._layouts.get(beside.name) if beside is not None else None
-            layout = self._placer.lay_out(name, value.shape, value.dtype, near)
+            near = None if beside is None else self._layouts.get(beside)
+            layout = self._placer.lay_out(spec.name, value.shape, value.dtype, near)
             self._servers().create(layout, value)
-        self._layouts[name] = layout
-        # Tells shape and dtype, and takes no memory.
-        return [np.broadcast_to(np.zeros((), layout.dtype), layout.shape)]
+        self._layouts[spec.name] = layout
+        return ServerCell(spec, layout, self)
 
-    def fetch(self, variable: Variable) -> None:
+    def fetch(self, cell: ServerCell) -> None:
+        """Bring the value here, unless it is."""
         with self._lock:
-            if not variable.is_elsewhere:
+            if cell.is_here:
                 return
-            layout = self._layouts[variable.name]
-            array = np.empty(layout.shape, layout.dtype)
-            self._servers().pull([(layout, array)])
-            variable.leaf(0).data = array
-            variable.is_elsewhere = False
-            self._copied[variable.name] = variable
+            array = np.empty(cell.layout.shape, cell.layout.dtype)
+            self._servers().pull([(cell.layout, array)])
+            cell.leaves[0].data = array
+            cell.is_here = True
+            self._copied[cell.spec.name] = cell
 
-    def fetch_rows(self, variable: Variable, rows: Array) -> Array:
+    def fetch_rows(self, layout: Layout, rows: Array) -> Array:
+        """Some rows of a variable; a number below 0 counts from behind."""
         numbers = np.asarray(rows, np.int64)
-        layout = self._layouts[variable.name]
         numbers = np.where(numbers < 0, numbers + layout.shape[0], numbers)
         with self._lock:
             return self._servers().pull_rows(layout, numbers)
 
-    def written(self, variable: Variable, verb: str, value: Array, at_once: bool) -> None:
-        delta = -to_host(value) if verb == "assign_sub" else to_host(value)
+    def note_assignment(
+        self, cell: ServerCell, how: Assignment, given: np.ndarray, at_once: bool
+    ) -> None:
+        """Put off what the copy here has seen already."""
+        name = cell.spec.name
+        delta = -given if how is Assignment.SUBTRACT else given
         # Outside replicas all workers say the same; within them they bring a part each.
-        aggregation = VariableAggregation.NONE if at_once else variable.aggregation
+        aggregation = VariableAggregation.NONE if at_once else cell.spec.aggregation
         with self._lock:
-            before = self._changes.get(variable.name)
+            before = self._changes.get(name)
             if before is not None and before.optimizer.rule not in ("add", "assign"):
-                raise _changed_twice(variable)
-            if verb == "assign" or (before is not None and before.optimizer.rule == "assign"):
-                here = to_host(variable.leaf(0).data).copy()  # whatever was put off before
-                change = self._change(variable, _ASSIGN[aggregation], here)
+                raise _changed_twice(name)
+            if how is Assignment.SET or (before is not None and before.optimizer.rule == "assign"):
+                here = to_host(cell.leaves[0].data).copy()  # whatever was put off before
+                change = VariableChange(cell.layout, _ASSIGN[aggregation], (), here)
             else:
                 total = delta if before is None else before.gradient + delta
-                change = self._change(variable, _ADD[aggregation], total)
-            self._changes[variable.name] = change
+                change = VariableChange(cell.layout, _ADD[aggregation], (), total)
+            self._changes[name] = change
             if at_once:
                 self._exchange(1, overlaps=False)
 
-    def update(
+    def note_update(
         self,
-        variable: Variable,
+        cell: ServerCell,
         gradient: Array | IndexedSlices,
-        slots: Sequence[Variable],
+        slots: Sequence[Cell],
         how: RuleStep,
-        local_index: int,
     ) -> None:
-        if local_index > 0:  # all replicas share what is elsewhere
-            return
-        spec = self._spec_of(how)
-        beside = [self._layouts[slot.name] for slot in slots]
+        """Put off an update by an optimizer's rule."""
+        name, spec = cell.spec.name, self._spec_of(how)
+        beside = [self._layouts[slot.spec.name] for slot in slots]
         if isinstance(gradient, IndexedSlices):
             rows = gradient.unique()
             numbers, values = to_host(rows.indices), to_host(rows.values)
-            change = VariableChange(self._layouts[variable.name], spec, beside, values, numbers)
+            change = VariableChange(cell.layout, spec, beside, values, numbers)
         else:
-            change = VariableChange(self._layouts[variable.name], spec, beside, to_host(gradient))
-        if variable.name in self._changes:
-            raise _changed_twice(variable)
-        self._changes[variable.name] = change
+            change = VariableChange(cell.layout, spec, beside, to_host(gradient))
+        if name in self._changes:
+            raise _changed_twice(name)
+        self._changes[name] = change
 
-    def increase(self, counter: Variable, local_index: int) -> None:
-        if local_index == 0:
-            how = _ADD[VariableAggregation.ONLY_FIRST_REPLICA]  # all count the same step
-            self._changes[counter.name] = self._change(counter, how, _ONE)
+    def note_increase(self, cell: ServerCell) -> None:
+        """Put off an increase by one."""
+        how = _ADD[VariableAggregation.ONLY_FIRST_REPLICA]  # all count the same step
+        self._changes[cell.spec.name] = VariableChange(cell.layout, how, (), _ONE)
 
     def begin_run(self) -> None:
         if self._max_staleness and self._layouts:
@@ -210,9 +199,10 @@ class ServerStorage(Storage):
         changes, copied = list(self._changes.values()), list(self._copied.values())
         self._changes.clear()
         places = [
-            np.empty_like(v.leaf(0).data) if overlaps else v.leaf(0).writable() for v in copied
+            np.empty_like(cell.leaves[0].data) if overlaps else cell.leaves[0].writable()
+            for cell in copied
         ]
-        wanted = [(self._layouts[v.name], place) for v, place in zip(copied, places, strict=True)]
+        wanted = [(cell.layout, place) for cell, place in zip(copied, places, strict=True)]
         note = self.note() or None
         servers.start_push(changes, num_examples, note, wanted, keeps_arrays=not overlaps)
         if overlaps:
@@ -225,8 +215,8 @@ class ServerStorage(Storage):
 
     def _take_what_has_arrived(self) -> None:
         """Let the copies here be those that came of the step before the last."""
-        for variable, array in self._arriving:
-            variable.leaf(0).data = array
+        for cell, array in self._arriving:
+            cell.leaves[0].data = array
         self._arriving = []
 
     def refresh(self) -> None:
@@ -234,12 +224,9 @@ class ServerStorage(Storage):
         with self._lock:
             self._servers().finish_push()
             self._arriving = []
-            for variable in self._copied.values():
-                variable.is_elsewhere = True
+            for cell in self._copied.values():
+                cell.is_here = False
             self._copied.clear()
-
-    def _change(self, variable: Variable, how: OptimizerSpec, value: np.ndarray) -> VariableChange:
-        return VariableChange(self._layouts[variable.name], how, (), value)
 
     def _spec_of(self, how: RuleStep) -> OptimizerSpec:
         """What servers are told of a rule; all variables of an optimizer share it."""
@@ -256,8 +243,54 @@ class ServerStorage(Storage):
         return self._last_spec[1]
 
 
-def _changed_twice(variable: Variable) -> RuntimeError:
+@final
+class ServerCell(Cell):
+    """A variable on the servers, of which the worker has one copy for all of its replicas.
+
+    Attributes:
+        layout: Where it lies.
+        is_here: Whether the copy has been read, and is renewed with each step since.
+    """
+
+    is_remote = True
+
+    def __init__(self, spec: VariableSpec, layout: Layout, storage: ServerStorage) -> None:
+        like = np.broadcast_to(np.zeros((), layout.dtype), layout.shape)  # it takes no memory
+        super().__init__(spec, [like], [HOST])
+        self.layout = layout
+        self.is_here = False
+        self._storage = storage
+
+    def read(self, local_index: int) -> MutableLeaf:
+        if not self.is_here:
+            self._storage.fetch(self)
+        return self.leaves[0]
+
+    def rows(self, local_index: int, numbers: Array) -> Array:
+        return self._storage.fetch_rows(self.layout, to_host(numbers))
+
+    def assign(self, how: Assignment, old: Array, given: Array, at_once: bool) -> None:
+        here = to_host(given)
+        self.leaves[0].data = HOST.put(how.applied(old, here))
+        self._storage.note_assignment(self, how, here, at_once)
+
+    def update(
+        self,
+        gradient: Array | IndexedSlices,
+        slots: Sequence[Cell],
+        how: RuleStep,
+        local_index: int,
+    ) -> None:
+        if local_index == 0:
+            self._storage.note_update(self, gradient, slots, how)
+
+    def increase(self, local_index: int) -> None:
+        if local_index == 0:
+            self._storage.note_increase(self)
+
+
+def _changed_twice(name: str) -> RuntimeError:
     return RuntimeError(
-        f"variable {variable.name!r} is changed twice in one step, which parameter servers cannot "
+        f"variable {name!r} is changed twice in one step, which parameter servers cannot "
         f"do: assign to it in a step of its own, or update it by one optimizer"
     )

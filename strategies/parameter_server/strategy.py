@@ -14,7 +14,7 @@ from ..cross_device_ops import CrossDeviceOps, ReductionToOneDevice
 from ..devices import HOST, Device, default_devices
 from ..devices import resolve as resolve_devices
 from ..extended import StrategyExtended
-from ..storage import LocalStorage
+from ..local_storage import LocalStorage
 from ..strategy import Strategy
 from ..workers import Workers
 from .channel import channel_of
@@ -105,7 +105,7 @@ class ParameterServerStrategy(Strategy):
                 options.start_timeout_secs,
                 absence_secs,
             )
-            super().__init__(StrategyExtended(replicas, [HOST], ops, storage=local, server=server))
+            super().__init__(StrategyExtended(replicas, [HOST], ops, server=server))
         else:
             terms = TrainerTerms(
                 is_chief=task == self._resolver.cluster_spec().chief(),
@@ -127,7 +127,9 @@ class ParameterServerStrategy(Strategy):
                 storage,
                 channel.can_leave_alone,
             )
-            super().__init__(StrategyExtended(replicas, [HOST], ops, storage=storage, job=job))
+            super().__init__(
+                StrategyExtended(replicas, [HOST], ops, remote_storage=storage, job=job)
+            )
         _logger.info(
             "Using %r as %s: %d parameter servers, %d trainers, %s.",
             self,

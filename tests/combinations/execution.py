@@ -173,7 +173,7 @@ class Report(SessionRunHook):
         self.copies = {
             v.name: [copy.copy() for copy in v.local_values()]
             for v in session.store.variables.values()
-            if v.synchronization is not VariableSynchronization.ON_READ and not v.storage.is_remote
+            if v.synchronization is not VariableSynchronization.ON_READ and not v.is_remote
         }
 
 

@@ -6,9 +6,6 @@ import pytest
 
 from .test_layers import MAY_IMPORT, ROOT, modules
 
-STILL_WITH_CYCLES = {"strategies"}
-"""A folder leaves this list with its last cycle, and does not come back."""
-
 
 def imported(path):
     """The files of this package that a file imports, wherever in it and whatever for."""
@@ -50,14 +47,9 @@ def cycle_in(folder):
     return [str(path.relative_to(ROOT)) for path in a_cycle(graph)]
 
 
-@pytest.mark.parametrize("folder", sorted(set(MAY_IMPORT) - STILL_WITH_CYCLES))
+@pytest.mark.parametrize("folder", MAY_IMPORT)
 def test_no_files_of_a_folder_import_each_other_in_a_circle(folder):
     assert not cycle_in(folder)
-
-
-@pytest.mark.parametrize("folder", sorted(STILL_WITH_CYCLES))
-def test_only_folders_with_cycles_are_exempt(folder):
-    assert cycle_in(folder), f"{folder} is free of cycles: take it out of STILL_WITH_CYCLES"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ def created(strategy, value):
     """The value that a variable has on the servers, and the bytes that brought it there."""
     with VariableStore(seed=0).building(), strategy.scope():
         variable = get_variable("x", value.shape, value.dtype, initializer=lambda *_: value)
-        sent_bytes = 1e6 * strategy.extended.storage.figures["megabytes"]
+        sent_bytes = 1e6 * strategy.extended.figures["megabytes"]
         return variable.numpy(), sent_bytes
 
 

@@ -99,7 +99,7 @@ def test_a_checkpoint_holds_a_push_on_all_servers_or_on_none(server_job):
         strategy = job.strategy(0)
         Counting(strategy).add(0.0)  # creates all that there is
         assert first_has_it.wait(LIMIT_SECS)
-        strategy.extended.storage.share_checkpoint("c")()
+        strategy.extended.remote_storage.share_checkpoint("c")()
 
     def worker():
         Counting(job.strategy(1)).add(1.0)
@@ -122,7 +122,7 @@ def test_checkpoints_hold_whole_pushes_while_trainers_push_as_they_can(server_jo
         num_done = 0
         while num_done < num_trainers - 1:
             num_done += are_done.acquire(blocking=False)
-            strategy.extended.storage.share_checkpoint("c")()
+            strategy.extended.remote_storage.share_checkpoint("c")()
             assert files.saved["a"] == files.saved["b"]
         assert files.saved["a"] == num_steps * (num_trainers - 1)
 
@@ -163,7 +163,7 @@ def test_a_push_counts_once_where_its_connection_is_lost(server_job, max_stalene
             counting.add(1.0)
         assert counting.values == [4, 4]
     assert num_pushes == 5
-    assert strategy.extended.storage.figures["dropped_steps"] == 0
+    assert strategy.extended.figures["dropped_steps"] == 0
 
 
 def test_the_others_go_on_with_a_push_whose_reply_was_lost(server_job):
@@ -187,7 +187,7 @@ def test_the_others_go_on_with_a_push_whose_reply_was_lost(server_job):
         counting = Counting(strategy)
         for _ in range(3):
             counting.add(1.0 + rank)
-        assert strategy.extended.storage.figures["dropped_steps"] == 0
+        assert strategy.extended.figures["dropped_steps"] == 0
         return counting.values
 
     assert on_each(lambda: train(0), lambda: train(1)) == [[4.5, 4.5]] * 2  # 3 times 1.5

@@ -87,11 +87,11 @@ def test_a_table_of_which_rows_are_read_is_never_here_as_a_whole(server_job):
             optimizers.SGD(RATE).minimize(loss, var_list=[table])()
 
         strategy.run(step)
-        before = strategy.extended.storage.figures["megabytes"]
+        before = strategy.extended.figures["megabytes"]
         for _ in range(10):
             strategy.run(step)
-        spent = strategy.extended.storage.figures["megabytes"] - before
-        assert table.is_elsewhere
+        spent = strategy.extended.figures["megabytes"] - before
+        assert not table.cell.is_here
         assert spent < 0.02  # ten steps; the table has 1.6 MB
         with strategy.scope():
             values = table.numpy()
@@ -106,11 +106,11 @@ def test_shape_and_dtype_are_known_without_asking(server_job):
     strategy = job.strategy()
     with strategy.scope():
         variable = Variable(np.zeros((3, 2), np.float64))
-    before = strategy.extended.storage.figures["megabytes"]
+    before = strategy.extended.figures["megabytes"]
     assert (variable.shape, variable.dtype, variable.ndim, variable.size, len(variable)) == (
         (3, 2), np.float64, 2, 6, 3,
     )  # fmt: skip
-    assert strategy.extended.storage.figures["megabytes"] == before
+    assert strategy.extended.figures["megabytes"] == before
 
 
 def test_what_each_replica_has_for_itself_stays_with_the_worker(server_job):
@@ -118,8 +118,8 @@ def test_what_each_replica_has_for_itself_stays_with_the_worker(server_job):
     with strategy.scope():
         own = Variable(0.0, synchronization=VariableSynchronization.ON_READ, trainable=False)
         unsaved = Variable(0.0, saved=False)
-    assert not own.storage.is_remote
-    assert not unsaved.storage.is_remote
+    assert not own.is_remote
+    assert not unsaved.is_remote
 
 
 def test_assignments_reach_the_others(server_job):
@@ -234,7 +234,7 @@ def restarted_in_the_midst(job, server, save_first, steps=6):
     with VariableStore(seed=0).building():
         for step in range(steps):
             if step == 3 and save_first:
-                reports = strategy.extended.storage.share_checkpoint("c3")()
+                reports = strategy.extended.remote_storage.share_checkpoint("c3")()
                 assert list(reports) == ["shard 1", "shard 2"]
                 saved.append("c3")
             if step == 4:

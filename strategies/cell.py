@@ -1,0 +1,261 @@
+"""`Cell`: the value of one variable, where it lives; `Storage`: where new ones come to live."""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from weakref import ref
+
+import numpy as np
+
+from ..autodiff import Array, IndexedSlices, MutableLeaf
+from .aggregation import VariableSpec
+from .devices import Device
+
+BLOCK = 1 << 16
+"""Elements that are updated at a time."""
+
+
+class Rule(Protocol):
+    """An update rule, as a storage of variables needs to know it.
+
+    Attributes:
+        name: By which a parameter server knows it.
+        numbers: Its hyper-parameters.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def numbers(self) -> Mapping[str, float]: ...
+
+    def update(
+        self, value: Array, gradient: Array, slots: Sequence[Array], rate: float, step: int
+    ) -> None:
+        """Change `value` and `slots` (1-d, contiguous, of one length) in their `step`-th update."""
+
+
+@dataclass(slots=True)
+class RuleStep:
+    """One application of an optimizer's rule.
+
+    Args:
+        rule: The rule.
+        learning_rate: That of this update.
+        step: The number of this update, from 1.
+        rows_only: Whether `IndexedSlices` change the rows alone that they are of; without it the
+            others change too, as by a gradient of zero.
+        average: Whether the gradients of workers that do not reduce them among themselves are
+            averaged, by their numbers of examples, or added up.
+    """
+
+    rule: Rule
+    learning_rate: float
+    step: int
+    rows_only: bool = False
+    average: bool = True
+
+    def change(self, value: Array, gradient: Array, slots: Sequence[Array]) -> None:
+        """Change a value and its slots, block by block: temporaries then stay in the cache.
+
+        Args:
+            value, gradient, slots: Contiguous, of one shape.
+        """
+        update, rate, step = self.rule.update, self.learning_rate, self.step
+        value, gradient = value.reshape(-1), gradient.reshape(-1)
+        slots = [slot.reshape(-1) for slot in slots]
+        if value.size <= BLOCK:
+            update(value, gradient, slots, rate, step)
+            return
+        for start in range(0, value.size, BLOCK):
+            block = slice(start, start + BLOCK)
+            of_block = [slot[block] for slot in slots]
+            update(value[block], gradient[block], of_block, rate, step)
+
+
+@dataclass(frozen=True, slots=True)
+class SavedValue:
+    """The value of a variable in a checkpoint, not read so far.
+
+    Args:
+        path: The checkpoint.
+        shape, dtype: Of the value.
+        read: Reads it.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    read: Callable[[], Array]
+
+
+class Assignment(enum.Enum):
+    """A way to give a variable a value; its verb is the value."""
+
+    SET = "assign"
+    ADD = "assign_add"
+    SUBTRACT = "assign_sub"
+
+    def applied(self, old: Array, given: Array) -> Array:
+        """What becomes of `old`; it is not changed."""
+        if self is Assignment.SET:
+            return given
+        return old + given if self is Assignment.ADD else old - given
+
+
+class Leaf(MutableLeaf):
+    """A copy of a variable in expressions: it knows the variable, but does not keep it alive.
+
+    A variable is thus gone with its last holder, and not at some later time.
+    """
+
+    __slots__ = ("_owner",)
+
+    @property
+    def owner(self) -> Any:
+        """The variable, once it is there; None where it is gone."""
+        return self._owner()
+
+    @owner.setter
+    def owner(self, variable: Any) -> None:
+        self._owner = _nobody if variable is None else ref(variable)
+
+    @property
+    def label(self) -> str:
+        owner = self.owner
+        return super().label if owner is None else f"variable {owner.name!r}"
+
+
+def _nobody() -> None:
+    pass
+
+
+class Cell(ABC):
+    """The value of one variable: this worker's handle to it, whatever process it lives in.
+
+    Args:
+        spec: What the variable is.
+        copies: On this worker: one for each local replica, or one for all.
+        devices: Where they are.
+
+    Attributes:
+        is_remote: Whether the value lives in other processes, which also write it into checkpoints.
+        leaves: The copies as tensors. What is remote is here only once it was `read`.
+    """
+
+    is_remote: bool
+
+    def __init__(
+        self, spec: VariableSpec, copies: Sequence[Array], devices: Sequence[Device]
+    ) -> None:
+        is_trained = spec.is_trained(copies[0].dtype)
+        self.spec = spec
+        self.devices = devices
+        self.leaves = tuple([Leaf(copy, is_trained) for copy in copies])
+
+    def leaf(self, local_index: int) -> MutableLeaf:
+        """The copy that replica `local_index` of this worker uses, whether it was read or not."""
+        return self.leaves[local_index if len(self.leaves) > 1 else 0]
+
+    def device(self, local_index: int) -> Device:
+        """Where that copy is."""
+        return self.devices[local_index if len(self.leaves) > 1 else 0]
+
+    @abstractmethod
+    def read(self, local_index: int) -> MutableLeaf:
+        """The copy that replica `local_index` uses, with the value as it is now."""
+
+    @abstractmethod
+    def rows(self, local_index: int, numbers: Array) -> Array:
+        """Some rows of what replica `local_index` sees.
+
+        Args:
+            numbers: Of the rows, of any shape, from 0.
+        """
+
+    @abstractmethod
+    def assign(self, how: Assignment, old: Array, given: Array, at_once: bool) -> None:
+        """Give all copies one value, made of `old` and `given`.
+
+        Args:
+            at_once: Whether it is not part of a step, and nothing may be put off.
+        """
+
+    @abstractmethod
+    def update(
+        self,
+        gradient: Array | IndexedSlices,
+        slots: Sequence[Cell],
+        how: RuleStep,
+        local_index: int,
+    ) -> None:
+        """Change what replica `local_index` sees along a reduced gradient.
+
+        What all replicas share is changed when the first one asks for it.
+        """
+
+    @abstractmethod
+    def increase(self, local_index: int) -> None:
+        """Add one to what replica `local_index` sees of a counter; as `update`."""
+
+
+class Storage(ABC):
+    """Where variables live."""
+
+    @abstractmethod
+    def create(
+        self, spec: VariableSpec, initial: Callable[[], Array | SavedValue], beside: str | None
+    ) -> Cell:
+        """The cell of a new variable.
+
+        Args:
+            spec: What it is.
+            initial: Gives the value to begin with; only called where it is needed.
+            beside: The name of a variable of the same shape that it is used with.
+        """
+
+
+class RemoteStorage(Storage):
+    """One in other processes. What replicas do to variables may be put off until `flush`."""
+
+    @property
+    @abstractmethod
+    def averages_workers(self) -> bool:
+        """Whether an update has one worker's gradient, and the mean of all is taken behind it."""
+
+    @property
+    @abstractmethod
+    def figures(self) -> Mapping[str, float]:
+        """What is worth knowing of the last step, by name."""
+
+    @property
+    @abstractmethod
+    def num_writers(self) -> int:
+        """How many processes write a checkpoint: the chief, and those that keep variables."""
+
+    @abstractmethod
+    def share_checkpoint(self, draft: str) -> Callable[[], Sequence[str]]:
+        """Have the other writers keep the values that they are to write. Only the chief does so.
+
+        Args:
+            draft: The path of the unfinished checkpoint.
+
+        Returns:
+            A function, for another thread, that has them write and returns their reports.
+        """
+
+    @abstractmethod
+    def begin_run(self) -> None:
+        """The replicas are about to run: what they read may not be too old."""
+
+    @abstractmethod
+    def flush(self, num_examples: float) -> None:
+        """Carry out what was put off: the changes of one step of this worker.
+
+        Args:
+            num_examples: How many examples are behind it.
+        """

@@ -1,0 +1,122 @@
+"""Variables in the memory of this worker's devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import final
+
+import numpy as np
+
+from ..autodiff import Array, IndexedSlices, MutableLeaf
+from ..collectives.arrays import dense_blocks
+from .aggregation import VariableSpec, spread_over_copies
+from .cell import BLOCK, Assignment, Cell, RuleStep, SavedValue, Storage
+from .devices import Device
+from .interrupts import InterruptsPutOff
+from .workers import Workers
+
+
+@final
+class LocalStorage(Storage):
+    """Each variable has a copy on every device where this worker keeps variables.
+
+    Args:
+        devices: Those devices.
+        workers: The others have copies as well, which begin with the chief's value.
+    """
+
+    def __init__(self, devices: Sequence[Device], workers: Workers) -> None:
+        self._devices = devices
+        self._workers = workers
+
+    def create(
+        self, spec: VariableSpec, initial: Callable[[], Array | SavedValue], beside: str | None
+    ) -> LocalCell:
+        found = initial()
+        own = found.read() if isinstance(found, SavedValue) else found
+        value = self._workers.from_chief(own, f"initial value of variable {spec.name!r}")
+        is_first = self._workers.rank == 0
+        spread = spread_over_copies(value, len(self._devices), spec, is_first)
+        copies = [device.put(part) for device, part in zip(self._devices, spread, strict=True)]
+        return LocalCell(spec, copies, self._devices, is_first)
+
+
+@final
+class LocalCell(Cell):
+    """The copies of a variable on this worker, changed where they are.
+
+    Args:
+        is_first_worker: Who keeps a value that is read as the sum of all copies.
+    """
+
+    is_remote = False
+
+    def __init__(
+        self,
+        spec: VariableSpec,
+        copies: Sequence[Array],
+        devices: Sequence[Device],
+        is_first_worker: bool,
+    ) -> None:
+        super().__init__(spec, copies, devices)
+        self._is_first_worker = is_first_worker
+
+    def read(self, local_index: int) -> MutableLeaf:
+        leaves = self.leaves
+        return leaves[local_index if len(leaves) > 1 else 0]
+
+    def rows(self, local_index: int, numbers: Array) -> Array:
+        data = self.read(local_index).data
+        return np.take(data, self.device(local_index).bring(numbers), axis=0)
+
+    def assign(self, how: Assignment, old: Array, given: Array, at_once: bool) -> None:
+        value = how.applied(old, self.device(0).bring(given))
+        parts = spread_over_copies(value, len(self.leaves), self.spec, self._is_first_worker)
+        # New arrays: whoever holds the old ones keeps the old value.
+        arrays = [self.device(index).put(part) for index, part in enumerate(parts)]
+        with InterruptsPutOff() as interrupts:  # one value for all copies, or the old one
+            interrupts.begin()
+            for leaf, array in zip(self.leaves, arrays, strict=True):
+                leaf.data = array
+
+    def update(
+        self,
+        gradient: Array | IndexedSlices,
+        slots: Sequence[Cell],
+        how: RuleStep,
+        local_index: int,
+    ) -> None:
+        if local_index and len(self.leaves) == 1:
+            return
+        value = self.read(local_index).writable()
+        arrays = [slot.leaf(local_index).writable() for slot in slots]
+        if not isinstance(gradient, IndexedSlices):
+            how.change(value, gradient, arrays)
+        elif how.rows_only:
+            _update_rows(value, gradient.unique(), arrays, how)
+        else:
+            _update_all(value, gradient.unique(), arrays, how)
+
+    def increase(self, local_index: int) -> None:
+        if local_index and len(self.leaves) == 1:
+            return
+        leaf = self.read(local_index)
+        count = leaf.data.copy()  # whoever computed with the old count keeps it
+        count += 1
+        leaf.data = count
+
+
+def _update_all(value: Array, rows: IndexedSlices, slots: Sequence[Array], how: RuleStep) -> None:
+    """Apply the rule to all rows, with a gradient of zero for those that were not read."""
+    for block, gradient in dense_blocks(rows.indices, rows.values, len(value), BLOCK):
+        how.change(value[block], gradient, [slot[block] for slot in slots])
+
+
+def _update_rows(value: Array, rows: IndexedSlices, slots: Sequence[Array], how: RuleStep) -> None:
+    """Apply the rule to the rows that were read; the others keep their values and slots."""
+    row_slots = [slot[rows.indices] for slot in slots]
+    row_values = value[rows.indices]
+    how.change(row_values, rows.values, row_slots)
+    value[rows.indices] = row_values
+    for slot, row_slot in zip(slots, row_slots, strict=True):
+        slot[rows.indices] = row_slot
