@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+from .loading import load
+
 TORCH = np.load(Path(__file__).parents[1] / "peers" / "torch.npz")
 MLPS = [(784, 256, 10), (784, 1024, 1024, 10)]
-
-
-def load(name: str) -> ModuleType:
-    """A file of the folder `benchmarks`, which is no part of the installed package."""
-    spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 handwritten = load("handwritten")

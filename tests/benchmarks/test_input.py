@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+from .loading import load
+
+benchmark = load("input")
 
 
-@pytest.fixture(scope="module")
-def benchmark() -> ModuleType:
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        spec = importlib.util.spec_from_file_location("input_benchmark", BENCHMARKS / "input.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-    return module
-
-
-def test_all_variants_hand_out_the_same_images(benchmark: ModuleType) -> None:
+def test_all_variants_hand_out_the_same_images() -> None:
     data = benchmark.Data(130)
     variants = benchmark.all_variants(data)
     assert {"gather", "take", "batches", "scaled", "per element", "threads"} <= variants.keys()
@@ -39,9 +24,7 @@ def test_all_variants_hand_out_the_same_images(benchmark: ModuleType) -> None:
         assert len(sums) == 3
 
 
-def test_the_reports_appear(
-    benchmark: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_the_reports_appear(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     benchmark.report_speeds({"gather": 2e6, "batches": 1e6, "loader": 5e5})
     benchmark.report_state(10**6)
     benchmark.report_prefetch(step_secs=0.001, num_steps=5)

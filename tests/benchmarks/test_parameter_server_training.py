@@ -3,31 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+from .loading import load
 
-
-@pytest.fixture(scope="module")
-def benchmark() -> ModuleType:
-    path = BENCHMARKS / "parameter_server_training.py"
-    before = list(sys.path)
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        spec = importlib.util.spec_from_file_location("parameter_server_training", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module  # dataclasses look there
-        spec.loader.exec_module(module)
-    finally:
-        sys.path[:] = before
-    return module
+benchmark = load("parameter_server_training")
 
 
 @pytest.fixture
@@ -45,7 +26,7 @@ def account(times: list[float]) -> dict[str, object]:
     }
 
 
-def test_steps_are_counted_while_all_workers_are_at_work(benchmark: ModuleType) -> None:
+def test_steps_are_counted_while_all_workers_are_at_work() -> None:
     fast, slow = [0.1 * i for i in range(100)], [0.5 * i for i in range(40)]
     rates = benchmark.Rates()
     rates.add([account(fast), account(slow)])
@@ -54,9 +35,7 @@ def test_steps_are_counted_while_all_workers_are_at_work(benchmark: ModuleType) 
     assert rates.kilobytes == [pytest.approx(500)]
 
 
-def test_only_rows_come_to_a_worker_that_is_not_the_chief(
-    benchmark: ModuleType, arguments: argparse.Namespace
-) -> None:
+def test_only_rows_come_to_a_worker_that_is_not_the_chief(arguments: argparse.Namespace) -> None:
     """The chief draws the tables and hands them out; they never come to the other one."""
     job = benchmark.PARTS["sparse"]["2 ps, async"]
     chief, other = benchmark.run_job(job, arguments, 0.0)
@@ -66,9 +45,7 @@ def test_only_rows_come_to_a_worker_that_is_not_the_chief(
 
 
 @pytest.mark.parametrize("name", ["1 ps, overlap", pytest.param("RING", marks=pytest.mark.slow)])
-def test_the_jobs_of_the_cnn_make_their_steps(
-    benchmark: ModuleType, arguments: argparse.Namespace, name: str
-) -> None:
+def test_the_jobs_of_the_cnn_make_their_steps(arguments: argparse.Namespace, name: str) -> None:
     job = benchmark.PARTS["cnn"][name]
     accounts = benchmark.run_job(job, arguments, 0.0)
     assert len(accounts) == job.workers
@@ -80,7 +57,7 @@ def test_the_jobs_of_the_cnn_make_their_steps(
     assert all(bool(made["megabytes"]) == bool(job.ps) for made in accounts)
 
 
-def test_reports_name_the_ratios(benchmark: ModuleType, arguments: argparse.Namespace) -> None:
+def test_reports_name_the_ratios(arguments: argparse.Namespace) -> None:
     rates = benchmark.Rates()
     rates.add([account([0.1 * i for i in range(50)])] * 2)
     text = benchmark.report_cnn(dict.fromkeys(benchmark.PARTS["cnn"], rates))

@@ -50,7 +50,7 @@ def one_pass(examples):
 
 
 @pytest.fixture
-def mirrored():
+def two_replicas():
     return pl.MirroredStrategy(["CPU:0", "CPU:1"])
 
 

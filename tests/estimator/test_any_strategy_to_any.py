@@ -13,6 +13,8 @@ from paceline.estimator.saving import CheckpointShards
 from paceline.nn import layers, optimizers
 from paceline.strategies import VariableAggregation, VariableStore, VariableSynchronization
 
+from ..hooks import Losses
+
 GLOBAL_BATCH = 12
 STEPS = 4
 TWO = ["CPU:0", "CPU:1"]
@@ -84,14 +86,6 @@ def model_fn(features, labels, mode):
     loss = np.mean(np.square(layers.Dense(1)(hidden) - labels))
     train_op = optimizers.Adam(0.05).minimize(loss) if mode == pl.ModeKeys.TRAIN else None
     return pl.EstimatorSpec(mode, loss=loss, train_op=train_op)
-
-
-class Losses(SessionRunHook):
-    def __init__(self):
-        self.values = []
-
-    def after_run(self, run_context, run_values):
-        self.values.append(run_context.session.loss)
 
 
 @pytest.fixture

@@ -49,9 +49,9 @@ def test_in_05_all_workers_seeing_all_data_is_warned_of(
 
 @pytest.mark.parametrize("batch", [(np.ones((4, 3)), np.ones((4, 1))), {"x": np.ones(4)}])
 def test_in_23_arrays_for_several_replicas_are_refused_with_advice(
-    tmp_path, linear_model_fn, mirrored, batch
+    tmp_path, linear_model_fn, two_replicas, batch
 ):
-    estimator = pl.Estimator(linear_model_fn, tmp_path, pl.RunConfig(train_distribute=mirrored))
+    estimator = pl.Estimator(linear_model_fn, tmp_path, pl.RunConfig(train_distribute=two_replicas))
     message = r"each of 2 replicas would compute the same; return Dataset\.from_tensor_slices"
     with pytest.raises(ValueError, match=message):
         estimator.train(lambda: batch, steps=1)

@@ -8,8 +8,10 @@ import pytest
 
 import paceline as pl
 from paceline.checkpoint import CheckpointError
-from paceline.estimator import NanLossDuringTrainingError, SessionRunArgs, SessionRunHook
+from paceline.estimator import NanLossDuringTrainingError, SessionRunHook
 from paceline.nn import optimizers
+
+from ..hooks import Losses
 
 
 def step_of(estimator):
@@ -106,14 +108,16 @@ def test_without_model_dir_a_temporary_directory_is_named(linear_model_fn, input
     assert any("temporary directory" in line and estimator.model_dir in line for line in lines())
 
 
-def test_variables_of_several_replicas_stay_equal(linear_model_fn, input_fn, tmp_path, mirrored):
+def test_variables_of_several_replicas_stay_equal(
+    linear_model_fn, input_fn, tmp_path, two_replicas
+):
     copies = []
 
     class Copies(SessionRunHook):
         def after_run(self, run_context, run_values):
             copies.append(run_context.session.store.variables["w"].local_values())
 
-    config = pl.RunConfig(train_distribute=mirrored)
+    config = pl.RunConfig(train_distribute=two_replicas)
     pl.Estimator(linear_model_fn, tmp_path, config).train(input_fn, hooks=[Copies()], steps=20)
     assert len(copies) == 20
     for first, second in copies:
@@ -121,7 +125,7 @@ def test_variables_of_several_replicas_stay_equal(linear_model_fn, input_fn, tmp
         np.testing.assert_array_equal(first, second)
 
 
-def test_each_replica_takes_a_batch_of_its_own(linear_model_fn, examples, tmp_path, mirrored):
+def test_each_replica_takes_a_batch_of_its_own(linear_model_fn, examples, tmp_path, two_replicas):
     """IN-03: 2 replicas and 3 steps drain 6 batches."""
     drained = []
 
@@ -129,26 +133,15 @@ def test_each_replica_takes_a_batch_of_its_own(linear_model_fn, examples, tmp_pa
         dataset = pl.Dataset.from_tensor_slices(examples).batch(8)
         return dataset.map(lambda x, y: drained.append(len(x)) or (x, y))
 
-    config = pl.RunConfig(train_distribute=mirrored)
+    config = pl.RunConfig(train_distribute=two_replicas)
     estimator = pl.Estimator(linear_model_fn, tmp_path, config).train(input_fn)
     assert step_of(estimator) == 3
     assert drained == [8] * 6
 
 
-class Losses(SessionRunHook):
-    def __init__(self):
-        self.values = []
-
-    def before_run(self, run_context):
-        return SessionRunArgs("loss")
-
-    def after_run(self, run_context, run_values):
-        self.values.append(run_values.results)
-
-
 @pytest.mark.parametrize("num_examples", [16, 12, 9, 8, 5, 1])
 def test_every_example_of_a_last_step_counts_once(
-    linear_model_fn, examples, tmp_path, mirrored, num_examples
+    linear_model_fn, examples, tmp_path, two_replicas, num_examples
 ):
     """Ruling 4: two replicas with batches of up to 8 do what one does with all of them."""
     x, y = examples[0][:num_examples], examples[1][:num_examples]
@@ -163,15 +156,15 @@ def test_every_example_of_a_last_step_counts_once(
         return estimator.get_variable_value("w"), hook.values
 
     weights, losses = trained("one", 16, None)
-    weights_of_two, losses_of_two = trained("two", 8, mirrored)
+    weights_of_two, losses_of_two = trained("two", 8, two_replicas)
     np.testing.assert_allclose(weights_of_two, weights, rtol=1e-6)
     np.testing.assert_allclose(losses_of_two, losses, rtol=1e-6)
 
 
 def test_a_replica_without_examples_in_the_first_step_follows(
-    linear_model_fn, examples, tmp_path, mirrored
+    linear_model_fn, examples, tmp_path, two_replicas
 ):
-    config = pl.RunConfig(train_distribute=mirrored)
+    config = pl.RunConfig(train_distribute=two_replicas)
     estimator = pl.Estimator(linear_model_fn, tmp_path, config)
     estimator.train(lambda: pl.Dataset.from_tensor_slices(examples).take(8).batch(8))
     assert step_of(estimator) == 1
@@ -241,10 +234,10 @@ def test_warm_start_takes_the_weights_but_not_the_step(linear_model_fn, input_fn
 
 
 def test_a_checkpoint_of_one_strategy_is_continued_under_another(
-    linear_model_fn, input_fn, tmp_path, mirrored
+    linear_model_fn, input_fn, tmp_path, two_replicas
 ):
     """CK-02."""
-    pl.Estimator(linear_model_fn, tmp_path, pl.RunConfig(train_distribute=mirrored)).train(
+    pl.Estimator(linear_model_fn, tmp_path, pl.RunConfig(train_distribute=two_replicas)).train(
         input_fn, steps=3
     )
     single = pl.Estimator(linear_model_fn, tmp_path).train(input_fn, steps=3)

@@ -13,6 +13,8 @@ from paceline.estimator import LinearRegressor, SessionRunHook
 from paceline.estimator.feature_column import numeric_column
 from paceline.nn import metrics, optimizers
 
+from ..hooks import Losses
+
 SIZES = [(1, 1), (2, 1), (3, 1), (2, 2)]
 GLOBAL_BATCH = 12
 
@@ -55,14 +57,6 @@ def test_g01_on_several_workers(on_workers, size, tmp_path):
     for loss, found in on_workers(*size, work):
         assert np.float32(loss) == np.float32(2.877698e-13)
         assert found["average_loss"] == np.float32(1.4210855e-14)
-
-
-class Losses(SessionRunHook):
-    def __init__(self):
-        self.values = []
-
-    def after_run(self, run_context, run_values):
-        self.values.append(run_context.session.loss)
 
 
 @pytest.mark.parametrize("num_examples", [48, 45, 37, 25])

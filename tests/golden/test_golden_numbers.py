@@ -8,6 +8,8 @@ from paceline.estimator import LinearRegressor
 from paceline.estimator.feature_column import numeric_column
 from paceline.nn import compute_average_loss, layers, losses, optimizers
 
+from ..hooks import Losses
+
 
 def cpus(n):
     return [f"CPU:{i}" for i in range(n)]
@@ -46,17 +48,6 @@ def regressor(strategy, tmp_path):
         log_step_count_steps=1,
     )
     return LinearRegressor([numeric_column("feats")], optimizer="SGD", config=config)
-
-
-class Losses(pl.estimator.SessionRunHook):
-    def __init__(self):
-        self.values = []
-
-    def before_run(self, run_context):
-        return pl.estimator.SessionRunArgs("loss")
-
-    def after_run(self, run_context, run_values):
-        self.values.append(np.float32(run_values.results))
 
 
 def test_g01_linear_regressor_prints_the_guides_losses(regressor):

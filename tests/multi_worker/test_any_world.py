@@ -4,7 +4,6 @@ Under plain pytest it is alone. `test_under_mpiexec.py` runs this file as N rank
 as N processes joined by RING: then all of them run each test, in the same order.
 """
 
-import importlib.util
 import logging
 import shutil
 import tempfile
@@ -24,10 +23,7 @@ from paceline.strategies import (
     get_replica_context,
 )
 
-_PATH = Path(__file__).parents[1] / "conformance" / "strategy.py"
-_SPEC = importlib.util.spec_from_file_location("conformance_of_strategies", _PATH)
-conformance = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(conformance)
+from ..conformance import strategy as conformance
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids="{} replicas".format)

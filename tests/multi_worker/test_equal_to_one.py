@@ -1,6 +1,5 @@
 """N workers give what one gives, over every backend: the cases of cases.py as a table."""
 
-import importlib.util
 from functools import cache
 from pathlib import Path
 
@@ -9,10 +8,9 @@ import pytest
 
 import paceline as pl
 
+from . import cases
+
 HERE = Path(__file__).parent
-_SPEC = importlib.util.spec_from_file_location("equivalence_cases", HERE / "cases.py")
-cases = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(cases)
 
 BACKENDS = ["threads", "MPI", "RING"]
 SIZES = [(workers, replicas) for workers in (1, 2, 3) for replicas in (1, 2)]

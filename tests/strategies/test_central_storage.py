@@ -1,8 +1,6 @@
 """Variables in one place, the step on every device (ST-40)."""
 
-import importlib.util
 from contextlib import nullcontext
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,10 +10,7 @@ import paceline as pl
 from paceline.nn import optimizers
 from paceline.strategies import gpu
 
-_PATH = Path(__file__).parents[1] / "autodiff" / "duck_array.py"
-_SPEC = importlib.util.spec_from_file_location("duck_array", _PATH)
-duck_array = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(duck_array)
+from ..autodiff import duck_array
 
 RATE = 0.5
 

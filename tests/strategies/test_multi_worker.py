@@ -4,11 +4,9 @@ The workers are threads of this process, joined by RING on loopback.
 """
 
 import contextvars
-import importlib.util
 import logging
 import threading
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,13 +30,10 @@ from paceline.strategies import (
 )
 from paceline.strategies.devices import default_devices
 
+from ..conformance import strategy as conformance
+
 LIMIT_SECS = 60
 SIZES = [(1, 1), (2, 1), (3, 1), (2, 2)]
-
-_PATH = Path(__file__).parents[1] / "conformance" / "strategy.py"
-_SPEC = importlib.util.spec_from_file_location("conformance_of_strategies", _PATH)
-conformance = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(conformance)
 
 
 def resolvers_of(num_workers):

@@ -1,20 +1,14 @@
 """The channel passes its conformance suite over queues and over each kind of link."""
 
-import importlib.util
-import sys
 from contextlib import closing
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from paceline.collectives import Member
 from paceline.collectives.parameter_server import Client, InProcessServer, connect, serve
 
-_PATH = Path(__file__).parents[2] / "conformance" / "parameter_channel.py"
-_SPEC = importlib.util.spec_from_file_location("conformance_of_parameter_channels", _PATH)
-conformance = sys.modules.setdefault(_SPEC.name, importlib.util.module_from_spec(_SPEC))
-_SPEC.loader.exec_module(conformance)
+from ...conformance import parameter_channel as conformance
 
 
 def ended(num_clients):

@@ -1,17 +1,11 @@
 """The ring passes the published checks of tests/conformance/communicator.py over every link."""
 
-import importlib.util
-import sys
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-_PATH = Path(__file__).parents[2] / "conformance" / "communicator.py"
-_SPEC = importlib.util.spec_from_file_location("conformance_of_communicators", _PATH)
-conformance = sys.modules.setdefault(_SPEC.name, importlib.util.module_from_spec(_SPEC))
-_SPEC.loader.exec_module(conformance)
+from ...conformance import communicator as conformance
 
 SIZES = {"shm": [1, 2, 3, 4], "tcp": [2, 3], "grpc": [2, 3]}
 
