@@ -37,12 +37,9 @@ import numpy as np
 from paceline.cluster import free_ports, tune_malloc
 from paceline.collectives import Link, Member
 from paceline.collectives.parameter_server import Client, Connection, Message, connect, serve
-from paceline.collectives.ring.shared_memory import (
-    accept_shared_memory,
-    connect_shared_memory,
-    listen_shared_memory,
-)
-from paceline.collectives.ring.tcp import TcpLink, connect_tcp, listen_tcp
+from paceline.collectives.session import Address, SharedMemoryTransport, TcpTransport
+from paceline.collectives.session.grpc_link import DataStreams
+from paceline.collectives.session.links import LinkEnds
 
 SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20)
 VARIANTS = ("shm", "tcp", "grpc", "bare shm", "bare tcp", "memcpy")
@@ -50,6 +47,8 @@ RATIOS = (("shm", "bare shm"), ("tcp", "bare tcp"), ("shm", "memcpy"))
 SERVER, CLIENT = Member(0, "ps 0"), Client(0, "worker 0")
 ECHO, BARE = 1, 2
 TICKET = "5a" * 32
+HOST = "127.0.0.1"
+TRANSPORTS = {"shm": SharedMemoryTransport(), "tcp": TcpTransport()}
 
 Array = np.ndarray
 Variant = Callable[[Array, Array], None]
@@ -57,7 +56,19 @@ Variant = Callable[[Array, Array], None]
 
 
 class Server:
-    """Answers requests with what they bring, and opens bare links."""
+    """Answers requests with what they bring, and opens bare links, until its client has gone."""
+
+    def __init__(self) -> None:
+        self.has_gone = threading.Event()
+
+    def joined(self, client: Client) -> None:
+        pass
+
+    def lost(self, client: Client, reason: str) -> None:
+        self.has_gone.set()
+
+    def left(self, client: Client) -> None:
+        self.has_gone.set()
 
     def handle(self, client: Client, request: Message) -> Message:
         if request.verb == BARE:
@@ -66,20 +77,23 @@ class Server:
 
     def _listen(self, kind: str) -> str:
         """Wait for a bare link; return where."""
-        if kind == "shm":
-            listener, address = listen_shared_memory(1, TICKET)
-        else:
-            listener, address = listen_tcp("127.0.0.1", 1, TICKET, "127.0.0.1")
+        expected = TRANSPORTS[kind].listen(ends(is_caller=False), TICKET)
 
         def work() -> None:
-            with closing(listener):
-                connected, fds = listener.accept(time.monotonic() + 10)
-            link = accept_shared_memory(connected, fds) if kind == "shm" else TcpLink(connected)
-            with closing(link), suppress(Exception):
+            with ExitStack() as stack:
+                stack.enter_context(closing(expected))
+                link = stack.enter_context(closing(expected.accept(time.monotonic() + 10)))
+                stack.enter_context(suppress(Exception))
                 echo_for_ever(link)
 
         threading.Thread(target=work, daemon=True).start()
-        return address
+        return expected.address
+
+
+def ends(*, is_caller: bool) -> LinkEnds:
+    """The two ends of a link as one of them sees them."""
+    called, caller_ip = (Address(HOST, 1), "") if is_caller else (None, HOST)
+    return LinkEnds(caller=1, caller_ip=caller_ip, ip=HOST, called=called, streams=DataStreams())
 
 
 def echo_for_ever(link: Link) -> None:
@@ -124,10 +138,7 @@ def bare(connection: Connection, kind: str) -> Iterator[Variant]:
     """A link to the server and nothing else."""
     reply = connection.ask(Message(BARE, json.dumps(kind).encode()))
     address = bytes(reply.body).decode()
-    if kind == "shm":
-        link = connect_shared_memory(address, 1, TICKET)
-    else:
-        link = connect_tcp("127.0.0.1", address, 1, TICKET)
+    link = TRANSPORTS[kind].connect(ends(is_caller=True), address, TICKET)
     with closing(link):
         yield over_link(link)
 
@@ -183,14 +194,9 @@ def report(num_bytes: int, seconds: dict[str, float]) -> str:
 
 def run_server(server: Member, args: argparse.Namespace) -> None:
     """Serve until the client has left."""
-    has_left = threading.Semaphore(0)
-    told = {
-        "on_joined": lambda client: None,
-        "on_lost": lambda client, reason: has_left.release(),
-        "on_left": lambda client: has_left.release(),
-    }
-    with closing(serve(server, Server().handle, job_id=args.job_id, **told)):
-        has_left.acquire()
+    handler = Server()
+    with closing(serve(server, handler, job_id=args.job_id)):
+        handler.has_gone.wait()
 
 
 def run_client(server: Member, args: argparse.Namespace, tuned: bool) -> None:

@@ -74,9 +74,8 @@ def run_server(args: argparse.Namespace) -> None:
     server = ParameterServer(
         trainers=["chief"], rules=server_rules(), storage=None, synchronous=False, absence_secs=0.0
     )
-    told = {"on_joined": server.joined, "on_lost": server.lost, "on_left": server.left}
     address = Member(0, "ps 0", f"127.0.0.1:{args.port}")
-    with closing(serve(address, server.handle, job_id=args.job_id, **told)):
+    with closing(serve(address, server, job_id=args.job_id)):
         server.run()
 
 

@@ -142,8 +142,19 @@ class InProcessChannel(Channel):
     def connect(self, server, timeout_secs):
         return self._servers[server].connect(self.trainers[self.rank])
 
-    def serve(self, handler, on_joined, on_lost, on_left):
+    def serve(self, handler):
         raise NotImplementedError
+
+    def abandon(self, trainers):
+        raise NotImplementedError
+
+
+class Around:
+    """A server whose requests go another way."""
+
+    def __init__(self, server, handle):
+        self.handle = handle
+        self.joined, self.lost, self.left = server.joined, server.lost, server.left
 
 
 class ServerJobInProcess:
@@ -175,12 +186,7 @@ class ServerJobInProcess:
         )
         self.servers.append(server)
         around = self.options.get("around", lambda index, handle: handle)
-        return InProcessServer(
-            around(index, server.handle),
-            on_joined=server.joined,
-            on_lost=server.lost,
-            on_left=server.left,
-        )
+        return InProcessServer(Around(server, around(index, server.handle)))
 
     def strategy(self, rank=0, num_replicas=1):
         """The strategy of one trainer; rank 0 is the chief."""

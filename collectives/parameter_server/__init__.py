@@ -3,6 +3,7 @@
 A server calls `serve`, a trainer `connect`. What the messages mean is the business of those two.
 """
 
+from .calling import connect
 from .client import (
     Asks,
     Connection,
@@ -12,8 +13,7 @@ from .client import (
     ServerLost,
     Started,
 )
-from .connecting import connect
-from .frames import Client, Handler, Message
+from .frames import Client, Message, RequestHandler
 from .in_process import InProcessServer
 from .push_plan import UpdateRule
 from .requests import Aggregation, Reply, Request
@@ -56,7 +56,6 @@ __all__ = [
     "Connection",
     "Create",
     "Done",
-    "Handler",
     "Held",
     "Hold",
     "InProcessServer",
@@ -75,6 +74,7 @@ __all__ = [
     "RefusedRequest",
     "Reply",
     "Request",
+    "RequestHandler",
     "ServerLost",
     "Serving",
     "ShardSpec",

@@ -16,13 +16,13 @@ from contextlib import suppress
 from typing import Generic, NoReturn, Protocol, TypeVar, final
 
 from ..calls import Call
+from ..communicator import MIN_SILENCE_SECS
 from ..errors import ClosedError, CollectiveError, CollectiveTimeoutError, PeerLostError
 from ..link import Health
 from ..members import Member
-from ..ring.frames import FrameError
+from ..session import FrameError
 from .frames import Array, Header, Kind, Message
 from .requests import Reply, Verb
-from .timing import MIN_SILENCE_SECS
 from .wire import Wire
 
 R = TypeVar("R", bound=Reply)
@@ -46,7 +46,7 @@ class RefusedRequest(RuntimeError):  # noqa: N818
 
 
 class Asks(Protocol[R_co]):
-    """A request that is answered by an `R`: see the classes in `verbs`."""
+    """A request that is answered by an `R`: see the classes of requests."""
 
     @property
     def verb(self) -> Verb:
@@ -124,7 +124,7 @@ class ParameterClient:
         """Send a request.
 
         Args:
-            request: One of the classes in `verbs`; its docstring says which arrays go with it.
+            request: One of the classes of requests; its docstring says which arrays go with it.
             arrays: These; they may be changed as soon as this returns.
             into: Where to put the arrays of the reply, in order, where dtype and shape fit; the
                 others are made anew.

@@ -30,16 +30,16 @@ from __future__ import annotations
 import math
 import struct
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import blake2b
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
 
 from ..members import Member
-from ..ring.frames import FrameError
+from ..session import FrameError
 
 MAX_BODY_BYTES = 1 << 20
 MAX_ARRAYS = 1 << 14
@@ -68,9 +68,6 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Client = Member
 """A trainer as a server knows it: rank among the trainers, task and address."""
 
-Handler = Callable[[Client, "Message"], "Message"]
-"""Answers requests; what it raises becomes a refusal."""
-
 
 @dataclass(frozen=True, eq=False)
 class Message:
@@ -93,6 +90,26 @@ class Message:
         return len(self.body) + sum(array.nbytes for array in self.arrays)
 
 
+class RequestHandler(Protocol):
+    """What a server does about its clients.
+
+    Requests are handled by a thread of each connection, several at once. Of those who come and go
+    it is told one at a time, and should soon return.
+    """
+
+    def handle(self, client: Client, message: Message) -> Message:
+        """Answer a request. What this raises is what the client is told."""
+
+    def joined(self, client: Client) -> None:
+        """A client's process has connected: told before its first request."""
+
+    def lost(self, client: Client, reason: str) -> None:
+        """Its last connection has ended without a goodbye; a request may still be under way."""
+
+    def left(self, client: Client) -> None:
+        """Its last connection has ended with a goodbye."""
+
+
 class Kind(IntEnum):
     """What a frame is for.
 
@@ -110,7 +127,7 @@ class Kind(IntEnum):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Session:
+class ConnectionId:
     """What all frames of a connection have in common.
 
     Attributes:
@@ -122,8 +139,8 @@ class Session:
     incarnation: int
 
     @classmethod
-    def of(cls, job_id: str, incarnation: str) -> Session:
-        """Return the session of a job with a server; the incarnation is in hexadecimal."""
+    def of(cls, job_id: str, incarnation: str) -> ConnectionId:
+        """Return that of a job with a server; the incarnation is in hexadecimal."""
         job = int.from_bytes(blake2b(job_id.encode(), digest_size=8).digest(), "little")
         return cls(job, int(incarnation[:16], 16))
 
@@ -166,7 +183,7 @@ def padded(num_bytes: int) -> int:
     return -(-num_bytes // HEADER_BYTES) * HEADER_BYTES
 
 
-def pack(kind: Kind, session: Session, sequence: int, message: Message) -> bytearray:
+def pack(kind: Kind, connection: ConnectionId, sequence: int, message: Message) -> bytearray:
     """Return all of a frame that precedes the arrays' elements.
 
     Raises:
@@ -185,8 +202,8 @@ def pack(kind: Kind, session: Session, sequence: int, message: Message) -> bytea
             _MAGIC,
             PROTOCOL_VERSION,
             kind,
-            session.job,
-            session.incarnation,
+            connection.job,
+            connection.incarnation,
             sequence,
             message.verb,
             len(message.body),
@@ -202,11 +219,11 @@ def pack(kind: Kind, session: Session, sequence: int, message: Message) -> bytea
     return head
 
 
-def unpack_header(data: memoryview, session: Session, max_frame_bytes: int) -> Header:
+def unpack_header(data: memoryview, connection: ConnectionId, max_frame_bytes: int) -> Header:
     """Return the header in ``data``.
 
     Raises:
-        FrameError: It is none of this session, or announces more than is allowed.
+        FrameError: It is none of this connection, or announces more than is allowed.
     """
     magic, version, kind, job, incarnation, sequence, verb, *rest = _HEADER.unpack(data)
     num_body_bytes, num_arrays, zeros, num_array_bytes, more_zeros = rest
@@ -214,9 +231,9 @@ def unpack_header(data: memoryview, session: Session, max_frame_bytes: int) -> H
         raise FrameError("no frame of a parameter server")
     if version != PROTOCOL_VERSION:
         raise FrameError(f"a frame of version {version} instead of {PROTOCOL_VERSION}")
-    if job != session.job:
+    if job != connection.job:
         raise FrameError("a frame of another job")
-    if incarnation != session.incarnation:
+    if incarnation != connection.incarnation:
         raise FrameError("a frame for another incarnation of the server")
     if not Kind.REQUEST <= kind <= Kind.CLOSING or zeros or more_zeros or verb > MAX_VERB:
         raise FrameError(f"a frame of kind {kind} and verb {verb} with a wrong header")

@@ -21,8 +21,8 @@ from ..members import Member
 from ..mpi import check_world, import_mpi
 from ..mpi_start import end_if_stuck, wait_for_ranks
 from ..mpi_watch import abort_job
-from ..ring.host import Address, host_fingerprint
-from .timing import DEFAULT_START_TIMEOUT_SECS
+from ..session import DEFAULT_START_TIMEOUT_SECS
+from ..session.addresses import Address, host_fingerprint
 
 _END_TAG: Final = 28_772
 _LOOPBACK: Final = "127.0.0.1"

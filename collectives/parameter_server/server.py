@@ -186,6 +186,7 @@ class ParameterServer:
         """
         state = self._state
         with state.lock:
+            # Polled, as nobody tells when SIGTERM has come or a trainer has been away for too long.
             while not state.wait_until(lambda: self._is_over(is_asked_to_end()), 60.0):
                 pass
             state.wait_until(lambda: not any(t.is_here for t in self._trainers), _HANG_UP_SECS)
@@ -239,6 +240,7 @@ class ParameterServer:
     def _join(self, trainer: Trainer, request: Join) -> Joined:
         state = self._state
         with state.lock:
+            # A second JOIN of the same process only says from which step on it is waited for.
             if request.from_version is None or not trainer.is_joined:
                 if not request.returning:
                     self._updates.forget(trainer)

@@ -10,8 +10,8 @@ from typing import final
 
 from ..calls import Call
 from ..errors import ClosedError, CollectiveError
-from ..ring.frames import FrameError
-from .frames import Client, Handler, Header, Kind, Message
+from ..session import FrameError
+from .frames import Client, Header, Kind, Message, RequestHandler
 from .wire import Wire
 
 _MAX_TEXT_CHARACTERS = 20_000
@@ -42,8 +42,7 @@ class Service:
     Args:
         wire: Carries them; owned from here on.
         client: Who asks.
-        handler: Called with each request, in the thread that runs this. An exception is what the
-            client is told, and the connection lives on.
+        handler: Answers them, in the thread that runs this.
 
     Attributes:
         client: The same.
@@ -51,7 +50,7 @@ class Service:
         ending: How the connection ended, if that was seen in what came over it.
     """
 
-    def __init__(self, wire: Wire, client: Client, handler: Handler) -> None:
+    def __init__(self, wire: Wire, client: Client, handler: RequestHandler) -> None:
         self.client = client
         self.is_busy = False
         self.ending: Ending | None = None
@@ -66,7 +65,7 @@ class Service:
         except FrameError as error:
             return self._give_up(f"it was sent {error}", f"it sent {error}")
         except ClosedError:
-            return self._end(Ending(has_left=False, reason="this server closed its connection"))
+            return Ending(has_left=False, reason="this server closed its connection")
         except CollectiveError as error:
             left = self._wire.header_left_behind()
             if left is not None and left.kind == Kind.GOODBYE:  # without waiting for its reply
@@ -103,7 +102,7 @@ class Service:
 
     def _answer(self, header: Header, request: Message) -> None:
         try:
-            reply = self._handler(self.client, request)
+            reply = self._handler.handle(self.client, request)
             # A client that is alive may take its time: it may compute before it waits.
             self._wire.send(Kind.REPLY, header.sequence, reply, math.inf)
         except CollectiveError:

@@ -1,4 +1,4 @@
-"""A parameter server's end of all connections over a network."""
+"""A parameter server's end of all connections over a network: who is there, and what they ask."""
 
 from __future__ import annotations
 
@@ -6,42 +6,34 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import final
 
+from ...cluster import is_loopback
+from ..communicator import DEFAULT_SILENCE_SECS, DEFAULT_TIMEOUT_SECS
+from ..errors import LinkError
 from ..link import ALL_LINKS, LinkKind
 from ..members import Member
-from ..ring._grpc import Server, Stream
-from ..ring.authenticated import AuthenticatedStream
-from ..ring.errors import RendezvousError
-from ..ring.frames import (
-    Accepted,
-    Attach,
+from ..session import (
+    DEFAULT_START_TIMEOUT_SECS,
+    Endpoint,
     Frame,
     FrameError,
-    Hello,
-    Visit,
-    decode,
+    Identity,
+    RefusedError,
+    Session,
+    SessionHandler,
+    TurnedAway,
+    check_is_private,
+    local_ip,
 )
-from ..ring.handshake import RefusedError, answer, check_terms, refusal
-from ..ring.host import Address, check_is_private, is_loopback, local_ip, parse_address
-from ..ring.negotiation import Guest, Tickets, offer_links
-from ..ring.visitors import OpenStreams, TurnedAway, attend_to, max_streams
-from .caller import Caller
-from .frames import DEFAULT_MAX_FRAME_BYTES, Client, Handler, Session
-from .pair import CLIENT, server_identity
-from .presence import Presence
-from .service import Service
-from .timing import (
-    DEFAULT_SILENCE_SECS,
-    DEFAULT_SPIN_SECS,
-    DEFAULT_START_TIMEOUT_SECS,
-    DEFAULT_TIMEOUT_SECS,
-    HEARTBEAT_SECS,
-)
+from .frames import DEFAULT_MAX_FRAME_BYTES, Client, ConnectionId, RequestHandler
+from .service import LEFT, Ending, Service
 from .wire import Wire
+
+MAX_CONNECTIONS = 8
+"""Of one client: it has one, and another one while it saves."""
 
 _FAREWELL_SECS = 2.0
 _JOIN_SECS = 5.0
@@ -51,21 +43,15 @@ _log = logging.getLogger("paceline")
 
 def serve(
     me: Member,
-    handler: Handler,
+    handler: RequestHandler,
     *,
     job_id: str,
-    on_joined: Callable[[Client], None],
-    on_lost: Callable[[Client, str], None],
-    on_left: Callable[[Client], None],
     token: str | None = None,
     links: Sequence[LinkKind] = ALL_LINKS,
     timeout_secs: float = DEFAULT_TIMEOUT_SECS,
     silence_secs: float = DEFAULT_SILENCE_SECS,
     bind_host: str | None = None,
-    allow_unauthenticated: bool = False,
-    max_clients: int = 256,
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
-    spin_secs: float = DEFAULT_SPIN_SECS,
     report: Callable[[str], None] = _log.warning,
 ) -> Serving:
     """Listen at this server's address and answer what clients ask, until closed.
@@ -75,112 +61,168 @@ def serve(
 
     Args:
         me: This server; its address is "host:port".
-        handler: Called with who asks and the request; returns the reply. Each connection has a
-            thread of its own, so several calls may be under way at once. What it raises is what the
-            client is told.
+        handler: Answers them, and is told who comes and goes.
         job_id: The job's name. A client of another job is turned away.
-        on_joined: Told of a client, before its first request, when its process connects.
-        on_lost: Told of a client and why it is gone, when its last connection has ended without a
-            goodbye: at once when its process dies, after ``silence_secs`` of silence. A request of
-            it may still be under way.
-        on_left: Told of a client when its last connection has ended with a goodbye. These three
-            are called one at a time and should soon return.
         token: The job's secret. It never travels: each side proves that it has it. Data is not
             encrypted.
         links: What to use for messages, best first.
         timeout_secs: How long a client that gives signs of life may stop in a message.
         silence_secs: A client that gives none for longer is lost.
         bind_host: Where to listen if that is not the host in this server's address.
-        allow_unauthenticated: Listen where other machines can call even without a token.
-        max_clients: More are turned away.
         max_frame_bytes: Whoever sends a longer request is cut off.
-        spin_secs: How long a wait polls before it sleeps.
-        report: Told about callers who do not belong here and about malformed frames.
+        report: Told about callers who do not belong here.
 
     Raises:
         ValueError: The arguments make no sense, or there is no token and should be one.
         RendezvousError: The port is in use.
     """
-    check_terms(job_id, links)
     ip = local_ip(me, bind_host, DEFAULT_START_TIMEOUT_SECS)
-    if not allow_unauthenticated:
-        check_is_private(me, ip, token)
-    return Serving(
-        me,
-        ip,
-        handler,
-        Presence(on_joined, on_lost, on_left),
-        _Terms(
-            job_id=job_id,
-            token=token,
-            links=tuple(links),
-            timeout_secs=timeout_secs,
-            silence_secs=silence_secs,
-            max_frame_bytes=max_frame_bytes,
-            spin_secs=spin_secs,
-        ),
-        max_clients,
-        report,
+    check_is_private(me, ip, token)
+    identity = Identity(
+        me=me,
+        job_id=job_id,
+        token=token or "",
+        links=tuple(links),
+        is_bound_to_loopback=is_loopback(ip),
+        # Of this server and not of its process: two may follow each other in one.
+        incarnation=secrets.token_hex(16),
     )
+    return Serving(identity, ip, handler, silence_secs, timeout_secs, max_frame_bytes, report)
 
 
-@dataclass(frozen=True)
-class _Terms:
-    """What holds for all connections; see `serve`."""
+@dataclass
+class _Process:
+    """A client's process, with as many connections as it likes to have."""
 
-    job_id: str
-    token: str | None = field(repr=False)
-    links: tuple[LinkKind, ...]
-    timeout_secs: float
-    silence_secs: float
-    max_frame_bytes: int
-    spin_secs: float
+    client: Client
+    incarnation: str
+    num_connections: int = 0
+    has_joined: bool = False
 
 
 @final
-class Serving:
-    """A server that listens; made by `serve`.
+class Clients:
+    """Which clients are there: says who comes and goes, one thing at a time.
 
-    Attributes:
-        incarnation: A random id; another one after a restart.
+    Args:
+        handler: Is told of the first connection of a client's process, and of the end of its last.
     """
+
+    def __init__(self, handler: RequestHandler) -> None:
+        self._handler = handler
+        self._lock = threading.RLock()
+        self._processes: dict[int, _Process] = {}
+        self._is_closed = False
+
+    @property
+    def present(self) -> tuple[Client, ...]:
+        """Who is there now, by rank."""
+        with self._lock:
+            processes = [self._processes[rank] for rank in sorted(self._processes)]
+            return tuple(process.client for process in processes if process.has_joined)
+
+    def admit(self, client: Client, incarnation: str) -> None:
+        """Note that a connection is being made.
+
+        Raises:
+            RefusedError: Another process has this rank, or it has too many connections, or it is
+                too late.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise RefusedError("has come too late", is_final=False)
+            process = self._processes.get(client.rank)
+            if process is None:
+                process = self._processes[client.rank] = _Process(client, incarnation)
+            if (process.incarnation, process.client) != (incarnation, client):
+                raise RefusedError("is already there as another process", is_final=False)
+            if process.num_connections >= MAX_CONNECTIONS:
+                raise RefusedError(f"has {MAX_CONNECTIONS} connections already", is_final=False)
+            process.num_connections += 1
+
+    def join(self, client: Client) -> None:
+        """Note that a connection is there."""
+        with self._lock:
+            process = self._processes[client.rank]
+            if not process.has_joined and not self._is_closed:
+                process.has_joined = True
+                _call(self._handler.joined, client)
+
+    def end(self, client: Client, ending: Ending) -> None:
+        """Note that a connection has ended, or was not made after all; once for each `admit`."""
+        with self._lock:
+            process = self._processes[client.rank]
+            process.num_connections -= 1
+            if process.num_connections:
+                return
+            del self._processes[client.rank]
+            if not process.has_joined or self._is_closed:
+                return
+            if ending.has_left:
+                _call(self._handler.left, client)
+            else:
+                _call(self._handler.lost, client, ending.reason)
+
+    def close(self) -> None:
+        """Take nobody in and tell nothing from now on."""
+        with self._lock:
+            self._is_closed = True
+
+
+def _call(tell: Callable[..., None], *about: object) -> None:
+    try:
+        tell(*about)
+    except Exception:
+        _log.exception("what a parameter server's owner does about %s failed", about[0])
+
+
+@final
+class Serving(SessionHandler):
+    """A server that listens; made by `serve`."""
 
     def __init__(
         self,
-        me: Member,
+        identity: Identity,
         ip: str,
-        handler: Handler,
-        presence: Presence,
-        terms: _Terms,
-        max_clients: int,
+        handler: RequestHandler,
+        silence_secs: float,
+        timeout_secs: float,
+        max_frame_bytes: int,
         report: Callable[[str], None],
     ) -> None:
-        self.incarnation = secrets.token_hex(16)
-        self._me = me
-        self._ip = ip
+        self._me = identity.me
+        self._id = ConnectionId.of(identity.job_id, identity.incarnation)
         self._handler = handler
-        self._presence = presence
-        self._terms = terms
+        self._clients = Clients(handler)
+        self._timeout_secs = timeout_secs
+        self._max_frame_bytes = max_frame_bytes
         self._turned_away = TurnedAway(report)
-        self._tickets = Tickets()
-        self._streams = OpenStreams(max_clients)
         self._lock = threading.Lock()
-        self._callers: set[Caller] = set()
-        self._stopping = threading.Event()
-        address = str(Address(ip, parse_address(me).port))
-        try:
-            self._server = Server(address, max_streams(max_clients), self._attend)
-        except OSError as error:
-            raise RendezvousError(f"{me} cannot listen: {error}") from error
-        self._heart = threading.Thread(
-            target=self._keep_alive, name="paceline-ps-heartbeat", daemon=True
-        )
-        self._heart.start()
+        self._connections: dict[Session, _ClientConnection] = {}
+        self._endpoint = Endpoint(identity, self, silence_secs=silence_secs, ip=ip)
 
     @property
     def clients(self) -> tuple[Client, ...]:
         """Who is there now, by rank."""
-        return self._presence.clients
+        return self._clients.present
+
+    def admit(self, session: Session) -> None:
+        self._clients.admit(session.peer, session.hello.incarnation)
+        connection = _ClientConnection(session, self._clients, self._open)
+        with self._lock:
+            self._connections[session] = connection
+        connection.thread.start()
+
+    def receive(self, session: Session, frame: Frame) -> None:
+        raise FrameError(f"a {type(frame).__name__} frame out of place")
+
+    def ended(self, session: Session) -> None:
+        with self._lock:
+            connection = self._connections.pop(session)
+        connection.end(_ending_of(session))
+
+    def turned_away(self, caller: str, error: RefusedError) -> None:
+        self._turned_away.add(f"{self._me} turned away {caller}, which {error}")
 
     def close(self, reason: str = "") -> None:
         """Answer what is under way, say goodbye to all, and release the port.
@@ -188,117 +230,96 @@ class Serving:
         Args:
             reason: Why, if something is wrong; all clients are told.
         """
-        if self._stopping.is_set():
-            return
-        self._presence.close()
+        self._clients.close()
+        with self._lock:
+            connections = list(self._connections.values())
+        # First what is under way, then the goodbye: a client that is told of the end gives its
+        # request up.
         deadline = time.monotonic() + _FAREWELL_SECS
-        while any(caller.is_busy for caller in self._all_callers()) and time.monotonic() < deadline:
+        while any(one.is_busy for one in connections) and time.monotonic() < deadline:
             time.sleep(0.005)
-        self._stopping.set()
-        callers = self._all_callers()
-        for caller in callers:
-            caller.dismiss(reason)
-        self._streams.cancel_late((), _FAREWELL_SECS)
-        self._server.stop(_FAREWELL_SECS)
-        for thread in (self._heart, *(caller.thread for caller in callers)):
-            if thread is not threading.current_thread():
-                thread.join(_JOIN_SECS)
+        self._endpoint.close(reason)
+        for connection in connections:
+            connection.end(Ending(has_left=False, reason="this server has ended"))
+            connection.thread.join(_JOIN_SECS)
 
-    def _all_callers(self) -> list[Caller]:
-        with self._lock:
-            return list(self._callers)
-
-    def _keep_alive(self) -> None:
-        while not self._stopping.wait(HEARTBEAT_SECS):
-            self._streams.cancel_overdue()
-            for caller in self._all_callers():
-                caller.keep_alive()
-
-    def _attend(self, stream: Stream) -> None:
-        with self._streams.tracking(stream):
-            attend_to(stream, partial(self._begin, stream), self._turn_away)
-
-    def _turn_away(self, ip: str, reason: str) -> None:
-        self._turned_away.add(f"{self._me} turned away a caller from {ip}, which {reason}")
-
-    def _begin(self, stream: Stream, messages: Iterator[bytes], first: Frame) -> None:
-        self._streams.hear(stream)
-        match first:
-            case Visit():
-                self._receive(stream, messages, Member(first.rank, first.task, first.address))
-            case Attach():
-                link = self._tickets.redeem(first, stream, messages)
-                if link is None:
-                    raise FrameError("a data stream with a wrong ticket")
-                self._streams.identify(stream, first.rank)
-                link.pump()
-            case _:
-                raise FrameError(f"a {type(first).__name__} frame to begin with")
-
-    def _receive(self, stream: Stream, messages: Iterator[bytes], client: Client) -> None:
-        """Make sure of a client, and attend to it until its stream ends."""
-        hello, authenticated = self._make_sure(stream, messages, client)
-        try:
-            self._presence.admit(client, hello.incarnation)
-        except RefusedError as error:
-            authenticated.send(refusal(error))
-            raise
-        authenticated.send(Accepted())
-        self._streams.identify(stream, client.rank)
-        kinds = [kind for kind in self._terms.links if kind in hello.links]
-        caller = Caller(client, authenticated, self._terms.silence_secs, self._presence)
-        caller.begin(partial(self._open, caller, kinds))
-        with self._lock:
-            self._callers.add(caller)
-        if self._stopping.is_set():
-            caller.dismiss("")
-        caller.attend()
-        with self._lock:
-            self._callers.discard(caller)
-
-    def _make_sure(
-        self, stream: Stream, messages: Iterator[bytes], client: Client
-    ) -> tuple[Hello, AuthenticatedStream]:
-        hello = decode(next(messages, b""))
-        if not isinstance(hello, Hello) or hello.purpose != "join":
-            raise FrameError(f"a {type(hello).__name__} frame instead of Hello")
-        identity = server_identity(
-            self._me,
-            client,
-            job_id=self._terms.job_id,
-            token=self._terms.token,
-            links=self._terms.links,
-            is_bound_to_loopback=is_loopback(self._ip),
-            incarnation=self.incarnation,
-        )
-        try:
-            return hello, answer(stream, messages, identity, hello)
-        except ValueError as error:  # its address
-            raise FrameError(str(error)) from None
-
-    def _open(self, caller: Caller, kinds: Sequence[LinkKind]) -> Service:
-        """Agree with a client on a link; return what answers the requests that come over it.
+    def _open(self, session: Session) -> Service:
+        """What answers the requests of a client, once a link to it is agreed on.
 
         Raises:
-            LinkBroken: They do not agree.
+            LinkError: They do not agree on one.
         """
-        host = Guest(
-            CLIENT,
-            str(caller.client),
-            caller.ip,
-            caller.line.say,
-            caller.answers,
-            caller.prove,
-        )
-        picked = offer_links(host, kinds, self._ip, self._tickets)
         wire = Wire(
-            picked.link,
+            session.link(),
             self._me,
-            caller.client,
-            Session.of(self._terms.job_id, self.incarnation),
-            health=caller.line,
-            timeout_secs=self._terms.timeout_secs,
-            spin_secs=self._terms.spin_secs,
-            max_frame_bytes=self._terms.max_frame_bytes,
+            session.peer,
+            self._id,
+            health=session,
+            timeout_secs=self._timeout_secs,
+            max_frame_bytes=self._max_frame_bytes,
         )
-        return Service(wire, caller.client, self._handler)
+        return Service(wire, session.peer, self._handler)
+
+
+def _ending_of(session: Session) -> Ending:
+    """What the end of a session says of its client."""
+    return LEFT if session.has_left else Ending(has_left=False, reason=session.ended)
+
+
+@final
+class _ClientConnection:
+    """A client's session, and the service over its link, in a thread of its own.
+
+    Args:
+        session: The session.
+        clients: Told when the connection is there, and how it has ended.
+        open_service: Agrees on the link.
+    """
+
+    def __init__(
+        self, session: Session, clients: Clients, open_service: Callable[[Session], Service]
+    ) -> None:
+        self.thread = threading.Thread(target=self._run, name="paceline-ps-serve", daemon=True)
+        self._session = session
+        self._clients = clients
+        self._open_service = open_service
+        self._lock = threading.Lock()
+        self._is_over = False
+        self._service: Service | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is under way."""
+        return self._service is not None and self._service.is_busy
+
+    def end(self, ending: Ending) -> None:
+        """Close the link. The first ending counts, and what was seen on the link before it."""
+        with self._lock:
+            if self._is_over:
+                return
+            self._is_over = True
+            if self._service is not None:
+                ending = self._service.ending or ending
+                self._service.close()
+            self._clients.end(self._session.peer, ending)
+
+    def _run(self) -> None:
+        try:
+            service = self._open_service(self._session)
+        except LinkError as error:
+            ending = Ending(has_left=False, reason=str(error))
+        else:
+            ending = service.run() if self._has_joined(service) else LEFT
+            service.close()
+            if self._session.ended and not ending.has_left:  # it may have said why
+                ending = _ending_of(self._session)
+        self.end(ending)
+        self._session.close(ending.reason)
+
+    def _has_joined(self, service: Service) -> bool:
+        """Note that the connection is there, unless it has ended meanwhile."""
+        with self._lock:  # so that nobody is told that a client has gone before it has come
+            if not self._is_over:
+                self._service = service
+                self._clients.join(self._session.peer)
+            return not self._is_over

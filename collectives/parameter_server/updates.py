@@ -59,6 +59,8 @@ class AsynchronousUpdates(Updates):
     def push(self, trainer: Trainer, push: Push, changes: Sequence[Change]) -> Pushed:
         state = self._state
         while True:
+            # Asked and applied under one hold of the variables' lock: a snapshot, which takes it
+            # alone, cannot come between the two.
             with state.variables_lock.shared():
                 with state.lock:
                     is_admitted = state.cut.admits_push(trainer.rank, push.number)
@@ -214,10 +216,13 @@ class SynchronousUpdates(Updates):
             is_held = not state.cut.admits_update(state.version)
             if is_held or self._is_updating or not self._pending or self.missing():
                 return
+            # In the order of ranks, so that sums do not depend on who came first. From here on
+            # pushes wait until this step is made: they are of the next one, or too late.
             contributions = [self._pending[rank] for rank in sorted(self._pending)]
             self._pending, self._is_updating = {}, True
             self._agreement = Agreement()
         try:
+            # The lock is not held while arrays are added up: heartbeats and status go on.
             with state.variables_lock.exclusive():
                 self._update(contributions)
         finally:

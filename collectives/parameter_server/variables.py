@@ -83,7 +83,8 @@ class Variables:
         wanted = self._wanted(request, arrays)
         state = self._state
         if request.min_version > state.version:
-            self._updates.reconsider()  # whom the step waits for may have been away for too long
+            # Nothing happens when a trainer has been away for too long, so whoever waits looks.
+            self._updates.reconsider()
         with state.lock:
             state.is_ready = True
             if not state.wait_for_progress(

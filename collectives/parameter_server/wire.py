@@ -16,14 +16,14 @@ from ..errors import LinkError
 from ..link import SMALL_SEND_BYTES, Health, Link
 from ..members import Member
 from ..peers import Peers, World
-from ..ring.frames import FrameError
+from ..session import FrameError
 from .frames import (
     HEADER_BYTES,
     Array,
+    ConnectionId,
     Header,
     Kind,
     Message,
-    Session,
     Slot,
     check_elements,
     elements,
@@ -39,6 +39,8 @@ _JOINED_BYTES = 96 << 10
 # Copies up to this size are not worth a call of NumPy, which lets other threads run meanwhile.
 _SMALL_COPY_BYTES = 32 << 10
 _OTHER = 1
+# A wait sleeps at once: servers and trainers of one host have no processor to spare for polling.
+_SPIN_SECS = 0.0
 
 
 @final
@@ -49,10 +51,9 @@ class Wire:
         link: To the other end; owned from here on.
         me: This process.
         other: Who is at the other end.
-        session: What both say in every frame.
+        connection: What both say in every frame.
         health: News of the other end, if there are any beyond those of the link.
         timeout_secs: How long a message may stand still that has begun to be sent or received.
-        spin_secs: How long a wait polls before it sleeps.
         max_frame_bytes: What is larger is not received.
     """
 
@@ -61,17 +62,16 @@ class Wire:
         link: Link,
         me: Member,
         other: Member,
-        session: Session,
+        connection: ConnectionId,
         *,
         health: Health | None,
         timeout_secs: float,
-        spin_secs: float,
         max_frame_bytes: int,
     ) -> None:
-        world = World((me, other), 0, lambda _: link, health, spin_secs, None)
+        world = World((me, other), 0, lambda _: link, health, _SPIN_SECS, None)
         self._peers = Peers(world, (0, _OTHER), timeout_secs)
         self._link = self._peers.link(_OTHER)
-        self._session = session
+        self._connection = connection
         self._timeout_secs = timeout_secs
         self._max_frame_bytes = max_frame_bytes
 
@@ -101,7 +101,7 @@ class Wire:
             CollectiveTimeoutError: It takes nothing.
             ClosedError: This end was closed.
         """
-        small = pack(kind, self._session, sequence, message)
+        small = pack(kind, self._connection, sequence, message)
         self._peers.timeout_secs = self._timeout_secs if timeout_secs is None else timeout_secs
         for array in message.arrays:
             data, zeros = elements(array), bytes(-array.nbytes % HEADER_BYTES)
@@ -118,7 +118,7 @@ class Wire:
         """Send a frame without arrays if that goes at once. Never waits, never raises."""
         message = Message(0, reason.encode()[: SMALL_SEND_BYTES // 2])
         with suppress(LinkError):
-            self._link.try_send(memoryview(pack(kind, self._session, 0, message)))
+            self._link.try_send(memoryview(pack(kind, self._connection, 0, message)))
 
     def give_up(self, reason: str) -> None:
         """Tell the other end why this one is about to close."""
@@ -189,7 +189,7 @@ class Wire:
         self._peers.world.close("")
 
     def _take_header(self, view: memoryview) -> Header:
-        header = unpack_header(view, self._session, self._max_frame_bytes)
+        header = unpack_header(view, self._connection, self._max_frame_bytes)
         self._link.release(HEADER_BYTES)
         return header
 

@@ -10,6 +10,7 @@ from .ring import DEFAULT_START_TIMEOUT_SECS, connect_ring
 from .session import Session, SessionHandler
 from .shared_memory import SharedMemoryTransport
 from .tcp import TcpTransport
+from .visitors import TurnedAway
 
 for _transport in (SharedMemoryTransport(), TcpTransport(), GrpcTransport()):
     register_transport(_transport)
@@ -26,6 +27,7 @@ __all__ = [
     "SessionHandler",
     "StreamError",
     "Transport",
+    "TurnedAway",
     "check_is_private",
     "connect_ring",
     "local_ip",

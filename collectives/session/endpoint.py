@@ -85,25 +85,32 @@ class Endpoint:
         )
         self._heart.start()
 
-    def call(self, peer: Member) -> Session:
+    def call(self, peer: Member, limit_secs: float = CALL_SECS) -> Session:
         """Open a session with ``peer``, at whose address it should listen; try once.
+
+        Args:
+            limit_secs: How long that may take, at most `CALL_SECS`.
 
         Raises:
             RefusedError: One side does not take the other.
-            StreamError: Nobody is there, or it went away.
+            StreamError: Nobody is there, it does not answer, or it went away.
             FrameError: Whoever is there speaks something else.
         """
         address = parse_address(peer)
         channel = Channel(str(address))
         stream = channel.open()
-        self._streams.add(stream, CALL_SECS)
+        limit_secs = min(limit_secs, CALL_SECS)
+        deadline = time.monotonic() + limit_secs
+        self._streams.add(stream, limit_secs)
         try:
             hello, authenticated = call(stream, self._identity, peer)
             session = self._session(stream, authenticated, peer, hello, address)
-        except BaseException:
+        except BaseException as error:
             stream.cancel()
             self._streams.remove(stream)
             channel.close()
+            if isinstance(error, StreamError) and time.monotonic() >= deadline:
+                raise StreamError("it does not answer") from None
             raise
         reader = threading.Thread(
             target=self._read, args=(session, channel), name="paceline-session", daemon=True
@@ -135,7 +142,7 @@ class Endpoint:
         me, started, report_at = self._identity.me, time.monotonic(), report_secs
         while True:
             try:
-                return self.call(peer)
+                return self.call(peer, timeout_secs - (time.monotonic() - started))
             except RefusedError as error:
                 if error.is_final:
                     raise RendezvousError(f"{me} cannot join {peer}: that {error}") from None

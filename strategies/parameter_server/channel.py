@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol, final
+from collections.abc import Sequence
+from typing import Any, final
 
 from ...cluster import ClusterResolver, ClusterSpec, MPIClusterResolver, Task, job_id, job_token
 from ...collectives import DEFAULT_TIMEOUT_SECS, Member
-from ...collectives.parameter_server import Client, Connection, Handler
+from ...collectives.parameter_server import Connection, RequestHandler, Serving, connect, serve
 from ..communication import (
     CommunicationImplementation,
     CommunicationOptions,
     pick_implementation,
 )
-
-
-class Serving(Protocol):
-    """A server that answers until it is closed."""
-
-    def close(self) -> None:
-        """Answer what is under way, and hang up."""
 
 
 class Channel(ABC):
@@ -32,28 +24,20 @@ class Channel(ABC):
         spec: Who is in the job.
         task: This one.
         can_leave_alone: Whether a task may end while the others go on.
-        abandon: Told by a server that ends which trainers were lost before.
 
     Attributes:
         trainers: Those who train, by rank.
         servers: Those who keep variables, by index.
         rank: This task's number, among the trainers or among the servers.
-        can_leave_alone, abandon: As given.
+        can_leave_alone: As given.
     """
 
-    def __init__(
-        self,
-        spec: ClusterSpec,
-        task: Task,
-        can_leave_alone: bool = True,
-        abandon: Callable[[Sequence[str]], None] = lambda trainers: None,
-    ) -> None:
+    def __init__(self, spec: ClusterSpec, task: Task, can_leave_alone: bool = True) -> None:
         tasks = spec.training_tasks()
         servers = [Task("ps", index) for index in range(spec.num_tasks("ps"))]
         self.trainers = [Member(i, str(t), spec.address(t)) for i, t in enumerate(tasks)]
         self.servers = [Member(i, str(t), spec.address(t)) for i, t in enumerate(servers)]
         self.can_leave_alone = can_leave_alone
-        self.abandon = abandon
         self.rank = tasks.index(task) if task in tasks else task.index
 
     @abstractmethod
@@ -65,43 +49,16 @@ class Channel(ABC):
         """
 
     @abstractmethod
-    def serve(
-        self,
-        handler: Handler,
-        on_joined: Callable[[Client], None],
-        on_lost: Callable[[Client, str], None],
-        on_left: Callable[[Client], None],
-    ) -> Serving:
+    def serve(self, handler: RequestHandler) -> Serving:
         """Answer the trainers, as this server, until closed.
 
         Raises:
             CollectiveError: The port is in use.
         """
 
-
-@dataclass(frozen=True)
-class Terms:
-    """On what terms the tasks of a job talk to each other.
-
-    Args:
-        job_id: The job's name.
-        token: Its secret, if it has one.
-        options: Kinds of links and timeouts.
-    """
-
-    job_id: str
-    token: str | None = field(repr=False)
-    options: CommunicationOptions
-
-    def for_both_ends(self) -> dict[str, Any]:
-        """The arguments that `connect` and `serve` have in common."""
-        return {
-            "job_id": self.job_id,
-            "token": self.token,
-            "links": self.options.links,
-            "timeout_secs": self.options.timeout_seconds or DEFAULT_TIMEOUT_SECS,
-            "silence_secs": self.options.silence_secs,
-        }
+    @abstractmethod
+    def abandon(self, trainers: Sequence[str]) -> None:
+        """Note, as a server that ends, which trainers were lost: nobody waits for them any more."""
 
 
 @final
@@ -109,49 +66,44 @@ class AddressChannel(Channel):
     """Tasks call each other at their addresses.
 
     Args:
-        spec, task, can_leave_alone, abandon: See `Channel`.
-        terms: On which they talk.
+        spec, task: See `Channel`.
+        job_id, token: The job's name, and its secret if it has one.
+        options: Kinds of links and timeouts.
+        mpi_job: What has brought the tasks together, if MPI has. When one of its ranks ends early,
+            mpirun ends all of them.
     """
 
     def __init__(
         self,
         spec: ClusterSpec,
         task: Task,
-        terms: Terms,
-        can_leave_alone: bool = True,
-        abandon: Callable[[Sequence[str]], None] = lambda trainers: None,
+        job_id: str,
+        token: str | None,
+        options: CommunicationOptions,
+        mpi_job: Any = None,
     ) -> None:
-        super().__init__(spec, task, can_leave_alone, abandon)
-        self._terms = terms
+        super().__init__(spec, task, can_leave_alone=mpi_job is None)
+        self._mpi_job = mpi_job
+        self._bind_host = options.bind_host
+        self._terms: dict[str, Any] = {  # the same at both ends
+            "job_id": job_id,
+            "token": token,
+            "links": options.links,
+            "timeout_secs": options.timeout_seconds or DEFAULT_TIMEOUT_SECS,
+            "silence_secs": options.silence_secs,
+        }
 
     def connect(self, server: int, timeout_secs: float) -> Connection:
-        from ...collectives.parameter_server import connect  # loads gRPC
+        me = self.trainers[self.rank]
+        return connect(self.servers[server], me, start_timeout_secs=timeout_secs, **self._terms)
 
-        return connect(
-            self.servers[server],
-            self.trainers[self.rank],
-            start_timeout_secs=timeout_secs,
-            **self._terms.for_both_ends(),
-        )
+    def serve(self, handler: RequestHandler) -> Serving:
+        me = self.servers[self.rank]
+        return serve(me, handler, bind_host=self._bind_host, **self._terms)
 
-    def serve(
-        self,
-        handler: Handler,
-        on_joined: Callable[[Client], None],
-        on_lost: Callable[[Client, str], None],
-        on_left: Callable[[Client], None],
-    ) -> Serving:
-        from ...collectives.parameter_server import serve  # loads gRPC
-
-        return serve(
-            self.servers[self.rank],
-            handler,
-            on_joined=on_joined,
-            on_lost=on_lost,
-            on_left=on_left,
-            bind_host=self._terms.options.bind_host,
-            **self._terms.for_both_ends(),
-        )
+    def abandon(self, trainers: Sequence[str]) -> None:
+        if self._mpi_job is not None:
+            self._mpi_job.abandon(trainers)
 
 
 _jobs: list[Any] = []
@@ -162,9 +114,8 @@ def _mpi_job(spec: ClusterSpec, start_timeout_secs: float) -> Any:
     from ...collectives.parameter_server.mpi import mpi_job  # needs an MPI to be installed
 
     if not _jobs:
-        tasks = spec.tasks()
-        servers = [str(task) for task in tasks if task.type == "ps"]
-        names = [str(task) for task in tasks]
+        names = [str(task) for task in spec.tasks()]
+        servers = [str(task) for task in spec.tasks() if task.type == "ps"]
         _jobs.append(mpi_job(names, servers=servers, start_timeout_secs=start_timeout_secs))
     return _jobs[0]
 
@@ -175,9 +126,7 @@ def _channel_by_mpi(spec: ClusterSpec, task: Task, options: CommunicationOptions
     addresses: dict[str, list[str]] = {}
     for one, member in zip(spec.tasks(), job.members, strict=True):
         addresses.setdefault(one.type, []).append(member.address)
-    terms = Terms(job.job_id, job.token, options)
-    # When one rank ends early, mpirun ends all of them.
-    return AddressChannel(ClusterSpec(addresses), task, terms, False, job.abandon)
+    return AddressChannel(ClusterSpec(addresses), task, job.job_id, job.token, options, job)
 
 
 def channel_of(resolver: ClusterResolver, options: CommunicationOptions) -> Channel:
@@ -194,5 +143,4 @@ def channel_of(resolver: ClusterResolver, options: CommunicationOptions) -> Chan
     by_mpi = implementation is CommunicationImplementation.MPI
     if by_mpi and isinstance(resolver, MPIClusterResolver):
         return _channel_by_mpi(spec, task, options)
-    token = options.token or job_token(os.environ)
-    return AddressChannel(spec, task, Terms(job_id(spec), token, options))
+    return AddressChannel(spec, task, job_id(spec), options.token or job_token(os.environ), options)

@@ -249,7 +249,7 @@ class ServerTask(VariableServer):
             absence_secs=self._absence_secs,
             start_timeout_secs=self._start_timeout_secs,
         )
-        with closing(self._channel.serve(server.handle, server.joined, server.lost, server.left)):
+        with closing(self._channel.serve(server)):
             _logger.info("%s serves.", name)
             outcome = server.run(is_asked_to_end)
         self._channel.abandon(server.unfinished)

@@ -248,6 +248,8 @@ class Servers:
             note: Where the input stands after it; kept with the step.
             wanted: Variables, each with an array for its new value.
         """
+        # A trainer begins a push only when all servers have answered the one before: a snapshot of
+        # several servers counts on there being one under way at most.
         by_server = pull_of_variables(wanted)
         parts = split_changes(changes, self.num_servers)
         with self.lock:
@@ -257,6 +259,8 @@ class Servers:
             self._number += 1
             self.has_snapshot = False
             requests: dict[int, ServerRequest] = {}
+            # In step all servers get each push, be it empty: each of them makes every step. The
+            # first one keeps the notes.
             concerned = [
                 server
                 for server, part in enumerate(parts)

@@ -31,7 +31,6 @@ from paceline.collectives import ClosedError, CollectiveTimeoutError
 from paceline.collectives.parameter_server import (
     Client,
     Connection,
-    Handler,
     Message,
     RefusedRequest,
     ServerLost,
@@ -48,6 +47,7 @@ DTYPES = (
 SHAPES = ((), (0,), (1,), (7,), (3, 0, 2), (2, 3, 5), (1,) * 7 + (2,), (300_001,))
 ECHO, FAIL, WAIT, GO, WHO, MAKE, LATE, GROW = range(1, 9)
 
+Handler = Callable[[Client, Message], Message]
 Body = Callable[[Connection], Any]
 
 

@@ -23,7 +23,7 @@ MAY_IMPORT["compat"] = {*MAY_IMPORT}
 BACKENDS = {
     "cupy": {"strategies/gpu.py"},
     "mpi4py": {"collectives/mpi.py"},
-    "grpc": {"collectives/ring/_grpc.py", "collectives/session/grpc_stream.py"},
+    "grpc": {"collectives/session/grpc_stream.py"},
 }
 BEYOND_NUMPY_AND_PYDANTIC = {"rich", "safetensors", *BACKENDS}
 

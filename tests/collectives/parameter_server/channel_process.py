@@ -20,22 +20,27 @@ def say(text):
     print(text, flush=True)
 
 
-def handle(client, request):
-    if request.verb == STAY:
-        say("staying")
-        threading.Event().wait(60)
-    return Message(request.verb, request.body, request.arrays)
+class Telling:
+    """Answers requests, and says who comes and goes."""
+
+    def handle(self, client, request):
+        if request.verb == STAY:
+            say("staying")
+            threading.Event().wait(60)
+        return Message(request.verb, request.body, request.arrays)
+
+    def joined(self, client):
+        say(f"joined {client.rank}")
+
+    def lost(self, client, reason):
+        say(f"lost {client.rank}: {reason}")
+
+    def left(self, client):
+        say(f"left {client.rank}")
 
 
 def serve_here(server, options):
-    serving = serve(
-        server,
-        handle,
-        on_joined=lambda client: say(f"joined {client.rank}"),
-        on_lost=lambda client, reason: say(f"lost {client.rank}: {reason}"),
-        on_left=lambda client: say(f"left {client.rank}"),
-        **options,
-    )
+    serving = serve(server, Telling(), **options)
     say("in")
     for command in map(str.strip, sys.stdin):
         if command == "close":

@@ -24,13 +24,12 @@ class Record:
     def __init__(self):
         self.events = []
         self._changed = threading.Condition()
-        self.calls = {
-            "on_joined": lambda client: self._add("joined", client.rank, ""),
-            "on_lost": lambda client, reason: self._add("lost", client.rank, reason),
-            "on_left": lambda client: self._add("left", client.rank, ""),
-        }
 
-    def _add(self, *event):
+    def handler(self, handle):
+        """What answers with `handle`, and notes here who comes and goes."""
+        return Recording(self, handle)
+
+    def add(self, *event):
         with self._changed:
             self.events.append(event)
             self._changed.notify_all()
@@ -41,6 +40,23 @@ class Record:
             met = self._changed.wait_for(lambda: condition(self.events), timeout_secs)
             assert met, self.events
             return list(self.events)
+
+
+class Recording:
+    """A request handler that tells a `Record`."""
+
+    def __init__(self, record, handle):
+        self._record = record
+        self.handle = handle
+
+    def joined(self, client):
+        self._record.add("joined", client.rank, "")
+
+    def lost(self, client, reason):
+        self._record.add("lost", client.rank, reason)
+
+    def left(self, client):
+        self._record.add("left", client.rank, "")
 
 
 class ChannelProcess:

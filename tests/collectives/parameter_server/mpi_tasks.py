@@ -14,8 +14,20 @@ from paceline.collectives.parameter_server.mpi import mpi_job
 TASKS = ("ps 0", "worker 0", "worker 1")
 
 
-def say_nothing(*about):
-    pass
+class Echo:
+    """Answers each request with itself."""
+
+    def handle(self, client, request):
+        return request
+
+    def joined(self, client):
+        pass
+
+    def lost(self, client, reason):
+        pass
+
+    def left(self, client):
+        pass
 
 
 def ask(job):
@@ -23,8 +35,7 @@ def ask(job):
     server, me = job.members[0], Client(job.rank - 1, TASKS[job.rank])
     terms = {"job_id": job.job_id, "token": job.token}
     if job.rank == 0:
-        told = dict.fromkeys(("on_joined", "on_lost", "on_left"), say_nothing)
-        with closing(serve(server, lambda client, request: request, **told, **terms)):
+        with closing(serve(server, Echo(), **terms)):
             MPI.COMM_WORLD.Barrier()
         return
     with closing(connect(server, me, start_timeout_secs=20, **terms)) as connection:

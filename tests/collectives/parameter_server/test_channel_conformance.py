@@ -19,7 +19,7 @@ def ended(num_clients):
 def run_in_process(record, run_clients):
     def run(handler, bodies, timeout_secs, max_frame_bytes):
         options = {"timeout_secs": timeout_secs, "max_frame_bytes": max_frame_bytes}
-        with closing(InProcessServer(handler, **record.calls, **options)) as server:
+        with closing(InProcessServer(record.handler(handler), **options)) as server:
             outcomes = run_clients(
                 lambda rank: server.connect(Client(rank, f"worker {rank}")), bodies
             )
@@ -33,7 +33,7 @@ def run_over_link(record, run_clients, server_member, options):
     def run(link, handler, bodies, timeout_secs, max_frame_bytes):
         server = server_member()
         terms = {**options, "timeout_secs": timeout_secs, "max_frame_bytes": max_frame_bytes}
-        with closing(serve(server, handler, **record.calls, **terms)):
+        with closing(serve(server, record.handler(handler), **terms)):
             outcomes = run_clients(
                 lambda rank: connect(server, Member(rank, f"worker {rank}"), links=[link], **terms),
                 bodies,

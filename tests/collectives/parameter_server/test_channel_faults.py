@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from paceline.collectives import CollectiveTimeoutError, Member
+from paceline.collectives.errors import RendezvousError
 from paceline.collectives.parameter_server import (
     Message,
     RefusedRequest,
@@ -18,9 +19,8 @@ from paceline.collectives.parameter_server import (
     connect,
     serve,
 )
-from paceline.collectives.ring import RendezvousError
-from paceline.collectives.ring import frames as control_frames
-from paceline.collectives.ring._grpc import Channel, StreamError
+from paceline.collectives.session import frames as control_frames
+from paceline.collectives.session.grpc_stream import Channel, StreamError
 
 LINKS = ["shm", "tcp", "grpc"]
 LIMIT_SECS = 5.0  # within which a death is noticed
@@ -38,7 +38,7 @@ def start_server(record, options, server_member):
 
         def start(handler=echo, server=None, **changes):
             server = server or server_member()
-            serving = serve(server, handler, **{**record.calls, **options, **changes})
+            serving = serve(server, record.handler(handler), **{**options, **changes})
             stack.callback(serving.close)
             return server, serving
 
@@ -396,14 +396,14 @@ def test_a_server_without_the_token_is_found_out(start_server, start_client):
 def test_a_client_of_another_version_is_told_so(start_server, options):
     reports = []
     server, _ = start_server(report=reports.append)
-    visit = bytearray(control_frames.encode(control_frames.Visit(rank=1, task="a", address="")))
-    visit[4] ^= 3
+    hello = bytearray(control_frames.encode(control_frames.Proof(proof="5a" * 32)))
+    hello[4] ^= 3 ^ 2
     with closing(Channel(server.address)) as channel:
         stream = channel.open()
-        stream.send(bytes(visit))
+        stream.send(bytes(hello))
         refusal = control_frames.decode(next(iter(stream)))
     assert refusal.is_final  # and its header tells the client which version this is
-    assert "speaks protocol version 1, this is 2" in reports[0]
+    assert "speaks protocol version 2, this is 3" in reports[0]
 
 
 def test_the_address_of_another_server_is_noticed(start_server, start_client, server_member):
@@ -427,7 +427,7 @@ def test_a_port_is_free_again_after_close(start_server, server_member):
 
 def test_beyond_loopback_a_token_is_asked_for(options, record, server_member):
     with pytest.raises(ValueError, match="PACELINE_TOKEN"):
-        serve(server_member(), echo, **record.calls, job_id="job", bind_host="0.0.0.0")
+        serve(server_member(), record.handler(echo), job_id="job", bind_host="0.0.0.0")
 
 
 @pytest.mark.parametrize(
@@ -438,7 +438,7 @@ def test_beyond_loopback_a_token_is_asked_for(options, record, server_member):
 def test_arguments_that_make_no_sense_are_refused(change, said, options, record, server_member):
     arguments = {**options, **change}
     with pytest.raises(ValueError, match=said):
-        serve(server_member(), echo, **record.calls, **arguments)
+        serve(server_member(), record.handler(echo), **arguments)
     with pytest.raises(ValueError, match=said):
         connect(server_member(), WORKER, **arguments)
 
@@ -450,12 +450,25 @@ def test_without_a_kind_of_link_in_common_both_ends_say_so(start_server, start_c
     assert record.events == []
 
 
-def test_owners_who_raise_harm_nobody(start_server, start_client, caplog):
-    def fail(*about):
+class Failing:
+    """A server whose owner makes mistakes when somebody comes or goes."""
+
+    handle = staticmethod(echo)
+
+    def joined(self, client):
         raise ZeroDivisionError
 
-    server, _ = start_server(on_joined=fail, on_left=fail)
-    assert start_client(server).ask(Message(1, b"1")).body == b"1"
+    def lost(self, client, reason):
+        raise ZeroDivisionError
+
+    def left(self, client):
+        raise ZeroDivisionError
+
+
+def test_owners_who_raise_harm_nobody(options, server_member, start_client, caplog):
+    server = server_member()
+    with closing(serve(server, Failing(), **options)):
+        assert start_client(server).ask(Message(1, b"1")).body == b"1"
     assert "failed" in caplog.text
 
 

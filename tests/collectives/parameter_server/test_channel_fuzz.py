@@ -8,6 +8,7 @@ import math
 import re
 import struct
 from contextlib import closing, suppress
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,8 +28,8 @@ from paceline.collectives.parameter_server import (
 from paceline.collectives.parameter_server.frames import (
     DTYPES,
     HEADER_BYTES,
+    ConnectionId,
     Kind,
-    Session,
     elements,
     pack,
 )
@@ -36,7 +37,7 @@ from paceline.collectives.parameter_server.service import Ending, Service
 from paceline.collectives.parameter_server.wire import Wire
 
 SERVER, CLIENT = Member(0, "ps 0"), Member(1, "worker 1")
-SESSION = Session.of("job", "0123456789abcdef" * 2)
+SESSION = ConnectionId.of("job", "0123456789abcdef" * 2)
 MAX_FRAME_BYTES = 1 << 20
 
 MESSAGES = [
@@ -123,7 +124,6 @@ def wire(link, me, other):
         SESSION,
         health=None,
         timeout_secs=10,
-        spin_secs=0,
         max_frame_bytes=MAX_FRAME_BYTES,
     )
 
@@ -148,7 +148,7 @@ def serve_stream(data):
         check_message(request)
         return Message(request.verb, request.body, request.arrays)
 
-    service = Service(wire(far, SERVER, CLIENT), CLIENT, handler)
+    service = Service(wire(far, SERVER, CLIENT), CLIENT, SimpleNamespace(handle=handler))
     near.send(memoryview(data), math.inf)
     near.close()
     return service.run()
@@ -283,7 +283,7 @@ def test_others_are_served_right_while_one_sends_nonsense(link, server_member, o
         return Message(request.verb, request.body, request.arrays)
 
     with (
-        closing(serve(server, handler, **record.calls, **options, report=reports.append)),
+        closing(serve(server, record.handler(handler), **options, report=reports.append)),
         closing(connect(server, Member(2, "worker 2"), **options, links=[link])) as good,
     ):
         nonsense = [*RECORDED[:3], bytes(64), RECORDED[0] + b"1" * 200]

@@ -28,7 +28,7 @@ def test_a_cut_ends_a_connection_at_both_ends_and_afterwards_it_is_made_again(ho
     client.tell("ask")
     client.expect("right")
     with hosts.cut():
-        assert server.hear().startswith("lost 1: silent for ")
+        assert server.hear().startswith("lost 1: it has been silent for ")
         client.tell("try")
         assert client.hear().startswith("ServerLost: request 'probe' ")
     client.tell("connect again")

@@ -36,13 +36,7 @@ def serve(make_job):
 
         def start(num_trainers, come=None, **options):
             job = make_job(num_trainers, clock=time.monotonic, **options)
-            server = job.server
-            channel = InProcessServer(
-                server.handle,
-                on_joined=server.joined,
-                on_lost=server.lost,
-                on_left=server.left,
-            )
+            channel = InProcessServer(job.server)
             stack.enter_context(closing(channel))
             clients = []
             for rank in range(num_trainers) if come is None else come:
