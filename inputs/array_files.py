@@ -20,7 +20,7 @@ import numpy as np
 from . import nest
 from .combining import concatenated
 from .dataset import Dataset
-from .record_files import matching_files
+from .record_files import matching_files, read_up_to
 
 if TYPE_CHECKING:
     import zipfile
@@ -31,7 +31,6 @@ _STORED = 0
 _IDX_DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _MAX_DIMENSIONS = 32
 _GZIP_MAGIC = b"\x1f\x8b"
-_CHUNK_BYTES = 1 << 20
 # Deflate cannot compress better than 1032 to 1.
 _MAX_GZIP_RATIO = 1032
 
@@ -112,6 +111,9 @@ def _one_after_another(paths: list[str]) -> Dataset:
 
 
 def _map(path: str) -> np.ndarray:
+    # Mapped pages count as the process's memory, but are the system's cache of the file, which it
+    # takes back at will. To give them back after each batch, or to read by `preadv`, was slower:
+    # 0.2 and 0.5 million examples a second instead of 1.1 to 1.8.
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
@@ -181,7 +183,7 @@ def _read_idx(file: IdxFile, path: str, limit: int) -> np.ndarray:
     num_bytes = math.prod(shape) * dtype.itemsize
     if num_bytes > limit - header_bytes:
         raise _wrong_size(path, shape, dtype, f"at most {max(limit - header_bytes, 0)}")
-    data = _read_up_to(file, num_bytes)
+    data = read_up_to(file, num_bytes)
     if len(data) < num_bytes:
         raise _wrong_size(path, shape, dtype, str(len(data)))
     if file.read(1):
@@ -211,17 +213,6 @@ def _idx_header(file: IdxFile, path: str | os.PathLike[str]) -> tuple[np.dtype, 
             f"found {len(sizes)} bytes."
         )
     return np.dtype(_IDX_DTYPES[code]), struct.unpack(f">{num_dimensions}I", sizes)
-
-
-def _read_up_to(file: IdxFile, num_bytes: int) -> bytearray:
-    """At most `num_bytes`, growing with what arrives rather than with what was announced."""
-    data = bytearray()
-    while len(data) < num_bytes:
-        chunk = file.read(min(_CHUNK_BYTES, num_bytes - len(data)))
-        if not chunk:
-            break
-        data += chunk
-    return data
 
 
 def _wrong_size(path: str, shape: tuple[int, ...], dtype: np.dtype, found: str) -> ValueError:

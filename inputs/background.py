@@ -40,7 +40,10 @@ class BackgroundThreads:
         self._threads = [threading.Thread(target=run, name=name, daemon=True) for _ in range(count)]
         _stop_all_at_exit()
         _running.add(self)
+        # An iterator that nobody holds any more has nobody to call `close`.
         self._finalizer = weakref.finalize(owner, _stop, tell_to_stop, self._threads)
+        # Finalizers run at exit one after another, and each would wait for its own threads; all are
+        # told first, and waited for together, in `_stop_all`.
         self._finalizer.atexit = False
         for thread in self._threads:
             thread.start()

@@ -68,6 +68,7 @@ class _Cached(Elementwise):
         return [self.element(int(position)) for position in positions]
 
     def element(self, position: int) -> Any:
+        # Every repetition is the first one, whatever a reshuffling shuffle below would give.
         index = position % self.length
         element = self._kept.get(index, _END)
         if element is _END:

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, NamedTuple, final
 
 LARGEST_COUNT = 1 << 62
-"""No place lies beyond: positions are computed in 64 bits."""
+"""No position lies beyond: they are computed in 64 bits."""
 
 
 @final

@@ -43,6 +43,7 @@ def zipped(plans: Any) -> Plan:
         raise ValueError("datasets must hold at least one Dataset, got an empty structure.")
 
     def open_parts(opening: Opening) -> Elements:
+        # In order, for elements belong together by their positions.
         opened = nest.map_structure(lambda plan: plan.open_in_order(opening), plans)
         accesses = _all_random_access(nest.flatten(opened))
         if accesses is not None:

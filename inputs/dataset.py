@@ -138,7 +138,7 @@ class Dataset:
             ValueError: there is none, or their options contradict each other.
         """
         structure = datasets[0] if len(datasets) == 1 else datasets
-        return Dataset(combining.zipped(nest.map_with_path(_plan_of, structure, root="datasets")))
+        return Dataset(combining.zipped(nest.map_with_path(plan_of, structure, root="datasets")))
 
     def map(
         self,
@@ -235,8 +235,8 @@ class Dataset:
         if num_parallel_calls is not None:
             checked_count("num_parallel_calls", num_parallel_calls, -1)
             depth = max(block, _AUTO_PREFETCH_DEPTH)
-        plan_of = partial(_plan_of_result, map_func)
-        return Dataset(interleaved(self.plan, plan_of, length, block, depth))
+        plan_of_element = partial(_plan_of_result, map_func)
+        return Dataset(interleaved(self.plan, plan_of_element, length, block, depth))
 
     def flat_map(self, map_func: Callable[..., Dataset]) -> Dataset:
         """The elements of the datasets that `map_func` makes of the elements, one by one."""
@@ -244,7 +244,7 @@ class Dataset:
 
     def concatenate(self, dataset: Dataset) -> Dataset:
         """The elements of this dataset, and then those of another."""
-        return Dataset(combining.concatenated([self.plan, _plan_of("dataset", dataset)]))
+        return Dataset(combining.concatenated([self.plan, plan_of("dataset", dataset)]))
 
     def enumerate(self, start: int = 0) -> Dataset:
         """Pairs (number, element), numbered from `start` on."""
@@ -428,7 +428,8 @@ class Dataset:
         return f"<Dataset {self.plan.text}>"
 
 
-def _plan_of(name: str, value: Any) -> Plan:
+def plan_of(name: str, value: Any) -> Plan:
+    """The plan of the dataset that argument `name` must be."""
     if not isinstance(value, Dataset):
         raise TypeError(
             f"{name} must be a Dataset, got {type(value).__name__}. "

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, NoReturn, final
 
 from .checks import checked_count, checked_shard
-from .dataset import Dataset
+from .dataset import Dataset, plan_of
 from .elements import Elements, Stream
 from .iterator import DatasetIterator, IteratorFactory
 from .mapping import MapIterator
@@ -84,7 +84,7 @@ def split_global_batches(
             f"num_replicas must be num_local_replicas times the number of shards, {num_local} * "
             f"{num_workers}, got {num_all}. Give every worker the same number of replicas."
         )
-    plan = _checked_dataset(dataset).plan
+    plan = plan_of("dataset", dataset)
     asked = plan.demands.options.auto_shard_policy or AutoShardPolicy.AUTO
     policy = resolved_policy(asked, plan.num_files, num_workers)
     parts = [] if policy is AutoShardPolicy.OFF else [Shard(num_workers, worker_index, plan)]
@@ -171,7 +171,7 @@ def per_replica_batches(
     """
     num_local, _ = _checked_replicas(num_local_replicas, num_local_replicas)
     own = checked_shard(*worker, "the number of workers", "the worker's number")
-    plan = _checked_dataset(dataset).plan
+    plan = plan_of("dataset", dataset)
     size = "" if plan.batch_size is None else f" of {plan.batch_size}"
     return DistributedDataset(
         plan,
@@ -218,7 +218,7 @@ def per_replica_pipelines(
         ValueError: as in `per_replica_batches`.
     """
     own = checked_shard(*worker, "the number of workers", "the worker's number")
-    plans = [_checked_dataset(dataset).plan for dataset in datasets]
+    plans = [plan_of("dataset", dataset) for dataset in datasets]
     cardinality = _longest([plan.cardinality for plan in plans])
 
     def open_all(opening: Opening) -> Elements:
@@ -291,15 +291,6 @@ def _checked_replicas(num_local_replicas: int, num_replicas: int) -> tuple[int, 
         checked_count("num_local_replicas", num_local_replicas, 1),
         checked_count("num_replicas", num_replicas, 1),
     )
-
-
-def _checked_dataset(dataset: Any) -> Dataset:
-    if not isinstance(dataset, Dataset):
-        raise TypeError(
-            f"dataset must be a Dataset, got {type(dataset).__name__}. "
-            "Wrap arrays in Dataset.from_tensor_slices(...).batch(...)."
-        )
-    return dataset
 
 
 def _longest(cardinalities: list[int]) -> int:

@@ -100,28 +100,27 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
 
 def _features_of(example: memoryview) -> dict[str, Values]:
     found: dict[str, Values] = {}
-    for number, kind, features in _fields(example):
-        if number != 1 or kind != _BYTES:
-            continue
-        for number_inside, _, entry in _fields(_message(features)):
-            if number_inside == 1:
-                name, values = _entry(_message(entry))
-                found[name] = values
+    for features in _messages(example, 1):
+        for entry in _messages(features, 1):
+            name, values = _entry(entry)
+            found[name] = values
     return found
 
 
 def _entry(entry: memoryview) -> tuple[str, Values]:
-    name, feature = "", memoryview(b"")
-    for number, _, value in _fields(entry):
-        if number == 1:
-            name = bytes(_message(value)).decode()
-        elif number == 2:
-            feature = _message(value)
+    # Of a field that comes twice the last one counts.
+    *_, name = [memoryview(b""), *_messages(entry, 1)]
+    *_, feature = [memoryview(b""), *_messages(entry, 2)]
     values: Values = (0, [])
     for number, _, value in _fields(feature):
         if number in _KINDS:
             values = number, _values(number, _message(value))
-    return name, values
+    return bytes(name).decode(), values
+
+
+def _messages(message: memoryview, number: int) -> Iterator[memoryview]:
+    """The fields of that number, which hold messages or text."""
+    return (_message(value) for found, _, value in _fields(message) if found == number)
 
 
 def _values(list_kind: int, message: memoryview) -> Any:
@@ -242,10 +241,10 @@ def _packed_varints(data: memoryview) -> NDArray[np.int64]:
     if len(sizes) and sizes.max() > _MAX_VARINT_BYTES:
         raise ValueError(f"a packed number takes more than {_MAX_VARINT_BYTES} bytes")
     numbers = np.zeros(len(ends), np.uint64)
-    for place in range(int(sizes.max(initial=0))):
-        long_enough = sizes > place
-        bits = (values[starts[long_enough] + place] & 0x7F).astype(np.uint64)
-        numbers[long_enough] |= bits << np.uint64(7 * place)
+    for index in range(int(sizes.max(initial=0))):
+        long_enough = sizes > index
+        bits = (values[starts[long_enough] + index] & 0x7F).astype(np.uint64)
+        numbers[long_enough] |= bits << np.uint64(7 * index)
     return numbers.view(np.int64)
 
 
@@ -273,12 +272,12 @@ def _bytes_field(number: int, value: bytes) -> bytes:
 def _varint(message: memoryview, position: int) -> tuple[int, int]:
     """The number at `position`, and the position behind it."""
     number = 0
-    for place in range(_MAX_VARINT_BYTES):
+    for index in range(_MAX_VARINT_BYTES):
         if position >= len(message):
             raise ValueError("the message is cut off inside a number")
         byte = message[position]
         position += 1
-        number |= (byte & 0x7F) << (7 * place)
+        number |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
             return number & _WORD, position
     raise ValueError(f"a number takes more than {_MAX_VARINT_BYTES} bytes")

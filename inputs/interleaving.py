@@ -127,6 +127,7 @@ class _InterleaveIterator(ElementIterator):
     def _reopened(self, saved: State) -> _Part:
         """A part of which a state says that it was open."""
         checked_fields(saved, {"number": COUNT, "before": STATE, "at": STATE})
+        # Not the element is saved but where it is read: elements are arrays, states are small JSON.
         self._inner.set_state(saved["before"])
         part = read_again(partial(self._open, saved["number"], saved["before"]))
         part.elements.set_state(saved["at"])

@@ -69,7 +69,7 @@ class DatasetIterator:
         return element
 
     def get_state(self) -> State:
-        """The place of the next element and the seed: small, and made of JSON's types only."""
+        """The position of the next element and the seed: small, and made of JSON's types only."""
         return {
             "dataset": self._plan.text,
             "seed": self._seed,
@@ -97,6 +97,7 @@ class DatasetIterator:
                 f"{self._plan.text}. Restore it into the same chain of transformations, or start "
                 "this one from its beginning."
             )
+        # Whether a state fits is known only when all iterators of the chain have taken their parts.
         before = self.get_state()
         try:
             self._go_to(state)

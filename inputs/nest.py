@@ -22,7 +22,7 @@ def flatten(structure: Any) -> list[Any]:
 
 
 def paths(structure: Any, root: str = "") -> list[str]:
-    """The place of each leaf as Python would spell it: `features['image']`, `[0].mean`.
+    """The path of each leaf as Python would spell it: `features['image']`, `[0].mean`.
 
     Args:
         structure: the structure whose leaves are named, in the order of `flatten(structure)`.
@@ -41,7 +41,7 @@ def map_structure(function: Callable[..., Any], structure: Any, *others: Any) ->
         A structure like the first, with the results as leaves.
 
     Raises:
-        ValueError: a structure differs from the first; the message names the place.
+        ValueError: a structure differs from the first; the message names the path.
     """
     if others:
         return map_with_path(lambda _, *leaves: function(*leaves), structure, *others)
@@ -72,7 +72,7 @@ def leaves_in_order_of(first: Any, structure: Any) -> list[Any]:
     """The leaves of `structure`, in the order of `flatten(first)`.
 
     Raises:
-        ValueError: the structures differ; the message names the place.
+        ValueError: the structures differ; the message names the path.
     """
     leaves: list[Any] = []
     map_structure(lambda _, leaf: leaves.append(leaf), first, structure)

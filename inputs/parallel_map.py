@@ -94,7 +94,12 @@ class _ParallelMapIterator(ElementIterator):
     """Keeps a window of calls in the order of the input.
 
     The state is the input's at the window's beginning, how many elements lie before it, and which
-    of the window were given already.
+    of the window were given already. Resumed, the elements of the window are read again, and the
+    function is called for those that were not given.
+
+    Only the consumer's thread reads the input and touches the window; the threads see one `_Call`
+    each and give it back. So the input need not be safe for threads, and its state is that of a
+    moment.
     """
 
     def __init__(
@@ -154,6 +159,7 @@ class _ParallelMapIterator(ElementIterator):
         self._inner.close()
 
     def _fill(self) -> None:
+        # One element for each thread to work on, and one that waits for it.
         most = 2 * self._parallel.num_threads
         while (
             not self._has_ended
@@ -225,6 +231,7 @@ class _Calls:
 
     def stop(self) -> None:
         """Makes `run` return as soon as the function lets it."""
+        # The flag has what is submitted already left undone; a None wakes each thread.
         self._is_stopped = True
         for _ in range(self._parallel.num_threads):
             self._waiting.put(None)
@@ -317,7 +324,9 @@ class RemoteFunction:
 
 def _context() -> Any:
     """How processes are started: from a server that does not run the user's script, or afresh."""
-    # Imported here because it takes longer to import than this whole package.
+    # Imported here because it takes longer to import than this whole package. The server does not
+    # run the script, and forgets the MPI launcher's variables: a script that begins with
+    # `from mpi4py import MPI` would join the job a second time.
     import multiprocessing
 
     if "forkserver" not in multiprocessing.get_all_start_methods():

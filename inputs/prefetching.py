@@ -62,6 +62,8 @@ class PrefetchIterator(ElementIterator):
             self._producer = producer
             self._thread = BackgroundThreads(self, producer.run, producer.stop, "paceline-prefetch")
         product = self._producer.take()
+        # Behind an error the state is that after the element that could not be had: one that is
+        # saved now goes on there. It is None only where the source could not even tell that.
         if product.state is not None:
             self._state = product.state
         if product.error is not None:
@@ -95,9 +97,12 @@ class PrefetchIterator(ElementIterator):
 
 @final
 class _Producer:
-    """Hands over elements, each with the state after it, as places become free.
+    """Hands over elements, each with the state after it, as slots become free.
 
-    All but `run` is for the consumer's thread.
+    `run` is for the background thread, which alone touches the source while it runs; all else is
+    for the consumer's thread. They meet in the two queues only. These are `SimpleQueue`s since
+    `stop` may be called by the garbage collector in the midst of any other call, and a `Queue` or
+    `Semaphore` would wait there for a lock that its own thread holds.
     """
 
     def __init__(self, source: ElementIterator, depth: int, max_depth: int) -> None:
@@ -106,11 +111,11 @@ class _Producer:
         self._max_depth = max_depth
         self._was_full = False
         self._ready: SimpleQueue[_Product] = SimpleQueue()
-        self._free_places: SimpleQueue[None] = SimpleQueue()
+        self._free_slots: SimpleQueue[None] = SimpleQueue()
         self._is_stopped = False
         self._has_ended = False
         for _ in range(depth):
-            self._free_places.put(None)
+            self._free_slots.put(None)
 
     def take(self) -> _Product:
         """Waits for the next element, or what was raised in its place."""
@@ -122,11 +127,11 @@ class _Producer:
         if product.is_last:
             self._has_ended = True
         else:
-            self._free_places.put(None)
+            self._free_slots.put(None)
         return product
 
     def _deepen(self) -> None:
-        """Gives more places if what was full is empty now."""
+        """Gives more slots if what was full is empty now."""
         num_ready = self._ready.qsize()
         self._was_full = self._was_full or num_ready == self._depth
         if num_ready == 0 and self._was_full:
@@ -134,18 +139,19 @@ class _Producer:
             self._depth += num_more
             self._was_full = False
             for _ in range(num_more):
-                self._free_places.put(None)
+                self._free_slots.put(None)
 
     def stop(self) -> None:
         """Makes `run` return as soon as the source lets it."""
+        # In this order: the thread looks at the flag when it has got the slot.
         self._is_stopped = True
-        self._free_places.put(None)
+        self._free_slots.put(None)
 
     def run(self) -> None:
         """Reads the source until its end, or until `stop`."""
         has_ended = False
         while not has_ended:
-            self._free_places.get()
+            self._free_slots.get()
             if self._is_stopped:
                 return
             product = self._product()
@@ -161,7 +167,7 @@ class _Producer:
         try:
             return _Product(element, self._source.get_state(), error, _is_end(error))
         except BaseException as raised:
-            # A source that cannot tell its place cannot be gone on with either.
+            # A source that cannot tell its position cannot be gone on with either.
             return _Product(None, None, raised, True)
 
 

@@ -23,6 +23,7 @@ Files = Path | Sequence[Path]
 """A path, a pattern with `*`, `?` or `[...]`, or several of them."""
 
 _BUFFER_BYTES = 1 << 18
+_CHUNK_BYTES = 1 << 20
 
 
 @final
@@ -85,7 +86,7 @@ def file_names_plan(files: Files) -> Plan:
 
 @final
 class _RecordIterator(ElementIterator):
-    """Its state is a place in a file, so that resuming takes no time.
+    """Its state is a position in a file, so that resuming takes no time.
 
     An error leaves it behind the damaged record, or at the next file where none can be found.
     """
@@ -151,6 +152,16 @@ class _RecordIterator(ElementIterator):
             self._go_to(self._file_index, self._record_index + 1, offset)
         else:
             self._go_to(self._file_index + 1)
+
+
+def read_up_to(file: BinaryIO | gzip.GzipFile, num_bytes: int) -> bytes:
+    """At most `num_bytes`; a damaged file that announces more than it has takes no memory."""
+    if num_bytes <= _CHUNK_BYTES:
+        return file.read(num_bytes)
+    data = bytearray()
+    while len(data) < num_bytes and (chunk := file.read(min(_CHUNK_BYTES, num_bytes - len(data)))):
+        data += chunk
+    return bytes(data)
 
 
 def skip_rest(file: BinaryIO) -> None:

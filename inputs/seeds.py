@@ -94,6 +94,7 @@ class Seeds:
 
     def inside(self, number: int) -> Seeds:
         """For the shuffles of a dataset that was made of element `number`."""
+        # How many keys were drawn tells one interleave of the chain from another.
         words = generator((2, len(self.keys), self._seed), number).integers(0, 1 << 63)
         return Seeds(int(words), self._iteration)
 

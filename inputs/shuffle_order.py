@@ -118,7 +118,13 @@ class ShuffleOrder:
         return slots + self._origin
 
     def _block(self, number: int) -> tuple[int, Indices]:
-        """Hands out what the slots hold when they are picked, and refills them."""
+        """Hands out what the slots hold when they are picked, and refills them.
+
+        Pick number t hands out what its slot holds and puts input `num_slots + t` there. So the
+        output of a pick is the refill of the pick of the same slot before it, or, for the first
+        pick of a slot in the block, what the slot held at the block's beginning. A stable sort by
+        slot puts the picks of each slot one behind another in the order of time.
+        """
         first = number * self._block_size
         slots = self._slots(first).copy()
         picks = self._picks(number)[: self._num_picks - first]
@@ -210,7 +216,7 @@ class Permutation:
             np.subtract(one, side, shift)
             np.minimum(one, shift, out=one)
             one, other, side, other_side = other, one, other_side, side
-        # The number of rounds is even: the coordinates are back in their places.
+        # The number of rounds is even: the coordinates are in their own order again.
         return np.add(np.multiply(one, other_side, one), other, one)
 
 

@@ -113,7 +113,7 @@ class _Shuffled(Rearranged):
 class _ShuffleIterator(ElementIterator):
     """Holds the elements that were read and not yet handed out, by their input position.
 
-    The state has no elements: it names a place in the input from which the held ones can be read
+    The state has no elements: it names a position in the input from which the held ones can be read
     again, not far behind the oldest of them.
     """
 

@@ -205,7 +205,7 @@ class _Iterable:
 
 @final
 class _IterableIterator(ElementIterator):
-    """Resumes by skipping, since an arbitrary iterable cannot be asked for its place.
+    """Resumes by skipping, since an arbitrary iterable cannot be asked for its position.
 
     What could not be read counts as read, so that one can go on behind it.
     """

@@ -19,12 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .dataset import Dataset
-from .record_files import Files, RecordFormat, records_plan, skip_rest
+from .record_files import Files, RecordFormat, read_up_to, records_plan, skip_rest
 
 _HEADER = struct.Struct("<QI")
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
-_CHUNK_BYTES = 1 << 20
 
 _POLYNOMIAL = 0x82F63B78  # reflected
 _BLOCK_BYTES = 1024
@@ -104,7 +103,7 @@ def _read_records(file: BinaryIO) -> Iterator[Any]:
             raise ValueError(
                 "the checksum of the record's length does not match; is it a TFRecord?"
             )
-        body = _read_up_to(file, length + _CRC.size)
+        body = read_up_to(file, length + _CRC.size)
         if len(body) < length + _CRC.size:
             raise ValueError(
                 f"the file is cut off: the record has {length} bytes and a checksum, but only "
@@ -114,16 +113,6 @@ def _read_records(file: BinaryIO) -> Iterator[Any]:
         if masked_crc32c(record) != _CRC.unpack_from(body, length)[0]:
             raise ValueError(f"the checksum of the record's {length} bytes does not match")
         yield np.frombuffer(record, np.uint8)
-
-
-def _read_up_to(file: BinaryIO, num_bytes: int) -> bytes:
-    """At most `num_bytes`, taking no more memory than arrives."""
-    if num_bytes <= _CHUNK_BYTES:
-        return file.read(num_bytes)
-    data = bytearray()
-    while len(data) < num_bytes and (chunk := file.read(min(_CHUNK_BYTES, num_bytes - len(data)))):
-        data += chunk
-    return bytes(data)
 
 
 def crc32c(data: bytes | bytearray | memoryview) -> int:
@@ -163,6 +152,7 @@ def _of_block(state: int, values: NDArray[np.uint8]) -> int:
     """Carries `state` over at most a block of bytes."""
     if len(values) < 4:
         return _of_bytes(state, values.tobytes())
+    # One gather of what each byte contributes and one exclusive or, instead of a loop over bytes.
     block = values.copy()
     # The state so far acts like four more bytes upon the first four.
     block[:4] ^= np.frombuffer(state.to_bytes(4, "little"), np.uint8)
@@ -185,11 +175,11 @@ def _first_row() -> NDArray[np.uint32]:
 
 @cache
 def _block_table() -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """What each byte at each place of a block contributes, in one row, and where places begin."""
+    """What each byte at each offset in a block contributes, in one row; where offsets begin."""
     first = _first_row()
     rows = np.empty((_BLOCK_BYTES, 256), np.uint32)
     rows[-1] = first
-    for place in range(_BLOCK_BYTES - 2, -1, -1):
-        after = rows[place + 1]
-        rows[place] = first[after & 0xFF] ^ (after >> 8)
+    for offset in range(_BLOCK_BYTES - 2, -1, -1):
+        after = rows[offset + 1]
+        rows[offset] = first[after & 0xFF] ^ (after >> 8)
     return rows.reshape(-1), np.arange(_BLOCK_BYTES) * 256
