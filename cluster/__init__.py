@@ -1,30 +1,44 @@
 """Who is in the job, and this process's place in it."""
 
+from .addresses import (
+    Address,
+    bind_problem,
+    free_ports,
+    is_loopback,
+    look_up,
+    parse_address,
+    port_owner,
+)
 from .errors import ClusterError
-from .launchers import MPIClusterResolver, SlurmClusterResolver, TorchrunClusterResolver
-from .local import free_ports, local_cluster, num_cores
-from .memory import tune_malloc
-from .place import Place, agreed_model_dir, place_of
-from .ports import bind_problem, is_loopback, port_owner
-from .resolve import job_id, resolve, restart_count
+from .launchers import (
+    MPIClusterResolver,
+    SlurmClusterResolver,
+    TorchrunClusterResolver,
+    job_id,
+    resolve,
+    restart_count,
+)
+from .machine import num_cores, tune_malloc
+from .ranks import check_world_size
 from .resolver import ClusterResolver, SimpleClusterResolver, TFConfigClusterResolver
-from .spec import ClusterSpec, Task, split_address
-from .tf_config import JobSettings
+from .spec import ClusterSpec, Task
+from .task_info import TaskInfo, agreed_model_dir, task_info_of
+from .tf_config import JobSettings, local_cluster
 from .token import MIN_TOKEN_CHARACTERS, job_token
-from .world import check_world_size
 
 __all__ = [
     "MIN_TOKEN_CHARACTERS",
+    "Address",
     "ClusterError",
     "ClusterResolver",
     "ClusterSpec",
     "JobSettings",
     "MPIClusterResolver",
-    "Place",
     "SimpleClusterResolver",
     "SlurmClusterResolver",
     "TFConfigClusterResolver",
     "Task",
+    "TaskInfo",
     "TorchrunClusterResolver",
     "agreed_model_dir",
     "bind_problem",
@@ -34,11 +48,12 @@ __all__ = [
     "job_id",
     "job_token",
     "local_cluster",
+    "look_up",
     "num_cores",
-    "place_of",
+    "parse_address",
     "port_owner",
     "resolve",
     "restart_count",
-    "split_address",
+    "task_info_of",
     "tune_malloc",
 ]

@@ -16,9 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from .errors import ClusterError
-from .local import num_cores
-from .memory import tune_malloc
-from .mpi_memory import SHARED_MEMORY, is_too_small, mpich_leftovers
+from .machine import SHARED_MEMORY, is_too_small, mpich_leftovers, num_cores, tune_malloc
 from .mpirun import find_mpirun, mpirun_options, without_mpi_variables
 from .token import MAKE_ONE, TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, job_token
 

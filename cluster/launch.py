@@ -16,16 +16,15 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from .errors import ClusterError
-from .local import local_cluster, num_cores
-from .mpi_memory import explain_signal
-from .mpirun import find_mpirun, mpirun_options, without_mpi_variables
+from .machine import explain_signal, num_cores
+from .mpirun import MpirunProcesses, find_mpirun, mpirun_options, without_mpi_variables
 from .output import CommonLines, Prefixer, console, wants_colour
-from .processes import Command, Job, LocalJob, MpiJob
-from .ranks import ROLES_VARIABLE
+from .processes import Command, LocalProcesses, Processes
+from .ranks import ROLES_VARIABLE, WORLD_SIZE_VARIABLE
 from .spec import TASK_TYPES, Task
 from .supervise import Outcome, Signals, supervise
+from .tf_config import local_cluster
 from .token import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, job_token, token_file
-from .world import WORLD_SIZE_VARIABLE
 
 PROGRESS_VARIABLE = "PACELINE_PROGRESS"
 """Tells tasks to tell their progress in lines; see `observe.progress`."""
@@ -222,9 +221,8 @@ class _Launcher:
         if ours:
             setting = " ".join(f"{name}={self._environ[name]}" for name in ours)
             cores, count = num_cores(), len(self._tasks)
-            threads = (
-                f", each with {setting} ({cores} cores for {count} tasks; set them to change this)"
-            )
+            shares = f"({cores} cores for {count} tasks; set them to change this)"
+            threads = f", each with {setting} {shares}"
         self._note(f"starting {', '.join(map(str, self._tasks))} over {how}{threads}")
         if environ.get("TF_CONFIG"):
             self._note("TF_CONFIG is set here; the tasks do not see it, they get their own cluster")
@@ -262,13 +260,13 @@ class _Launcher:
         job = self._start({**self._environ, **restarts})
         return supervise(job, signals, self._note, self._options.grace_secs)
 
-    def _start(self, environ: Mapping[str, str]) -> Job:
+    def _start(self, environ: Mapping[str, str]) -> Processes:
         program = (
             ("-m", *self._options.program) if self._options.is_module else (self._options.program)
         )
         if self._mpirun:
             python = (sys.executable, "-m", "mpi4py", *program)
-            return MpiJob(self._mpirun, self._tasks, python, environ, self._show)
+            return MpirunProcesses(self._mpirun, self._tasks, python, environ, self._show)
         configs = local_cluster(
             self._options.num_workers,
             chief=self._options.chief,
@@ -279,7 +277,7 @@ class _Launcher:
             Command(task, (sys.executable, *program), {**environ, "TF_CONFIG": json.dumps(config)})
             for task, config in zip(self._tasks, configs, strict=True)
         ]
-        return LocalJob(commands, self._show)
+        return LocalProcesses(commands, self._show)
 
     def tell_failure(self, outcome: Outcome, attempt: int) -> None:
         """Say who failed; after the last attempt, with its traceback as the last thing printed."""

@@ -1,16 +1,28 @@
-"""Resolvers for the launchers that number the processes: mpirun, srun, torchrun."""
+"""Who started this process, and the resolvers for mpirun, srun and torchrun."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Mapping
 from typing import final
 
+from .addresses import is_loopback
 from .errors import ClusterError, shown
-from .ports import is_loopback
-from .ranks import number_in, rank_of, roles_from, spec_of_ranks, tasks_of_ranks
-from .resolver import ClusterResolver
-from .slurm import expand_nodes, hosts_of_ranks, tasks_per_node
+from .ranks import (
+    expand_nodes,
+    hosts_of_ranks,
+    number_in,
+    rank_and_size,
+    roles_from,
+    spec_of_ranks,
+    tasks_of_ranks,
+    tasks_per_node,
+)
+from .resolver import ClusterResolver, TFConfigClusterResolver
+from .spec import ClusterSpec
+from .tf_config import lists_a_cluster
 
 # Rank and size as Open MPI, IBM's jsrun, and MPICH and Intel MPI (Hydra) tell them.
 _MPI_VARIABLES = (
@@ -19,6 +31,74 @@ _MPI_VARIABLES = (
     ("PMI_RANK", "PMI_SIZE"),
     ("PMIX_RANK", "SLURM_STEP_NUM_TASKS"),
 )
+# Slurm gives these names to shells, in which a script is started by hand and alone.
+_INTERACTIVE_JOBS = ("bash", "interactive")
+
+
+def resolve(environ: Mapping[str, str] = os.environ) -> ClusterResolver:
+    """The cluster and the place in it, from whoever started this process.
+
+    The first of these that speaks is believed; they are in the order in which launchers start
+    each other, the innermost first:
+
+    1. TF_CONFIG, if it lists a cluster;
+    2. torchrun (TORCHELASTIC_RUN_ID), which Slurm or MPI may have started;
+    3. mpirun (OMPI_COMM_WORLD_RANK, JSM_NAMESPACE_RANK, PMI_RANK), which Slurm may have started;
+    4. srun (SLURM_PROCID and SLURM_STEP_NUM_TASKS), but not a shell that it started;
+    5. RANK, WORLD_SIZE and MASTER_ADDR, as Kubernetes jobs for PyTorch set them;
+    6. TF_CONFIG again: none, or one without a cluster, means a job of one process.
+
+    A pure function of `environ`; `describe()` of the result is the line for the log.
+
+    Raises:
+        ClusterError: The one that speaks makes no sense.
+    """
+    if lists_a_cluster(environ.get("TF_CONFIG")):
+        return TFConfigClusterResolver(environ=environ)
+    if "TORCHELASTIC_RUN_ID" in environ:
+        return TorchrunClusterResolver(environ=environ)
+    if mpi_variables(environ):
+        return MPIClusterResolver(environ=environ)
+    if "SLURM_PROCID" in environ and _started_by_srun(environ):
+        return SlurmClusterResolver(environ=environ)
+    if all(environ.get(name) for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR")):
+        return TorchrunClusterResolver(environ=environ)
+    return TFConfigClusterResolver(environ=environ)
+
+
+def _started_by_srun(environ: Mapping[str, str]) -> bool:
+    """Whether the process is a task of a Slurm step, and not run by hand within one.
+
+    A batch script that runs Python without srun has SLURM_PROCID too, but is one process however
+    many tasks were reserved; only srun sets the variables of a step.
+    """
+    if environ.get("SLURM_JOB_NAME") in _INTERACTIVE_JOBS:
+        return False
+    return "SLURM_STEP_NUM_TASKS" in environ
+
+
+def job_id(cluster_spec: ClusterSpec, environ: Mapping[str, str] = os.environ) -> str:
+    """A name of this run of the job that all its tasks agree on.
+
+    PACELINE_JOB_ID, which `paceline launch` sets anew at each start; else one made of the training
+    cluster and of what the launcher calls the job.
+    """
+    if environ.get("PACELINE_JOB_ID"):
+        return environ["PACELINE_JOB_ID"]
+    names = ("SLURM_JOB_ID", "SLURM_STEP_ID", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
+    told = [environ.get(name, "") for name in names]
+    text = json.dumps([cluster_spec.without_evaluator().as_dict(), told], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def restart_count(environ: Mapping[str, str] = os.environ) -> int:
+    """How often this job was started before; 0 where no launcher says so.
+
+    `paceline launch`, torchrun and Slurm (for jobs that it requeues) count.
+    """
+    names = ("PACELINE_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
+    counts = [environ.get(name, "") for name in names]
+    return max(int(count) if count.isdecimal() else 0 for count in counts)
 
 
 def mpi_variables(environ: Mapping[str, str]) -> tuple[str, str] | None:
@@ -60,8 +140,7 @@ class MPIClusterResolver(ClusterResolver):
                 "start it with 'mpirun -n 2 python -m mpi4py script.py' or "
                 "'paceline launch --backend mpi'"
             )
-        size = number_in(environ, names[1], "mpirun")
-        rank = rank_of(size, number_in(environ, names[0], "mpirun"), "mpirun")
+        rank, size = rank_and_size(environ, names, "mpirun")
         tasks = tasks_of_ranks(size, roles_from(environ) if jobs is None else jobs, "mpirun")
         super().__init__(
             spec_of_ranks(tasks, ("",) * size),
@@ -103,9 +182,8 @@ class SlurmClusterResolver(ClusterResolver):
         num_accelerators: Mapping[str, int] | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
-        step = "SLURM_STEP_NUM_TASKS" in environ
-        size = number_in(environ, "SLURM_STEP_NUM_TASKS" if step else "SLURM_NTASKS", "srun")
-        rank = rank_of(size, number_in(environ, "SLURM_PROCID", "srun"), "srun")
+        num_tasks = "SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in environ else "SLURM_NTASKS"
+        rank, size = rank_and_size(environ, ("SLURM_PROCID", num_tasks), "srun")
         tasks = tasks_of_ranks(size, roles_from(environ) if jobs is None else jobs, "srun")
         hosts = _slurm_hosts(environ, size)
         _check_own_host(environ, hosts, rank)
@@ -156,9 +234,11 @@ def _check_own_host(
 class TorchrunClusterResolver(ClusterResolver):
     """The processes that `torchrun` started.
 
-    On one node, rank i listens on MASTER_PORT + 1 + i (torchrun itself uses MASTER_PORT), as
-    also where MASTER_ADDR is a loopback address. With several nodes only the address of rank 0 is
-    known and the others are empty: RING refuses to begin. Roles as under MPI.
+    Also those of a Kubernetes job, or of anything else that sets RANK, WORLD_SIZE, MASTER_ADDR and
+    MASTER_PORT. On one node, and where MASTER_ADDR is a loopback address, rank i listens on port
+    `first` + i. With several nodes only the address of rank 0 is known: MASTER_ADDR and `first`;
+    the others are empty. `first` is MASTER_PORT, or with torchrun, whose own store listens there,
+    the next one. Roles as under MPI.
 
     Args:
         jobs: The number of tasks of each role, instead of PACELINE_ROLES.
@@ -178,8 +258,7 @@ class TorchrunClusterResolver(ClusterResolver):
         num_accelerators: Mapping[str, int] | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
-        size = number_in(environ, "WORLD_SIZE", "torchrun")
-        rank = rank_of(size, number_in(environ, "RANK", "torchrun"), "torchrun")
+        rank, size = rank_and_size(environ, ("RANK", "WORLD_SIZE"), "torchrun")
         tasks = tasks_of_ranks(size, roles_from(environ) if jobs is None else jobs, "torchrun")
         super().__init__(
             spec_of_ranks(tasks, _torchrun_addresses(environ, size)),
@@ -203,7 +282,8 @@ def _torchrun_addresses(environ: Mapping[str, str], size: int) -> tuple[str, ...
     if size == 1:
         return ("",)
     host = f"[{host}]" if ":" in host else host
-    first = number_in(environ, "MASTER_PORT", "torchrun") + 1
+    has_store = "TORCHELASTIC_RUN_ID" in environ  # which listens on MASTER_PORT
+    first = number_in(environ, "MASTER_PORT", "torchrun") + has_store
     is_one_node = environ.get("LOCAL_WORLD_SIZE") == str(size) or is_loopback(host.strip("[]"))
     known = size if is_one_node else 1
     return (*(f"{host}:{first + i}" for i in range(known)), *("",) * (size - known))

@@ -1,18 +1,25 @@
-"""mpirun: where it is, which MPI it belongs to, and the options that it needs here."""
+"""mpirun: where it is, which MPI it belongs to, its options here, and the ranks that it starts."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import final
 
 from .errors import ClusterError, shown
-from .local import num_cores
+from .machine import mpich_leftovers, num_cores, remove_leftovers
+from .output import Tail
+from .processes import Pipe, Process, Processes, Show, die_with_parent, output_pipes, start
+from .spec import Task
 
 _INSTALL = "pip install 'paceline[mpich]' installs one"
 
@@ -110,3 +117,112 @@ def without_mpi_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment without what an outer launcher says of this very process."""
     outer = ("OMPI_COMM_WORLD_", "PMI_", "PMIX_", "HYDI_", "MPI_LOCAL", "TORCHELASTIC_", "SLURM_")
     return {name: value for name, value in environ.items() if not name.startswith(outer)}
+
+
+@final
+class MpirunProcesses(Processes):
+    """Tasks as the ranks of one mpirun.
+
+    Args:
+        mpirun: The mpirun with its options.
+        tasks: The task of each rank.
+        program: What each rank runs.
+        environ: The environment of mpirun and of all ranks.
+        show: Prints what they write.
+    """
+
+    def __init__(
+        self,
+        mpirun: Sequence[str],
+        tasks: Sequence[Task],
+        program: Sequence[str],
+        environ: Mapping[str, str],
+        show: Show,
+    ) -> None:
+        super().__init__()
+        self._failures: list[Process] = []
+        self._show = show
+        self._own_output = Tail()
+        self._asked_to_end = False
+        self._is_ending = False
+        self._left_before = mpich_leftovers()
+        self._directory = tempfile.mkdtemp(prefix="paceline-launch-")
+        for rank, task in enumerate(tasks):
+            self._listen_to(rank, task)
+        how = ("exec", str(int(signal.SIGTERM)), str(os.getpid()))
+        ranks = (*die_with_parent(), "rank", self._directory, *program)
+        self._mpirun, out, err = start((*how, *mpirun, "-n", str(len(tasks)), *ranks), environ)
+        self.pipes += [Pipe(out, self._own_output.add), Pipe(err, self._own_output.add)]
+
+    def _listen_to(self, rank: int, task: Task) -> None:
+        out, err, status = (self._named_pipe(f"{rank}.{kind}") for kind in ("out", "err", "status"))
+        process = Process(task, leads_group=False)
+        self.processes.append(process)
+        self.pipes += output_pipes(process, out, err, self._show)
+        self.pipes.append(Pipe(status, lambda lines: self._take_report(process, lines)))
+
+    def _named_pipe(self, name: str) -> int:
+        path = Path(self._directory, name)
+        os.mkfifo(path, 0o600)
+        return os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+
+    def _take_report(self, process: Process, lines: list[bytes]) -> None:
+        for line in lines:
+            kind, _, number = line.partition(b" ")
+            if kind == b"pid":
+                process.pid = int(number)
+            else:
+                process.status = int(number)
+            if process.status:
+                self._failures.append(process)
+        if self._is_ending and not self._is_training():
+            for other in self.processes:
+                if other.task.type == "evaluator":
+                    other.signal(signal.SIGTERM)
+        if self._have_begun():  # all have opened their pipes
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _is_training(self) -> bool:
+        trainers = (p for p in self.processes if p.task.type in ("chief", "worker"))
+        return any(process.status is None for process in trainers)
+
+    def _have_begun(self) -> bool:
+        return all(process.pid is not None for process in self.processes)
+
+    def poll(self) -> bool:
+        return self._mpirun.poll() is not None
+
+    def signal(self, number: int) -> None:
+        """mpirun ends when its ranks have; it is asked only if some have not begun, or will not.
+
+        An evaluator that is asked to end does so at once, with an exit code for which mpirun would
+        kill the others before they have saved. So its turn comes when they have ended.
+        """
+        self._is_ending = number == signal.SIGTERM
+        for process in self.processes:
+            if process.task.type != "evaluator" or not (self._is_ending and self._is_training()):
+                process.signal(number)
+        if number == signal.SIGKILL or not self._have_begun():
+            number = signal.SIGKILL if self._asked_to_end else signal.SIGTERM
+            self._asked_to_end = True
+            with suppress(ProcessLookupError):
+                os.killpg(self._mpirun.pid, number)
+
+    def first_failure(self) -> tuple[Process | None, int] | None:
+        """MPICH ends a rank that aborts before it can report: its traceback tells on it then.
+
+        Another rank, which left with an exit code because of that, may have reported already.
+        """
+        if not self._failures and not self._mpirun.poll():
+            return None
+        raised = [p for p in self.processes if p.status != 0 and p.tail.has_traceback()]
+        first = min(raised, key=lambda p: p.tail.raised_at, default=None)
+        if self._failures and (first is None or (self._failures[0].status or 0) < 0):
+            first = self._failures[0]  # a rank that was killed has no traceback
+        return first, (first and first.status) or self._mpirun.poll() or 1
+
+    def close(self) -> None:
+        if self._mpirun.wait() and self.first_failure() == (None, self._mpirun.returncode):
+            self._show("mpirun", self._own_output.traceback(), True)
+        shutil.rmtree(self._directory, ignore_errors=True)
+        remove_leftovers(self._left_before)

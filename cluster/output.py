@@ -21,10 +21,7 @@ _TIMES = re.compile(rb"(?<=/sec: )[\d.]+|\b[\d.]+(?= s(ec)?\b)")
 
 _REMEMBERED_LINES = 1000
 _TRACEBACK = b"Traceback (most recent call last):"
-_CHAINED = (
-    b"During handling of the above exception",
-    b"The above exception was the direct cause",
-)
+_CHAINED = (b"During handling of the above exception", b"The above exception was the direct cause")
 # What MPI libraries print below the traceback of a rank that aborts the job.
 _MPI_ABORT = (b"Abort(", b"MPI_ABORT")
 _MPI_EPILOGUE = (*_MPI_ABORT, b"-----")

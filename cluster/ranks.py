@@ -1,7 +1,9 @@
-"""Roles of the processes that a launcher numbers: MPI ranks, Slurm tasks, torchrun's workers."""
+"""What the processes that a launcher numbers are: their roles, and Slurm's lists of their hosts."""
 
 from __future__ import annotations
 
+import itertools
+import os
 import re
 from collections.abc import Mapping
 
@@ -9,6 +11,11 @@ from .errors import ClusterError, shown
 from .spec import TASK_TYPES, ClusterSpec, Task
 
 ROLES_VARIABLE = "PACELINE_ROLES"
+WORLD_SIZE_VARIABLE = "PACELINE_WORLD_SIZE"
+_SIZES = (WORLD_SIZE_VARIABLE, "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+_COUNT = re.compile(r"([0-9]{1,6})(?:\(x([0-9]{1,6})\))?")
+_MAX_NODES = 100_000
 _ROLE = re.compile(r"(chief|ps|evaluator)(?:=([0-9]{1,6}))?")
 
 
@@ -85,15 +92,138 @@ def number_in(environ: Mapping[str, str], name: str, launcher: str) -> int:
     return int(text)
 
 
-def rank_of(size: int, rank: int, launcher: str) -> int:
-    """The rank, checked against the size.
+def rank_and_size(
+    environ: Mapping[str, str], names: tuple[str, str], launcher: str
+) -> tuple[int, int]:
+    """This process's rank and the number of all, from the variables of these names.
 
     Raises:
-        ClusterError: The rank is not below the size.
+        ClusterError: One is not set, or no number, or the rank is not below the size.
     """
+    size, rank = (number_in(environ, name, launcher) for name in reversed(names))
     if rank >= size:
         raise ClusterError(
             f"{launcher} says rank {rank} of {size} processes; ranks are 0 to {size - 1}: "
             f"start the script with {launcher}, or remove {launcher}'s variables"
         )
-    return rank
+    return rank, size
+
+
+def check_world_size(size_found: int, environ: Mapping[str, str] = os.environ) -> None:
+    """Refuse an MPI world of another size than the launcher made.
+
+    The mpirun of one MPI starts programs of another as so many worlds of size 1, each of which
+    would train alone.
+
+    Args:
+        size_found: COMM_WORLD's size.
+        environ: PACELINE_WORLD_SIZE, set by `paceline launch`, and the launchers' own variables.
+
+    Raises:
+        ClusterError: Names the variable and both sizes.
+    """
+    for name in _SIZES:
+        asked = environ.get(name, "")
+        if asked.isdecimal() and int(asked) != size_found:
+            raise ClusterError(
+                f"{name} is {asked}, but MPI's COMM_WORLD has {size_found} "
+                f"process{'es' if size_found != 1 else ''}: mpirun belongs to another MPI than "
+                f"mpi4py; use the mpirun beside your Python ('paceline launch --backend mpi' "
+                f"does), and see 'paceline doctor'"
+            )
+
+
+def expand_nodes(text: str) -> tuple[str, ...]:
+    """The host names of a Slurm node list, as `scontrol show hostnames` prints them.
+
+    "a[1-3,7],b" is a1, a2, a3, a7, b; "n[01-02]-ib" is n01-ib, n02-ib.
+
+    Raises:
+        ClusterError: The list is malformed, or longer than any cluster.
+    """
+    hosts = [host for part in _split_outside_brackets(text) for host in _expand(part, text)]
+    if not hosts or not all(hosts):
+        raise _malformed(text)
+    return tuple(hosts)
+
+
+def _malformed(text: str) -> ClusterError:
+    return ClusterError(
+        f"the Slurm node list {shown(text)} is not one; it looks like 'node[01-04,07],login', "
+        f"and srun sets it"
+    )
+
+
+def _split_outside_brackets(text: str) -> list[str]:
+    if re.search(r"\[[^\]]*\[|\][^\[]*\]|^[^\[]*\]|\[[^\]]*$", text):
+        raise _malformed(text)
+    return [part.strip() for part in re.split(r",(?![^\[]*\])", text)]
+
+
+def _expand(part: str, text: str) -> list[str]:
+    """One element, with any number of bracketed groups."""
+    pieces = re.split(r"\[([^\]]*)\]", part)
+    options = [
+        _numbers(piece, text) if odd else [piece]
+        for piece, odd in zip(pieces, itertools.cycle((False, True)), strict=False)
+    ]
+    total = 1
+    for option in options:
+        total *= len(option)
+    if total > _MAX_NODES:
+        raise _malformed(text)
+    return ["".join(choice) for choice in itertools.product(*options)]
+
+
+def _numbers(group: str, text: str) -> list[str]:
+    """The numbers of "01-03,7", with their leading zeros."""
+    numbers: list[str] = []
+    for item in group.split(","):
+        found = _RANGE.fullmatch(item.strip())
+        if found is None:
+            raise _malformed(text)
+        first, last = int(found[1]), int(found[2] or found[1])
+        if last < first or last - first > _MAX_NODES:
+            raise _malformed(text)
+        numbers += [str(n).zfill(len(found[1])) for n in range(first, last + 1)]
+    return numbers
+
+
+def tasks_per_node(text: str | None, num_nodes: int, num_tasks: int) -> tuple[int, ...]:
+    """The number of tasks on each node from "2(x3),1", which is 2, 2, 2, 1.
+
+    A single number goes for all nodes; without a text, tasks are divided evenly, the first nodes
+    taking one more.
+
+    Raises:
+        ClusterError: The text is malformed, or does not add up to the number of tasks.
+    """
+    if text is None:
+        return tuple(num_tasks // num_nodes + (i < num_tasks % num_nodes) for i in range(num_nodes))
+    counts: list[int] = []
+    for item in text.split(","):
+        found = _COUNT.fullmatch(item.strip())
+        if found is None or int(found[2] or 1) > _MAX_NODES:
+            raise ClusterError(
+                f"the Slurm tasks per node {shown(text)} are none; they look like '2(x3),1', and "
+                f"srun sets them"
+            )
+        counts += [int(found[1])] * int(found[2] or 1)
+    if len(counts) == 1:
+        counts *= num_nodes
+    if len(counts) != num_nodes or sum(counts) != num_tasks:
+        raise ClusterError(
+            f"Slurm lists {num_nodes} nodes and {num_tasks} tasks, but the tasks per node are "
+            f"{shown(text)}; start the script with srun, which sets all three"
+        )
+    return tuple(counts)
+
+
+def hosts_of_ranks(
+    hosts: tuple[str, ...], counts: tuple[int, ...], cyclic: bool
+) -> tuple[tuple[str, int], ...]:
+    """Host and local index of each rank: node by node, or dealt out in turn (`cyclic`)."""
+    places = [(i, local) for i, count in enumerate(counts) for local in range(count)]
+    if cyclic:
+        places.sort(key=lambda place: (place[1], place[0]))
+    return tuple((hosts[i], local) for i, local in places)

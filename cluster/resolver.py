@@ -91,10 +91,7 @@ class ClusterResolver(ABC):
         return dict(self._num_accelerators)
 
     def master(
-        self,
-        task_type: str | None = None,
-        task_id: int | None = None,
-        rpc_layer: str | None = None,
+        self, task_type: str | None = None, task_id: int | None = None, rpc_layer: str | None = None
     ) -> str:
         """The URL of a task, by default of this one; empty where no server is needed or known.
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import Any
 
-from .processes import Job, Pipe, Process
+from .processes import Pipe, Process, Processes
 from .spec import Task
 
 _LOOK_SECS = 1.0
@@ -81,7 +81,7 @@ class Outcome:
 
 
 def supervise(
-    job: Job, signals: Signals, note: Callable[[str], None], grace_secs: float
+    job: Processes, signals: Signals, note: Callable[[str], None], grace_secs: float
 ) -> Outcome:
     """Watch a job until all of its tasks have ended; when one fails, end the others.
 
@@ -103,7 +103,7 @@ class _Watch:
     """One job being watched."""
 
     def __init__(
-        self, job: Job, signals: Signals, note: Callable[[str], None], grace_secs: float
+        self, job: Processes, signals: Signals, note: Callable[[str], None], grace_secs: float
     ) -> None:
         self._job = job
         self._signals = signals

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .addresses import LOOPBACK, free_ports
 from .errors import ClusterError, shown
 from .spec import TASK_TYPES, ClusterSpec, Task
 
@@ -271,3 +272,45 @@ def _check_listed(kind: Any, index: int, spec: ClusterSpec, jobs: Mapping[str, A
     if index not in known:
         fix = f"write one of {shown(known)[1:-1]}, or list the task's address"
         raise _wrong("task.index", index, f"not an index of {kind!r} {cluster}", fix)
+
+
+def local_cluster(
+    num_workers: int,
+    *,
+    chief: bool = False,
+    num_ps: int = 0,
+    evaluator: bool = False,
+    host: str = LOOPBACK,
+) -> tuple[dict[str, Any], ...]:
+    """TF_CONFIG for each task of a cluster on this machine, on ports that are free now.
+
+        configs = local_cluster(2)
+        os.environ["TF_CONFIG"] = json.dumps(configs[0])
+
+    Args:
+        num_workers: How many workers.
+        chief: Whether there is a chief beside them; else worker 0 is the chief.
+        num_ps: How many parameter servers.
+        evaluator: Whether there is an evaluator. The workers see it listed, and leave evaluation to
+            it; nobody calls its address.
+        host: The address of this machine to listen on.
+
+    Returns:
+        One dict a task: chief, workers, ps, evaluator.
+
+    Raises:
+        ClusterError: Nobody would train.
+    """
+    counts = {"chief": int(chief), "worker": num_workers, "ps": num_ps, "evaluator": int(evaluator)}
+    if num_workers < 0 or num_ps < 0 or not (chief or num_workers):
+        raise ClusterError(
+            f"a cluster of {num_workers} workers and {num_ps} ps, {'with' if chief else 'without'} "
+            f"a chief, has nobody to train; ask for at least one worker or a chief"
+        )
+    tasks = [Task(kind, index) for kind, count in counts.items() for index in range(count)]
+    cluster: dict[str, list[str]] = {}
+    for task, port in zip(tasks, free_ports(len(tasks), host), strict=True):
+        cluster.setdefault(task.type, []).append(f"{host}:{port}")
+    return tuple(
+        {"cluster": cluster, "task": {"type": task.type, "index": task.index}} for task in tasks
+    )

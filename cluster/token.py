@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from .addresses import is_loopback, parse_address
 from .errors import ClusterError
-from .ports import is_loopback
-from .spec import ClusterSpec, split_address
+from .spec import ClusterSpec
 
 TOKEN_VARIABLE = "PACELINE_TOKEN"
 TOKEN_FILE_VARIABLE = "PACELINE_TOKEN_FILE"
@@ -36,7 +36,7 @@ def job_token(environ: Mapping[str, str]) -> str | None:
         ClusterError: It is so short that it can be guessed, the file cannot be read, or the two
             differ.
     """
-    token, path = environ.get(TOKEN_VARIABLE, "").strip(), environ.get(TOKEN_FILE_VARIABLE, "")
+    token, path = (environ.get(TOKEN_VARIABLE, "").strip(), environ.get(TOKEN_FILE_VARIABLE, ""))
     told = _read(path) if path else token
     if token and told != token:
         raise ClusterError(
@@ -82,4 +82,4 @@ def needs_token(spec: ClusterSpec) -> bool:
     """Whether other machines can call the tasks of a cluster: RING then asks for a token."""
     tasks = (*spec.training_tasks(), *(t for t in spec.tasks() if t.type == "ps"))
     addresses = [address for task in tasks if (address := spec.address(task))]
-    return len(tasks) > 1 and not all(is_loopback(split_address(a)[0]) for a in addresses)
+    return len(tasks) > 1 and not all(is_loopback(parse_address(a)[0]) for a in addresses)

@@ -267,7 +267,7 @@ def one_model_dir(argument: Any, config: RunConfig) -> str:
     Raises:
         ValueError: They contradict each other, or this task cannot know where the others save.
     """
-    configured = agreed_model_dir(config.model_dir, config.place)
+    configured = agreed_model_dir(config.model_dir, config.task_info)
     given = None if argument is None else os.fspath(argument)
     if given == "":
         raise ValueError("model_dir must not be empty; leave it out for a temporary directory")

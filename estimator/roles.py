@@ -139,7 +139,7 @@ def train_and_evaluate(
     for value, kind in ((estimator, Estimator), (train_spec, TrainSpec), (eval_spec, EvalSpec)):
         if not isinstance(value, kind):
             raise TypeError(f"train_and_evaluate needs a {kind.__name__}, got {value!r}")
-    estimator.config.place.refuse_second_evaluator()
+    estimator.config.task_info.refuse_second_evaluator()
     with short_tracebacks:
         if estimator.config.task_type == "evaluator":
             return _evaluate_beside(estimator, train_spec, eval_spec)
@@ -168,7 +168,7 @@ def _train(
     strategy = config.train_distribute or get_strategy()
     job = strategy.extended.job
     evaluator = _Evaluator(estimator, eval_spec)
-    evaluates = job.has_chief_in_step and not config.place.has_evaluator
+    evaluates = job.has_chief_in_step and not config.task_info.has_evaluator
     unended = Unended(estimator.model_dir)
     end = estimator.train_and_report(
         train_spec.input_fn,

@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from ..cluster import Place, place_of, resolve
+from ..cluster import TaskInfo, resolve, task_info_of
 from ..strategies import Strategy
 
 
@@ -113,7 +113,7 @@ class RunConfig(BaseModel):
     session_creation_timeout_secs: float = Field(default=7200, gt=0)
     checkpoint_save_graph_def: bool = True
 
-    _place: Place = PrivateAttr()
+    _task_info: TaskInfo = PrivateAttr()
 
     if not TYPE_CHECKING:  # type checkers see the fields, by keyword
 
@@ -125,7 +125,7 @@ class RunConfig(BaseModel):
         strategy = self.train_distribute or self.eval_distribute
         resolver = strategy.cluster_resolver if strategy is not None else None
         with_strategy = strategy is not None
-        self._place = place_of(resolver or resolve(os.environ), with_strategy=with_strategy)
+        self._task_info = task_info_of(resolver or resolve(os.environ), with_strategy=with_strategy)
 
     @field_validator("model_dir", mode="before")
     @classmethod
@@ -210,53 +210,53 @@ class RunConfig(BaseModel):
         return RunConfig(**{**kept, **saving, **changes})
 
     @property
-    def place(self) -> Place:
+    def task_info(self) -> TaskInfo:
         """This process's place in the cluster, as its launcher or the strategy's resolver says."""
-        return self._place
+        return self._task_info
 
     @property
     def service(self) -> Any:
-        return self._place.service
+        return self._task_info.service
 
     @property
     def cluster_spec(self) -> dict[str, Any]:
-        return dict(self._place.cluster_spec.as_dict())
+        return dict(self._task_info.cluster_spec.as_dict())
 
     @property
     def task_type(self) -> str:
-        return self._place.task_type
+        return self._task_info.task_type
 
     @property
     def task_id(self) -> int:
-        return self._place.task_id
+        return self._task_info.task_id
 
     @property
     def global_id_in_cluster(self) -> int | None:
-        return self._place.global_id_in_cluster
+        return self._task_info.global_id_in_cluster
 
     @property
     def master(self) -> str:
-        return self._place.master
+        return self._task_info.master
 
     @property
     def evaluation_master(self) -> str:
-        return self._place.evaluation_master
+        return self._task_info.evaluation_master
 
     @property
     def is_chief(self) -> bool:
-        return self._place.is_chief
+        return self._task_info.is_chief
 
     @property
     def num_ps_replicas(self) -> int:
-        return self._place.num_ps_replicas
+        return self._task_info.num_ps_replicas
 
     @property
     def num_worker_replicas(self) -> int:
-        return self._place.num_worker_replicas
+        return self._task_info.num_worker_replicas
 
     def describe(self) -> str:
         """All settings and the place in the cluster, for the log."""
-        names = [*type(self).model_fields, *_PLACE]
+        names = [*type(self).model_fields, *_OF_THE_TASK]
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     def describe_changes(self) -> str:
@@ -327,7 +327,7 @@ def _by_name(positional: tuple[Any, ...], settings: dict[str, Any]) -> dict[str,
     return {**named, **settings}
 
 
-_PLACE = (
+_OF_THE_TASK = (
     "service",
     "cluster_spec",
     "task_type",

@@ -18,7 +18,7 @@ from paceline.cluster import (
     resolve,
     restart_count,
 )
-from paceline.cluster.slurm import expand_nodes, hosts_of_ranks, tasks_per_node
+from paceline.cluster.ranks import expand_nodes, hosts_of_ranks, tasks_per_node
 
 OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "3", "PMIX_RANK": "1"}
 MPICH = {"PMI_RANK": "1", "PMI_SIZE": "3", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "3"}
@@ -202,7 +202,7 @@ def test_any_slurm_node_list_is_understood_or_refused(text):
 
 @settings(deadline=None)
 @given(st.integers(1, 5), st.integers(1, 12), st.booleans())
-def test_every_rank_has_a_host_and_a_place_of_its_own(num_nodes, num_tasks, cyclic):
+def test_every_rank_has_a_host_and_a_task_info_of_its_own(num_nodes, num_tasks, cyclic):
     hosts = tuple(f"n{i}" for i in range(num_nodes))
     counts = tasks_per_node(None, num_nodes, num_tasks)
     places = hosts_of_ranks(hosts, counts, cyclic)
@@ -227,6 +227,15 @@ def test_torchrun_on_several_nodes_tells_the_first_address():
     environ = TORCHRUN | {"LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "2001:db8::1"}
     resolver = TorchrunClusterResolver(environ=environ)
     assert resolver.cluster_spec().addresses("worker") == ("[2001:db8::1]:29401", "")
+
+
+def test_without_torchrun_nobody_else_listens_on_the_master_s_port():
+    """As in a Kubernetes job, whose service may let no other port through."""
+    environ = {
+        k: v for k, v in TORCHRUN.items() if k not in ("TORCHELASTIC_RUN_ID", "LOCAL_WORLD_SIZE")
+    }
+    addresses = resolve(environ).cluster_spec().addresses("worker")
+    assert addresses == ("host-a:29400", "")
 
 
 @pytest.mark.parametrize("missing", ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"])

@@ -18,8 +18,8 @@ from paceline.cluster import (
     is_loopback,
     local_cluster,
     num_cores,
-    place_of,
     port_owner,
+    task_info_of,
 )
 
 
@@ -44,7 +44,7 @@ def test_cl09_local_cluster_builds_tf_config_for_each_task():
 def test_the_workers_know_whether_an_evaluator_is_beside_them(evaluator):
     for config in local_cluster(2, evaluator=evaluator):
         resolver = TFConfigClusterResolver(environ={"TF_CONFIG": json.dumps(config)})
-        place = place_of(resolver, with_strategy=True)
+        place = task_info_of(resolver, with_strategy=True)
         assert place.has_evaluator is evaluator
         assert place.num_worker_replicas == (0 if place.task_type == "evaluator" else 2)
 
@@ -106,7 +106,15 @@ def test_cl08_an_address_of_another_machine_says_so():
 
 @pytest.mark.parametrize(
     ("host", "loopback"),
-    [("localhost", True), ("127.0.0.1", True), ("::1", True), ("127.a", False), ("host", False)],
+    [
+        ("localhost", True),
+        ("a.localhost", True),
+        ("127.0.0.1", True),
+        ("::1", True),
+        ("127.a", False),
+        ("host", False),
+        ("10.0.0.1", False),
+    ],
 )
 def test_loopback_hosts(host, loopback):
     assert is_loopback(host) is loopback

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from paceline.cluster.mpi_memory import (
+from paceline.cluster.machine import (
     explain_signal,
     is_too_small,
     mpich_leftovers,

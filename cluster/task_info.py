@@ -1,4 +1,4 @@
-"""This process's place in the job: what `RunConfig` derives from a cluster resolver."""
+"""`TaskInfo`: what `RunConfig` derives from a cluster resolver about this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .spec import ClusterSpec, Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class TaskInfo:
     """A task, and what follows from it. Names and values: those of `tf.estimator.RunConfig`.
 
     Args:
@@ -66,8 +66,8 @@ class Place:
             )
 
 
-def place_of(resolver: ClusterResolver, *, with_strategy: bool) -> Place:
-    """The place of the process that `resolver` describes.
+def task_info_of(resolver: ClusterResolver, *, with_strategy: bool) -> TaskInfo:
+    """What follows for the process that `resolver` describes.
 
     Args:
         resolver: Who is in the job, and which task this is.
@@ -96,7 +96,7 @@ def place_of(resolver: ClusterResolver, *, with_strategy: bool) -> Place:
         "has_evaluator": spec.num_tasks("evaluator") > 0,
     }
     if task.type == "evaluator":
-        place = Place(
+        info = TaskInfo(
             is_chief=with_strategy,
             num_worker_replicas=0,
             global_id_in_cluster=None,
@@ -104,11 +104,11 @@ def place_of(resolver: ClusterResolver, *, with_strategy: bool) -> Place:
             **shared,
         )
         if with_strategy:
-            place.refuse_second_evaluator()
-        return place
+            info.refuse_second_evaluator()
+        return info
     if not training:
-        return Place(master=settings.session_master or "", **shared)
-    return Place(
+        return TaskInfo(master=settings.session_master or "", **shared)
+    return TaskInfo(
         is_chief=task == training.chief(),
         num_worker_replicas=len(training.training_tasks()),
         num_ps_replicas=training.num_tasks("ps"),
@@ -154,15 +154,15 @@ def _master(resolver: ClusterResolver, training: ClusterSpec) -> str:
     return resolver.master(rpc_layer=resolver.rpc_layer or "grpc")
 
 
-def agreed_model_dir(given: str | None, place: Place) -> str | None:
+def agreed_model_dir(given: str | None, info: TaskInfo) -> str | None:
     """The model_dir of a run: that of `RunConfig`, or that of TF_CONFIG.
 
     Raises:
         ClusterError: Both are given and differ.
     """
-    if given is not None and place.model_dir is not None and given != place.model_dir:
+    if given is not None and info.model_dir is not None and given != info.model_dir:
         raise ClusterError(
-            f"TF_CONFIG: model_dir is {shown(place.model_dir)}, but RunConfig's model_dir is "
+            f"TF_CONFIG: model_dir is {shown(info.model_dir)}, but RunConfig's model_dir is "
             f"{shown(given)}; make them equal, or give one"
         )
-    return place.model_dir if given is None else given
+    return info.model_dir if given is None else given

@@ -12,14 +12,14 @@ from paceline.cluster import (
     Task,
     TFConfigClusterResolver,
     agreed_model_dir,
-    place_of,
+    task_info_of,
 )
 
 
 def place(cluster, task, with_strategy=False, **more):
     config = {"cluster": cluster, "task": task and {"type": task[0], "index": task[1]}, **more}
     resolver = TFConfigClusterResolver(environ={"TF_CONFIG": json.dumps(config)})
-    return place_of(resolver, with_strategy=with_strategy)
+    return task_info_of(resolver, with_strategy=with_strategy)
 
 
 CLUSTER = {
@@ -36,7 +36,7 @@ MASTER = {"master": ["m:1"], "worker": ["w0:1"], "ps": ["p:1"]}
 @pytest.mark.parametrize("with_strategy", [False, True])
 @pytest.mark.parametrize("environ", [{}, {"TF_CONFIG": "{}"}])
 def test_no_tf_config_is_one_local_worker(environ, with_strategy):
-    found = place_of(TFConfigClusterResolver(environ=environ), with_strategy=with_strategy)
+    found = task_info_of(TFConfigClusterResolver(environ=environ), with_strategy=with_strategy)
     assert (found.task_type, found.task_id) == ("worker", 0)
     assert found.is_chief
     assert found.num_worker_replicas == 1
@@ -147,7 +147,7 @@ def test_one_node_needs_no_server():
     assert found.num_worker_replicas == 1
 
 
-def test_session_masters_take_the_place_of_addresses():
+def test_session_masters_take_the_task_info_of_addresses():
     masters = {"session_master": "grpc://x:1", "eval_session_master": "grpc://y:1"}
     found = place(CLUSTER, ("worker", 0), **masters)
     assert (found.master, found.evaluation_master) == ("grpc://x:1", "grpc://y:1")
@@ -189,12 +189,12 @@ def test_a_sparse_worker_has_the_id_that_its_index_gives():
 
 def test_a_resolver_without_a_task_has_no_place():
     with pytest.raises(ClusterError, match="give task_type and task_id"):
-        place_of(SimpleClusterResolver(ClusterSpec(WORKERS)), with_strategy=True)
+        task_info_of(SimpleClusterResolver(ClusterSpec(WORKERS)), with_strategy=True)
 
 
 def test_cl14_ranks_of_mpirun_have_no_addresses():
     environ = {"PMI_RANK": "1", "PMI_SIZE": "3", "PACELINE_ROLES": "evaluator"}
-    found = place_of(MPIClusterResolver(environ=environ), with_strategy=True)
+    found = task_info_of(MPIClusterResolver(environ=environ), with_strategy=True)
     assert (found.task_type, found.task_id, found.is_chief) == ("worker", 1, False)
     assert found.num_worker_replicas == 2
     assert found.master == ""

@@ -1,0 +1,211 @@
+"""Addresses of tasks, "host:port": read, looked up, and whether one can listen there."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import logging
+import random
+import re
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from .errors import ClusterError, shown
+
+LOOPBACK: Final = "127.0.0.1"
+_HOST_AND_PORT = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.%]+)\]|(?P<host>[^\s:/\[\]]+)):(?P<port>\d+)")
+_LISTENING: Final = "0A"
+_RETRY_SECS: Final = 0.5
+_REPORT_SECS: Final = 10.0
+
+_logger = logging.getLogger("paceline")
+
+
+class Address(NamedTuple):
+    """Where a task listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(address: str) -> Address:
+    """Host and port of "host:port" or "[2001:db8::1]:port".
+
+    Raises:
+        ClusterError: It has neither form, the port is not in 1..65535, or the host stands for
+            every interface of a machine, which nobody can connect to.
+    """
+    found = _HOST_AND_PORT.fullmatch(address) if address.isascii() else None
+    if found is None:
+        raise ClusterError(f"{shown(address)} is not an address; {_address_hint(address)}")
+    if len(found["port"]) > 5 or not 1 <= int(found["port"]) <= 65535:
+        raise ClusterError(
+            f"{shown(address)} has no port from 1 to 65535; write that on which the task listens"
+        )
+    host = found["v6"] or found["host"]
+    if host in ("0.0.0.0", "::"):
+        raise ClusterError(
+            f"{shown(address)} names no machine; write the name or address under which the other "
+            f"tasks reach this one"
+        )
+    return Address(host, int(found["port"]))
+
+
+def _address_hint(address: str) -> str:
+    if not address.strip():
+        return "it is empty: write 'host:port', for example 'host-1:2222'"
+    if "://" in address:
+        return f"leave out {shown(address.split('://')[0] + '://')}: write 'host:port'"
+    if address.count(":") > 1:
+        return "write an IPv6 address in brackets, for example '[2001:db8::1]:2222'"
+    if ":" not in address:
+        return "its port is missing: write 'host:port', for example 'host-1:2222'"
+    return "write 'host:port', for example 'host-1:2222'"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether each machine takes this host for itself, by its looks: nothing is looked up."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def look_up(address: Address, timeout_secs: float, who: object) -> tuple[int, Any]:
+    """The family and the endpoint of an address for a socket, IPv4 if there is one.
+
+    A name that is unknown is looked up again: in Kubernetes and other clusters that start a host
+    and its name together, the name may come later.
+
+    Args:
+        address: Where to listen.
+        timeout_secs: How long to try.
+        who: Whose address it is, for the log.
+
+    Raises:
+        OSError: Its host is still unknown when time is up.
+    """
+    started, report_at = time.monotonic(), _REPORT_SECS
+    while True:
+        try:
+            found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+            family, _, _, _, endpoint = min(found, key=lambda info: info[0] != socket.AF_INET)
+            return family, endpoint
+        except OSError as error:
+            waited_secs = time.monotonic() - started
+            if waited_secs >= timeout_secs:
+                raise
+            if waited_secs >= report_at:
+                report_at += _REPORT_SECS
+                _logger.warning(
+                    "%s cannot listen yet: %s; it has tried for %.0f s and gives up after %.0f s",
+                    *(who, bind_problem(str(address), error), waited_secs, timeout_secs),
+                )
+        time.sleep(min(_RETRY_SECS, timeout_secs))
+
+
+def port_owner(port: int) -> str | None:
+    """The program that listens on a TCP port of this machine, None if the system does not tell.
+
+    Returns:
+        Its command line and process id, for instance "python train.py (pid 4711)".
+    """
+    inodes = set().union(*(_listening(Path("/proc/net", t), port) for t in ("tcp", "tcp6")))
+    sockets = {f"socket:[{inode}]" for inode in inodes}
+    for process in Path("/proc").glob("[0-9]*") if sockets else ():
+        if sockets & _open_files(process):
+            with suppress(OSError):
+                words = (process / "cmdline").read_bytes().split(b"\0")
+                command = b" ".join(words).decode(errors="replace").strip()
+                return f"{command[:80]} (pid {process.name})"
+    return None
+
+
+def _open_files(process: Path) -> set[str]:
+    """What a process has open, as far as we may see."""
+    found = set()
+    with suppress(OSError):
+        for fd in list((process / "fd").iterdir()):
+            with suppress(OSError):  # closed in between
+                found.add(str(fd.readlink()))
+    return found
+
+
+def _listening(table: Path, port: int) -> set[str]:
+    """The inodes of the sockets that listen on a port, from one of Linux's tables."""
+    try:
+        rows = [line.split() for line in table.read_text().splitlines()[1:]]
+    except OSError:
+        return set()
+    return {
+        row[9]
+        for row in rows
+        if row[3] == _LISTENING and int(row[1].rpartition(":")[2], 16) == port
+    }
+
+
+def bind_problem(address: str, error: OSError) -> str:
+    """Why a task cannot listen on its own address, and what to do about it.
+
+    Args:
+        address: "host:port".
+        error: What the attempt to bind or to look up the host raised.
+    """
+    host, port = parse_address(address)
+    if isinstance(error, socket.gaierror):
+        return f"the host name {host} is not known here; correct it, or its DNS entry"
+    if error.errno == errno.EADDRINUSE:
+        owner = port_owner(port)
+        by = f"by {owner}" if owner else f"('ss -ltnp sport = :{port}' shows by whom)"
+        return f"port {port} is in use {by}; end that program, or choose another port"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return (
+            f"{host} is not an address of this machine; start this task on {host}, or correct "
+            f"the address or the task's index"
+        )
+    if error.errno == errno.EACCES:
+        return f"port {port} is for root only; choose one above 1023"
+    return f"cannot listen there: {error}"
+
+
+def free_ports(count: int, host: str = LOOPBACK) -> tuple[int, ...]:
+    """Ports of this machine that nobody listens on now.
+
+    They are taken from below the range from which the system numbers outgoing connections, so that
+    none of those takes one before its task listens on it.
+    """
+    low, high = 15_000, _first_outgoing_port()
+    ports: list[int] = []
+    for port in random.SystemRandom().sample(range(low, high), high - low):
+        if len(ports) == count:
+            break
+        if _is_free(host, port):
+            ports.append(port)
+    return tuple(ports)
+
+
+def _first_outgoing_port() -> int:
+    """Where the range of outgoing connections begins; Linux's default where it is not told."""
+    try:
+        first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return 32_768
+    return first if first > 16_000 else 60_000
+
+
+def _is_free(host: str, port: int) -> bool:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((host.strip("[]"), port))
+        except OSError:
+            return False
+    return True
