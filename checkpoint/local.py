@@ -107,6 +107,11 @@ class LocalCommitter(Committer):
     def lock(self, path: str, flags: int) -> Lock:
         return FileLock(path, flags)
 
+    def try_to_write(self, path: str) -> None:
+        probe = os.path.join(path, temporary_name("probe"))
+        os.mkdir(probe)
+        os.rmdir(probe)
+
     def make_draft(self, path: str) -> str:
         directory, name = os.path.split(path)
         draft = os.path.join(directory, temporary_name(name))

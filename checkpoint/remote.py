@@ -19,7 +19,7 @@ from typing import Any, final
 import numpy as np
 
 from .errors import CheckpointError
-from .names import MANIFEST
+from .names import MANIFEST, temporary_name
 from .storage import ByteStore, Committer, Lock, OpenFile
 
 
@@ -138,6 +138,11 @@ class RemoteCommitter(Committer):
         if not flags & os.O_CREAT:
             _FILES.size(path)  # raises FileNotFoundError, as opening it would
         return _NoLock()
+
+    def try_to_write(self, path: str) -> None:
+        probe = posixpath.join(path, temporary_name("probe"))
+        _FILES.replace(probe, "")
+        _FILES.remove(probe)
 
     def make_draft(self, path: str) -> str:
         _FILES.make_directory(path)

@@ -19,7 +19,7 @@ from .access import only_writer
 from .background import Background, Snapshot
 from .directory import clean_up, refuse_others_checkpoints
 from .errors import CheckpointError, explained
-from .names import shard_name, temporary_name
+from .names import shard_name
 from .places import committer_of, exists, store_of
 from .policies import KeepPolicy, keep_last
 from .slices import Arrays, Piece, pieces_of
@@ -77,7 +77,7 @@ class Saver:
         with explained(self._root, "write to"), ExitStack() as held:
             store_of(self._root).make_directory(self._root)
             self._hold = held.enter_context(only_writer(self._root, for_run=True))
-            _try_to_write(self._root)
+            committer_of(self._root).try_to_write(self._root)
             if self._hold.is_alone:
                 clean_up(self._root)
             self._held = held.pop_all()
@@ -191,13 +191,6 @@ class Saver:
                 self._root,
                 waited_secs,
             )
-
-
-def _try_to_write(root: str) -> None:
-    """Raises what a save would meet."""
-    probe = os.path.join(root, temporary_name("probe"))
-    store_of(root).replace(probe, "")
-    store_of(root).remove(probe)
 
 
 @final

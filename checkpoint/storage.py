@@ -89,6 +89,10 @@ class Committer(ABC):
         """Opens a file, to be locked; `flags` are those of `os.open`."""
 
     @abstractmethod
+    def try_to_write(self, path: str) -> None:
+        """Raises what a save into that directory would meet."""
+
+    @abstractmethod
     def make_draft(self, path: str) -> str:
         """Begins what is to be the checkpoint at `path`; where its writers put their shards."""
 

@@ -19,7 +19,6 @@ from .launchers import (
     restart_count,
 )
 from .machine import num_cores, tune_malloc
-from .ranks import check_world_size
 from .resolver import ClusterResolver, SimpleClusterResolver, TFConfigClusterResolver
 from .spec import ClusterSpec, Task
 from .task_info import TaskInfo, agreed_model_dir, task_info_of
@@ -42,7 +41,6 @@ __all__ = [
     "TorchrunClusterResolver",
     "agreed_model_dir",
     "bind_problem",
-    "check_world_size",
     "free_ports",
     "is_loopback",
     "job_id",

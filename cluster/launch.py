@@ -20,7 +20,7 @@ from .machine import explain_signal, num_cores
 from .mpirun import MpirunProcesses, find_mpirun, mpirun_options, without_mpi_variables
 from .output import CommonLines, Prefixer, console, wants_colour
 from .processes import Command, LocalProcesses, Processes
-from .ranks import ROLES_VARIABLE, WORLD_SIZE_VARIABLE
+from .ranks import ROLES_VARIABLE
 from .spec import TASK_TYPES, Task
 from .supervise import Outcome, Signals, supervise
 from .tf_config import local_cluster
@@ -244,7 +244,7 @@ class _Launcher:
         self._mpirun = [mpirun.path, *flags]
         counts = Counter(task.type for task in self._tasks if task.type != "worker")
         self._environ = without_mpi_variables(self._environ)
-        self._environ |= extra | {WORLD_SIZE_VARIABLE: str(len(self._tasks))}
+        self._environ |= extra
         if counts:
             roles = ",".join(f"{kind}={number}" for kind, number in counts.items())
             self._environ[ROLES_VARIABLE] = roles
@@ -317,7 +317,7 @@ def shared_environ(environ: Mapping[str, str], num_tasks: int) -> dict[str, str]
     file with their secret, but not the secret."""
     threads = str(max(1, num_cores() // num_tasks))
     ours = {"PYTHONUNBUFFERED": "1", **dict.fromkeys(_THREADS, threads)}
-    without = ("TF_CONFIG", ROLES_VARIABLE, WORLD_SIZE_VARIABLE, TOKEN_VARIABLE)
+    without = ("TF_CONFIG", ROLES_VARIABLE, TOKEN_VARIABLE)
     given = {name: value for name, value in environ.items() if name not in without}
     return {**ours, **given}
 

@@ -13,7 +13,6 @@ from paceline.cluster import (
     SlurmClusterResolver,
     Task,
     TorchrunClusterResolver,
-    check_world_size,
     job_id,
     resolve,
     restart_count,
@@ -270,20 +269,6 @@ def test_the_innermost_launcher_is_believed(environ, source):
 def test_a_broken_tf_config_is_an_error_whoever_else_speaks():
     with pytest.raises(ClusterError, match="TF_CONFIG is not JSON"):
         resolve(MPICH | {"TF_CONFIG": "{"})
-
-
-@pytest.mark.parametrize(
-    "environ",
-    [{}, {"PMI_SIZE": "2"}, {"PACELINE_WORLD_SIZE": "2", "OMPI_COMM_WORLD_SIZE": "2"}],
-)
-def test_d22_a_world_of_the_size_asked_for_is_fine(environ):
-    check_world_size(2, environ)
-
-
-@pytest.mark.parametrize("name", ["PACELINE_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
-def test_d22_a_foreign_mpirun_is_found_out(name):
-    with pytest.raises(ClusterError, match=rf"{name} is 4.*has 1 process:.*another MPI"):
-        check_world_size(1, {name: "4"})
 
 
 def test_all_tasks_agree_on_the_name_of_the_job():
