@@ -6,8 +6,8 @@ from .addresses import (
     free_ports,
     is_loopback,
     look_up,
-    parse_address,
     port_owner,
+    split_address,
 )
 from .errors import ClusterError
 from .launchers import (
@@ -48,10 +48,10 @@ __all__ = [
     "local_cluster",
     "look_up",
     "num_cores",
-    "parse_address",
     "port_owner",
     "resolve",
     "restart_count",
+    "split_address",
     "task_info_of",
     "tune_malloc",
 ]

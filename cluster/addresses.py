@@ -34,7 +34,7 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def parse_address(address: str) -> Address:
+def split_address(address: str) -> Address:
     """Host and port of "host:port" or "[2001:db8::1]:port".
 
     Raises:
@@ -79,16 +79,16 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def look_up(address: Address, timeout_secs: float, who: object) -> tuple[int, Any]:
+def look_up(address: Address, who: object, timeout_secs: float) -> tuple[int, Any]:
     """The family and the endpoint of an address for a socket, IPv4 if there is one.
 
     A name that is unknown is looked up again: in Kubernetes and other clusters that start a host
     and its name together, the name may come later.
 
     Args:
-        address: Where to listen.
+        address: Where to listen, or whom to call.
+        who: Who wants to know, for the log.
         timeout_secs: How long to try.
-        who: Whose address it is, for the log.
 
     Raises:
         OSError: Its host is still unknown when time is up.
@@ -106,7 +106,7 @@ def look_up(address: Address, timeout_secs: float, who: object) -> tuple[int, An
             if waited_secs >= report_at:
                 report_at += _REPORT_SECS
                 _logger.warning(
-                    "%s cannot listen yet: %s; it has tried for %.0f s and gives up after %.0f s",
+                    "%s cannot begin yet: %s; it has tried for %.0f s and gives up after %.0f s",
                     *(who, bind_problem(str(address), error), waited_secs, timeout_secs),
                 )
         time.sleep(min(_RETRY_SECS, timeout_secs))
@@ -159,7 +159,7 @@ def bind_problem(address: str, error: OSError) -> str:
         address: "host:port".
         error: What the attempt to bind or to look up the host raised.
     """
-    host, port = parse_address(address)
+    host, port = split_address(address)
     if isinstance(error, socket.gaierror):
         return f"the host name {host} is not known here; correct it, or its DNS entry"
     if error.errno == errno.EADDRINUSE:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from .addresses import bind_problem, is_loopback, parse_address
+from .addresses import bind_problem, is_loopback, split_address
 from .launchers import resolve
 from .spec import ClusterSpec, Task
 from .token import MAKE_ONE, TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, job_token, needs_token
@@ -122,7 +122,7 @@ def _unserved(spec: ClusterSpec, task: Task) -> Finding:
 
 def _listen(task: Task, address: str, listening: ExitStack) -> Finding:
     """Listen on our own address. The kernel accepts connections, nobody needs to."""
-    host, port = parse_address(address)
+    host, port = split_address(address)
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -151,7 +151,7 @@ def _reach(task: Task, address: str, deadline: float) -> Finding:
 
 
 def _connect(address: str, timeout_secs: float) -> None:
-    with socket.create_connection(parse_address(address), timeout=timeout_secs) as connection:
+    with socket.create_connection(split_address(address), timeout=timeout_secs) as connection:
         # On loopback, a connection to a port that nobody listens on may meet itself.
         if connection.getsockname() == connection.getpeername():
             raise ConnectionRefusedError("nobody listens there")
@@ -159,7 +159,7 @@ def _connect(address: str, timeout_secs: float) -> None:
 
 def _why_not(address: str, error: OSError) -> tuple[str, str]:
     """State and problem of an address that was not reached."""
-    host, port = parse_address(address)
+    host, port = split_address(address)
     if isinstance(error, socket.gaierror):
         return "unknown host", bind_problem(address, error)
     if isinstance(error, ConnectionRefusedError):
@@ -179,8 +179,8 @@ def _not_for_all(spec: ClusterSpec, finding: Finding) -> Finding:
     """A loopback address in a cluster that has other addresses too is a mistake."""
     if finding.problem or not finding.address or finding.task.type == "evaluator":
         return finding
-    hosts = [parse_address(a)[0] for kind in spec.jobs for a in spec.addresses(kind) if a]
-    host = parse_address(finding.address)[0]
+    hosts = [split_address(a)[0] for kind in spec.jobs for a in spec.addresses(kind) if a]
+    host = split_address(finding.address)[0]
     if not is_loopback(host) or all(map(is_loopback, hosts)):
         return finding
     problem = (

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .addresses import parse_address
+from .addresses import split_address
 from .errors import ClusterError, shown
 
 TASK_TYPES = ("chief", "worker", "ps", "evaluator")
@@ -187,6 +187,6 @@ def _check_address(key: str, address: object) -> None:
     if not address:
         return
     try:
-        parse_address(address)
+        split_address(address)
     except ClusterError as error:
         raise ClusterError(f"{key}: {error}") from None

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from .addresses import is_loopback, parse_address
+from .addresses import is_loopback, split_address
 from .errors import ClusterError
 from .spec import ClusterSpec
 
@@ -82,4 +82,4 @@ def needs_token(spec: ClusterSpec) -> bool:
     """Whether other machines can call the tasks of a cluster: RING then asks for a token."""
     tasks = (*spec.training_tasks(), *(t for t in spec.tasks() if t.type == "ps"))
     addresses = [address for task in tasks if (address := spec.address(task))]
-    return len(tasks) > 1 and not all(is_loopback(parse_address(a)[0]) for a in addresses)
+    return len(tasks) > 1 and not all(is_loopback(split_address(a)[0]) for a in addresses)

@@ -3,37 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import socket
-import time
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
-from ...cluster import ClusterError, bind_problem, is_loopback, split_address
+from ...cluster import Address, ClusterError, bind_problem, is_loopback, look_up, split_address
 from ..errors import RendezvousError
 from ..members import Member
 
 _HOST_FILES = ("/etc/machine-id", "/proc/sys/kernel/random/boot_id")
-_RETRY_SECS = 0.5
-_REPORT_SECS = 10.0
-
-_log = logging.getLogger("paceline")
-
-
-@dataclass(frozen=True)
-class Address:
-    """Where a task listens, taken apart."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def parse_address(member: Member) -> Address:
@@ -43,7 +25,7 @@ def parse_address(member: Member) -> Address:
         ValueError: It is not of the form host:port.
     """
     try:
-        return Address(*split_address(member.address))
+        return split_address(member.address)
     except ClusterError:
         raise ValueError(
             f"the address of {member.task} must be host:port with a port from 1 to 65535; "
@@ -68,7 +50,7 @@ def local_ip(member: Member, bind_host: str | None, timeout_secs: float) -> str:
     address = parse_address(member)
     where = Address(bind_host or address.host, address.port)
     try:
-        family, endpoint = _look_up(where, member, timeout_secs)
+        family, endpoint = look_up(where, member, timeout_secs)
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(endpoint)
@@ -85,7 +67,7 @@ def listening_place(me: Member, other: Member, timeout_secs: float) -> Member:
         RendezvousError: The other's name stays unknown, or no route leads to it.
     """
     try:
-        family, endpoint = _look_up(parse_address(other), me, timeout_secs)
+        family, endpoint = look_up(parse_address(other), me, timeout_secs)
         with socket.socket(family, socket.SOCK_DGRAM) as route:
             route.connect(endpoint)  # sends nothing: the system only picks a way
             ip = str(route.getsockname()[0])
@@ -94,31 +76,6 @@ def listening_place(me: Member, other: Member, timeout_secs: float) -> Member:
             return replace(me, address=str(Address(ip, probe.getsockname()[1])))
     except OSError as error:
         raise RendezvousError(f"{me} cannot reach {other}: {error}") from error
-
-
-def _look_up(where: Address, me: Member, timeout_secs: float) -> tuple[int, Any]:
-    """Return the family and the endpoint of an address, IPv4 if there is one.
-
-    Raises:
-        OSError: Its host is still unknown when time is up.
-    """
-    started, report_at = time.monotonic(), _REPORT_SECS
-    while True:
-        try:
-            found = socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM)
-            family, _, _, _, endpoint = min(found, key=lambda info: info[0] != socket.AF_INET)
-            return family, endpoint
-        except OSError as error:
-            waited_secs = time.monotonic() - started
-            if waited_secs >= timeout_secs:
-                raise
-            if waited_secs >= report_at:
-                report_at += _REPORT_SECS
-                _log.warning(
-                    "%s cannot begin yet: %s; it has tried for %.0f s and gives up after %.0f s",
-                    *(me, bind_problem(str(where), error), waited_secs, timeout_secs),
-                )
-        time.sleep(min(_RETRY_SECS, timeout_secs))
 
 
 def check_is_private(member: Member, ip: str, token: str | None) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.cluster import ClusterError, ClusterSpec, Task, parse_address
+from paceline.cluster import ClusterError, ClusterSpec, Task, split_address
 
 WHOLE = {
     "worker": ["w0:1", "w1:2"],
@@ -117,7 +117,7 @@ def test_a_task_outside_the_cluster_is_refused_with_the_cluster(task):
     ],
 )
 def test_an_address_is_host_and_port(address, host, port):
-    assert parse_address(address) == (host, port)
+    assert split_address(address) == (host, port)
 
 
 @pytest.mark.parametrize(
@@ -143,6 +143,6 @@ def test_an_address_is_host_and_port(address, host, port):
 )
 def test_d20_a_malformed_address_is_refused_with_a_hint(address, hint):
     with pytest.raises(ClusterError) as caught:
-        parse_address(address)
+        split_address(address)
     assert repr(address) in str(caught.value)
     assert hint in str(caught.value)
