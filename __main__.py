@@ -12,8 +12,8 @@ from . import __version__
 from .checkpoint.inspect import add_inspect_arguments, run_inspect
 from .cluster.check import add_check_arguments, run_check
 from .cluster.doctor import add_doctor_arguments, run_doctor
-from .cluster.errors import ClusterError
 from .cluster.launch import add_launch_arguments, run_launch
+from .cluster.spec import ClusterError
 from .observe import RemoteProgress
 
 _COMMANDS = (

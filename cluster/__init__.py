@@ -9,7 +9,6 @@ from .addresses import (
     port_owner,
     split_address,
 )
-from .errors import ClusterError
 from .launchers import (
     MPIClusterResolver,
     SlurmClusterResolver,
@@ -20,7 +19,7 @@ from .launchers import (
 )
 from .machine import num_cores, tune_malloc
 from .resolver import ClusterResolver, SimpleClusterResolver, TFConfigClusterResolver
-from .spec import ClusterSpec, Task
+from .spec import ClusterError, ClusterSpec, Task
 from .task_info import TaskInfo, agreed_model_dir, task_info_of
 from .tf_config import JobSettings, local_cluster
 from .token import MIN_TOKEN_CHARACTERS, job_token

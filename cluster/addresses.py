@@ -1,4 +1,4 @@
-"""Addresses of tasks, "host:port": read, looked up, and whether one can listen there."""
+"""Addresses of this and other machines: looked up, loopback or not, and who listens on a port."""
 
 from __future__ import annotations
 
@@ -6,67 +6,20 @@ import errno
 import ipaddress
 import logging
 import random
-import re
 import socket
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from .errors import ClusterError, shown
+from .spec import Address, split_address
 
 LOOPBACK: Final = "127.0.0.1"
-_HOST_AND_PORT = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.%]+)\]|(?P<host>[^\s:/\[\]]+)):(?P<port>\d+)")
 _LISTENING: Final = "0A"
 _RETRY_SECS: Final = 0.5
 _REPORT_SECS: Final = 10.0
 
 _logger = logging.getLogger("paceline")
-
-
-class Address(NamedTuple):
-    """Where a task listens."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def split_address(address: str) -> Address:
-    """Host and port of "host:port" or "[2001:db8::1]:port".
-
-    Raises:
-        ClusterError: It has neither form, the port is not in 1..65535, or the host stands for
-            every interface of a machine, which nobody can connect to.
-    """
-    found = _HOST_AND_PORT.fullmatch(address) if address.isascii() else None
-    if found is None:
-        raise ClusterError(f"{shown(address)} is not an address; {_address_hint(address)}")
-    if len(found["port"]) > 5 or not 1 <= int(found["port"]) <= 65535:
-        raise ClusterError(
-            f"{shown(address)} has no port from 1 to 65535; write that on which the task listens"
-        )
-    host = found["v6"] or found["host"]
-    if host in ("0.0.0.0", "::"):
-        raise ClusterError(
-            f"{shown(address)} names no machine; write the name or address under which the other "
-            f"tasks reach this one"
-        )
-    return Address(host, int(found["port"]))
-
-
-def _address_hint(address: str) -> str:
-    if not address.strip():
-        return "it is empty: write 'host:port', for example 'host-1:2222'"
-    if "://" in address:
-        return f"leave out {shown(address.split('://')[0] + '://')}: write 'host:port'"
-    if address.count(":") > 1:
-        return "write an IPv6 address in brackets, for example '[2001:db8::1]:2222'"
-    if ":" not in address:
-        return "its port is missing: write 'host:port', for example 'host-1:2222'"
-    return "write 'host:port', for example 'host-1:2222'"
 
 
 def is_loopback(host: str) -> bool:

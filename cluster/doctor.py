@@ -15,9 +15,9 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from .errors import ClusterError
 from .machine import SHARED_MEMORY, is_too_small, mpich_leftovers, num_cores, tune_malloc
 from .mpirun import find_mpirun, mpirun_options, without_mpi_variables
+from .spec import ClusterError
 from .token import MAKE_ONE, TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, job_token
 
 _TIMEOUT_SECS = 60

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from .errors import ClusterError
 from .machine import explain_signal, num_cores
 from .mpirun import MpirunProcesses, find_mpirun, mpirun_options, without_mpi_variables
 from .output import CommonLines, Prefixer, console, wants_colour
 from .processes import Command, LocalProcesses, Processes
 from .ranks import ROLES_VARIABLE
-from .spec import TASK_TYPES, Task
+from .spec import TASK_TYPES, ClusterError, Task
 from .supervise import Outcome, Signals, supervise
 from .tf_config import local_cluster
 from .token import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, job_token, token_file

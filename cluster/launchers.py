@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import final
 
 from .addresses import is_loopback
-from .errors import ClusterError, shown
 from .ranks import (
     expand_nodes,
     hosts_of_ranks,
@@ -21,7 +20,7 @@ from .ranks import (
     tasks_per_node,
 )
 from .resolver import ClusterResolver, TFConfigClusterResolver
-from .spec import ClusterSpec
+from .spec import ClusterError, ClusterSpec, shown
 from .tf_config import lists_a_cluster
 
 # Rank and size as Open MPI, IBM's jsrun, and MPICH and Intel MPI (Hydra) tell them.

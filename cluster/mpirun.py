@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from .errors import ClusterError, shown
 from .machine import mpich_leftovers, num_cores, remove_leftovers
 from .output import Tail
 from .processes import Pipe, Process, Processes, Show, die_with_parent, output_pipes, start
-from .spec import Task
+from .spec import ClusterError, Task, shown
 
 _INSTALL = "pip install 'paceline[mpich]' installs one"
 

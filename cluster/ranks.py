@@ -6,8 +6,7 @@ import itertools
 import re
 from collections.abc import Mapping
 
-from .errors import ClusterError, shown
-from .spec import TASK_TYPES, ClusterSpec, Task
+from .spec import TASK_TYPES, ClusterError, ClusterSpec, Task, shown
 
 ROLES_VARIABLE = "PACELINE_ROLES"
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")

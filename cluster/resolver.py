@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import final
 
-from .errors import ClusterError, shown
-from .spec import TASK_TYPES, ClusterSpec, Task
+from .spec import TASK_TYPES, ClusterError, ClusterSpec, Task, shown
 from .tf_config import JobSettings, parse_tf_config
 
 

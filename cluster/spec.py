@@ -1,16 +1,30 @@
-"""Who is in the job: tasks and their addresses."""
+"""Who is in the job: tasks and their addresses; and the error of one that is described wrongly."""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-from .addresses import split_address
-from .errors import ClusterError, shown
+from typing import NamedTuple
 
 TASK_TYPES = ("chief", "worker", "ps", "evaluator")
 """The roles of a cluster, in the order in which they are listed and ranked."""
+
+_HOST_AND_PORT = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.%]+)\]|(?P<host>[^\s:/\[\]]+)):(?P<port>\d+)")
+
+
+class ClusterError(ValueError):
+    """The cluster, or this process's place in it, is described wrongly."""
+
+
+def shown(value: object, limit: int = 160) -> str:
+    """A value as an error prints it: its repr, cut where it is long."""
+    try:
+        text = repr(value)
+    except RecursionError:
+        return "a deeply nested value"
+    return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 @dataclass(frozen=True)
@@ -154,6 +168,51 @@ class ClusterSpec:
 
     def __repr__(self) -> str:
         return f"ClusterSpec({self.as_dict()!r})"
+
+
+class Address(NamedTuple):
+    """Where a task listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def split_address(address: str) -> Address:
+    """Host and port of "host:port" or "[2001:db8::1]:port".
+
+    Raises:
+        ClusterError: It has neither form, the port is not in 1..65535, or the host stands for
+            every interface of a machine, which nobody can connect to.
+    """
+    found = _HOST_AND_PORT.fullmatch(address) if address.isascii() else None
+    if found is None:
+        raise ClusterError(f"{shown(address)} is not an address; {_address_hint(address)}")
+    if len(found["port"]) > 5 or not 1 <= int(found["port"]) <= 65535:
+        raise ClusterError(
+            f"{shown(address)} has no port from 1 to 65535; write that on which the task listens"
+        )
+    host = found["v6"] or found["host"]
+    if host in ("0.0.0.0", "::"):
+        raise ClusterError(
+            f"{shown(address)} names no machine; write the name or address under which the other "
+            f"tasks reach this one"
+        )
+    return Address(host, int(found["port"]))
+
+
+def _address_hint(address: str) -> str:
+    if not address.strip():
+        return "it is empty: write 'host:port', for example 'host-1:2222'"
+    if "://" in address:
+        return f"leave out {shown(address.split('://')[0] + '://')}: write 'host:port'"
+    if address.count(":") > 1:
+        return "write an IPv6 address in brackets, for example '[2001:db8::1]:2222'"
+    if ":" not in address:
+        return "its port is missing: write 'host:port', for example 'host-1:2222'"
+    return "write 'host:port', for example 'host-1:2222'"
 
 
 def _meant(name: str) -> str:

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .errors import ClusterError, shown
 from .resolver import ClusterResolver
-from .spec import ClusterSpec, Task
+from .spec import ClusterError, ClusterSpec, Task, shown
 
 
 @dataclass(frozen=True, kw_only=True)

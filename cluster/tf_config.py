@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .addresses import LOOPBACK, free_ports
-from .errors import ClusterError, shown
-from .spec import TASK_TYPES, ClusterSpec, Task
+from .spec import TASK_TYPES, ClusterError, ClusterSpec, Task, shown
 
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 _CLUSTER_KEYS = ("cluster", "sparseCluster")

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from .addresses import is_loopback, split_address
-from .errors import ClusterError
-from .spec import ClusterSpec
+from .spec import ClusterError, ClusterSpec
 
 TOKEN_VARIABLE = "PACELINE_TOKEN"
 TOKEN_FILE_VARIABLE = "PACELINE_TOKEN_FILE"
