@@ -82,7 +82,7 @@ class _Run:
         """Carry the gradient of `node` on to its inputs."""
         inputs = node.inputs
         none: Sequence[Any] = (None,) * len(inputs)
-        gradient = self.gradients.pop(node, None)
+        gradient = self.gradients.pop(node, None)  # its memory is free again after this node
         if gradient is None:  # reachable, but no vjp on the way gave it anything
             parts = outs = none
         else:

@@ -22,6 +22,8 @@ def getitem(a: Any, index: Any) -> Tensor:
     index = plain(index)
     items = index if isinstance(index, tuple) else (index,)
     arrays = [item for item in items if not isinstance(item, _BASIC)]
+    # One array in the brackets: of whole numbers it picks rows, for which a variable's values need
+    # not be at hand as a whole (`read_rows`); of truth values it goes on below.
     if arrays and items is not index and isinstance(a, TensorLike):
         index = _positions(index, a.like())
         if index.dtype.kind in "iu":

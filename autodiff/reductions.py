@@ -59,6 +59,7 @@ def mean(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
 def _mean(data: Array, axis: Axis, keepdims: bool) -> tuple[Array, float]:
     """The mean as `np.mean` computes it, with less overhead, and the number of elements in it."""
     sums = total(data, axis, keepdims)
+    # Not by the lengths of the axes, which may be given in four ways.
     count = data.size / sums.size if sums.size else 1.0
     return narrowed(sums / count, data), count
 

@@ -175,7 +175,7 @@ class TensorLike:
             raise unknown_function(ufunc, method)
         try:
             return function(*inputs, **kwargs)
-        except TypeError:
+        except TypeError:  # looked into now: before each call it would cost more than most calls
             check_arguments(ufunc, function, inputs, kwargs)
             raise
 
@@ -409,6 +409,7 @@ def lift_array(value: Any) -> Tensor:
 
 def record(data: Array, inputs: tuple[Tensor, ...], vjp: Vjp) -> Tensor:
     """The result of an operation, tied to `inputs` where one of them needs a gradient."""
+    # Past __init__, whose checks are for users: this is done for every operation of every step.
     result = Tensor.__new__(Tensor)
     result.data = np.asarray(data) if isinstance(data, np.generic) else data
     result.owner = None

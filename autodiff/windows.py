@@ -52,6 +52,7 @@ class Windows:
         """All windows of a height-first image, (rows, columns, batch, *size, channels), no copy."""
         views = np.lib.stride_tricks.sliding_window_view(padded, self.size, axis=(0, 1))
         (rows, columns), (sh, sw) = self.count, self.strides
+        # Cut to the count: a pool may have left the last windows out that would fit.
         return views[::sh, ::sw][:rows, :columns].transpose(0, 1, 2, 4, 5, 3)
 
     def cells(self, padded: Array, row: int, p: int, q: int) -> Array:

@@ -143,6 +143,7 @@ class VarianceScaling(Initializer):
             return uniform_of_variance(variance, shape, dtype, rng)
         if self.distribution == "untruncated_normal":
             return drawn(partial(rng.normal, 0.0, math.sqrt(variance)), shape, dtype)
+        # The cut takes 12 % of the standard deviation, which is given back beforehand.
         stddev = math.sqrt(variance) / _TRUNCATED_STDDEV
         return np.asarray(stddev * _truncated_standard_normal(shape, rng)).astype(dtype)
 

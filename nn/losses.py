@@ -68,6 +68,7 @@ def huber(y_true: Any, y_pred: Any, delta: float = 1.0) -> Tensor:
     magnitude = np.abs(error)
     quadratic = 0.5 * np.square(error)
     linear = delta * magnitude - 0.5 * delta * delta
+    # The two meet at delta with one slope: it does not matter whose gradient is taken there.
     return _over_outputs(np.where(magnitude.data <= delta, quadratic, linear))
 
 
@@ -87,6 +88,7 @@ def binary_crossentropy(
         y_true = y_true * (1.0 - label_smoothing) + 0.5 * label_smoothing
     if from_logits:
         return _over_outputs(sigmoid_cross_entropy(y_pred, y_true))
+    # Clipped, a hopeless prediction costs 16 and not infinity; it has no gradient out of there.
     p = np.clip(y_pred, _SMALLEST_PROBABILITY, 1 - _SMALLEST_PROBABILITY)
     return _over_outputs(-(y_true * np.log(p) + (1 - y_true) * np.log(1 - p)))
 
@@ -131,7 +133,7 @@ def sparse_categorical_crossentropy(y_true: Any, y_pred: Any, from_logits: bool 
     """
     y_pred = _floats(y_pred)
     labels = class_indices("sparse_categorical_crossentropy", as_tensor(y_true).data, y_pred)
-    if not from_logits:
+    if not from_logits:  # logarithms of shares are logits: softmax(log(p)) scales p to a sum of 1
         y_pred = np.log(np.maximum(y_pred, _SMALLEST_PROBABILITY))
     return softmax_cross_entropy(y_pred, labels)
 

@@ -178,6 +178,8 @@ class Layer(ABC):
             ValueError: The weight exists with another shape.
         """
         full_name = f"{self.name}/{name}"
+        # First what this object has found before; then what another one of its name has made, where
+        # a model_fn makes its layers anew for each step; a new variable only where neither is.
         weights = self._membership.here(self)
         weight = weights.get(name)
         if weight is None:

@@ -53,6 +53,7 @@ class Dropout(Layer):
         if not training or not self.rate:
             return inputs
         shape = self._draw_shape(inputs.shape)
+        # One product, forward and backward, with zeros and 1 / (1 - rate) in the inputs' dtype.
         kept = self._generator().random(shape, np.float32) >= self.rate
         factors = np.multiply(kept, 1.0 / (1.0 - self.rate), dtype=inputs.dtype)
         return inputs * np.asarray(factors, like=inputs.data)
@@ -79,6 +80,7 @@ class Dropout(Layer):
         call = 0 if stands_in else self._calls.count(replica_id, step)
         if self._seed is None:
             return np.random.default_rng()
+        # A checksum of the name, not its hash, which differs between processes.
         key = [self._seed, zlib.crc32(self.name.encode()), replica_id, step, call]
         return np.random.default_rng(key)
 

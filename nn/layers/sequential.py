@@ -56,6 +56,8 @@ class Sequential(Layer):
         """Create the weights now, unless this model has made the same layers at an earlier step."""
         if self.input_shape is None or not self.layers:
             return
+        # To make weights is a forward pass on zeros: once for a model, not once for each step of a
+        # model_fn that makes its layers anew.
         resources = current_store().resources
         key = ("sequential", self.name, len(self.layers))
         if resources.get(key) is None:

@@ -76,7 +76,7 @@ class Metric(ABC):
         variable = get_variable(
             f"{self.name}/{name}",
             shape,
-            np.float64,
+            np.float64,  # float32 stops counting at 2²⁴ examples
             0.0,
             trainable=False,
             synchronization=VariableSynchronization.ON_READ,

@@ -206,6 +206,7 @@ def histogram(
     # In the predictions' own dtype: a float32 prediction of 0.3 is not above the threshold 0.3.
     dtype = y_pred.dtype if y_pred.dtype.kind == "f" else np.float64
     bins = np.searchsorted(np.asarray(thresholds, dtype), y_pred.ravel(), side="left")
+    # One histogram for both labels: the bins of the positive examples follow the others.
     bins += num_bins * (labels.ravel() == 1)
     counts = np.bincount(bins, weights=weight, minlength=2 * num_bins)
     return counts.astype(np.float64).reshape(2, num_bins)
@@ -217,6 +218,8 @@ def confusion(counts: np.ndarray) -> Confusion:
     Args:
         counts: From `histogram`, or a sum of several, (2, k + 1).
     """
+    # Bin i is above thresholds 0 … i - 1: sums from the right count what is above a threshold, sums
+    # from the left what is not.
     above = np.cumsum(counts[:, ::-1], axis=1)[:, ::-1][:, 1:]
     below = np.cumsum(counts, axis=1)[:, :-1]
     return Confusion(above[1], above[0], below[1], below[0])

@@ -216,6 +216,7 @@ class Optimizer(Updater):
         if not self._slot_values:
             return []
         known = self._membership.latest.slots
+        # By the name and the variable: in another model the name means another one.
         of, slots = known.get(variable.name, (None, []))
         if of is not variable:
             slots = [
