@@ -21,15 +21,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import final
 
-from ...cluster import is_loopback
 from ..errors import LinkBroken, RendezvousError
 from ..link import Health, Link
 from ..members import Member
-from .addresses import parse_address
 from .endpoint import RETRY_SECS, Endpoint
 from .frames import (
-    MAX_TABLE_ENTRIES,
-    Entry,
     Frame,
     FrameError,
     Left,
@@ -42,7 +38,8 @@ from .frames import (
     cut,
 )
 from .grpc_stream import StreamError
-from .handshake import Identity, RefusedError, TermsError, on_another_machine
+from .handshake import Identity, RefusedError, TermsError
+from .member_table import MemberTable, parent_of
 from .session import Session, SessionHandler
 from .visitors import CALL_SECS
 
@@ -50,28 +47,6 @@ from .visitors import CALL_SECS
 _TURNED_AWAY_SECS = 1.5
 _TICK_SECS = 0.4
 _SOON_SECS = 0.05
-# So many missing members are named, and called to find out why they are missing.
-_MAX_NAMES = 8
-
-
-def parent_of(rank: int) -> int:
-    """Return the parent of ``rank`` in the binomial tree of all ranks, whose root is 0.
-
-    >>> [parent_of(rank) for rank in range(1, 8)]
-    [0, 0, 2, 0, 4, 4, 6]
-    """
-    return rank & (rank - 1)
-
-
-def children_of(rank: int, size: int) -> list[int]:
-    """Return the children of ``rank`` among ``size`` ranks.
-
-    >>> [children_of(rank, 7) for rank in range(7)]
-    [[1, 2, 4], [], [3], [], [5, 6], [], []]
-    """
-    span = rank & -rank or size
-    steps = (1 << i for i in range(size.bit_length()))
-    return [rank + step for step in steps if step < span and rank + step < size]
 
 
 @final
@@ -84,9 +59,6 @@ class Membership(SessionHandler, Health):
         ip: Where to listen.
         silence_secs: A member that gives no sign of life for longer is lost.
 
-    Attributes:
-        members: All members; when they are all there, with the addresses of all.
-
     Raises:
         RendezvousError: The port cannot be used.
     """
@@ -94,36 +66,29 @@ class Membership(SessionHandler, Health):
     def __init__(
         self, identity: Identity, members: tuple[Member, ...], ip: str, silence_secs: float
     ) -> None:
-        self.members = members
         self._me = identity.me
         self._rank = identity.me.rank
-        self._parent = parent_of(self._rank)
         self._silence_secs = silence_secs
         self._stopping = threading.Event()
         self._changed = threading.Condition()  # guards all that follows
+        self._table = MemberTable(members, identity.hello())
         self._is_complete = self._is_closing = False
         self._failure = ""
         self._sessions: dict[int, Session] = {}
         self._calling: set[int] = set()
-        me = identity.hello()
-        entry = Entry(address=me.address, incarnation=me.incarnation, host=me.host)
-        # At rank 0 those who have come, elsewhere what has come of the table.
-        self._entries = {0: entry} if self._rank == 0 else {}
-        self._incarnation = me.incarnation
-        children = children_of(self._rank, len(members))
-        self._waiting_for = {child: str(members[child]) for child in children}
         self._told_parent: str | None = None
         self._asked: Session | None = None
         self._parent_address: str | None = None
-        self._missing = Missing(names=str(members[0]), remarks="")
-        self._problems: dict[int, str] = {}
-        self._being_called: set[int] = set()
-        self._turned_away = ""
         self._lost: tuple[int, str] | None = None
         self._left: set[int] = set()
         self._endpoint = Endpoint(
             identity, self, silence_secs=silence_secs, ip=ip, max_callers=len(members)
         )
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """All members; when they are all there, with the addresses of all."""
+        return self._table.members
 
     # News of the others, once all are there.
 
@@ -145,8 +110,7 @@ class Membership(SessionHandler, Health):
 
     def num_members_here(self) -> int:
         """Return how many members, with this one, share this host's processors."""
-        host = self._entries[self._rank].host
-        return sum(entry.host == host for entry in self._entries.values())
+        return self._table.num_here()
 
     def connect(self, rank: int) -> tuple[Link, str, str]:
         """Return the link to ``rank``, what it is made of and why that is not something better.
@@ -212,66 +176,44 @@ class Membership(SessionHandler, Health):
             if self._is_complete:
                 return None
             if self._rank:
-                return self._missing_to_me()
-            missing = self._missing_to_all()
-            if missing != self._missing:
-                self._missing = missing
-                self._pass_on(missing, self._waiting_for)
+                return self._table.missing_to_me(self._sessions)
+            missing = self._table.missing_to_all()
+            if missing != self._table.told:
+                self._table.told = missing
+                self._pass_on(missing, self._table.children)
+            for member in self._table.to_be_called():
+                if member.rank not in self._calling:
+                    self._calling.add(member.rank)
+                    self._start(self._find_out, member)
             return missing
-
-    def _missing_to_me(self) -> Missing:
-        """Return who is missing: rank 0 or the parent, or whoever rank 0 says."""
-        for rank in (0, self._parent):
-            if rank not in self._sessions and (problem := self._problems.get(rank)):
-                member = self.members[rank]
-                remarks = [f"{member.task}: {problem}", *self._hint([member])]
-                return Missing(names=cut(str(member)), remarks=cut("; ".join(remarks)))
-        return self._missing
-
-    def _missing_to_all(self) -> Missing:
-        """Return who has not come to rank 0, or not to its parent; find out why."""
-        absent = [m for m in self.members if m.rank not in self._entries]
-        named = absent[:_MAX_NAMES]
-        for member in named:
-            if member.address and member.rank not in self._being_called:
-                self._being_called.add(member.rank)
-                self._start(self._find_out, member)
-        names = [*map(str, named)] or [text for text in self._waiting_for.values() if text]
-        names += [f"{len(absent) - len(named)} others"] if len(absent) > len(named) else []
-        problems = [(member, self._problems.get(member.rank)) for member in named]
-        remarks = [f"{member.task}: {problem}" for member, problem in problems if problem]
-        remarks += [self._turned_away] if self._turned_away else []
-        remarks += self._hint(absent)
-        return Missing(names=cut(", ".join(names)), remarks=cut("; ".join(remarks)))
-
-    def _hint(self, missing: Iterable[Member]) -> list[str]:
-        hosts = [parse_address(member).host for member in missing if member.address]
-        return ["localhost is looked for on this machine only"] * any(map(is_loopback, hosts))
 
     def _find_out(self, member: Member) -> None:
         """Call somebody who should call rank 0, to know whether it is there and belongs here.
 
         It does not take the call; that is its answer if all is well.
         """
-        while not self._is_over() and member.rank not in self._entries:
+        while not self._is_over() and not self._table.has_come(member.rank):
             self._try(member)
             self._stopping.wait(_TICK_SECS)
-        self._being_called.discard(member.rank)
+        with self._changed:
+            self._calling.discard(member.rank)
 
     def _join(self) -> None:
         """Call the parent until all are there, or this member is lost; rank 0 knows where it is."""
         while self._must_join():
             asked = self._try(self.members[0])
-            if asked is not None and self._parent:
+            if asked is not None and self._table.parent:
                 if address := self._await_address(asked):
-                    self._try(replace(self.members[self._parent], address=address))
+                    self._try(replace(self.members[self._table.parent], address=address))
                 asked.close()
             self._stopping.wait(RETRY_SECS)
 
     def _must_join(self) -> bool:
         """Wait until there is no session with the parent, and return whether there should be."""
         with self._changed:
-            self._changed.wait_for(lambda: self._is_over() or self._parent not in self._sessions)
+            self._changed.wait_for(
+                lambda: self._is_over() or self._table.parent not in self._sessions
+            )
             return not self._is_over()
 
     def _is_over(self) -> bool:
@@ -301,58 +243,30 @@ class Membership(SessionHandler, Health):
         except (StreamError, FrameError) as error:
             problem = str(error).lower()
         with self._changed:
-            self._problems[member.rank] = problem
+            self._table.note(member.rank, problem)
         return None
 
     def _tell_parent(self) -> None:
         """Say for whom this member waits; at rank 0, send the table down if it is for nobody."""
-        waiting_for = cut(", ".join(text for text in self._waiting_for.values() if text))
+        waiting_for, parent = self._table.waiting_for, self._table.parent
         if self._rank == 0:
             if not waiting_for and not self._failure:
-                self._complete()
-        elif self._parent in self._sessions and waiting_for != self._told_parent:
+                self._begin(self._table.parts())
+        elif parent in self._sessions and waiting_for != self._told_parent:
             self._told_parent = waiting_for
-            self._sessions[self._parent].send(Ready(waiting_for=waiting_for))
+            self._sessions[parent].send(Ready(waiting_for=waiting_for))
 
-    def _complete(self) -> None:
-        """Check what only rank 0 can, and let all members know each other."""
-        entries = [self._entries[member.rank] for member in self.members]
-        self._fill_in(entries)
-        for member in self.members:
-            others = (m for m in self.members if entries[m.rank].host != entries[member.rank].host)
-            if is_loopback(parse_address(member).host) and (other := next(others, None)):
-                self._fail(f"{other} {on_another_machine(member)}")
-                return
-        for first in range(0, len(entries), MAX_TABLE_ENTRIES):
-            part = tuple(entries[first : first + MAX_TABLE_ENTRIES])
-            self._pass_on(Table(first=first, entries=part), self._waiting_for)
-        self._begin()
-
-    def _take_table(self, session: Session, table: Table) -> None:
-        if session is not self._sessions.get(self._parent) or self._is_complete:
-            raise FrameError("a table of members that was not expected")
-        self._pass_on(table, self._waiting_for)
-        self._entries |= {table.first + i: entry for i, entry in enumerate(table.entries)}
-        if [*self._entries] != [*range(len(self.members))]:
+    def _begin(self, parts: Iterable[Table] = ()) -> None:
+        """Note that all are there; at rank 0, tell the others by these parts of the table."""
+        if problem := self._table.complete():
+            self._fail(problem)
             return
-        if self._entries[self._rank].incarnation != self._incarnation:
-            self._fail(f"another process is there as {self._me}")
-            return
-        self._fill_in(list(self._entries.values()))
-        self._begin()
-
-    def _fill_in(self, entries: list[Entry]) -> None:
-        """Complete the list of members by the addresses that were not known at first."""
-        self.members = tuple(
-            member if member.address else replace(member, address=entry.address)
-            for member, entry in zip(self.members, entries, strict=True)
-        )
-
-    def _begin(self) -> None:
+        for part in parts:
+            self._pass_on(part, self._table.children)
         self._is_complete = True
-        for child in self._waiting_for:
+        for child in self._table.children:
             if child not in self._sessions:  # it was there when its parent said so
-                self._lose(child, self._problems.get(child, "it went away"))
+                self._lose(child, self._table.problem(child) or "it went away")
         self._changed.notify_all()
 
     # What happens to sessions.
@@ -366,22 +280,22 @@ class Membership(SessionHandler, Health):
                 raise RefusedError("is already there as another process", is_final=False)
             if self._is_complete:
                 self._check_known(session)
-            elif session.is_caller and rank != self._parent:
+            elif session.is_caller and rank != self._table.parent:
                 self._asked, self._parent_address = session, None
                 return
             elif not session.is_caller and not self._take_in(session):
                 return
             self._sessions[rank] = session
-            self._problems.pop(rank, None)
+            self._table.note(rank, "")
             if not self._is_complete:
-                self._told_parent = None if rank == self._parent else self._told_parent
+                self._told_parent = None if rank == self._table.parent else self._told_parent
                 self._tell_parent()
             self._changed.notify_all()
 
     def _check_known(self, session: Session) -> None:
         """Check that the process is the one that was there when all were."""
         rank = session.peer.rank
-        if session.hello.incarnation != self._entries[rank].incarnation:
+        if session.hello.incarnation != self._table.incarnation(rank):
             raise RefusedError("is already there as another process", is_final=False)
         # Both may call at once: the call of the higher rank counts.
         if not session.is_caller and rank < self._rank and rank in self._calling:
@@ -389,19 +303,16 @@ class Membership(SessionHandler, Health):
 
     def _take_in(self, session: Session) -> bool:
         """Return whether a caller at the start is a child; at rank 0, tell others of theirs."""
-        rank, hello = session.peer.rank, session.hello
-        is_child = rank in self._waiting_for
+        rank = session.peer.rank
+        is_child = rank in self._table.children
         if self._rank:
             if not is_child:
                 raise RefusedError("is not waited for here at the start", is_final=False)
             return True
-        self._entries[rank] = Entry(
-            address=hello.address, incarnation=hello.incarnation, host=hello.host
-        )
+        self._table.come(rank, session.hello)
         if not is_child:
-            parent = self._entries.get(parent_of(rank))
-            session.send(Parent(address=parent.address if parent else ""))
-        session.send(self._missing)
+            session.send(Parent(address=self._table.address(parent_of(rank))))
+        session.send(self._table.told)
         return is_child
 
     def receive(self, session: Session, frame: Frame) -> None:
@@ -411,15 +322,18 @@ class Membership(SessionHandler, Health):
                 case Parent() if session is self._asked:
                     self._parent_address = frame.address
                     self._changed.notify_all()
-                case Missing() if rank in (0, self._parent):
-                    self._missing = frame
-                    self._pass_on(frame, self._waiting_for)
-                case Ready() if rank in self._waiting_for:
-                    self._waiting_for[rank] = frame.waiting_for
+                case Missing() if rank in (0, self._table.parent):
+                    self._table.told = frame
+                    self._pass_on(frame, self._table.children)
+                case Ready() if rank in self._table.children:
+                    self._table.children[rank] = frame.waiting_for
                     if not self._is_complete:
                         self._tell_parent()
-                case Table():
-                    self._take_table(session, frame)
+                case Table() if rank == self._table.parent and not self._is_complete:
+                    self._table.add(frame)
+                    self._pass_on(frame, self._table.children)
+                    if self._table.is_whole:
+                        self._begin()
                 case Lost() if frame.rank < len(self.members):
                     self._lose(frame.rank, frame.reason)
                 case Left() if frame.rank < len(self.members):
@@ -440,16 +354,12 @@ class Membership(SessionHandler, Health):
             elif self._is_complete:
                 self._leave(rank)
             else:
-                self._problems[rank] = session.ended
-                if self._rank == 0:
-                    self._entries.pop(rank, None)
-                if rank in self._waiting_for:
-                    self._waiting_for[rank] = str(self.members[rank])
-                    self._tell_parent()
+                self._table.go(rank, session.ended)
+                self._tell_parent()
 
     def turned_away(self, caller: str, error: RefusedError) -> None:
         with self._changed:
-            self._turned_away = f"turned away {caller}, which {error}"
+            self._table.turned_away = f"turned away {caller}, which {error}"
         if isinstance(error, TermsError):
             self._fail(f"{caller} {error}")
 
@@ -469,7 +379,8 @@ class Membership(SessionHandler, Health):
         if rank in self._left or self._is_closing:
             return
         self._left.add(rank)
-        self._pass_on(Left(rank=rank), [self._parent, *self._waiting_for], but=rank)
+        neighbours = [self._table.parent, *self._table.children]
+        self._pass_on(Left(rank=rank), neighbours, but=rank)
 
     def _pass_on(self, frame: Frame, ranks: Iterable[int], but: int = -1) -> None:
         for rank in ranks:

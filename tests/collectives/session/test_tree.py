@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from paceline.collectives import Member, PeerLostError
-from paceline.collectives.session.membership import children_of, parent_of
+from paceline.collectives.session.member_table import children_of, parent_of
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 13, 64, 100])
