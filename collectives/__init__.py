@@ -5,14 +5,12 @@ A `Communicator` comes from `in_process_communicators`, from `ring.connect_ring`
 may not be there. A new transport brings a `Link`, and perhaps a `Health`, to `linked_communicator`.
 """
 
+from .arrays import Op, part_bounds
 from .communicator import (
     DEFAULT_SILENCE_SECS,
     DEFAULT_TIMEOUT_SECS,
     MIN_SILENCE_SECS,
     Communicator,
-    Handle,
-    Op,
-    part_bounds,
 )
 from .errors import (
     ClosedError,
@@ -21,6 +19,7 @@ from .errors import (
     MismatchError,
     PeerLostError,
 )
+from .executor import Handle
 from .in_process import in_process_communicators
 from .link import ALL_LINKS, Health, Link, LinkKind
 from .linked import linked_communicator

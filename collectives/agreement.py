@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
@@ -13,13 +13,12 @@ from .calls import (
     RECORD_BYTES,
     Call,
     Kind,
-    collective_call,
+    Signature,
     differing_calls,
     pack_header,
     record_text,
     set_sequence,
 )
-from .communicator import Op
 from .errors import MismatchError
 from .peers import Peers
 
@@ -52,43 +51,26 @@ class Agreement:
         self._peers = peers
         self._tag = tag
         self._sequence = 0
-        self._agreed: dict[tuple[Any, ...], AgreedCall] = {}
+        self._agreed: dict[Signature, AgreedCall] = {}
 
     def next_number(self) -> int:
         """Number the next call."""
         self._sequence += 1
         return self._sequence
 
-    def next(
-        self,
-        operation: str,
-        name: str,
-        dtype: np.dtype[Any],
-        length: int,
-        op: Op = Op.SUM,
-        root: int = 0,
-    ) -> AgreedCall:
+    def next(self, signature: Signature) -> AgreedCall:
         """Return this call, numbered; the first time, compare it over all ranks.
-
-        Args:
-            operation: The communicator's method.
-            name: The caller's name for it.
-            dtype: Of the array.
-            length: Of the array; `ANY_LENGTH` where ranks may differ.
-            op: How elements are combined, where they are.
-            root: Whose array it is, where there is one.
 
         Raises:
             MismatchError: Some rank calls something else.
         """
-        key = operation, name, dtype, length, op, root
         number = self.next_number()
-        agreed = self._agreed.get(key)
+        agreed = self._agreed.get(signature)
         if agreed is None:
-            call = self._peers.call = collective_call(*key)
+            call = self._peers.call = signature.call
             self._compare(call)
             header = pack_header(Kind.DATA, self._tag, 0, call.digest, call.num_bytes)
-            agreed = self._agreed[key] = AgreedCall(call, header, UFUNCS[op])
+            agreed = self._agreed[signature] = AgreedCall(call, header, UFUNCS[signature.op])
             self._peers.known_calls[call.digest] = call
         set_sequence(agreed.header, number)
         self._peers.call = agreed.call

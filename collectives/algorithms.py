@@ -19,9 +19,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from .arrays import as_bytes
+from .arrays import Array, as_bytes, part_bounds
 from .calls import HEADER_BYTES, padding
-from .communicator import Array, part_bounds
 from .full_duplex import Piece, exchange_messages, receive_message, send_message
 from .peers import Peers
 

@@ -1,15 +1,27 @@
-"""Which arrays can travel, and how their elements are combined."""
+"""Which arrays can travel, how their elements are combined, and how they are divided."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Iterator
+from enum import Enum
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .communicator import Array, Op
+Array = NDArray[Any]
+
+
+class Op(Enum):
+    """How elements of several ranks become one. For bool, SUM and MAX mean "or", the rest "and"."""
+
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+    PRODUCT = "product"
+
 
 UFUNCS: dict[Op, np.ufunc] = {
     Op.SUM: np.add,
@@ -22,12 +34,18 @@ DTYPES = frozenset(
 )
 
 
-def check_array(array: Any, name: str, *, writeable: bool = True) -> None:
-    """Raise unless ``array`` is one that a communicator can move, in place if ``writeable``.
+def check_array(array: Any, name: str, *, is_written: bool = True, is_flat: bool = False) -> None:
+    """Raise unless ``array`` is one that a communicator can move.
+
+    Args:
+        array: What was given.
+        name: What it is called.
+        is_written: Whether results are written into it.
+        is_flat: Whether it must have one dimension.
 
     Raises:
         TypeError: Not a NumPy array, or of a dtype that is not supported.
-        ValueError: Not one-dimensional, not contiguous, or read-only.
+        ValueError: Not contiguous, read-only, or of more dimensions.
     """
     if not isinstance(array, np.ndarray):
         raise TypeError(
@@ -40,13 +58,28 @@ def check_array(array: Any, name: str, *, writeable: bool = True) -> None:
             f"use one of {', '.join(sorted(str(dtype) for dtype in DTYPES))}"
         )
     flags = array.flags
-    if array.ndim != 1 or not flags.c_contiguous:
+    if not flags.c_contiguous:
         raise ValueError(
-            f"'{name}' must be contiguous and one-dimensional, but has shape {array.shape} and "
-            f"strides {array.strides}: pass np.ascontiguousarray(array).reshape(-1)"
+            f"'{name}' must be contiguous in the order of C, but has shape {array.shape} and "
+            f"strides {array.strides}: pass np.ascontiguousarray(array)"
         )
-    if writeable and not flags.writeable:
+    if is_flat and array.ndim != 1:
+        raise ValueError(
+            f"'{name}' must be one-dimensional, but has shape {array.shape}: pass array.reshape(-1)"
+        )
+    if is_written and not flags.writeable:
         raise ValueError(f"'{name}' is read-only, but results are written into it: pass a copy")
+
+
+def part_bounds(length: int, num_parts: int) -> list[tuple[int, int]]:
+    """Divide ``length`` elements evenly; the first parts are longer by one where that must be.
+
+    >>> part_bounds(7, 3)
+    [(0, 3), (3, 5), (5, 7)]
+    """
+    short, num_longer = divmod(length, num_parts)
+    starts = [short * i + min(i, num_longer) for i in range(num_parts + 1)]
+    return list(itertools.pairwise(starts))
 
 
 def dense_blocks(

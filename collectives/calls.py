@@ -16,17 +16,18 @@ they are not doing the same:
 
 from __future__ import annotations
 
+import math
 import struct
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .communicator import Op
+from .arrays import Op
 
 ANY_LENGTH = -1
 RECORD_BYTES = 448
@@ -81,36 +82,54 @@ class Call:
 NOTHING = Call("nothing", "")
 
 
-def collective_call(
-    operation: str, name: str, dtype: np.dtype[Any], length: int, op: Op, root: int
-) -> Call:
-    """Return the call of a collective operation.
+class Signature(NamedTuple):
+    """What ranks must agree on in a call.
 
-    Args:
+    Attributes:
         operation: The communicator's method.
         name: The caller's name for it.
         dtype: Of the array.
-        length: Of the array; `ANY_LENGTH` where ranks may differ.
+        shape: Of the array; begins with `ANY_LENGTH` where ranks may differ.
         op: How elements are combined, where they are.
         root: Whose array it is, where there is one.
     """
-    array = f"{dtype.name}[{'any length' if length == ANY_LENGTH else length}]"
-    match operation:
-        case "barrier" | "split":
-            what = ""
-        case "broadcast":
-            what = f"{array} from rank {root}"
-        case "all_gather":
-            what = array
-        case _:
-            what = f"{array}, op {op.value}"
-    return Call(operation, name, what, max(length, 0) * dtype.itemsize)
+
+    operation: str
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    op: Op = Op.SUM
+    root: int = 0
+
+    @property
+    def call(self) -> Call:
+        """The call in words."""
+        array = _described(self.dtype, self.shape)
+        match self.operation:
+            case "barrier" | "split":
+                what = ""
+            case "broadcast":
+                what = f"{array} from rank {self.root}"
+            case "all_gather":
+                what = array
+            case _:
+                what = f"{array}, op {self.op.value}"
+        num_bytes = 0 if ANY_LENGTH in self.shape else math.prod(self.shape) * self.dtype.itemsize
+        return Call(self.operation, self.name, what, num_bytes)
 
 
-def direct_call(name: str, dtype: np.dtype[Any], length: int, source: int, to: int) -> Call:
+def transfer_call(
+    name: str, dtype: np.dtype[Any], shape: Sequence[int], source: int, to: int
+) -> Call:
     """Return the call that both ends of a `send` and `receive` make."""
-    what = f"{dtype.name}[{length}] from rank {source} to rank {to}"
-    return Call("send", name, what, length * dtype.itemsize)
+    what = f"{_described(dtype, shape)} from rank {source} to rank {to}"
+    return Call("send", name, what, math.prod(shape) * dtype.itemsize)
+
+
+def _described(dtype: np.dtype[Any], shape: Sequence[int]) -> str:
+    """Return dtype and shape: "float32[2, 3]"."""
+    lengths = ("any length" if length == ANY_LENGTH else str(length) for length in shape)
+    return f"{dtype.name}[{', '.join(lengths)}]"
 
 
 def record_text(record: bytes) -> str:

@@ -1,17 +1,20 @@
-"""The interface that strategies, checkpoints and parameter servers see."""
+"""The communicator: what strategies, checkpoints and loops of one's own see of the other ranks."""
 
 from __future__ import annotations
 
-import itertools
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from enum import Enum
+import math
+import weakref
+from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, final
 
-from numpy.typing import NDArray
+import numpy as np
 
-from .members import Member
+from .arrays import Array, Op, check_array, check_rank
+from .backend import Backend, RepeatedAllReduce
+from .calls import ANY_LENGTH, Signature
+from .executor import Handle, Task
+from .leaving import forget
 
 DEFAULT_TIMEOUT_SECS = 1800.0
 """How long a rank that gives signs of life may keep the others waiting."""
@@ -20,27 +23,11 @@ DEFAULT_SILENCE_SECS = 20.0
 MIN_SILENCE_SECS = 3.0
 """Less could be two heartbeats that a busy machine has delayed."""
 
-Array = NDArray[Any]
+_NO_DTYPE = np.dtype(bool)
 
 
-class Op(Enum):
-    """How elements of several ranks become one. For bool, SUM and MAX mean "or", the rest "and"."""
-
-    SUM = "sum"
-    MIN = "min"
-    MAX = "max"
-    PRODUCT = "product"
-
-
-class Handle(ABC):
-    """An operation under way."""
-
-    @abstractmethod
-    def wait(self) -> None:
-        """Block until the operation has ended; raise what it raised. May be called again."""
-
-
-class Communicator(ABC):
+@final
+class Communicator:
     """A fixed group of ranks that move arrays between each other.
 
     All ranks of a communicator make the same calls in the same order. Every call has a name, which
@@ -49,13 +36,17 @@ class Communicator(ABC):
     another one is an error and not a hang. Every wait ends at a deadline. After an error the
     communicator is unusable: each further call raises.
 
-    Arrays are contiguous and one-dimensional, of dtype float16, float32, float64, int32, int64 or
-    bool, in the memory of the host. Results are equal bit for bit on every rank.
+    Arrays are NumPy's, of any shape, contiguous in the order of C, of dtype float16, float32,
+    float64, int32, int64 or bool. Others are refused and not copied in silence. Results are equal
+    bit for bit on every rank.
 
     Unless said otherwise calls block, come from one thread at a time, and raise
 
     - `TypeError` or `ValueError` for an array that cannot be used (nothing has been sent then),
     - `PeerLostError`, `CollectiveTimeoutError`, `MismatchError` or `ClosedError`.
+
+    Args:
+        backend: Moves the arrays.
 
     Attributes:
         rank: This rank, from 0.
@@ -68,30 +59,46 @@ class Communicator(ABC):
             not agree. By default as the number of cores suggests.
     """
 
-    def __init__(self, members: Sequence[Member], rank: int, timeout_secs: float) -> None:
-        self.members = tuple(members)
-        self.rank = rank
-        self.size = len(self.members)
-        self.timeout_secs = timeout_secs
+    def __init__(self, backend: Backend, *, overlaps: bool = True) -> None:
+        self.members = backend.members
+        self.rank = backend.rank
+        self.size = backend.size
+        self.timeout_secs = backend.timeout_secs
         self.step: int | None = None
-        self.overlaps = True
+        self.overlaps = overlaps
+        self._backend = backend
+        self._executor = backend.executor
+        self._repeated: dict[str, RepeatedAllReduce] = {}
 
     @property
-    @abstractmethod
     def failure(self) -> str:
         """Why this communicator is of no use any more; empty while it is."""
+        return self._backend.failure
 
-    @abstractmethod
     def all_reduce(self, array: Array, name: str, op: Op = Op.SUM) -> None:
         """Replace ``array`` on every rank by the elementwise reduction over all ranks, in place.
 
         Args:
-            array: Same length and dtype on all ranks.
+            array: Same shape and dtype on all ranks.
             name: What is being reduced.
             op: How.
         """
+        repeated = self._repeated.get(name)
+        if (
+            repeated is None
+            or repeated.array() is not array
+            or repeated.op is not op
+            or self._executor.latest is not None
+        ):
+            check_array(array, name)
+            with self._turn():
+                self._all_reduce(array, name, op)
+            return
+        # The same array as last time: what takes microseconds is not to be checked for as long.
+        backend = self._backend
+        backend.step, backend.timeout_secs = self.step, self.timeout_secs
+        repeated.run(array if array.ndim == 1 else array.reshape(-1))
 
-    @abstractmethod
     def start_all_reduce(self, array: Array, name: str, op: Op = Op.SUM) -> Handle:
         """Start `all_reduce` and return at once.
 
@@ -99,64 +106,91 @@ class Communicator(ABC):
         `overlaps`); calls without ``start`` queue behind them. The array must not be touched before
         `Handle.wait`.
         """
+        check_array(array, name)
+        task = _StartedAllReduce(self, array, name, op)
+        self._executor.start(task, at_once=self.overlaps)
+        return task
 
-    @abstractmethod
     def reduce_scatter(self, array: Array, name: str, op: Op = Op.SUM) -> Array:
         """Reduce ``array`` over all ranks and return this rank's part of the result.
 
         Args:
-            array: Same length and dtype on all ranks. Its content is undefined afterwards.
+            array: One-dimensional, same length and dtype on all ranks. Its content is undefined
+                afterwards.
             name: What is being reduced.
             op: How.
 
         Returns:
             A new array: the part `part_bounds(len(array), size)[rank]`.
         """
+        check_array(array, name, is_flat=True)
+        signature = Signature("reduce_scatter", name, array.dtype, array.shape, op)
+        with self._turn():
+            return self._backend.reduce_scatter(array, signature)
 
-    @abstractmethod
     def all_gather(self, array: Array, name: str) -> list[Array]:
         """Return the arrays of all ranks, in order of rank.
 
         Args:
-            array: Same dtype on all ranks; lengths may differ.
+            array: Same dtype on all ranks; shapes may differ in the first dimension.
             name: What is being gathered.
         """
+        check_array(array, name, is_written=False)
+        row = array.shape[1:]
+        shape = (ANY_LENGTH, *row) if array.ndim else ()
+        signature = Signature("all_gather", name, array.dtype, shape)
+        table = array.reshape(len(array) if array.ndim else 1, math.prod(row))
+        with self._turn():
+            tables = self._backend.all_gather(table, signature)
+        return [t.reshape(len(t), *row) if array.ndim else t.reshape(()) for t in tables]
 
-    @abstractmethod
     def broadcast(self, array: Array, name: str, root: int = 0) -> None:
         """Overwrite ``array`` on every rank by that of rank ``root``, in place.
 
         Args:
-            array: Same length and dtype on all ranks.
+            array: Same shape and dtype on all ranks.
             name: What is being sent.
             root: The rank that has it.
         """
+        check_array(array, name)
+        check_rank(root, "root", self.size)
+        signature = Signature("broadcast", name, array.dtype, array.shape, root=root)
+        with self._turn():
+            self._backend.broadcast(array.reshape(-1), signature)
 
-    @abstractmethod
     def send(self, array: Array, name: str, to: int) -> None:
         """Send ``array`` to rank ``to``, which calls `receive`. Only these two ranks take part.
 
         It may or may not return before the other rank has called `receive`, so two ranks must not
         both send first. Both calls come between the same two collectives.
         """
+        check_array(array, name, is_written=False)
+        check_rank(to, "to", self.size, other_than=self.rank)
+        with self._turn():
+            self._backend.transfer(array.reshape(-1), name, array.shape, self.rank, to)
 
-    @abstractmethod
     def receive(self, array: Array, name: str, source: int) -> None:
-        """Fill ``array`` with what rank ``source`` sends; name, length and dtype are compared."""
+        """Fill ``array`` with what rank ``source`` sends; name, shape and dtype are compared."""
+        check_array(array, name)
+        check_rank(source, "source", self.size, other_than=self.rank)
+        with self._turn():
+            self._backend.transfer(array.reshape(-1), name, array.shape, source, self.rank)
 
-    @abstractmethod
     def barrier(self, name: str) -> None:
         """Return when every rank has called it."""
+        with self._turn():
+            self._backend.barrier(Signature("barrier", name, _NO_DTYPE, (0,)))
 
-    @abstractmethod
     def split(self, color: int, key: int) -> Communicator:
         """Divide the ranks by ``color``; within a color, ranks are ordered by (``key``, rank).
 
         All ranks call it. A communicator and the ones split from it count as one as far as order is
         concerned: ranks that share several of them use them in the same order.
         """
+        with self._turn():
+            backend = self._backend.split(color, key)
+        return Communicator(backend, overlaps=self.overlaps)
 
-    @abstractmethod
     def close(self, reason: str = "") -> None:
         """Leave. Waiting and further calls on this rank raise `ClosedError`.
 
@@ -166,6 +200,25 @@ class Communicator(ABC):
         Args:
             reason: Why, if this rank gives up; empty if its work is done.
         """
+        forget(self)
+        self._repeated.clear()
+        self._backend.close(reason)
+
+    def _turn(self) -> AbstractContextManager[None]:
+        """Return what a call is made in, when all that was started before has ended."""
+        self._executor.finish()
+        return self._guard(self.step)
+
+    def _guard(self, step: int | None) -> AbstractContextManager[None]:
+        self._backend.step, self._backend.timeout_secs = step, self.timeout_secs
+        return self._backend.guard()
+
+    def _all_reduce(self, array: Array, name: str, op: Op) -> None:
+        signature = Signature("all_reduce", name, array.dtype, array.shape, op)
+        repeated = self._backend.all_reduce(array.reshape(-1), signature)
+        if repeated is not None:
+            repeated.array = weakref.ref(array)
+            self._repeated[name] = repeated
 
     def __enter__(self) -> Self:
         return self
@@ -179,12 +232,18 @@ class Communicator(ABC):
         self.close("" if exception is None else f"{type(exception).__name__}: {exception}")
 
 
-def part_bounds(length: int, num_parts: int) -> list[tuple[int, int]]:
-    """Divide ``length`` elements evenly; the first parts are longer by one where that must be.
+@final
+class _StartedAllReduce(Task):
+    """An all_reduce that an executor makes, in the step in which it was started."""
 
-    >>> part_bounds(7, 3)
-    [(0, 3), (3, 5), (5, 7)]
-    """
-    short, num_longer = divmod(length, num_parts)
-    starts = [short * i + min(i, num_longer) for i in range(num_parts + 1)]
-    return list(itertools.pairwise(starts))
+    def __init__(self, communicator: Communicator, array: Array, name: str, op: Op) -> None:
+        super().__init__()
+        self._communicator = communicator
+        self._step = communicator.step
+        self._array = array
+        self._name = name
+        self._op = op
+
+    def work(self) -> None:
+        with self._communicator._guard(self._step):
+            self._communicator._all_reduce(self._array, self._name, self._op)

@@ -9,9 +9,8 @@ from typing import TypeAlias, final
 
 import numpy as np
 
-from .arrays import as_bytes
+from .arrays import Array, as_bytes
 from .calls import HEADER_BYTES, padding
-from .communicator import Array
 from .errors import LinkBroken
 from .peers import Peers, Waiter
 

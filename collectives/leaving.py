@@ -11,15 +11,22 @@ import atexit
 import os
 import sys
 import traceback
-
-from .communicator import Communicator
+from typing import Protocol
 
 MAX_REASON_CHARACTERS = 500
 
-_open: set[Communicator] = set()
+
+class Closable(Protocol):
+    """What can be closed with a reason, as a `Communicator`."""
+
+    def close(self, reason: str = "") -> None:
+        """Leave, and say why if this program gives up."""
 
 
-def close_at_exit(communicator: Communicator) -> None:
+_open: set[Closable] = set()
+
+
+def close_at_exit(communicator: Closable) -> None:
     """See to it that ``communicator`` is closed when this program ends.
 
     Python calls first what was registered last: this comes before gRPC and MPI end, which have been
@@ -30,7 +37,7 @@ def close_at_exit(communicator: Communicator) -> None:
     atexit.register(_close_all, os.getpid())
 
 
-def forget(communicator: Communicator) -> None:
+def forget(communicator: Closable) -> None:
     """Note that ``communicator`` has been closed."""
     _open.discard(communicator)
 

@@ -4,18 +4,38 @@ from __future__ import annotations
 
 import faulthandler
 import logging
+import secrets
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from .mpi_watch import abort_job
+import numpy as np
+
+from .members import Member
+from .mpi_watchdog import abort_job
 
 _TAG = 28_771
 _FIRST_PAUSE_SECS, _LONGEST_PAUSE_SECS = 0.5e-3, 20e-3
 
 _log = logging.getLogger("paceline")
+
+
+def import_mpi() -> Any:
+    """Return ``mpi4py.MPI``, which initialises MPI if need be.
+
+    Raises:
+        ImportError: It is not installed, or finds no MPI library; the text says what to install.
+    """
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise ImportError(
+            f"MPI cannot be used here ({error}): pip install 'paceline[mpich]' brings mpi4py and "
+            "an MPI library; with a library of the system, install 'paceline[mpi]'"
+        ) from error
+    return MPI
 
 
 @contextmanager
@@ -64,3 +84,36 @@ def wait_for_ranks(
         time.sleep(pause_secs)
         pause_secs = min(2 * pause_secs, _LONGEST_PAUSE_SECS)
     mpi.Request.Waitall(sends)
+
+
+def check_world(mpi: Any, comm: Any, expected_size: int | None) -> None:
+    """Check that the launcher and mpi4py use the same MPI.
+
+    Raises:
+        RuntimeError: The world has another size than the launcher was asked for.
+    """
+    if expected_size is not None and comm.size != expected_size:
+        raise RuntimeError(
+            f"the launcher was asked for {expected_size} ranks, but this process is in a world of "
+            f"{comm.size}: mpirun must be of the same MPI as mpi4py ("
+            f"{mpi.Get_library_version().splitlines()[0].strip()}), such as the one in the "
+            "directory of this Python interpreter"
+        )
+
+
+def agreed_tag(comm: Any) -> int:
+    """Return a number by which messages of earlier communicators are told apart."""
+    tag = np.array([secrets.randbits(63)], np.int64)
+    comm.Bcast(tag)
+    return int(tag[0])
+
+
+def name_ranks(mpi: Any, comm: Any, names: Sequence[str]) -> list[Member]:
+    """Return the ranks by name and host; all ranks call this."""
+    table = np.zeros((comm.size, mpi.MAX_PROCESSOR_NAME), np.uint8)
+    own = mpi.Get_processor_name().encode()
+    table[comm.rank, : len(own)] = np.frombuffer(own, np.uint8)
+    comm.Allgather(mpi.IN_PLACE, table)
+    hosts = [row.tobytes().rstrip(b"\0").decode(errors="replace") for row in table]
+    pairs = zip(names, hosts, strict=True)
+    return [Member(rank, name, host) for rank, (name, host) in enumerate(pairs)]

@@ -259,6 +259,13 @@ class Peers:
         me, waiting = self.world.members[self.world.rank], self._waiting(waited_for)
         log_wait(self.describe(), me, waiting, waited_secs, self.timeout_secs)
 
+    def fail(self, error: BaseException) -> None:
+        """Note an error after which nobody knows how much of a message has gone out."""
+        if not isinstance(error, CollectiveError):
+            what = f"{type(error).__name__}: {error}"
+            error = CollectiveError(f"{self.describe()} was interrupted by {what}")
+        self.world.fail(error)
+
     def raise_lost(self, peer: int, error: LinkError) -> NoReturn:
         """Raise what a break of the link to ``peer`` means."""
         if self.world.closed:

@@ -11,14 +11,14 @@ order of their ranks.
 
 from __future__ import annotations
 
-import weakref
 from typing import final
 
 import numpy as np
 
 from .agreement import AgreedCall, Agreement
+from .arrays import Array, Op
+from .backend import Backend, RepeatedAllReduce
 from .calls import HEADER_BYTES, padding, set_sequence
-from .communicator import Array, Op
 from .errors import LinkBroken
 from .full_duplex import Piece, receive_message, send_message
 from .link import Link
@@ -55,29 +55,33 @@ def _power_of_two(size: int) -> int:
 
 
 @final
-class SmallAllReduce:
+class SmallAllReduce(RepeatedAllReduce):
     """A short all_reduce, with all at hand to do it again on the same array.
 
     Args:
+        backend: Knows the step and the limit of a wait.
         peers: The ranks.
         agreement: Numbers the calls.
         agreed: This call.
         array: Like those to be reduced.
         op: How.
-
-    Attributes:
-        agreed: The same.
     """
 
     def __init__(
-        self, peers: Peers, agreement: Agreement, agreed: AgreedCall, array: Array, op: Op
+        self,
+        backend: Backend,
+        peers: Peers,
+        agreement: Agreement,
+        agreed: AgreedCall,
+        array: Array,
+        op: Op,
     ) -> None:
+        super().__init__(array, op)
         num_bytes = HEADER_BYTES + array.nbytes + padding(array.nbytes)
-        self.agreed = agreed
+        self._backend = backend
         self._peers = peers
         self._agreement = agreement
-        self._op = op
-        self._array = weakref.ref(array)
+        self._agreed = agreed
         self._message = memoryview(bytearray(num_bytes))
         self._message[:HEADER_BYTES] = agreed.header
         self._header = self._message[:HEADER_BYTES]
@@ -91,23 +95,21 @@ class SmallAllReduce:
         self._host = peers.rank - num_active if peers.rank >= num_active else None
         self._guest = peers.rank + num_active if peers.rank + num_active < peers.size else None
 
-    def is_for(self, array: Array, op: Op) -> bool:
-        """Whether this is the array that was checked last, and the same op."""
-        return self._array() is array and self._op is op
-
-    def remember(self, array: Array) -> None:
-        """Note that this array has been checked; it is not kept alive."""
-        self._array = weakref.ref(array)
-
-    def repeat(self, array: Array) -> None:
-        """Reduce ``array`` in place, as the next call."""
-        set_sequence(self._header, self._agreement.next_number())
-        self._peers.call = self.agreed.call
-        self._reduce(array)
-
     def run(self, array: Array) -> None:
+        peers, backend = self._peers, self._backend
+        peers.step, peers.timeout_secs = backend.step, backend.timeout_secs
+        peers.world.check_usable()
+        peers.call = self._agreed.call
+        set_sequence(self._header, self._agreement.next_number())
+        try:
+            self._reduce(array)
+        except BaseException as error:
+            peers.fail(error)
+            raise
+
+    def reduce(self, array: Array) -> None:
         """Reduce ``array`` in place; the call has its number already."""
-        self._header[:] = self.agreed.header
+        self._header[:] = self._agreed.header
         self._reduce(array)
 
     def _reduce(self, array: Array) -> None:
@@ -117,7 +119,7 @@ class SmallAllReduce:
             receive_message(peers, self._host, self._header, [Piece(array)])
             return
         if self._guest is not None:
-            receive_message(peers, self._guest, self._header, [Piece(array, self.agreed.ufunc)])
+            receive_message(peers, self._guest, self._header, [Piece(array, self._agreed.ufunc)])
         for num_before, group in self._exchanges:
             self._exchange(num_before, group, array)
         if self._guest is not None:
@@ -126,7 +128,7 @@ class SmallAllReduce:
     def _exchange(self, num_before: int, group: list[tuple[int, Link]], array: Array) -> None:
         """Combine ``array`` with those of a few others, so many of them of lower rank."""
         message, num_bytes, header = self._message, len(self._message), self._header
-        payload, ufunc = self._payload, self.agreed.ufunc
+        payload, ufunc = self._payload, self._agreed.ufunc
         payload[:] = array
         operands: list[Array] = []
         unsent: dict[int, memoryview] = {}

@@ -18,9 +18,8 @@ from typing import Any, Final, final
 import numpy as np
 
 from ..members import Member
-from ..mpi import check_world, import_mpi
-from ..mpi_start import end_if_stuck, wait_for_ranks
-from ..mpi_watch import abort_job
+from ..mpi_start import check_world, end_if_stuck, import_mpi, wait_for_ranks
+from ..mpi_watchdog import abort_job
 from ..session import DEFAULT_START_TIMEOUT_SECS
 from ..session.addresses import Address, host_fingerprint
 

@@ -15,11 +15,11 @@ from ..communicator import (
     MIN_SILENCE_SECS,
     Communicator,
 )
-from ..leaving import close_at_exit, forget
+from ..executor import has_core_to_spare
+from ..leaving import close_at_exit
 from ..link import ALL_LINKS, Link, LinkKind
 from ..linked import DEFAULT_SPIN_SECS, linked_communicator
 from ..members import Member
-from ..runner import has_core_to_spare
 from .addresses import check_is_private, listening_place, local_ip, parse_address
 from .handshake import Identity, check_job_id
 from .links import check_links
@@ -119,10 +119,6 @@ def _communicator(
         )
         return link
 
-    def leave() -> None:
-        membership.close()
-        forget(communicator)
-
     num_here = membership.num_members_here()
     communicator = linked_communicator(
         members,
@@ -131,7 +127,7 @@ def _communicator(
         health=membership,
         timeout_secs=timeout_secs,
         spin_secs=_spin_secs(num_here, links),
-        on_close=leave,
+        on_close=membership.close,
     )
     close_at_exit(communicator)
     communicator.overlaps = has_core_to_spare(num_here)

@@ -1,12 +1,11 @@
 """One rank of an MPI job does something wrong; which, is the argument. See test_mpi.py."""
 
 import sys
-import threading
 import time
 
 import numpy as np
 
-from paceline.collectives.mpi import abort_on_exception, mpi_communicator
+from paceline.collectives.mpi import mpi_communicator
 
 
 def use(communicator, names):
@@ -24,20 +23,6 @@ def raises_inside_with(communicator):
 def raises(communicator):
     if communicator.rank == 1:
         raise KeyError("no such column")
-    use(communicator, "a")
-
-
-def raises_uncaught(communicator):
-    abort_on_exception()
-    if communicator.rank == 1:
-        raise KeyError("no such column")
-    use(communicator, "a")
-
-
-def raises_in_a_thread(communicator):
-    abort_on_exception()
-    if communicator.rank == 1:
-        threading.Thread(target=[].pop).start()
     use(communicator, "a")
 
 

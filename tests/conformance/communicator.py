@@ -234,6 +234,41 @@ def check_equal_bits(run: Run, size: int, dtype: str, op: Op) -> None:
     assert all(other == first for other in others)
 
 
+SHAPES = ((), (1,), (2, 3), (4, 0, 2), (0, 3), (30, 40, 50))
+
+
+def check_shapes(run: Run, size: int) -> None:
+    """Arrays keep their shapes; those that are gathered may differ in the first dimension."""
+
+    def body(communicator: Communicator) -> list[np.ndarray]:
+        rank, results = communicator.rank, []
+        for shape, _ in itertools.product(SHAPES, range(2)):
+            array, root = np.full(shape, rank + 1.0), np.full(shape, rank + 1.0)
+            communicator.all_reduce(array, "sum")
+            communicator.all_reduce(array, "sum")  # the very same array again
+            communicator.broadcast(root, "root", root=size - 1)
+            rows = np.full((rank + 1, *shape[1:]) if shape else (), float(rank))
+            results += [array, root, *communicator.all_gather(rows, f"rows of {shape[1:]}")]
+            if size > 1 and rank < 2:
+                moved = np.full(shape, float(rank))
+                if rank == 0:
+                    communicator.send(moved, "moved", 1)
+                else:
+                    communicator.receive(moved, "moved", 0)
+                    assert (moved == 0).all()
+        return results
+
+    expected = []
+    for shape, _ in itertools.product(SHAPES, range(2)):
+        expected += [np.full(shape, size * size * (size + 1) / 2), np.full(shape, float(size))]
+        expected += [
+            np.full((rank + 1, *shape[1:]) if shape else (), float(rank)) for rank in range(size)
+        ]
+    for arrays in results_of(run, size, body):
+        assert_same(arrays, expected)
+        assert [array.shape for array in arrays] == [right.shape for right in expected]
+
+
 def check_a_name_may_change_its_length(run: Run, size: int) -> None:
     """The last batch of an epoch is shorter."""
 
@@ -345,8 +380,7 @@ def check_members(run: Run, size: int) -> None:
 
 REFUSED: tuple[tuple[Callable[[], Any], type[Exception], str], ...] = (
     (lambda: np.zeros(8)[::2], ValueError, "contiguous"),
-    (lambda: np.zeros((2, 3)), ValueError, r"one-dimensional, but has shape \(2, 3\)"),
-    (lambda: np.array(1.0), ValueError, "one-dimensional"),
+    (lambda: np.zeros((2, 3)).T, ValueError, r"order of C, but has shape \(3, 2\)"),
     (lambda: np.zeros(3, complex), TypeError, "complex128"),
     (lambda: np.zeros(3, ">f4"), TypeError, "dtype >f4"),
     (lambda: [1.0, 2.0], TypeError, "is a list"),
@@ -428,6 +462,16 @@ DIFFERENCES: dict[str, tuple[Body, Body, Sequence[str]]] = {
         lambda c: c.all_reduce(np.ones(3), "a"),
         lambda c: c.all_reduce(np.ones(4), "a"),
         ["float64[3]", "float64[4]"],
+    ),
+    "shape": (
+        lambda c: c.all_reduce(np.ones((2, 3)), "a"),
+        lambda c: c.all_reduce(np.ones((3, 2)), "a"),
+        ["float64[2, 3]", "float64[3, 2]"],
+    ),
+    "row": (
+        lambda c: c.all_gather(np.ones((2, 3)), "a"),
+        lambda c: c.all_gather(np.ones((3, 2)), "a"),
+        ["float64[any length, 3]", "float64[any length, 2]"],
     ),
     "dtype": (
         lambda c: c.all_reduce(np.ones(3, np.float32), "a"),
@@ -629,6 +673,7 @@ _MATRIX = [
     ),
 ]
 _SINGLE = [
+    ("shapes", check_shapes),
     ("a name may change its length", check_a_name_may_change_its_length),
     ("started operations run in order", check_started_operations_run_in_order),
     ("a call waits for those started before", check_a_call_waits_for_those_started_before),

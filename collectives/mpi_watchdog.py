@@ -1,13 +1,13 @@
-"""A watch over a rank that may be stuck inside MPI: it says on whom, and ends the job.
+"""A watchdog over a rank that may be stuck inside MPI: it says on whom, and ends the job.
 
 A thread looks at the call under way now and then. If that has not moved for a second, the thread
-tells the watches of all other ranks what this rank is waiting in. From what it is told in turn it
+tells the watchdogs of all other ranks what this rank is waiting in. From what it is told in turn it
 knows who waits in the same call (all is well, somebody is late), who has called something else (a
 mismatch: abort), and, when time is up, who has not come (abort, naming them).
 
-While it waits it asks the others now and then for a sign of life, which their watches give as long
-as their processes run, whatever their working threads do. One that gives none for ``silence_secs``
-is lost: abort. Nothing of this is sent while calls end within a second.
+While it waits it asks the others now and then for a sign of life, which their watchdogs give as
+long as their processes run, whatever their working threads do. One that gives none for
+``silence_secs`` is lost: abort. Nothing of this is sent while calls end within a second.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, final
 
+from .backend import Backend
 from .calls import NOTHING, RECORD_BYTES, RULE, Call, record_text
-from .communicator import Communicator
 from .heartbeats import AwakeClock
 from .members import Member
-from .mpi_accord import History
+from .mpi_consistency import History
 from .peers import DEFAULT_REPORT_SECS, log_wait
 
 PERIOD_SECS = 0.2
@@ -76,20 +76,20 @@ class Position:
     """Where the working thread is.
 
     Attributes:
-        communicator: Whose call it is in.
+        backend: Whose call it is in.
         history: Its history.
         call: Which call.
         waited_for: The one rank that is waited for, if there is only one.
     """
 
-    communicator: Communicator
+    backend: Backend
     history: History
     call: Call
     waited_for: int | None = None
 
 
 @final
-class Watch:
+class Watchdog:
     """Watches the calls of one rank, in all communicators split from one.
 
     Args:
@@ -101,8 +101,8 @@ class Watch:
     Attributes:
         members: The same.
         now: Where the working thread is; None outside of MPI. Setting it is all that the working
-            thread does for the watch, for it is in a hurry. It has moved if this is another object
-            or the history is longer.
+            thread does for the watchdog, for it is in a hurry. It has moved if this is another
+            object or the history is longer.
     """
 
     def __init__(self, mpi: Any, comm: Any, members: Sequence[Member], silence_secs: float) -> None:
@@ -121,7 +121,9 @@ class Watch:
         self._sending = threading.Lock()
         self._stopped = threading.Event()
         self._speaks = mpi.Query_thread() == mpi.THREAD_MULTIPLE
-        self._thread = threading.Thread(target=self._watch, name="paceline-mpi-watch", daemon=True)
+        self._thread = threading.Thread(
+            target=self._watch, name="paceline-mpi-watchdog", daemon=True
+        )
         self.now: Position | None = None
         self._thread.start()
         atexit.register(self.stop)  # before MPI is finalised
@@ -166,7 +168,7 @@ class Watch:
                 seen, since, told, report_at = here, clock, False, DEFAULT_REPORT_SECS
                 self._heard_at.clear()
                 continue
-            timeout_secs = now.communicator.timeout_secs
+            timeout_secs = now.backend.timeout_secs
             period_secs = min(PERIOD_SECS, timeout_secs / 4)
             if clock - since >= min(NOTICE_SECS, timeout_secs / 4):
                 if not told:
@@ -179,7 +181,7 @@ class Watch:
                 report_at *= 2
                 self._report(now, clock - since)
             if clock - since > timeout_secs:
-                what = now.call.describe(now.communicator.step)
+                what = now.call.describe(now.backend.step)
                 about = f"{what} timed out after {clock - since:.3g} s: "
                 self._abort_inside(about + self._whom_we_wait_for(now))
 
@@ -241,7 +243,7 @@ class Watch:
         for rank in now.history.ranks:
             notice = self._left.get((rank, now.history.tag))
             if notice is not None and notice.sequence < now.history.sequence:
-                what = now.call.describe(now.communicator.step)
+                what = now.call.describe(now.backend.step)
                 self._abort_inside(
                     f"{what} failed: {self.members[rank]} has left. Its last call of this "
                     f"communicator was number {notice.sequence}, {notice.text}; "
@@ -255,7 +257,7 @@ class Watch:
         for rank in others if self._speaks else ():
             silent_secs = clock - self._heard_at.setdefault(rank, clock)
             if silent_secs > self._silence_secs:
-                what = now.call.describe(now.communicator.step)
+                what = now.call.describe(now.backend.step)
                 self._abort_inside(
                     f"{what} failed: lost {self.members[rank]}: it has been silent for "
                     f"{silent_secs:.3g} s"
@@ -267,9 +269,9 @@ class Watch:
 
     def _report(self, now: Position, waited_secs: float) -> None:
         """Log whom this rank has been waiting for."""
-        communicator, me = now.communicator, self.members[self._comm.rank]
-        what, whom = now.call.describe(communicator.step), self._whom_we_wait_for(now)
-        log_wait(what, me, whom, waited_secs, communicator.timeout_secs)
+        backend, me = now.backend, self.members[self._comm.rank]
+        what, whom = now.call.describe(backend.step), self._whom_we_wait_for(now)
+        log_wait(what, me, whom, waited_secs, backend.timeout_secs)
 
     def _abort_inside(self, text: str) -> NoReturn:
         """Abort on behalf of the thread that is inside MPI, showing how it got there."""

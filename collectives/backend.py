@@ -1,0 +1,112 @@
+"""The seam below a communicator: what moves its arrays, over links or by MPI."""
+
+from __future__ import annotations
+
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+from .arrays import Array, Op
+from .calls import Signature
+from .executor import Executor
+from .members import Member
+
+
+class RepeatedAllReduce(ABC):
+    """A short all_reduce that is about to come again with the same array, and all that it takes.
+
+    Attributes:
+        array: The array, which is not kept alive.
+        op: How it is reduced.
+    """
+
+    def __init__(self, array: Array, op: Op) -> None:
+        self.array = weakref.ref(array)
+        self.op = op
+
+    @abstractmethod
+    def run(self, array: Array) -> None:
+        """Reduce ``array``, flat, in place: one more call, with all checks that each call has."""
+
+
+class Backend(ABC):
+    """Moves the arrays of one communicator: flat ones, which have been checked, one call at a time.
+
+    Args:
+        members: All ranks by name, in order of rank.
+        rank: This rank.
+        timeout_secs: How long a wait without progress may last.
+        executor: Runs what is started, for this communicator and those split from it.
+
+    Attributes:
+        members: The same.
+        rank: The same.
+        executor: The same.
+        size: Number of ranks.
+        timeout_secs: How long a wait without progress may last; set before each call.
+        step: The training step, for error texts; set before each call.
+    """
+
+    def __init__(
+        self, members: Sequence[Member], rank: int, timeout_secs: float, executor: Executor
+    ) -> None:
+        self.members = tuple(members)
+        self.rank = rank
+        self.executor = executor
+        self.size = len(self.members)
+        self.timeout_secs = timeout_secs
+        self.step: int | None = None
+
+    @property
+    @abstractmethod
+    def failure(self) -> str:
+        """Why it is of no use any more; empty while it is."""
+
+    @abstractmethod
+    def guard(self) -> AbstractContextManager[None]:
+        """Return what a call is made in: it refuses calls after a failure, and notes failures."""
+
+    @abstractmethod
+    def all_reduce(self, array: Array, signature: Signature) -> RepeatedAllReduce | None:
+        """Reduce ``array`` in place; return what repeats it, if it is short."""
+
+    @abstractmethod
+    def reduce_scatter(self, array: Array, signature: Signature) -> Array:
+        """Return this rank's part of the reduced ``array``, whose content may be destroyed."""
+
+    @abstractmethod
+    def all_gather(self, array: Array, signature: Signature) -> list[Array]:
+        """Return the arrays of all ranks; of two dimensions, of which the first may differ."""
+
+    @abstractmethod
+    def broadcast(self, array: Array, signature: Signature) -> None:
+        """Overwrite ``array`` by the root's."""
+
+    @abstractmethod
+    def barrier(self, signature: Signature) -> None:
+        """Return when every rank has called it."""
+
+    @abstractmethod
+    def transfer(self, array: Array, name: str, shape: Sequence[int], source: int, to: int) -> None:
+        """Bring ``array`` from rank ``source`` to rank ``to``; this rank is one of the two."""
+
+    @abstractmethod
+    def split(self, color: int, key: int) -> Backend:
+        """Return that of this rank's part."""
+
+    @abstractmethod
+    def close(self, reason: str) -> None:
+        """Leave; what is under way fails. Never raises; may be called again."""
+
+
+def part_of(pairs: Sequence[tuple[int, int]], rank: int) -> list[int]:
+    """Return which ranks are in the part of ``rank``, in their new order.
+
+    Args:
+        pairs: Color and key of each rank.
+        rank: This rank.
+    """
+    color = pairs[rank][0]
+    ranks = [other for other, pair in enumerate(pairs) if pair[0] == color]
+    return sorted(ranks, key=lambda other: (pairs[other][1], other))
