@@ -15,6 +15,8 @@ from .errors import LinkBroken
 from .peers import Peers, Waiter
 
 Header: TypeAlias = "bytearray | memoryview"
+# What is short goes in one piece: to wake up the peer twice takes longer than the copy.
+_JOINED_BYTES = 32 << 10
 _ZEROS = memoryview(bytes(HEADER_BYTES))
 
 
@@ -79,13 +81,15 @@ class _Outgoing:
     def __init__(self, peers: Peers, to: int, header: Header, arrays: Sequence[Array]) -> None:
         num_bytes = sum(array.nbytes for array in arrays)
         parts = [memoryview(header), *map(as_bytes, arrays), _ZEROS[: padding(num_bytes)]]
+        if len(arrays) == 1 and num_bytes <= _JOINED_BYTES:
+            parts = [memoryview(b"".join(parts))]
         self.to = to
         self.sent_bytes = -HEADER_BYTES
         self._peers = peers
         self._link = peers.link(to)
         self._parts = deque(part for part in parts if len(part))
-        self._allowed_bytes = arrays[0].nbytes if arrays else 0
         self._total_bytes = num_bytes + padding(num_bytes)
+        self._allowed_bytes = self._total_bytes if len(arrays) < 2 else arrays[0].nbytes
 
     @property
     def is_stuck(self) -> bool:
