@@ -164,7 +164,9 @@ class SharedMemoryLink(Link):
         out.write(self._written % RING_BYTES, data[:num_bytes])
         self._written += num_bytes
         words[out.word + _WRITTEN] = self._written
-        self._wake(out.word + _READER_SLEEPS)
+        self._order()
+        if words[out.word + _READER_SLEEPS]:
+            self._ring_bell(out.word + _READER_SLEEPS)
         return num_bytes
 
     def try_peek(self, num_bytes: int) -> memoryview | None:
@@ -181,7 +183,12 @@ class SharedMemoryLink(Link):
     def release(self, num_bytes: int) -> None:
         self._read += num_bytes
         self._words[self._in.word + _READ] = self._read
-        self._wake(self._in.word + _WRITER_SLEEPS)
+        self._order()
+        # A writer that sleeps has filled the ring. It is woken when half of that has been read: in
+        # time, for the other half is still to be read, and not once for each segment.
+        flag = self._in.word + _WRITER_SLEEPS
+        if self._words[flag] and self._arrived_bytes() <= RING_BYTES // 2:
+            self._ring_bell(flag)
 
     def begin_wait(self, *, to_send: bool, to_receive: bool) -> tuple[int, int] | None:
         words = self._words
@@ -233,21 +240,19 @@ class SharedMemoryLink(Link):
         ):
             return True
         return to_send and (
-            self._written - words[self._out.word + _READ] < RING_BYTES
+            self._written - words[self._out.word + _READ] <= RING_BYTES // 2
             or bool(words[self._out.word + _READER_CLOSED])
         )
 
-    def _wake(self, flag: int) -> None:
-        """Ring the bell if the other side sleeps."""
-        self._order()
-        if self._words[flag]:
-            self._words[flag] = 0
-            try:
-                self._bell.socket.send(b"\0")
-            except BlockingIOError:
-                pass  # so many rings are under way that it will wake up
-            except OSError:
-                self._broken = self._broken or "its process has ended"
+    def _ring_bell(self, flag: int) -> None:
+        """Wake the other side, which sleeps."""
+        self._words[flag] = 0
+        try:
+            self._bell.socket.send(b"\0")
+        except BlockingIOError:
+            pass  # so many rings are under way that it will wake up
+        except OSError:
+            self._broken = self._broken or "its process has ended"
 
     def _hear(self) -> None:
         """Take up what the bell says; its end means that the other process is gone."""

@@ -22,7 +22,7 @@ MAY_IMPORT["compat"] = {*MAY_IMPORT}
 
 BACKENDS = {
     "cupy": {"strategies/gpu.py"},
-    "mpi4py": {"collectives/mpi.py"},
+    "mpi4py": {"collectives/mpi_start.py"},
     "grpc": {"collectives/session/grpc_stream.py"},
 }
 BEYOND_NUMPY_AND_PYDANTIC = {"rich", "safetensors", *BACKENDS}
