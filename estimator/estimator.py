@@ -308,6 +308,7 @@ class Estimator:
             self._unread.note(batches)
         if job.is_chief and not end.is_preempted and saver.last_has_input:
             self._dir.end_input()
+        # The chief comes here when it has written: who returns before could read an older one.
         extended.workers.number_from_chief(0, "the last checkpoint is written")
         _logger.info("Loss for final step: %.8g.", end.loss)
         of_all = "" if last_step is None else f" of {last_step}"

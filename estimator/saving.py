@@ -132,6 +132,7 @@ class _Helper(CheckpointWriter):
         self._saver.wait()
 
     def save(self, step: int, values: Values, state: dict[str, Any]) -> None:
+        # The chief's `Saver.save` calls `_have_workers_write` at the same step: a common call.
         draft = self._workers.text_from_chief("", "draft of a checkpoint")
         self._saver.save(draft, checkpoint.share_of(values, self._workers.rank, self._workers.size))
 

@@ -194,6 +194,7 @@ class Session(ABC):
     def before_run(self) -> None:
         """Tell the hooks that a step is about to be made."""
         self._requests = [hook.before_run(self._context) for hook in self._hooks]
+        # A worker that is alone reads what is aggregated over workers whenever it likes.
         if self.strategy.extended.num_workers > 1:
             self._note_wanted([r.fetches for r in self._requests if r is not None])
 
@@ -237,6 +238,7 @@ class Session(ABC):
         """Read what hooks of any worker want to know; all workers call this."""
         wanted = self.strategy.extended.workers.texts(json.dumps(self._wanted), "wanted by hooks")
         names = sorted({name for text in wanted for name in json.loads(text)})
+        # All workers read the same names in the same order: each reading is a common call.
         with self.strategy.scope():
             self._read_together = {name: self.store.variables[name].numpy() for name in names}
         self._wanted = []

@@ -85,8 +85,10 @@ class TrainingSession(Session):
         Raises:
             ValueError: The data are empty.
         """
+        # The checkpoint before the first update is saved when a batch was taken already, which is
+        # not in it: who restores it has to get that batch again.
         beginning = self._input.get_state()
-        self.tell_input_state(lambda: beginning)  # of the checkpoint before the first update
+        self.tell_input_state(lambda: beginning)
         num_replicas = self.strategy.extended.num_local_replicas
         batch = first_with_examples(self._input, num_replicas)
         require_data(batch, self.strategy)
@@ -126,6 +128,8 @@ class TrainingSession(Session):
         is_alone = self.strategy.extended.num_workers == 1
         if batches is None and (is_alone or self._all_stop):
             return False, True  # nor is there another worker that makes a step
+        # A worker whose data have ended computes on a batch that stands in: the others' models wait
+        # for its part in what they exchange. Only the sums of the step tell whether any had data.
         given, before = self._batches.of_step(batches), self._assigned_values()
         if is_alone and not any(part.num_examples for part in local_values(given)):
             return False, False
@@ -153,6 +157,8 @@ class TrainingSession(Session):
                 replica.merge_call(self._begin_run, (spec,))
             loss_times_examples = spec.loss.item() * given.num_examples if given.num_examples else 0
             self._has_bad_loss |= not math.isfinite(loss_times_examples)
+            # The votes travel in the same exchange as the loss, so that all workers save, stop or
+            # read together without a call of its own for that.
             votes = (self.wants_save, self.wants_end, self.will_stop, self._wants_shared)
             sums = (loss_times_examples, given.num_examples, *votes, self._has_batch)
             return make_step(spec.train_op, given.num_examples, sums, self._veto)
@@ -183,6 +189,7 @@ class TrainingSession(Session):
         self.save_is_agreed = votes_to_save > 0
         self.end_is_agreed = votes_to_end > 0
         self._all_stop = num_stopping == self.strategy.extended.num_replicas
+        # Read, not counted: with asynchronous servers others have made steps meanwhile.
         self._step_index, self._global_step = self._global_step, self._count()
         self.strategy.extended.workers.at_step(self._global_step)
         if num_asking > 0:
