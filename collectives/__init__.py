@@ -18,6 +18,7 @@ from .errors import (
     CollectiveTimeoutError,
     MismatchError,
     PeerLostError,
+    RefusedRequest,
 )
 from .executor import Handle
 from .in_process import in_process_communicators
@@ -42,6 +43,7 @@ __all__ = [
     "MismatchError",
     "Op",
     "PeerLostError",
+    "RefusedRequest",
     "in_process_communicators",
     "linked_communicator",
     "part_bounds",

@@ -13,6 +13,8 @@ Below them, a link knows its bytes but not whose work they belong to:
     ├── LinkTimeout
     └── LinkBroken
 
+A parameter server that is well may refuse a request: `RefusedRequest`.
+
 A communicator turns link errors into collective errors, adding who, what and how long.
 """
 
@@ -41,6 +43,18 @@ class MismatchError(CollectiveError):
 
 class RendezvousError(CollectiveError):
     """The processes of a job did not come together; the text names who and why."""
+
+
+class RefusedRequest(RuntimeError):  # noqa: N818
+    """A parameter server has refused a request; the text is its own, the connection is still good.
+
+    Attributes:
+        kind: The name of what the server has raised, such as "ValueError".
+    """
+
+    def __init__(self, text: str, kind: str) -> None:
+        super().__init__(text)
+        self.kind = kind
 
 
 class LinkError(Exception):

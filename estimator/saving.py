@@ -13,8 +13,7 @@ from typing import Any, final
 import numpy as np
 
 from .. import checkpoint
-from ..collectives import CollectiveError
-from ..collectives.parameter_server import RefusedRequest
+from ..collectives import CollectiveError, RefusedRequest
 from ..strategies import StrategyExtended
 from .hooks import CheckpointWriter
 from .run_config import RunConfig

@@ -1,5 +1,8 @@
 """Strategies: where variables live, where the step runs, and how values are reduced."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .aggregation import VariableAggregation, VariableSpec, VariableSynchronization
 from .arrays import add_up, as_array
 from .cell import Cell, RemoteStorage, RuleStep, SavedValue, Storage
@@ -24,13 +27,6 @@ from .job import Job
 from .mirrored import MirroredStrategy
 from .multi_worker import MultiWorkerMirroredStrategy
 from .one_device import OneDeviceStrategy
-from .parameter_server import (
-    FixedShardsPartitioner,
-    MaxSizePartitioner,
-    MinSizePartitioner,
-    ParameterServerStrategy,
-    Partitioner,
-)
 from .reduce_op import ReduceOp
 from .step import (
     StepResult,
@@ -56,6 +52,15 @@ from .variable_store import (
     variable_creator_scope,
 )
 from .variables import Variable
+
+if TYPE_CHECKING:
+    from .parameter_server import (
+        FixedShardsPartitioner,
+        MaxSizePartitioner,
+        MinSizePartitioner,
+        ParameterServerStrategy,
+        Partitioner,
+    )
 
 __all__ = [
     "COUNTER",
@@ -128,3 +133,13 @@ __all__ = [
     "uniform_of_variance",
     "variable_creator_scope",
 ]
+
+if not TYPE_CHECKING:  # what stands above for type checkers
+
+    def __getattr__(name: str) -> Any:
+        """Load what concerns parameter servers, and their protocol, with its first use."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return globals().setdefault(
+            name, getattr(import_module(f"{__name__}.parameter_server"), name)
+        )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import final
+from typing import TYPE_CHECKING, final
 
-from ..collectives.parameter_server import ShardStorage, UpdateRule
 from .workers import Workers
+
+if TYPE_CHECKING:  # a job without parameter servers does without their protocol
+    from ..collectives.parameter_server import ShardStorage, UpdateRule
 
 
 class Job(ABC):

@@ -3,16 +3,9 @@
 A server calls `serve`, a trainer `connect`. What the messages mean is the business of those two.
 """
 
+from ..errors import RefusedRequest
 from .calling import connect
-from .client import (
-    Asks,
-    Connection,
-    ParameterClient,
-    Pending,
-    RefusedRequest,
-    ServerLost,
-    Started,
-)
+from .client import Asks, Connection, ParameterClient, Pending, ServerLost, Started
 from .frames import Client, Message, RequestHandler
 from .in_process import InProcessServer
 from .push_plan import UpdateRule

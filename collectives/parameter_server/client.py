@@ -17,7 +17,13 @@ from typing import Generic, NoReturn, Protocol, TypeVar, final
 
 from ..calls import Call
 from ..communicator import MIN_SILENCE_SECS
-from ..errors import ClosedError, CollectiveError, CollectiveTimeoutError, PeerLostError
+from ..errors import (
+    ClosedError,
+    CollectiveError,
+    CollectiveTimeoutError,
+    PeerLostError,
+    RefusedRequest,
+)
 from ..link import Health
 from ..members import Member
 from ..session import FrameError
@@ -31,18 +37,6 @@ R_co = TypeVar("R_co", bound=Reply, covariant=True)
 
 class ServerLost(PeerLostError):  # noqa: N818  (the name says what happened)
     """The server is gone, or has closed this connection, which is of no use any more."""
-
-
-class RefusedRequest(RuntimeError):  # noqa: N818
-    """The server has refused a request; the text is its own.
-
-    Attributes:
-        kind: The name of what the server has raised, such as "ValueError".
-    """
-
-    def __init__(self, text: str, kind: str) -> None:
-        super().__init__(text)
-        self.kind = kind
 
 
 class Asks(Protocol[R_co]):

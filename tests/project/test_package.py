@@ -115,11 +115,20 @@ for library in ("numpy", "pydantic", "grpc", "mpi4py", "rich", "safetensors", "m
     assert loaded == ""
 
 
+OF_PARAMETER_SERVERS = [
+    "paceline.strategies.parameter_server",
+    "paceline.collectives.parameter_server",
+    "paceline.collectives.session",
+]
+
+
 @pytest.mark.parametrize(
     ("name", "libraries"),
     [
         ("Tensor", ["pydantic"]),
         ("Dataset", ["pydantic", "multiprocessing", "csv"]),
+        ("MirroredStrategy", ["pydantic", *OF_PARAMETER_SERVERS]),
+        ("Estimator", ["multiprocessing", *OF_PARAMETER_SERVERS]),
     ],
 )
 def test_a_name_loads_only_what_its_package_needs(name, libraries):
