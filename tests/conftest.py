@@ -25,7 +25,7 @@ from paceline.strategies.local_storage import LocalStorage
 from paceline.strategies.parameter_server.channel import Channel
 from paceline.strategies.parameter_server.job import LazyServers, TrainerJob
 from paceline.strategies.parameter_server.placement import VariablePlacer, placement_of
-from paceline.strategies.parameter_server.servers import TrainerTerms
+from paceline.strategies.parameter_server.servers import JobTerms
 from paceline.strategies.parameter_server.storage import ServerStorage
 from paceline.strategies.workers import Workers
 
@@ -131,12 +131,12 @@ def on_workers():
 class InProcessChannel(Channel):
     """A trainer's way to servers that are threads of this process."""
 
-    def __init__(self, servers, num_trainers, rank):
+    def __init__(self, servers, num_trainers, rank, can_leave_alone):
         jobs = {
             "worker": [f"localhost:{1000 + i}" for i in range(num_trainers)],
             "ps": [f"localhost:{2000 + i}" for i in range(len(servers))],
         }
-        super().__init__(ClusterSpec(jobs), Task("worker", rank))
+        super().__init__(ClusterSpec(jobs), Task("worker", rank), can_leave_alone)
         self._servers = servers
 
     def connect(self, server, timeout_secs):
@@ -190,8 +190,9 @@ class ServerJobInProcess:
 
     def strategy(self, rank=0, num_replicas=1):
         """The strategy of one trainer; rank 0 is the chief."""
-        channel = InProcessChannel(self.channels, self.num_trainers, rank)
-        terms = TrainerTerms(
+        can_leave_alone = self.options.get("can_leave_alone", True)
+        channel = InProcessChannel(self.channels, self.num_trainers, rank, can_leave_alone)
+        terms = JobTerms(
             is_chief=rank == 0,
             is_synchronous=self.max_staleness == 0,
             start_timeout_secs=600.0,
@@ -206,8 +207,7 @@ class ServerJobInProcess:
         local = LocalStorage([HOST], Workers())
         overlaps = self.options.get("overlaps", False)
         storage = ServerStorage(servers, placer, local, self.max_staleness, overlaps)
-        can_leave_alone = self.options.get("can_leave_alone", True)
-        job = TrainerJob(self.num_trainers, rank, terms.is_chief, servers, storage, can_leave_alone)
+        job = TrainerJob(servers, storage)
         devices = [Device("CPU", i) for i in range(num_replicas)]
         ops = ReductionToOneDevice()
         return Strategy(StrategyExtended(devices, [HOST], ops, remote_storage=storage, job=job))

@@ -27,7 +27,7 @@ from ..errors import (
 from ..link import Health
 from ..members import Member
 from ..session import FrameError
-from .frames import Array, Header, Kind, Message
+from .frames import Array, FrameKind, Header, Message
 from .requests import Reply, Verb
 from .wire import Wire
 
@@ -222,7 +222,7 @@ class Connection:
         self._sequence += 1
         self._is_between_messages = False
         try:
-            self._wire.send(Kind.REQUEST, self._sequence, request)
+            self._wire.send(FrameKind.REQUEST, self._sequence, request)
         except (TypeError, ValueError):
             self._is_between_messages = True  # nothing was sent
             raise
@@ -253,7 +253,7 @@ class Connection:
         if self._wire.is_closed:
             return
         if self._is_between_messages:
-            self._wire.say(Kind.GOODBYE)
+            self._wire.say(FrameKind.GOODBYE)
         self._wire.close()
         if self._on_close is not None:
             self._on_close()
@@ -294,13 +294,16 @@ class Connection:
             self._lose(self._sent(error), error)
 
     def _unwrapped(self, header: Header, reply: Message) -> Message:
-        if header.kind == Kind.CLOSING:
+        if header.kind == FrameKind.CLOSING:
             self._lose(f"{self.server} closed this connection: {_text(reply)}")
-        if header.kind == Kind.GOODBYE:
+        if header.kind == FrameKind.GOODBYE:
             self._lose(f"{self.server} has ended")
-        if header.kind not in (Kind.REPLY, Kind.REFUSAL) or header.sequence != self._sequence:
+        if (
+            header.kind not in (FrameKind.REPLY, FrameKind.REFUSAL)
+            or header.sequence != self._sequence
+        ):
             self._lose(f"{self.server} sent a frame of kind {header.kind} out of place")
-        if header.kind == Kind.REFUSAL:
+        if header.kind == FrameKind.REFUSAL:
             raise _refusal(reply)
         return reply
 
@@ -311,7 +314,7 @@ class Connection:
         """Raise that the server is lost; if it has said why before it closed, say that."""
         if isinstance(cause, CollectiveError):
             header = self._wire.header_left_behind()
-            if header is not None and header.kind == Kind.CLOSING:
+            if header is not None and header.kind == FrameKind.CLOSING:
                 with suppress(FrameError, CollectiveError):
                     said = _text(self._wire.receive(header))
                     reason = f"{self.server} closed this connection: {said}"

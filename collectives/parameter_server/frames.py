@@ -110,7 +110,7 @@ class RequestHandler(Protocol):
         """Its last connection has ended with a goodbye."""
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """What a frame is for.
 
     A request is answered by a reply or a refusal (body: JSON of "kind" and "text"). A client says
@@ -161,7 +161,7 @@ class Header(NamedTuple):
         return padded(self.num_body_bytes + self.num_arrays * _ENTRY.size)
 
 
-class Slot(NamedTuple):
+class ArrayEntry(NamedTuple):
     """An array that is to come."""
 
     dtype: np.dtype[Any]
@@ -183,7 +183,7 @@ def padded(num_bytes: int) -> int:
     return -(-num_bytes // HEADER_BYTES) * HEADER_BYTES
 
 
-def pack(kind: Kind, connection: ConnectionId, sequence: int, message: Message) -> bytearray:
+def pack(kind: FrameKind, connection: ConnectionId, sequence: int, message: Message) -> bytearray:
     """Return all of a frame that precedes the arrays' elements.
 
     Raises:
@@ -235,7 +235,7 @@ def unpack_header(data: memoryview, connection: ConnectionId, max_frame_bytes: i
         raise FrameError("a frame of another job")
     if incarnation != connection.incarnation:
         raise FrameError("a frame for another incarnation of the server")
-    if not Kind.REQUEST <= kind <= Kind.CLOSING or zeros or more_zeros or verb > MAX_VERB:
+    if not FrameKind.REQUEST <= kind <= FrameKind.CLOSING or zeros or more_zeros or verb > MAX_VERB:
         raise FrameError(f"a frame of kind {kind} and verb {verb} with a wrong header")
     if num_body_bytes > MAX_BODY_BYTES:
         raise FrameError(f"a body of {num_body_bytes} bytes; {MAX_BODY_BYTES} are allowed")
@@ -248,19 +248,20 @@ def unpack_header(data: memoryview, connection: ConnectionId, max_frame_bytes: i
     return header
 
 
-def unpack_table(head: memoryview, header: Header) -> list[Slot]:
+def unpack_table(head: memoryview, header: Header) -> list[ArrayEntry]:
     """Return what the table behind the body says about the arrays to come.
 
     Raises:
         FrameError: It makes no sense, or does not agree with the header.
     """
     stop = header.num_body_bytes + header.num_arrays * _ENTRY.size
-    slots = [_slot(*entry) for entry in _ENTRY.iter_unpack(head[header.num_body_bytes : stop])]
-    if sum(padded(slot.num_bytes) for slot in slots) != header.num_array_bytes:
+    packed = head[header.num_body_bytes : stop]
+    entries = [_entry_of(*fields) for fields in _ENTRY.iter_unpack(packed)]
+    if sum(padded(entry.num_bytes) for entry in entries) != header.num_array_bytes:
         raise FrameError("arrays whose sizes do not add up to that of the frame")
     if any(head[stop:]):
         raise FrameError("something other than zeros behind a table")
-    return slots
+    return entries
 
 
 def elements(array: Array) -> memoryview:
@@ -293,7 +294,7 @@ def _entry(array: Array) -> bytes:
     return _ENTRY.pack(code, array.ndim, _SIX_ZEROS, array.nbytes, *shape)
 
 
-def _slot(code: int, ndim: int, zeros: bytes, num_bytes: int, *shape: int) -> Slot:
+def _entry_of(code: int, ndim: int, zeros: bytes, num_bytes: int, *shape: int) -> ArrayEntry:
     if code >= len(DTYPES):
         raise FrameError(f"an array of unknown dtype {code}")
     if ndim > MAX_DIMS or zeros != _SIX_ZEROS or any(shape[ndim:]):
@@ -302,7 +303,7 @@ def _slot(code: int, ndim: int, zeros: bytes, num_bytes: int, *shape: int) -> Sl
     # NumPy does not take a shape whose non-zero lengths alone are too much, be it empty.
     if math.prod(used) * dtype.itemsize != num_bytes or _extent(used) * dtype.itemsize >= 1 << 62:
         raise FrameError(f"an array of {dtype} and shape {used} with a size of {num_bytes} bytes")
-    return Slot(dtype, used, num_bytes)
+    return ArrayEntry(dtype, used, num_bytes)
 
 
 def _extent(shape: Sequence[int]) -> int:

@@ -11,7 +11,7 @@ from typing import final
 from ..calls import Call
 from ..errors import ClosedError, CollectiveError
 from ..session import FrameError
-from .frames import Client, Header, Kind, Message, RequestHandler
+from .frames import Client, FrameKind, Header, Message, RequestHandler
 from .wire import Wire
 
 _MAX_TEXT_CHARACTERS = 20_000
@@ -68,7 +68,7 @@ class Service:
             return Ending(has_left=False, reason="this server closed its connection")
         except CollectiveError as error:
             left = self._wire.header_left_behind()
-            if left is not None and left.kind == Kind.GOODBYE:  # without waiting for its reply
+            if left is not None and left.kind == FrameKind.GOODBYE:  # without waiting for its reply
                 return self._end(LEFT)
             self._wire.give_up(str(error))
             return Ending(has_left=False, reason=str(error))
@@ -81,7 +81,7 @@ class Service:
 
     def dismiss(self, reason: str) -> None:
         """Say goodbye, or why not, and close the connection."""
-        self._wire.say(Kind.CLOSING if reason else Kind.GOODBYE, reason)
+        self._wire.say(FrameKind.CLOSING if reason else FrameKind.GOODBYE, reason)
         self._wire.close()
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ class Service:
             header = self._wire.await_header(math.inf)
             self.is_busy = True
             message = self._wire.receive(header)
-            if header.kind != Kind.REQUEST:
+            if header.kind != FrameKind.REQUEST:
                 return _farewell(header, message)
             self._answer(header, message)
             del message  # may be large, and the next request may be long in coming
@@ -104,13 +104,13 @@ class Service:
         try:
             reply = self._handler.handle(self.client, request)
             # A client that is alive may take its time: it may compute before it waits.
-            self._wire.send(Kind.REPLY, header.sequence, reply, math.inf)
+            self._wire.send(FrameKind.REPLY, header.sequence, reply, math.inf)
         except CollectiveError:
             raise
         except Exception as error:
             if not isinstance(error, (ValueError, KeyError, TypeError)):
                 _log.exception("request %d of %s failed", request.verb, self.client)
-            self._wire.send(Kind.REFUSAL, header.sequence, _refusal(request.verb, error))
+            self._wire.send(FrameKind.REFUSAL, header.sequence, _refusal(request.verb, error))
 
     def _give_up(self, told: str, reason: str) -> Ending:
         ending = self._end(Ending(has_left=False, reason=reason))
@@ -124,9 +124,9 @@ class Service:
 
 def _farewell(header: Header, message: Message) -> Ending:
     """Return what a frame means that is no request."""
-    if header.kind == Kind.GOODBYE:
+    if header.kind == FrameKind.GOODBYE:
         return LEFT
-    if header.kind == Kind.CLOSING:
+    if header.kind == FrameKind.CLOSING:
         said = bytes(message.body).decode(errors="replace")
         return Ending(has_left=False, reason=said or "it gave no reason")
     raise FrameError(f"a frame of kind {header.kind} out of place")

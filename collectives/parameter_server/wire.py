@@ -20,11 +20,11 @@ from ..session import FrameError
 from .frames import (
     HEADER_BYTES,
     Array,
+    ArrayEntry,
     ConnectionId,
+    FrameKind,
     Header,
-    Kind,
     Message,
-    Slot,
     check_elements,
     elements,
     pack,
@@ -85,7 +85,7 @@ class Wire:
         self._peers.call = call
 
     def send(
-        self, kind: Kind, sequence: int, message: Message, timeout_secs: float | None = None
+        self, kind: FrameKind, sequence: int, message: Message, timeout_secs: float | None = None
     ) -> None:
         """Send a frame, all of it.
 
@@ -114,7 +114,7 @@ class Wire:
                 small += zeros
         self._peers.send(_OTHER, memoryview(small))
 
-    def say(self, kind: Kind, reason: str = "") -> None:
+    def say(self, kind: FrameKind, reason: str = "") -> None:
         """Send a frame without arrays if that goes at once. Never waits, never raises."""
         message = Message(0, reason.encode()[: SMALL_SEND_BYTES // 2])
         with suppress(LinkError):
@@ -122,7 +122,7 @@ class Wire:
 
     def give_up(self, reason: str) -> None:
         """Tell the other end why this one is about to close."""
-        self.say(Kind.CLOSING, reason)
+        self.say(FrameKind.CLOSING, reason)
         if self._peers.world.health is not None:
             self._peers.world.health.announce(reason)
 
@@ -172,9 +172,9 @@ class Wire:
         """Return the rest of a frame that can be looked at as a whole."""
         start = header.num_head_bytes
         head = self._peers.peek(_OTHER, start) if start else memoryview(b"")
-        slots = unpack_table(head, header)
-        frame = self._peers.peek(_OTHER, num_bytes) if slots else head
-        arrays = _places(slots, into)
+        entries = unpack_table(head, header)
+        frame = self._peers.peek(_OTHER, num_bytes) if entries else head
+        arrays = _places(entries, into)
         for array in arrays:
             elements(array)[:] = frame[start : start + array.nbytes]
             start += padded(array.nbytes)
@@ -212,17 +212,17 @@ class Wire:
             self._link.release(num_bytes)
 
 
-def _places(slots: Sequence[Slot], into: Sequence[Array]) -> tuple[Array, ...]:
+def _places(entries: Sequence[ArrayEntry], into: Sequence[Array]) -> tuple[Array, ...]:
     """Return arrays for what is to come: those given, where they fit, and new ones."""
     return tuple(
-        into[index] if index < len(into) and slot.fits(into[index]) else _new_array(slot)
-        for index, slot in enumerate(slots)
+        into[index] if index < len(into) and entry.fits(into[index]) else _new_array(entry)
+        for index, entry in enumerate(entries)
     )
 
 
-def _new_array(slot: Slot) -> Array:
+def _new_array(entry: ArrayEntry) -> Array:
     try:
-        return np.empty(slot.shape, slot.dtype)
+        return np.empty(entry.shape, entry.dtype)
     except MemoryError:
-        problem = f"an array of {slot.num_bytes} bytes, for which there is no memory"
+        problem = f"an array of {entry.num_bytes} bytes, for which there is no memory"
         raise FrameError(problem) from None

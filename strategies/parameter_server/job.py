@@ -15,6 +15,7 @@ from ...collectives.parameter_server import (
     OUTCOME_KEY,
     ParameterServer,
     Post,
+    Read,
     ShardStorage,
     UpdateRule,
     WaitDone,
@@ -23,7 +24,7 @@ from ..job import Job, VariableServer
 from .channel import Channel
 from .checkpoints import take_snapshot
 from .requests import ASK_AGAIN_SECS
-from .servers import Servers, TrainerTerms
+from .servers import JobTerms, Servers
 from .storage import ServerStorage
 from .waiting import ReportedWait
 
@@ -41,12 +42,13 @@ class LazyServers:
         terms: What holds for this trainer.
 
     Attributes:
+        channel, terms: As given.
         newest_checkpoint: Gives the path of the newest checkpoint, None without any.
     """
 
-    def __init__(self, channel: Channel, terms: TrainerTerms) -> None:
-        self._channel = channel
-        self._terms = terms
+    def __init__(self, channel: Channel, terms: JobTerms) -> None:
+        self.channel = channel
+        self.terms = terms
         self._lock = threading.Lock()
         self._servers: Servers | None = None
         self.newest_checkpoint: Callable[[], str | None] = lambda: None
@@ -59,9 +61,7 @@ class LazyServers:
         """
         with self._lock:
             if self._servers is None:
-                self._servers = Servers(
-                    self._channel, self._terms, lambda: self.newest_checkpoint()
-                )
+                self._servers = Servers(self.channel, self.terms, lambda: self.newest_checkpoint())
                 atexit.register(self.leave)
             return self._servers
 
@@ -79,32 +79,20 @@ class TrainerJob(Job):
     """The job of a task that trains: each makes its own steps, and all meet at the servers.
 
     Args:
-        num_trainers, trainer_index: How many there are, and which one this is.
-        is_chief: Whether it is the one that writes files.
         servers: Gives the servers.
         storage: Where the variables are.
-        can_leave_alone: Whether it may end while the others go on.
     """
 
-    def __init__(
-        self,
-        num_trainers: int,
-        trainer_index: int,
-        is_chief: bool,
-        servers: LazyServers,
-        storage: ServerStorage,
-        can_leave_alone: bool = True,
-    ) -> None:
-        self._num_trainers = num_trainers
-        self._trainer_index = trainer_index
-        self._is_chief = is_chief
+    def __init__(self, servers: LazyServers, storage: ServerStorage) -> None:
         self._servers = servers
         self._storage = storage
-        self._can_leave_alone = can_leave_alone
+        self._is_chief = servers.terms.is_chief
+        self._trainer_index = servers.channel.rank
+        self._can_leave_alone = servers.channel.can_leave_alone
 
     @property
     def num_trainers(self) -> int:
-        return self._num_trainers
+        return len(self._servers.channel.trainers)
 
     @property
     def trainer_index(self) -> int:
@@ -126,15 +114,17 @@ class TrainerJob(Job):
 
     def tell_input_state(self, state: Callable[[], str]) -> None:
         self._storage.note = state
-        self._servers().post(f"input of trainer {self._trainer_index}", state())
+        self._servers().post(_input_key(self._trainer_index), state())
 
     def input_states(self) -> Sequence[str]:
         if not self._is_chief:
-            return [""] * self._num_trainers
-        notes = take_snapshot(self._servers())
+            return [""] * self.num_trainers
+        servers = self._servers()
+        notes = take_snapshot(servers)
+        # A trainer without a step in the snapshot stands where it stood when it came.
         return [
-            notes.get(index) or self._servers().posted(f"input of trainer {index}")
-            for index in range(self._num_trainers)
+            notes.get(index) or servers.ask(0, Read(key=_input_key(index))).text or ""
+            for index in range(self.num_trainers)
         ]
 
     def latest_input_state(self) -> str:
@@ -172,7 +162,7 @@ class TrainerJob(Job):
         servers = self._servers()
         if self._is_chief:
             servers.post(OUTCOME_KEY, text)
-            for server in range(1, servers.num_servers):  # each returns it in its own task
+            for server in range(1, len(servers.names)):  # each returns it in its own task
                 servers.tell(server, Post(key=OUTCOME_KEY, text=text))
             servers.finish()
         else:
@@ -185,7 +175,7 @@ class TrainerJob(Job):
         servers = self._servers()
         wait = ReportedWait("the other trainers to finish")
         while True:
-            for server in range(1, servers.num_servers):
+            for server in range(1, len(servers.names)):
                 servers.ask(server, WaitDone())  # also tells which one is to be filled
             names = servers.ask(0, WaitDone(wait_secs=ASK_AGAIN_SECS)).waiting_for
             if not names:
@@ -206,31 +196,27 @@ class TrainerJob(Job):
             time.sleep(_POLL_SECS)
 
 
+def _input_key(trainer: int) -> str:
+    """Under it a trainer posts where its input stands when it comes."""
+    return f"input of trainer {trainer}"
+
+
 @final
 class ServerTask(VariableServer):
     """The task of a parameter server, which keeps variables and makes no steps.
 
     Args:
         channel: How it is reached.
-        is_synchronous: Whether all trainers make each step together.
-        replicas_to_aggregate: How many of them make a step; None for all.
-        start_timeout_secs: How long trainers may take to come at all.
-        absence_secs: How long trainers that have died are waited for.
+        terms: What holds for it.
+        replicas_to_aggregate: How many trainers make a step in common; None for all.
     """
 
     def __init__(
-        self,
-        channel: Channel,
-        is_synchronous: bool,
-        replicas_to_aggregate: int | None,
-        start_timeout_secs: float,
-        absence_secs: float,
+        self, channel: Channel, terms: JobTerms, replicas_to_aggregate: int | None
     ) -> None:
         self._channel = channel
-        self._is_synchronous = is_synchronous
+        self._terms = terms
         self._replicas_to_aggregate = replicas_to_aggregate
-        self._start_timeout_secs = start_timeout_secs
-        self._absence_secs = absence_secs
 
     def serve(
         self,
@@ -244,10 +230,10 @@ class ServerTask(VariableServer):
             trainers=[member.task for member in self._channel.trainers],
             rules=rules,
             storage=storage,
-            synchronous=self._is_synchronous,
+            synchronous=self._terms.is_synchronous,
             replicas_to_aggregate=self._replicas_to_aggregate,
-            absence_secs=self._absence_secs,
-            start_timeout_secs=self._start_timeout_secs,
+            absence_secs=self._terms.absence_secs,
+            start_timeout_secs=self._terms.start_timeout_secs,
         )
         with closing(self._channel.serve(server)):
             _logger.info("%s serves.", name)

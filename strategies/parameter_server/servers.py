@@ -59,14 +59,14 @@ _LAYOUT = "layout of "
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainerTerms:
-    """What holds for a trainer of a job.
+class JobTerms:
+    """What holds for this task of a job.
 
     Attributes:
-        is_chief: Whether it fills servers.
+        is_chief: Whether it writes checkpoints, and fills servers.
         is_synchronous: Whether all trainers make each step together.
-        start_timeout_secs: How long servers are waited for that have not been started yet.
-        absence_secs: How long a server, or the chief, that has died is waited for.
+        start_timeout_secs: How long tasks are waited for that have not been started yet.
+        absence_secs: How long a task that has died is waited for.
     """
 
     is_chief: bool
@@ -87,7 +87,7 @@ class Servers:
 
     Attributes:
         channel: As given.
-        absence_secs: See `TrainerTerms`.
+        absence_secs: See `JobTerms`.
         names: Of the servers, by index.
         lock: Held while servers are asked; several requests are one thing within it.
         note: What this trainer said of its input before it left the job; None if it is new.
@@ -101,7 +101,7 @@ class Servers:
     def __init__(
         self,
         channel: Channel,
-        terms: TrainerTerms,
+        terms: JobTerms,
         newest_checkpoint: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.channel = channel
@@ -137,11 +137,6 @@ class Servers:
         self._contributes = not self._is_synchronous or newest == 0
 
     @property
-    def num_servers(self) -> int:
-        """How many there are."""
-        return len(self.names)
-
-    @property
     def num_bytes(self) -> int:
         """Bytes sent and received since the connections were made."""
         return self._connections.num_bytes
@@ -154,7 +149,7 @@ class Servers:
 
     def ask_each(self, request: Asks[R]) -> list[R]:
         """The replies of all servers, asked one after the other."""
-        return [self.ask(server, request) for server in range(self.num_servers)]
+        return [self.ask(server, request) for server in range(len(self.names))]
 
     def tell(self, server: int, request: Asks[R]) -> None:
         """Say something at the end that a server that has died need not know."""
@@ -251,7 +246,7 @@ class Servers:
         # A trainer begins a push only when all servers have answered the one before: a snapshot of
         # several servers counts on there being one under way at most.
         by_server = pull_of_variables(wanted)
-        parts = split_changes(changes, self.num_servers)
+        parts = split_changes(changes, len(self.names))
         with self.lock:
             self.finish_push()
             self.check_chief()
@@ -312,10 +307,6 @@ class Servers:
         self._posted[key] = text
         self.ask(0, Post(key=key, text=text))
 
-    def posted(self, key: str) -> str:
-        """The text that is posted under a key now; empty without any."""
-        return self.ask(0, Read(key=key)).text or ""
-
     def read(self, key: str) -> str:
         """The text that the chief has posted under a key; waits for it.
 
@@ -330,13 +321,13 @@ class Servers:
             wait.report("it has not come so far")
             self.check_chief()
             if self._has_finished:
-                for server in range(1, self.num_servers):
+                for server in range(1, len(self.names)):
                     self.ask(server, Status())  # one that was started anew is to know
 
     def finish(self) -> None:
         """Say that this trainer makes no more steps."""
         self._has_finished = True
-        for server in range(self.num_servers):
+        for server in range(len(self.names)):
             self.tell(server, Done())
 
     def close(self) -> None:

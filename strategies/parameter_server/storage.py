@@ -95,7 +95,7 @@ class ServerStorage(RemoteStorage):
 
     @property
     def num_writers(self) -> int:
-        return 1 + self._servers().num_servers
+        return 1 + len(self._servers().names)
 
     def share_checkpoint(self, draft: str) -> Callable[[], Sequence[str]]:
         with self._lock:

@@ -20,7 +20,7 @@ from ..workers import Workers
 from .channel import channel_of
 from .job import LazyServers, ServerTask, TrainerJob
 from .placement import Partitioner, Place, VariablePlacer, placement_of
-from .servers import TrainerTerms
+from .servers import JobTerms
 from .storage import ServerStorage
 
 _logger = logging.getLogger("paceline")
@@ -96,47 +96,30 @@ class ParameterServerStrategy(Strategy):
         if task.type == "evaluator":  # beside the job, with variables of its own
             super().__init__(StrategyExtended(replicas, replicas, ops))
             return
-        local = LocalStorage([HOST], Workers())
+        terms = JobTerms(
+            is_chief=task == self._resolver.cluster_spec().chief(),
+            is_synchronous=max_staleness == 0,
+            start_timeout_secs=options.start_timeout_secs,
+            absence_secs=absence_secs,
+        )
         if task.type == "ps":
-            server = ServerTask(
-                channel,
-                max_staleness == 0,
-                replicas_to_aggregate,
-                options.start_timeout_secs,
-                absence_secs,
-            )
+            server = ServerTask(channel, terms, replicas_to_aggregate)
             super().__init__(StrategyExtended(replicas, [HOST], ops, server=server))
         else:
-            terms = TrainerTerms(
-                is_chief=task == self._resolver.cluster_spec().chief(),
-                is_synchronous=max_staleness == 0,
-                start_timeout_secs=options.start_timeout_secs,
-                absence_secs=absence_secs,
-            )
             servers = LazyServers(channel, terms)
             placer = None
             if terms.is_chief:
                 place = placement_of(placement)
                 placer = VariablePlacer(len(channel.servers), place, variable_partitioner)
+            local = LocalStorage([HOST], Workers())
             storage = ServerStorage(servers, placer, local, max_staleness, bool(options.overlap))
-            job = TrainerJob(
-                len(channel.trainers),
-                channel.rank,
-                terms.is_chief,
-                servers,
-                storage,
-                channel.can_leave_alone,
-            )
+            job = TrainerJob(servers, storage)
             super().__init__(
                 StrategyExtended(replicas, [HOST], ops, remote_storage=storage, job=job)
             )
         _logger.info(
             "Using %r as %s: %d parameter servers, %d trainers, %s.",
-            self,
-            task,
-            len(channel.servers),
-            len(channel.trainers),
-            _described(max_staleness),
+            *(self, task, len(channel.servers), num_trainers, _described(max_staleness)),
         )
 
     @property

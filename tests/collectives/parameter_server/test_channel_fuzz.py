@@ -29,7 +29,7 @@ from paceline.collectives.parameter_server.frames import (
     DTYPES,
     HEADER_BYTES,
     ConnectionId,
-    Kind,
+    FrameKind,
     elements,
     pack,
 )
@@ -58,10 +58,14 @@ def frame(kind, message, sequence=1):
 
 
 RECORDED = [
-    *(frame(kind, message) for message in MESSAGES for kind in (Kind.REQUEST, Kind.REPLY)),
-    frame(Kind.REFUSAL, Message(1, b'{"kind": "ValueError", "text": "no such shard"}')),
-    frame(Kind.GOODBYE, Message(0)),
-    frame(Kind.CLOSING, Message(0, b"a disk is full")),
+    *(
+        frame(kind, message)
+        for message in MESSAGES
+        for kind in (FrameKind.REQUEST, FrameKind.REPLY)
+    ),
+    frame(FrameKind.REFUSAL, Message(1, b'{"kind": "ValueError", "text": "no such shard"}')),
+    frame(FrameKind.GOODBYE, Message(0)),
+    frame(FrameKind.CLOSING, Message(0, b"a disk is full")),
 ]
 
 # Where numbers of the header and of the first entry behind an empty body are, and their sizes.
@@ -211,11 +215,11 @@ def test_a_client_survives_thousands_of_streams(data):
 def test_what_was_recorded_is_right(data):
     """Otherwise the tests above would change what is wrong anyway."""
     kind = struct.unpack_from("<H", data, 6)[0]
-    if kind == Kind.REQUEST:
-        reason = serve_stream(data + frame(Kind.GOODBYE, Message(0))).reason
+    if kind == FrameKind.REQUEST:
+        reason = serve_stream(data + frame(FrameKind.GOODBYE, Message(0))).reason
         assert "closed" in reason or not reason  # the client did not wait for its reply
-    if kind == Kind.REPLY:
-        assert frame(Kind.REPLY, read_reply(data)) == data
+    if kind == FrameKind.REPLY:
+        assert frame(FrameKind.REPLY, read_reply(data)) == data
 
 
 @pytest.mark.parametrize(
@@ -224,7 +228,7 @@ def test_what_was_recorded_is_right(data):
         (0, 4, 0, "no frame of a parameter server"),
         (4, 2, 2, "version 2 instead of 1"),
         (6, 2, 9, "kind 9"),
-        (6, 2, Kind.REPLY, "kind 2 out of place"),
+        (6, 2, FrameKind.REPLY, "kind 2 out of place"),
         (8, 8, 5, "another job"),
         (16, 8, 5, "another incarnation"),
         (32, 4, 1 << 16, "verb 65536"),
@@ -245,7 +249,7 @@ def test_what_was_recorded_is_right(data):
     ],
 )
 def test_a_malformed_frame_is_refused_by_name(position, size, value, text):
-    good = frame(Kind.REQUEST, Message(1, b"", [np.zeros(2)]))
+    good = frame(FrameKind.REQUEST, Message(1, b"", [np.zeros(2)]))
     bad = overwritten(good, [((position, size), value)])
     ending = serve_stream(bad)
     assert not ending.has_left
@@ -253,13 +257,13 @@ def test_a_malformed_frame_is_refused_by_name(position, size, value, text):
 
 
 def test_a_bool_that_is_none_is_refused():
-    good = frame(Kind.REQUEST, Message(1, b"", [np.zeros(2, bool)]))
+    good = frame(FrameKind.REQUEST, Message(1, b"", [np.zeros(2, bool)]))
     assert "other bytes than 0 and 1" in serve_stream(overwritten(good, [((192, 1), 7)])).reason
 
 
 def test_an_empty_shape_that_numpy_cannot_take_is_refused():
     entry = overwritten(
-        frame(Kind.REQUEST, Message(1, b"", [np.zeros((0, 3, 3))])),
+        frame(FrameKind.REQUEST, Message(1, b"", [np.zeros((0, 3, 3))])),
         [((88, 8), 1 << 40), ((96, 8), 1 << 40)],
     )
     assert "with a size of 0 bytes" in serve_stream(entry).reason
