@@ -63,14 +63,18 @@ def _put_back_or_remove(aside: str, path: str) -> None:
         _log.info("put '%s' back, which an interrupted save was replacing", path)
 
 
-def history_of(root: str) -> list[Saved]:
-    """All checkpoints in the directory, oldest to newest; also those the state file lost."""
+def history_of(root: str, without: int | None = None) -> list[Saved]:
+    """All checkpoints in the directory but that of one step, oldest to newest.
+
+    Also those that the state file lost: their own manifests, which take longer to read, say when
+    they were written.
+    """
     state = state_or_none(root)
     listed = {saved.step: saved.time_secs for saved in state.history} if state else {}
     history = []
     for step in steps_in(root):
         path = os.path.join(root, checkpoint_name(step))
-        if exists(os.path.join(path, MANIFEST)):
+        if step != without and exists(os.path.join(path, MANIFEST)):
             time_secs = listed.get(step) or _created_secs(path)
             history.append(Saved(step, time_secs, read_metrics(path)))
     return sorted(history, key=lambda saved: (saved.time_secs, saved.step))

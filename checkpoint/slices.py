@@ -25,6 +25,7 @@ DType = Literal[
     "float64",
 ]
 Shape = tuple[int, ...]
+_DTYPES = frozenset(get_args(DType))
 _RESERVED_NAME = "__metadata__"  # by the safetensors format
 
 
@@ -124,10 +125,10 @@ def _checked_array(name: str, array: Any) -> np.ndarray:
             f"tensor '{name}' must be a NumPy array or a list of TensorSlice; got "
             f"{type(array).__name__}: convert it first (cupy.asnumpy, numpy.asarray)"
         )
-    if array.dtype.name not in get_args(DType):
+    if array.dtype.name not in _DTYPES:
         raise TypeError(
             f"tensor '{name}' has dtype {array.dtype}, which a checkpoint cannot hold: "
-            f"convert it to one of {', '.join(sorted(get_args(DType)))}"
+            f"convert it to one of {', '.join(sorted(_DTYPES))}"
         )
     return np.asarray(array)
 

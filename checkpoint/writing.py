@@ -208,7 +208,7 @@ def _tidy_up(root: str, saved: Saved, keep: KeepPolicy, replaced: Sequence[str])
     undeleted is found in the directory and deleted by the next save. The checkpoint is there: what
     cannot be deleted is no reason to say that it was not saved.
     """
-    others = [other for other in history_of(root) if other.step != saved.step]
+    others = history_of(root, without=saved.step)
     # A clock that went back must not make the newest look old.
     now = max([saved.time_secs, *(other.time_secs for other in others)])
     history = [*others, Saved(saved.step, now)]
