@@ -127,6 +127,8 @@ class LocalCommitter(Committer):
         _flush(shard_path)
 
     def commit(self, draft: str, path: str, manifest: str, shards: Sequence[str]) -> list[str]:
+        # Shards are on disk by now, and the manifest and the draft's entries are before the rename:
+        # else a power cut could leave a name that leads to an empty directory.
         with open(os.path.join(draft, MANIFEST), "x", encoding="utf-8", newline="\n") as file:
             _write_and_flush(file, manifest)
         _flush(draft)
@@ -142,6 +144,7 @@ class LocalCommitter(Committer):
     def delete(self, path: str) -> None:
         directory, name = os.path.split(path)
         hidden = os.path.join(directory, temporary_name(name))
+        # A deletion that is killed half-way leaves a temporary, never half a checkpoint.
         os.rename(path, hidden)
         LocalFiles().remove(hidden)
 
@@ -183,10 +186,11 @@ def _put_in_place(draft: str, path: str) -> str | None:
     """
     directory, name = os.path.split(path)
     replaced: str | None = draft
-    if not os.path.lexists(path):
+    if not os.path.lexists(path):  # no other writer can come between: we hold the lock
         os.rename(draft, path)
         replaced = None
     elif not exchange(draft, path):
+        # Killed between the two, the name by which it was set aside says where it belongs.
         replaced = os.path.join(directory, aside_name(name))
         os.rename(path, replaced)
         try:

@@ -162,6 +162,7 @@ class RemoteCommitter(Committer):
                 fs.put_file(scratch, inside)
 
     def commit(self, draft: str, path: str, manifest: str, shards: Sequence[str]) -> list[str]:
+        # This one request is the commit: the shards are there, and the old manifest names others.
         _FILES.replace(posixpath.join(path, MANIFEST), manifest)
         kept = (MANIFEST, *shards)
         return [posixpath.join(path, name) for name in _FILES.names(path) if name not in kept]
@@ -181,5 +182,6 @@ class RemoteCommitter(Committer):
         return True
 
     def delete(self, path: str) -> None:
+        # Without its manifest it is no checkpoint; what a kill leaves of it goes with a later save.
         _FILES.remove(posixpath.join(path, MANIFEST))
         _FILES.remove(path)

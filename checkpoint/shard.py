@@ -169,6 +169,7 @@ def read_rows(
     whole_bytes = tensor.slice_bytes(part)
     num_rows = part.shape[0] if part.shape else 1
     row_bytes = whole_bytes // num_rows if num_rows else 0
+    # Whole blocks, since each has one checksum; what was not asked for is cut off at the end.
     first = rows.start * row_bytes // BLOCK_BYTES
     stop = -(-rows.stop * row_bytes // BLOCK_BYTES)
     begin, end = first * BLOCK_BYTES, min(stop * BLOCK_BYTES, whole_bytes)

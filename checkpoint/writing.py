@@ -143,12 +143,13 @@ class Draft:
                 with Background(reports) as others:  # who may only write now
                     parts = [write_part(self.path, shard_name(0, self._num_writers), pieces)]
                 parts += map(_parse_report, others.result())
-                self._hold.require()
+                self._hold.require()  # writing takes long: is it still our directory?
                 time_secs = _make_way(root, self._step)
                 replaced = self._commit(parts, state, time_secs)
             except BaseException:
                 self.abandon()
                 raise
+            # Committed: what fails from here on does not unsay that.
             _tidy_up(root, Saved(self._step, time_secs), keep, replaced)
         return self._target
 

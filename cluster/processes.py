@@ -18,9 +18,6 @@ from .spec import Task
 
 _PROGRAM = str(Path(__file__).with_name("die_with_parent.py"))
 _READ_BYTES = 1 << 16
-_LOOK_SECS = 1.0
-_REPORT_SECS = 30.0
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
