@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
@@ -117,15 +117,12 @@ class RunConfig(BaseModel):
 
     if not TYPE_CHECKING:  # type checkers see the fields, by keyword
 
-        def __init__(self, *positional: Any, **settings: Any) -> None:
+        def __init__(
+            self, *positional: Any, _task_info: TaskInfo | None = None, **settings: Any
+        ) -> None:
             super().__init__(**_by_name(positional, settings))
-
-    def model_post_init(self, context: Any) -> None:
-        """Find out this process's place in the cluster, once."""
-        strategy = self.train_distribute or self.eval_distribute
-        resolver = strategy.cluster_resolver if strategy is not None else None
-        with_strategy = strategy is not None
-        self._task_info = task_info_of(resolver or resolve(os.environ), with_strategy=with_strategy)
+            strategy = self.train_distribute or self.eval_distribute
+            self._task_info = _task_info or _task_info_under(strategy, os.environ)
 
     @field_validator("model_dir", mode="before")
     @classmethod
@@ -207,7 +204,9 @@ class RunConfig(BaseModel):
         ways = ("save_checkpoints_steps", "save_checkpoints_secs")
         is_set_anew = any(changes.get(way) is not None for way in ways)
         saving = {way: None if is_set_anew else getattr(self, way) for way in ways}
-        return RunConfig(**{**kept, **saving, **changes})
+        # The environment is not read again: this process stays the task that it is.
+        known = {} if changes.keys() & _DISTRIBUTION else {"_task_info": self._task_info}
+        return RunConfig(**{**kept, **saving, **changes, **known})
 
     @property
     def task_info(self) -> TaskInfo:
@@ -305,6 +304,16 @@ _WITHOUT_EFFECT: Final = {
     "session_creation_timeout_secs": "CommunicationOptions(start_timeout_secs=...) does that",
     "checkpoint_save_graph_def": "there is no graph to save",
 }
+
+
+_DISTRIBUTION: Final = {"train_distribute", "eval_distribute", "experimental_distribute"}
+"""The settings on which it depends what this process is in the job."""
+
+
+def _task_info_under(strategy: Strategy | None, environ: Mapping[str, str]) -> TaskInfo:
+    """What this process is in the job, as the strategy's resolver or its launcher says."""
+    resolver = None if strategy is None else strategy.cluster_resolver
+    return task_info_of(resolver or resolve(environ), with_strategy=strategy is not None)
 
 
 def _by_name(positional: tuple[Any, ...], settings: dict[str, Any]) -> dict[str, Any]:

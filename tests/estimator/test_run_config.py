@@ -252,3 +252,17 @@ def test_a_config_with_a_strategy_can_be_copied_and_pickled(make, monkeypatch):
 
 def test_paths_are_accepted_as_model_dir(tmp_path):
     assert pl.RunConfig(model_dir=tmp_path).model_dir == str(tmp_path)
+
+
+def test_a_copy_is_of_the_task_that_its_original_is(monkeypatch):
+    """The environment is read once; anew only for another strategy, which may know better."""
+    config = pl.RunConfig()
+    job = {
+        "cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]},
+        "task": {"type": "worker", "index": 1},
+    }
+    monkeypatch.setenv("TF_CONFIG", json.dumps(job))
+    copy_of_it = config.replace(save_checkpoints_steps=7)
+    assert copy_of_it.task_info == config.task_info != pl.RunConfig().task_info
+    under_another = copy_of_it.replace(train_distribute=pl.OneDeviceStrategy("CPU:0"))
+    assert (under_another.task_type, under_another.task_id) == ("worker", 1)
