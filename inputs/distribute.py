@@ -343,24 +343,13 @@ class DistributedDataset:
             # Shuffles inside an interleave are not known yet, and must agree as well.
             steps = steps.demanding(fixed_seed=steps.demands.fixed_seed or 0)
         own_seed = None if seed is None else checked_seed(seed)
-
-        def wrapped(unwrapped: Plan) -> Plan:
-            return unwrapped.then(
-                lambda elements, _: elements.through(MapIterator, wrap), keeps=Keeps.ALL
-            )
-
-        self._make_own_iterator = IteratorFactory(wrapped(steps), own_seed, division.worker)
+        self._make_own_iterator = IteratorFactory(_wrapped(steps, wrap), own_seed, division.worker)
         self._make_iterator = self._make_own_iterator
         # Workers that read the same data end at the same step, and endless ones never.
         ends_alike = division.policy is AutoShardPolicy.DATA or plan.cardinality == INFINITE
         if any_has_data is not None and not ends_alike:
-            together = steps.then(
-                lambda elements, _: elements.through(
-                    UntilAllEndIterator, any_has_data, lambda: self._empty_step(num_local)
-                ),
-                keeps=Keeps.ALL,
-            )
-            self._make_iterator = IteratorFactory(wrapped(together), own_seed, division.worker)
+            steps = _until_all_end(steps, any_has_data, num_local)
+            self._make_iterator = IteratorFactory(_wrapped(steps, wrap), own_seed, division.worker)
 
     def describe(self) -> str:
         """One line for the log: the policy, this worker's shard, the batch and the replicas."""
@@ -407,9 +396,6 @@ class DistributedDataset:
         texts = texts_of_workers(json.dumps([self._division.policy.name, parts]))
         require_one_policy_and_order([json.loads(text) for text in texts])
 
-    def _empty_step(self, num_local: int) -> Any:
-        return (empty_batch(self._plan.spec()),) * num_local
-
     def _require_same_pass(self, iterator: DatasetIterator) -> None:
         """Raises an error if a worker has looked at the data beforehand, and is a pass ahead."""
         if self._texts_of_workers is None or not self._has_shared_passes:
@@ -435,3 +421,17 @@ class DistributedDataset:
                 f"transformations. Call {name}() on the Dataset before it is distributed."
             )
         raise AttributeError(f"DistributedDataset has no attribute {name!r}.")
+
+
+def _until_all_end(steps: Plan, any_has_data: AnyHasData, num_local: int) -> Plan:
+    def empty_step() -> Any:
+        return (empty_batch(steps.spec()),) * num_local
+
+    return steps.then(
+        lambda elements, _: elements.through(UntilAllEndIterator, any_has_data, empty_step),
+        keeps=Keeps.ALL,
+    )
+
+
+def _wrapped(steps: Plan, wrap: Wrap) -> Plan:
+    return steps.then(lambda elements, _: elements.through(MapIterator, wrap), keeps=Keeps.ALL)

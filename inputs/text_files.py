@@ -143,6 +143,7 @@ class _CsvReader:
                 )
         skip_mark(file)
         start, num_good_lines, num_columns = file.tell(), 0, len(self.columns)
+        converters = self.converters.items()
         rows = csv.reader(_lines(file), delimiter=self.delimiter, strict=True)
         try:
             for row in rows:
@@ -150,7 +151,8 @@ class _CsvReader:
                     raise ValueError(f"the row has {len(row)} fields for {num_columns} columns")
                 num_good_lines = rows.line_num
                 if row:
-                    yield self._element(row)
+                    example = {name: convert(row[i]) for i, (name, convert) in converters}
+                    yield example if self.label is None else (example, example.pop(self.label))
         except (ValueError, csv.Error):
             # A quote that is not closed takes all that follows for one field, up to the next quote
             # or the end; these are good rows. The line is found by reading once more, since to ask
@@ -160,10 +162,6 @@ class _CsvReader:
                 for _ in range(num_good_lines + 1):
                     file.readline()
             raise
-
-    def _element(self, row: list[str]) -> Any:
-        example = {name: convert(row[i]) for i, (name, convert) in self.converters.items()}
-        return example if self.label is None else (example, example.pop(self.label))
 
     def sample(self, path: str) -> list[dict[str, str]]:
         """The first good rows of a file; of bad ones one hears when they are read."""
