@@ -17,14 +17,13 @@ from .checks import COUNT, STATE, checked_fields, read_again, refused
 from .elements import (
     DerivedIterator,
     ElementIterator,
-    Elements,
     Elementwise,
     Positions,
     RandomAccess,
     State,
     take_up_to,
 )
-from .plan import UNKNOWN, Keeps, Opening, Plan, batched_cardinality
+from .plan import UNKNOWN, Keeps, Plan, batched_cardinality
 from .values import ArraySpec, map_arrays, rows_of, stack_elements
 
 Stack = Callable[[list[Any]], Any]
@@ -76,14 +75,8 @@ def _in_batches(
 ) -> Plan:
     """Batches that `stack` makes; None gathers them."""
 
-    def step(inner: Elements, _: Opening) -> Elements:
-        access = inner.random_access()
-        if access is not None:
-            return _Batches(access, size, drop_remainder, stack)
-        return inner.through(BatchIterator, size, drop_remainder, stack or stack_elements)
-
     return plan.then(
-        step,
+        lambda inner, _: inner.transformed(_Batches, BatchIterator, size, drop_remainder, stack),
         f"{name}({size}{', drop_remainder=True' if drop_remainder else ''})",
         keeps,
         count=lambda number: batched_cardinality(number, size, drop_remainder),
@@ -123,12 +116,12 @@ class BatchIterator(DerivedIterator):
     """Stacks of up to `size` consecutive elements; a smaller last one may be dropped."""
 
     def __init__(
-        self, inner: ElementIterator, size: int, drop_remainder: bool, stack: Stack
+        self, inner: ElementIterator, size: int, drop_remainder: bool, stack: Stack | None
     ) -> None:
         super().__init__(inner)
         self._size = size
         self._min_size = size if drop_remainder else 1
-        self._stack = stack
+        self._stack = stack or stack_elements
 
     def __next__(self) -> Any:
         elements = take_up_to(self._size, self._inner)

@@ -116,6 +116,13 @@ class JointIterator(ElementIterator):
             part.close()
 
 
+ByPosition = Callable[Concatenate["RandomAccess", Arguments], "RandomAccess"]
+"""The class that a verb makes of elements with random access, given these and its arguments."""
+
+InOrder = Callable[Concatenate[ElementIterator, Arguments], ElementIterator]
+"""The class that a verb makes of a pass over elements, given the pass and its arguments."""
+
+
 class Elements(ABC):
     """The elements of one opened dataset."""
 
@@ -130,16 +137,26 @@ class Elements(ABC):
     @final
     def through(
         self,
-        kind: Callable[Concatenate[ElementIterator, Arguments], ElementIterator],
+        in_order: InOrder[Arguments],
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
     ) -> Stream:
-        """The stream whose passes are iterators of this kind over passes of these elements.
+        """The stream whose passes are iterators of a class over passes of these elements."""
+        return Stream(lambda iteration: in_order(self.iterate(iteration), *args, **kwargs))
 
-        Args:
-            kind: the class; it is given the pass and `args` and `kwargs`.
-        """
-        return Stream(lambda iteration: kind(self.iterate(iteration), *args, **kwargs))
+    @final
+    def transformed(
+        self,
+        by_position: ByPosition[Arguments],
+        in_order: InOrder[Arguments],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> Elements:
+        """What a verb makes of these elements: by position where it can, otherwise in order."""
+        access = self.random_access()
+        if access is None:
+            return self.through(in_order, *args, **kwargs)
+        return by_position(access, *args, **kwargs)
 
 
 BeginPass = Callable[[int], ElementIterator]

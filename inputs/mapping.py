@@ -25,7 +25,7 @@ from .elements import (
     add_element_note,
 )
 from .plan import Keeps, Opening, Plan
-from .values import ArraySpec, as_element, rows_of, stack_elements
+from .values import ArraySpec, as_element, rows_of
 
 _logger = logging.getLogger("paceline")
 
@@ -53,7 +53,7 @@ def mapped_in_batches(plan: Plan, map_func: UserFunction, batch_size: int) -> Pl
         access = inner.random_access()
         if access is not None:
             return _MappedInBatches(access, function)
-        batches = inner.through(BatchIterator, batch_size, False, stack_elements)
+        batches = inner.through(BatchIterator, batch_size, False, None)
         return batches.through(MapIterator, function).through(UnbatchIterator)
 
     return plan.then(step, f"map_batched({batch_size})", Keeps.EACH)
@@ -99,13 +99,9 @@ def element_function(function: UserFunction) -> ElementFunction:
 def _with_each(
     plan: Plan, function: ElementFunction, text: str | None, keeps: Keeps, **changes: Any
 ) -> Plan:
-    def step(inner: Elements, _: Opening) -> Elements:
-        access = inner.random_access()
-        if access is not None:
-            return _Mapped(access, function)
-        return inner.through(MapIterator, function)
-
-    return plan.then(step, text, keeps, **changes)
+    return plan.then(
+        lambda inner, _: inner.transformed(_Mapped, MapIterator, function), text, keeps, **changes
+    )
 
 
 def _call_with_element(function: UserFunction, element: Any) -> Any:

@@ -29,7 +29,7 @@ from .plan import INFINITE, Keeps, Opening, Plan, Shard, strided_cardinality
 def taken(plan: Plan, text: str, start: int, stop: int | None) -> Plan:
     """The elements from `start` to before `stop`."""
     return plan.then(
-        lambda inner, _: _strided(inner, start, stop, 1),
+        lambda inner, _: inner.transformed(_Strided, _StridedIterator, start, stop, 1),
         text,
         # Not the files: some of all elements is not some of those in a worker's files.
         Keeps.SPEC | Keeps.BATCH_SIZE | Keeps.READY,
@@ -43,7 +43,9 @@ def sharded(plan: Plan, count: int, index: int) -> Plan:
     # shards further down have divided.
     order = replace(plan, open=lambda opening: plan.open(opening._replace(start=0)))
     return order.then(
-        lambda inner, opening: _strided(inner, opening.start + index, None, count),
+        lambda inner, opening: inner.transformed(
+            _Strided, _StridedIterator, opening.start + index, None, count
+        ),
         f"shard({count}, {index})",
         Keeps.SPEC | Keeps.BATCH_SIZE | Keeps.READY,
         count=lambda number: strided_cardinality(number, index, None, count),
@@ -77,16 +79,10 @@ def _repeated_cardinality(cardinality: int, count: int | None) -> int:
     return INFINITE if count is None else cardinality * count
 
 
-def _strided(inner: Elements, start: int, stop: int | None, step: int) -> Elements:
-    """Every `step`-th element from `start` to before `stop`."""
-    access = inner.random_access()
-    if access is not None:
-        return _Strided(access, start, stop, step)
-    return inner.through(_StridedIterator, start, stop, step)
-
-
 @final
 class _Strided(Rearranged):
+    """Every `step`-th element from `start` to before `stop`."""
+
     def __init__(self, inner: RandomAccess, start: int, stop: int | None, step: int) -> None:
         end = inner.length if stop is None else min(stop, inner.length)
         super().__init__(inner, len(range(start, end, step)))
