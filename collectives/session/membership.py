@@ -46,6 +46,9 @@ from .visitors import CALL_SECS
 # Whoever is turned away stays so long, lest rank 0 calls in vain and never learns why.
 _TURNED_AWAY_SECS = 1.5
 _TICK_SECS = 0.4
+# In large jobs not all come at once: rank 0 takes about so long over each, and could otherwise run
+# out of file descriptors for a moment. In order of rank, parents come before their children.
+_MAX_AT_ONCE, _TURN_SECS = 128, 0.005
 _SOON_SECS = 0.05
 
 
@@ -200,6 +203,7 @@ class Membership(SessionHandler, Health):
 
     def _join(self) -> None:
         """Call the parent until all are there, or this member is lost; rank 0 knows where it is."""
+        self._stopping.wait(max(0, self._rank - _MAX_AT_ONCE) * _TURN_SECS)
         while self._must_join():
             asked = self._try(self.members[0])
             if asked is not None and self._table.parent:
@@ -250,7 +254,7 @@ class Membership(SessionHandler, Health):
         """Say for whom this member waits; at rank 0, send the table down if it is for nobody."""
         waiting_for, parent = self._table.waiting_for, self._table.parent
         if self._rank == 0:
-            if not waiting_for and not self._failure:
+            if not waiting_for and self._table.is_whole and not self._failure:
                 self._begin(self._table.parts())
         elif parent in self._sessions and waiting_for != self._told_parent:
             self._told_parent = waiting_for
@@ -355,7 +359,15 @@ class Membership(SessionHandler, Health):
                 self._leave(rank)
             else:
                 self._table.go(rank, session.ended)
+                if rank == self._table.parent:
+                    self._send_below_away()
                 self._tell_parent()
+
+    def _send_below_away(self) -> None:
+        """Let the children join anew, by way of rank 0: it may be another process, to be told."""
+        for child in self._table.children:
+            if (session := self._sessions.get(child)) is not None:
+                session.close()
 
     def turned_away(self, caller: str, error: RefusedError) -> None:
         with self._changed:

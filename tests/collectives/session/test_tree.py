@@ -47,6 +47,21 @@ def test_a_rank_that_is_there_twice_is_found_without_addresses(loopback, connect
     assert reduce_all(ring, run_at_once) == [2, 2]
 
 
+def test_rank_0_may_start_anew_while_others_wait(loopback, connect_beside, start_process):
+    """The new process is told of those, too, who are not its children: rank 3 is below 2."""
+    members = loopback(5)
+    wait = connect_beside(members, [1, 2, 3], start_timeout_secs=60.0)
+    first = start_process(members, 0, log=True, report_secs=0.3)
+    while not first.hear_log().startswith(f"waiting for {members[4]}: "):
+        pass
+    first.end()
+    second, last = (start_process(members, rank) for rank in (0, 4))
+    for process in (second, last):
+        process.expect("started")
+        process.expect("in")
+    assert [communicator.size for communicator in wait()] == [5, 5, 5]
+
+
 def test_a_loss_is_named_by_those_who_are_far_from_it_in_the_tree(
     loopback, connect_beside, start_process, run_at_once
 ):
