@@ -1,14 +1,15 @@
 """Paceline: the Estimator way of distributed training, on NumPy and CuPy arrays.
 
 What a training script needs is here; the rest is in the packages `estimator`, `nn`, `inputs`,
-`checkpoint`, `strategies`, `cluster`, `autodiff`. Each of them is imported when it is first used.
+`checkpoint`, `strategies`, `cluster`, `collectives`, `autodiff`. Each of them is imported when it
+is first used.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import autodiff, checkpoint, cluster, estimator, inputs, nn, strategies
+    from . import autodiff, checkpoint, cluster, collectives, estimator, inputs, nn, strategies
     from .autodiff import GradientTape, Tensor, no_grad, stop_gradient
     from .estimator import (
         Estimator,
@@ -85,6 +86,7 @@ __all__ = [
     "checkpoint",
     "chief_first",
     "cluster",
+    "collectives",
     "estimator",
     "get_or_create_global_step",
     "get_replica_context",

@@ -1,6 +1,7 @@
 """All-reduce of float32 sums between two processes of this host, side by side in one run.
 
     python benchmarks/all_reduce.py [--rounds 15] [--sizes 4096 65536 …] [--only mpi shm …]
+    python benchmarks/all_reduce.py --verbs      all verbs of a communicator beside mpi4py's
 
 one call   raw mpi4py: one Allreduce in place
 chunks     raw mpi4py: chunks of 2 MiB, as our own communicator takes them
@@ -63,6 +64,81 @@ def raw_mpi() -> dict[str, Variant]:
     return {"one call": lambda array: world.Allreduce(in_place, array, add), "chunks": chunks}
 
 
+def raw_verbs(rank: int) -> dict[str, Variant]:
+    """The same verbs in mpi4py alone, as its tutorial writes them."""
+    from mpi4py import MPI
+
+    world, in_place, add = MPI.COMM_WORLD, MPI.IN_PLACE, MPI.SUM
+
+    def reduce_scatter(array: Array) -> None:
+        part = np.empty(len(array) // 2, array.dtype)
+        world.Reduce_scatter(array, part, [len(part)] * 2, add)
+
+    def all_gather(array: Array) -> None:
+        world.Allgather(array, np.empty((2, len(array)), array.dtype))
+
+    def send_and_receive(array: Array) -> None:
+        world.Send(array, 1) if rank == 0 else world.Recv(array, 0)
+        world.Send(array, 0) if rank == 1 else world.Recv(array, 1)
+
+    return {
+        "all_reduce": lambda array: world.Allreduce(in_place, array, add),
+        "reduce_scatter": reduce_scatter,
+        "all_gather": all_gather,
+        "broadcast": lambda array: world.Bcast(array, 0),
+        "send, receive": send_and_receive,
+        "barrier": lambda array: world.Barrier(),
+    }
+
+
+def verbs_of(communicator: Communicator) -> dict[str, Variant]:
+    def send_and_receive(array: Array) -> None:
+        first, second = communicator.send, communicator.receive
+        for verb in (first, second) if communicator.rank == 0 else (second, first):
+            verb(array, "there and back", 1 - communicator.rank)
+
+    return {
+        "all_reduce": lambda array: communicator.all_reduce(array, "sum"),
+        "reduce_scatter": lambda array: communicator.reduce_scatter(array, "parts"),
+        "all_gather": lambda array: communicator.all_gather(array, "all"),
+        "broadcast": lambda array: communicator.broadcast(array, "first"),
+        "send, receive": send_and_receive,
+        "barrier": lambda array: communicator.barrier("all"),
+    }
+
+
+def compare_verbs(stack: ExitStack, rank: int, args: argparse.Namespace) -> None:
+    """Print for each verb and size the time of mpi4py alone, and ours as multiples of it."""
+    ours = {"shm": verbs_of(stack.enter_context(ring("shm", rank, args.ports, args.job_id)))}
+    theirs: dict[str, Variant] = {}
+    with suppress(ImportError):
+        from paceline.collectives.mpi import mpi_communicator
+
+        ours["mpi"] = verbs_of(stack.enter_context(mpi_communicator(expected_size=2)))
+        theirs = raw_verbs(rank)
+    for verb in ours["shm"]:
+        for num_bytes in args.sizes if verb != "barrier" else args.sizes[:1]:
+            variants = {kind: verbs[verb] for kind, verbs in ours.items()}
+            variants |= {"mpi4py": theirs[verb]} if theirs else {}
+            seconds = measure(variants, num_bytes, args.rounds)
+            if rank == 0:
+                columns = "".join(f"{k} {1e6 * s:10.1f} µs   " for k, s in seconds.items())
+                yardstick = seconds.get("mpi4py", float("nan"))
+                ratios = ", ".join(
+                    f"{kind}/mpi4py {seconds[kind] / yardstick:.2f}" for kind in ours
+                )
+                print(f"{verb:15}{num_bytes >> 10:>7} KiB   {columns}{ratios}", flush=True)
+
+
+def ring(kind: str, rank: int, ports: list[int], job_id: str) -> Communicator:
+    """Our ring of two over one kind of link."""
+    from paceline.collectives.session import connect_ring
+
+    pair = ports.pop(), ports.pop()
+    members = [Member(i, f"worker {i}", f"127.0.0.1:{pair[i]}") for i in range(2)]
+    return connect_ring(members, rank, job_id=job_id, links=(kind,))
+
+
 def over(communicator: Communicator) -> Variant:
     return lambda array: communicator.all_reduce(array, "array")
 
@@ -99,14 +175,9 @@ def open_variants(
         variants |= raw_mpi() | {"mpi": over(mpi)}
     except ImportError as error:
         print(error, file=sys.stderr)
-    from paceline.collectives.session import connect_ring
-
     for kind in ("shm", "tcp", "grpc"):
         if kind in wanted:
-            pair = ports.pop(), ports.pop()
-            members = [Member(i, f"worker {i}", f"127.0.0.1:{pair[i]}") for i in range(2)]
-            ring = connect_ring(members, rank, job_id=job_id, links=(kind,))
-            variants[kind] = over(stack.enter_context(ring))
+            variants[kind] = over(stack.enter_context(ring(kind, rank, ports, job_id)))
     if "bare grpc" in wanted:
         variants["bare grpc"] = stack.enter_context(bare_grpc(rank, ports.pop()))
     if "gloo" in wanted:
@@ -165,6 +236,9 @@ def run_rank(args: argparse.Namespace) -> None:
     logging.getLogger("paceline").setLevel(logging.WARNING)
     tuned = tune_malloc()
     with ExitStack() as stack:
+        if args.verbs:
+            compare_verbs(stack, rank, args)
+            return
         variants = open_variants(stack, rank, args.ports, args.job_id, args.only)
         check(variants)
         if rank == 0:
@@ -195,6 +269,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="bytes")
     parser.add_argument("--only", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    parser.add_argument("--verbs", action="store_true", help="all verbs, beside mpi4py's")
     parser.add_argument("--job-id", help=argparse.SUPPRESS)
     parser.add_argument("--ports", type=int, nargs="+", help=argparse.SUPPRESS)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)

@@ -1,8 +1,7 @@
-"""Moving arrays between replicas, workers and parameter servers.
+"""Moving arrays between processes: `connect` joins those of this job, `threads` those of a test.
 
-A `Communicator` comes from `in_process_communicators`, from `ring.connect_ring` or from
-`mpi.mpi_communicator`; the last two modules are imported by name, because they need libraries that
-may not be there. A new transport brings a `Link`, and perhaps a `Health`, to `linked_communicator`.
+A `Communicator` has the verbs. A new transport brings a `Link`, and perhaps a `Health`, to
+`linked_communicator`, or a `Backend`.
 """
 
 from .arrays import Op, part_bounds
@@ -12,6 +11,7 @@ from .communicator import (
     MIN_SILENCE_SECS,
     Communicator,
 )
+from .connect import connect
 from .errors import (
     ClosedError,
     CollectiveError,
@@ -21,7 +21,7 @@ from .errors import (
     RefusedRequest,
 )
 from .executor import Handle
-from .in_process import in_process_communicators
+from .in_process import threads
 from .link import ALL_LINKS, Health, Link, LinkKind
 from .linked import linked_communicator
 from .members import Member
@@ -44,7 +44,8 @@ __all__ = [
     "Op",
     "PeerLostError",
     "RefusedRequest",
-    "in_process_communicators",
+    "connect",
     "linked_communicator",
     "part_bounds",
+    "threads",
 ]

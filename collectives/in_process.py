@@ -16,10 +16,11 @@ SEGMENT_BYTES = 1 << 20
 CAPACITY_BYTES = 4 << 20
 
 
-def in_process_communicators(
-    size: int, timeout_secs: float = DEFAULT_TIMEOUT_SECS
-) -> list[Communicator]:
-    """Return one communicator for each of ``size`` ranks, to be used by one thread each.
+def threads(size: int, timeout_secs: float = DEFAULT_TIMEOUT_SECS) -> list[Communicator]:
+    """Return the communicators of ``size`` ranks in this process, each for a thread of its own.
+
+    They are for tests and for trying things out: the same algorithms and errors as between
+    processes, over queues.
 
     Args:
         size: Number of ranks, at least 1.

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from paceline import collectives
 from paceline.cluster import ClusterSpec, Task
-from paceline.collectives import in_process_communicators
 from paceline.collectives.parameter_server import InProcessServer, ParameterServer
 from paceline.nn.optimizers import server_rules
 from paceline.strategies import (
@@ -92,7 +92,7 @@ def run_on_workers(
 
     The workers are threads, joined by the in-process communicator.
     """
-    communicators = in_process_communicators(num_workers, timeout_secs=timeout_secs)
+    communicators = collectives.threads(num_workers, timeout_secs=timeout_secs)
     results, errors = [None] * num_workers, []
     devices = [Device("CPU", i) for i in range(num_replicas)]
 

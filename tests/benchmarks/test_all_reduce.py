@@ -7,6 +7,21 @@ from pathlib import Path
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "all_reduce.py"
 
 
+def test_every_verb_is_measured():
+    command = [sys.executable, SCRIPT, "--verbs", "--rounds", "1", "--sizes", "4096"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert result.returncode == 0, result.stderr
+    verbs = [line[:15].strip() for line in result.stdout.splitlines() if "µs" in line]
+    assert sorted(verbs) == [
+        "all_gather",
+        "all_reduce",
+        "barrier",
+        "broadcast",
+        "reduce_scatter",
+        "send, receive",
+    ]
+
+
 def test_every_link_is_measured_beside_a_yardstick():
     """The script itself checks the sums."""
     wanted = ["shm", "tcp", "grpc", "bare grpc", "memcpy"]

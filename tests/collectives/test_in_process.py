@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from paceline.collectives import in_process_communicators
+from paceline import collectives
 
 from ..conformance import communicator as conformance
 
@@ -13,7 +13,7 @@ SIZES = (1, 2, 3, 4)
 
 def run(size, body, timeout_secs):
     """Run ``body`` on ``size`` threads; close every communicator when its rank has ended."""
-    communicators = in_process_communicators(size, timeout_secs)
+    communicators = collectives.threads(size, timeout_secs)
     outcomes = [None] * size
 
     def run_rank(rank):

@@ -114,3 +114,14 @@ def test_the_readmes_script_learns_digits(tmp_path):
 def test_the_readme_begins_with_two_commands():
     first_screen = (ROOT / "README.md").read_text().split("```")[1].strip().splitlines()
     assert [line.split("#")[0].strip() for line in first_screen] == ["make demo", "make test"]
+
+
+def test_k_means_finds_the_same_groups_with_one_process_and_with_two(tmp_path):
+    pytest.importorskip("sklearn")
+    example = ROOT / "examples" / "k_means.py"
+    stated = re.search(r"from its centre is (\d+\.\d+)\.", example.read_text())[1]
+    one = run(example, cwd=tmp_path).stdout
+    two = run("-m", "paceline", "launch", "--workers", "2", example, cwd=tmp_path).stdout
+    for text, parts in ((one, "1500"), (two, "750, 750")):
+        assert f"26 rounds; digits of each process: {parts}\n" in text
+        assert f"mean distance {stated}" in text

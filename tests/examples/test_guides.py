@@ -48,6 +48,17 @@ def test_the_loop_of_one_s_own_learns(run_guide):
     assert int(names["optimizer"].iterations) == 80
 
 
+def test_the_verbs_of_a_communicator_do_what_the_guide_says(run_guide):
+    names = run_guide("collectives.md")
+    assert (names["gradients"] == 1).all()  # alone
+    for rank, (largest, total, shapes, first, part) in enumerate(names["results"]):
+        assert largest.tolist() == [2, 3, 4, 5, 6, 7]
+        assert total.tolist() == [3, 6, 9, 12, 15, 18]
+        assert shapes == [(1, 2), (2, 2), (3, 2)]
+        assert first.tolist() == [20]
+        assert part.tolist() == [3] * (3 if rank == 0 else 2)
+
+
 def test_the_model_that_came_from_tensorflow_learns(run_guide):
     names = run_guide("migration.md")
     assert names["estimator"].evaluate(names["input_fn"], steps=8)["mae"] < 0.1
