@@ -17,27 +17,28 @@ class Job(ABC):
 
     They need not go in step with each other: that is a matter of the `Workers` of one strategy,
     which may be all of these tasks, or this one alone.
+
+    Args:
+        num_trainers: How many tasks feed data to the model.
+        trainer_index: This task's number among them.
+        is_chief: Whether this is the task that writes files. There is exactly one.
+        has_chief_in_step: Whether the chief makes the same steps as this task.
+        can_leave_alone: Whether this task may end while the others go on, without harm to them.
     """
 
-    @property
-    @abstractmethod
-    def num_trainers(self) -> int:
-        """How many tasks feed data to the model."""
-
-    @property
-    @abstractmethod
-    def trainer_index(self) -> int:
-        """This task's number among them."""
-
-    @property
-    @abstractmethod
-    def is_chief(self) -> bool:
-        """Whether this is the task that writes files. There is exactly one."""
-
-    @property
-    @abstractmethod
-    def has_chief_in_step(self) -> bool:
-        """Whether the chief makes the same steps as this task."""
+    def __init__(
+        self,
+        num_trainers: int,
+        trainer_index: int,
+        is_chief: bool,
+        has_chief_in_step: bool,
+        can_leave_alone: bool = True,
+    ) -> None:
+        self.num_trainers = num_trainers
+        self.trainer_index = trainer_index
+        self.is_chief = is_chief
+        self.has_chief_in_step = has_chief_in_step
+        self.can_leave_alone = can_leave_alone
 
     @abstractmethod
     def text_from_chief(self, text: str, name: str) -> str:
@@ -69,11 +70,6 @@ class Job(ABC):
     @abstractmethod
     def share_result(self, text: str) -> str:
         """The chief's account of how the job ended, on every task; `text` is this task's own."""
-
-    @property
-    @abstractmethod
-    def can_leave_alone(self) -> bool:
-        """Whether this task may end while the others go on, without harm to them."""
 
     @property
     @abstractmethod
@@ -123,24 +119,10 @@ class WorkersJob(Job):
     """
 
     def __init__(self, workers: Workers) -> None:
+        # Each may leave alone: they have all agreed on the step after which they end.
+        super().__init__(workers.size, workers.rank, workers.rank == 0, has_chief_in_step=True)
         self._workers = workers
         self._state: Callable[[], str] = str
-
-    @property
-    def num_trainers(self) -> int:
-        return self._workers.size
-
-    @property
-    def trainer_index(self) -> int:
-        return self._workers.rank
-
-    @property
-    def is_chief(self) -> bool:
-        return self._workers.rank == 0
-
-    @property
-    def has_chief_in_step(self) -> bool:
-        return True
 
     def text_from_chief(self, text: str, name: str) -> str:
         return self._workers.text_from_chief(text, name)
@@ -162,10 +144,6 @@ class WorkersJob(Job):
 
     def share_result(self, text: str) -> str:
         return text
-
-    @property
-    def can_leave_alone(self) -> bool:
-        return True  # they have all agreed on the step after which they end
 
     @property
     def is_ending(self) -> bool:

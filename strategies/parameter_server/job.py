@@ -107,7 +107,7 @@ class TrainerJob(Job):
         return self._is_chief
 
     def text_from_chief(self, text: str, name: str) -> str:
-        if not self._is_chief:
+        if not self.is_chief:
             return self._servers().read(name)
         self._servers().post(name, text)
         return text
@@ -134,33 +134,29 @@ class TrainerJob(Job):
         self._servers.newest_checkpoint = find
 
     def finish(self) -> None:
-        if self._is_chief:
+        if self.is_chief:
             self._wait_for_other_trainers()
             self._storage.refresh()
         else:
             self._servers().finish()
 
     @property
-    def can_leave_alone(self) -> bool:
-        return self._can_leave_alone
-
-    @property
     def is_ending(self) -> bool:
         return self._servers().is_ending
 
     def leave(self) -> None:
-        if self._can_leave_alone:  # the others go on, and it may come back
+        if self.can_leave_alone:  # the others go on, and it may come back
             return
         servers = self._servers()
-        servers.post(ENDING_KEY, f"trainer {self._trainer_index} was asked to end")
+        servers.post(ENDING_KEY, f"trainer {self.trainer_index} was asked to end")
         servers.finish()
-        if not self._is_chief:
+        if not self.is_chief:
             self._wait_for_chief()
         self._servers.leave()
 
     def share_result(self, text: str) -> str:
         servers = self._servers()
-        if self._is_chief:
+        if self.is_chief:
             servers.post(OUTCOME_KEY, text)
             for server in range(1, len(servers.names)):  # each returns it in its own task
                 servers.tell(server, Post(key=OUTCOME_KEY, text=text))
