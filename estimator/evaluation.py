@@ -17,8 +17,8 @@ from ..strategies import (
     VariableStore,
     get_or_create_global_step,
     get_replica_context,
+    local_values,
 )
-from ..strategies.values import local_values
 from .input_function import ReplicaBatch, ReplicaBatches, first_with_examples, require_data
 from .model_function import ModelFunction, split_features_and_labels
 from .session import Session, SessionRunHook

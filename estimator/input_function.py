@@ -12,9 +12,14 @@ from typing import Any, final
 import numpy as np
 
 from ..inputs import Dataset, DatasetIterator, InputContext, default_seed
-from ..strategies import PerReplica, ReplicaContext, Strategy, StrategyExtended
-from ..strategies.strategy import placed
-from ..strategies.values import select_replica
+from ..strategies import (
+    PerReplica,
+    ReplicaContext,
+    Strategy,
+    StrategyExtended,
+    placed,
+    select_replica,
+)
 from .model_function import chosen_arguments, count_examples
 from .run_config import RunConfig
 from .specs import ModeKeys

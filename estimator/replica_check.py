@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..inputs import Dataset, nest
-from ..strategies import DEFAULT_STRATEGY, Strategy, get_strategy
-from ..strategies.values import select_replica
+from ..strategies import DEFAULT_STRATEGY, Strategy, get_strategy, select_replica
 from .estimator import Estimator
 from .input_function import batches_for_replicas
 from .model_function import count_examples

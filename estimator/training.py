@@ -17,8 +17,8 @@ from ..strategies import (
     VariableStore,
     get_or_create_global_step,
     get_replica_context,
+    local_values,
 )
-from ..strategies.values import local_values
 from .hooks import NanTensorHook
 from .input_function import (
     ReplicaBatch,

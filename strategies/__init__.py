@@ -7,23 +7,18 @@ from .aggregation import VariableAggregation, VariableSpec, VariableSynchronizat
 from .arrays import add_up, as_array
 from .cell import Cell, RemoteStorage, RuleStep, SavedValue, Storage
 from .central_storage import CentralStorageStrategy
-from .chief_first import chief_first
-from .communication import CommunicationImplementation, CommunicationOptions
 from .context import ReplicaContext, get_replica_context
-from .cross_device_ops import (
+from .devices.arrays import add_up, as_array
+from .devices.cross_device_ops import (
     CrossDeviceOps,
     HierarchicalCopyAllReduce,
     NcclAllReduce,
+    ReduceOp,
     ReductionToOneDevice,
 )
-from .default import DEFAULT_STRATEGY, DefaultStrategy
-from .devices import Device, list_devices
+from .devices.device import Device, list_devices
 from .extended import StrategyExtended
-from .frame import has_strategy, in_cross_replica_context
-from .gradients import GradientReducer, Round, Share
-from .initial_values import Initializer, drawn, fans, uniform_of_variance
-from .interrupts import InterruptsPutOff
-from .job import Job
+from .gradients.reduction import GradientReducer, Round, Share
 from .mirrored import MirroredStrategy
 from .multi_worker import MultiWorkerMirroredStrategy
 from .one_device import OneDeviceStrategy
@@ -39,9 +34,11 @@ from .step import (
     make_step,
     reduce,
 )
-from .strategy import RunOptions, Strategy, ValueContext, get_strategy
-from .values import DistributedValues, PerReplica
-from .variable_store import (
+from .strategy import RunOptions, Strategy, ValueContext, get_strategy, placed
+from .variables.aggregation import VariableAggregation, VariableSpec, VariableSynchronization
+from .variables.cell import Cell, RemoteStorage, RuleStep, SavedValue, Storage
+from .variables.initial import Initializer, drawn, fans, uniform_of_variance
+from .variables.store import (
     COUNTER,
     Membership,
     VariableStore,
@@ -51,7 +48,9 @@ from .variable_store import (
     set_seed,
     variable_creator_scope,
 )
-from .variables import Variable
+from .variables.variable import Variable
+from .workers.job import Job
+from .workers.joining import CommunicationImplementation, CommunicationOptions
 
 if TYPE_CHECKING:
     from .parameter_server import (
@@ -127,8 +126,11 @@ __all__ = [
     "has_strategy",
     "in_cross_replica_context",
     "list_devices",
+    "local_values",
     "make_step",
+    "placed",
     "reduce",
+    "select_replica",
     "set_seed",
     "uniform_of_variance",
     "variable_creator_scope",

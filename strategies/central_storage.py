@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from .cross_device_ops import CrossDeviceOps, ReductionToOneDevice
-from .devices import HOST, Device, default_devices, resolve
+from .devices.cross_device_ops import CrossDeviceOps, ReductionToOneDevice
+from .devices.device import HOST, Device, default_devices, resolve
 from .extended import StrategyExtended
 from .strategy import Strategy
 

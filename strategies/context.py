@@ -9,13 +9,13 @@ from functools import cache, partial
 from typing import Any, Protocol
 
 from ..inputs import nest
-from .arrays import as_array
+from .devices.arrays import as_array
+from .devices.cross_device_ops import ReduceOp
 from .extended import StrategyExtended
-from .frame import Frame, current_frame, entered
-from .interrupts import InterruptsPutOff
-from .reduce_op import ReduceOp
-from .rendezvous import Rendezvous
-from .values import PerReplica, regroup, select_replica
+from .replicas.frame import Frame, current_frame, entered
+from .replicas.interrupts import InterruptsPutOff
+from .replicas.rendezvous import Rendezvous
+from .replicas.values import PerReplica, regroup, select_replica
 
 _logger = logging.getLogger("paceline")
 

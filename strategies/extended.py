@@ -6,17 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..autodiff import Array, IndexedSlices
-from .arrays import Summand, add_up, as_array, moved, no_rows, nothing_like, summands
-from .cell import RemoteStorage, Storage
-from .communication import BYTES_PER_PACK
-from .cross_device_ops import CrossDeviceOps
-from .devices import HOST, Device
-from .frame import current_frame, require_no_replica
-from .job import Job, VariableServer, WorkersJob
-from .local_storage import LocalStorage
-from .reduce_op import ReduceOp, mean_of
-from .values import local_values
-from .workers import Workers
+from .devices.arrays import Summand, add_up, as_array, moved, no_rows, nothing_like, summands
+from .devices.cross_device_ops import CrossDeviceOps, ReduceOp, mean_of
+from .devices.device import HOST, Device
+from .replicas.frame import current_frame, require_no_replica
+from .replicas.values import local_values
+from .variables.cell import RemoteStorage, Storage
+from .variables.local import LocalStorage
+from .workers.job import Job, VariableServer, WorkersJob
+from .workers.joining import BYTES_PER_PACK
+from .workers.workers import Workers
 
 
 class StrategyExtended:

@@ -6,8 +6,8 @@ import logging
 import warnings
 from collections.abc import Sequence
 
-from .cross_device_ops import CrossDeviceOps, NcclAllReduce, ReductionToOneDevice
-from .devices import Device, default_devices, resolve
+from .devices.cross_device_ops import CrossDeviceOps, NcclAllReduce, ReductionToOneDevice
+from .devices.device import Device, default_devices, resolve
 from .extended import StrategyExtended
 from .strategy import Strategy
 

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from ..cluster import ClusterError, ClusterResolver, resolve
 from ..observe import ensure_handler
-from .communication import (
+from .devices.cross_device_ops import CrossDeviceOps, ReductionToOneDevice
+from .devices.device import Device, default_devices
+from .devices.device import resolve as resolve_devices
+from .extended import StrategyExtended
+from .strategy import Strategy, get_strategy
+from .workers.joining import (
     BYTES_PER_PACK,
     CommunicationImplementation,
     CommunicationOptions,
     join_workers,
 )
-from .cross_device_ops import CrossDeviceOps, ReductionToOneDevice
-from .devices import Device, default_devices
-from .devices import resolve as resolve_devices
-from .extended import StrategyExtended
-from .strategy import Strategy
-from .workers import Workers
+from .workers.workers import Workers
 
 _logger = logging.getLogger("paceline")
 
@@ -92,3 +93,26 @@ class MultiWorkerMirroredStrategy(Strategy):
             self.extended.workers.communicator.close()
             named = ", ".join(f"worker {i} has {n}" for i, n in enumerate(counts))
             raise ClusterError(f"all workers need equally many devices, but {named}")
+
+
+@contextmanager
+def chief_first(strategy: Strategy | None = None) -> Iterator[None]:
+    """The chief runs the block first; the others begin it when the chief has ended it.
+
+    For what one worker does and the others then find: unpacking files, building a cache or a
+    vocabulary on a disk that they share. All workers call it. While they wait they are alive, so
+    that nobody takes them for lost; if the chief fails in the block, they end with its name.
+
+    Args:
+        strategy: Whose workers; by default the current strategy. It goes on at once where there is
+            only one.
+
+    Raises:
+        CollectiveError: The chief has gone, or took longer than the strategy's `timeout_seconds`.
+    """
+    job = (strategy or get_strategy()).extended.job
+    if not job.is_chief:
+        job.text_from_chief("", "what the chief does first")
+    yield
+    if job.is_chief:
+        job.text_from_chief("done", "what the chief does first")

@@ -1,10 +1,15 @@
-"""Variables and steps on one explicit device."""
+"""One replica: on one explicit device, or, by default, where the code runs anyway."""
 
 from __future__ import annotations
 
-from .cross_device_ops import ReductionToOneDevice
-from .devices import resolve
+from typing import Any
+
+from .context import ReplicaContext
+from .devices.cross_device_ops import ReductionToOneDevice
+from .devices.device import HOST, resolve
 from .extended import StrategyExtended
+from .replicas.frame import Frame, bottom_frame, lay_bottom
+from .replicas.rendezvous import Rendezvous
 from .strategy import Strategy
 
 
@@ -20,3 +25,31 @@ class OneDeviceStrategy(Strategy):
     def __init__(self, device: str, strict_devices: bool = False) -> None:
         devices = resolve([device], strict_devices)
         super().__init__(StrategyExtended(devices, devices, ReductionToOneDevice()))
+
+
+class DefaultStrategy(Strategy):
+    """The strategy that is current outside any scope: a pass-through with one replica on the host.
+
+    There is exactly one; `get_strategy()` returns it.
+    """
+
+    def __init__(self) -> None:
+        raise RuntimeError(
+            "the default strategy is a singleton and cannot be constructed; "
+            "get it with get_strategy() outside any scope"
+        )
+
+
+def _the_one() -> Any:
+    return bottom_frame().strategy
+
+
+def _make() -> Any:
+    strategy = DefaultStrategy.__new__(DefaultStrategy)
+    strategy._remake = (_the_one, ())
+    Strategy.__init__(strategy, StrategyExtended([HOST], [HOST], ReductionToOneDevice()))
+    return strategy
+
+
+DEFAULT_STRATEGY = _make()
+lay_bottom(Frame(DEFAULT_STRATEGY, ReplicaContext(DEFAULT_STRATEGY, 0, Rendezvous(1))))

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ..autodiff import IndexedSlices, Tensor, backward, leaves
-from .buckets import Gradient
-from .cell import RuleStep
 from .context import ReplicaContext, get_replica_context
-from .gradients import GradientReducer, Offer, Round, Share
-from .interrupts import InterruptsPutOff
+from .gradients.buckets import Gradient
+from .gradients.reduction import GradientReducer, Offer, Round, Share
+from .replicas.interrupts import InterruptsPutOff
 from .strategy import get_strategy
-from .variable_store import current_store
-from .variables import Variable
+from .variables.cell import RuleStep
+from .variables.store import current_store
+from .variables.variable import Variable
 
 Found: TypeAlias = "Mapping[Tensor, Gradient]"
 """One replica's gradients, by the tensors that stand for variables there."""

@@ -25,11 +25,12 @@ from ..inputs import (
     split_global_batches,
 )
 from ..observe import short_tracebacks
-from .arrays import Summand, as_array
 from .context import ReplicaContext
-from .devices import HOST, Device, to_host
+from .devices.arrays import Summand, as_array
+from .devices.cross_device_ops import ReduceOp, mean_of
+from .devices.device import HOST, Device, to_host
 from .extended import StrategyExtended
-from .frame import (
+from .replicas.frame import (
     Frame,
     bottom_frame,
     current_frame,
@@ -37,12 +38,11 @@ from .frame import (
     require_no_other,
     require_no_replica,
 )
-from .names import count_names_apart
-from .reduce_op import ReduceOp, mean_of
-from .rendezvous import Rendezvous
-from .replica_threads import run_replicas
-from .values import local_values, regroup, select_replica
-from .variables import Variable
+from .replicas.rendezvous import Rendezvous
+from .replicas.threads import run_replicas
+from .replicas.values import local_values, regroup, select_replica
+from .variables.names import count_names_apart
+from .variables.variable import Variable
 
 _logger = logging.getLogger("paceline")
 _ALONE = Rendezvous(1)

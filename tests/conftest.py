@@ -19,15 +19,15 @@ from paceline.strategies import (
     StrategyExtended,
     VariableStore,
 )
-from paceline.strategies.communication import BYTES_PER_PACK
-from paceline.strategies.devices import HOST, Device
-from paceline.strategies.local_storage import LocalStorage
+from paceline.strategies.devices.device import HOST, Device
 from paceline.strategies.parameter_server.channel import Channel
 from paceline.strategies.parameter_server.job import LazyServers, TrainerJob
 from paceline.strategies.parameter_server.placement import VariablePlacer, placement_of
 from paceline.strategies.parameter_server.servers import JobTerms
 from paceline.strategies.parameter_server.storage import ServerStorage
-from paceline.strategies.workers import Workers
+from paceline.strategies.variables.local import LocalStorage
+from paceline.strategies.workers.joining import BYTES_PER_PACK
+from paceline.strategies.workers.workers import Workers
 
 TIMED = "time: "
 """How names of times begin among the properties of a test."""

@@ -10,7 +10,7 @@ from typing import Any, final
 from ...cluster import ClusterResolver, ClusterSpec, MPIClusterResolver, Task, job_id, job_token
 from ...collectives import DEFAULT_TIMEOUT_SECS, Member
 from ...collectives.parameter_server import Connection, RequestHandler, Serving, connect, serve
-from ..communication import (
+from ..workers.joining import (
     CommunicationImplementation,
     CommunicationOptions,
     pick_implementation,

@@ -20,7 +20,7 @@ from ...collectives.parameter_server import (
     UpdateRule,
     WaitDone,
 )
-from ..job import Job, VariableServer
+from ..workers.job import Job, VariableServer
 from .channel import Channel
 from .checkpoints import take_snapshot
 from .requests import ASK_AGAIN_SECS

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...collectives.parameter_server import Asks, Create, OptimizerSpec, Pull, ShardSpec, Update
-from ..cell import SavedValue
+from ..variables.cell import SavedValue
 from .placement import Layout, Part
 
 ASK_AGAIN_SECS = 1.0

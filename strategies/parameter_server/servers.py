@@ -33,7 +33,7 @@ from ...collectives.parameter_server import (
     TrainerStatus,
     Wait,
 )
-from ..cell import SavedValue
+from ..variables.cell import SavedValue
 from .channel import Channel
 from .connections import ServerConnections, StartedRequests
 from .placement import Layout

@@ -11,9 +11,9 @@ import numpy as np
 
 from ...autodiff import Array, IndexedSlices, MutableLeaf
 from ...collectives.parameter_server import Aggregation, OptimizerSpec
-from ..aggregation import VariableAggregation, VariableSpec
-from ..cell import Assignment, Cell, RemoteStorage, RuleStep, SavedValue, Storage
-from ..devices import HOST, to_host
+from ..devices.device import HOST, to_host
+from ..variables.aggregation import VariableAggregation, VariableSpec
+from ..variables.cell import Assignment, Cell, RemoteStorage, RuleStep, SavedValue, Storage
 from .checkpoints import share_checkpoint
 from .placement import Layout, VariablePlacer
 from .requests import VariableChange

@@ -9,14 +9,14 @@ from typing import Literal
 
 from ...cluster import ClusterError, ClusterResolver, Task, resolve
 from ...observe import ensure_handler
-from ..communication import CommunicationOptions
-from ..cross_device_ops import CrossDeviceOps, ReductionToOneDevice
-from ..devices import HOST, Device, default_devices
-from ..devices import resolve as resolve_devices
+from ..devices.cross_device_ops import CrossDeviceOps, ReductionToOneDevice
+from ..devices.device import HOST, Device, default_devices
+from ..devices.device import resolve as resolve_devices
 from ..extended import StrategyExtended
-from ..local_storage import LocalStorage
 from ..strategy import Strategy
-from ..workers import Workers
+from ..variables.local import LocalStorage
+from ..workers.joining import CommunicationOptions
+from ..workers.workers import Workers
 from .channel import channel_of
 from .job import LazyServers, ServerTask, TrainerJob
 from .placement import Partitioner, Place, VariablePlacer, placement_of

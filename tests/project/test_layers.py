@@ -21,7 +21,7 @@ MAY_IMPORT["estimator"] = set(MAY_IMPORT)
 MAY_IMPORT["compat"] = {*MAY_IMPORT}
 
 BACKENDS = {
-    "cupy": {"strategies/gpu.py"},
+    "cupy": {"strategies/devices/gpu.py"},
     "mpi4py": {"collectives/mpi_start.py"},
     "grpc": {"collectives/session/grpc_stream.py"},
 }

@@ -13,8 +13,8 @@ from paceline.strategies import (
     VariableStore,
     get_replica_context,
 )
-from paceline.strategies.agreement import DisagreementError, digest, is_common
-from paceline.strategies.rendezvous import ReplicaAbortedError
+from paceline.strategies.gradients.agreement import DisagreementError, digest, is_common
+from paceline.strategies.replicas.rendezvous import ReplicaAbortedError
 
 SIZES = [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1)]
 """Workers, and replicas of each."""

@@ -8,7 +8,7 @@ import pytest
 
 import paceline as pl
 from paceline.nn import optimizers
-from paceline.strategies import gpu
+from paceline.strategies.devices import gpu
 
 from ..autodiff import duck_array
 

@@ -9,7 +9,7 @@ import paceline as pl
 from paceline.cluster import SimpleClusterResolver
 from paceline.collectives import DEFAULT_SILENCE_SECS, DEFAULT_TIMEOUT_SECS
 from paceline.nn import optimizers
-from paceline.strategies.communication import BYTES_PER_PACK, join_workers
+from paceline.strategies.workers.joining import BYTES_PER_PACK, join_workers
 
 Implementation = pl.CommunicationImplementation
 

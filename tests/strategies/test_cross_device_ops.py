@@ -11,9 +11,9 @@ from paceline.strategies import (
     NcclAllReduce,
     ReductionToOneDevice,
     Variable,
-    cross_device_ops,
     get_replica_context,
 )
+from paceline.strategies.devices import cross_device_ops
 
 CPU = Device("CPU", 0)
 OPS = {

@@ -17,8 +17,8 @@ from paceline.strategies import (
     get_replica_context,
     reduce,
 )
-from paceline.strategies.buckets import plan_buckets
-from paceline.strategies.communication import BYTES_PER_PACK
+from paceline.strategies.gradients.buckets import plan_buckets
+from paceline.strategies.workers.joining import BYTES_PER_PACK
 
 
 def make_variables(strategy, *shapes, dtype=np.float64):

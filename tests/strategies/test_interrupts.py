@@ -23,8 +23,8 @@ from paceline.strategies import (
     VariableSynchronization,
     get_replica_context,
 )
-from paceline.strategies.rendezvous import Rendezvous
-from paceline.strategies.replica_threads import run_replicas
+from paceline.strategies.replicas.rendezvous import Rendezvous
+from paceline.strategies.replicas.threads import run_replicas
 
 TWO = ["CPU:0", "CPU:1"]
 MAKERS = {

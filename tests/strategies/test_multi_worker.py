@@ -28,7 +28,7 @@ from paceline.strategies import (
     VariableSynchronization,
     get_replica_context,
 )
-from paceline.strategies.devices import default_devices
+from paceline.strategies.devices.device import default_devices
 
 from ..conformance import strategy as conformance
 
@@ -343,7 +343,7 @@ def iter_of(strategy, dataset):
 def test_cl_13_what_the_resolver_says_of_accelerators_decides_the_devices(
     said, visible, expected, monkeypatch
 ):
-    monkeypatch.setattr("paceline.strategies.gpu.count", lambda: visible)
+    monkeypatch.setattr("paceline.strategies.devices.gpu.count", lambda: visible)
     assert [f"{d.kind}:{d.index}" for d in default_devices(said)] == expected
 
 

@@ -18,8 +18,8 @@ from paceline.strategies import (
     RunOptions,
     get_replica_context,
     has_strategy,
-    replica_threads,
 )
+from paceline.strategies.replicas import threads as replica_threads
 
 
 def replica_id():

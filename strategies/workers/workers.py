@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..autodiff import IndexedSlices
-from ..collectives import Communicator, Handle, Op
-from .arrays import Summand, add_up
-from .devices import to_host
+from ...autodiff import IndexedSlices
+from ...collectives import Communicator, Handle, Op
+from ..devices.arrays import Summand, add_up
+from ..devices.device import to_host
 
 
 class _Done(Handle):

@@ -11,9 +11,9 @@ from weakref import ref
 
 import numpy as np
 
-from ..autodiff import Array, IndexedSlices, MutableLeaf
+from ...autodiff import Array, IndexedSlices, MutableLeaf
+from ..devices.device import Device
 from .aggregation import VariableSpec
-from .devices import Device
 
 BLOCK = 1 << 16
 """Elements that are updated at a time."""

@@ -13,16 +13,16 @@ from weakref import WeakValueDictionary, ref
 
 import numpy as np
 
-from ..autodiff import Array, Tensor
-from ..inputs import seed_shuffles
+from ...autodiff import Array, Tensor
+from ...inputs import seed_shuffles
+from ..devices.arrays import as_array
+from ..devices.device import to_host
+from ..replicas.frame import Frame, current_frame, entered
 from .aggregation import VariableAggregation, VariableSpec, VariableSynchronization
-from .arrays import as_array
 from .cell import SavedValue
-from .devices import to_host
-from .frame import Frame, current_frame, entered
-from .initial_values import Initializer, initial_array, initial_value
+from .initial import Initializer, initial_array, initial_value
 from .names import NAMES_OUTSIDE, Names, names_here
-from .variables import Variable, install_constructor
+from .variable import Variable, install_constructor
 
 Kept = TypeVar("Kept")
 Restore: TypeAlias = Callable[[str, Array, bool], "Array | SavedValue | None"]

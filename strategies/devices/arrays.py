@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..autodiff import Array, IndexedSlices, TensorLike
-from .devices import Device
+from ...autodiff import Array, IndexedSlices, TensorLike
+from .device import Device
 
 Summand: TypeAlias = "Array | IndexedSlices"
 

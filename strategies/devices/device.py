@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..autodiff import Array
+from ...autodiff import Array
 from . import gpu
 
 _NAME = re.compile(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -9,10 +10,37 @@ from functools import cache
 
 import numpy as np
 
-from ..autodiff import Array
-from .devices import Device, to_host
+from ...autodiff import Array
+from .device import Device, to_host
 
 _logger = logging.getLogger("paceline")
+
+
+class ReduceOp(enum.Enum):
+    """How to combine values over replicas."""
+
+    SUM = "SUM"
+    MEAN = "MEAN"
+
+    @classmethod
+    def parse(cls, value: ReduceOp | str) -> ReduceOp:
+        """A `ReduceOp` from itself or from its name in any case.
+
+        Raises:
+            ValueError: `value` is neither SUM nor MEAN.
+        """
+        if isinstance(value, ReduceOp):
+            return value
+        if isinstance(value, str) and value.upper() in cls.__members__:
+            return cls[value.upper()]
+        raise ValueError(f"reduce_op must be 'SUM' or 'MEAN' (or a ReduceOp), not {value!r}")
+
+
+def mean_of(total: Array, count: float) -> Array:
+    """`total / count`, in the dtype of `total` where that is a float, else in float64."""
+    dtype = total.dtype if np.issubdtype(total.dtype, np.inexact) else np.float64
+    mean = np.divide(total, count, dtype=dtype)
+    return np.asarray(mean) if isinstance(mean, np.generic) else mean
 
 
 class CrossDeviceOps(ABC):

@@ -11,7 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from ..autodiff import Array, IndexedSlices, MutableLeaf, Tensor, TensorLike, record, snapshot
+from ...autodiff import Array, IndexedSlices, MutableLeaf, Tensor, TensorLike, record, snapshot
+from ..context import CurrentStrategy, ReplicaContext
+from ..devices.arrays import as_array
+from ..devices.device import Device, to_host
+from ..replicas.frame import current_frame, stands_in
 from .aggregation import (
     VariableAggregation,
     VariableSynchronization,
@@ -19,11 +23,7 @@ from .aggregation import (
     all_equal,
     may_convert,
 )
-from .arrays import as_array
 from .cell import Assignment, Cell
-from .context import CurrentStrategy, ReplicaContext
-from .devices import Device, to_host
-from .frame import current_frame, stands_in
 
 _constructor: list[Callable[..., Variable]] = []
 _warning = threading.Lock()

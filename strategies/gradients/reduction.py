@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..autodiff import Array, Tensor
+from ...autodiff import Array, Tensor
+from ..devices.cross_device_ops import CrossDeviceOps
+from ..variables.variable import Variable
+from ..workers.joining import BYTES_PER_PACK
+from ..workers.workers import Workers
 from .agreement import digest, is_common, require_common
 from .buckets import Bucket, Gradient, GradientPart, Rows, plan_buckets
-from .communication import BYTES_PER_PACK
-from .cross_device_ops import CrossDeviceOps
-from .variables import Variable
-from .workers import Workers
 
 _NOTHING_SAID = digest(())
 

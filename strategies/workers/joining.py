@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from ..cluster import (
+from ...cluster import (
     MIN_TOKEN_CHARACTERS,
     ClusterError,
     ClusterResolver,
@@ -20,7 +20,7 @@ from ..cluster import (
     job_id,
     job_token,
 )
-from ..collectives import (
+from ...collectives import (
     ALL_LINKS,
     DEFAULT_SILENCE_SECS,
     DEFAULT_TIMEOUT_SECS,
@@ -29,7 +29,7 @@ from ..collectives import (
     LinkKind,
     Member,
 )
-from .devices import list_devices
+from ..devices.device import list_devices
 
 BYTES_PER_PACK = 4 << 20
 
@@ -194,7 +194,7 @@ def join_workers(resolver: ClusterResolver, options: CommunicationOptions) -> Co
 
 def _join_by_mpi(resolver: ClusterResolver, options: CommunicationOptions) -> Communicator | None:
     """Part the ranks of mpirun into those that train and the others; all of them take part."""
-    from ..collectives.mpi import mpi_communicator  # needs an MPI to be installed
+    from ...collectives.mpi import mpi_communicator  # needs an MPI to be installed
 
     spec, task = resolver.cluster_spec(), resolver.task
     started_by_mpirun = isinstance(resolver, MPIClusterResolver)
@@ -216,7 +216,7 @@ def _join_by_ring(
     spec: ClusterSpec, tasks: Sequence[Task], rank: int, options: CommunicationOptions
 ) -> Communicator:
     """Join the other training tasks; the first one's address is known to all."""
-    from ..collectives.session import connect_ring
+    from ...collectives.session import connect_ring
 
     if not spec.address(tasks[0]):
         raise ClusterError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from ..inputs import nest
+from ...inputs import nest
 
 
 class DistributedValues:

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..autodiff import Array, IndexedSlices
-from .arrays import as_array
+from ...autodiff import Array, IndexedSlices
+from ..devices.arrays import as_array
 
 Initializer: TypeAlias = "Callable[[tuple[int, ...], np.dtype, np.random.Generator], Any]"
 

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
 
-from ..autodiff import Array
+from ...autodiff import Array
 
 
 @cache

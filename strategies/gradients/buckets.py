@@ -14,13 +14,13 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from ..autodiff import Array, IndexedSlices, Tensor
-from ..collectives import Handle
-from .arrays import add_up, moved
-from .cross_device_ops import CrossDeviceOps
-from .devices import to_host
-from .variables import Variable
-from .workers import Workers
+from ...autodiff import Array, IndexedSlices, Tensor
+from ...collectives import Handle
+from ..devices.arrays import add_up, moved
+from ..devices.cross_device_ops import CrossDeviceOps
+from ..devices.device import to_host
+from ..variables.variable import Variable
+from ..workers.workers import Workers
 
 Gradient: TypeAlias = "Array | IndexedSlices"
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..autodiff import Array
-from .devices import to_host
-from .reduce_op import mean_of
+from ...autodiff import Array
+from ..devices.cross_device_ops import mean_of
+from ..devices.device import to_host
 
 
 class VariableSynchronization(enum.Enum):

@@ -7,13 +7,13 @@ from typing import final
 
 import numpy as np
 
-from ..autodiff import Array, IndexedSlices, MutableLeaf
-from ..collectives.arrays import dense_blocks
+from ...autodiff import Array, IndexedSlices, MutableLeaf
+from ...collectives.arrays import dense_blocks
+from ..devices.device import Device
+from ..replicas.interrupts import InterruptsPutOff
+from ..workers.workers import Workers
 from .aggregation import VariableSpec, spread_over_copies
 from .cell import BLOCK, Assignment, Cell, RuleStep, SavedValue, Storage
-from .devices import Device
-from .interrupts import InterruptsPutOff
-from .workers import Workers
 
 
 @final

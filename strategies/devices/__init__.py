@@ -1,0 +1,1 @@
+"""Devices, the arrays on them, and how arrays of several devices become one."""

@@ -1,0 +1,1 @@
+"""Gradients on their way: buckets, their reduction, and that all do alike."""

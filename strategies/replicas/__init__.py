@@ -1,0 +1,1 @@
+"""Replicas: which one code runs as, how they run at the same time, and where they meet."""

@@ -1,0 +1,1 @@
+"""Variables: by name, in copies, and where their values live."""
