@@ -3,9 +3,6 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .aggregation import VariableAggregation, VariableSpec, VariableSynchronization
-from .arrays import add_up, as_array
-from .cell import Cell, RemoteStorage, RuleStep, SavedValue, Storage
 from .central_storage import CentralStorageStrategy
 from .context import ReplicaContext, get_replica_context
 from .devices.arrays import add_up, as_array
@@ -20,9 +17,11 @@ from .devices.device import Device, list_devices
 from .extended import StrategyExtended
 from .gradients.reduction import GradientReducer, Round, Share
 from .mirrored import MirroredStrategy
-from .multi_worker import MultiWorkerMirroredStrategy
-from .one_device import OneDeviceStrategy
-from .reduce_op import ReduceOp
+from .multi_worker import MultiWorkerMirroredStrategy, chief_first
+from .one_device import DEFAULT_STRATEGY, DefaultStrategy, OneDeviceStrategy
+from .replicas.frame import has_strategy, in_cross_replica_context
+from .replicas.interrupts import InterruptsPutOff
+from .replicas.values import DistributedValues, PerReplica, local_values, select_replica
 from .step import (
     StepResult,
     TrainOp,

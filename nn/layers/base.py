@@ -116,7 +116,7 @@ class Layer(ABC):
         input_shape: Shape | None = None,
     ) -> None:
         self._membership: Membership[dict[str, Variable]] = Membership(
-            self, name or self._default_name, dict
+            self, name or self._default_name, lambda name: {}
         )
         self.name = self._membership.name
         self.trainable = trainable

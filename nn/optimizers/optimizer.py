@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -77,11 +78,11 @@ class Optimizer(Updater):
         if sparse not in ("dense", "lazy"):
             raise ValueError(f"sparse must be 'dense' or 'lazy', it is {sparse!r}")
         self.learning_rate = schedules.get(learning_rate)
-        self._membership = Membership(self, name, _Kept)
-        self.name = self._membership.name
         self._rule = rule
         self._clipping = Clipping(clipnorm, clipvalue, global_clipnorm)
         self._slot_values = rule.slots()
+        self._membership = Membership(self, name, partial(_Kept.of, tuple(self._slot_values)))
+        self.name = self._membership.name
         self._rows_only = sparse == "lazy" or rule.keeps_unread()
 
     @property
@@ -236,13 +237,19 @@ class Optimizer(Updater):
 class _Kept:
     """What an optimizer has found in the store of one model."""
 
-    __slots__ = ("global_step", "iterations", "reducers", "slots")
+    __slots__ = ("__weakref__", "global_step", "iterations", "reducers", "slots")
 
     def __init__(self) -> None:
         self.iterations: Variable | None = None
         self.global_step: Variable | None = None
         self.slots: dict[str, tuple[Variable, list[Variable]]] = {}
         self.reducers: dict[tuple[Any, ...], GradientReducer] = {}
+
+    @staticmethod
+    def of(slots: Sequence[str], name: str) -> _Kept:
+        """What optimizers of this name have found, of which most are made anew for each step."""
+        kept: _Kept = current_store().find_or_create(("optimizer", name, *slots), _Kept)
+        return kept
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Kept:
         return _Kept()  # a copy of an optimizer finds its variables by their names

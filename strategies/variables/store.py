@@ -306,7 +306,7 @@ class Membership(Generic[Kept]):
     Args:
         owner: The object.
         base: The name that is wished for.
-        begin: Makes what it keeps, empty.
+        begin: Makes what it keeps of a model, or finds it there, by its name.
 
     Attributes:
         name: That which it has got.
@@ -314,11 +314,11 @@ class Membership(Generic[Kept]):
 
     __slots__ = ("_begin", "_latest", "name")
 
-    def __init__(self, owner: object, base: str, begin: Callable[[], Kept]) -> None:
+    def __init__(self, owner: object, base: str, begin: Callable[[str], Kept]) -> None:
         names = names_here.get()
         self._begin = begin
         self.name = names.unique(base, owner)
-        self._latest = (names, ref(_store.get()), begin())
+        self._latest = (names, ref(_store.get()), begin(self.name))
 
     @property
     def latest(self) -> Kept:
@@ -338,7 +338,7 @@ class Membership(Generic[Kept]):
         names.claim(self.name, owner)
         store = _store.get()
         if store_then() is not store:
-            kept = self._begin()
+            kept = self._begin(self.name)
         # At once: another replica may be here at the same time.
         self._latest = (names, ref(store), kept)
         return kept

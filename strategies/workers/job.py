@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, final
 from .workers import Workers
 
 if TYPE_CHECKING:  # a job without parameter servers does without their protocol
-    from ..collectives.parameter_server import ShardStorage, UpdateRule
+    from ...collectives.parameter_server import ShardStorage, UpdateRule
 
 
 class Job(ABC):
