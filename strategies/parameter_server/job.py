@@ -84,27 +84,12 @@ class TrainerJob(Job):
     """
 
     def __init__(self, servers: LazyServers, storage: ServerStorage) -> None:
+        channel, is_chief = servers.channel, servers.terms.is_chief
+        super().__init__(
+            len(channel.trainers), channel.rank, is_chief, is_chief, channel.can_leave_alone
+        )
         self._servers = servers
         self._storage = storage
-        self._is_chief = servers.terms.is_chief
-        self._trainer_index = servers.channel.rank
-        self._can_leave_alone = servers.channel.can_leave_alone
-
-    @property
-    def num_trainers(self) -> int:
-        return len(self._servers.channel.trainers)
-
-    @property
-    def trainer_index(self) -> int:
-        return self._trainer_index
-
-    @property
-    def is_chief(self) -> bool:
-        return self._is_chief
-
-    @property
-    def has_chief_in_step(self) -> bool:
-        return self._is_chief
 
     def text_from_chief(self, text: str, name: str) -> str:
         if not self.is_chief:
@@ -114,10 +99,10 @@ class TrainerJob(Job):
 
     def tell_input_state(self, state: Callable[[], str]) -> None:
         self._storage.note = state
-        self._servers().post(_input_key(self._trainer_index), state())
+        self._servers().post(_input_key(self.trainer_index), state())
 
     def input_states(self) -> Sequence[str]:
-        if not self._is_chief:
+        if not self.is_chief:
             return [""] * self.num_trainers
         servers = self._servers()
         notes = take_snapshot(servers)

@@ -14,9 +14,9 @@ import pytest
 import paceline as pl
 from paceline.cluster import (
     ClusterError,
+    MPIClusterResolver,
     SimpleClusterResolver,
     TFConfigClusterResolver,
-    TorchrunClusterResolver,
     local_cluster,
 )
 from paceline.collectives import CollectiveError, CollectiveTimeoutError, MismatchError
@@ -469,15 +469,9 @@ def test_co_13_gather_along_each_axis_equals_numpy(outcomes, axis):
         np.testing.assert_array_equal(gathered, np.concatenate([part(i) for i in range(4)], axis))
 
 
-def test_tasks_without_addresses_are_named_with_what_to_do(alone):
-    """Torchrun over several nodes tells the address of the first task only."""
-    environ = {
-        "RANK": "0",
-        "WORLD_SIZE": "2",
-        "LOCAL_WORLD_SIZE": "1",
-        "MASTER_ADDR": "node-a",
-        "MASTER_PORT": "29400",
-    }
-    resolver = TorchrunClusterResolver(environ=environ)
-    with pytest.raises(ClusterError, match=r"addresses of worker 1, .*set TF_CONFIG"):
+def test_a_first_task_without_an_address_is_named_with_what_to_do(alone):
+    """Mpirun tells nobody's address, and the others come together at the first one's under RING."""
+    environ = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}
+    resolver = MPIClusterResolver(environ=environ)
+    with pytest.raises(ClusterError, match=r"address of worker 0, .*set TF_CONFIG"):
         pl.MultiWorkerMirroredStrategy("RING", resolver)
