@@ -36,12 +36,12 @@ def sigmoid(x: Any) -> Tensor:
     return record(y, (x,), lambda g, outs: (np.multiply(g, y * (1 - y), out=g),))
 
 
-def logistic(a: Array) -> Array:
+def logistic(a: Array, out: Array | None = None) -> Array:
     """The logistic function of an array: exp overflows to the infinity that gives the right 0."""
     with np.errstate(over="ignore"):
-        y = np.exp(-a)
+        y = np.exp(np.negative(a, out=out), out=out)
     y += 1
-    return 1 / y
+    return np.divide(1, y, out=out)
 
 
 def relu(x: Any) -> Tensor:

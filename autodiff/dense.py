@@ -7,17 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from .activations import logistic
 from .arithmetic import sum_of_rows
 from .linear_algebra import as_rows, product
 from .numerics import keep_where
 from .tensor import Array, Tensor, lift_array, record
-
-
-def _sigmoid_in_place(y: Array) -> None:
-    with np.errstate(over="ignore"):
-        np.exp(np.negative(y, out=y), out=y)
-    np.reciprocal(np.add(y, 1, out=y), out=y)
-
 
 # name: (y = f(y) in place, g = g f'(x) in place, with f' computed from y = f(x))
 ACTIVATIONS: dict[str, tuple[Callable[[Array], Any], Callable[[Array, Array], Any]]] = {
@@ -30,7 +24,7 @@ ACTIVATIONS: dict[str, tuple[Callable[[Array], Any], Callable[[Array, Array], An
         lambda g, y: np.multiply(g, 1 - y * y, out=g),
     ),
     "sigmoid": (
-        _sigmoid_in_place,
+        lambda y: logistic(y, out=y),
         lambda g, y: np.multiply(g, y * (1 - y), out=g),
     ),
 }
