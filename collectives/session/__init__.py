@@ -9,7 +9,7 @@ from .links import GrpcTransport, Transport, register_transport
 from .ring import DEFAULT_START_TIMEOUT_SECS, connect_ring
 from .session import Session, SessionHandler
 from .shared_memory import SharedMemoryTransport
-from .tcp import TcpTransport
+from .sockets import TcpTransport
 from .visitors import TurnedAway
 
 for _transport in (SharedMemoryTransport(), TcpTransport(), GrpcTransport()):

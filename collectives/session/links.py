@@ -27,8 +27,8 @@ from .addresses import Address
 from .frames import Answer, Frame, FrameError, Linked, NoLink, Offer, WantLink, cut
 from .grpc_link import DataStreams
 from .handshake import AuthenticatedStream
-from .sockets import TICKET_BYTES
 
+TICKET_BYTES = 32
 # A process that heartbeats and is slow is worth waiting for: the link is for the whole job.
 ACCEPT_SECS = 60.0
 

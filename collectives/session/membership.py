@@ -15,6 +15,7 @@ opened when a link is first asked for, by either end: each member has some log2 
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -49,6 +50,8 @@ _TICK_SECS = 0.4
 # In large jobs not all come at once: rank 0 takes about so long over each, and could otherwise run
 # out of file descriptors for a moment. In order of rank, parents come before their children.
 _MAX_AT_ONCE, _TURN_SECS = 128, 0.005
+
+_log = logging.getLogger("paceline")
 _SOON_SECS = 0.05
 
 
@@ -115,17 +118,19 @@ class Membership(SessionHandler, Health):
         """Return how many members, with this one, share this host's processors."""
         return self._table.num_here()
 
-    def connect(self, rank: int) -> tuple[Link, str, str]:
-        """Return the link to ``rank``, what it is made of and why that is not something better.
+    def connect(self, rank: int) -> Link:
+        """Return the link to ``rank``; log what it is made of, and why of nothing better.
 
         Raises:
             LinkBroken: There is none that works, or that member cannot be reached any more.
             LinkTimeout: It does not say anything about it.
         """
         session = self._session_with(rank)
-        link = session.link()
-        assert session.picked is not None
-        return link, str(session.picked), session.picked.why
+        link, picked = session.link(), session.picked
+        why = f" ({picked.why})" if picked and picked.why else ""
+        where = f"ring of {len(self.members)}, here {self._me}"
+        _log.info("%s: %s to %s%s", where, picked, self.members[rank].task, why)
+        return link
 
     def close(self) -> None:
         """Say goodbye, wait until the others have heard it, and release the port."""

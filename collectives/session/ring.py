@@ -17,7 +17,7 @@ from ..communicator import (
 )
 from ..executor import has_core_to_spare
 from ..leaving import close_at_exit
-from ..link import ALL_LINKS, Link, LinkKind
+from ..link import ALL_LINKS, LinkKind
 from ..linked import DEFAULT_SPIN_SECS, linked_communicator
 from ..members import Member
 from .addresses import check_is_private, listening_place, local_ip, parse_address
@@ -41,7 +41,6 @@ def connect_ring(
     start_timeout_secs: float = DEFAULT_START_TIMEOUT_SECS,
     links: Sequence[LinkKind] = ALL_LINKS,
     bind_host: str | None = None,
-    allow_unauthenticated: bool = False,
     report_secs: float = 10.0,
 ) -> Communicator:
     """Return the communicator of ``members``, of which this process is one.
@@ -66,7 +65,6 @@ def connect_ring(
         start_timeout_secs: How long to wait for the others to come, and for names to be known.
         links: What to use for data, best first.
         bind_host: Where to listen if that is not the host in this member's address.
-        allow_unauthenticated: Listen where other machines can call even without a token.
         report_secs: How often to log who is missing at the start.
 
     Raises:
@@ -82,8 +80,7 @@ def connect_ring(
     if not me.address:
         me = listening_place(me, members[0], start_timeout_secs)
     ip = local_ip(me, bind_host, start_timeout_secs)
-    if not allow_unauthenticated:
-        check_is_private(me, ip, token)
+    check_is_private(me, ip, token)
     identity = Identity(
         me=me,
         job_id=job_id,
@@ -102,28 +99,11 @@ def connect_ring(
         membership.announce(str(error) or type(error).__name__)
         membership.close()
         raise
-    return _communicator(membership, me, links, timeout_secs)
-
-
-def _communicator(
-    membership: Membership, me: Member, links: Sequence[LinkKind], timeout_secs: float
-) -> Communicator:
-    """Return the communicator of members that are all there."""
-    members = membership.members
-
-    def connect(rank: int) -> Link:
-        link, kind, why = membership.connect(rank)
-        why = f" ({why})" if why else ""
-        _log.info(
-            "ring of %d, here %s: %s to %s%s", len(members), me, kind, members[rank].task, why
-        )
-        return link
-
     num_here = membership.num_members_here()
     communicator = linked_communicator(
-        members,
-        me.rank,
-        connect,
+        membership.members,
+        rank,
+        membership.connect,
         health=membership,
         timeout_secs=timeout_secs,
         spin_secs=_spin_secs(num_here, links),

@@ -35,8 +35,7 @@ from paceline.collectives.session.grpc_stream import Channel, Server, Stream
 from paceline.collectives.session.handshake import TAG_BYTES, AuthenticatedStream
 from paceline.collectives.session.links import LinkEnds, Negotiation
 from paceline.collectives.session.shared_memory import SharedMemoryTransport
-from paceline.collectives.session.sockets import pack_hello
-from paceline.collectives.session.tcp import TcpTransport
+from paceline.collectives.session.sockets import TcpTransport, pack_hello
 
 TICKET = secrets.token_hex(32)
 # A wait that nobody ends takes as long, and the test fails.

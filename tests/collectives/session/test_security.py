@@ -33,8 +33,7 @@ from paceline.collectives.session.handshake import (
 )
 from paceline.collectives.session.links import LinkEnds, Negotiation
 from paceline.collectives.session.ring import members_fingerprint
-from paceline.collectives.session.sockets import Listener, pack_hello
-from paceline.collectives.session.tcp import TcpTransport
+from paceline.collectives.session.sockets import Listener, TcpTransport, pack_hello
 from paceline.collectives.session.visitors import HANDSHAKE_SECS, TurnedAway
 
 TOKEN = "a secret that nobody guesses"
