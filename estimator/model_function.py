@@ -54,26 +54,20 @@ class ModelFunction:
             _logger.warning("model_fn has an argument params, but no params are given.")
         self._model_fn = model_fn
         self._training_calls = itertools.count()
-        self._fixed: dict[str, Any] = {}
-        if "params" in self._names:
-            self._params = params or {}
-        if "config" in self._names:
-            self._fixed["config"] = config
+        self._params = params or {}
+        self._config = config
 
     def __call__(self, features: Any, labels: Any, mode: ModeKeys) -> EstimatorSpec:
         """The specification for one batch."""
-        arguments = dict(self._fixed)
-        if "params" in self._names:
-            arguments["params"] = copy_of_params(self._params)
-        if "labels" in self._names:
-            arguments["labels"] = labels
-        elif labels is not None and mode is not ModeKeys.PREDICT:
+        if labels is not None and "labels" not in self._names and mode is not ModeKeys.PREDICT:
             raise ValueError(
                 "input_fn gives labels but model_fn has no argument named labels; add it, "
                 "or let input_fn give features only"
             )
-        if "mode" in self._names:
-            arguments["mode"] = mode
+        given = {"labels": labels, "mode": mode, "config": self._config}
+        arguments = {name: given[name] for name in given.keys() & self._names}
+        if "params" in self._names:
+            arguments["params"] = copy_of_params(self._params)
         if mode is ModeKeys.TRAIN and next(self._training_calls) == 0:
             return self._examined(features, arguments)
         return _checked(self._model_fn(features=features, **arguments), mode)

@@ -254,9 +254,8 @@ class RunConfig(BaseModel):
         return self._task_info.num_worker_replicas
 
     def describe(self) -> str:
-        """All settings and the place in the cluster, for the log."""
-        names = [*type(self).model_fields, *_OF_THE_TASK]
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        """All settings and what this process is in the cluster, for the log."""
+        return f"{self!r}, {self._task_info!r}"
 
     def describe_changes(self) -> str:
         """The settings that are not at their defaults, and the place in a cluster if there is one.
@@ -334,20 +333,6 @@ def _by_name(positional: tuple[Any, ...], settings: dict[str, Any]) -> dict[str,
             f"RunConfig got {', '.join(twice)} by position and by name; give each of them once"
         )
     return {**named, **settings}
-
-
-_OF_THE_TASK = (
-    "service",
-    "cluster_spec",
-    "task_type",
-    "task_id",
-    "global_id_in_cluster",
-    "master",
-    "evaluation_master",
-    "is_chief",
-    "num_ps_replicas",
-    "num_worker_replicas",
-)
 
 
 def _show_settings() -> None:
