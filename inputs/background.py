@@ -6,7 +6,7 @@ import atexit
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from functools import cache
 from typing import Any, final
 
@@ -16,32 +16,42 @@ _JOIN_SECS_AT_EXIT = 1.0
 _running: weakref.WeakSet[BackgroundThreads] = weakref.WeakSet()
 
 
+class Work(ABC):
+    """What background threads do together."""
+
+    @abstractmethod
+    def run_until_stopped(self) -> None:
+        """Called by each of the threads, which ends with it."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Makes `run_until_stopped` return as soon as it can, and waits for nothing.
+
+        The garbage collector may call this, in the midst of whatever a thread does.
+        """
+
+
 @final
 class BackgroundThreads:
     """Daemon threads, started at once.
 
     Args:
-        owner: with it they end; they must hold no reference to it.
-        run: what each does.
-        tell_to_stop: makes `run` return as soon as it can.
+        owner: with it they end; the work must hold no reference to it.
+        work: what they do.
         name: of the threads.
         count: how many they are.
     """
 
-    def __init__(
-        self,
-        owner: Any,
-        run: Callable[[], None],
-        tell_to_stop: Callable[[], None],
-        name: str,
-        count: int = 1,
-    ) -> None:
-        self._tell_to_stop = tell_to_stop
-        self._threads = [threading.Thread(target=run, name=name, daemon=True) for _ in range(count)]
+    def __init__(self, owner: Any, work: Work, name: str, count: int = 1) -> None:
+        self._work = work
+        self._threads = [
+            threading.Thread(target=work.run_until_stopped, name=name, daemon=True)
+            for _ in range(count)
+        ]
         _stop_all_at_exit()
         _running.add(self)
         # An iterator that nobody holds any more has nobody to call `close`.
-        self._finalizer = weakref.finalize(owner, _stop, tell_to_stop, self._threads)
+        self._finalizer = weakref.finalize(owner, _stop, work, self._threads)
         # Finalizers run at exit one after another, and each would wait for its own threads; all are
         # told first, and waited for together, in `_stop_all`.
         self._finalizer.atexit = False
@@ -55,15 +65,15 @@ class BackgroundThreads:
 
     def tell_to_stop(self) -> None:
         """Makes them end, and waits for nothing."""
-        self._tell_to_stop()
+        self._work.stop()
 
     def join(self, deadline: float) -> None:
         """Waits for the threads until then."""
         _join(self._threads, deadline)
 
 
-def _stop(tell_to_stop: Callable[[], None], threads: list[threading.Thread]) -> None:
-    tell_to_stop()
+def _stop(work: Work, threads: list[threading.Thread]) -> None:
+    work.stop()
     _join(threads, time.monotonic() + _JOIN_SECS)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, final
 
-from .background import BackgroundThreads
+from .background import BackgroundThreads, Work
 from .checks import COUNT, COUNTS, STATE, checked_fields
 from .elements import ElementIterator, Elements, State, add_element_note
 from .mapping import ElementFunction, UserFunction, element_function
@@ -201,7 +201,7 @@ class _ParallelMapIterator(ElementIterator):
         if self._calls is None:
             calls = self._calls = _Calls(self._parallel)
             self._threads = BackgroundThreads(
-                self, calls.run, calls.stop, "paceline-map", self._parallel.num_threads
+                self, calls, "paceline-map", self._parallel.num_threads
             )
         return self._calls
 
@@ -212,8 +212,8 @@ class _ParallelMapIterator(ElementIterator):
 
 
 @final
-class _Calls:
-    """Makes calls in the threads that are in `run`; the rest is for the consumer's thread."""
+class _Calls(Work):
+    """Makes calls in the background threads; `submit` and `wait` are for the consumer's."""
 
     def __init__(self, parallel: ParallelCalls) -> None:
         self._parallel = parallel
@@ -230,14 +230,12 @@ class _Calls:
         self._done.get().is_done = True
 
     def stop(self) -> None:
-        """Makes `run` return as soon as the function lets it."""
         # The flag has what is submitted already left undone; a None wakes each thread.
         self._is_stopped = True
         for _ in range(self._parallel.num_threads):
             self._waiting.put(None)
 
-    def run(self) -> None:
-        """Makes calls until `stop`."""
+    def run_until_stopped(self) -> None:
         try:
             function = self._opened_function()
         except Exception as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from queue import SimpleQueue
 from typing import Any, NamedTuple, final
 
-from .background import BackgroundThreads
+from .background import BackgroundThreads, Work
 from .elements import ElementIterator, Elements, State
 from .plan import Keeps, Plan
 
@@ -60,7 +60,7 @@ class PrefetchIterator(ElementIterator):
         if self._producer is None:
             producer = _Producer(self._inner, self._depth, self._max_depth)
             self._producer = producer
-            self._thread = BackgroundThreads(self, producer.run, producer.stop, "paceline-prefetch")
+            self._thread = BackgroundThreads(self, producer, "paceline-prefetch")
         product = self._producer.take()
         # Behind an error the state is that after the element that could not be had: one that is
         # saved now goes on there. It is None only where the source could not even tell that.
@@ -96,10 +96,10 @@ class PrefetchIterator(ElementIterator):
 
 
 @final
-class _Producer:
+class _Producer(Work):
     """Hands over elements, each with the state after it, as slots become free.
 
-    `run` is for the background thread, which alone touches the source while it runs; all else is
+    The background thread alone touches the source while it is in `run_until_stopped`; all else is
     for the consumer's thread. They meet in the two queues only. These are `SimpleQueue`s since
     `stop` may be called by the garbage collector in the midst of any other call, and a `Queue` or
     `Semaphore` would wait there for a lock that its own thread holds.
@@ -142,12 +142,11 @@ class _Producer:
                 self._free_slots.put(None)
 
     def stop(self) -> None:
-        """Makes `run` return as soon as the source lets it."""
         # In this order: the thread looks at the flag when it has got the slot.
         self._is_stopped = True
         self._free_slots.put(None)
 
-    def run(self) -> None:
+    def run_until_stopped(self) -> None:
         """Reads the source until its end, or until `stop`."""
         has_ended = False
         while not has_ended:
