@@ -21,7 +21,7 @@ from .multi_worker import MultiWorkerMirroredStrategy, chief_first
 from .one_device import DEFAULT_STRATEGY, DefaultStrategy, OneDeviceStrategy
 from .replicas.frame import has_strategy, in_cross_replica_context
 from .replicas.interrupts import InterruptsPutOff
-from .replicas.values import DistributedValues, PerReplica, local_values, select_replica
+from .replicas.values import DistributedValues, PerReplica, local_values, placed, select_replica
 from .step import (
     StepResult,
     TrainOp,
@@ -33,7 +33,7 @@ from .step import (
     make_step,
     reduce,
 )
-from .strategy import RunOptions, Strategy, ValueContext, get_strategy, placed
+from .strategy import RunOptions, Strategy, ValueContext, get_strategy
 from .variables.aggregation import VariableAggregation, VariableSpec, VariableSynchronization
 from .variables.cell import Cell, RemoteStorage, RuleStep, SavedValue, Storage
 from .variables.initial import Initializer, drawn, fans, uniform_of_variance

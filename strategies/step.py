@@ -95,7 +95,7 @@ class Update:
         self._given = given
         self._variables = variables
         self._found: Found | None = None
-        self._backward_meets = False
+        self._backward_communicates = False
         self._reducer: GradientReducer
 
     @property
@@ -140,11 +140,11 @@ class Update:
 
     def _gradients_of_first_step(self, loss: Tensor) -> Found:
         workers = get_strategy().extended.workers
-        num_meetings = workers.num_meetings
+        num_collectives = workers.num_collectives
         found = backward(loss)
         harm = "they would be neither trained nor saved"
         current_store().require_own(_owners(found), "the loss", harm)
-        self._backward_meets = workers.num_meetings > num_meetings
+        self._backward_communicates = workers.num_collectives > num_collectives
         return found
 
     def _make_reducer(self) -> GradientReducer:
@@ -156,7 +156,10 @@ class Update:
             self.updater.slots(variable)
         by_rows = _owners(leaf for leaf, g in self._found.items() if isinstance(g, IndexedSlices))
         *sparse, meets = extended.workers.any_of_each(
-            [*[any(v is other for other in by_rows) for v in variables], self._backward_meets],
+            [
+                *[any(v is other for other in by_rows) for v in variables],
+                self._backward_communicates,
+            ],
             f"whose gradients are rows, of {self.updater.name}",
         )
         names = [v.name for v, is_sparse in zip(variables, sparse, strict=True) if is_sparse]
@@ -338,6 +341,7 @@ def settle(replica: ReplicaContext, num_examples: float) -> None:
         num_examples: How many examples of this worker are behind the changes.
     """
     storage = replica.strategy.extended.remote_storage
+    # By the last to come, while the others wait: it renews the copies that they read.
     if storage is not None:
         replica.exchange("changes of variables", None, lambda _: storage.flush(num_examples))
 

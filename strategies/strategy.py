@@ -28,7 +28,7 @@ from ..observe import short_tracebacks
 from .context import ReplicaContext
 from .devices.arrays import Summand, as_array
 from .devices.cross_device_ops import ReduceOp, mean_of
-from .devices.device import HOST, Device, to_host
+from .devices.device import HOST, to_host
 from .extended import StrategyExtended
 from .replicas.frame import (
     Frame,
@@ -40,7 +40,7 @@ from .replicas.frame import (
 )
 from .replicas.rendezvous import Rendezvous
 from .replicas.threads import run_replicas
-from .replicas.values import local_values, regroup, select_replica
+from .replicas.values import local_values, placed, regroup, select_replica
 from .variables.names import count_names_apart
 from .variables.variable import Variable
 
@@ -363,28 +363,21 @@ class Strategy:
             ValueError: On all workers: their shards are not those of one order.
         """
         extended = self._extended
-        worker = (extended.job.num_trainers, extended.job.trainer_index)
         if options is not None:
             warn_of_no_effect(options, _INPUT_OPTIONS_WITHOUT_EFFECT)
-        depth = options.experimental_per_replica_buffer_size if options else 0
         mode = options.experimental_replication_mode if options else InputReplicationMode.PER_WORKER
+        how: dict[str, Any] = {
+            "prefetch": options.experimental_per_replica_buffer_size if options else 0,
+            "wrap": self._per_replica,
+            "worker": (extended.job.num_trainers, extended.job.trainer_index),
+            "any_has_data": self._agreement_on_end(),
+        }
+        n = extended.num_local_replicas
         if mode is InputReplicationMode.PER_REPLICA:
-            distributed = per_replica_pipelines(
-                [dataset_fn(context) for context in self._replica_input_contexts()],
-                prefetch=depth,
-                wrap=self._per_replica,
-                worker=worker,
-                any_has_data=self._agreement_on_end(),
-            )
+            datasets = [dataset_fn(context) for context in self._input_contexts(n)]
+            distributed = per_replica_pipelines(datasets, **how)
         else:
-            distributed = per_replica_batches(
-                dataset_fn(self.input_context()),
-                extended.num_local_replicas,
-                prefetch=depth,
-                wrap=self._per_replica,
-                worker=worker,
-                any_has_data=self._agreement_on_end(),
-            )
+            distributed = per_replica_batches(dataset_fn(self.input_context()), n, **how)
         self._require_alike(distributed)
         return distributed
 
@@ -394,22 +387,19 @@ class Strategy:
 
     def input_context(self) -> InputContext:
         """What an input function of this worker may ask."""
-        return InputContext(
-            num_input_pipelines=self._extended.job.num_trainers,
-            input_pipeline_id=self._extended.job.trainer_index,
-            num_replicas_in_sync=self.num_replicas_in_sync,
-        )
+        return self._input_contexts(1)[0]
 
-    def _replica_input_contexts(self) -> list[InputContext]:
-        """For each local replica, what a pipeline of its own may ask."""
-        n, job = self._extended.num_local_replicas, self._extended.job
+    def _input_contexts(self, num_pipelines: int) -> list[InputContext]:
+        """For each pipeline of this worker, what its input function may ask."""
+        job = self._extended.job
+        first = job.trainer_index * num_pipelines
         return [
             InputContext(
-                num_input_pipelines=job.num_trainers * n,
-                input_pipeline_id=job.trainer_index * n + i,
+                num_input_pipelines=job.num_trainers * num_pipelines,
+                input_pipeline_id=first + index,
                 num_replicas_in_sync=self.num_replicas_in_sync,
             )
-            for i in range(n)
+            for index in range(num_pipelines)
         ]
 
     def _require_alike(self, distributed: DistributedDataset) -> None:
@@ -437,13 +427,6 @@ class Strategy:
         require_no_replica(verb)
         if self is not bottom_frame().strategy:
             require_no_other(self, verb)
-
-
-def placed(batch: Any, device: Device) -> Any:
-    """A batch in the memory of a device; what is no array (None for labels) stays as it is."""
-    if device.kind == "CPU":
-        return batch
-    return nest.map_structure(lambda leaf: leaf if leaf is None else device.put(leaf), batch)
 
 
 def _on_host(value: Summand) -> Any:

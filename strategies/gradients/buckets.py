@@ -106,9 +106,10 @@ class Bucket:
         self._views[replica][variable_index].fill(0)
 
     def reduce(self, weights: Sequence[float]) -> None:
+        # Those of weight 0 are left out, and not multiplied by it: 0 times NaN is NaN.
         counted = [replica for replica, weight in enumerate(weights) if weight]
         for replica in counted:
-            if weights[replica] != 1:
+            if weights[replica] != 1:  # full batches, and a replica that is alone, keep their bits
                 buffer = self._buffers[replica]
                 np.multiply(buffer, weights[replica], out=buffer)
         if not counted:
@@ -142,6 +143,8 @@ class Bucket:
                 first[...] = self._devices[0].put(self._sent)
         if divisor != 1:
             np.divide(first, divisor, out=first)
+        # On the host all replicas read the first one's buffer: nobody writes to it before all have
+        # met again. A card needs the sum in its own memory.
         if not self._on_host:
             for buffer, device in zip(self._buffers[1:], self._devices[1:], strict=True):
                 with device.use():

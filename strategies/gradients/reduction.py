@@ -35,7 +35,7 @@ class GradientReducer:
         ops: How buffers of several replicas are added up.
         bytes_per_pack: A bucket is closed when it has reached this size, the first one when it
             has reached a quarter of it.
-        backward_meets: Whether workers meet in the backward pass itself, as they do behind
+        backward_communicates: Whether workers meet in the backward pass itself, as they do behind
             synchronized batch normalization. Gradients then travel after it.
 
     Attributes:
@@ -54,12 +54,12 @@ class GradientReducer:
         num_replicas: int,
         ops: CrossDeviceOps,
         bytes_per_pack: int = BYTES_PER_PACK,
-        backward_meets: bool = False,
+        backward_communicates: bool = False,
     ) -> None:
         for variable in variables:
             variable.require_copies_for(num_replicas)
         self.variables = tuple(variables)
-        self.backward_meets = backward_meets
+        self.backward_communicates = backward_communicates
         dense = [v for v in variables if v.name not in sparse]
         buckets = [Bucket(b, num_replicas, ops) for b in plan_buckets(dense, bytes_per_pack)]
         rows = [Rows(v, num_replicas) for v in variables if v.name in sparse]
@@ -219,7 +219,7 @@ class Round:
             reducer, part = self._queue[self._num_started]
             # A part of which a replica has no gradient is ready at the end of its backward pass:
             # on some workers before they meet in it, on others after that.
-            is_late = reducer.backward_meets and not has_ended
+            is_late = reducer.backward_communicates and not has_ended
             if is_late or (reducer, part) not in self._ready:
                 return
             reducer.parts[part].start(self._workers, f"gradients, part {self._num_started}")

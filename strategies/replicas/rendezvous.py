@@ -22,11 +22,11 @@ _logger = logging.getLogger("paceline")
 
 
 class ReplicaAbortedError(RuntimeError):
-    """This replica cannot go on, because another one failed or will not come to the meeting."""
+    """This replica cannot go on, because another one failed or will not come."""
 
 
-class _Meeting:
-    """One gathering of all replicas: where each has come to, what it brought, what came out."""
+class _Exchange:
+    """One exchange of all replicas: where each has come to, what it brought, what came out."""
 
     __slots__ = ("is_over", "outcome", "places", "values")
 
@@ -38,7 +38,7 @@ class _Meeting:
 
 
 class Rendezvous:
-    """A meeting point for a fixed number of replicas, usable any number of times.
+    """Where a fixed number of replicas meet, any number of times.
 
     If a replica fails or returns while others wait for it, the others are released at once: nobody
     waits for one who cannot come. One that does neither is named in the log, with what it is at.
@@ -53,7 +53,7 @@ class Rendezvous:
         self._slow_secs = slow_secs
         self._threads: dict[int, int] = {}
         self._changed = threading.Condition(threading.Lock())
-        self._meeting = _Meeting()
+        self._current = _Exchange()
         self._left: set[int] = set()
         self._failure: str | None = None
 
@@ -117,37 +117,42 @@ class Rendezvous:
         until_met: InterruptsPutOff,
     ) -> Any:
         with self._changed:
-            meeting = self._meeting
-            meeting.places[replica] = place
-            meeting.values[replica] = value
+            # Held in a variable: whoever concludes it puts a new one in its place at once, which a
+            # replica that is quick enters while others have not been woken from this one.
+            exchange = self._current
+            exchange.places[replica] = place
+            exchange.values[replica] = value
             self._check()
-            if self._failure is not None or len(meeting.places) < self._num_replicas:
-                return self._wait_for_outcome(meeting, replica, until_met)
-        return self._conclude(meeting, replica, combine, until_met)
+            if self._failure is not None or len(exchange.places) < self._num_replicas:
+                return self._wait_for_outcome(exchange, replica, until_met)
+        # Without the lock: it may take long, and those who wait must be able to look whether they
+        # were interrupted. Nobody else comes here, as all others have come and wait.
+        return self._conclude(exchange, replica, combine, until_met)
 
     def _wait_for_outcome(
-        self, meeting: _Meeting, replica: int, until_met: InterruptsPutOff
+        self, exchange: _Exchange, replica: int, until_met: InterruptsPutOff
     ) -> Any:
         started = told = time.monotonic()
-        while not meeting.is_over and self._failure is None:
+        while not exchange.is_over and self._failure is None:
+            # In slices: an interrupt is put off here, it only sets a flag, and wakes nobody.
             self._changed.wait(_LOOK_SECS)
-            if until_met.is_due and not meeting.is_over:
+            if until_met.is_due and not exchange.is_over:
                 self._fail(f"replica {replica} was interrupted")
             if time.monotonic() - told >= self._slow_secs:
                 told = time.monotonic()
-                self._tell_who_is_missing(meeting, replica, told - started)
-        if meeting.is_over:
-            return meeting.outcome
-        raise self._aborted(meeting, replica)
+                self._tell_who_is_missing(exchange, replica, told - started)
+        if exchange.is_over:
+            return exchange.outcome
+        raise self._aborted(exchange, replica)
 
-    def _aborted(self, meeting: _Meeting, replica: int) -> ReplicaAbortedError:
-        place = meeting.places[replica]
+    def _aborted(self, exchange: _Exchange, replica: int) -> ReplicaAbortedError:
+        place = exchange.places[replica]
         return ReplicaAbortedError(f"replica {replica} stopped waiting at {place}: {self._failure}")
 
-    def _tell_who_is_missing(self, meeting: _Meeting, replica: int, secs: float) -> None:
+    def _tell_who_is_missing(self, exchange: _Exchange, replica: int, secs: float) -> None:
         """Log whom `replica` waits for; one of those who wait says it for all."""
-        missing = [i for i in range(self._num_replicas) if i not in meeting.places]
-        if not missing or replica != min(meeting.places):
+        missing = [i for i in range(self._num_replicas) if i not in exchange.places]
+        if not missing or replica != min(exchange.places):
             return
         frames = sys._current_frames()
         for index in missing:
@@ -158,21 +163,21 @@ class Rendezvous:
                 "returns. It is here:\n%s",
                 replica,
                 secs,
-                meeting.places[replica],
+                exchange.places[replica],
                 index,
                 stack.rstrip(),
             )
 
     def _conclude(
         self,
-        meeting: _Meeting,
+        exchange: _Exchange,
         replica: int,
         combine: Callable[[list[Any]], Any],
         until_met: InterruptsPutOff,
     ) -> Any:
         try:
             until_met.end()  # to combine may mean to wait for other workers
-            outcome = combine([meeting.values[i] for i in range(self._num_replicas)])
+            outcome = combine([exchange.values[i] for i in range(self._num_replicas)])
             until_met.begin()
         except BaseException as error:
             until_met.begin()
@@ -181,16 +186,16 @@ class Rendezvous:
             raise
         with self._changed:
             if self._failure is not None:  # another one was interrupted meanwhile
-                raise self._aborted(meeting, replica)
-            meeting.outcome = outcome
-            meeting.is_over = True
-            self._meeting = _Meeting()
+                raise self._aborted(exchange, replica)
+            exchange.outcome = outcome
+            exchange.is_over = True
+            self._current = _Exchange()
             self._changed.notify_all()
         return outcome
 
     def _check(self) -> None:
         """Find out whether those who wait can still be joined by all others."""
-        places = self._meeting.places
+        places = self._current.places
         if not places or (len(set(places.values())) == 1 and not self._left):
             return
         where = [f"replica {i} is at {place}" for i, place in sorted(places.items())]

@@ -40,6 +40,7 @@ class _ReplicaThread(threading.Thread):
     def _make(self, call: Callable[[], None], done: threading.Event) -> None:
         call()
         del call  # what is done keeps nothing alive
+        # Before `done` is set: the caller's next step then finds this thread, and starts no other.
         _idle.append(self)
         done.set()
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from ...inputs import nest
+from ..devices.device import Device
 
 
 class DistributedValues:
@@ -75,3 +76,10 @@ def regroup(results: Sequence[Any]) -> Any:
 def local_values(value: Any) -> tuple[Any, ...]:
     """The values of the local replicas; a single value counts as that of the only one."""
     return value.values if isinstance(value, DistributedValues) else (value,)
+
+
+def placed(batch: Any, device: Device) -> Any:
+    """A batch in the memory of a device; what is no array (None for labels) stays as it is."""
+    if device.kind == "CPU":
+        return batch
+    return nest.map_structure(lambda leaf: leaf if leaf is None else device.put(leaf), batch)

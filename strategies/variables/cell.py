@@ -68,6 +68,8 @@ class RuleStep:
         update, rate, step = self.rule.update, self.learning_rate, self.step
         value, gradient = value.reshape(-1), gradient.reshape(-1)
         slots = [slot.reshape(-1) for slot in slots]
+        # Rules are elementwise: cut into blocks they give the same bits, and a rule with several
+        # temporaries goes through the cache and not through memory.
         if value.size <= BLOCK:
             update(value, gradient, slots, rate, step)
             return

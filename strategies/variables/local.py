@@ -88,6 +88,8 @@ class LocalCell(Cell):
     ) -> None:
         if local_index and len(self.leaves) == 1:
             return
+        # In place: each copy is its replica's, whose thread this is. `writable` copies first what
+        # somebody holds beyond a step, and marks the leaf as changed for graphs that have read it.
         value = self.read(local_index).writable()
         arrays = [slot.leaf(local_index).writable() for slot in slots]
         if not isinstance(gradient, IndexedSlices):

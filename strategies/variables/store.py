@@ -122,6 +122,8 @@ class VariableStore:
         """
         variable = self.variables.get(spec.name)
         if variable is None:
+            # The first replica to come creates it for all, while the others wait at the lock: so an
+            # initial value cannot ask for the other replicas, and runs in cross-replica context.
             with self._lock, entered(Frame(current_frame().strategy, None)):
                 variable = self.variables.get(spec.name)
                 if variable is None:

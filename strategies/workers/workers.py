@@ -53,7 +53,7 @@ class Workers:
         wire_dtype: In what gradients of wider floating-point dtypes travel; by default their own.
 
     Attributes:
-        num_meetings: How often they have added up or gathered at once, as models ask them to.
+        num_collectives: How often they have added up or gathered at once, as models ask them to.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Workers:
         self._communicator = communicator
         self._wire_dtype = wire_dtype
         self._full_batch: float | None = None
-        self.num_meetings = 0
+        self.num_collectives = 0
 
     @property
     def size(self) -> int:
@@ -95,6 +95,8 @@ class Workers:
         """
         if self.size == 1:
             return largest_here or 1.0
+        # Once only, as it would be one more exchange in each step, before any gradient can travel.
+        # It need not be the largest one: weights are divided by their sum, so it only scales them.
         if self._full_batch is None:
             largest = np.array([largest_here], np.float64)
             self.communicator.all_reduce(largest, "the full batch", Op.MAX)
@@ -112,6 +114,8 @@ class Workers:
         narrow = self._wire_dtype
         if narrow is None or self.size == 1 or gradients.dtype.itemsize <= narrow.itemsize:
             return self.start_adding_up(gradients, name)
+        # What is too large becomes an infinity, and stays one in every sum: `_Widened` finds it on
+        # all workers alike, where an error here would be one worker's only.
         with np.errstate(over="ignore"):
             sent = gradients.astype(narrow)
         return _Widened(self.communicator.start_all_reduce(sent, name), sent, gradients, name)
@@ -120,7 +124,7 @@ class Workers:
         """The sum of all workers' values, on the host if there are several."""
         if self.size == 1:
             return value
-        self.num_meetings += 1
+        self.num_collectives += 1
         if isinstance(value, IndexedSlices):
             return add_up(self.gather_slices(value, name))
         flat = _flat_copy(value)
@@ -134,7 +138,7 @@ class Workers:
         if isinstance(value, IndexedSlices):
             (total,) = self.add_up_numbers([count], f"count of {name}")
             return self.add_up(value, name), total
-        self.num_meetings += 1
+        self.num_collectives += 1
         flat = np.append(_flat_copy(value), np.asarray(count, value.dtype))
         self.communicator.all_reduce(flat, _with_shape(name, value.shape))
         return flat[:-1].reshape(value.shape), float(flat[-1].real)
@@ -155,7 +159,7 @@ class Workers:
         """All workers' arrays one after another along `axis`, along which they may differ."""
         if self.size == 1:
             return array
-        self.num_meetings += 1
+        self.num_collectives += 1
         first = np.moveaxis(array, axis, 0)
         parts = self.communicator.all_gather(
             _flat_copy(first), _with_shape(name, ("any", *first.shape[1:]))
