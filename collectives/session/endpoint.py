@@ -178,6 +178,7 @@ class Endpoint:
             sessions = dict(self._sessions)
         for session in sessions:
             session.close(reason)
+        # The others are given time to take in what was said; waiting for these would be in vain.
         deaf = [stream for session, stream in sessions.items() if session.is_deaf]
         late = self._streams.cancel_late(deaf, _FAREWELL_SECS)
         if self._server is not None:
@@ -226,6 +227,7 @@ class Endpoint:
         with self._lock:
             if self._stopping.is_set():
                 raise RefusedError("has come too late", is_final=False)
+            # Known before it is admitted: a handler may send at once, and `close` may come.
             self._sessions[session] = stream
         self._streams.identify(stream)
         try:

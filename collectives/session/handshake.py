@@ -138,6 +138,7 @@ class Identity:
             said: All that was said in this conversation so far.
         """
         transcript = hashlib.sha256()
+        # With lengths, so that no two conversations give the same bytes.
         for data in map(encode, said):
             transcript.update(len(data).to_bytes(4, "little") + data)
         text = f"paceline {role} ".encode() + transcript.digest()
@@ -247,6 +248,8 @@ class AuthenticatedStream:
 
     def accept(self) -> None:
         """Tell the caller that it is in, if it has not been told."""
+        # Whoever sends first says it: once a session was admitted any thread may send, and the
+        # caller expects `Accepted` before all else.
         with self._sending:
             if not self.is_caller and not self._num_sent:
                 self._send(Accepted())
@@ -342,6 +345,7 @@ def answer(
     stream.send(encode(said[-1]))
     said.append(proof := _expect(Proof, messages))
     try:
+        # The proof first: what a stranger guesses about the job is neither looked at nor answered.
         identity.check_proof(proof.proof, "caller", said[:-1])
         identity.check(hello)
         identity.check_hosts(hello)

@@ -266,6 +266,7 @@ class Negotiation:
 
     def _settle(self, picked: Picked) -> None:
         with self._changed:
+            # If the session has ended meanwhile nobody will ask for this link, nor close it.
             if not self._problem:
                 self._picked = picked
                 self._changed.notify_all()
@@ -323,7 +324,7 @@ class Negotiation:
                 raise LinkTimeout("no answer") from None
             if answer is None:
                 raise _GoneError("it went away")
-            if answer.kind == kind:
+            if answer.kind == kind:  # one about an earlier offer may come late
                 return answer
 
     def _try(self, offer: Offer) -> Answer:

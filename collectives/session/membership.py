@@ -220,9 +220,8 @@ class Membership(SessionHandler, Health):
     def _must_join(self) -> bool:
         """Wait until there is no session with the parent, and return whether there should be."""
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._is_over() or self._table.parent not in self._sessions
-            )
+            parent = self._table.parent
+            self._changed.wait_for(lambda: self._is_over() or parent not in self._sessions)
             return not self._is_over()
 
     def _is_over(self) -> bool:
@@ -259,6 +258,7 @@ class Membership(SessionHandler, Health):
         """Say for whom this member waits; at rank 0, send the table down if it is for nobody."""
         waiting_for, parent = self._table.waiting_for, self._table.parent
         if self._rank == 0:
+            # All have come here before they joined; a second process at rank 0 may not know them.
             if not waiting_for and self._table.is_whole and not self._failure:
                 self._begin(self._table.parts())
         elif parent in self._sessions and waiting_for != self._told_parent:
@@ -285,6 +285,7 @@ class Membership(SessionHandler, Health):
         with self._changed:
             if self._is_closing or self._failure:
                 raise RefusedError("has come too late", is_final=False)
+            # Not final: a member that was killed may start anew before its end was noticed.
             if rank in self._sessions:
                 raise RefusedError("is already there as another process", is_final=False)
             if self._is_complete:
@@ -306,7 +307,8 @@ class Membership(SessionHandler, Health):
         rank = session.peer.rank
         if session.hello.incarnation != self._table.incarnation(rank):
             raise RefusedError("is already there as another process", is_final=False)
-        # Both may call at once: the call of the higher rank counts.
+        # Both may call at once, and there is to be one session: while the higher rank calls it
+        # takes no call, so that the lower one is refused and finds the session opened to it.
         if not session.is_caller and rank < self._rank and rank in self._calling:
             raise RefusedError("is being called", is_final=False)
 
@@ -382,6 +384,8 @@ class Membership(SessionHandler, Health):
 
     def _lose(self, rank: int, reason: str, how: str = "") -> None:
         """Note the first loss, and pass it on with ``how`` it is known, once."""
+        # The first loss only: each member sends it to each neighbour once, so that the flood ends.
+        # Others may take this member itself for lost; they give up, and it is told that.
         if self._lost is not None or self._is_closing or rank == self._rank:
             return
         self._lost = rank, reason

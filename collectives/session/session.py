@@ -134,6 +134,7 @@ class Session(Health):
 
     def keep_alive(self, silence_secs: float) -> None:
         """Give a sign of life, and look for one; called every `HEARTBEAT_SECS`."""
+        # A stopped process takes nothing for a while, and what it does not take is kept here.
         if self._stream.pending_bytes < _MAX_PENDING_BYTES:
             self._stream.send(Heartbeat())
         silent_secs = self.last_heard()
@@ -167,6 +168,7 @@ class Session(Health):
                 self.has_given_up = not self.ended
                 self._end(f"it gave up: {frame.reason}")
             case Goodbye():
+                # Who has given up says goodbye, too, when it closes: that does not make it well.
                 self.has_left = not self.ended
                 self._end("it has ended")
             case WantLink() | Offer() | Answer() | Linked() | NoLink():
@@ -176,6 +178,7 @@ class Session(Health):
 
     def _end(self, reason: str) -> None:
         """Note how it has ended, and tell; the first reason counts."""
+        # The heartbeat thread (silence) and the reader (everything else) may come at once.
         with self._ending:
             if self.ended:
                 return
