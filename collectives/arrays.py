@@ -22,6 +22,9 @@ class Op(Enum):
     MAX = "max"
     PRODUCT = "product"
 
+    # There is one object of each: Enum's own hash, of the name, is written in Python.
+    __hash__ = object.__hash__
+
 
 UFUNCS: dict[Op, np.ufunc] = {
     Op.SUM: np.add,

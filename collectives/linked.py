@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import final
 
@@ -70,6 +70,22 @@ def linked_communicator(
 
 
 @final
+class _Guard(AbstractContextManager[None]):
+    """Around each call; a class, because a generator would take a microsecond of a short one."""
+
+    def __init__(self, backend: LinkedBackend, peers: Peers) -> None:
+        self._backend = backend
+        self._peers = peers
+
+    def __enter__(self) -> None:
+        self._backend.begin_call()
+
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
+        if error is not None:
+            self._peers.fail(error)
+
+
+@final
 class LinkedBackend(Backend):
     """Moves arrays over links."""
 
@@ -85,6 +101,7 @@ class LinkedBackend(Backend):
         self._num_received: Counter[int] = Counter()
         self._num_splits = 0
         self._is_closed = False
+        self._guard = _Guard(self, peers)
 
     @property
     def failure(self) -> str:
@@ -96,17 +113,15 @@ class LinkedBackend(Backend):
             return f"lost {world.members[lost[0]]}: {lost[1]}"
         return str(world.failure or "")
 
-    @contextmanager
-    def guard(self) -> Iterator[None]:
+    def guard(self) -> AbstractContextManager[None]:
+        return self._guard
+
+    def begin_call(self) -> None:
+        """Refuse a call after a failure."""
         self._peers.step, self._peers.timeout_secs = self.step, self.timeout_secs
         self._peers.world.check_usable()
         if self._is_closed:
             raise ClosedError("this communicator is closed")
-        try:
-            yield
-        except BaseException as error:
-            self._peers.fail(error)
-            raise
 
     def all_reduce(self, array: Array, signature: Signature) -> RepeatedAllReduce | None:
         peers, num_bytes = self._peers, array.nbytes

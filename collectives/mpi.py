@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -138,10 +138,29 @@ class _Repeated(RepeatedAllReduce):
                 backend.consistency.agree(call)
             self._all_reduce(self._in_place, (array, call.mpi_type), call.mpi_op)
         except Exception as error:
-            backend.fail(error)
+            backend.fail(error, call.call)
             raise
         finally:
             watchdog.now = None
+
+
+@final
+class _Guard(AbstractContextManager[None]):
+    """Around each call; a class, because a generator would take a microsecond of a short one."""
+
+    def __init__(self, backend: MpiBackend) -> None:
+        self._backend = backend
+
+    def __enter__(self) -> None:
+        self._backend.check_usable()
+
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
+        watchdog = self._backend.watchdog
+        if error is None:
+            watchdog.now = None
+            return
+        call, watchdog.now = watchdog.call, None
+        self._backend.fail(error, call)
 
 
 @final
@@ -179,6 +198,7 @@ class MpiBackend(Backend):
         self._control = control
         self._num_splits = 0
         self._is_closed = False
+        self._guard = _Guard(self)
         shared.watchdog.add_history(history)
 
     @property
@@ -193,19 +213,11 @@ class MpiBackend(Backend):
         if failure is not None:
             raise type(failure)(f"unusable since an earlier failure: {failure}")
 
-    @contextmanager
-    def guard(self) -> Iterator[None]:
-        self.check_usable()
-        try:
-            yield
-        except Exception as error:
-            self.fail(error)
-            raise
-        finally:
-            self.watchdog.now = None
+    def guard(self) -> AbstractContextManager[None]:
+        return self._guard
 
-    def fail(self, error: Exception) -> None:
-        """Note that the call under way has failed.
+    def fail(self, error: BaseException, call: Call) -> None:
+        """Note that a call has failed.
 
         Raises:
             CollectiveError: It was MPI that raised; this says what it means.
@@ -213,7 +225,7 @@ class MpiBackend(Backend):
         if isinstance(error, CollectiveError):
             self.first_failure = error
         elif isinstance(error, self._mpi.Exception):
-            self.first_failure = self._what_it_means(error, self.watchdog.call)
+            self.first_failure = self._what_it_means(error, call)
             raise self.first_failure from error
 
     def all_reduce(self, array: Array, signature: Signature) -> RepeatedAllReduce | None:
