@@ -126,7 +126,7 @@ def test_a_chief_that_was_killed_takes_the_values_from_the_servers(start_job, ti
     step = job["worker 0"].last_step
     with timed(f"chief killed, {way}: it is back and makes steps"):
         job.start("chief 0").wait_for_more_steps()
-    began = re.search(r"begins at step (\d+)", job["chief 0"].output)
+    began = re.search(r"(?m)^begins at step (\d+)", job["chief 0"].output)
     assert int(began[1]) >= step
     job.stop_training()
     job.require_success()
