@@ -341,3 +341,15 @@ def test_a_copy_of_an_optimizer_begins_with_nothing():
             used.apply_gradients([(np.ones(()), w)])
             assert w.numpy() == -RATE
             assert used.iterations.numpy() == 1
+
+
+def test_gradients_of_nobody_with_examples_are_no_update(every_strategy):
+    def step():
+        get_replica_context().stand_in()
+        optimizer.apply_gradients([(np.ones(2), w)])
+
+    with every_strategy.scope():
+        w, optimizer = Variable(np.zeros(2), name="w"), optimizers.SGD(RATE)
+        every_strategy.run(step)
+    assert {tuple(copy) for copy in w.local_values()} == {(0.0, 0.0)}
+    assert {int(count) for count in optimizer.iterations.local_values()} == {0}
