@@ -66,6 +66,8 @@ class Agreement:
         """
         number = self.next_number()
         agreed = self._agreed.get(signature)
+        # All ranks have made the same calls so far, so either all of them know this one or none
+        # does; a rank that is elsewhere is found out by the header of what it sends.
         if agreed is None:
             call = self._peers.call = signature.call
             self._compare(call)

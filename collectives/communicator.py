@@ -210,6 +210,7 @@ class Communicator:
         return self._guard(self.step)
 
     def _guard(self, step: int | None) -> AbstractContextManager[None]:
+        # One call at a time: the caller's thread waits for the executor before it comes here.
         self._backend.step, self._backend.timeout_secs = step, self.timeout_secs
         return self._backend.guard()
 

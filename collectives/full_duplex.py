@@ -114,6 +114,7 @@ class _Outgoing:
             sent = self._link.try_send(part[:room])
         except LinkBroken as error:
             self._peers.raise_lost(self.to, error)
+        # A link has copied what it took: the array may be overwritten from there on.
         if sent == len(part):
             self._parts.popleft()
         elif sent:
@@ -157,6 +158,8 @@ class _Incoming:
             _combine(target, view, piece)
             link.release(target.nbytes)
             if out is not None:
+                # In a ring the next outgoing array is what this piece has just completed, in the
+                # same order: what is allowed to go has always got its last value.
                 out.allow(target.nbytes)
         if out is not None:
             out.allow_all()  # before the zeros: the peer may wait for ours before it sends its own

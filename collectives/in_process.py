@@ -96,7 +96,7 @@ class _InProcessLink(Link):
 
     def try_send(self, data: memoryview) -> int:
         pipe = self._outgoing
-        with self._lock:
+        with self._lock:  # one lock for both directions and bells: no wake-up is missed
             if pipe.closed:
                 raise LinkBroken("the link is closed")
             num_bytes = min(len(data), pipe.capacity_bytes - pipe.num_bytes)

@@ -158,7 +158,7 @@ def wait_for_links(timeout_secs: float, to_send: Link | None, to_receive: Link |
             poll.register(*watched)
         poll.poll(timeout_secs * 1000)
     finally:
-        for link in begun:
+        for link in begun:  # also where another link could get further at once
             link.end_wait()
 
 

@@ -131,6 +131,8 @@ class _Repeated(RepeatedAllReduce):
         watchdog, history = backend.watchdog, backend.history
         if backend.first_failure is not None:
             backend.check_usable()
+        # The history grows first: its growth is how the watchdog's thread tells this call from the
+        # last one, which had the same position.
         history.add(call.call, call.key)
         watchdog.now = self._position
         try:
@@ -230,6 +232,8 @@ class MpiBackend(Backend):
 
     def all_reduce(self, array: Array, signature: Signature) -> RepeatedAllReduce | None:
         call = self._begin(signature)
+        # In MPI itself two all_reduces of equal length match, whatever they are called: in lanes of
+        # their own, ranks that confuse them wait for each other, and the watchdog finds out.
         all_reduce = self.lanes[call.lane].Allreduce
         for chunk in self._chunks(array, call.call):
             all_reduce(self._mpi.IN_PLACE, (chunk, call.mpi_type), call.mpi_op)

@@ -107,7 +107,9 @@ class World:
         """Return the link to ``rank``, made when first asked for."""
         link = self._links.get(rank)
         if link is None:
-            link = self._connect(rank)
+            link = self._connect(rank)  # may take a while, so not under the lock
+            # `close` comes from other threads. Either it finds the link in the table, or this
+            # thread finds that it has been closed meanwhile.
             with self._lock:
                 self._links[rank] = link
                 closed = self.closed
@@ -151,6 +153,7 @@ class World:
 
     def release(self) -> None:
         """Let go of what lies below the links, when nothing uses them any more."""
+        # Once, and after the links have been closed: nothing uses what lies below them any more.
         on_close, self._on_close = self._on_close, None
         if on_close is not None:
             on_close()

@@ -129,6 +129,8 @@ class SmallAllReduce(RepeatedAllReduce):
         """Combine ``array`` with those of a few others, so many of them of lower rank."""
         message, num_bytes, header = self._message, len(self._message), self._header
         payload, ufunc = self._payload, self._agreed.ufunc
+        # The peers may not have taken the last message yet: links copy what they take, so that
+        # this buffer is free again as soon as `try_send` has returned.
         payload[:] = array
         operands: list[Array] = []
         unsent: dict[int, memoryview] = {}
@@ -145,6 +147,8 @@ class SmallAllReduce(RepeatedAllReduce):
                 if view[:HEADER_BYTES] != header:
                     self._peers.check_header(peer, view[:HEADER_BYTES], header)
                 operands.append(np.frombuffer(view, array.dtype, len(array), HEADER_BYTES))
+            # Views of different links stay valid side by side until each is released. The own value
+            # is read from the message, for the first result overwrites `array`.
             operands.insert(num_before, payload)
             ufunc(operands[0], operands[1], out=array)
             for operand in operands[2:]:
