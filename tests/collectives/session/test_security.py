@@ -318,7 +318,7 @@ def test_silent_and_slow_connections_do_not_keep_the_expected_one_out():
         began = time.monotonic()
         accepted, fds = listener.accept(began + 20)
         stack.enter_context(accepted)
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 10  # one after the other would take 80 s
         assert (accepted.getpeername(), fds) == (right.getsockname(), [])
 
 
