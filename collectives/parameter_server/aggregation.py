@@ -158,6 +158,7 @@ def _merged(parts: list[Weighted], weights: Sequence[float]) -> Change:
         return first
     if first.optimizer.rule == ASSIGN:
         weights = [weight for weight, _ in parts]
+    # Of equal weights the sum is divided once: with a power of two nothing is rounded.
     if len(set(weights)) == 1:
         total = _sum([change.gradient for _, change in parts])
         np.divide(total.values, len(weights), out=total.values)

@@ -65,6 +65,7 @@ def connect(
         ValueError: The server's address is none.
         RendezvousError: It did not come in time, or one of the two does not take the other.
     """
+    # An endpoint of its own: a connection can be closed and made anew without regard to others.
     identity = Identity(me=me, job_id=job_id, token=token or "", links=tuple(links))
     endpoint = Endpoint(identity, _Calls(), silence_secs=silence_secs)
     deadline = time.monotonic() + start_timeout_secs

@@ -219,6 +219,7 @@ class Connection:
         num_bytes = request.num_bytes
         call = Call("request", what or str(int(request.verb)), num_bytes=num_bytes)
         self._wire.name(call)
+        # The reply bears the number: one that belongs to an earlier request is found out.
         self._sequence += 1
         self._is_between_messages = False
         try:
@@ -286,6 +287,7 @@ class Connection:
         except ClosedError:
             raise
         except CollectiveTimeoutError as error:
+            # Late, or dead and not given up so far: who says nothing does not think either.
             heard_secs = None if self._health is None else self._health.last_heard(1)
             if heard_secs is not None and heard_secs > MIN_SILENCE_SECS:
                 self._lose(str(error), error)

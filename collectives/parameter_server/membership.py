@@ -66,6 +66,8 @@ class Trainer:
         self._num_connections = max(0, self._num_connections - 1)
         if not self._num_connections:
             self._gone_since = now
+            # Steps go on waiting for a moment: if only the connection was lost, its push is sent
+            # again, and a server must not make the step without it that another makes with it.
             if self.is_joined and self.from_version is not None:
                 self._missed = (self.from_version, now + return_secs)
             self.is_joined = False
@@ -194,6 +196,7 @@ class Membership:
             is_replacement: Whether it knows that this server replaces one that it has worked with.
         """
         self._is_replacement |= is_replacement
+        # Not from 0: all others would wait for a newcomer that is a thousand steps behind.
         others = [other.clock for other in self if other.is_joined and other is not trainer]
         trainer.join(min(others, default=trainer.clock), is_returning)
 
@@ -219,7 +222,7 @@ class Membership:
         if trainer.has_come:
             return False
         limit_secs = self._start_timeout_secs
-        if self._is_replacement:
+        if self._is_replacement:  # the others have come long ago, and know that it is back
             limit_secs = min(limit_secs, self._absence_secs)
         return self._clock() - self._start < limit_secs
 

@@ -105,11 +105,14 @@ class Change:
         if rows is None:
             self._run_rule(arrays, gradient.values)
             return
+        # The other rows change as by a gradient of zero, block by block so that the gradient need
+        # never be there as a whole.
         if not self.optimizer.rows_only:
             blocks = dense_blocks(rows, gradient.values, len(arrays[0]), _BLOCK)
             for block, dense in blocks:
                 self._run_rule([array[block] for array in arrays], dense)
             return
+        # Rules want contiguous memory: the rows are taken out, changed and put back.
         picked = [array.take(rows, axis=0) for array in arrays]
         self._run_rule(picked, gradient.values)
         for array, changed in zip(arrays, picked, strict=True):
@@ -196,6 +199,7 @@ class PushPlanner:
             raise ValueError(
                 f"rule '{optimizer.rule}' is unknown; there are {', '.join(sorted(self._rules))}"
             )
+        # By what a rule can refuse; learning rate and step are any numbers.
         key = (optimizer.rule, dtype.char, num_slots, *optimizer.hyper.items())
         if key not in self._rehearsed:
             nothing = [np.empty(0, dtype) for _ in range(2 + num_slots)]
@@ -209,6 +213,7 @@ class PushPlanner:
                     f"rule '{optimizer.rule}' does not take {optimizer.hyper} and {num_slots} "
                     f"slots of {dtype}: {error}"
                 ) from error
+            # Hyper-parameters that change in each step must not fill the memory.
             if len(self._rehearsed) < _MAX_REHEARSED:
                 self._rehearsed.add(key)
         return rule

@@ -171,13 +171,13 @@ class ParameterServer:
     def run(self, is_asked_to_end: Callable[[], bool] = lambda: False) -> str:
         """Wait until every trainer is done, or has been gone for `absence_secs`.
 
-        Those who are done get a few seconds to read the board and hang up.
+        Those who are done get a few seconds to read how it ended and hang up.
 
         Args:
             is_asked_to_end: Whether to wait only for those that are here, who may be saving.
 
         Returns:
-            The text on the board under "outcome", or "".
+            The text posted under "outcome", or "".
 
         Raises:
             CollectiveTimeoutError: No trainer ever came.
@@ -329,7 +329,7 @@ class _Texts:
         """Put a text in place of what was there; None takes it off.
 
         Raises:
-            ValueError: The board is full.
+            ValueError: There is no room.
         """
         if text is None:
             self._num_characters -= len(self._texts.pop(key, ""))

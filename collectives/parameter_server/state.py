@@ -160,7 +160,7 @@ class ReadWriteLock:
         with self._changed:
             while self._is_taken:
                 self._changed.wait()
-            self._is_taken = True
+            self._is_taken = True  # from here on nobody new comes in
             while self._num_inside:
                 self._changed.wait()
         try:

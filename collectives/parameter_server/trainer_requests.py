@@ -83,7 +83,7 @@ class Wait(Request):
 
 
 class Post(Request):
-    """Put `text` on the board under `key`, in place of what was there; None takes it off."""
+    """Keep `text` under `key`, in place of what was there; None takes it away."""
 
     verb: ClassVar[Verb] = Verb.POST
     reply: ClassVar[type[Reply]] = Reply
@@ -93,13 +93,13 @@ class Post(Request):
 
 
 class Found(Reply):
-    """`text`: what is on the board; None if nothing came in time."""
+    """`text`: what is kept there; None if nothing came in time."""
 
     text: Text | None
 
 
 class Read(Request):
-    """Tell me what is on the board under `key`; wait for it if there is nothing."""
+    """Tell me what is kept under `key`; wait for it if there is nothing."""
 
     verb: ClassVar[Verb] = Verb.READ
     reply: ClassVar[type[Found]] = Found

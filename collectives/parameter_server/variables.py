@@ -100,6 +100,7 @@ class Variables:
     ) -> tuple[Pushed, list[Array]]:
         state = self._state
         wanted = [(self._table[number], None) for number in request.pull]
+        # All that can be wrong is found before anything is changed or waited for.
         changes = self._planner.changes(request, arrays)
         with state.lock:
             state.is_ready = True
@@ -224,6 +225,7 @@ class Variables:
         """The values, and a version that they are not older than; the same one in step."""
         values = []
         with self._state.variables_lock.shared():
+            # Before the values: they may be newer than it says, and are never older.
             version = self._state.version
             for shard, rows in wanted:
                 with shard.lock:

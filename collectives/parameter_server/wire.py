@@ -68,6 +68,7 @@ class Wire:
         timeout_secs: float,
         max_frame_bytes: int,
     ) -> None:
+        # The waits of all links, in a world of two: this end is rank 0, whoever calls it what.
         world = World((me, other), 0, lambda _: link, health, _SPIN_SECS, None)
         self._peers = Peers(world, (0, _OTHER), timeout_secs)
         self._link = self._peers.link(_OTHER)

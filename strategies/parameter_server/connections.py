@@ -177,7 +177,7 @@ class ServerConnections:
             reason,
             self._absence_secs,
         )
-        before.close()
+        before.close()  # else the server would take the new one for a second connection
         client = ParameterClient(self._channel.connect(server, self._absence_secs))
         self.clients[server] = client
         self._rejoiner.rejoin(server, client, client.incarnation != before.incarnation)

@@ -390,7 +390,7 @@ class Servers:
         client.ask(Join(returning=True))
         if is_new:
             self.num_restarts += 1
-            if server == 0:
+            if server == 0:  # it keeps the texts, and the others are waiting for them
                 for key, text in self._posted.items():
                     client.ask(Post(key=key, text=text))
             if self._is_chief:

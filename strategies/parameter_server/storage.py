@@ -194,6 +194,8 @@ class ServerStorage(RemoteStorage):
     def _exchange(self, num_examples: float, overlaps: bool) -> None:
         """Hand in what was put off, and have the copies here renewed: now, or at the next flush."""
         servers = self._servers()
+        # With overlap: what the last push has brought is taken over only here, so that no step sees
+        # a variable change under its hands.
         servers.finish_push()
         self._take_what_has_arrived()
         changes, copied = list(self._changes.values()), list(self._copied.values())

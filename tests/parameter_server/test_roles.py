@@ -113,7 +113,7 @@ def test_a_worker_that_leaves_by_sigterm_comes_back_where_it_left_its_input(star
     back = job.start("worker 0")
     back.wait_for_more_steps()
     assert "The input goes on where this worker left it." in back.output
-    assert int(re.search(r"begins at step (\d+)", back.output)[1]) >= before
+    assert int(re.search(r"(?m)^begins at step (\d+)", back.output)[1]) >= before
     job.stop_training()
     job.require_success()
 
@@ -130,7 +130,7 @@ def test_a_job_that_was_killed_goes_on_from_its_last_checkpoint(start_job, way):
         job.start(name)
     for trainer in ("chief 0", "worker 0"):
         job[trainer].wait_for_more_steps()
-    began = re.search(r"begins at step (\d+)", job["chief 0"].output)
+    began = re.search(r"(?m)^begins at step (\d+)", job["chief 0"].output)
     assert int(began[1]) >= saved.step > 0
     assert len(saved.state["input"]) == 2
     for trainer in ("chief 0", "worker 0"):
