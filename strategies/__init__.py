@@ -15,7 +15,7 @@ from .devices.cross_device_ops import (
 )
 from .devices.device import Device, list_devices
 from .extended import StrategyExtended
-from .gradients.reduction import GradientReducer, Round, Share
+from .gradients.reduction import GradientReducer
 from .mirrored import MirroredStrategy
 from .multi_worker import MultiWorkerMirroredStrategy, chief_first
 from .one_device import DEFAULT_STRATEGY, DefaultStrategy, OneDeviceStrategy
@@ -27,11 +27,9 @@ from .step import (
     TrainOp,
     Update,
     Updater,
-    agree,
     apply_outside_replicas,
     group,
     make_step,
-    reduce,
 )
 from .strategy import RunOptions, Strategy, ValueContext, get_strategy
 from .variables.aggregation import VariableAggregation, VariableSpec, VariableSynchronization
@@ -91,11 +89,9 @@ __all__ = [
     "ReductionToOneDevice",
     "RemoteStorage",
     "ReplicaContext",
-    "Round",
     "RuleStep",
     "RunOptions",
     "SavedValue",
-    "Share",
     "StepResult",
     "Storage",
     "Strategy",
@@ -110,7 +106,6 @@ __all__ = [
     "VariableStore",
     "VariableSynchronization",
     "add_up",
-    "agree",
     "apply_outside_replicas",
     "as_array",
     "chief_first",
@@ -128,7 +123,6 @@ __all__ = [
     "local_values",
     "make_step",
     "placed",
-    "reduce",
     "select_replica",
     "set_seed",
     "uniform_of_variance",

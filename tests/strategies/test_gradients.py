@@ -11,13 +11,12 @@ from paceline.strategies import (
     GradientReducer,
     MirroredStrategy,
     ReductionToOneDevice,
-    Share,
     Variable,
-    agree,
     get_replica_context,
-    reduce,
 )
 from paceline.strategies.gradients.buckets import plan_buckets
+from paceline.strategies.gradients.reduction import Share
+from paceline.strategies.step import agree, reduce
 from paceline.strategies.workers.joining import BYTES_PER_PACK
 
 
