@@ -28,6 +28,7 @@ _logger = logging.getLogger("paceline")
 _MARKER_NAME = "training_ended.json"
 _POLL_SECS = 0.5
 _SECS_FOR_NEXT_RUN = 60.0
+_SECS_FOR_END_MARK = 20.0
 _SECS_BETWEEN_REMINDERS = 600.0
 _SECS_BETWEEN_ATTEMPTS = 10.0
 _MAX_ATTEMPTS = 3
@@ -37,9 +38,11 @@ class ContinuousEvaluation:
     """Evaluates the newest checkpoint again and again.
 
     It may start before, during or after training. It ends when it has evaluated the last checkpoint
-    of a run that has left its end mark, or one whose step is `max_steps`. A mark that is there from
-    the beginning may be that of an earlier run which is about to be continued: unless nothing is
-    left to train, it is believed only a minute later (or after `start_delay_secs`, if longer).
+    of a run that has left its end mark; where none comes, some seconds after one whose step is
+    `max_steps`: workers that do not wait for each other go beyond it before the run ends, and its
+    last checkpoint is a later one. A mark that is there from the beginning may be that of an
+    earlier run which is about to be continued: unless nothing is left to train, it is believed only
+    a minute later (or after `start_delay_secs`, if longer).
 
     Args:
         estimator: Whose checkpoints.
@@ -62,6 +65,7 @@ class ContinuousEvaluation:
         self._clock = clock
         self._sleep = sleep
         self._evaluated: str | None = None
+        self._evaluated_at = clock()
         self._reminded = clock()
         self._told = ""
         self._seen = ""
@@ -93,9 +97,15 @@ class ContinuousEvaluation:
                 return end
             if end is not None and self._nothing_is_left():
                 return self._ended_without_last_checkpoint(end)
-            if self._max_steps is not None and self.evaluated_step >= self._max_steps:
+            if self._max_steps_are_past():
                 return EndMarker(self.evaluated_step, "max_steps was reached")
             self._wait_until(max(earliest, self._clock() + _POLL_SECS))
+
+    def _max_steps_are_past(self) -> bool:
+        """Whether training has come to `max_steps`, and nothing has been heard of it since."""
+        if self._max_steps is None or self.evaluated_step < self._max_steps:
+            return False
+        return self._clock() >= self._evaluated_at + _SECS_FOR_END_MARK
 
     def _end_of_run(self) -> EndMarker | None:
         """How the run has ended; None while it goes on, or may not have begun."""
@@ -166,7 +176,7 @@ class ContinuousEvaluation:
         self._tell_skipped(path)
         self.metrics = evaluate_checkpoint(self._estimator, self._spec, path)
         self._evaluated = path
-        self._reminded = self._clock()
+        self._evaluated_at = self._reminded = self._clock()
 
     def _note_failure(self, path: str | None, error: CheckpointError) -> None:
         """Say why nothing was evaluated.

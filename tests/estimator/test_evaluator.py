@@ -128,6 +128,13 @@ def test_it_misses_no_last_checkpoint_within_its_pause(evaluated, train_to, end_
     assert steps[-1][1] < 10
 
 
+def test_a_last_checkpoint_beyond_max_steps_is_waited_for(evaluated, train_to, end_at):
+    """Workers that do not wait for each other go beyond it, some more than others."""
+    end, steps = evaluated([(0, train_to(5)), (15, train_to(7)), (16, end_at(7))], max_steps=5)
+    assert [step for step, _ in steps] == [5, 7]
+    assert end == EndMarker(7, "it ended")
+
+
 def test_it_ends_at_max_steps_without_a_mark(evaluated, train_to):
     end, steps = evaluated([(0, train_to(5))], max_steps=5)
     assert [step for step, _ in steps] == [5]
