@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import final
 
 from ..communicator import DEFAULT_SILENCE_SECS, DEFAULT_TIMEOUT_SECS
@@ -28,6 +30,12 @@ from .wire import Wire
 _RETRY_SECS = 0.2
 
 _log = logging.getLogger("paceline")
+
+
+@cache
+def _this_process() -> str:
+    """What tells this process from one that had its place before."""
+    return secrets.token_hex(16)
 
 
 def connect(
@@ -66,7 +74,14 @@ def connect(
         RendezvousError: It did not come in time, or one of the two does not take the other.
     """
     # An endpoint of its own: a connection can be closed and made anew without regard to others.
-    identity = Identity(me=me, job_id=job_id, token=token or "", links=tuple(links))
+    # All of a process count as one client, however, which another process must not replace.
+    identity = Identity(
+        me=me,
+        job_id=job_id,
+        token=token or "",
+        links=tuple(links),
+        incarnation=_this_process(),
+    )
     endpoint = Endpoint(identity, _Calls(), silence_secs=silence_secs)
     deadline = time.monotonic() + start_timeout_secs
     try:

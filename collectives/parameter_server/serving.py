@@ -293,9 +293,14 @@ class _ClientConnection:
         return self._service is not None and self._service.is_busy
 
     def end(self, ending: Ending) -> None:
-        """Close the link. The first ending counts, and what was seen on the link before it."""
+        """Close the link. The first ending counts, and what was seen on the link before it.
+
+        While the link is still to be agreed on this is left to the thread that does so: only then
+        is it known whether the client had come, who may have gone again at once.
+        """
         with self._lock:
-            if self._is_over:
+            is_opening = self._service is None and threading.current_thread() is not self.thread
+            if self._is_over or is_opening:
                 return
             self._is_over = True
             if self._service is not None:
@@ -309,17 +314,11 @@ class _ClientConnection:
         except LinkError as error:
             ending = Ending(has_left=False, reason=str(error))
         else:
-            ending = service.run() if self._has_joined(service) else LEFT
-            service.close()
+            with self._lock:  # so that nobody is told that a client has gone before it has come
+                self._service = service
+                self._clients.join(self._session.peer)
+            ending = service.run()
             if self._session.ended and not ending.has_left:  # it may have said why
                 ending = _ending_of(self._session)
         self.end(ending)
         self._session.close(ending.reason)
-
-    def _has_joined(self, service: Service) -> bool:
-        """Note that the connection is there, unless it has ended meanwhile."""
-        with self._lock:  # so that nobody is told that a client has gone before it has come
-            if not self._is_over:
-                self._service = service
-                self._clients.join(self._session.peer)
-            return not self._is_over

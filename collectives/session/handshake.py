@@ -31,7 +31,6 @@ import secrets
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TypeVar, final
 
 from ...cluster import is_loopback
@@ -82,12 +81,6 @@ class HostsError(TermsError):
     """Two processes run on two machines, but an address leads from one only back to itself."""
 
 
-@cache
-def this_incarnation() -> str:
-    """Return what tells this process from one that had its place before."""
-    return secrets.token_hex(16)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Identity:
     """Who this process is, and what it believes about the job.
@@ -101,7 +94,8 @@ class Identity:
         size: Number of members, if there is a fixed list of them; else 0.
         members: Fingerprint of that list.
         host: Fingerprint of this host.
-        incarnation: Random, another one in each process.
+        incarnation: Random, by default another one for each identity: one and the same process may
+            leave a job and join it anew, and is not to be taken for whom others knew there.
     """
 
     me: Member
@@ -112,7 +106,7 @@ class Identity:
     size: int = 0
     members: str = ""
     host: str = field(default_factory=host_fingerprint)
-    incarnation: str = field(default_factory=this_incarnation)
+    incarnation: str = field(default_factory=lambda: secrets.token_hex(16))
 
     def hello(self) -> Hello:
         """Return what it says first, with a new nonce."""

@@ -296,8 +296,9 @@ class Negotiation:
             if is_slow:  # it might have worked: who looks for lost speed should find this
                 text = "arrays to and from %s travel over %s for the whole job (%s)"
                 _log.warning(text, self._peer, TRANSPORTS[kind].title, why)
-            self._stream.send(Linked(kind=kind, why=cut(why)))
+            # In this order: the other end, once told, may say goodbye at once, and it has come.
             self._settle(Picked(link, kind, why))
+            self._stream.send(Linked(kind=kind, why=cut(why)))
             return
         reason = "; ".join(problems) or "they have no kind of link in common"
         self._stream.send(NoLink(reason=cut(reason)))

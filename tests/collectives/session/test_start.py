@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import threading
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -38,9 +39,8 @@ def test_a_member_that_never_starts_is_named_while_waiting_and_at_the_end(
         assert f"waiting for {members[1]}" in text
     assert any("gave up" in text and "2 s" in text for text in texts(outcomes))
     lines = [record.getMessage() for record in caplog.records]
-    assert any(line.startswith(f"waiting for {members[1]}: 1 s of at most") for line in lines), (
-        lines
-    )
+    waiting = re.compile(re.escape(f"waiting for {members[1]}: ") + r"\d s of at most 2 s")
+    assert any(map(waiting.match, lines)), lines
     assert any("worker 1: connection refused" in line for line in lines), lines
 
 
@@ -66,6 +66,24 @@ def test_a_member_may_come_late(loopback, connect, start_process):
     outcomes = connect(members, [0])
     second.expect("in")
     assert outcomes[0].size == 2
+
+
+def test_a_process_that_joins_anew_is_no_member_of_the_world_that_it_has_left(loopback, connect):
+    """It comes in when the others have left that one, too; until then it is told to wait."""
+    members = loopback(2)
+    first = connect(members)
+    first[1].close()
+    again = threading.Thread(target=lambda: outcomes.append(connect(members, [1])))
+    outcomes = []
+    again.start()
+    with closing(first[0]) as old:
+        again.join(timeout=0.6)  # it calls in vain, three times a second
+        assert again.is_alive()
+        with pytest.raises(PeerLostError):
+            old.all_reduce(np.ones(1), "alone")
+    second = connect(members, [0])
+    again.join(timeout=LIMIT_SECS)
+    assert [world.size for world in (*second, *outcomes[0])] == [2, 2]
 
 
 def test_a_port_in_use_is_named_with_its_task(loopback):
