@@ -26,27 +26,23 @@ from .peers import Peers, Waiter
 
 # Arrays up to this size are sent header and all from a buffer of their own.
 SMALL_BYTES = 64 << 10
-# Longer arrays are not worth a message more that is sent to spare a wait.
-_MAX_BYTES_AT_ONCE = 16 << 10
+# So many ranks exchange their arrays all at once. Four would wait once less for it and send one
+# message more each, which takes longer where they share two cores.
+_MAX_RANKS_AT_ONCE = 3
 
 
-def partners(rank: int, size: int, num_bytes: int) -> list[list[int]]:
+def partners(rank: int, size: int) -> list[list[int]]:
     """Return the ranks with which ``rank`` exchanges what it has, for each exchange.
 
-    >>> partners(1, 3, 8), partners(1, 8, 8), partners(4, 5, 8)
+    >>> partners(1, 3), partners(1, 8), partners(4, 5)
     ([[0, 2]], [[0], [3], [5]], [])
     """
-    if _is_at_once(size, num_bytes):
+    if size <= _MAX_RANKS_AT_ONCE:
         return [[other for other in range(size) if other != rank]]
     num_active = _power_of_two(size)
     if rank >= num_active:
         return []
     return [[rank ^ 1 << i] for i in range(num_active.bit_length() - 1)]
-
-
-def _is_at_once(size: int, num_bytes: int) -> bool:
-    """Whether all ranks exchange their arrays at once: four send one message more each for it."""
-    return size <= 3 or (size == 4 and num_bytes <= _MAX_BYTES_AT_ONCE)
 
 
 def _power_of_two(size: int) -> int:
@@ -88,10 +84,10 @@ class SmallAllReduce(RepeatedAllReduce):
         self._payload: Array = np.frombuffer(self._message, array.dtype, len(array), HEADER_BYTES)
         self._exchanges = [
             (sum(peer < peers.rank for peer in group), [(peer, peers.link(peer)) for peer in group])
-            for group in partners(peers.rank, peers.size, array.nbytes)
+            for group in partners(peers.rank, peers.size)
         ]
-        at_once = _is_at_once(peers.size, array.nbytes)
-        num_active = peers.size if at_once else _power_of_two(peers.size)
+        is_at_once = peers.size <= _MAX_RANKS_AT_ONCE
+        num_active = peers.size if is_at_once else _power_of_two(peers.size)
         self._host = peers.rank - num_active if peers.rank >= num_active else None
         self._guest = peers.rank + num_active if peers.rank + num_active < peers.size else None
 
