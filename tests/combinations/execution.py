@@ -150,12 +150,17 @@ class Report(SessionRunHook):
     Args:
         last_step: When; None does not end it.
         kills: Whether it ends with an exception, rather than in order.
+        all_here: Where workers meet before that: the first to end takes the others with it, who
+            might not have seen the step yet.
     """
 
-    def __init__(self, scenario: Scenario, last_step: int | None, kills: bool) -> None:
+    def __init__(
+        self, scenario: Scenario, last_step: int | None, kills: bool, all_here: threading.Barrier
+    ) -> None:
         self._fetches = {"loss": "loss"} | ({"labels": "labels/total"} if scenario.metrics else {})
         self._last_step = last_step
         self._kills = kills
+        self._all_here = all_here
         self.losses, self.labels, self.copies, self.evaluated = [], [], {}, {}
 
     def before_run(self, run_context):
@@ -166,6 +171,7 @@ class Report(SessionRunHook):
         self.labels.append(run_values.results.get("labels"))
         if len(self.losses) == self._last_step:
             if self._kills:
+                self._all_here.wait(timeout=20)
                 raise KilledError
             run_context.request_stop()
 
@@ -393,7 +399,9 @@ def train(scenario: Scenario, index: int, model_dir: Path, source, params) -> li
     workers = range(run.topology.workers)
     last = workers if kills or run.topology.kind == "servers" else workers[-1:]
     stops = {worker: num_steps for worker in last if run.ends == "request"}
-    reports = [Report(scenario, stops.get(worker), kills) for worker in workers]
+    # Those of servers do not make the same steps.
+    all_here = threading.Barrier(len(workers) if run.topology.kind == "workers" else 1)
+    reports = [Report(scenario, stops.get(worker), kills, all_here) for worker in workers]
     warm_start = source
     if run.begins == "partly warm":
         warm_start = pl.estimator.WarmStartSettings(source, vars_to_warm_start=".*kernel.*")
