@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -84,8 +83,6 @@ def serve(
         token=token or "",
         links=tuple(links),
         is_bound_to_loopback=is_loopback(ip),
-        # Of this server and not of its process: two may follow each other in one.
-        incarnation=secrets.token_hex(16),
     )
     return Serving(identity, ip, handler, silence_secs, timeout_secs, max_frame_bytes, report)
 
