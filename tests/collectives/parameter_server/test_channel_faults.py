@@ -155,11 +155,11 @@ def test_another_process_of_the_same_rank_waits_until_the_first_is_gone(
     first.expect("in")
     second = start_process("client", server, 1, report_secs=0.1)
     assert "is already there as another process" in second.hear()
-    assert len(record.events) == 1
+    record.wait_for(lambda events: events == [("joined", 1, "")])
     first.tell("close")
     while (heard := second.hear()) != "in":
         assert "is already there as another process" in heard
-    assert [event[0] for event in record.events] == ["joined", "left", "joined"]
+    record.wait_for(lambda events: [event[0] for event in events] == ["joined", "left", "joined"])
     second.tell("ask")
     second.expect("right")
 
@@ -179,7 +179,7 @@ def test_a_process_that_wakes_up_after_it_was_replaced_stays_outside(
     assert "is already there as another process" in replaced.hear()
     replacement.tell("ask")
     replacement.expect("right")
-    assert [event[0] for event in record.events] == ["joined", "lost", "joined"]
+    record.wait_for(lambda events: [event[0] for event in events] == ["joined", "lost", "joined"])
 
 
 @pytest.mark.parametrize("link", LINKS)
