@@ -23,17 +23,10 @@ from .. import observe
 from ..checkpoint import CheckpointReader, latest_checkpoint
 from ..cluster import tune_malloc
 from ..inputs import DatasetIterator
-from ..strategies import DEFAULT_STRATEGY, Strategy, StrategyExtended, get_strategy
+from ..strategies import DEFAULT_STRATEGY, Strategy, get_strategy
+from . import default_hooks
 from .evaluation import EvaluationSession, evaluate
-from .hooks import (
-    CheckpointSaverHook,
-    CheckpointSaverListener,
-    CheckpointWriter,
-    LoggingTensorHook,
-    ProgressHook,
-    StepCounterHook,
-    StopAtStepHook,
-)
+from .hooks import CheckpointSaverListener, CheckpointWriter, ProgressHook
 from .input_function import UnreadInput, batches_for_replicas, continue_input
 from .model_dir import ModelDir, one_model_dir
 from .model_function import ModelFunction, copy_of_params
@@ -42,7 +35,13 @@ from .preemption import EndOnSignalHook, SignalWatch
 from .run_config import RunConfig
 from .session import SessionRunHook
 from .specs import ModeKeys, TrainSpec
-from .training import TrainingEnd, TrainingSession, refuse_to_train_apart, train
+from .training import (
+    TrainingEnd,
+    TrainingSession,
+    refuse_to_train_apart,
+    require_one_end,
+    train,
+)
 from .warm_start import WarmStartSettings, settings_of
 
 _logger = logging.getLogger("paceline")
@@ -144,15 +143,6 @@ class Estimator:
         Raises:
             ValueError: Nobody says which value of the metric is the best.
         """
-        config = self._config
-        metric = metric or config.keep_checkpoint_best or "loss"
-        if mode is None and metric not in ("loss", config.keep_checkpoint_best):
-            raise ValueError(
-                f"mode is not given; say whether the best {metric!r} is 'min' or 'max'"
-            )
-        if mode is None:
-            is_kept = metric == config.keep_checkpoint_best
-            mode = config.keep_checkpoint_best_mode if is_kept else "min"
         return self._dir.best(metric, mode)
 
     def get_variable_names(self) -> list[str]:
@@ -244,14 +234,7 @@ class Estimator:
             while_writing: Entered by the chief when it has been given the right to write to
                 `model_dir`, and left before it gives that back.
         """
-        if steps is not None and max_steps is not None:
-            raise ValueError(
-                f"steps={steps} and max_steps={max_steps} exclude each other: steps counts from "
-                f"now, max_steps from the very beginning; give one of them"
-            )
-        for name, value in (("steps", steps), ("max_steps", max_steps)):
-            if value is not None and value <= 0:
-                raise ValueError(f"{name} must be > 0 or None, it is {value}")
+        require_one_end(steps, max_steps)
         strategy = self._config.train_distribute or get_strategy()
         refuse_to_train_apart(self._config, strategy)
         job, watch = strategy.extended.job, SignalWatch()
@@ -281,15 +264,8 @@ class Estimator:
             return TrainingEnd(start, None, f"max_steps={spec.max_steps} was reached before")
         tune_malloc()
         last_step = spec.max_steps if steps is None else start + steps
-        saver = CheckpointSaverHook(
-            writer,
-            config.save_checkpoints_secs,
-            config.save_checkpoints_steps,
-            spec.saving_listeners or (),
-            decides=job.is_chief,
-            first_step=start,
-            last_step=last_step,
-        )
+        listeners = spec.saving_listeners or ()
+        saver = default_hooks.saving(config, job, writer, listeners, start, last_step)
         job.tell_newest_checkpoint(partial(latest_checkpoint, self.model_dir, verify=True))
         with (
             ExitStack() as source,
@@ -301,8 +277,8 @@ class Estimator:
             if not states:
                 self._unread.warn_of(batches)
             # What may refuse the run comes before what saves its beginning.
-            hooks = [*restoring, progress, saver, *_reports(config, extended), *_stop(last_step)]
-            hooks += spec.hooks or ()
+            hooks = [*restoring, progress, saver, *default_hooks.reporting(config, extended)]
+            hooks += [*default_hooks.ending(last_step), *(spec.hooks or ())]
             session = TrainingSession(self._model, strategy, store, hooks, batches)
             end = train(session, last_step)
             self._unread.note(batches)
@@ -431,17 +407,3 @@ class Estimator:
                 f"would be noise; check model_dir, train first, or pass allow_untrained=True"
             )
         return restored
-
-
-def _reports(config: RunConfig, extended: StrategyExtended) -> list[SessionRunHook]:
-    """What writes the log lines of a training run."""
-    every = config.log_step_count_steps
-    if every is None:
-        return []
-    names = {name: name for name in ("loss", "step", *extended.figures)}
-    return [StepCounterHook(every), LoggingTensorHook(names, every_n_iter=every)]
-
-
-def _stop(last_step: int | None) -> list[SessionRunHook]:
-    """What ends it at its last step."""
-    return [] if last_step is None else [StopAtStepHook(last_step=last_step)]

@@ -91,8 +91,16 @@ class ModelDir:
             )
         return told["step"], told["input"]
 
-    def best(self, metric: str, mode: Literal["min", "max"]) -> str | None:
-        """The path of the best of those that were evaluated; None without."""
+    def best(self, metric: str | None, mode: Literal["min", "max"] | None) -> str | None:
+        """What `Estimator.best_checkpoint` returns."""
+        kept = self._config.keep_checkpoint_best
+        metric = metric or kept or "loss"
+        if mode is None and metric not in ("loss", kept):
+            raise ValueError(
+                f"mode is not given; say whether the best {metric!r} is 'min' or 'max'"
+            )
+        if mode is None:
+            mode = self._config.keep_checkpoint_best_mode if metric == kept else "min"
         self._writer.wait()
         return checkpoint.best_checkpoint(self.path, metric, mode)
 

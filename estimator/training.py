@@ -264,6 +264,22 @@ def refuse_to_train_apart(config: RunConfig, strategy: Strategy) -> None:
         )
 
 
+def require_one_end(steps: int | None, max_steps: int | None) -> None:
+    """Refuse to train until two moments, or until none that can come.
+
+    Raises:
+        ValueError: Both are given, or one is not positive.
+    """
+    if steps is not None and max_steps is not None:
+        raise ValueError(
+            f"steps={steps} and max_steps={max_steps} exclude each other: steps counts from "
+            f"now, max_steps from the very beginning; give one of them"
+        )
+    for name, value in (("steps", steps), ("max_steps", max_steps)):
+        if value is not None and value <= 0:
+            raise ValueError(f"{name} must be > 0 or None, it is {value}")
+
+
 def train(session: TrainingSession, last_step: int | None = None) -> TrainingEnd:
     """Make steps until the data end or a hook asks to stop.
 
