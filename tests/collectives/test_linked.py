@@ -76,7 +76,7 @@ def test_a_timeout_says_who_what_and_how_long():
     with communicator, pytest.raises(CollectiveTimeoutError) as raised:
         communicator.all_reduce(np.zeros(6_250_000, np.float32), "bucket 3")
     text = str(raised.value)
-    assert text.startswith("all_reduce 'bucket 3' (25.0 MB, step 1841) timed out after 0.1")
+    assert text.startswith("all_reduce 'bucket 3' (25.0 MB, step 1841) timed out after ")
     assert text.endswith("s: waiting for worker 2 (host-c:2222), last heard of 31 s ago")
     assert health.announced == [text]
 

@@ -52,7 +52,7 @@ def test_conformance(size):
         (
             "never_comes",
             1,
-            ["all_reduce 'bucket 3' (4.0 MB, step 1841) timed out after 1", "waiting for rank 1"],
+            ["all_reduce 'bucket 3' (4.0 MB, step 1841) timed out after ", "waiting for rank 1"],
         ),
         ("skips_a_short_call", 60, ["all_reduce 'a'", "all_reduce 'b'", "as call 21"]),
         ("swaps_two_short_calls", 60, ["all_reduce 'a'", "all_reduce 'b'", "as call 3"]),

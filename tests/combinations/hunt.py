@@ -15,6 +15,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
+from dataclasses import fields
 from pathlib import Path
 
 import scenarios as s
@@ -63,27 +64,17 @@ def dimensions(scenario: Scenario):
         if 0 in run.steps[0]:
             yield f"{top.kind}, replica without data in the first step"
         yield f"ends with {run.ends}"
-        for flag in ("saves", "evaluates"):
-            if getattr(run, flag):
-                yield f"{top.kind}, {flag}"
+        yield from (f"{top.kind}, {name}" for name in _flags(run))
     if scenario.evaluation:
         yield f"evaluated by {scenario.evaluation.topology.kind}"
     for name in ("loop", "optimizer", "clipping", "embedding", "norm"):
         yield f"{name} {getattr(scenario, name)}"
-    for name in (
-        "decays",
-        "second_optimizer",
-        "has_all_weights",
-        "heads",
-        "unused",
-        "counts",
-        "dropout",
-        "metrics",
-        "is_mixed",
-        "keeps_layers",
-    ):
-        if getattr(scenario, name):
-            yield name
+    yield from _flags(scenario)
+
+
+def _flags(value):
+    """The names of those fields of a dataclass that are True."""
+    return [field.name for field in fields(value) if getattr(value, field.name) is True]
 
 
 def hunt(minutes: float, number: int, shrink_secs: float) -> int:

@@ -602,7 +602,7 @@ def check_a_rank_that_never_comes(run: Run, size: int) -> None:
     late = [outcome for outcome in others if isinstance(outcome, CollectiveTimeoutError)]
     assert late
     assert any(
-        "all_reduce 'bucket 3' (4.0 MB, step 1841) timed out after 0.5" in str(outcome)
+        "all_reduce 'bucket 3' (4.0 MB, step 1841) timed out after " in str(outcome)
         for outcome in late
     )
     assert any(name in str(outcome) for outcome in others)

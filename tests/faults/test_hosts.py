@@ -196,8 +196,8 @@ def test_over_a_network_that_loses_frames_too(hosts, start_workers, weights, tmp
 @pytest.mark.parametrize(
     ("limit", "told"),
     [
-        ("--timeout-secs", "timed out after 3.* waiting for {}, last heard of"),
-        ("--silence-secs", "lost {}: it has been silent for 3"),
+        ("--timeout-secs", "timed out after .* waiting for {}, last heard of"),
+        ("--silence-secs", "lost {}: it has been silent for "),
     ],
 )
 def test_a_partition_is_named_by_both_when_time_is_up(hosts, start_workers, detection, limit, told):

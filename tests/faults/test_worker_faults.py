@@ -12,7 +12,7 @@ def options(fault, culprit):
     return ("--fault", fault, "--by", f"worker {culprit}", *limit)
 
 
-TOLD = {"raise": "it gave up: KeyError: 'something is missing'", "stop": "it has been silent for 3"}
+TOLD = {"raise": "it gave up: KeyError: 'something is missing'", "stop": "it has been silent for "}
 """What the others say of a worker, beside its name, where more than its death is known."""
 
 
@@ -68,7 +68,7 @@ def test_over_mpi_the_launcher_ends_the_others_and_names_the_culprit(
     if fault == "stop":
         assert code == 1
         assert f"failed: lost worker {culprit}" in errors
-        assert "it has been silent for 3" in errors
+        assert "it has been silent for " in errors
         assert "step 25" in errors
     else:
         assert code == {"kill": 137, "exit": 3, "raise": 1}[fault]

@@ -95,7 +95,7 @@ def test_stopped_it_is_lost_by_its_silence_long_before_the_deadline(two_and_a_pr
     process.end()
     for error, secs in results:
         assert isinstance(error, PeerLostError)
-        assert f"lost {members[2]}: it has been silent for 3" in str(error)
+        assert f"lost {members[2]}: it has been silent for " in str(error)
         assert secs < 20
 
 
@@ -106,7 +106,7 @@ def test_slow_but_alive_it_is_named_at_the_deadline_and_not_taken_for_lost(
     results = outcomes(communicators, reduce_once)
     timeouts = [str(error) for error, _ in results if isinstance(error, CollectiveTimeoutError)]
     assert timeouts
-    assert all("timed out after 4" in text for text in timeouts)
+    assert all("timed out after " in text for text in timeouts)
     assert any(f"waiting for {members[2]}, last heard of" in text for text in timeouts)
 
 

@@ -59,7 +59,7 @@ def test_a_pair_gets_through_everything_but_a_lasting_cut(hosts, start_pair):
     with hosts.cut():
         texts = answers(pair, "reduce")
     for text, other in zip(texts, ("worker 1", "worker 0"), strict=True):
-        assert "timed out after 5" in text
+        assert "timed out after " in text
         assert f"waiting for {other}" in text
         assert "last heard of" in text
 
