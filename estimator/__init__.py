@@ -1,6 +1,6 @@
 """Estimator: training, evaluation and prediction around a `model_fn`."""
 
-from . import feature_column
+from . import export, feature_column
 from .estimator import Estimator
 from .hooks import (
     CheckpointSaverHook,
@@ -49,6 +49,7 @@ __all__ = [
     "VocabInfo",
     "WarmStartSettings",
     "check_replicas",
+    "export",
     "feature_column",
     "train_and_evaluate",
 ]

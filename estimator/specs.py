@@ -5,14 +5,15 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
-from ..autodiff import Tensor, lift
+from ..autodiff import Tensor, lift, lift_array
 from ..nn.metrics import Metric
 from ..nn.optimizers import TrainOp, group
-from ..strategies import current_store
+from ..strategies import Variable, current_store
+from .export import signatures
 from .hooks import CheckpointSaverListener
 from .session import SessionRunHook
 
@@ -31,8 +32,9 @@ _FIELDS = (
     "loss",
     "train_op",
     "eval_metric_ops",
-    "training_hooks",
+    "export_outputs",
     "training_chief_hooks",
+    "training_hooks",
     "evaluation_hooks",
     "prediction_hooks",
 )
@@ -49,7 +51,14 @@ class EstimatorSpec:
         train_op: What `optimizer.minimize(loss)` returns, or a list of such, made in order as one
             step. Needed to train.
         eval_metric_ops: Name → metric, updated with this batch. "loss" and "global_step" are taken.
-        training_hooks, training_chief_hooks, evaluation_hooks, prediction_hooks: Hooks to run
+            In the place of a `Metric` there may be a pair (value, update). `update` is called at
+            once where the mode is EVAL, to add this batch to variables; None where `model_fn` has
+            done that. `value` gives the figure at the end of the evaluation, over all replicas: a
+            function without arguments, a variable, or a `Metric`.
+        export_outputs: What an exported model gives, by the name of the signature: a
+            `PredictOutput`, `ClassificationOutput` or `RegressionOutput`, or a dict of tensors. Of
+            several one is "serving_default". None: a `PredictOutput` of the predictions.
+        training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks: Hooks to run
             besides those of the call; those of the first batch count.
 
     Raises:
@@ -66,8 +75,9 @@ class EstimatorSpec:
         loss: Any = None,
         train_op: TrainOp | Sequence[TrainOp] | None = None,
         eval_metric_ops: Mapping[str, Any] | None = None,
-        training_hooks: Sequence[SessionRunHook] | None = None,
+        export_outputs: Mapping[str, Any] | None = None,
         training_chief_hooks: Sequence[SessionRunHook] | None = None,
+        training_hooks: Sequence[SessionRunHook] | None = None,
         evaluation_hooks: Sequence[SessionRunHook] | None = None,
         prediction_hooks: Sequence[SessionRunHook] | None = None,
         **unknown: Any,
@@ -82,8 +92,9 @@ class EstimatorSpec:
         self.loss = None if loss is None else _scalar(loss)
         self.train_op = _one_train_op(train_op)
         self.eval_metric_ops = _metrics(eval_metric_ops, self.mode)
-        self.training_hooks = tuple(training_hooks or ())
+        self.export_outputs = None if export_outputs is None else signatures(export_outputs)
         self.training_chief_hooks = tuple(training_chief_hooks or ())
+        self.training_hooks = tuple(training_hooks or ())
         self.evaluation_hooks = tuple(evaluation_hooks or ())
         self.prediction_hooks = tuple(prediction_hooks or ())
         for name, advice in _NEEDED[self.mode].items():
@@ -92,6 +103,22 @@ class EstimatorSpec:
                     f"model_fn returned an EstimatorSpec without {name} in mode "
                     f"ModeKeys.{self.mode.name}; pass {advice}"
                 )
+
+    def _replace(self, **changes: Any) -> EstimatorSpec:
+        """The same with other values of some fields, checked anew.
+
+        Raises:
+            ValueError: Another mode: what was computed for one is nothing for the next.
+            TypeError: A field does not exist.
+        """
+        mode = changes.get("mode", self.mode)
+        if mode != self.mode:
+            raise ValueError(
+                f"_replace cannot change mode from {self.mode!s} to {mode!s}; return another "
+                f"EstimatorSpec for the other mode"
+            )
+        fields = {name: getattr(self, name) for name in _FIELDS}
+        return EstimatorSpec(**{**fields, **changes})
 
 
 _NEEDED: Mapping[ModeKeys, Mapping[str, str]] = {
@@ -125,26 +152,71 @@ def _one_train_op(train_op: Any) -> TrainOp | None:
     )
 
 
-def _metrics(metrics: Mapping[str, Any] | None, mode: ModeKeys) -> Mapping[str, Metric]:
-    for name, metric in (metrics or {}).items():
-        if name in ("loss", "global_step"):
-            raise ValueError(f"eval_metric_ops: the name {name!r} is taken; choose another one")
-        if not isinstance(metric, Metric):
-            raise TypeError(
-                f"eval_metric_ops[{name!r}] must be a paceline.nn.metrics.Metric that was updated "
-                f"with the batch, it is {metric!r}"
-            )
-        if mode is ModeKeys.EVAL and not metric.is_updated:
-            raise ValueError(
-                f"eval_metric_ops[{name!r}] was never updated and would read as zero; call its "
-                f"update_state with the batch in model_fn"
-            )
-        current_store().require_own(
-            metric.variables,
-            f"eval_metric_ops[{name!r}]",
-            "it would go on counting from one evaluation to the next",
+@final
+@dataclass(frozen=True)
+class Figure:
+    """What a pair (value, update) has become: a figure that is asked for when all data are seen.
+
+    Args:
+        value: Gives it, over all replicas, in cross-replica context.
+    """
+
+    value: Callable[[], Any]
+
+    def result(self) -> Any:
+        """The figure; all workers call this."""
+        return lift_array(self.value()).numpy()
+
+
+def _metrics(metrics: Mapping[str, Any] | None, mode: ModeKeys) -> Mapping[str, Metric | Figure]:
+    return {name: _metric(name, given, mode) for name, given in (metrics or {}).items()}
+
+
+def _metric(name: str, given: Any, mode: ModeKeys) -> Metric | Figure:
+    """A metric as it is given; of a pair the value, when its update has been made."""
+    if name in ("loss", "global_step"):
+        raise ValueError(f"eval_metric_ops: the name {name!r} is taken; choose another one")
+    value, update = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
+    is_pair = value is not given
+    if update is not None and not callable(update):
+        raise TypeError(
+            f"eval_metric_ops[{name!r}]: the update of a pair (value, update) is a function "
+            f"without arguments, or None where model_fn has made it; it is {update!r}"
         )
-    return metrics or {}
+    if update is not None and mode is ModeKeys.EVAL:
+        update()
+    if isinstance(value, Figure):
+        return value
+    if isinstance(value, Metric):
+        _require_updated(name, value, mode)
+        _require_own(name, value.variables)
+        return value
+    if is_pair and isinstance(value, Variable):
+        _require_own(name, [value])
+        return Figure(value.as_a_whole)
+    if is_pair and callable(value):
+        return Figure(value)
+    raise TypeError(
+        f"eval_metric_ops[{name!r}] must be a paceline.nn.metrics.Metric that was updated "
+        f"with the batch, or a pair (value, update) whose value is one, a variable, or a function "
+        f"without arguments (the number of one batch says nothing of all); it is {given!r}"
+    )
+
+
+def _require_updated(name: str, metric: Metric, mode: ModeKeys) -> None:
+    if mode is ModeKeys.EVAL and not metric.is_updated:
+        raise ValueError(
+            f"eval_metric_ops[{name!r}] was never updated and would read as zero; call its "
+            f"update_state with the batch in model_fn"
+        )
+
+
+def _require_own(name: str, variables: Sequence[Variable]) -> None:
+    current_store().require_own(
+        variables,
+        f"eval_metric_ops[{name!r}]",
+        "it would go on counting from one evaluation to the next",
+    )
 
 
 @dataclass(frozen=True)
