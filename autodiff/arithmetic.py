@@ -95,12 +95,8 @@ def _binary(
 ) -> Callable[..., Any]:
     """Enter a function y = f(a, b) by what carries a gradient to each of a and b.
 
-    Args:
-        function: NumPy's.
-        to_first: `to_first(g, a, b, y)` gives the derivative by a, times g. It comes last and may
-            overwrite g.
-        to_second: The same for b; it leaves g alone.
-        compute: What gives y, if not `function`.
+    `to_first(g, a, b, y)` gives the derivative by a, times g. It comes last and may overwrite g,
+    which `to_second` leaves alone. `compute` gives y, if not `function`.
     """
 
     def apply(x1: Any, x2: Any) -> Tensor:

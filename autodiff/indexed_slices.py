@@ -69,15 +69,11 @@ class IndexedSlices:
 
 
 class Patch:
-    """The gradient of an array of which `array[index]` was read, on its way to the whole gradient.
+    """The gradient of `array[index]`, on its way to the gradient of the whole array.
 
     A vjp returns it where a dense gradient would be nearly all zeros: reading an array bit by bit,
-    as a recurrent network does, then costs one pass over it and not one for each bit.
-
-    Args:
-        values: The gradient of `array[index]`.
-        index: Anything that NumPy takes between the brackets.
-        may_repeat: Whether `index` may name an element more than once.
+    as a recurrent network does, then costs one pass over it and not one for each bit. `index` is
+    anything that NumPy takes between the brackets; it `may_repeat` an element.
     """
 
     __slots__ = ("index", "may_repeat", "values")

@@ -62,7 +62,6 @@ def _positions(index: Any, data: Array) -> Array:
 
 
 def _rows(source: TensorLike, rows: Array) -> Tensor:
-    """`source[rows]`."""
     x, data = source.read_rows(rows)
     shape = x.data.shape
 

@@ -20,13 +20,7 @@ def keep_where(values: Array, condition: Any, out: Array | None = None) -> Array
     A gradient of infinity times a mask of 0 would be "not a number", so that one element outside a
     selection spoilt all weights before it: `sqrt(relu(x))` has an infinite slope where relu is 0.
     The mask therefore multiplies the bits as whole numbers, which is as fast as a product of floats
-    and ten times faster than `np.where`.
-
-    Args:
-        values: Of a floating dtype.
-        condition: Truth values that broadcast against `values` to the shape of the result.
-        out: Where to put the result, of its shape and the dtype of `values`: `values` itself, or
-            memory apart from it.
+    and ten times faster than `np.where`. `out` may be `values` itself, or memory apart from it.
     """
     bits = _BITS[values.dtype]
     if out is None or out is values:  # as numbers first: a product with truth values is slower

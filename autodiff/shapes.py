@@ -113,11 +113,7 @@ def broadcast_to(array: Any, shape: Any) -> Tensor:
 
 @implements(np.astype)
 def astype(x: Any, dtype: Any) -> Any:
-    """Another precision. A conversion to whole numbers cannot be differentiated: a plain array.
-
-    Raises:
-        TypeError: Anything else, such as complex numbers.
-    """
+    """Another precision. A conversion to whole numbers cannot be differentiated: a plain array."""
     x = lift(x)
     kind = np.dtype(dtype).kind
     if kind in "biu":

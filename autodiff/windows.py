@@ -33,7 +33,6 @@ class Windows:
 
     @property
     def padded(self) -> tuple[int, int]:
-        """Height and width of the padded image."""
         (height, width), (top, left), (bottom, right) = self.image, self.pad_before, self.pad_after
         return top + height + bottom, left + width + right
 

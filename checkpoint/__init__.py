@@ -28,19 +28,13 @@ from .errors import CheckpointError
 from .parts import Checkpoint
 from .policies import (
     KeepPolicy,
-    Moment,
     Saved,
-    SavePolicy,
     keep_all,
     keep_any,
     keep_best,
     keep_last,
     keep_one_every_n_hours,
     keep_steps,
-    save_at_steps,
-    save_every_n_secs,
-    save_every_n_steps,
-    save_when_any,
 )
 from .reading import CheckpointReader, load, read_slices
 from .saver import Saver, ShardSaver, Share, collect_reports
@@ -54,8 +48,6 @@ __all__ = [
     "CheckpointError",
     "CheckpointReader",
     "KeepPolicy",
-    "Moment",
-    "SavePolicy",
     "Saved",
     "Saver",
     "ShardSaver",
@@ -82,10 +74,6 @@ __all__ = [
     "record_metrics",
     "remove_text",
     "save",
-    "save_at_steps",
-    "save_every_n_secs",
-    "save_every_n_steps",
-    "save_when_any",
     "share_of",
     "write_shard",
     "write_text",

@@ -57,11 +57,7 @@ def lease(path: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def delete_unless_leased(path: str) -> bool:
-    """Deletes a checkpoint; False, and nothing done, if somebody reads it.
-
-    Raises:
-        OSError: it cannot be deleted.
-    """
+    """Deletes a checkpoint; False, and nothing done, if somebody reads it."""
     with _unless_locked(path) as is_free:
         if is_free:
             committer_of(path).delete(path)
@@ -69,11 +65,7 @@ def delete_unless_leased(path: str) -> bool:
 
 
 def remove_unless_leased(path: str) -> bool:
-    """Removes a file or directory that is out of sight.
-
-    Returns:
-        False if somebody has locked it: a checkpoint that is read, a file that is written.
-    """
+    """Removes what is out of sight; False if somebody has locked it, to read it or to write."""
     with _unless_locked(path) as is_free:
         if is_free:
             store_of(path).remove(path)
@@ -104,13 +96,8 @@ def _lock_on(path: str) -> Lock:
 @final
 @dataclass(frozen=True)
 class Hold:
-    """The right to write to a directory.
-
-    Attributes:
-        model_dir: the directory.
-        lock: its lock's file.
-        is_alone: whether the file system has locks, so that nobody else is inside.
-    """
+    """The right to write to a directory; `is_alone` where it has locks, so that nobody
+    else has it."""
 
     model_dir: str
     lock: Lock
@@ -121,9 +108,6 @@ class Hold:
 
         A directory that is deleted and made anew under a job has a new lock, which another job may
         hold: the kernel's lock is on the file, and says nothing of what its path leads to now.
-
-        Raises:
-            CheckpointError: the path leads elsewhere by now, or nowhere.
         """
         if not self.lock.is_in_place():
             raise CheckpointError(
@@ -140,18 +124,8 @@ def only_writer(
     """Holds the directory's lock: of all threads, processes and hosts one at a time is inside.
 
     The kernel lets go of the lock when its holder dies, so whoever is inside knows that every
-    temporary it finds is left over. The lock's file says who holds it, for people and for the
-    error of those who come too late.
-
-    Args:
-        timeout_secs: how long to wait for others who save once.
-        for_run: whether others are to be refused at once, since this will take long.
-
-    Yields:
-        The right to write, to be asked again before each step that others see.
-
-    Raises:
-        CheckpointError: another one holds it for a run, or has held it for `timeout_secs`.
+    temporary it finds is left over. The lock's file says who holds it, for people and for the error
+    of those who come too late: at once where it is held `for_run`, else after `timeout_secs`.
     """
     lock, held = _acquire(model_dir, timeout_secs)
     try:

@@ -45,7 +45,6 @@ class Background(Generic[Result]):
         return self._ended.is_set()
 
     def join(self) -> None:
-        """Waits for the end."""
         # A thread whose join was interrupted counts as ended (Python 3.11); an event does not.
         self._ended.wait()
         self._thread.join()
@@ -97,7 +96,6 @@ class Snapshot:
         return copies
 
     def _place(self, array: np.ndarray, start: int) -> np.ndarray:
-        """Where the copy of an array goes."""
         place = self._buffer[start : start + array.nbytes]
         return place.view(array.dtype.newbyteorder("<")).reshape(array.shape)
 

@@ -185,11 +185,7 @@ class _Found:
 
 
 def _checked(path: str, depth: Depth) -> _Found:
-    """The checkpoint at `path`.
-
-    Raises:
-        CheckpointError: as far as was looked it is not whole.
-    """
+    """The checkpoint at `path`, whole as far as was looked."""
     if depth == "sizes":
         return _Found(path, CheckpointReader(path, whole_manifest(path)), {})
     reader = load(path)
@@ -306,9 +302,6 @@ def refuse_others_checkpoints(root: str) -> None:
 
     It would count as empty: training would begin at step 0, and overwrite the state file, which is
     called the same and is the only way in which TensorFlow knows of its checkpoints.
-
-    Raises:
-        CheckpointError: there are some; or the directory cannot be listed.
     """
     with explained(root, "read"):
         names = store_of(root).names(root)

@@ -25,12 +25,8 @@ class CheckpointError(Exception):
 
 @contextmanager
 def explained(model_dir: str, action: str) -> Iterator[None]:
-    """Turns an OSError of the block into a CheckpointError that names model_dir and the fix.
-
-    Args:
-        model_dir: the directory as the user gave it.
-        action: what was being done, to complete the sentence "cannot ...".
-    """
+    """Turns an OSError of the block into a CheckpointError: cannot `action` this directory, and
+    why."""
     try:
         yield
     except OSError as error:

@@ -29,13 +29,7 @@ or where --compare finds a difference, and 2 where there is nothing to look at.
 
 @dataclass(frozen=True)
 class Statistics:
-    """The values of a tensor in a few numbers, computed in float64 over its finite elements.
-
-    Attributes:
-        min, mean, max: NaN where there is no finite element.
-        norm: the Euclidean one.
-        num_not_finite: how many elements are infinite or NaN.
-    """
+    """The finite values of a tensor in a few float64 numbers, and how many are not finite."""
 
     min: float
     mean: float
@@ -63,11 +57,7 @@ def statistics_of(array: np.ndarray) -> Statistics:
 
 
 def differences(one: CheckpointReader, other: CheckpointReader) -> Iterator[tuple[str, str]]:
-    """(tensor, how they differ) for each tensor that is not the same bit for bit in both.
-
-    Raises:
-        CheckpointError: one of them is damaged.
-    """
+    """(tensor, how they differ) for each tensor that is not the same bit for bit in both."""
     for name in dict.fromkeys((*one.names, *other.names)):
         if name not in other.shapes:
             yield name, "only in the first"
@@ -93,7 +83,6 @@ def _difference(one: np.ndarray, other: np.ndarray) -> str | None:
 
 
 def add_inspect_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command line of `paceline inspect`."""
     parser.description = _DESCRIPTION
     add = parser.add_argument
     add("path", help="a model_dir, or a checkpoint in it")

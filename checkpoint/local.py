@@ -223,14 +223,8 @@ def exchange(one: str, other: str) -> bool:
 class FileLock(Lock):
     """A file that is open, and locked as far as the file system has locks.
 
-    In a child forked since it does nothing: the lock stays with its parent.
-
-    Args:
-        path: of the file.
-        flags: how to open it. For an exclusive lock NFS wants it open for writing.
-
-    Raises:
-        OSError: it cannot be opened.
+    In a child forked since it does nothing: the lock stays with its parent. For an exclusive lock
+    NFS wants the file open for writing.
     """
 
     def __init__(self, path: str, flags: int) -> None:

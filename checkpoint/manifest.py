@@ -57,8 +57,7 @@ class SliceEntry(_Strict):
 
     Attributes:
         start, shape: the part in the whole tensor's indices.
-        shard: the file.
-        offset_bytes: where its little-endian row-major bytes begin in the file.
+        offset_bytes: where its little-endian row-major bytes begin in the file `shard`.
         crc32: the CRC-32 of each block of `BLOCK_BYTES` of them, as hexadecimal digits.
     """
 
@@ -104,12 +103,9 @@ class Manifest(_Strict):
     """What is in a checkpoint directory.
 
     Attributes:
-        format_version: of this file and of the directory.
-        global_step: the step after which the arrays were taken.
         created: when, ISO 8601 in UTC.
         versions: library name to version, of the writer.
-        shards: file name to entry; one of each writer.
-        tensors: tensor name to entry.
+        shards, tensors: by file name and by tensor name.
         state: free JSON of the caller's (input iterators, random generators, ...).
     """
 
@@ -177,11 +173,7 @@ def format_manifest(manifest: Manifest) -> str:
 
 
 def parse_manifest(data: bytes) -> Manifest:
-    """Reads what `format_manifest` wrote.
-
-    Raises:
-        ValueError: the text is not JSON, not ours, of another version, damaged or inconsistent.
-    """
+    """Reads what `format_manifest` wrote, or says in a ValueError what is wrong with it."""
     try:
         content = json.loads(data)
     except ValueError as error:
@@ -219,11 +211,7 @@ def first_problem(error: ValidationError) -> str:
 
 
 def read_manifest(path: str) -> Manifest:
-    """The manifest of the checkpoint directory at `path`.
-
-    Raises:
-        CheckpointError: it is missing, unreadable, of another version, damaged or edited.
-    """
+    """The manifest of the checkpoint directory at `path`."""
     file_path = os.path.join(path, MANIFEST)
     try:
         return parse_manifest(store_of(path).read(file_path))

@@ -202,15 +202,7 @@ def _refusal(path: str, name: str, problem: str) -> CheckpointError:
 
 @final
 class _Values:
-    """The named values of one part.
-
-    Args:
-        name: of the part.
-        owner: a variable, a mapping of names to variables or arrays, or what has variables.
-
-    Attributes:
-        late: what was restored for variables that are not created yet.
-    """
+    """The named values of one part, and what was restored for those still to be created."""
 
     def __init__(self, name: str, owner: Any) -> None:
         self._name = name

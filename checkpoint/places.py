@@ -21,12 +21,10 @@ _REMOTE, _REMOTE_COMMITTER = RemoteFiles(), RemoteCommitter()
 
 
 def store_of(path: str) -> ByteStore:
-    """What keeps the files at and below a path."""
     return _REMOTE if _is_url(path) else _LOCAL
 
 
 def committer_of(path: str) -> Committer:
-    """What commits checkpoints at and below a path."""
     return _REMOTE_COMMITTER if _is_url(path) else _LOCAL_COMMITTER
 
 
@@ -45,11 +43,7 @@ def tidy(path: str | os.PathLike[str]) -> str:
 
 
 def exists(path: str) -> bool:
-    """Whether there is a file or directory.
-
-    Raises:
-        OSError: that cannot be found out. (To take that for "no" would be to begin at step 0.)
-    """
+    """Whether there is a file or directory. An OSError is no "no": that would begin at step 0."""
     try:
         store_of(path).size(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -58,11 +52,7 @@ def exists(path: str) -> bool:
 
 
 def steps_in(model_dir: str) -> list[int]:
-    """The steps of all directories named like a checkpoint, ascending, whole or not.
-
-    Raises:
-        OSError: model_dir cannot be listed (a missing one counts as empty).
-    """
+    """The steps of all directories named like a checkpoint, ascending, whole or not."""
     steps = map(step_of, store_of(model_dir).names(model_dir))
     return sorted(step for step in steps if step is not None)
 

@@ -201,11 +201,7 @@ def load(path: str | os.PathLike[str]) -> CheckpointReader:
 
 
 def is_checkpoint(path: str) -> bool:
-    """Whether there is a checkpoint at `path`, damaged or not, rather than a directory of some.
-
-    Raises:
-        CheckpointError: that cannot be found out.
-    """
+    """Whether there is a checkpoint at `path`, damaged or not, rather than a directory of some."""
     try:
         return exists(os.path.join(path, MANIFEST))
     except OSError as error:
@@ -213,11 +209,7 @@ def is_checkpoint(path: str) -> bool:
 
 
 def whole_manifest(path: str) -> Manifest:
-    """The manifest of a checkpoint whose files are all there; their contents are not read.
-
-    Raises:
-        CheckpointError: the manifest cannot be trusted, or a shard is missing or cut short.
-    """
+    """The manifest of a checkpoint whose files are all there; their contents are not read."""
     manifest = read_manifest(path)
     named = step_of(os.path.basename(path))
     if named is not None and named != manifest.global_step:
@@ -231,11 +223,7 @@ def whole_manifest(path: str) -> Manifest:
 
 
 def whole_checkpoints(model_dir: str) -> tuple[dict[int, str], dict[int, CheckpointError]]:
-    """All checkpoints of a directory by step, ascending: paths of the whole, errors of the rest.
-
-    Raises:
-        OSError: model_dir cannot be listed (a missing one counts as empty).
-    """
+    """All checkpoints of a directory by step, ascending: paths of the whole, errors of the rest."""
     whole: dict[int, str] = {}
     damaged: dict[int, CheckpointError] = {}
     for step in steps_in(model_dir):
@@ -305,12 +293,7 @@ def _rows(name: str, rows: tuple[int, int] | None, shape: tuple[int, ...]) -> In
 
 
 def _region_of(index: Index, shape: tuple[int, ...]) -> Region:
-    """The region that NumPy's basic slices pick from a tensor, one slice an axis, none open.
-
-    Raises:
-        ValueError: more slices than axes, or a step other than 1.
-        TypeError: something that is not a slice.
-    """
+    """The region that NumPy's basic slices pick from a tensor, one slice an axis, none open."""
     slices = index if isinstance(index, tuple) else (index,)
     for given in slices:
         if not isinstance(given, slice):

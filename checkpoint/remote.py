@@ -36,8 +36,7 @@ class _NoLock(Lock):
     def read(self, num_bytes: int) -> bytes:
         return b""
 
-    def write(self, content: bytes) -> None:
-        """Nobody would read it."""
+    def write(self, content: bytes) -> None: ...
 
     def close(self) -> None:
         """Nothing is open."""
@@ -61,10 +60,8 @@ class _OpenFile:
 def _at(url: str) -> Iterator[tuple[Any, str]]:
     """The fsspec file system that a URL leads into, and the path in it.
 
-    Raises:
-        CheckpointError: fsspec is not installed, or does not know the protocol.
-        OSError: what the block asked for cannot be done, whatever the protocol's own package raises
-            then: many have errors of their own, which nobody else knows.
+    Whatever the protocol's own package raises becomes an OSError: many have errors of their own,
+    which nobody else knows.
     """
     try:
         from fsspec.core import url_to_fs

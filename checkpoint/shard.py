@@ -48,12 +48,7 @@ class Header:
 
 
 def read_header(path: str) -> Header:
-    """Reads the header alone.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: it is no safetensors file, or its arrays do not fill it exactly.
-    """
+    """Reads the header alone, and checks that the arrays fill the file exactly."""
     storage = store_of(path)
     size_bytes = storage.size(path)
     with storage.opened(path) as file:
@@ -161,11 +156,7 @@ def _described(place: Place | None) -> str:
 def read_rows(
     path: str, name: str, tensor: TensorEntry, part: SliceEntry, rows: slice
 ) -> np.ndarray:
-    """Reads rows of a slice (along its first axis), verified; reads no more than their blocks.
-
-    Raises:
-        CheckpointError: they are damaged.
-    """
+    """Reads rows of a slice (along its first axis), verified; reads no more than their blocks."""
     whole_bytes = tensor.slice_bytes(part)
     num_rows = part.shape[0] if part.shape else 1
     row_bytes = whole_bytes // num_rows if num_rows else 0

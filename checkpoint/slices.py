@@ -78,12 +78,7 @@ class Piece:
 
 
 def pieces_of(arrays: Arrays) -> dict[str, Piece]:
-    """What is to be written, under the keys that it has in its shard; nothing is copied.
-
-    Raises:
-        TypeError: a value is not a NumPy array of a dtype that checkpoints hold.
-        ValueError: a name that the file format cannot hold.
-    """
+    """What is to be written, under the keys that it has in its shard; nothing is copied."""
     pieces: dict[str, Piece] = {}
     for name, value in arrays.items():
         parts = _pieces(_checked_name(name), value)

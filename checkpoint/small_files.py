@@ -36,12 +36,8 @@ _TIMES = "all_model_checkpoint_timestamps"
 
 @dataclass(frozen=True)
 class State:
-    """What the state file says.
-
-    Attributes:
-        latest_step: step of the checkpoint to resume from.
-        history: the retained checkpoints, oldest to newest.
-    """
+    """What the state file says: the step to resume from, and the retained ones, oldest
+    to newest."""
 
     latest_step: int
     history: tuple[Saved, ...]
@@ -63,11 +59,6 @@ def _remark(saved: Saved) -> str:
 
 
 def parse_state(text: str) -> State:
-    """Reads the text of a state file.
-
-    Raises:
-        ValueError: a line, a name or a time is not as described above.
-    """
     fields: dict[str, list[str]] = {_LATEST: [], _PATHS: [], _TIMES: []}
     for number, line in enumerate(text.splitlines(), start=1):
         key, colon, value = line.partition(":")
@@ -99,12 +90,7 @@ def _parse_time(value: str) -> float:
 
 
 def read_state(model_dir: str) -> State | None:
-    """What the state file says; None where there is none.
-
-    Raises:
-        ValueError: it is not a state file (not UTF-8 included).
-        OSError: it cannot be read.
-    """
+    """What the state file says; None where there is none, a ValueError where it is no such file."""
     try:
         text = store_of(model_dir).read(os.path.join(model_dir, STATE_FILE))
         return parse_state(text.decode())
@@ -113,11 +99,7 @@ def read_state(model_dir: str) -> State | None:
 
 
 def state_or_none(model_dir: str) -> State | None:
-    """What the state file says; None where it says nothing that can be read.
-
-    Raises:
-        OSError: it is there and cannot be read.
-    """
+    """What the state file says; None where it says nothing that can be read."""
     try:
         return read_state(model_dir)
     except ValueError:

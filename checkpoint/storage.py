@@ -106,11 +106,8 @@ class Committer(ABC):
 
     @abstractmethod
     def commit(self, draft: str, path: str, manifest: str, shards: Sequence[str]) -> list[str]:
-        """Makes a draft of these shards visible at `path` in one step, with its manifest's text.
-
-        Returns:
-            The paths of what it replaced, to be removed.
-        """
+        """Makes a draft visible at `path` in one step; the paths of what it replaced, to be
+        removed."""
 
     @abstractmethod
     def abandon(self, draft: str) -> None:

@@ -96,17 +96,7 @@ def save(
 
 @final
 class Draft:
-    """An unfinished checkpoint in the hands of who commits it.
-
-    Args:
-        hold: the right to write, asked again at the moment of committing.
-        step: the global step.
-        num_writers: how many write a shard of it; this process writes the first.
-
-    Raises:
-        CheckpointError: the directory is not the one that was locked any more.
-        OSError: it cannot be written to.
-    """
+    """An unfinished checkpoint; this process writes the first of its shards and commits it."""
 
     def __init__(self, hold: Hold, step: int, num_writers: int = 1) -> None:
         hold.require()
@@ -125,17 +115,7 @@ class Draft:
     ) -> str:
         """Writes this process's shard, waits for the others' reports, commits, and tidies up.
 
-        Args:
-            pieces: row-major and little-endian.
-            state: small JSON, checked.
-            keep: which checkpoints remain.
-            reports: see `Saver.save`.
-
-        Returns:
-            The path of the checkpoint.
-
-        Raises:
-            CheckpointError: what was there before is untouched.
+        Returns the path of the checkpoint. If it fails, what was there before is untouched.
         """
         root = self._hold.model_dir
         with explained(root, "save to"):
@@ -154,7 +134,6 @@ class Draft:
         return self._target
 
     def abandon(self) -> None:
-        """Removes it."""
         committer_of(self.path).abandon(self.path)
 
     def _commit(
@@ -263,11 +242,6 @@ def write_shard(draft: str | os.PathLike[str], index: int, count: int, arrays: A
 
 
 def _parse_report(report: str) -> Part:
-    """Reads what `write_shard` returned, perhaps in another process.
-
-    Raises:
-        CheckpointError: it is something else.
-    """
     try:
         return Part.model_validate_json(report)
     except ValidationError as error:
@@ -357,12 +331,7 @@ def checked_step(step: SupportsIndex) -> int:
 
 
 def plain_state(state: Mapping[str, object]) -> dict[str, JsonValue]:
-    """A deep copy of `state`.
-
-    Raises:
-        TypeError: a value that would not come back from JSON as it went in; says where it is.
-        ValueError: it is larger than a manifest should be.
-    """
+    """A deep copy of `state`, which must come back from JSON as it went in, and be small."""
     plain = _plain_json("state", dict(state))
     assert isinstance(plain, dict)
     num_bytes = len(json.dumps(plain))

@@ -28,14 +28,7 @@ _LINGER_SECS = 0.5
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found out about one task's address.
-
-    Args:
-        task: Which task.
-        address: Its "host:port", empty if nobody said.
-        state: In a few words.
-        problem: What is wrong and what to do; empty if all is well.
-    """
+    """What was found out about one task's address; `problem` says what is wrong and what to do."""
 
     task: Task
     address: str
@@ -44,7 +37,6 @@ class Finding:
 
 
 def add_check_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command line of `paceline check-cluster`."""
     parser.description = _DESCRIPTION
     parser.add_argument(
         "--timeout-secs",
@@ -79,16 +71,7 @@ def run_check(arguments: argparse.Namespace, environ: Mapping[str, str] = os.env
 
 
 def check_cluster(spec: ClusterSpec, own: Task | None, timeout_secs: float) -> list[Finding]:
-    """Try all addresses of a cluster, at the same time.
-
-    Args:
-        spec: The cluster.
-        own: This process, whose address is listened on; None if it is not in the cluster.
-        timeout_secs: How long to try.
-
-    Returns:
-        One finding a task, in the order of `spec.tasks()`.
-    """
+    """Listen on the address of `own`, call all others at the same time; one finding a task."""
     tasks = spec.tasks()
     deadline = time.monotonic() + timeout_secs
     with ExitStack() as listening, ThreadPoolExecutor(max_workers=min(32, len(tasks))) as pool:
@@ -110,7 +93,6 @@ def check_cluster(spec: ClusterSpec, own: Task | None, timeout_secs: float) -> l
 
 
 def _is_served(spec: ClusterSpec, task: Task) -> bool:
-    """Whether others connect to this task, at an address that we know."""
     return task.type != "evaluator" and bool(spec.address(task))
 
 

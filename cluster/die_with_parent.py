@@ -58,7 +58,6 @@ def run_as_rank(directory: str, program: list[str]) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Read the command line, and start the program."""
     if arguments[0] == "exec":
         end_with_parent(int(arguments[1]), int(arguments[2]))
         os.execv(arguments[3], arguments[3:])

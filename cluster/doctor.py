@@ -29,13 +29,7 @@ that paceline needs, or that is installed, does not work.
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was found out about one part.
-
-    Args:
-        state: "ok", "warning", "absent" (not installed, or no such hardware) or "broken".
-        part: Which part.
-        text: Version or reason, and what to do.
-    """
+    """What was found out about one part: ok, warning, absent (also: no such hardware) or broken."""
 
     state: str
     part: str
@@ -43,7 +37,6 @@ class Diagnosis:
 
 
 def add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command line of `paceline doctor`."""
     parser.description = _DESCRIPTION
 
 
@@ -174,7 +167,6 @@ def _malloc(environ: Mapping[str, str]) -> Diagnosis:
 
 
 def _library(part: str, code: str) -> Diagnosis:
-    """A library that paceline needs."""
     works, text = try_python(code)
     if works:
         return Diagnosis("ok", part, text)
@@ -275,11 +267,7 @@ def _cupy() -> Diagnosis:
 
 
 def try_python(code: str) -> tuple[bool, str]:
-    """Run Python code in a process of its own.
-
-    Returns:
-        Whether it worked; what it printed, or the last line of its error.
-    """
+    """Run Python code in a process of its own: did it work, and what it printed or why not."""
     return _try([sys.executable, "-W", "ignore", "-c", code], os.environ)
 
 

@@ -49,18 +49,7 @@ the last one is the evaluator (PACELINE_ROLES=chief,ps=2,evaluator names all rol
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchOptions:
-    """What to launch.
-
-    Args:
-        program: The script (or module) and its arguments.
-        is_module: `program` begins with a module's name.
-        num_workers, num_ps: How many of these.
-        chief, evaluator: Whether there is one.
-        backend: "grpc" or "mpi".
-        max_restarts: How often to start the whole job again after a failure.
-        grace_secs: The time from SIGTERM to SIGKILL when the job is ended.
-        all_lines: Whether to show a line of the log for each task that logs it.
-    """
+    """What to launch: `program` begins with a script, or with a module's name if it `is_module`."""
 
     program: tuple[str, ...]
     is_module: bool = False
@@ -75,7 +64,6 @@ class LaunchOptions:
 
 
 def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command line of `paceline launch`."""
     parser.description, parser.epilog = _DESCRIPTION, _EPILOGUE
     add = parser.add_argument
     add("--workers", type=_count, default=2, metavar="N", help="workers (2)")
@@ -106,12 +94,7 @@ class TaskProgress(Protocol):
 def run_launch(
     arguments: argparse.Namespace, draw_progress: Callable[[], TaskProgress] | None = None
 ) -> int:
-    """Carry out `paceline launch`; its exit code.
-
-    Args:
-        arguments: Those of the command line.
-        draw_progress: Makes what draws one bar for the job, where there is a terminal.
-    """
+    """Carry out `paceline launch`; its exit code. `draw_progress` makes the bar of a terminal."""
     options = LaunchOptions(
         program=(arguments.script, *arguments.arguments),
         is_module=arguments.is_module,
@@ -150,10 +133,6 @@ def launch(
 
     Returns:
         0, or the exit code of the first task that failed (128 + n after signal n).
-
-    Raises:
-        ClusterError: The script is not there, nobody would train, PACELINE_TOKEN is too short, or
-            there is no MPI.
     """
     if not options.is_module and not Path(options.program[0]).is_file():
         raise ClusterError(
@@ -250,7 +229,6 @@ class _Launcher:
         return f"MPI, {mpirun}"
 
     def run(self, attempt: int, signals: Signals) -> Outcome:
-        """Start the job once and watch it to its end."""
         restarts = {
             "PACELINE_JOB_ID": uuid.uuid4().hex,
             "PACELINE_RESTART_COUNT": str(attempt),
@@ -295,11 +273,7 @@ class _Launcher:
 
 
 def tasks_of(options: LaunchOptions) -> tuple[Task, ...]:
-    """All tasks of a job: chief, workers, ps, evaluator. Under MPI this is rank order.
-
-    Raises:
-        ClusterError: Nobody would train.
-    """
+    """All tasks of a job: chief, workers, ps, evaluator. Under MPI this is rank order."""
     counts = {
         "chief": int(options.chief),
         "worker": options.num_workers,

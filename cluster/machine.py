@@ -59,16 +59,10 @@ def tune_malloc(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def mpich_leftovers(directory: str = SHARED_MEMORY, age_secs: float = _AGE_SECS) -> dict[Path, int]:
-    """The files of MPICH's ranks that no process uses any more, as after SIGKILL or an abort.
+    """The files of MPICH's ranks that no process uses any more, with their sizes in bytes.
 
-    Only files of this user are looked at: of the processes of others one cannot see what they use.
-
-    Args:
-        directory: Where they lie.
-        age_secs: A younger one may belong to a rank that is about to map it.
-
-    Returns:
-        Each with its size in bytes.
+    SIGKILL or an abort leaves them. Of other users' processes one cannot see what they use, so
+    their files do not count, nor do younger ones than `age_secs`: a rank may be about to map those.
     """
     found = {path: _size_of_ours(path, age_secs) for path in _segments(directory)}
     in_use = set(_names_in_use()) if found else set()
@@ -78,14 +72,10 @@ def mpich_leftovers(directory: str = SHARED_MEMORY, age_secs: float = _AGE_SECS)
 def remove_leftovers(
     before: Collection[Path], directory: str = SHARED_MEMORY, age_secs: float = _AGE_SECS
 ) -> None:
-    """Remove what the ranks of a job that has ended left.
+    """Remove what the ranks of a job that has ended left, and what was not there `before`.
 
     Where there is something new it waits `age_secs`, in which killed ranks let go of it: a job that
     is started again and again dies young each time, and what it leaves would fill the memory.
-
-    Args:
-        before: What lay there when it began.
-        directory, age_secs: See `mpich_leftovers`.
     """
     if set(_segments(directory)) - set(before):
         time.sleep(age_secs)

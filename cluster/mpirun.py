@@ -25,14 +25,7 @@ _INSTALL = "pip install 'paceline[mpich]' installs one"
 
 @dataclass(frozen=True)
 class Mpirun:
-    """An mpirun.
-
-    Args:
-        path: The program.
-        implementation: "Open MPI" or "MPICH" (and what shares its mpirun, as Intel MPI does).
-        version: Its numbers, (5, 0, 11) for instance; empty if it does not say.
-        beside_python: It is installed beside the interpreter, as `pip install` does.
-    """
+    """An mpirun: MPICH's stands for all that share it (Intel MPI); no version if it tells none."""
 
     path: str
     implementation: str
@@ -44,11 +37,7 @@ class Mpirun:
 
 
 def find_mpirun(python: str = sys.executable, search_path: str | None = None) -> Mpirun:
-    """The mpirun beside an interpreter, else the first on the search path.
-
-    Args:
-        python: The interpreter; a link to it (a virtual environment's) is not followed.
-        search_path: Directories as in PATH, by default those of PATH.
+    """The mpirun beside an interpreter, else the first of `search_path` or PATH.
 
     Raises:
         ClusterError: There is none, or it is of no known MPI.
@@ -88,14 +77,8 @@ def mpirun_options(
     """Options and environment variables with which mpirun starts `num_ranks` here.
 
     Open MPI refuses to run as root and to start more ranks than cores unless told, ties each rank
-    to one core, and its ranks spin while they wait; the names of the options changed in 5.0.
-    MPICH needs nothing: it yields the core by itself.
-
-    Args:
-        mpirun: Which MPI and version.
-        num_ranks: How many ranks.
-        cores: How many cores there are; by default those of this process.
-        root: Whether we are root; by default found out.
+    to one core, and its ranks spin while they wait; the names of the options changed in 5.0. MPICH
+    needs nothing: it yields the core by itself.
     """
     if mpirun.implementation != "Open MPI":
         return [], {}
@@ -120,15 +103,7 @@ def without_mpi_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 @final
 class MpirunProcesses(Processes):
-    """Tasks as the ranks of one mpirun.
-
-    Args:
-        mpirun: The mpirun with its options.
-        tasks: The task of each rank.
-        program: What each rank runs.
-        environ: The environment of mpirun and of all ranks.
-        show: Prints what they write.
-    """
+    """Tasks as the ranks of one mpirun; `mpirun` is its command line, `program` what each runs."""
 
     def __init__(
         self,

@@ -32,11 +32,6 @@ class Prefixer:
 
     A stream that takes nothing, as a file on a full disk, is no reason to end a job: what it does
     not take is counted, and told when it takes lines again.
-
-    Args:
-        stream: Where the lines go.
-        names: All tasks, for the colours.
-        colour: Whether to colour the names.
     """
 
     def __init__(self, stream: BinaryIO, names: Sequence[str], colour: bool) -> None:
@@ -51,11 +46,7 @@ class Prefixer:
         }
 
     def write(self, name: str, lines: Sequence[bytes]) -> None:
-        """Print lines of one task.
-
-        Raises:
-            BrokenPipeError: Nobody reads the stream any more; only once, later lines are dropped.
-        """
+        """Print lines of one task. BrokenPipeError, once, where nobody reads them any more."""
         prefix = self._prefixes.get(name) or f"[{name}] ".encode()
         text = b"".join(prefix + line + b"\n" for line in lines)
         if self._num_lost:
@@ -101,17 +92,11 @@ class CommonLines:
 
 
 def console(name: str) -> BinaryIO:
-    """A standard stream as it is at the time: a progress bar puts itself there while it is drawn.
-
-    Args:
-        name: "stdout" or "stderr".
-    """
+    """stdout or stderr as it is at the time: a progress bar puts itself there while it is drawn."""
     return io.BufferedWriter(_Console(name))
 
 
 class _Console(io.RawIOBase):
-    """See `console`."""
-
     def __init__(self, name: str) -> None:
         self._name = name
 
@@ -143,23 +128,18 @@ class LineSplitter:
         return [line.removesuffix(b"\r") for line in lines]
 
     def end(self) -> list[bytes]:
-        """The last line, if it was not ended."""
         rest, self._rest = self._rest, b""
         return [rest] if rest else []
 
 
 class Tail:
-    """The last lines that a task wrote to stderr.
-
-    `raised_at` is the time (`time.monotonic`) at which it first wrote a traceback.
-    """
+    """The last lines that a task wrote to stderr, and when it first wrote a traceback."""
 
     def __init__(self) -> None:
         self._lines: deque[bytes] = deque(maxlen=_TAIL_LINES)
         self.raised_at = math.inf
 
     def add(self, lines: Sequence[bytes]) -> None:
-        """Keep these, and forget the oldest."""
         self._lines.extend(lines)
         if self.raised_at == math.inf and any(_TRACEBACK in line for line in lines):
             self.raised_at = time.monotonic()
@@ -170,7 +150,6 @@ class Tail:
         return traceback_in(lines) or _up_to(_MPI_ABORT, lines)[-10:]
 
     def has_traceback(self) -> bool:
-        """Whether a traceback was written."""
         return self.raised_at < math.inf
 
 

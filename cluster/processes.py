@@ -22,8 +22,6 @@ _READ_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Command:
-    """One task and what it runs."""
-
     task: Task
     arguments: Sequence[str]
     environ: Mapping[str, str]
@@ -31,12 +29,7 @@ class Command:
 
 @dataclass(eq=False)
 class Pipe:
-    """The reading end of what a process writes.
-
-    Args:
-        fd: Its file descriptor, not blocking.
-        take: Gets each list of lines.
-    """
+    """The reading end of what a process writes; `take` gets each list of lines."""
 
     fd: int
     take: Callable[[list[bytes]], None]
@@ -76,12 +69,8 @@ class Pipe:
 class Process:
     """One task of a started job.
 
-    Args:
-        task: Which one.
-        leads_group: Whether what it starts is in its process group, and is signalled with it.
-
     Attributes:
-        pid: Its process id; None while that is not known.
+        pid: None while it is not known.
         status: How it ended (negative: the signal that ended it); None while it runs.
         tail: The last that it wrote to stderr.
     """
@@ -141,13 +130,6 @@ class Processes(ABC):
 
 @final
 class LocalProcesses(Processes):
-    """Tasks as processes of their own.
-
-    Args:
-        commands: What to run; one process each.
-        show: Prints what they write.
-    """
-
     def __init__(self, commands: Sequence[Command], show: Show) -> None:
         super().__init__()
         self._children: list[subprocess.Popen[bytes]] = []
@@ -216,8 +198,7 @@ def start(
 ) -> tuple[subprocess.Popen[bytes], int, int]:
     """Start a program that ends with this one, in a process group of its own, without input.
 
-    Returns:
-        The process, and the reading ends of its stdout and stderr.
+    Returns the process, and the reading ends of its stdout and stderr.
     """
     out, err = os.pipe(), os.pipe()
     try:

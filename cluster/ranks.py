@@ -16,14 +16,7 @@ _ROLE = re.compile(r"(chief|ps|evaluator)(?:=([0-9]{1,6}))?")
 
 
 def roles_from(environ: Mapping[str, str]) -> dict[str, int]:
-    """How many ranks are not workers, from PACELINE_ROLES.
-
-    "evaluator" makes the last rank the evaluator; "chief,ps=2,evaluator" makes the first rank the
-    chief, the last the evaluator, and two ps of those before it. All other ranks are workers.
-
-    Raises:
-        ClusterError: The variable has another form.
-    """
+    """How many ranks are not workers, from PACELINE_ROLES; see `MPIClusterResolver`."""
     roles: dict[str, int] = {}
     text = environ.get(ROLES_VARIABLE, "")
     for part in filter(None, (p.strip() for p in text.split(","))):
@@ -40,13 +33,7 @@ def roles_from(environ: Mapping[str, str]) -> dict[str, int]:
 def tasks_of_ranks(size: int, roles: Mapping[str, int], source: str) -> tuple[Task, ...]:
     """The task of each rank: chief, then workers, then ps, then evaluator.
 
-    Args:
-        size: The number of ranks.
-        roles: The number of tasks of each role; workers may be left out: they are the rest.
-        source: Who counts the ranks, for the error.
-
-    Raises:
-        ClusterError: The roles do not add up to `size`, or leave nobody to train.
+    Workers may be left out of `roles`: they are the rest. `source` counts the ranks, for the error.
     """
     unknown = set(roles) - set(TASK_TYPES)
     if unknown:
@@ -74,11 +61,6 @@ def spec_of_ranks(tasks: tuple[Task, ...], addresses: tuple[str, ...]) -> Cluste
 
 
 def number_in(environ: Mapping[str, str], name: str, launcher: str) -> int:
-    """A variable that a launcher sets to a number.
-
-    Raises:
-        ClusterError: It is not set, or not a number.
-    """
     text = environ.get(name)
     if text is None or not re.fullmatch(r"\s*[0-9]{1,9}\s*", text, re.ASCII):
         raise ClusterError(
@@ -91,11 +73,7 @@ def number_in(environ: Mapping[str, str], name: str, launcher: str) -> int:
 def rank_and_size(
     environ: Mapping[str, str], names: tuple[str, str], launcher: str
 ) -> tuple[int, int]:
-    """This process's rank and the number of all, from the variables of these names.
-
-    Raises:
-        ClusterError: One is not set, or no number, or the rank is not below the size.
-    """
+    """This process's rank and the number of all, from the variables of these names."""
     size, rank = (number_in(environ, name, launcher) for name in reversed(names))
     if rank >= size:
         raise ClusterError(
@@ -109,9 +87,6 @@ def expand_nodes(text: str) -> tuple[str, ...]:
     """The host names of a Slurm node list, as `scontrol show hostnames` prints them.
 
     "a[1-3,7],b" is a1, a2, a3, a7, b; "n[01-02]-ib" is n01-ib, n02-ib.
-
-    Raises:
-        ClusterError: The list is malformed, or longer than any cluster.
     """
     hosts = [host for part in _split_outside_brackets(text) for host in _expand(part, text)]
     if not hosts or not all(hosts):
@@ -166,9 +141,6 @@ def tasks_per_node(text: str | None, num_nodes: int, num_tasks: int) -> tuple[in
 
     A single number goes for all nodes; without a text, tasks are divided evenly, the first nodes
     taking one more.
-
-    Raises:
-        ClusterError: The text is malformed, or does not add up to the number of tasks.
     """
     if text is None:
         return tuple(num_tasks // num_nodes + (i < num_tasks % num_nodes) for i in range(num_nodes))

@@ -65,14 +65,7 @@ def _ignore(number: int, frame: FrameType | None) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a job ended.
-
-    Args:
-        exit_code: 0, or that of the first task that failed; 128 + n after signal n.
-        failed: That task; None if none did, or if it is not known.
-        traceback: What it wrote about it; nothing if it was killed (SIGKILL) without warning.
-        interrupted: The launcher was asked to end.
-    """
+    """How a job ended: 0, or the exit code and traceback of the first task that failed."""
 
     exit_code: int = 0
     failed: Task | None = None
@@ -85,11 +78,8 @@ def supervise(
 ) -> Outcome:
     """Watch a job until all of its tasks have ended; when one fails, end the others.
 
-    Args:
-        job: The started processes.
-        signals: Those to this process; SIGINT, SIGTERM and SIGHUP end the job.
-        note: Prints a line of the launcher's own.
-        grace_secs: The time from SIGTERM to SIGKILL.
+    A signal ends the job, too: SIGTERM to all, and after `grace_secs` SIGKILL. `note` prints a line
+    of the launcher's own.
     """
     watch = _Watch(job, signals, note, grace_secs)
     try:
@@ -100,8 +90,6 @@ def supervise(
 
 
 class _Watch:
-    """One job being watched."""
-
     def __init__(
         self, job: Processes, signals: Signals, note: Callable[[str], None], grace_secs: float
     ) -> None:

@@ -42,13 +42,7 @@ class JobSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TFConfig:
-    """TF_CONFIG, checked.
-
-    Args:
-        cluster: Empty for a job of one process.
-        task: This process; worker 0 for a job of one process.
-        rpc_layer: The scheme of addresses, "grpc" for instance.
-    """
+    """TF_CONFIG, checked: an empty cluster for a job of one process, which is worker 0."""
 
     cluster: ClusterSpec = field(default_factory=ClusterSpec)
     task: Task = field(default_factory=lambda: Task("worker", 0))
@@ -59,14 +53,10 @@ class TFConfig:
 def parse_tf_config(
     text: str | None, task_type: str | None = None, task_id: int | None = None
 ) -> TFConfig:
-    """Read and check the value of TF_CONFIG.
+    """Read and check the value of TF_CONFIG; None, empty and "{}" mean a job of one process.
 
-    Args:
-        text: The value; None, empty and "{}" mean a job of one process.
-        task_type, task_id: Take the place of task.type and task.index.
-
-    Raises:
-        ClusterError: Names the key, the value found and the fix.
+    `task_type` and `task_id` take the place of task.type and task.index. A ClusterError names the
+    key, the value found and the fix.
     """
     config = _load(text)
     cluster_key, jobs = _cluster_jobs(config)
@@ -96,11 +86,6 @@ def parse_tf_config(
 
 
 def lists_a_cluster(text: str | None) -> bool:
-    """Whether TF_CONFIG lists a cluster.
-
-    Raises:
-        ClusterError: It is not a JSON object, or its cluster is none.
-    """
     return bool(_cluster_jobs(_load(text))[1])
 
 
@@ -243,7 +228,6 @@ def _task(
 
 
 def _only_task(given: Mapping[str, Any]) -> Task:
-    """The task of a job without a cluster: worker 0, and nothing else."""
     kind, index = given["type"], given["index"]
     if kind not in (None, "", "worker"):
         raise _wrong(

@@ -25,13 +25,7 @@ from .peers import Peers
 
 @dataclass(frozen=True, slots=True)
 class AgreedCall:
-    """A call that all ranks have agreed on.
-
-    Attributes:
-        call: What it is.
-        header: Its packed header; the sequence number in it is that of the latest such call.
-        ufunc: How elements are combined.
-    """
+    """A call that all ranks have agreed on; its header has the number of the latest such call."""
 
     call: Call
     header: bytearray
@@ -40,12 +34,7 @@ class AgreedCall:
 
 @final
 class Agreement:
-    """The calls that the ranks of one communicator have agreed on, and the number of the latest.
-
-    Args:
-        peers: The ranks.
-        tag: The communicator's.
-    """
+    """The calls that the ranks of one communicator have agreed on, and the number of the latest."""
 
     def __init__(self, peers: Peers, tag: int) -> None:
         self._peers = peers
@@ -54,16 +43,11 @@ class Agreement:
         self._agreed: dict[Signature, AgreedCall] = {}
 
     def next_number(self) -> int:
-        """Number the next call."""
         self._sequence += 1
         return self._sequence
 
     def next(self, signature: Signature) -> AgreedCall:
-        """Return this call, numbered; the first time, compare it over all ranks.
-
-        Raises:
-            MismatchError: Some rank calls something else.
-        """
+        """Return this call, numbered; the first time, compare it over all ranks."""
         number = self.next_number()
         agreed = self._agreed.get(signature)
         # All ranks have made the same calls so far, so either all of them know this one or none
@@ -79,11 +63,7 @@ class Agreement:
         return agreed
 
     def _compare(self, call: Call) -> None:
-        """Compare ``call`` over all ranks.
-
-        Raises:
-            MismatchError: Some rank calls something else; the text lists who calls what.
-        """
+        """Raise a `MismatchError` that lists who calls what, unless all ranks call the same."""
         peers = self._peers
         # A rank that expects something else reads the caller's text behind this header.
         header = pack_header(Kind.FIRST_USE, self._tag, self._sequence, bytes(16), RECORD_BYTES)

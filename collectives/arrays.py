@@ -38,18 +38,7 @@ DTYPES = frozenset(
 
 
 def check_array(array: Any, name: str, *, is_written: bool = True, is_flat: bool = False) -> None:
-    """Raise unless ``array`` is one that a communicator can move.
-
-    Args:
-        array: What was given.
-        name: What it is called.
-        is_written: Whether results are written into it.
-        is_flat: Whether it must have one dimension.
-
-    Raises:
-        TypeError: Not a NumPy array, or of a dtype that is not supported.
-        ValueError: Not contiguous, read-only, or of more dimensions.
-    """
+    """Raise unless a communicator can move ``array``, and write into it where it `is_written`."""
     if not isinstance(array, np.ndarray):
         raise TypeError(
             f"'{name}' must be a NumPy array, but is a {type(array).__name__}: "
@@ -90,16 +79,9 @@ def dense_blocks(
 ) -> Iterator[tuple[slice, Any]]:
     """Cut an array of which most rows are zero into blocks, all in one buffer.
 
-    So a whole array can be gone through that would not fit into memory once more.
-
-    Args:
-        rows: The other rows' numbers, rising.
-        values: Those rows.
-        num_rows: Of the whole array.
-        block_size: Its elements in a block, about.
-
-    Yields:
-        The place of a block among the rows, and the block; valid until the next one.
+    So a whole array can be gone through that would not fit into memory once more. Yields the place
+    of a block of about `block_size` elements among the rows, and the block, valid until the next
+    one.
     """
     length = max(1, block_size // max(1, math.prod(values.shape[1:])))
     starts = range(0, num_rows, length)

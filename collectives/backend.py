@@ -14,12 +14,7 @@ from .members import Member
 
 
 class RepeatedAllReduce(ABC):
-    """A short all_reduce that is about to come again with the same array, and all that it takes.
-
-    Attributes:
-        array: The array, which is not kept alive.
-        op: How it is reduced.
-    """
+    """A short all_reduce that is about to come again with the same array, which it lets go."""
 
     def __init__(self, array: Array, op: Op) -> None:
         self.array = weakref.ref(array)
@@ -33,17 +28,9 @@ class RepeatedAllReduce(ABC):
 class Backend(ABC):
     """Moves the arrays of one communicator: flat ones, which have been checked, one call at a time.
 
-    Args:
-        members: All ranks by name, in order of rank.
-        rank: This rank.
-        timeout_secs: How long a wait without progress may last.
-        executor: Runs what is started, for this communicator and those split from it.
-
     Attributes:
-        members: The same.
-        rank: The same.
-        executor: The same.
-        size: Number of ranks.
+        members: All ranks by name, in order of rank.
+        executor: Runs what is started, for this communicator and those split from it.
         timeout_secs: How long a wait without progress may last; set before each call.
         step: The training step, for error texts; set before each call.
     """
@@ -101,12 +88,7 @@ class Backend(ABC):
 
 
 def part_of(pairs: Sequence[tuple[int, int]], rank: int) -> list[int]:
-    """Return which ranks are in the part of ``rank``, in their new order.
-
-    Args:
-        pairs: Color and key of each rank.
-        rank: This rank.
-    """
+    """Return which ranks are in the part of ``rank``, in their new order, from colors and keys."""
     color = pairs[rank][0]
     ranks = [other for other, pair in enumerate(pairs) if pair[0] == color]
     return sorted(ranks, key=lambda other: (pairs[other][1], other))

@@ -43,14 +43,7 @@ RULE = "All ranks must make the same calls in the same order, with equal shapes,
 
 @dataclass(frozen=True)
 class Call:
-    """A call, as all ranks must make it.
-
-    Attributes:
-        operation: The communicator's method.
-        name: The caller's name for it.
-        what: Length, dtype, op, root: whatever must agree, in words.
-        num_bytes: Size of this rank's array.
-    """
+    """A call, as all ranks must make it; ``what`` has all else that must agree, in words."""
 
     operation: str
     name: str
@@ -83,16 +76,7 @@ NOTHING = Call("nothing", "")
 
 
 class Signature(NamedTuple):
-    """What ranks must agree on in a call.
-
-    Attributes:
-        operation: The communicator's method.
-        name: The caller's name for it.
-        dtype: Of the array.
-        shape: Of the array; begins with `ANY_LENGTH` where ranks may differ.
-        op: How elements are combined, where they are.
-        root: Whose array it is, where there is one.
-    """
+    """What ranks must agree on in a call; a shape begins with `ANY_LENGTH` where it may differ."""
 
     operation: str
     name: str
@@ -103,7 +87,6 @@ class Signature(NamedTuple):
 
     @property
     def call(self) -> Call:
-        """The call in words."""
         array = _described(self.dtype, self.shape)
         match self.operation:
             case "barrier" | "split":
@@ -127,7 +110,6 @@ def transfer_call(
 
 
 def _described(dtype: np.dtype[Any], shape: Sequence[int]) -> str:
-    """Return dtype and shape: "float32[2, 3]"."""
     lengths = ("any length" if length == ANY_LENGTH else str(length) for length in shape)
     return f"{dtype.name}[{', '.join(lengths)}]"
 
@@ -138,11 +120,7 @@ def record_text(record: bytes) -> str:
 
 
 def differing_calls(callers: Iterable[tuple[str, str]]) -> str:
-    """Return who called what, as an error text.
-
-    Args:
-        callers: Names of ranks and the texts of their calls.
-    """
+    """Return who called what, as an error text, from names of ranks and texts of calls."""
     groups: dict[str, list[str]] = {}
     for name, text in callers:
         groups.setdefault(text, []).append(name)
@@ -170,12 +148,10 @@ class Header:
 
 
 def pack_header(kind: Kind, tag: int, sequence: int, digest: bytes, num_bytes: int) -> bytearray:
-    """Return the bytes of a header."""
     return bytearray(_LAYOUT.pack(_MAGIC, kind, tag, sequence, digest, num_bytes))
 
 
 def set_sequence(header: bytearray | memoryview, sequence: int) -> None:
-    """Overwrite the sequence number in a packed header."""
     _SEQUENCE.pack_into(header, _SEQUENCE_OFFSET, sequence)
 
 

@@ -70,10 +70,8 @@ class Executor:
     waits for others would take from the work that it is to be hidden behind.
 
     One thread at a time hands in tasks. That is why `is_idle` needs no lock: nobody else can add
-    work between the caller's question and its next step.
-
-    Attributes:
-        latest: The task that was started last, if it is not known to have ended.
+    work between the caller's question and its next step. `latest` is what was started last, unless
+    it is known to have ended.
     """
 
     def __init__(self, name: str) -> None:

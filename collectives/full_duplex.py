@@ -37,14 +37,12 @@ class Piece:
 
 
 def send_message(peers: Peers, to: int, header: Header, arrays: Sequence[Array]) -> None:
-    """Send ``header`` and ``arrays`` to a peer."""
     out = _Outgoing(peers, to, header, arrays)
     out.allow_all()
     out.finish()
 
 
 def receive_message(peers: Peers, source: int, header: Header, pieces: Sequence[Piece]) -> None:
-    """Receive the message that begins with ``header`` from a peer."""
     _Incoming(peers, source, None).receive(header, pieces)
 
 
@@ -58,14 +56,9 @@ def exchange_messages(
 ) -> None:
     """Send one message and receive one, both at once, combining what arrives segment by segment.
 
-    Args:
-        peers: The other ranks.
-        header: What both messages begin with.
-        outgoing: To whom, and the arrays. Beyond the first array nothing goes out before as many
-            bytes have come in: this is how a ring passes on sums.
-        incoming: From whom, and the pieces.
-        swap: Send everything regardless, and combine nothing before as many bytes have gone out:
-            this is how two ranks send each other the array that they reduce.
+    Beyond the first array nothing goes out before as many bytes have come in: this is how a ring
+    passes on sums. With `swap` everything goes out regardless, and nothing is combined before as
+    many bytes have gone out: this is how two ranks send each other the array that they reduce.
     """
     out = _Outgoing(peers, outgoing[0], header, outgoing[1])
     if swap:
@@ -97,11 +90,9 @@ class _Outgoing:
         return self.sent_bytes < min(self._allowed_bytes, self._total_bytes)
 
     def allow(self, num_bytes: int) -> None:
-        """Let as many bytes more go out."""
         self._allowed_bytes += num_bytes
 
     def allow_all(self) -> None:
-        """Let everything go out."""
         self._allowed_bytes = self._total_bytes
 
     def push(self) -> int:
@@ -123,7 +114,6 @@ class _Outgoing:
         return sent
 
     def finish(self) -> None:
-        """Wait until everything has been sent."""
         self.allow_all()
         waiter = Waiter(self._peers)
         while self._parts:

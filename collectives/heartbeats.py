@@ -18,9 +18,6 @@ class AwakeClock:
     A process that was stopped (SIGSTOP, a debugger, a laptop that sleeps) has heard of nobody
     meanwhile. That is no silence of the others: they are lost only if they say nothing while
     somebody listens. One thread calls `tick` every `HEARTBEAT_SECS`; any thread asks.
-
-    Args:
-        clock: What tells seconds, as `time.monotonic` does.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -29,10 +26,8 @@ class AwakeClock:
         self._latest = 0.0, clock()
 
     def tick(self) -> None:
-        """Note that this process is running."""
         self._latest = self.now(), self._clock()
 
     def now(self) -> float:
-        """Return the seconds for which this process has been running."""
         secs, ticked_at = self._latest
         return secs + min(self._clock() - ticked_at, _MAX_TICK_SECS)

@@ -38,7 +38,6 @@ def close_at_exit(communicator: Closable) -> None:
 
 
 def forget(communicator: Closable) -> None:
-    """Note that ``communicator`` has been closed."""
     _open.discard(communicator)
 
 

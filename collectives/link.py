@@ -139,13 +139,7 @@ class Link(ABC):
 
 
 def wait_for_links(timeout_secs: float, to_send: Link | None, to_receive: Link | None) -> None:
-    """Sleep until one of two links, or of one in two directions, may get further.
-
-    Args:
-        timeout_secs: How long to sleep at most.
-        to_send: The link that would not take any more.
-        to_receive: The link on which too little has come.
-    """
+    """Sleep until the link that took no more, or the one that had too little, gets further."""
     poll, begun = select.poll(), []
     try:
         for link in (to_receive, to_send):

@@ -87,8 +87,6 @@ class _Guard(AbstractContextManager[None]):
 
 @final
 class LinkedBackend(Backend):
-    """Moves arrays over links."""
-
     def __init__(
         self, peers: Peers, executor: Executor, members: Sequence[Member], tag: int
     ) -> None:

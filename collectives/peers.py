@@ -72,8 +72,6 @@ class World:
     """All ranks and the links to them, shared by a communicator and those split from it.
 
     Attributes:
-        members: All ranks by name.
-        rank: This rank.
         health: News of the other ranks, if there is a control channel.
         spin_secs: How long a wait polls before it sleeps.
         report_secs: When a wait that goes on is first reported.
@@ -118,12 +116,8 @@ class World:
         return link
 
     def check_usable(self) -> None:
-        """Raise if this rank has left or an earlier operation failed.
-
-        Raises:
-            ClosedError: `close` was called.
-            CollectiveError: The kind that the first failure was.
-        """
+        """Raise if this rank has left, or if an earlier operation failed: an error of the same
+        kind."""
         if self.closed:
             raise ClosedError("this communicator is closed")
         if self.failure is not None:
@@ -164,12 +158,8 @@ class Peers:
     """The ranks of one communicator.
 
     Attributes:
-        rank: This rank within the communicator.
-        size: Number of its ranks.
         ranks: Their ranks in the world.
-        world: What it shares with others.
-        call: What is being done, for error texts.
-        step: The training step, for error texts.
+        call, step: What is being done, for error texts.
         timeout_secs: How long a wait without progress may last.
         known_calls: All calls made before, by digest, to put a name to what others send.
     """
@@ -186,7 +176,6 @@ class Peers:
         self._links: dict[int, Link] = {}
 
     def link(self, peer: int) -> Link:
-        """Return the link to ``peer``."""
         link = self._links.get(peer)
         if link is None:
             try:
@@ -222,11 +211,7 @@ class Peers:
             waiter.wait(source=peer)
 
     def check_header(self, peer: int, data: memoryview, expected: bytearray | memoryview) -> None:
-        """Compare a header from ``peer`` with the one expected.
-
-        Raises:
-            MismatchError: They differ; the text has what both ranks called.
-        """
+        """Raise a `MismatchError` with what both ranks called, if ``data`` is not as expected."""
         if data != expected:
             theirs, ours = unpack_header(data), unpack_header(memoryview(expected))
             assert ours is not None
@@ -342,11 +327,7 @@ class Peers:
 
 @final
 class Waiter:
-    """One wait: it polls, then sleeps in slices until something moves or time is up.
-
-    Args:
-        peers: The ranks that are waited for are among them.
-    """
+    """One wait: it polls, then sleeps in slices until something moves or time is up."""
 
     __slots__ = ("_peers", "_report_at", "_since")
 

@@ -46,22 +46,12 @@ def partners(rank: int, size: int) -> list[list[int]]:
 
 
 def _power_of_two(size: int) -> int:
-    """Return the largest power of two that is not above ``size``."""
     return 1 << (size.bit_length() - 1)
 
 
 @final
 class SmallAllReduce(RepeatedAllReduce):
-    """A short all_reduce, with all at hand to do it again on the same array.
-
-    Args:
-        backend: Knows the step and the limit of a wait.
-        peers: The ranks.
-        agreement: Numbers the calls.
-        agreed: This call.
-        array: Like those to be reduced.
-        op: How.
-    """
+    """A short all_reduce, with all at hand to do it again on the same array."""
 
     def __init__(
         self,

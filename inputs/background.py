@@ -33,13 +33,9 @@ class Work(ABC):
 
 @final
 class BackgroundThreads:
-    """Daemon threads, started at once.
+    """Daemon threads, started at once; they end with `owner`.
 
-    Args:
-        owner: with it they end; the work must hold no reference to it.
-        work: what they do.
-        name: of the threads.
-        count: how many they are.
+    The work must hold no reference to it.
     """
 
     def __init__(self, owner: Any, work: Work, name: str, count: int = 1) -> None:

@@ -31,7 +31,6 @@ Stack = Callable[[list[Any]], Any]
 
 
 def batched(plan: Plan, size: int, drop_remainder: bool) -> Plan:
-    """Stacks of consecutive elements."""
     return _in_batches(
         plan,
         "batch",
@@ -46,14 +45,12 @@ def batched(plan: Plan, size: int, drop_remainder: bool) -> Plan:
 def padded_batched(
     plan: Plan, size: int, drop_remainder: bool, padded_shapes: Any, padding_values: Any
 ) -> Plan:
-    """Stacks of consecutive elements that are padded to a common shape."""
     stack = partial(stack_padded, shapes=padded_shapes, values=padding_values)
     keeps = Keeps.FILES | Keeps.ANY_ORDER
     return _in_batches(plan, "padded_batch", size, drop_remainder, stack=stack, keeps=keeps)
 
 
 def unbatched(plan: Plan) -> Plan:
-    """The rows of elements that are batches."""
     return plan.then(
         lambda inner, _: inner.through(UnbatchIterator),
         "unbatch()",
@@ -182,15 +179,9 @@ def _batched_spec(spec: Any, size: int | None) -> Any:
 def stack_padded(elements: Sequence[Any], *, shapes: Any, values: Any) -> Any:
     """One batch of the elements, each component padded at the end of each of its axes.
 
-    Args:
-        elements: at least one.
-        shapes: for each component its shape, with None or -1 for the largest in the batch; None
-            for the largest of everything.
-        values: for each component what it is padded with, or one value for all of them; None pads
-            with zeros and empty text.
-
-    Raises:
-        ValueError: an element is larger than its shape, or has another rank or dtype.
+    `shapes` has for each component its shape, with None or -1 for the largest in the batch; None
+    for the largest of everything. `values` is what each is padded with, or one value for all of
+    them; None pads with zeros and empty text.
     """
     first = elements[0]
     components = zip(

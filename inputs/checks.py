@@ -68,14 +68,12 @@ def checked_shard(num_shards: Any, index: Any, count_name: str, index_name: str)
 
 
 def checked_bool(name: str, value: Any) -> bool:
-    """`value`, if it is True or False."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, got {value!r}.")
     return value
 
 
 def checked_choice(name: str, value: Any, kind: type[Enum]) -> Any:
-    """`value`, if it is a member of the enumeration."""
     if not isinstance(value, kind):
         choices = " or ".join(str(choice) for choice in kind)
         raise TypeError(f"{name} must be {choices}, got {value!r}.")
@@ -83,7 +81,6 @@ def checked_choice(name: str, value: Any, kind: type[Enum]) -> Any:
 
 
 def checked_function(name: str, value: Any, of: str = "an element") -> Any:
-    """`value`, if it can be called."""
     if not callable(value):
         raise TypeError(f"{name} must be a function of {of}, got {type(value).__name__}.")
     return value
@@ -99,11 +96,7 @@ def _is_list_of(allows: Callable[[Any], bool], value: Any) -> bool:
 
 
 def checked_fields(state: Any, kinds: Mapping[str, Kind]) -> dict[str, Any]:
-    """`state`, if it is a dict of just these fields.
-
-    Raises:
-        ValueError: it is something else.
-    """
+    """`state`, if it is a dict of just these fields; else a ValueError."""
     if not isinstance(state, dict) or state.keys() != kinds.keys():
         raise refused(f"of the fields {sorted(kinds)}", state)
     for name, kind in kinds.items():
@@ -112,23 +105,14 @@ def checked_fields(state: Any, kinds: Mapping[str, Kind]) -> dict[str, Any]:
 
 
 def checked(value: Any, kind: Kind, name: str = "the state") -> Any:
-    """`value`, if it is of the kind.
-
-    Raises:
-        ValueError: it is something else.
-    """
+    """`value`, if it is of the kind; else a ValueError."""
     if not kind.allows(value):
         raise refused(f"in which {name} is {kind.text}", value)
     return value
 
 
 def refused(expected: str, found: Any) -> ValueError:
-    """The error for a state that an iterator cannot take.
-
-    Args:
-        expected: what a state is here: "a state …".
-        found: what is there instead.
-    """
+    """The error for a state that an iterator cannot take: `expected` is "a state …"."""
     return ValueError(
         f"The iterator cannot take this state: a state {expected} is expected here, got "
         f"{found!r:.200}. It was saved by another version, by other transformations, or is "
@@ -137,11 +121,7 @@ def refused(expected: str, found: Any) -> ValueError:
 
 
 def read_again(read: Callable[[], Any]) -> Any:
-    """The element that `read` gives, of which a state says that it is there.
-
-    Raises:
-        ValueError: the input has ended.
-    """
+    """The element that `read` gives, of which a state says that it is there: no StopIteration."""
     try:
         return read()
     except StopIteration:

@@ -66,14 +66,11 @@ def zipped(plans: Any) -> Plan:
 
 
 def enumerated(plan: Plan, start: int) -> Plan:
-    """Pairs (number, element), numbered from `start` on."""
     pairs = zipped((range_plan(range(start, start + ENDLESS)), plan))
     return replace(pairs, cardinality=plan.cardinality, epoch=plan.epoch)
 
 
 def concatenated(plans: Sequence[Plan]) -> Plan:
-    """The elements of several datasets, one after another."""
-
     def open_parts(opening: Opening) -> Elements:
         parts = [plan.open(opening) for plan in plans]
         accesses = _all_random_access(parts)

@@ -118,11 +118,7 @@ def split_global_batches(
 def resolved_policy(
     policy: AutoShardPolicy, num_files: int | None, num_workers: int
 ) -> AutoShardPolicy:
-    """OFF, FILE or DATA, for data from so many files (None: from none) on so many workers.
-
-    Raises:
-        ValueError: FILE is asked for, and there are fewer files than workers.
-    """
+    """OFF, FILE or DATA, for data from so many files (None: from none) on so many workers."""
     enough_files = num_files is not None and num_files >= num_workers
     if policy is AutoShardPolicy.AUTO:
         is_by_file = enough_files and num_workers > 1

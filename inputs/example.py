@@ -205,11 +205,7 @@ def _feature(name: str, value: Any) -> bytes:
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, int, WireValue]]:
-    """The fields of a message: field number, wire type, and a number or the bytes.
-
-    Raises:
-        ValueError: the message is cut off or no message.
-    """
+    """The fields of a message: field number, wire type, and a number or the bytes."""
     position, end = 0, len(message)
     while position < end:
         tag, position = _varint(message, position)

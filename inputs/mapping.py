@@ -40,13 +40,11 @@ Report = Callable[[int, Exception], None]
 
 
 def mapped(plan: Plan, map_func: UserFunction) -> Plan:
-    """Each element passed through a function."""
     function = element_function(map_func)
     return _with_each(plan, function, "map()", Keeps.EACH | Keeps.ANY_ORDER)
 
 
 def mapped_in_batches(plan: Plan, map_func: UserFunction, batch_size: int) -> Plan:
-    """Each element passed through a function of batches."""
     function = partial(_call_with_batch, map_func)
 
     def step(inner: Elements, _: Opening) -> Elements:
@@ -60,7 +58,6 @@ def mapped_in_batches(plan: Plan, map_func: UserFunction, batch_size: int) -> Pl
 
 
 def filtered(plan: Plan, predicate: UserFunction) -> Plan:
-    """The elements for which a function says True."""
     function = element_function(predicate)
     return plan.then(
         lambda inner, _: inner.through(_FilterIterator, function),
@@ -126,8 +123,6 @@ def _call_with_batch(function: UserFunction, batch: Any) -> Any:
 
 @final
 class _Mapped(Elementwise):
-    """Each element passed through a function."""
-
     def __init__(self, inner: RandomAccess, function: ElementFunction) -> None:
         self.length = inner.length
         self._inner = inner

@@ -24,9 +24,7 @@ def flatten(structure: Any) -> list[Any]:
 def paths(structure: Any, root: str = "") -> list[str]:
     """The path of each leaf as Python would spell it: `features['image']`, `[0].mean`.
 
-    Args:
-        structure: the structure whose leaves are named, in the order of `flatten(structure)`.
-        root: what the structure itself is called.
+    In the order of `flatten(structure)`; `root` is what the structure itself is called.
     """
     children = steps_into(structure)
     if children is None:
@@ -35,14 +33,8 @@ def paths(structure: Any, root: str = "") -> list[str]:
 
 
 def map_structure(function: Callable[..., Any], structure: Any, *others: Any) -> Any:
-    """Applies `function` to the leaves that stand at the same place in every structure.
-
-    Returns:
-        A structure like the first, with the results as leaves.
-
-    Raises:
-        ValueError: a structure differs from the first; the message names the path.
-    """
+    """Applies `function` to the leaves at the same place; a structure like the first, of the
+    results."""
     if others:
         return map_with_path(lambda _, *leaves: function(*leaves), structure, *others)
     return _map_one(function, structure)
@@ -69,11 +61,7 @@ def map_with_path(
 
 
 def leaves_in_order_of(first: Any, structure: Any) -> list[Any]:
-    """The leaves of `structure`, in the order of `flatten(first)`.
-
-    Raises:
-        ValueError: the structures differ; the message names the path.
-    """
+    """The leaves of `structure`, in the order of `flatten(first)`; a ValueError if they differ."""
     leaves: list[Any] = []
     map_structure(lambda _, leaf: leaves.append(leaf), first, structure)
     return leaves
@@ -88,13 +76,7 @@ def repacked(structure: Any, leaves: Iterable[Any]) -> Any:
 def batch_size(structure: Any, names: Sequence[str] = ()) -> int:
     """The leading dimension that all arrays of `structure` share; leaves that are None have none.
 
-    Args:
-        structure: arrays (anything with a `shape`) in any nesting.
-        names: what the items of a top-level tuple are called in errors, such as
-            `("features", "labels")`.
-
-    Raises:
-        ValueError: the arrays disagree, one has no leading dimension, or there is no array.
+    `names` are what the items of a top-level tuple are called in errors: ("features", "labels").
     """
     sizes: set[tuple[int, ...]] = set()
     _collect_sizes(structure, sizes)

@@ -43,13 +43,7 @@ def num_processors() -> int:
 @final
 @dataclass(frozen=True)
 class ParallelCalls:
-    """How a function is called for several elements at a time.
-
-    Args:
-        function: what is called.
-        num_threads: how many elements are computed at a time.
-        in_processes: whether each thread has a process of its own call it.
-    """
+    """How a function is called for several elements at a time; each thread may have a process."""
 
     function: ElementFunction
     num_threads: int
@@ -270,12 +264,7 @@ class _Calls(Work):
 class RemoteFunction:
     """`function` in a process of its own, one call at a time; the process ends with `close`.
 
-    Args:
-        function: what a fresh interpreter can import; it gets arguments and returns results that
-            are copied between the processes.
-
-    Raises:
-        TypeError: the function cannot be named to another process.
+    A fresh interpreter must be able to import it; arguments and results are copied.
     """
 
     def __init__(self, function: ElementFunction) -> None:

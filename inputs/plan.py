@@ -27,7 +27,6 @@ class Opening(NamedTuple):
 
     Args:
         seeds: hands out shuffle keys, from the source upwards.
-        options: those of the whole chain.
         file_shard: the number of workers among which files are divided, and this worker's number.
         start: how many elements of the order that `shard` divides were seen before.
         in_order: whether the elements must come in the order of the input, since somebody counts
@@ -86,7 +85,6 @@ class Demands:
     """What was asked for, or must be done, about a whole chain, whatever steps come behind.
 
     Args:
-        options: what the user asked for.
         draws_seed: whether a shuffle uses the iterator's seed, having none of its own.
         fixed_seed: the iterator's seed, where every iterator must draw the same.
         reshuffles: whether each pass over the dataset may have another order.
@@ -116,9 +114,7 @@ class Plan:
     Args:
         text: the chain as the user wrote it; a saved state is only taken back by the same chain.
         cardinality: the number of elements, `INFINITE` or `UNKNOWN`.
-        open: makes the elements.
         known_spec: gives the `ArraySpec`s of an element; None if one must be read for that.
-        demands: what holds for the whole chain.
         epoch: the cardinality of one pass over the source; None where nothing is repeated.
         batch_size: what the last `batch()` was given.
         file_counts: how many files each source can divide among workers; none if not all of the
@@ -147,14 +143,10 @@ class Plan:
         count: Count | None = None,
         **changes: Any,
     ) -> Plan:
-        """This plan with one more step.
+        """This plan with one more step, which adds `text` to the chain if it has a state.
 
-        Args:
-            step: makes elements of this plan's elements.
-            text: what is added to the chain; None for a step that leaves states as they are.
-            keeps: what the step leaves as it was.
-            count: how many elements it makes of so many.
-            changes: fields that the step decides.
+        It `keeps` something of the plan, makes `count` elements of so many, and decides other
+        fields.
         """
         open_input = self.open if Keeps.ANY_ORDER in keeps else self.open_in_order
         if Keeps.COUNT in keeps:
@@ -182,11 +174,7 @@ class Plan:
         return replace(self, demands=replace(self.demands, **changes))
 
     def spec(self) -> Any:
-        """The `ArraySpec`s of an element.
-
-        Raises:
-            ValueError: it would have to be read, and there is none.
-        """
+        """The `ArraySpec`s of an element, which may have to be read for that."""
         return _first_spec(self) if self.known_spec is None else self.known_spec()
 
     @property
@@ -204,11 +192,7 @@ class Plan:
 class Shard(NamedTuple):
     """A worker's part of an order that all workers share.
 
-    Args:
-        num_shards: how many parts there are.
-        shard_index: which one this is, from 0.
-        order: what is divided.
-        per_element: how many elements of the shard each element of the plan takes.
+    Each element of the plan takes `per_element` elements of the shard.
     """
 
     num_shards: int

@@ -25,11 +25,8 @@ def prefetched(plan: Plan, depth: int, max_depth: int) -> Plan:
 def produced_ahead(elements: Elements, depth: int, max_depth: int = 0) -> Elements:
     """The same elements, up to `depth` of them produced ahead; 0 starts no thread.
 
-    Args:
-        elements: what is produced.
-        depth: how many wait at most at the beginning.
-        max_depth: up to here the number grows fourfold each time that the consumer has emptied what
-            was once full: then the producer is fast enough on the whole, but not evenly.
+    Up to `max_depth` the number grows fourfold each time that the consumer has emptied what was
+    once full: then the producer is fast enough on the whole, but not evenly.
     """
     if depth == 0:
         return elements

@@ -42,11 +42,7 @@ class RecordFormat(NamedTuple):
 
 
 def matching_files(files: Files) -> list[str]:
-    """The files that are meant, each pattern's in alphabetical order.
-
-    Raises:
-        FileNotFoundError: a file is missing, or nothing matches a pattern.
-    """
+    """The files that are meant, each pattern's in alphabetical order; one at least."""
     several = [files] if isinstance(files, str | os.PathLike) else list(files)
     found = [path for item in several for path in _matching(os.fspath(item))]
     if not found:
@@ -196,11 +192,7 @@ def _matching(pattern: str) -> list[str]:
 
 
 def opened(path: str) -> BinaryIO:
-    """The file, unpacked if it is a `.gz`, for reading bytes.
-
-    Raises:
-        ValueError: it is empty.
-    """
+    """The file, unpacked if it is a `.gz`, for reading bytes; an empty one is an error."""
     if os.path.getsize(path) == 0:
         raise ValueError(f"{path} is empty (0 bytes); leave it out, or write it again.")
     if path.endswith(".gz"):

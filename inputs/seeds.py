@@ -82,9 +82,7 @@ def entropy_seed() -> int:
 class Seeds:
     """Hands each shuffle of one iterator its key while the chain is opened.
 
-    Args:
-        seed: the iterator's seed, used by shuffles without a seed of their own.
-        iteration: how often the dataset was iterated before; it varies reshuffling shuffles.
+    `seed` is for shuffles without one of their own; `iteration` varies those that reshuffle.
     """
 
     def __init__(self, seed: int, iteration: int) -> None:
@@ -101,11 +99,8 @@ class Seeds:
     def key(self, seed: int | None, *, reshuffle: bool, chain: str) -> Key:
         """The key of the next shuffle.
 
-        Args:
-            seed: its own seed.
-            reshuffle: whether each iteration has another order. Of one that never changes its
-                order the key must not depend on what else is opened with it.
-            chain: what is shuffled.
+        Of one that never changes its order the key must not depend on what else is opened with it:
+        it is made of its seed and of the `chain`, what is shuffled.
         """
         which = (1, len(self.keys)) if reshuffle else (_FIXED, zlib.crc32(chain.encode()))
         own = (*which, self._seed) if seed is None else (0, 0, seed)

@@ -27,7 +27,6 @@ from .plan import INFINITE, Keeps, Opening, Plan, Shard, strided_cardinality
 
 
 def taken(plan: Plan, text: str, start: int, stop: int | None) -> Plan:
-    """The elements from `start` to before `stop`."""
     return plan.then(
         lambda inner, _: inner.transformed(_Strided, _StridedIterator, start, stop, 1),
         text,
@@ -38,7 +37,6 @@ def taken(plan: Plan, text: str, start: int, stop: int | None) -> Plan:
 
 
 def sharded(plan: Plan, count: int, index: int) -> Plan:
-    """Every `count`-th element, beginning with number `index`."""
     # What was seen before is counted in the order that this step divides, and not in what other
     # shards further down have divided.
     order = replace(plan, open=lambda opening: plan.open(opening._replace(start=0)))
@@ -54,8 +52,6 @@ def sharded(plan: Plan, count: int, index: int) -> Plan:
 
 
 def repeated(plan: Plan, count: int | None) -> Plan:
-    """The dataset `count` times in a row; None without end."""
-
     def step(inner: Elements, _: Opening) -> Elements:
         access = inner.random_access()
         if access is not None:

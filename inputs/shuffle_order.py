@@ -37,12 +37,8 @@ Words = NDArray[np.uint64]
 class ShuffleOrder:
     """Maps output times to input positions for one iteration of one shuffle.
 
-    Args:
-        key: decides the order.
-        buffer_size: the number of slots.
-        length: the number of inputs; as long as it is not known, a number beyond reach. The
-            outputs before time `length - buffer_size` do not depend on it.
-        origin: the position of the first input.
+    As long as `length` is not known it is a number beyond reach: the outputs before time `length -
+    buffer_size` do not depend on it. `origin` is the position of the first input.
     """
 
     def __init__(self, key: Key, buffer_size: int, length: int, origin: int) -> None:

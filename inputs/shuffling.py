@@ -43,8 +43,6 @@ class ShuffleRule:
 
 
 def shuffled(plan: Plan, buffer_size: int, seed: int | None, reshuffle: bool) -> Plan:
-    """The elements in random order."""
-
     def step(inner: Elements, opening: Opening) -> Elements:
         key = opening.seeds.key(seed, reshuffle=reshuffle, chain=plan.text)
         rule = ShuffleRule(key, buffer_size, reshuffle)

@@ -42,7 +42,6 @@ Convert = Callable[[Any], Any]
 
 
 def tensors_plan(tensors: Any) -> Plan:
-    """A single element."""
     element = as_element(tensors)
     rows = map_arrays(lambda leaf: read_only_view(leaf[None]), element)
     return Plan(
@@ -69,7 +68,6 @@ def slices_plan(tensors: Any) -> Plan:
 
 
 def range_plan(numbers: range) -> Plan:
-    """The int64 numbers of a range."""
     return Plan(
         f"range({numbers.start}, {numbers.stop}, {numbers.step})",
         len(numbers),
@@ -98,7 +96,6 @@ def iterable_plan(source: OpenIterable | Iterable[Any], convert: Convert = as_el
 
 
 def foreign_plan(source: Any) -> Plan:
-    """The elements of another library's dataset."""
     kind = type(source)
     if isinstance(source, Mapping):
         raise TypeError(
@@ -322,12 +319,7 @@ class Numbers(RandomAccess):
 
 @final
 class Items(Elementwise):
-    """The items of anything that is indexed from 0 to `length` - 1.
-
-    Args:
-        length: how many items there are.
-        read: see `ReadItems`.
-    """
+    """The items of anything that is indexed from 0 to `length` - 1."""
 
     def __init__(self, length: int, read: ReadItems) -> None:
         self.length = length

@@ -33,13 +33,7 @@ EmptyStep = Callable[[], Any]
 @final
 @dataclass(frozen=True)
 class Division:
-    """How workers share the data.
-
-    Args:
-        policy: OFF, FILE or DATA.
-        worker: the number of workers, and this worker's number.
-        parts: of which orders this worker takes which part.
-    """
+    """How workers share the data; `parts` has of which orders this worker takes which part."""
 
     policy: AutoShardPolicy
     worker: tuple[int, int]
@@ -54,14 +48,10 @@ class Division:
 
 
 def split_points(num_examples: int, full_batch: int, num_replicas: int) -> list[int]:
-    """Where the replicas' consecutive parts of a global batch begin and end.
+    """The num_replicas + 1 positions where the replicas' parts of a global batch begin and end.
 
-    A full batch is divided as evenly as possible, the first replicas taking one more. A smaller
-    one is divided at the same points from the front, so that the last replicas may get fewer or
-    none.
-
-    Returns:
-        num_replicas + 1 positions; replica r gets the examples from number r to before r + 1.
+    A full batch is divided as evenly as possible, the first replicas taking one more. A smaller one
+    is divided at the same points from the front, so that the last replicas may get fewer or none.
     """
     share, rest = divmod(full_batch, num_replicas)
     return [min(r * share + min(r, rest), num_examples) for r in range(num_replicas + 1)]
@@ -73,12 +63,8 @@ class SplitIterator(ElementIterator):
 
     The largest batch so far is taken for a full one. The state counts the examples of the batch
     that were given, and not the rounds, of which there are others for another number of workers.
-
-    Args:
-        inner: global batches.
-        num_parts: into how many parts each is cut.
-        rounds: the parts that make each tuple: one range for a worker that shares the batches with
-            others, several, one behind another, for one that has them to itself.
+    `rounds` has the parts of each tuple: one range for a worker that shares the batches with
+    others, several, one behind another, for one that has them to itself.
     """
 
     def __init__(self, inner: ElementIterator, num_parts: int, rounds: Sequence[range]) -> None:
@@ -174,13 +160,7 @@ class PipelinesIterator(JointIterator):
 
 @final
 class UntilAllEndIterator(DerivedIterator):
-    """This worker's steps, and then empty ones until the data of all workers have ended.
-
-    Args:
-        inner: tuples of batches for the local replicas.
-        any_has_data: see `AnyHasData`.
-        empty: see `EmptyStep`.
-    """
+    """This worker's steps, and then empty ones until the data of all workers have ended."""
 
     def __init__(self, inner: ElementIterator, any_has_data: AnyHasData, empty: EmptyStep) -> None:
         super().__init__(inner)

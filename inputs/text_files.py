@@ -115,13 +115,8 @@ def csv_rows(
 class _CsvReader:
     """How the rows of files become elements.
 
-    Args:
-        columns: the names of all columns.
-        has_header: whether each file begins with these names.
-        delimiter: what separates the fields.
-        converters: of the columns that are read, by position: the name, and what makes a value of
-            the text.
-        label: the column that becomes the second part of a pair.
+    Of the columns that are read `converters` has, by position, the name and what makes a value of
+    the text. The column `label` becomes the second part of a pair.
     """
 
     columns: list[str]

@@ -35,12 +35,9 @@ class DatasetSpec:
 
 
 def as_element(value: Any, path: str = "") -> Any:
-    """Turns the leaves of `value` into arrays.
+    """Turns the leaves of `value` into arrays; a leaf that cannot be one is named in an error.
 
     Python floats become float32 and Python ints int64; whatever has a dtype keeps it.
-
-    Raises:
-        TypeError, ValueError: a leaf is no array of numbers or strings; the message names it.
     """
     kind = type(value)
     if kind is np.ndarray or value is None:
@@ -63,11 +60,7 @@ def as_element(value: Any, path: str = "") -> Any:
 
 
 def as_text(text: str) -> np.str_:
-    """The text as NumPy's.
-
-    Raises:
-        ValueError: it ends with a NUL, which arrays of text would lose.
-    """
+    """The text as NumPy's, which would lose a NUL at its end: that is refused."""
     if text.endswith("\0"):
         raise ValueError(f"{text[-20:]!r} ends with a NUL; is this text, and its encoding UTF-8?")
     return np.str_(text)
@@ -175,20 +168,12 @@ def _frozen_array(leaf: Any) -> Any:
 
 
 def stack_elements(elements: Sequence[Any]) -> Any:
-    """One batch of the elements: each component gets a new leading axis.
-
-    Raises:
-        ValueError: the structures, shapes or dtypes differ; the message names the component.
-    """
+    """One batch of the elements: each component gets a new leading axis. They must be alike."""
     return nest.map_with_path(_stack, *elements)
 
 
 def merged_batches(size: int, pieces: list[tuple[NDArray[np.int64], Any]]) -> Any:
-    """One batch of `size` elements from several, each with the places that its elements take.
-
-    Raises:
-        ValueError: the structures, shapes or dtypes differ; the message names the component.
-    """
+    """One batch of `size` elements from several, each with the places that its elements take."""
     places = [where for where, _ in pieces]
 
     def merge(path: str, *parts: Any) -> Any:

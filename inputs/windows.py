@@ -21,13 +21,9 @@ MakeDataset = Callable[[Plan], Any]
 @final
 @dataclass(frozen=True)
 class Windows:
-    """Which elements make a window.
+    """Which elements make a window: `size` of them at most, `stride` apart.
 
-    Args:
-        size: how many they are at most.
-        shift: how many elements further each window begins.
-        stride: how many elements apart those of one window are.
-        drop_remainder: leaves out windows that are smaller, at the end.
+    Each window begins `shift` elements further; smaller ones at the end may be left out.
     """
 
     size: int
@@ -49,7 +45,6 @@ class Windows:
 
 
 def windowed(plan: Plan, windows: Windows, make_dataset: MakeDataset) -> Plan:
-    """Small datasets of consecutive elements."""
     w = windows
     return plan.then(
         lambda inner, _: inner.through(_WindowIterator, windows, make_dataset),

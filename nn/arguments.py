@@ -12,16 +12,7 @@ Meaning = TypeVar("Meaning")
 
 
 def by_name(kind: str, name: str, known: Mapping[str, Meaning]) -> Meaning:
-    """What is called `name`: in any case, with or without underscores, so Keras's class names too.
-
-    Args:
-        kind: Of what is looked for, for the message.
-        name: As the user wrote it.
-        known: What there is by its names in snake case.
-
-    Raises:
-        ValueError: Nothing is called so.
-    """
+    """What is called `name`: in any case, with or without underscores, so Keras's classes too."""
     if name in known:
         return known[name]
     wanted = name.replace("_", "").lower()
@@ -41,7 +32,6 @@ def check_channels_last(layer: str, data_format: str | None) -> None:
 
 
 def check_choice(argument: str, value: str, allowed: tuple[str, ...]) -> str:
-    """The value, which must be one of those allowed."""
     if value not in allowed:
         few = len(allowed) == 2
         choices = " or ".join(map(repr, allowed)) if few else f"one of {', '.join(allowed)}"
@@ -58,11 +48,7 @@ def pair(argument: str, value: int | Sequence[int]) -> tuple[int, int]:
 
 
 def count(argument: str, value: Any) -> int:
-    """A number of something, at least one.
-
-    Raises:
-        ValueError: It is none; 2.5 and True are none either.
-    """
+    """A number of something, at least one; 2.5 and True are none."""
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not whole or value < 1:
         raise ValueError(f"{argument} must be a positive integer, it is {value!r}")

@@ -152,11 +152,7 @@ class Reduction(enum.StrEnum):
 
     @classmethod
     def parse(cls, value: Reduction | str) -> Reduction:
-        """A `Reduction` from itself or from its value in any case.
-
-        Raises:
-            ValueError: There is no such reduction.
-        """
+        """A `Reduction` from itself or from its value in any case."""
         try:
             return cls(value.lower())
         except (AttributeError, ValueError):

@@ -18,13 +18,6 @@ def like_predictions(name: str, y_true: Any, y_pred: Any) -> Any:
     """`y_true` in the shape of `y_pred`, from which it may differ by a last axis of length 1.
 
     NumPy would broadcast (n,) against (n, 1) to (n, n), a wrong result that looks right.
-
-    Args:
-        name: Of the loss or metric, for the message.
-        y_true, y_pred: Arrays or tensors.
-
-    Raises:
-        ValueError: The shapes differ by more.
     """
     given, wanted = y_true.shape, y_pred.shape
     if given == wanted:
@@ -38,17 +31,9 @@ def like_predictions(name: str, y_true: Any, y_pred: Any) -> Any:
 
 
 def class_indices(name: str, y_true: Any, y_pred: Any) -> Any:
-    """Whole class labels in the shape of `y_pred` without its last axis, the classes.
+    """Whole class labels, (...) or (..., 1), in the shape of `y_pred` without its last axis.
 
     Whether they are in [0, num_classes) is checked where they are used.
-
-    Args:
-        name: Of the loss or metric, for the message.
-        y_true: An array of labels: integers, or floats that are whole numbers, (...) or (..., 1).
-        y_pred: An array or tensor, (..., num_classes).
-
-    Raises:
-        ValueError: The shapes do not fit, or a label is no whole number.
     """
     wanted = y_pred.shape[:-1]
     if y_pred.ndim == 0 or y_true.shape not in (wanted, (*wanted, 1)):
@@ -78,11 +63,7 @@ def whole_numbers(values: Any) -> Any:
 
 
 def check_range(name: str, indices: Any, size: int) -> None:
-    """Refuse whole numbers outside [0, size).
-
-    Raises:
-        ValueError: There are such, as `name` reports.
-    """
+    """Refuse whole numbers outside [0, size), as `name` reports."""
     if indices.size and not (indices.min() >= 0 and indices.max() < size):
         outside = indices[(indices < 0) | (indices >= size)]
         raise ValueError(
@@ -92,17 +73,7 @@ def check_range(name: str, indices: Any, size: int) -> None:
 
 
 def like_values(name: str, sample_weight: Any, values: Any) -> Any:
-    """`sample_weight` in a shape that broadcasts to that of `values` and no further.
-
-    Args:
-        name: Of the loss or metric, for the message.
-        sample_weight: An array or tensor: one weight for each example (n,) or (n, 1), one for each
-            value, or one for all ().
-        values: An array or tensor, (n, ...).
-
-    Raises:
-        ValueError: The weights have another shape.
-    """
+    """`sample_weight`, for each example or value or one for all, as it broadcasts to `values`."""
     given, wanted = sample_weight.shape, values.shape
     if len(given) == len(wanted) + 1 and given[-1] == 1:
         given = given[:-1]

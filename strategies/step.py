@@ -220,14 +220,8 @@ class TrainOp:
             update.create_variables()
 
     def __call__(self, num_examples: int = 1) -> None:
-        """Make the step; every replica must do so.
-
-        Args:
-            num_examples: How many examples the loss of this replica is the mean of: its weight.
-
-        Raises:
-            RuntimeError: Called in cross-replica context.
-        """
+        """Make the step, as every replica must; the loss is the mean of `num_examples`,
+        its weight."""
         make_step(self, num_examples)
 
 
@@ -323,11 +317,7 @@ def change_variables(
     local_index: int,
     average: bool,
 ) -> None:
-    """Change what replica `local_index` sees of variables along reduced gradients.
-
-    Args:
-        average: See `RuleStep`.
-    """
+    """Change what replica `local_index` sees of variables along reduced gradients."""
     how = updater.rule_step(int(updater.iterations.value_in(local_index)), average)
     for variable, gradient in updater.clipped(gradients):
         slots = [slot.cell for slot in updater.slots(variable)]
@@ -337,8 +327,7 @@ def change_variables(
 def settle(replica: ReplicaContext, num_examples: float) -> None:
     """Carry out what the storage of variables has put off, before any replica goes on.
 
-    Args:
-        num_examples: How many examples of this worker are behind the changes.
+    `num_examples` is how many examples of this worker are behind the changes.
     """
     storage = replica.strategy.extended.remote_storage
     # By the last to come, while the others wait: it renews the copies that they read.
@@ -362,10 +351,6 @@ def agree(
         average: Whether the result is the average over all examples, or the sum over replicas.
         sums: Numbers to add up over all replicas of all workers on the way.
         lines: What this replica is about to do, which must be the same for all of all workers.
-
-    Raises:
-        ValueError: A number of examples is negative.
-        DisagreementError: Replicas of this worker are about to do different things.
     """
     place = f"{'averaging' if average else 'summing'} of gradients"
     weight = num_examples if replica.has_examples else 0
@@ -379,11 +364,7 @@ def reduce(
 ) -> None:
     """Wait until all replicas of all workers have filled what they had to, and it is added up.
 
-    Args:
-        interrupts: Begun then: the update that follows is made on all local replicas, or on none.
-
-    Raises:
-        DisagreementError: Workers are about to do different things; on all of them.
+    Then `interrupts` begin: the update that follows is made on all local replicas, or on none.
     """
     replica.exchange("end of the reduction of gradients", this_round, _finish, interrupts)
 

@@ -68,12 +68,7 @@ def get_strategy() -> Strategy:
 
 
 def warn_of_no_effect(options: Any, names: Sequence[str]) -> None:
-    """Say once for each of these options that it changes nothing, where it is not the default.
-
-    Args:
-        options: A dataclass whose fields all have defaults.
-        names: The fields that are taken for TensorFlow's signature only.
-    """
+    """Say once of each of these options that it changes nothing, where it is not the default."""
     defaults = type(options)()
     for name in names:
         if getattr(options, name) != getattr(defaults, name):

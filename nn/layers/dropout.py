@@ -86,11 +86,7 @@ class Dropout(Layer):
 
 
 def _checked_noise_shape(given: Any) -> tuple[int | None, ...] | None:
-    """The shape of the random draw as it was given.
-
-    Raises:
-        ValueError: It is no sequence of positive integers and None.
-    """
+    """The shape of the random draw as it was given: positive integers and None."""
     if given is None:
         return None
     if not isinstance(given, (tuple, list)):

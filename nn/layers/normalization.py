@@ -251,15 +251,11 @@ def _leave_as_they_are(*moving: Variable) -> None:
 def sum_over_replicas(values: Tensor, replica: ReplicaContext, weight: float = 1.0) -> Tensor:
     """The sum of a tensor over all replicas, through which gradients flow back to all of them.
 
-    All replicas must call it, and all must run backward through it.
-
-    Args:
-        values: Of equal shape on all replicas.
-        replica: The calling replica.
-        weight: What this replica's gradients are multiplied by later, when replicas are averaged.
-            Each replica's loss depends on the sum; a gradient from another replica counts with that
-            one's weight. With 0, that of a replica without examples, whatever it gets weighs
-            nothing, so that it may be any number.
+    All replicas must call it with equal shapes, and all must run backward through it. `weight` is
+    what this replica's gradients are multiplied by later, when replicas are averaged. Each
+    replica's loss depends on the sum; a gradient from another replica counts with that one's
+    weight. With 0, that of a replica without examples, whatever it gets weighs nothing, so that it
+    may be any number.
     """
 
     def vjp(gradient: Array, outs: Any) -> tuple[Array]:

@@ -148,11 +148,7 @@ class AUC(Metric):
 
 
 def _checked(thresholds: float | Sequence[float] | None) -> list[float]:
-    """Thresholds as a list.
-
-    Raises:
-        ValueError: One is outside [0, 1], or they do not rise.
-    """
+    """Thresholds as a list: rising, in [0, 1]."""
     if thresholds is None:
         return [0.5]
     given = np.atleast_1d(np.asarray(thresholds)).tolist()
@@ -184,12 +180,7 @@ def histogram(
         sample_weight: One for each example or each prediction.
 
     Returns:
-        (2, k + 1) float64: negatives, positives. Bin i holds predictions above exactly i
-        thresholds.
-
-    Raises:
-        ValueError: A label is neither 0 nor 1, a prediction is outside [0, 1], or shapes do not
-            fit.
+        (2, k + 1) float64: negatives, positives. Bin i: predictions above exactly i thresholds.
     """
     labels = like_predictions(name, y_true, y_pred)
     if not ((labels == 0) | (labels == 1)).all():
@@ -213,11 +204,7 @@ def histogram(
 
 
 def confusion(counts: np.ndarray) -> Confusion:
-    """The four counts at each threshold, where a prediction above the threshold is a positive.
-
-    Args:
-        counts: From `histogram`, or a sum of several, (2, k + 1).
-    """
+    """The four counts at each threshold, where a prediction above the threshold is a positive."""
     # Bin i is above thresholds 0 … i - 1: sums from the right count what is above a threshold, sums
     # from the left what is not.
     above = np.cumsum(counts[:, ::-1], axis=1)[:, ::-1][:, 1:]
@@ -237,12 +224,10 @@ def evenly_spaced(num_thresholds: int) -> list[float]:
 
 
 def area_under_roc(c: Confusion, summation: str = "interpolation") -> float:
-    """The area under the curve of recall over the share of false positives.
+    """The area under the curve of recall over the share of false positives, at rising thresholds.
 
-    Args:
-        c: Counts at rising thresholds.
-        summation: "interpolation" joins the points by lines, "minoring" and "majoring" take the
-            lower and the higher end of each interval.
+    "interpolation" joins the points by lines, "minoring" and "majoring" take the lower and the
+    higher end of each interval.
     """
     recall = ratio(c.true_positives, c.true_positives + c.false_negatives)
     fallout = ratio(c.false_positives, c.false_positives + c.true_negatives)

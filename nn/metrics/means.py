@@ -129,14 +129,7 @@ def _error(name: str, y_true: np.ndarray, y_pred: np.ndarray) -> np.ndarray:
 
 
 def _weighted_total(name: str, values: Any, sample_weight: Any) -> tuple[float, float]:
-    """The sum of weighted values and the sum of the weights, in float64.
-
-    Args:
-        name: Of the metric, for messages.
-        values: Of any shape.
-        sample_weight: One for each value or each example (a first index of `values`); None counts
-            each value once.
-    """
+    """The sum of weighted values and that of weights (of values or examples), in float64."""
     values = to_host(values)
     if sample_weight is None:
         return float(np.sum(values, dtype=np.float64)), float(values.size)

@@ -19,11 +19,7 @@ from ...autodiff import IndexedSlices
 
 @dataclass(frozen=True)
 class Clipping:
-    """How an optimizer keeps gradients within bounds; see `Optimizer` for the arguments.
-
-    Raises:
-        ValueError: More than one bound is given.
-    """
+    """How an optimizer keeps gradients within one bound; see `Optimizer` for the arguments."""
 
     clipnorm: float | None = None
     clipvalue: float | None = None

@@ -174,11 +174,8 @@ class Optimizer(Updater):
         return self._membership.latest.reducers
 
     def _require_clipping_of_means(self) -> None:
-        """Refuse to clip where only the worker's own part of a mean is known.
-
-        Raises:
-            ValueError: Gradients are to be clipped, and parameter servers take their mean.
-        """
+        """Refuse to clip where only the worker's own part of a mean is known: parameter servers
+        take it."""
         if not self._clipping.limits:
             return
         extended = get_strategy().extended

@@ -29,11 +29,7 @@ Slots: TypeAlias = Sequence[Array]
 
 
 class Rule(ABC):
-    """An update rule with its hyper-parameters. A subclass is a frozen dataclass of plain numbers.
-
-    Attributes:
-        name: By which a parameter server knows it.
-    """
+    """An update rule with its hyper-parameters: a frozen dataclass of plain numbers."""
 
     name: ClassVar[str]
 
@@ -44,18 +40,12 @@ class Rule(ABC):
 
     @abstractmethod
     def slots(self) -> Mapping[str, float]:
-        """What is kept beside each variable, in the order in which `update` takes it.
-
-        Returns:
-            name → initial value, of arrays of the variable's shape and dtype.
-        """
+        """What is kept beside each variable, in `update`'s order: name → initial value."""
 
     @abstractmethod
     def keeps_unread(self) -> bool:
-        """Whether a gradient of zero changes nothing.
-
-        Rows of a variable that a step did not read may then be passed over.
-        """
+        """Whether a gradient of zero changes nothing: rows that a step did not read may be passed
+        over."""
 
     @abstractmethod
     def update(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
@@ -72,13 +62,10 @@ class Rule(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class SGDRule(Rule):
-    """Gradient descent, with (Nesterov's) momentum where a momentum is given.
+    """Gradient descent, with (Nesterov's) momentum where a momentum in (0, 1] is given.
 
     `velocity ← momentum · velocity - lr · g`, and the value moves by the velocity, or with Nesterov
     by the velocity that the next step would have.
-
-    Args:
-        momentum: In [0, 1]; with 0 there is no slot.
     """
 
     name = "sgd"
@@ -113,10 +100,8 @@ class SGDRule(Rule):
 class _Moments(Rule):
     """Kingma and Ba (2015), in the form at the end of their section 2.
 
-    Args:
-        beta_1, beta_2: Decay rates of the two moments, in [0, 1).
-        epsilon: Keeps divisions finite. It is added to the root of the moment as it is, not of the
-            bias-corrected one: it is the paper's "epsilon hat", as in Keras.
+    `epsilon` is added to the root of the moment as it is, not of the bias-corrected one: it is the
+    paper's "epsilon hat", as in Keras.
     """
 
     beta_1: float = 0.9
@@ -165,11 +150,7 @@ class AdamRule(_Moments):
 
 @dataclass(frozen=True, kw_only=True)
 class AdamWRule(_Moments):
-    """Adam with decoupled weight decay: Loshchilov and Hutter (2019). The decay comes first.
-
-    Args:
-        weight_decay: The share of the value that is taken away, times the learning rate.
-    """
+    """Adam with decoupled weight decay: Loshchilov and Hutter (2019). The decay comes first."""
 
     name = "adamw"
     weight_decay: float = 0.004
@@ -185,12 +166,7 @@ class AdamWRule(_Moments):
 
 @dataclass(frozen=True, kw_only=True)
 class AdagradRule(Rule):
-    """Duchi et al. (2011): divide by the root of the sum of all squared gradients so far.
-
-    Args:
-        initial_accumulator_value: Where the sum starts, ≥ 0.
-        epsilon: What is added to it under the root.
-    """
+    """Duchi et al. (2011): divide by the root of the sum of all squared gradients so far."""
 
     name = "adagrad"
     initial_accumulator_value: float = 0.1
@@ -221,12 +197,8 @@ class AdagradRule(Rule):
 class RMSpropRule(Rule):
     """Tieleman and Hinton (2012): divide by the root of a moving mean of squared gradients.
 
-    Args:
-        rho: Decay rate of the moving means, in [0, 1).
-        momentum: In [0, 1].
-        epsilon: What is added under the root.
-        centered: Whether the square of the moving mean of gradients is taken from it first, so that
-            it is a variance (Graves 2013).
+    Where it is `centered`, the square of the moving mean of gradients is taken from it first, so
+    that it is a variance (Graves 2013).
     """
 
     name = "rmsprop"
@@ -281,16 +253,9 @@ class FtrlRule(Rule):
     """FTRL-Proximal: algorithm 1 of McMahan et al., "Ad click prediction" (2013).
 
     Slots are the sum of squared gradients n and the paper's z. The value is computed from them
-    alone; with an L1 strength, weights whose z stays below it are exactly zero.
-
-    Args:
-        learning_rate_power: ≤ 0; -0.5 is the paper's square root, 0 a fixed rate.
-        initial_accumulator_value: Where the sum of squares starts, ≥ 0.
-        l1_regularization_strength: The paper's lambda 1, ≥ 0.
-        l2_regularization_strength: Half the paper's lambda 2, ≥ 0, as in TensorFlow.
-        l2_shrinkage_regularization_strength: A penalty on large weights that, unlike the former,
-            does not hold back updates, ≥ 0.
-        beta: The paper's beta, ≥ 0.
+    alone; with an L1 strength, weights whose z stays below it are exactly zero. The L2 strength is
+    half the paper's lambda 2, as in TensorFlow; L2 shrinkage is a penalty on large weights that,
+    unlike the former, does not hold back updates.
     """
 
     name = "ftrl"

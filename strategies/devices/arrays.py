@@ -36,12 +36,9 @@ def as_array(value: Any) -> Summand:
 
 
 def summands(arrays: Sequence[Array]) -> list[Array]:
-    """The replicas' arrays as they are added up: in the one dtype of their sum.
+    """The replicas' arrays, of one shape, as they are added up: in the one dtype of their sum.
 
     Whole numbers and truth values are added in 64 bits, as `np.sum` does; floats keep their width.
-
-    Raises:
-        ValueError: The shapes differ.
     """
     shapes = [array.shape for array in arrays]
     if len(set(shapes)) > 1:

@@ -105,9 +105,7 @@ def list_devices(kind: str) -> tuple[Device, ...]:
 def default_devices(num_accelerators: Mapping[str, int] | None = None) -> tuple[Device, ...]:
     """The devices to run on where none are asked for: all visible GPUs, or the host.
 
-    Args:
-        num_accelerators: What a cluster's description says of each task, by kind: {"GPU": 2} asks
-            for the first two, {"GPU": 0} for the host. Other kinds have no meaning here.
+    A cluster's description may say of each task {"GPU": 2}, the first two, or {"GPU": 0}, the host.
     """
     asked = {kind.upper(): number for kind, number in (num_accelerators or {}).items()}
     visible = list_devices("GPU")

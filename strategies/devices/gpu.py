@@ -26,21 +26,11 @@ def count() -> int:
 
 
 def put(array: Array, index: int) -> Array:
-    """A copy of `array` on GPU `index`.
-
-    Raises:
-        RuntimeError: There is no such GPU.
-    """
     with use(index):
         return _cupy().array(array)
 
 
 def use(index: int) -> AbstractContextManager[object]:
-    """Make GPU `index` current in this thread.
-
-    Raises:
-        RuntimeError: There is no such GPU.
-    """
     if index >= count():
         raise RuntimeError(f"GPU:{index} is not here: {count()} GPU(s) are visible to CuPy")
     return _cupy().cuda.Device(index)

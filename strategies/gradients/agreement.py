@@ -24,9 +24,7 @@ def digest(lines: Sequence[str]) -> tuple[float, float, float]:
 
     They are 1, d and d² of a whole number d of 20 bits. Over n workers n · Σd² = (Σd)² if and only
     if all d are equal (Cauchy and Schwarz). In float64 the sums are exact for up to 2^13 workers.
-
-    Args:
-        lines: Empty where a worker has nothing to say: it adds nothing.
+    Who has nothing to say adds nothing.
     """
     if not lines:
         return 0.0, 0.0, 0.0
@@ -41,14 +39,9 @@ def is_common(totals: Sequence[float]) -> bool:
 
 
 def require_common(lines: Sequence[Sequence[str]], who: str) -> None:
-    """Refuse to go on where not all have the same lines.
+    """Refuse to go on where not all have the same lines, or none.
 
-    Args:
-        lines: Those of each, none where there is nothing to say.
-        who: What they are: "replica" or "worker".
-
-    Raises:
-        DisagreementError: Two differ; the error has what each of them is about to do.
+    The `DisagreementError` has what each replica or worker (`who`) is about to do.
     """
     said = [(index, list(of_one)) for index, of_one in enumerate(lines) if of_one]
     first, *others = said or [(0, [])]

@@ -213,7 +213,6 @@ class Rows:
         return IndexedSlices(total.values[:end], total.indices[:end], total.dense_shape)
 
     def _rows(self, numbers: Sequence[int]) -> IndexedSlices:
-        """Zeros for rows of these numbers."""
         leaf = self.variables[0].leaf(0).data
         values = np.zeros((len(numbers), *leaf.shape[1:]), leaf.dtype, like=leaf)
         return IndexedSlices(values, np.asarray(numbers, np.int64, like=leaf), leaf.shape)

@@ -125,13 +125,7 @@ class Round:
     """What the replicas agree on when they meet to reduce gradients, and how far they are.
 
     Over several workers a part travels as soon as this worker's replicas have filled it, in the
-    order that all workers share.
-
-    Args:
-        offers: What each local replica has brought.
-
-    Attributes:
-        weights: How much each local replica's gradients count.
+    order that all workers share. `weights` is how much each local replica's gradients count.
     """
 
     def __init__(self, offers: Sequence[Offer]) -> None:
@@ -174,11 +168,7 @@ class Round:
         return self._num_examples if np.isfinite(self.totals).all() else 0
 
     def enter(self, reducer: GradientReducer, replica: int) -> None:
-        """Note that `replica` begins to fill `reducer`.
-
-        Raises:
-            RuntimeError: It has done so before in this round.
-        """
+        """Note that `replica` begins to fill `reducer`: once in a round."""
         with self._lock:
             if (reducer, replica) in self._entered:
                 names = ", ".join(variable.name for variable in reducer.variables)
@@ -230,11 +220,7 @@ class Round:
         return float(self._sums[0]) or 1.0 if self._average else 1.0
 
     def finish(self) -> None:
-        """Wait for everything that is under way. Called once on each worker, by any replica.
-
-        Raises:
-            DisagreementError: Workers are about to do different things; on all of them.
-        """
+        """Wait for everything that is under way. Called once on each worker, by any replica."""
         if self._workers.size == 1:
             return
         self._start_ready(has_ended=True)

@@ -80,11 +80,7 @@ def stands_in() -> bool:
 
 
 def require_no_replica(verb: str) -> None:
-    """Refuse `verb` inside a replica.
-
-    Raises:
-        RuntimeError: The caller is a replica of a strategy other than the default one.
-    """
+    """Refuse `verb` in a replica of a strategy other than the default one."""
     if has_strategy() and current_frame().replica is not None:
         strategy = current_frame().strategy
         raise RuntimeError(
@@ -94,11 +90,7 @@ def require_no_replica(verb: str) -> None:
 
 
 def require_no_other(strategy: object, verb: str) -> None:
-    """Refuse `verb` of one strategy inside the scope of another.
-
-    Raises:
-        RuntimeError: Neither `strategy` nor the default one is current.
-    """
+    """Refuse `verb` of one strategy inside the scope of another but the default one."""
     if has_strategy() and current_frame().strategy is not strategy:
         raise RuntimeError(
             f"{verb} of {strategy!r} was called inside the scope of {current_frame().strategy!r}; "

@@ -41,11 +41,8 @@ class Rendezvous:
     """Where a fixed number of replicas meet, any number of times.
 
     If a replica fails or returns while others wait for it, the others are released at once: nobody
-    waits for one who cannot come. One that does neither is named in the log, with what it is at.
-
-    Args:
-        num_replicas: How many meet.
-        slow_secs: After so long, in seconds, the log says who is waited for.
+    waits for one who cannot come. One that does neither is named in the log after `slow_secs`, with
+    what it is at.
     """
 
     def __init__(self, num_replicas: int, slow_secs: float = SLOW_SECS) -> None:
@@ -77,10 +74,6 @@ class Rendezvous:
             interrupts: Begun in the moment in which all have met. An interrupt before it ends the
                 run of all replicas, one after it comes when the caller says so: what they go on to
                 do is done by all of them or by none.
-
-        Raises:
-            ReplicaAbortedError: Another replica failed, came to a different place, or has returned.
-            KeyboardInterrupt: The caller was interrupted before all had come.
         """
         if self._num_replicas == 1:
             outcome = combine([value])

@@ -63,13 +63,7 @@ def run_replicas(
 ) -> list[Any]:
     """Make all calls at the same time, the first one in this thread; return their results in order.
 
-    Args:
-        calls: One for each replica.
-        rendezvous: Where they meet; it is told when one of them ends.
-        names: The names of the threads, for whoever looks at their stacks.
-
-    Raises:
-        BaseException: What the first failing replica raised, with a note that says which it was.
+    What the first failing replica raised has a note that says which it was.
     """
     results: list[Any] = [None] * len(calls)
     errors: list[tuple[int, BaseException]] = []

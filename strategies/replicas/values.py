@@ -61,9 +61,6 @@ def regroup(results: Sequence[Any]) -> Any:
     """One structure of `PerReplica` leaves from the equal structures of all replicas.
 
     A single replica's result is returned as it is; where every replica gave None, so is None.
-
-    Raises:
-        ValueError: The structures differ.
     """
     if len(results) == 1:
         return results[0]

@@ -20,12 +20,7 @@ BLOCK = 1 << 16
 
 
 class Rule(Protocol):
-    """An update rule, as a storage of variables needs to know it.
-
-    Attributes:
-        name: By which a parameter server knows it.
-        numbers: Its hyper-parameters.
-    """
+    """An update rule, by the name and the hyper-parameters of which a parameter server knows it."""
 
     @property
     def name(self) -> str: ...

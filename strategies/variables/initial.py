@@ -33,11 +33,6 @@ def initial_value(
         dtype: By default that of an array given as `initializer`, else float32.
         initializer: `f(shape, dtype, rng)`, or the value itself; None draws from Glorot's uniform
             distribution for matrices and gives zeros for the rest.
-        rng: What is drawn from.
-
-    Raises:
-        ValueError: The shape is missing, or not the one that `initializer` gives.
-        TypeError: `initializer` is no number, no array and no function.
     """
     if initializer is None or callable(initializer):
         if shape is None:
@@ -61,11 +56,7 @@ def initial_value(
 
 
 def initial_array(value: Any, dtype: Any = None) -> Array:
-    """An initial value as an array; Python's floats, also in lists, become float32.
-
-    Raises:
-        TypeError: `value` is no number and no array.
-    """
+    """An initial value as an array; Python's floats, also in lists, become float32."""
     array = as_array(value)
     if isinstance(array, IndexedSlices):
         raise TypeError("a variable cannot begin as IndexedSlices; call to_dense() on them")

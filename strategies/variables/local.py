@@ -20,9 +20,7 @@ from .cell import BLOCK, Assignment, Cell, RuleStep, SavedValue, Storage
 class LocalStorage(Storage):
     """Each variable has a copy on every device where this worker keeps variables.
 
-    Args:
-        devices: Those devices.
-        workers: The others have copies as well, which begin with the chief's value.
+    Other workers have copies as well, which begin with the chief's value.
     """
 
     def __init__(self, devices: Sequence[Device], workers: Workers) -> None:
@@ -45,8 +43,7 @@ class LocalStorage(Storage):
 class LocalCell(Cell):
     """The copies of a variable on this worker, changed where they are.
 
-    Args:
-        is_first_worker: Who keeps a value that is read as the sum of all copies.
+    The first worker keeps a value that is read as the sum of all copies.
     """
 
     is_remote = False

@@ -29,11 +29,7 @@ class Names:
         return name
 
     def claim(self, name: str, owner: object) -> None:
-        """Let `owner` have a name that it was given elsewhere.
-
-        Raises:
-            ValueError: Somebody else has it here.
-        """
+        """Let `owner` have a name that it was given elsewhere, unless somebody else has it here."""
         if self._owners.setdefault(name, ref(owner))() is not owner:
             raise ValueError(
                 f"{owner!r} was made outside the model that it is used in, where another object "

@@ -104,19 +104,12 @@ class VariableServer(ABC):
 
         Returns:
             The chief's account of how the job ended; empty if it gave none.
-
-        Raises:
-            CollectiveError: No trainer ever came.
         """
 
 
 @final
 class WorkersJob(Job):
-    """The job of workers that make all steps together.
-
-    Args:
-        workers: All of them.
-    """
+    """The job of workers that make all steps together."""
 
     def __init__(self, workers: Workers) -> None:
         # Each may leave alone: they have all agreed on the step after which they end.

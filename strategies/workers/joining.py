@@ -161,12 +161,7 @@ _worlds: dict[Hashable, _World] = {}
 
 
 def join_workers(resolver: ClusterResolver, options: CommunicationOptions) -> Communicator | None:
-    """The communicator of the training tasks; None for a task that is alone or does not train.
-
-    Raises:
-        ClusterError: The cluster has parameter servers.
-        CollectiveError: Not all workers came in time.
-    """
+    """The communicator of the training tasks; None for a task that is alone or does not train."""
     spec, task = resolver.cluster_spec(), resolver.task
     tasks = spec.training_tasks()
     if spec.num_tasks("ps"):

@@ -68,12 +68,10 @@ class Workers:
 
     @property
     def size(self) -> int:
-        """The number of workers."""
         return 1 if self._communicator is None else self._communicator.size
 
     @property
     def rank(self) -> int:
-        """This worker's number."""
         return 0 if self._communicator is None else self._communicator.rank
 
     @property
@@ -168,11 +166,9 @@ class Workers:
         return np.ascontiguousarray(np.moveaxis(joined, 0, axis))
 
     def gather_numbers(self, number: int, name: str) -> list[int]:
-        """Each worker's number, in the order of workers."""
         return self.gather(np.array([number], np.int64), 0, name).tolist()
 
     def add_up_numbers(self, numbers: Sequence[float], name: str) -> list[float]:
-        """The sums of all workers' numbers."""
         sums = np.array(numbers, np.float64)
         self.start_adding_up(sums, name).wait()
         return sums.tolist()
@@ -186,7 +182,6 @@ class Workers:
         return self.gather_numbers(number, name)[0]
 
     def texts(self, text: str, name: str) -> list[str]:
-        """Each worker's text, in the order of workers."""
         if self.size == 1:
             return [text]
         code_points = np.frombuffer(text.encode("utf-32-le"), np.int32)
@@ -202,9 +197,7 @@ class Workers:
     ) -> list[np.ndarray]:
         """The values of the replicas of all workers, in the order of replicas.
 
-        Args:
-            values: Those of this worker's replicas; there may be none.
-            like: Has their shape and dtype.
+        This worker's may be none; they have the shape and dtype of `like`.
         """
         if self.size == 1:
             return list(values)

@@ -11,9 +11,7 @@ import pytest
 from paceline.checkpoint import (
     CheckpointError,
     KeepPolicy,
-    Moment,
     Saved,
-    SavePolicy,
     Saver,
     keep_any,
     keep_best,
@@ -26,10 +24,6 @@ from paceline.checkpoint import (
     read_metrics,
     record_metrics,
     save,
-    save_at_steps,
-    save_every_n_secs,
-    save_every_n_steps,
-    save_when_any,
 )
 from paceline.checkpoint.policies import checkpoints_to_delete
 from paceline.checkpoint.small_files import format_state, parse_state, read_state
@@ -146,9 +140,6 @@ def test_the_newest_is_kept_whatever_a_policy_says(keep: KeepPolicy) -> None:
         lambda: keep_best("loss", 0),
         lambda: keep_best("loss", mode="least"),  # type: ignore[arg-type]
         lambda: keep_last(-1),
-        lambda: save_every_n_steps(0),
-        lambda: save_every_n_secs(-1),
-        lambda: save_every_n_secs(float("nan")),
     ],
 )
 def test_policies_refuse_what_makes_no_sense(wrong: Callable[[], object]) -> None:
@@ -178,29 +169,6 @@ def test_damaged_metrics_count_as_none(tmp_path: Path, content: str) -> None:
     path = save(tmp_path, 1, {})
     (Path(path) / "metrics.json").write_text(content)
     assert read_metrics(path) == {}
-
-
-@pytest.mark.parametrize(
-    ("policy", "saves"),
-    [
-        (save_every_n_steps(3), [3, 6, 9]),
-        (save_every_n_secs(25), [3, 6, 9]),
-        (save_at_steps({2, 7}), [2, 7]),
-        (save_when_any(save_every_n_steps(4), save_at_steps({2, 7})), [2, 6, 7]),
-        (save_when_any(), []),
-    ],
-)
-def test_when_to_save_is_a_function_of_now_and_the_last_time(
-    policy: SavePolicy, saves: list[int]
-) -> None:
-    """Ten steps of ten seconds."""
-    last, found = Moment(0, 0.0), []
-    for step in range(1, 11):
-        now = Moment(step, 10.0 * step)
-        if policy(now, last):
-            found.append(step)
-            last = now
-    assert found == saves
 
 
 def test_a_negative_limit_is_refused_before_anything_is_written(tmp_path: Path) -> None:
