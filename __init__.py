@@ -1,15 +1,25 @@
 """Paceline: the Estimator way of distributed training, on NumPy and CuPy arrays.
 
 What a training script needs is here; the rest is in the packages `estimator`, `nn`, `inputs`,
-`checkpoint`, `strategies`, `cluster`, `collectives`, `autodiff`. Each of them is imported when it
-is first used.
+`checkpoint`, `strategies`, `cluster`, `collectives`, `autodiff`, `summary`. Each of them is
+imported when it is first used.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import autodiff, checkpoint, cluster, collectives, estimator, inputs, nn, strategies
+    from . import (
+        autodiff,
+        checkpoint,
+        cluster,
+        collectives,
+        estimator,
+        inputs,
+        nn,
+        strategies,
+        summary,
+    )
     from .autodiff import GradientTape, Tensor, no_grad, stop_gradient
     from .estimator import (
         Estimator,
@@ -100,6 +110,7 @@ __all__ = [
     "set_seed",
     "stop_gradient",
     "strategies",
+    "summary",
     "train_and_evaluate",
 ]
 
@@ -113,6 +124,7 @@ _PACKAGES = (
     "collectives",
     "nn",
     "observe",
+    "summary",
 )
 """In the order in which names are looked for: who asks for a dataset need not wait for the rest."""
 

@@ -18,7 +18,7 @@ from .options import AutoShardPolicy, InputContext, InputOptions, InputReplicati
 from .plan import INFINITE, UNKNOWN
 from .seeds import default_seed, seed_shuffles
 from .text_files import csv_rows, json_lines, text_lines
-from .tfrecord import TFRecordWriter, tf_records
+from .tfrecord import TFRecordWriter, framed_record, tf_records
 from .values import ArraySpec, DatasetSpec
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "csv_rows",
     "default_seed",
     "encode_example",
+    "framed_record",
     "json_lines",
     "load",
     "nest",

@@ -65,9 +65,7 @@ class TFRecordWriter:
 
     def write(self, record: bytes) -> None:
         """Appends one record."""
-        length = _LENGTH.pack(len(record))
-        header = length + _CRC.pack(masked_crc32c(length))
-        self._file.write(header + record + _CRC.pack(masked_crc32c(record)))
+        self._file.write(framed_record(record))
 
     def flush(self) -> None:
         """Hands what was written to the system."""
@@ -87,6 +85,13 @@ class TFRecordWriter:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def framed_record(record: bytes) -> bytes:
+    """A record as it stands in a file: between its length and its checksum."""
+    length = _LENGTH.pack(len(record))
+    header = length + _CRC.pack(masked_crc32c(length))
+    return header + record + _CRC.pack(masked_crc32c(record))
 
 
 def _read_records(file: BinaryIO) -> Iterator[Any]:

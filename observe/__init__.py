@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from .growing_file import GrowingFile
 from .log import ensure_handler, logger
 from .progress import Progress, Rate, RemoteProgress, progress
 from .tracebacks import short_tracebacks
 
 __all__ = [
+    "GrowingFile",
     "Progress",
     "Rate",
     "RemoteProgress",

@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "strategies": {"collectives", "cluster", "inputs", "autodiff", "observe"},
     "nn": {"strategies", "inputs", "autodiff", "checkpoint", "observe"},
 }
+MAY_IMPORT["summary"] = {"strategies", "inputs", "autodiff", "observe"}
 MAY_IMPORT["estimator"] = set(MAY_IMPORT)
 MAY_IMPORT["compat"] = {*MAY_IMPORT}
 

@@ -1,0 +1,76 @@
+"""A file that grows while others read it: of events, or of the lines of a run's record."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, final
+
+_SECS_BETWEEN_UPLOADS = 30.0
+
+
+@final
+class GrowingFile:
+    """Appends to a file, which is closed in between: no process that ends leaves one half open.
+
+    An object store cannot append: behind a URL all that was written so far is uploaded anew, at
+    most every 30 s, and at the end.
+
+    Args:
+        path: A path, whose directory is made when needed, or a URL that fsspec knows.
+
+    Raises:
+        ImportError: It is a URL, and fsspec is not installed.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._remote = _remote(path) if "://" in path else None
+        self._content = bytearray()
+        self._is_uploaded = True
+        self._next_upload = 0.0
+
+    def append(self, content: bytes) -> None:
+        """Write at the end of the file.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        if not content:
+            return
+        if self._remote is None:
+            self._append_here(content)
+            return
+        self._content += content
+        self._is_uploaded = False
+        if time.monotonic() >= self._next_upload:
+            self._upload()
+
+    def close(self) -> None:
+        """Upload what is not; the file may grow further."""
+        if not self._is_uploaded:
+            self._upload()
+
+    def _append_here(self, content: bytes) -> None:
+        directory = os.path.dirname(self.path)
+        if directory:
+            os.makedirs(directory, exist_ok=True)
+        # Unbuffered and at once: a reader, or whoever kills us, sees all of it or a part, in order.
+        with open(self.path, "ab", buffering=0) as file:
+            file.write(content)
+
+    def _upload(self) -> None:
+        assert self._remote is not None
+        self._remote.pipe_file(self.path, bytes(self._content))
+        self._is_uploaded = True
+        self._next_upload = time.monotonic() + _SECS_BETWEEN_UPLOADS
+
+
+def _remote(url: str) -> Any:
+    try:
+        import fsspec
+    except ImportError as error:
+        raise ImportError(
+            f"{url} is a URL, which needs fsspec: pip install 'paceline[remote]'"
+        ) from error
+    return fsspec.core.url_to_fs(url)[0]
