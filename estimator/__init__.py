@@ -15,6 +15,16 @@ from .hooks import (
 )
 from .linear import LinearRegressor
 from .preemption import Preempted
+from .premade import (
+    BinaryClassHead,
+    Head,
+    LogisticRegressionHead,
+    MultiClassHead,
+    MultiHead,
+    MultiLabelHead,
+    PoissonRegressionHead,
+    RegressionHead,
+)
 from .replica_check import check_replicas
 from .roles import TrainAndEvaluateResult, train_and_evaluate
 from .run_config import DistributeConfig, RunConfig
@@ -23,6 +33,7 @@ from .specs import EstimatorSpec, EvalSpec, ModeKeys, TrainSpec
 from .warm_start import VocabInfo, WarmStartSettings
 
 __all__ = [
+    "BinaryClassHead",
     "CheckpointSaverHook",
     "CheckpointSaverListener",
     "CheckpointWriter",
@@ -30,12 +41,19 @@ __all__ = [
     "Estimator",
     "EstimatorSpec",
     "EvalSpec",
+    "Head",
     "LinearRegressor",
     "LoggingTensorHook",
+    "LogisticRegressionHead",
     "ModeKeys",
+    "MultiClassHead",
+    "MultiHead",
+    "MultiLabelHead",
     "NanLossDuringTrainingError",
     "NanTensorHook",
+    "PoissonRegressionHead",
     "Preempted",
+    "RegressionHead",
     "RunConfig",
     "SecondOrStepTimer",
     "SessionRunArgs",

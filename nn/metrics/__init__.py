@@ -14,7 +14,7 @@ from .accuracies import (
     SparseTopKCategoricalAccuracy,
     TopKCategoricalAccuracy,
 )
-from .base import Metric
+from .base import Metric, to_host
 from .classification import AUC, Precision, Recall
 from .means import (
     Mean,
@@ -43,6 +43,7 @@ __all__ = [
     "Sum",
     "TopKCategoricalAccuracy",
     "get",
+    "to_host",
 ]
 
 _BY_NAME: dict[str, Callable[[], Metric]] = {
