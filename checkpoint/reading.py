@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import operator
 import os
 from collections.abc import Iterable, Mapping
@@ -82,6 +83,12 @@ class CheckpointReader:
     def created(self) -> str:
         """When it was written, ISO 8601 in UTC."""
         return self._manifest.created
+
+    @property
+    def identity(self) -> str:
+        """A text that no other checkpoint has, nor one that is saved in its place later."""
+        content = hashlib.sha256(self._manifest.model_dump_json().encode()).hexdigest()
+        return f"{self._path} {content}"
 
     @property
     def versions(self) -> dict[str, str]:

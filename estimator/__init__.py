@@ -14,6 +14,7 @@ from .hooks import (
     StopAtStepHook,
 )
 from .linear import LinearRegressor
+from .prediction import Predictor
 from .preemption import Preempted
 from .premade import (
     BinaryClassHead,
@@ -52,6 +53,7 @@ __all__ = [
     "NanLossDuringTrainingError",
     "NanTensorHook",
     "PoissonRegressionHead",
+    "Predictor",
     "Preempted",
     "RegressionHead",
     "RunConfig",

@@ -28,9 +28,9 @@ from . import default_hooks
 from .evaluation import EvaluationSession, evaluate
 from .hooks import CheckpointSaverListener, CheckpointWriter, ProgressHook
 from .input_function import UnreadInput, batches_for_replicas, continue_input
-from .model_dir import ModelDir, one_model_dir
+from .model_dir import ModelDir, SavedModel, one_model_dir
 from .model_function import ModelFunction, copy_of_params
-from .prediction import PredictionSession, predict
+from .prediction import PredictionSession, Predictor, predict
 from .preemption import EndOnSignalHook, SignalWatch
 from .run_config import RunConfig
 from .session import SessionRunHook
@@ -307,6 +307,9 @@ class Estimator:
     ) -> dict[str, Any]:
         """Evaluate the newest checkpoint, or the one given.
 
+        The restored model stays in memory for the next `evaluate` or `predict` of the same
+        checkpoint under the same strategy, until another takes its place, or `train` is called.
+
         Args:
             input_fn: As for `train`.
             steps: The number of batches (per replica); None takes all data.
@@ -334,7 +337,7 @@ class Estimator:
         with (
             observe.short_tracebacks,
             self._dir.reading(checkpoint_path) if is_chief else nullcontext() as restored,
-            self._dir.restoring(restored, is_chief) as store,
+            self._dir.restoring(restored, strategy) as store,
             self._batches(input_fn, strategy, ModeKeys.EVAL) as batches,
         ):
             if restored is not None:
@@ -378,7 +381,8 @@ class Estimator:
 
         Returns:
             A generator, which ends with the data. All is done when it is asked, and while it is not
-            closed, nobody deletes the checkpoint.
+            closed, nobody deletes the checkpoint. The restored model is kept for the next call, as
+            by `evaluate`.
 
         Raises:
             ValueError: An unknown key, predictions that cannot be split into examples, or there is
@@ -387,11 +391,38 @@ class Estimator:
         with (
             observe.short_tracebacks,
             self._dir.reading(checkpoint_path) as restored,
-            self._dir.restoring(self._trained(restored, allow_untrained)) as store,
+            self._dir.restoring(
+                self._trained(restored, allow_untrained), DEFAULT_STRATEGY
+            ) as store,
             self._batches(input_fn, DEFAULT_STRATEGY, ModeKeys.PREDICT) as batches,
         ):
             session = PredictionSession(self._model, store, hooks or ())
             yield from predict(session, batches, predict_keys, yield_single_examples)
+
+    def predictor(
+        self,
+        checkpoint_path: str | os.PathLike[str] | None = None,
+        *,
+        allow_untrained: bool = False,
+    ) -> Predictor:
+        """What predicts single requests, from any number of threads, with one checkpoint.
+
+        Args:
+            checkpoint_path, allow_untrained: As for `predict`.
+
+        Returns:
+            A function of one batch of features, to be closed: see `Predictor`.
+
+        Raises:
+            ValueError: There is no checkpoint.
+        """
+        with ExitStack() as held:
+            restored = held.enter_context(self._dir.reading(checkpoint_path))
+            trained = self._trained(restored, allow_untrained)
+            saved = None if trained is None else SavedModel(trained)
+            store, _ = self._dir.begin(saved, held, is_chief=True)
+            path = None if trained is None else trained.path
+            return Predictor(self._model, store, path, held.pop_all())
 
     def _trained(
         self, restored: CheckpointReader | None, allow_untrained: bool

@@ -66,8 +66,8 @@ class EvaluationSession(Session):
     def step(self, batches: Any) -> bool:
         """Evaluate one batch on each replica of all workers; hooks are told that it is about to be.
 
-        Of the first one they are told when it is done: before there are neither variables nor the
-        model's hooks.
+        Before the first one there are neither variables nor the model's hooks. So where hooks of
+        any worker take part, the model is called once more, and what that counts is taken back.
 
         Args:
             batches: A batch per replica; None where this worker has no more, and takes part for the
@@ -81,17 +81,25 @@ class EvaluationSession(Session):
         has_batch, is_asked = self._agreed(batches is not None)
         if not has_batch:
             return False
-        results = self.strategy.run(self._replica_step, (self._batches.of_step(batches),))
-        parts = local_values(results)
-        self._add_up(parts)
+        given = self._batches.of_step(batches)
+        parts = local_values(self.strategy.run(self._replica_step, (given,)))
         if self._spec is None:
             self._spec = parts[0].spec
-            self.created(self._spec.loss, self._spec.evaluation_hooks)
-            self.before_run()
-            _, is_asked = self._agreed(True)  # the hooks are asked only now what they want to know
+            if self._is_watched(self._spec):
+                self.store.begin_again()
+                self.created(self._spec.loss, self._spec.evaluation_hooks)
+                self.before_run()
+                _, is_asked = self._agreed(True)
+                parts = local_values(self.strategy.run(self._replica_step, (given,)))
+        self._add_up(parts)
         if is_asked:
             self._read_shared()
         return True
+
+    def _is_watched(self, spec: EstimatorSpec) -> bool:
+        """Whether hooks of any worker take part."""
+        has_hooks = bool(self._hooks or spec.evaluation_hooks)
+        return self.strategy.extended.workers.any_of_each([has_hooks], "who has hooks")[0]
 
     def _agreed(self, has_batch: bool) -> list[bool]:
         """Whether any worker has a batch, and whether hooks of any ask for what all must read."""

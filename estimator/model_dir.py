@@ -16,8 +16,16 @@ import numpy as np
 from .. import checkpoint
 from ..autodiff import Array
 from ..cluster import agreed_model_dir, restart_count
-from ..strategies import Job, SavedValue, StrategyExtended, VariableStore, get_strategy
+from ..strategies import (
+    Job,
+    SavedValue,
+    Strategy,
+    StrategyExtended,
+    VariableStore,
+    get_strategy,
+)
 from .hooks import CheckpointWriter
+from .kept_model import KeptModel
 from .run_config import RunConfig
 from .saving import Bystander, writer_of
 from .session import Session, SessionRunHook
@@ -44,6 +52,8 @@ class ModelDir:
         self._config = config
         self._warm_start = warm_start
         self._writer: CheckpointWriter = Bystander()
+        self._kept = KeptModel()
+        self._is_in_use = False  # by a run that trains
 
     @contextmanager
     def writing(self, extended: StrategyExtended) -> Iterator[CheckpointWriter]:
@@ -55,11 +65,13 @@ class ModelDir:
         Raises:
             CheckpointError: It cannot be written to, or another job trains there.
         """
+        self._kept.drop()
         with writer_of(self.path, self._config, extended) as self._writer:
+            self._is_in_use = True
             try:
                 yield self._writer
             finally:
-                self._writer = Bystander()
+                self._writer, self._is_in_use = Bystander(), False
 
     def end_input(self) -> None:
         """Let the next run begin its input anew, as this one, the chief's, has ended.
@@ -158,11 +170,36 @@ class ModelDir:
 
     @contextmanager
     def restoring(
-        self, reader: checkpoint.CheckpointReader | None, is_chief: bool = True
+        self, reader: checkpoint.CheckpointReader | None, strategy: Strategy
     ) -> Iterator[VariableStore]:
-        """Variables that begin with a checkpoint's values, which are read as they are created."""
+        """Variables that begin with a checkpoint's values, which are read as they are created.
+
+        The next call for the same checkpoint gets the same variables, with those values again,
+        unless this one has failed, or a run is under way: it needs the memory, and evaluates
+        each of its checkpoints once.
+
+        Args:
+            reader: What the chief has found; None where there is none yet, and on other workers.
+            strategy: Whose workers all call this.
+        """
+        own = "" if reader is None else reader.identity
+        identity = strategy.extended.workers.text_from_chief(own, "model to restore")
+        store = self._kept.take(identity, strategy)
         with ExitStack() as held:
-            yield self.begin(None if reader is None else SavedModel(reader), held, is_chief)[0]
+            if store is None:
+                saved = None if reader is None else SavedModel(reader)
+                store, _ = self.begin(saved, held, strategy.extended.worker_index == 0)
+            is_whole = True
+            try:
+                yield store
+            except GeneratorExit:  # the caller of `predict` has had enough
+                raise
+            except BaseException:
+                is_whole = False
+                raise
+            finally:
+                if identity and is_whole and not self._is_in_use:
+                    self._kept.give_back(identity, strategy, store)
 
     def begin(
         self, saved: SavedModel | None, held: ExitStack, is_chief: bool
@@ -205,7 +242,9 @@ class ModelDir:
             if np.ndim(value) == 0 and key != "global_step"
         }
         try:
-            checkpoint.record_metrics(path, {**checkpoint.read_metrics(path), **numbers})
+            noted = checkpoint.read_metrics(path)
+            if not numbers.items() <= noted.items():
+                checkpoint.record_metrics(path, {**noted, **numbers})
         except checkpoint.CheckpointError as error:  # somebody else's directory, say
             _logger.info("The metrics are not noted beside the checkpoint: %s", error)
 

@@ -217,6 +217,15 @@ class VariableStore:
                 if leaf.data is first:
                     leaf.data = now
 
+    def begin_again(self) -> None:
+        """Let all variables have the values that they were created with; forget all else.
+
+        For a model that was used and not trained. No replica may run meanwhile.
+        """
+        for leaf, first in self._beginnings or ():  # an assignment has left the array as it was
+            leaf.data = first
+        self.resources.clear()
+
     def restore_later(self, find: Callable[[str], Array | None]) -> None:
         """Ask `find(name)`, too, what variables that are created from now on begin with."""
         if find not in self._late:

@@ -45,6 +45,21 @@ def test_evaluating_twice_does_not_add_up(trained, one_pass):
     assert trained.evaluate(one_pass) == trained.evaluate(one_pass)
 
 
+@pytest.mark.parametrize("hooks", [(), [pl.estimator.SessionRunHook()]])
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_b1_what_an_evaluation_counts_is_the_same_with_and_without_hooks(
+    linear_model_fn, trained, examples, hooks, replicas
+):
+    strategy = pl.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
+    estimator = pl.Estimator(
+        linear_model_fn, trained.model_dir, pl.RunConfig(eval_distribute=strategy)
+    )
+    results = estimator.evaluate(
+        lambda: pl.Dataset.from_tensor_slices(examples).batch(7), hooks=hooks
+    )
+    assert results["mean_label"] == pytest.approx(np.mean(examples[1]), rel=1e-6)
+
+
 def test_a_given_checkpoint_is_evaluated(trained, one_pass, lines):
     """CK-06."""
     start = f"{trained.model_dir}/model.ckpt-0"

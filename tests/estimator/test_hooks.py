@@ -103,9 +103,9 @@ def test_evaluation_and_prediction_tell_hooks_what_training_tells_them(
     list(result)  # predictions are made when they are taken
     without_model = [e for e in of_call.entries if e != "model"]
     assert without_model == [e for e in of_spec.entries if e != "model"] == ONE_RUN
-    # Variables and the model's hooks exist when the first batch has been computed.
-    assert of_call.entries[:4] == ["begin", "model", "created at 2", "before"]
-    assert of_call.entries[4:8] == ["after", "before", "model", "after"]
+    # The first call of the model creates variables and the model's hooks, and counts for nothing.
+    assert of_call.entries[:6] == ["begin", "model", "created at 2", "before", "model", "after"]
+    assert of_call.entries[6:9] == ["before", "model", "after"]
 
 
 def test_a_hook_can_end_a_prediction(estimator, input_fn, one_pass):

@@ -12,6 +12,7 @@ import paceline as pl
 from paceline.estimator import LinearRegressor, SessionRunHook
 from paceline.estimator.feature_column import numeric_column
 from paceline.nn import metrics, optimizers
+from paceline.strategies import current_store
 
 from ..hooks import Losses
 
@@ -270,3 +271,30 @@ def test_why_a_run_ended_is_said_alike_on_all_workers(
     for end in on_workers(2, 1, work):
         assert end.reason == reason
         assert end.global_step == min(limit or 6 for limit in limits)
+
+
+def test_d_18_workers_decide_alike_whether_they_restore(on_workers, tmp_path, input_fn, one_pass):
+    """Creating variables is a common call: a worker that has kept none makes all create them."""
+
+    def work(strategy, index):
+        made = []
+
+        def watched(features, labels, mode):
+            known = current_store().variables.keys() >= {"w"}
+            made.append(not known)
+            return model_fn(features, labels, mode)
+
+        config = pl.RunConfig(train_distribute=strategy, eval_distribute=strategy)
+        estimator = pl.Estimator(watched, tmp_path, config).train(input_fn, steps=2)
+        results, num_made = [], []
+        for forgets in (None, None, 1, None, 0):
+            if forgets == index:
+                estimator = pl.Estimator(watched, tmp_path, config)
+            made.clear()
+            results.append(estimator.evaluate(one_pass))
+            num_made.append(sum(made))
+        return results, num_made
+
+    for results, num_made in on_workers(2, 1, work):
+        assert num_made == [1, 0, 1, 0, 1]
+        assert all(r == results[0] for r in results)

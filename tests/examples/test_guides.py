@@ -104,3 +104,9 @@ def test_the_list_of_layers_and_metrics_is_whole(module, besides):
 
 def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+def test_a_predictor_answers_as_the_guide_says(run_guide, capsys):
+    names = run_guide("estimator.md")
+    assert "model.ckpt-50" in capsys.readouterr().out
+    np.testing.assert_allclose(names["estimator"].get_variable_value("dense/kernel"), 2, atol=0.1)
