@@ -277,9 +277,10 @@ class Estimator:
             if not states:
                 self._unread.warn_of(batches)
             # What may refuse the run comes before what saves its beginning.
-            hooks = [*restoring, progress, saver, *default_hooks.reporting(config, extended)]
-            hooks += [*default_hooks.ending(last_step), *(spec.hooks or ())]
-            session = TrainingSession(self._model, strategy, store, hooks, batches)
+            own = [*restoring, progress, saver, *default_hooks.reporting(config, extended)]
+            own += default_hooks.ending(last_step)
+            hooks = spec.hooks or ()
+            session = TrainingSession(self._model, strategy, store, hooks, own, batches)
             end = train(session, last_step)
             self._unread.note(batches)
         if job.is_chief and not end.is_preempted and saver.last_has_input:

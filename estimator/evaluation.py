@@ -61,7 +61,7 @@ class EvaluationSession(Session):
 
     @property
     def figures(self) -> Mapping[str, Any]:
-        return {"loss": self.loss}
+        return {}  # the loss is one of the values that all workers read together
 
     def step(self, batches: Any) -> bool:
         """Evaluate one batch on each replica of all workers; hooks are told that it is about to be.
@@ -87,10 +87,11 @@ class EvaluationSession(Session):
             self._spec = parts[0].spec
             if self._is_watched(self._spec):
                 self.store.begin_again()
-                self.created(self._spec.loss, self._spec.evaluation_hooks)
+                self.created(self._spec.evaluation_hooks)
                 self.before_run()
                 _, is_asked = self._agreed(True)
                 parts = local_values(self.strategy.run(self._replica_step, (given,)))
+        self._held.take_over()
         self._add_up(parts)
         if is_asked:
             self._read_shared()
@@ -121,6 +122,8 @@ class EvaluationSession(Session):
             self._step_counter = get_or_create_global_step()
             spec = self._model(*split_features_and_labels(given.batch), ModeKeys.EVAL)
         assert spec.loss is not None
+        hooks, named = {"evaluation_hooks": spec.evaluation_hooks}, {"loss": spec.loss}
+        self._held.note(replica.local_index, num_examples, hooks, {**spec.eval_metric_ops, **named})
         total = lift_array(spec.loss).item() * num_examples if num_examples else 0.0
         return _Evaluated(total, num_examples, spec)
 

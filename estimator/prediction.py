@@ -53,12 +53,19 @@ class PredictionSession(Session):
         """
         if not self._is_built:
             self._is_built = True
-            spec = _spec_of(self._model, self.store, features)
+            spec = self._call(features)
             if not self._hooks and not spec.prediction_hooks:
                 return spec.predictions
-            self.created(None, spec.prediction_hooks)
+            self.created(spec.prediction_hooks)
         self.before_run()
-        return _spec_of(self._model, self.store, features).predictions
+        spec = self._call(features)
+        self._held.take_over()
+        return spec.predictions
+
+    def _call(self, features: Any) -> EstimatorSpec:
+        spec = _spec_of(self._model, self.store, features)
+        self._held.note(0, 1, {"prediction_hooks": spec.prediction_hooks}, {})
+        return spec
 
 
 def _spec_of(model: ModelFunction, store: VariableStore, features: Any) -> EstimatorSpec:

@@ -7,28 +7,31 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from ..autodiff import Tensor
 from ..inputs import nest
 from ..strategies import Strategy, Variable, VariableStore
+from .fetches import HeldValues
 
 _logger = logging.getLogger("paceline")
 
 
-@dataclass(frozen=True)
-class SessionRunArgs:
+class SessionRunArgs(NamedTuple):
     """What a hook wants to know after the step.
 
     Args:
-        fetches: A name, or a list or dict of names: "loss", "global_step" (the steps made in all),
-            "step" (the number of the step just made, from 0), or that of a variable. A variable
-            stands for its name, and the loss that `model_fn` returned for "loss".
+        fetches: One of these, or any nesting of them in dicts, lists and tuples: the name of a
+            variable, "loss", "global_step" (the steps made in all), "step" (the number of the step
+            just made, from 0), in an evaluation that of a metric; a variable; the loss that
+            `model_fn` returned; a metric, a tensor or an array that the hook holds in an attribute,
+            where `model_fn` makes the hook.
+        feed_dict, options: Of TensorFlow's sessions; must be None.
     """
 
     fetches: Any
+    feed_dict: Any = None
+    options: Any = None
 
 
 @dataclass(frozen=True)
@@ -99,10 +102,12 @@ class Session(ABC):
     Args:
         strategy: How it is distributed.
         store: Its variables.
-        hooks: What takes part in it, in this order; those that `model_fn` brings follow.
+        hooks: Those of the call that began the run; those that `model_fn` brings follow.
+        own_hooks: Those of the package, which are told first of everything.
 
     Attributes:
-        loss: Of the latest step, the mean over all its examples; None before the first.
+        loss: Of the latest step, the mean over all its examples; None before the first. In an
+            evaluation on several workers it is this worker's part: ask for "loss" there.
         workers_with_bad_loss: Where there are several, whose own loss was no finite number in the
             latest step.
         wants_save: A hook may set this before a step to ask all workers for a checkpoint after it.
@@ -115,7 +120,11 @@ class Session(ABC):
     """
 
     def __init__(
-        self, strategy: Strategy, store: VariableStore, hooks: Sequence[SessionRunHook]
+        self,
+        strategy: Strategy,
+        store: VariableStore,
+        hooks: Sequence[SessionRunHook],
+        own_hooks: Sequence[SessionRunHook] = (),
     ) -> None:
         self.strategy = strategy
         self.store = store
@@ -125,13 +134,14 @@ class Session(ABC):
         self.wants_end = self.end_is_agreed = False
         self.will_stop = False
         self._context = SessionRunContext(self)
-        self._hooks: list[SessionRunHook] = []
         self._requests: list[SessionRunArgs | None] = []
-        self._loss_of_model: Tensor | None = None
+        self._held = HeldValues(strategy)
         # Values that all workers must read together, although hooks of only some of them ask.
         self._wanted: list[str] = []
-        self._read_together: dict[str, np.ndarray] = {}
-        self._begin(hooks)
+        self._read_together: dict[str, Any] = {}
+        self._asked_at_end: list[Any] = []
+        self._num_own_hooks = len(own_hooks)
+        self._hooks = _begun([*own_hooks, *hooks])
 
     @property
     @abstractmethod
@@ -150,6 +160,10 @@ class Session(ABC):
         (an `ON_READ` variable) must be asked for by all workers alike.
         """
         return nest.map_structure(self._value, fetches)
+
+    def ask_at_end(self, fetches: Any) -> None:
+        """Announce, before a run has ended, what a hook will want to `run` at its `end`."""
+        self._asked_at_end.append(fetches)
 
     def values(self) -> dict[str, Any]:
         """The values of all variables that belong into a checkpoint, by name.
@@ -178,25 +192,27 @@ class Session(ABC):
         """Whether a hook has asked for the end of the run."""
         return self._context.stop_requested
 
-    def created(self, loss: Tensor | None, hooks: Sequence[SessionRunHook]) -> None:
-        """Tell the hooks that all variables exist.
+    def created(
+        self, hooks: Sequence[SessionRunHook], chief_hooks: Sequence[SessionRunHook] = ()
+    ) -> None:
+        """Tell the hooks that all variables exist, and what the first call of `model_fn` made.
 
         Args:
-            loss: What the first call of `model_fn` returned.
             hooks: Which hooks it brought. They begin only now, since nobody knew of them before.
+            chief_hooks: Those of this task that come before the ones of the call, as they do in
+                TensorFlow.
         """
-        # Who asks for the loss itself holds it; nobody else should keep a batch's graph.
-        self._loss_of_model = loss if hooks else None
-        self._begin(hooks)
+        self._held.begin()
+        place = self._num_own_hooks
+        self._hooks[place:place] = _begun(chief_hooks)
+        self._hooks += _begun(hooks)
         for hook in self._hooks:
             hook.after_create_session(self, self._context)
 
     def before_run(self) -> None:
         """Tell the hooks that a step is about to be made."""
-        self._requests = [hook.before_run(self._context) for hook in self._hooks]
-        # A worker that is alone reads what is aggregated over workers whenever it likes.
-        if self.strategy.extended.num_workers > 1:
-            self._note_wanted([r.fetches for r in self._requests if r is not None])
+        self._requests = [_checked(hook, hook.before_run(self._context)) for hook in self._hooks]
+        self._announce([r.fetches for r in self._requests if r is not None])
 
     def after_run(self) -> None:
         """Tell the hooks that it was made; each gets what it asked for before."""
@@ -206,18 +222,12 @@ class Session(ABC):
 
     def end(self) -> None:
         """Tell the hooks that the run has ended in order."""
+        self._announce(self._asked_at_end)
+        # A hook of the chief alone may ask for what all must read: so all hear of it.
+        if self.strategy.extended.num_workers > 1:
+            self._read_shared()
         for hook in self._hooks:
             hook.end(self)
-
-    def _begin(self, hooks: Sequence[SessionRunHook]) -> None:
-        for hook in hooks:
-            if not isinstance(hook, SessionRunHook):
-                raise TypeError(
-                    f"hooks must be objects of SessionRunHook or of a subclass, one is {hook!r}; "
-                    f"give an instance of such a class"
-                )
-            hook.begin()
-            self._hooks.append(hook)
 
     @property
     def _wants_shared(self) -> bool:
@@ -228,52 +238,99 @@ class Session(ABC):
         """
         return bool(self._wanted)
 
-    def _note_wanted(self, fetches: Sequence[Any]) -> None:
+    def _announce(self, fetches: Sequence[Any]) -> None:
+        """Note what hooks ask for that all workers must read together."""
         self._read_together = {}
-        variables = self.store.variables
-        known = {self._name_of(fetch) for fetch in nest.flatten(list(fetches))} & variables.keys()
-        self._wanted = sorted([name for name in known if variables[name].differs_between_replicas])
+        # A worker that is alone reads whatever it likes when it is asked for.
+        if self.strategy.extended.num_workers > 1:
+            names = {self._name_of(fetch) for fetch in nest.flatten(list(fetches))}
+            self._wanted = sorted(filter(self._is_shared, names))
+
+    def _is_shared(self, name: str) -> bool:
+        if name in self.figures:
+            return False
+        variable = self.store.variables.get(name)
+        return name in self._held if variable is None else variable.differs_between_replicas
 
     def _read_shared(self) -> None:
         """Read what hooks of any worker want to know; all workers call this."""
         wanted = self.strategy.extended.workers.texts(json.dumps(self._wanted), "wanted by hooks")
         names = sorted({name for text in wanted for name in json.loads(text)})
         # All workers read the same names in the same order: each reading is a common call.
-        with self.strategy.scope():
-            self._read_together = {name: self.store.variables[name].numpy() for name in names}
+        self._read_together = {name: self._read(name) for name in names}
         self._wanted = []
 
     def _value(self, fetch: Any) -> Any:
         name = self._name_of(fetch)
         if name == "global_step":
             return self.global_step
-        figures = self.figures
-        if name in figures:
-            return figures[name]
+        if name in self.figures:
+            return self.figures[name]
         if name in self._read_together:
             return self._read_together[name]
-        if name not in self.store.variables:
-            there_are = ", ".join([*figures, "global_step", *sorted(self.store.variables)])
-            raise ValueError(f"a hook asks for {name!r}; there are {there_are}")
-        with self.strategy.scope():
-            return self.store.variables[name].numpy()
+        return self._read(name)
+
+    def _read(self, name: str) -> Any:
+        variable = self.store.variables.get(name)
+        if variable is not None:
+            with self.strategy.scope():
+                return variable.numpy()
+        if name in self._held:
+            return self._held.read(name)
+        there_are = ", ".join([*self.figures, "global_step", *sorted(self.store.variables)])
+        raise ValueError(f"a hook asks for {name!r}; there are {there_are}")
 
     def _name_of(self, fetch: Any) -> str:
-        """The name of what a hook asks for: a name, a variable, or the loss of the first batch.
+        """The name of what a hook asks for.
 
         Raises:
-            TypeError: It is something else. Most likely a tensor, which belongs to one batch: the
-                next call of `model_fn` makes another one, and nothing says which that would be.
+            TypeError: It is of one call of `model_fn`, and nobody can say what stands for it in
+                the next one.
         """
         if isinstance(fetch, str):
             return fetch
-        if isinstance(fetch, Variable):
-            return fetch.name
-        if fetch is self._loss_of_model and fetch is not None:
-            return "loss"
+        owner = fetch.owner if isinstance(fetch, Tensor) else fetch
+        if isinstance(owner, Variable):
+            return owner.name
+        place = self._held.place_of(fetch)
+        if place is not None:
+            return place
         raise TypeError(
             f"a hook asks for {type(fetch).__name__} {fetch!r}, which belongs to one call of "
             f"model_fn; ask for a name ('loss', 'global_step', or that of a variable), for a "
-            f"variable, or for the loss of the EstimatorSpec. Other values can be logged in "
-            f"model_fn itself"
+            f"variable, or for a tensor or metric that is an attribute of a hook which model_fn "
+            f"makes in each call"
         )
+
+
+def _begun(hooks: Sequence[SessionRunHook]) -> list[SessionRunHook]:
+    """The hooks, each of which has begun.
+
+    Raises:
+        TypeError: One is no hook.
+    """
+    for hook in hooks:
+        if not isinstance(hook, SessionRunHook):
+            raise TypeError(
+                f"hooks must be objects of SessionRunHook or of a subclass, one is {hook!r}; "
+                f"give an instance of such a class"
+            )
+        hook.begin()
+    return list(hooks)
+
+
+def _checked(hook: SessionRunHook, request: Any) -> SessionRunArgs | None:
+    """What a hook's `before_run` has returned."""
+    if request is None:
+        return None
+    if not isinstance(request, SessionRunArgs):
+        raise TypeError(
+            f"before_run of {type(hook).__name__} must return SessionRunArgs(fetches) or None, it "
+            f"returned {request!r}"
+        )
+    if request.feed_dict is not None or request.options is not None:
+        raise ValueError(
+            f"{type(hook).__name__} gives SessionRunArgs a feed_dict or options, and there is no "
+            f"session to take them: let input_fn give what the model needs"
+        )
+    return request

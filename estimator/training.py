@@ -34,6 +34,8 @@ from .specs import EstimatorSpec, ModeKeys
 
 _logger = logging.getLogger("paceline")
 
+_HOOKS = ("training_chief_hooks", "training_hooks")
+
 
 @final
 class TrainingSession(Session):
@@ -43,7 +45,8 @@ class TrainingSession(Session):
         model: What to train.
         strategy: How to distribute it.
         store: Its variables; those of a checkpoint, or still to be made.
-        hooks: Told about each step, in this order; the watch over the loss comes before all.
+        hooks: Those of the call, told about each step.
+        own_hooks: Those of the package, told before; the watch over the loss is before all.
         batches: An iterator of one batch per replica and step.
     """
 
@@ -53,9 +56,10 @@ class TrainingSession(Session):
         strategy: Strategy,
         store: VariableStore,
         hooks: Sequence[SessionRunHook],
+        own_hooks: Sequence[SessionRunHook],
         batches: DatasetIterator,
     ) -> None:
-        super().__init__(strategy, store, [NanTensorHook(), *hooks])
+        super().__init__(strategy, store, hooks, [NanTensorHook(), *own_hooks])
         self.num_examples = 0
         self._model = model
         self._input = batches
@@ -152,6 +156,8 @@ class TrainingSession(Session):
             spec = self._model(*split_features_and_labels(given.batch), ModeKeys.TRAIN)
             assert spec.loss is not None
             assert spec.train_op is not None
+            hooks = {name: getattr(spec, name) for name in _HOOKS}
+            self._held.note(replica.local_index, given.num_examples, hooks, {"loss": spec.loss})
             if not self._is_built:
                 self._build(spec.train_op)
                 replica.merge_call(self._begin_run, (spec,))
@@ -174,13 +180,14 @@ class TrainingSession(Session):
         spec: EstimatorSpec = local_values(specs)[0]
         chief_hooks = spec.training_chief_hooks if strategy.extended.job.is_chief else ()
         with self.store.as_created():
-            self.created(spec.loss, [*chief_hooks, *spec.training_hooks])
+            self.created(spec.training_hooks, chief_hooks)
         # From here on a checkpoint has this step's update: also one that servers make of its push.
         self.tell_input_state(self._input.get_state)
         self.before_run()
 
     def _note(self, sums: Sequence[float]) -> None:
         """Take over what a step that was made came to, over all replicas of all workers."""
+        self._held.take_over()
         loss_times_examples, num_examples, *votes, _ = sums
         votes_to_save, votes_to_end, num_stopping, num_asking = votes
         self.loss = loss_times_examples / num_examples

@@ -59,8 +59,8 @@ class LoggingTensorHook(SessionRunHook):
     """Logs values every so many steps of this run, or seconds.
 
     Args:
-        tensors: Names of values (see `SessionRunArgs`), or a dict of label → name; instead of
-            a name, in a dict, also a variable, or the loss that `model_fn` returns.
+        tensors: Names of values, or a dict of label → what `SessionRunArgs` takes: a name, a
+            variable, and where `model_fn` makes the hook also one of its tensors or metrics.
         every_n_iter, every_n_secs: How often; exactly one of them, unless only `at_end`.
         at_end: Whether to log at the end as well.
         formatter: Makes the line from the dict of label → value.
@@ -82,6 +82,10 @@ class LoggingTensorHook(SessionRunHook):
         self._format = formatter or _join
         self._iteration = 0
         self._due = False
+
+    def after_create_session(self, session: Session, coord: Any = None) -> None:
+        if self._at_end:
+            session.ask_at_end(self._args.fetches)
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
         self._due = self._timer is not None and self._timer.should_trigger_for_step(self._iteration)
@@ -138,7 +142,8 @@ def _labelled(names: Sequence[str]) -> dict[str, str]:
         if not isinstance(name, str):
             raise TypeError(
                 f"a list of tensors to log holds names, not {type(name).__name__} {name!r}; "
-                f"for a variable, or the loss itself, give a dict, such as {{'loss': loss}}"
+                f"for a tensor or variable give a dict with a label for it, such as "
+                f"{{'loss': loss}}"
             )
     return {name: name for name in names}
 

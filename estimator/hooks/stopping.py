@@ -6,6 +6,8 @@ import logging
 import math
 from typing import Any
 
+import numpy as np
+
 from ..session import (
     Session,
     SessionRunArgs,
@@ -58,8 +60,8 @@ class NanTensorHook(SessionRunHook):
     """Watches the loss and ends the run when it is not a finite number.
 
     Args:
-        loss_tensor: The loss that `model_fn` returns, or "loss", as TensorFlow's scripts pass it;
-            another tensor cannot be watched.
+        loss_tensor: What to watch besides: a name, or a tensor of the `model_fn` that makes the
+            hook. The loss of the step is watched in any case.
         fail_on_nan_loss: Whether to raise, or to stop with a warning.
     """
 
@@ -68,11 +70,14 @@ class NanTensorHook(SessionRunHook):
         self._fail = fail_on_nan_loss
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        return self._request  # which is refused unless it is the loss
+        return self._request
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         session = run_context.session
+        value = run_values.results
         if session.loss is None or math.isfinite(session.loss):
+            if value is not None and not np.isfinite(value).all():
+                self._end(f"a watched value of step {session.global_step} is {value}", run_context)
             return
         whose = ", ".join(session.workers_with_bad_loss)
         message = (
@@ -81,6 +86,9 @@ class NanTensorHook(SessionRunHook):
             f"is not saved. Try a smaller learning rate, clipping (clipnorm=...), or look for bad "
             f"values in the input"
         )
+        self._end(message, run_context)
+
+    def _end(self, message: str, run_context: SessionRunContext) -> None:
         if self._fail:
             raise NanLossDuringTrainingError(message)
         _logger.warning("Training stops: %s.", message)

@@ -160,21 +160,8 @@ def test_the_loss_itself_and_variables_can_be_asked_for(one_pass, tmp_path, line
     assert len({line.split(",")[0] for line in mine}) == len(mine), "each step has its own loss"
 
 
-@pytest.mark.parametrize("what", ["another tensor", "an array"])
-def test_what_belongs_to_one_call_of_model_fn_cannot_be_asked_for(one_pass, tmp_path, what):
-    def model_fn(features, labels, mode):
-        loss = np.mean(np.square(features * pl.get_variable("w", (), initializer=0.5)))
-        other = {"another tensor": loss * 2, "an array": np.ones(3)}[what]
-        hook = LoggingTensorHook({"x": other}, every_n_iter=1)
-        train_op = optimizers.SGD().minimize(loss)
-        return pl.EstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=[hook])
-
-    with pytest.raises(TypeError, match=r"one call of model_fn; ask for a name \('loss'"):
-        pl.Estimator(model_fn, tmp_path).train(one_pass)
-
-
 def test_a_list_of_tensors_to_log_holds_names():
-    with pytest.raises(TypeError, match=r"give a dict, such as \{'loss': loss\}"):
+    with pytest.raises(TypeError, match=r"give a dict with a label .*, such as \{'loss': loss\}"):
         LoggingTensorHook([pl.Tensor(1.0)], every_n_iter=1)
 
 
@@ -373,28 +360,6 @@ class TestTimer:
     def test_it_takes_exactly_one_interval(self, arguments):
         with pytest.raises(ValueError, match="exactly one"):
             SecondOrStepTimer(**arguments)
-
-
-@pytest.mark.parametrize("what", ["the loss", "its name", "another tensor"])
-def test_the_watch_over_the_loss_takes_it_as_tensorflow_s_does(one_pass, tmp_path, what):
-    """B8.NanTensor: NanTensorHook(loss)."""
-
-    def model_fn(features, labels, mode):
-        loss = np.mean(np.square(features * pl.get_variable("w", (), initializer=0.5)))
-        watched = {"the loss": loss, "its name": "loss", "another tensor": loss * 2}[what]
-        return pl.EstimatorSpec(
-            mode,
-            loss=loss,
-            train_op=optimizers.SGD().minimize(loss),
-            training_hooks=[NanTensorHook(watched, fail_on_nan_loss=False)],
-        )
-
-    estimator = pl.Estimator(model_fn, tmp_path)
-    if what == "another tensor":
-        with pytest.raises(TypeError, match="belongs to one call of model_fn"):
-            estimator.train(one_pass)
-    else:
-        estimator.train(one_pass)
 
 
 @pytest.mark.parametrize("verb", ["train", "evaluate", "predict"])
