@@ -14,34 +14,25 @@ from contextlib import (
     nullcontext,
 )
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Literal, final
 
 import numpy as np
 
 from .. import observe
-from ..checkpoint import CheckpointReader, latest_checkpoint
-from ..cluster import tune_malloc
+from ..checkpoint import CheckpointReader
 from ..inputs import DatasetIterator
 from ..strategies import DEFAULT_STRATEGY, Strategy, get_strategy
-from . import default_hooks
 from .evaluation import EvaluationSession, evaluate
-from .hooks import CheckpointSaverListener, CheckpointWriter, ProgressHook
-from .input_function import UnreadInput, batches_for_replicas, continue_input
+from .hooks import CheckpointSaverListener
+from .input_function import batches_for_replicas
 from .model_dir import ModelDir, SavedModel, one_model_dir
 from .model_function import ModelFunction, copy_of_params
 from .prediction import PredictionSession, Predictor, predict
-from .preemption import EndOnSignalHook, SignalWatch
 from .run_config import RunConfig
 from .session import SessionRunHook
 from .specs import ModeKeys, TrainSpec
-from .training import (
-    TrainingEnd,
-    TrainingSession,
-    refuse_to_train_apart,
-    require_one_end,
-    train,
-)
+from .trainer import Trainer, require_one_end
+from .training import TrainingEnd
 from .warm_start import WarmStartSettings, settings_of
 
 _logger = logging.getLogger("paceline")
@@ -87,8 +78,8 @@ class Estimator:
         self._model = ModelFunction(model_fn, self._params, self._config)
         self._model_fn = model_fn
         self._is_warm_started = warm_start_from is not None
-        self._unread = UnreadInput()
         self._dir = ModelDir(path, self._config, settings_of(warm_start_from))
+        self._trainer = Trainer(self._model, self._dir, self._params, self._config)
         _logger.info("Using config: %s (and defaults)", self._config.describe_changes())
         _logger.debug("The whole config: %s", self._config.describe())
         for sentence in config.without_effect():
@@ -231,66 +222,11 @@ class Estimator:
         """`train`, returning how it ended.
 
         Args:
-            while_writing: Entered by the chief when it has been given the right to write to
-                `model_dir`, and left before it gives that back.
+            while_writing: See `Trainer.train`.
         """
         require_one_end(steps, max_steps)
-        strategy = self._config.train_distribute or get_strategy()
-        refuse_to_train_apart(self._config, strategy)
-        job, watch = strategy.extended.job, SignalWatch()
-        listeners = saving_listeners if job.is_chief else ()
-        hooks = [EndOnSignalHook(watch, job), *(hooks or ())]
-        spec = TrainSpec(input_fn, max_steps, hooks, listeners)
-        held = while_writing if job.is_chief and while_writing is not None else nullcontext()
-        with watch.installed(self._config.save_checkpoints_on_sigterm):
-            with self._dir.writing(strategy.extended) as writer, held:
-                end = self._train(strategy, spec, steps, writer)
-            if end.is_preempted or watch.has_come:
-                job.leave()
-                raise watch.end(end.global_step)
-        return end
-
-    def _train(
-        self, strategy: Strategy, spec: TrainSpec, steps: int | None, writer: CheckpointWriter
-    ) -> TrainingEnd:
-        config, extended, job = self._config, strategy.extended, strategy.extended.job
-        # Parameter servers read for themselves.
-        in_memory = extended.remote_storage is None
-        newest = self._dir.newest_whole(in_memory) if job.is_chief else None
-        start, states = self._dir.beginning(newest, job)
-        if spec.max_steps is not None and start >= spec.max_steps:
-            _logger.info("Nothing to train: step %d ≥ max_steps %d.", start, spec.max_steps)
-            job.finish()
-            return TrainingEnd(start, None, f"max_steps={spec.max_steps} was reached before")
-        tune_malloc()
-        last_step = spec.max_steps if steps is None else start + steps
-        listeners = spec.saving_listeners or ()
-        saver = default_hooks.saving(config, job, writer, listeners, start, last_step)
-        job.tell_newest_checkpoint(partial(latest_checkpoint, self.model_dir, verify=True))
-        with (
-            ExitStack() as source,
-            self._batches(spec.input_fn, strategy, ModeKeys.TRAIN) as batches,
-            closing(ProgressHook(last_step, start)) as progress,
-        ):
-            store, restoring = self._dir.begin(newest, source, job.is_chief)
-            continue_input(batches, states, extended, start)
-            if not states:
-                self._unread.warn_of(batches)
-            # What may refuse the run comes before what saves its beginning.
-            own = [*restoring, progress, saver, *default_hooks.reporting(config, extended)]
-            own += default_hooks.ending(last_step)
-            hooks = spec.hooks or ()
-            session = TrainingSession(self._model, strategy, store, hooks, own, batches)
-            end = train(session, last_step)
-            self._unread.note(batches)
-        if job.is_chief and not end.is_preempted and saver.last_has_input:
-            self._dir.end_input()
-        # The chief comes here when it has written: who returns before could read an older one.
-        extended.workers.number_from_chief(0, "the last checkpoint is written")
-        _logger.info("Loss for final step: %.8g.", end.loss)
-        of_all = "" if last_step is None else f" of {last_step}"
-        _logger.info("Training ended at step %d%s: %s.", end.global_step, of_all, end.reason)
-        return end
+        spec = TrainSpec(input_fn, max_steps, hooks, saving_listeners)
+        return self._trainer.train(spec, steps, while_writing)
 
     def _batches(
         self, input_fn: Callable[..., Any], strategy: Strategy, mode: ModeKeys

@@ -28,7 +28,6 @@ from .input_function import (
     require_data,
 )
 from .model_function import ModelFunction, split_features_and_labels
-from .run_config import RunConfig
 from .session import Session, SessionRunHook
 from .specs import EstimatorSpec, ModeKeys
 
@@ -243,48 +242,6 @@ class TrainingEnd:
     loss: float | None
     reason: str
     is_preempted: bool = False
-
-
-def refuse_to_train_apart(config: RunConfig, strategy: Strategy) -> None:
-    """Refuse what would train a model beside that of the others.
-
-    Raises:
-        ValueError: This task does not train, the cluster has parameter servers, or it has
-            several workers and the strategy knows of one.
-    """
-    if config.task_type in ("evaluator", "ps"):
-        raise ValueError(
-            f"this process is {config.task_type} {config.task_id}, which does not train; call "
-            f"train_and_evaluate, the same in every process of the job"
-        )
-    if config.num_ps_replicas and strategy.extended.remote_storage is None:
-        raise ValueError(
-            f"the cluster has {config.num_ps_replicas} parameter servers (ps), which "
-            f"{strategy!r} does not use; leave them out, or pass "
-            f"RunConfig(train_distribute=ParameterServerStrategy())"
-        )
-    num_workers = config.num_worker_replicas
-    if num_workers > 1 and strategy.extended.job.num_trainers == 1:
-        raise ValueError(
-            f"the cluster has {num_workers} workers, but {strategy!r} trains each of them "
-            f"alone; pass RunConfig(train_distribute=MultiWorkerMirroredStrategy())"
-        )
-
-
-def require_one_end(steps: int | None, max_steps: int | None) -> None:
-    """Refuse to train until two moments, or until none that can come.
-
-    Raises:
-        ValueError: Both are given, or one is not positive.
-    """
-    if steps is not None and max_steps is not None:
-        raise ValueError(
-            f"steps={steps} and max_steps={max_steps} exclude each other: steps counts from "
-            f"now, max_steps from the very beginning; give one of them"
-        )
-    for name, value in (("steps", steps), ("max_steps", max_steps)):
-        if value is not None and value <= 0:
-            raise ValueError(f"{name} must be > 0 or None, it is {value}")
 
 
 def train(session: TrainingSession, last_step: int | None = None) -> TrainingEnd:
