@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         ModeKeys,
         RunConfig,
         TrainSpec,
+        feature_column,
         train_and_evaluate,
     )
     from .inputs import Dataset, InputContext, InputOptions
@@ -98,6 +99,7 @@ __all__ = [
     "cluster",
     "collectives",
     "estimator",
+    "feature_column",
     "get_or_create_global_step",
     "get_replica_context",
     "get_strategy",

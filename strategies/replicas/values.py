@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from ...inputs import nest
 from ..devices.device import Device
 
@@ -76,7 +78,12 @@ def local_values(value: Any) -> tuple[Any, ...]:
 
 
 def placed(batch: Any, device: Device) -> Any:
-    """A batch in the memory of a device; what is no array (None for labels) stays as it is."""
+    """A batch in the memory of a device; text and what is no array (None for labels) stays."""
     if device.kind == "CPU":
         return batch
-    return nest.map_structure(lambda leaf: leaf if leaf is None else device.put(leaf), batch)
+    return nest.map_structure(lambda leaf: device.put(leaf) if _is_numbers(leaf) else leaf, batch)
+
+
+def _is_numbers(leaf: Any) -> bool:
+    """Whether a device can hold it."""
+    return leaf is not None and getattr(leaf, "dtype", np.dtype(float)).kind not in "OSTU"

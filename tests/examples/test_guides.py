@@ -48,6 +48,12 @@ def test_the_loop_of_one_s_own_learns(run_guide):
     assert int(names["optimizer"].iterations) == 80
 
 
+def test_the_guide_to_premade_models_shows_columns_and_heads(run_guide, capsys):
+    names = run_guide("premade.md")
+    assert "(2, 12)" in capsys.readouterr().out
+    assert names["iris"].evaluate(names["input_fn"])["accuracy"] > 0.9
+
+
 def test_the_verbs_of_a_communicator_do_what_the_guide_says(run_guide):
     names = run_guide("collectives.md")
     assert (names["gradients"] == 1).all()  # alone

@@ -1,0 +1,177 @@
+"""What feature columns are: which features a model reads, and how they become numbers.
+
+There are two kinds. A *categorical* column gives each example the numbers of its categories, any
+number of them; a *dense* one gives it a fixed number of floats. A linear model takes either, layers
+of floats take dense ones: `indicator_column` and `embedding_column` make one of the other.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ...autodiff import Array, Tensor, TensorLike
+from ...inputs import FixedLenFeature, VarLenFeature
+from ...nn.layers import Layer
+from .rows import combined_rows
+
+Features: TypeAlias = "Mapping[str, Any]"
+ParseSpec: TypeAlias = "dict[str, FixedLenFeature | VarLenFeature]"
+
+
+class Categories(NamedTuple):
+    """The categories of a batch's examples.
+
+    Attributes:
+        ids: (batch, width) int64: the numbers of each example's categories; -1 is none, and pads
+            examples that have fewer than others.
+        weights: (batch, width) float32; None where all count alike.
+    """
+
+    ids: np.ndarray
+    weights: np.ndarray | None = None
+
+
+class FeatureColumn(ABC):
+    """What a model reads of its features; made by the functions of this package."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What it is called, in messages and in the names of its variables."""
+
+    @property
+    @abstractmethod
+    def parse_example_spec(self) -> ParseSpec:
+        """The form in a `tf.train.Example` of each feature that it reads, by key."""
+
+    @abstractmethod
+    def weighted_sum(
+        self, features: Features, layer: Layer, units: int, combiner: str
+    ) -> Tensor | Array:
+        """(batch, units) the values of each example times weights, which belong to `layer`.
+
+        Args:
+            features: A batch of them, by key.
+            layer: Has, or gets, the weights "<column's name>/weights", which begin at zero.
+            units: How many sums to make.
+            combiner: What is made of several categories of an example: "sum", "mean" or "sqrtn".
+        """
+
+
+class DenseColumn(FeatureColumn):
+    """A fixed number of floats for each example."""
+
+    @property
+    @abstractmethod
+    def num_elements(self) -> int:
+        """The number of values for each example."""
+
+    @abstractmethod
+    def dense(self, features: Features, layer: Layer) -> Tensor | Array:
+        """(batch, num_elements) the values of a batch, float32.
+
+        Args:
+            features: A batch of them, by key.
+            layer: Has, or gets, the variables of columns that learn something.
+        """
+
+    def weighted_sum(
+        self, features: Features, layer: Layer, units: int, combiner: str
+    ) -> Tensor | Array:
+        shape = (self.num_elements, units)
+        weights = layer.add_weight(f"{self.name}/weights", shape, initializer="zeros")
+        total: Tensor = self.dense(features, layer) @ weights
+        return total
+
+
+class CategoricalColumn(FeatureColumn):
+    """The numbers of each example's categories, of a fixed number of them."""
+
+    @property
+    @abstractmethod
+    def num_buckets(self) -> int:
+        """The number of categories: theirs are in [0, num_buckets)."""
+
+    @abstractmethod
+    def categories(self, features: Features) -> Categories:
+        """The categories of a batch."""
+
+    def weighted_sum(
+        self, features: Features, layer: Layer, units: int, combiner: str
+    ) -> Tensor | Array:
+        shape = (self.num_buckets, units)
+        weights = layer.add_weight(f"{self.name}/weights", shape, initializer="zeros")
+        return combined_rows(weights, *self.categories(features), combiner)
+
+
+def feature(features: Features, key: str, column: str) -> Any:
+    """The feature of that key.
+
+    Raises:
+        ValueError: There is none, or features are no dict; it names the column and the key.
+    """
+    if isinstance(features, Mapping) and key in features:
+        return features[key]
+    there = f"a {type(features).__name__}, no dict"
+    if isinstance(features, Mapping):
+        there = ", ".join(map(repr, features)) or "an empty dict"
+    raise ValueError(
+        f"feature column {column!r} finds no feature {key!r}; the features that input_fn gives are "
+        f"{there}"
+    )
+
+
+def on_host(values: Any) -> np.ndarray:
+    """Values as an array in host memory, where words are looked up."""
+    if isinstance(values, TensorLike):
+        return values.numpy()
+    return Tensor(values).numpy() if is_on_device(values) else np.asarray(values)
+
+
+def is_on_device(values: Any) -> bool:
+    """Whether it is an array that NumPy cannot see."""
+    return hasattr(values, "__cuda_array_interface__")
+
+
+def check_key(key: Any) -> str:
+    """The key.
+
+    Raises:
+        TypeError: It is no text.
+    """
+    if not isinstance(key, str) or not key:
+        raise TypeError(f"key must be the name of a feature, it is {key!r}")
+    return key
+
+
+def check_columns(argument: str, columns: Any, kind: Any, advice: str) -> Sequence[Any]:
+    """Columns as a list in the order of their names, in which models read them.
+
+    Args:
+        argument: Its name, for messages.
+        columns: One, or several.
+        kind: The class that all of them have to be of.
+        advice: What to do with one that is not.
+
+    Raises:
+        ValueError: There are none, or two of one name.
+        TypeError: One is of another kind.
+    """
+    given = [columns] if isinstance(columns, FeatureColumn) else list(columns or ())
+    if not given:
+        raise ValueError(f"{argument} is empty; name at least one, such as numeric_column('x')")
+    for column in given:
+        if not isinstance(column, kind):
+            raise TypeError(f"{argument} holds {column!r}; {advice}")
+    names = [column.name for column in given]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(
+            f"{argument} has several columns called {', '.join(map(repr, twice))}; leave all but "
+            f"one out, as their variables would have one name"
+        )
+    return sorted(given, key=lambda column: column.name)

@@ -1,0 +1,140 @@
+"""Layers over feature columns: what columns give as one array, and a linear model of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack
+
+import numpy as np
+
+from ...autodiff import Tensor, lift
+from ...nn.arguments import count
+from ...nn.layers import Layer, LayerOptions
+from .base import DenseColumn, FeatureColumn, ParseSpec, check_columns
+from .rows import check_combiner
+
+_ADVICE = "make columns with the functions of paceline.feature_column"
+_DENSE_ADVICE = (
+    "layers take dense columns: wrap a categorical one in indicator_column or embedding_column"
+)
+
+
+class DenseFeatures(Layer):
+    """What dense columns give for a batch of features, side by side in the order of their names.
+
+    Inputs are a dict of features; outputs (batch, total of the columns' num_elements). Weights:
+    "<column>/embedding_weights" of embedding columns.
+
+    Args:
+        feature_columns: Dense columns.
+        **options: See `Layer`.
+
+    Raises:
+        ValueError: There are no columns, or two of one name.
+        TypeError: A column is not dense.
+    """
+
+    def __init__(
+        self, feature_columns: Sequence[DenseColumn], **options: Unpack[LayerOptions]
+    ) -> None:
+        super().__init__(**options)
+        self._columns = check_columns(
+            "feature_columns", feature_columns, DenseColumn, _DENSE_ADVICE
+        )
+
+    def call(self, inputs: Mapping[str, Any]) -> Tensor:
+        return lift(np.concatenate([c.dense(inputs, self) for c in self._columns], axis=1))
+
+
+class LinearModel(Layer):
+    """A linear function of columns of any kind, with weights that begin at zero.
+
+    Inputs are a dict of features; outputs (batch, units). Weights: "<column>/weights" (num_elements
+    or num_buckets, units) of each column, and "bias_weights" (units,).
+
+    Args:
+        feature_columns: Columns of any kind.
+        units: The number of outputs.
+        sparse_combiner: What is made of several categories of one example and column: "sum", "mean"
+            or "sqrtn".
+        **options: See `Layer`.
+
+    Raises:
+        ValueError: There are no columns, or two of one name, or an argument is out of range.
+        TypeError: Something is no column.
+    """
+
+    def __init__(
+        self,
+        feature_columns: Sequence[FeatureColumn],
+        units: int = 1,
+        sparse_combiner: str = "sum",
+        **options: Unpack[LayerOptions],
+    ) -> None:
+        super().__init__(**options)
+        self._columns = check_columns("feature_columns", feature_columns, FeatureColumn, _ADVICE)
+        self.units = count("units", units)
+        self.sparse_combiner = check_combiner("sparse_combiner", sparse_combiner)
+
+    def call(self, inputs: Mapping[str, Any]) -> Tensor:
+        total: Any = self.add_weight("bias_weights", (self.units,), initializer="zeros")
+        for column in self._columns:
+            total = column.weighted_sum(inputs, self, self.units, self.sparse_combiner) + total
+        return lift(total)
+
+
+def input_layer(
+    features: Mapping[str, Any],
+    feature_columns: Sequence[DenseColumn],
+    trainable: bool = True,
+) -> Tensor:
+    """What dense columns give for a batch, (batch, total of num_elements); see `DenseFeatures`."""
+    layer = DenseFeatures(feature_columns, trainable=trainable, name="input_layer")
+    values: Tensor = layer(features)
+    return values
+
+
+def linear_model(
+    features: Mapping[str, Any],
+    feature_columns: Sequence[FeatureColumn],
+    units: int = 1,
+    sparse_combiner: str = "sum",
+    trainable: bool = True,
+) -> Tensor:
+    """A linear function of columns of any kind, (batch, units); see `LinearModel`."""
+    layer = LinearModel(
+        feature_columns, units, sparse_combiner, trainable=trainable, name="linear_model"
+    )
+    outputs: Tensor = layer(features)
+    return outputs
+
+
+def make_parse_example_spec(feature_columns: Sequence[FeatureColumn]) -> ParseSpec:
+    """What `inputs.parse_example` is to read for columns.
+
+    Args:
+        feature_columns: Columns of any kind.
+
+    Returns:
+        Key → `FixedLenFeature` for numeric columns and `VarLenFeature` for categorical ones. The
+        latter have any number of values, so that they are batched with `padded_batch`, text with ""
+        and whole numbers with `padding_values` of -1.
+
+    Raises:
+        ValueError: Two columns read one feature in different forms.
+        TypeError: Something is no column.
+    """
+    spec: ParseSpec = {}
+    for column in check_columns("feature_columns", feature_columns, FeatureColumn, _ADVICE):
+        for key, form in column.parse_example_spec.items():
+            if key in spec and not _agree(spec[key], form):
+                raise ValueError(
+                    f"column {column.name!r} reads feature {key!r} as {form}, another one reads it "
+                    f"as {spec[key]}; let them agree"
+                )
+            spec.setdefault(key, form)
+    return spec
+
+
+def _agree(first: Any, second: Any) -> bool:
+    return repr(first) == repr(second)
