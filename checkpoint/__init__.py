@@ -9,6 +9,7 @@ restores takes what it needs by name.
     latest_checkpoint   the one to resume from
     best_checkpoint     the best by a metric
     lease               nobody deletes what is being read
+    save_export         one that is kept apart, with other files in it
     keep_…, save_…      policies: which to keep, when to save
     CheckpointError     everything that can be wrong with a checkpoint or its directory
 """
@@ -25,6 +26,7 @@ from .directory import (
     read_latest,
 )
 from .errors import CheckpointError
+from .exports import delete_old_exports, list_exports, read_file, save_export
 from .parts import Checkpoint
 from .policies import (
     KeepPolicy,
@@ -40,7 +42,7 @@ from .reading import CheckpointReader, load, read_slices
 from .saver import Saver, ShardSaver, Share, collect_reports
 from .slices import Arrays, TensorSlice, share_of
 from .small_files import read_metrics, read_text, record_metrics, remove_text, write_text
-from .writing import save, write_shard
+from .writing import plain_json, save, write_shard
 
 __all__ = [
     "Arrays",
@@ -55,6 +57,7 @@ __all__ = [
     "TensorSlice",
     "best_checkpoint",
     "collect_reports",
+    "delete_old_exports",
     "fingerprint",
     "keep_all",
     "keep_any",
@@ -66,7 +69,10 @@ __all__ = [
     "lease",
     "lease_latest",
     "list_checkpoints",
+    "list_exports",
     "load",
+    "plain_json",
+    "read_file",
     "read_latest",
     "read_metrics",
     "read_slices",
@@ -74,6 +80,7 @@ __all__ = [
     "record_metrics",
     "remove_text",
     "save",
+    "save_export",
     "share_of",
     "write_shard",
     "write_text",

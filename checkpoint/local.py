@@ -121,6 +121,9 @@ class LocalCommitter(Committer):
     def shard_path(self, draft: str, shard: str) -> str:
         return os.path.join(draft, shard)
 
+    def file_path(self, draft: str, name: str) -> str:
+        return os.path.join(draft, name)
+
     @contextmanager
     def staged(self, shard_path: str) -> Iterator[str]:
         yield shard_path

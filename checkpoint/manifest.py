@@ -41,7 +41,8 @@ Shape = Annotated[tuple[Natural, ...], Field(strict=False, max_length=32)]
 Crc32 = Annotated[int, Field(ge=0, lt=2**32)]
 BlockCrcs = Annotated[str, Field(pattern=r"^([0-9a-f]{8}( [0-9a-f]{8})*)?$")]
 ShardName = Annotated[
-    str, Field(pattern=r"^data-[0-9]{5}-of-[0-9]{5}(-[0-9a-f]{8})?\.safetensors$")
+    str,
+    Field(pattern=r"^(weights|data-[0-9]{5}-of-[0-9]{5})(-[0-9a-f]{8})?\.safetensors$"),
 ]
 
 

@@ -150,6 +150,9 @@ class RemoteCommitter(Committer):
         stem, suffix = posixpath.splitext(shard)
         return posixpath.join(path, f"{stem}-{nonce}{suffix}")
 
+    def file_path(self, draft: str, name: str) -> str:
+        return posixpath.join(posixpath.dirname(draft), name)
+
     @contextmanager
     def staged(self, shard_path: str) -> Iterator[str]:
         with tempfile.TemporaryDirectory(prefix="paceline-upload-") as directory:

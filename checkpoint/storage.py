@@ -101,8 +101,12 @@ class Committer(ABC):
         """Where a shard of a draft goes; the last part of it is its name in the manifest."""
 
     @abstractmethod
+    def file_path(self, draft: str, name: str) -> str:
+        """Where another file of a draft goes, of which the manifest says nothing."""
+
+    @abstractmethod
     def staged(self, shard_path: str) -> AbstractContextManager[str]:
-        """The path of a local file to write a shard to; durably at its place after the block."""
+        """The path of a local file to write to; durably at its place after the block."""
 
     @abstractmethod
     def commit(self, draft: str, path: str, manifest: str, shards: Sequence[str]) -> list[str]:

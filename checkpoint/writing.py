@@ -148,7 +148,7 @@ class Draft:
                 f"step {self._step} cannot be committed: its {len(parts)} reports are of the "
                 f"shards {', '.join(part.shard for part in parts)}; each writer reports once"
             )
-        manifest = _manifest_of(self._step, parts, state, time_secs)
+        manifest = manifest_of(self._step, parts, state, time_secs)
         for path in paths:
             size_bytes = manifest.shards[os.path.basename(path)].size_bytes
             if not exists(path) or store_of(path).size(path) != size_bytes:
@@ -278,7 +278,7 @@ def write_part(draft: str, shard: str, pieces: Mapping[str, Piece]) -> Part:
     return Part(shard=os.path.basename(path), entry=entry, tensors=tensors)
 
 
-def _manifest_of(
+def manifest_of(
     step: int, parts: Sequence[Part], state: dict[str, JsonValue], time_secs: float
 ) -> Manifest:
     tensors: dict[str, TensorEntry] = {}
@@ -332,7 +332,7 @@ def checked_step(step: SupportsIndex) -> int:
 
 def plain_state(state: Mapping[str, object]) -> dict[str, JsonValue]:
     """A deep copy of `state`, which must come back from JSON as it went in, and be small."""
-    plain = _plain_json("state", dict(state))
+    plain = plain_json("state", dict(state))
     assert isinstance(plain, dict)
     num_bytes = len(json.dumps(plain))
     if num_bytes > MAX_STATE_BYTES:
@@ -343,12 +343,12 @@ def plain_state(state: Mapping[str, object]) -> dict[str, JsonValue]:
     return plain
 
 
-def _plain_json(where: str, value: Any) -> JsonValue:
+def plain_json(where: str, value: Any) -> JsonValue:
     match value:
         case dict() if all(isinstance(key, str) and is_unicode(key) for key in value):
-            return {key: _plain_json(f"{where}[{key!r}]", inner) for key, inner in value.items()}
+            return {key: plain_json(f"{where}[{key!r}]", inner) for key, inner in value.items()}
         case list():
-            return [_plain_json(f"{where}[{i}]", inner) for i, inner in enumerate(value)]
+            return [plain_json(f"{where}[{i}]", inner) for i, inner in enumerate(value)]
         case None | bool() | int():
             return value
         case float() if math.isfinite(value):

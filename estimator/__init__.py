@@ -29,6 +29,7 @@ from .premade import (
 from .replica_check import check_replicas
 from .roles import TrainAndEvaluateResult, train_and_evaluate
 from .run_config import DistributeConfig, RunConfig
+from .saved_model import LoadedModel, LoadedSignature, load
 from .session import SessionRunArgs, SessionRunContext, SessionRunHook, SessionRunValues
 from .specs import EstimatorSpec, EvalSpec, ModeKeys, TrainSpec
 from .warm_start import VocabInfo, WarmStartSettings
@@ -44,6 +45,8 @@ __all__ = [
     "EvalSpec",
     "Head",
     "LinearRegressor",
+    "LoadedModel",
+    "LoadedSignature",
     "LoggingTensorHook",
     "LogisticRegressionHead",
     "ModeKeys",
@@ -71,5 +74,6 @@ __all__ = [
     "check_replicas",
     "export",
     "feature_column",
+    "load",
     "train_and_evaluate",
 ]

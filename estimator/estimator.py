@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractContextManager,
     ExitStack,
@@ -29,6 +29,7 @@ from .model_dir import ModelDir, SavedModel, one_model_dir
 from .model_function import ModelFunction, copy_of_params
 from .prediction import PredictionSession, Predictor, predict
 from .run_config import RunConfig
+from .saved_model import Exported, ReceiverFn, export_model
 from .session import SessionRunHook
 from .specs import ModeKeys, TrainSpec
 from .trainer import Trainer, require_one_end
@@ -360,6 +361,47 @@ class Estimator:
             store, _ = self._dir.begin(saved, held, is_chief=True)
             path = None if trained is None else trained.path
             return Predictor(self._model, store, path, held.pop_all())
+
+    def export_saved_model(
+        self,
+        export_dir_base: str | os.PathLike[str],
+        serving_input_receiver_fn: ReceiverFn,
+        assets_extra: Mapping[str, str | os.PathLike[str]] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | os.PathLike[str] | None = None,
+        experimental_mode: str = ModeKeys.PREDICT,
+    ) -> str:
+        """`experimental_export_all_saved_models` for one mode; `paceline.estimator.load` reads it.
+
+        Args:
+            serving_input_receiver_fn: Says what the model takes: `paceline.estimator.export` has
+                functions that build such functions.
+            experimental_mode: For what `model_fn` is called.
+        """
+        receivers = {experimental_mode: serving_input_receiver_fn}
+        return self.experimental_export_all_saved_models(
+            export_dir_base, receivers, assets_extra, as_text, checkpoint_path
+        )
+
+    def experimental_export_all_saved_models(
+        self,
+        export_dir_base: str | os.PathLike[str],
+        input_receiver_fn_map: Mapping[str, ReceiverFn],
+        assets_extra: Mapping[str, str | os.PathLike[str]] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | os.PathLike[str] | None = None,
+    ) -> str:
+        """Export the newest checkpoint, or another one, as text in any case: see `export_model`."""
+        with observe.short_tracebacks, ExitStack() as held:
+            restored = held.enter_context(self._dir.reading(checkpoint_path))
+            if restored is None and not self._is_warm_started:
+                raise ValueError(f"there is no checkpoint in {self.model_dir} yet; train first")
+            # Variables of its own: those of an evaluation are more than what is exported.
+            saved = None if restored is None else SavedModel(restored)
+            store, _ = self._dir.begin(saved, held, is_chief=True)
+            step = 0 if restored is None else restored.step
+            exported = Exported(self._model_fn, self._params, self._model, store, step)
+            return export_model(export_dir_base, exported, input_receiver_fn_map, assets_extra)
 
     def _trained(
         self, restored: CheckpointReader | None, allow_untrained: bool

@@ -63,17 +63,23 @@ class PredictionSession(Session):
         return spec.predictions
 
     def _call(self, features: Any) -> EstimatorSpec:
-        spec = _spec_of(self._model, self.store, features)
+        spec = spec_of(self._model, self.store, features)
         self._held.note(0, 1, {"prediction_hooks": spec.prediction_hooks}, {})
         return spec
 
 
-def _spec_of(model: ModelFunction, store: VariableStore, features: Any) -> EstimatorSpec:
-    """What the model says of one batch of features."""
+def spec_of(
+    model: ModelFunction,
+    store: VariableStore,
+    features: Any,
+    labels: Any = None,
+    mode: ModeKeys = ModeKeys.PREDICT,
+) -> EstimatorSpec:
+    """What the model says of one batch; any number of threads may ask once its variables exist."""
 
     def call() -> EstimatorSpec:
         with store.building(), no_grad():
-            return model(features, None, ModeKeys.PREDICT)
+            return model(features, labels, mode)
 
     spec: EstimatorSpec = DEFAULT_STRATEGY.run(call)
     return spec
@@ -122,7 +128,7 @@ class Predictor:
         if not self._release.alive:
             raise ValueError("this Predictor is closed; make a new one with Estimator.predictor()")
         with short_tracebacks:
-            return _on_host(_spec_of(self._model, self._store, features).predictions)
+            return _on_host(spec_of(self._model, self._store, features).predictions)
 
     def close(self) -> None:
         """Predict nothing any more; the checkpoint may be deleted."""

@@ -8,12 +8,36 @@ from .outputs import (
     RegressionOutput,
     signatures,
 )
+from .receivers import (
+    ParseExamples,
+    PassOn,
+    Preparation,
+    Receiver,
+    ServingInputReceiver,
+    SupervisedInputReceiver,
+    TensorServingInputReceiver,
+    TensorSpec,
+    build_parsing_serving_input_receiver_fn,
+    build_raw_serving_input_receiver_fn,
+    build_raw_supervised_input_receiver_fn,
+)
 
 __all__ = [
     "DEFAULT_SERVING_SIGNATURE_DEF_KEY",
     "ClassificationOutput",
     "ExportOutput",
+    "ParseExamples",
+    "PassOn",
     "PredictOutput",
+    "Preparation",
+    "Receiver",
     "RegressionOutput",
+    "ServingInputReceiver",
+    "SupervisedInputReceiver",
+    "TensorServingInputReceiver",
+    "TensorSpec",
+    "build_parsing_serving_input_receiver_fn",
+    "build_raw_serving_input_receiver_fn",
+    "build_raw_supervised_input_receiver_fn",
     "signatures",
 ]

@@ -1,0 +1,14 @@
+"""Models on their own: exported from an Estimator, and loaded where nothing is trained."""
+
+from .loading import LoadedModel, LoadedSignature, load
+from .writing import Exported, ReceiverFn, export_model, require_exportable
+
+__all__ = [
+    "Exported",
+    "LoadedModel",
+    "LoadedSignature",
+    "ReceiverFn",
+    "export_model",
+    "load",
+    "require_exportable",
+]

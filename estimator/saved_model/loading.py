@@ -1,0 +1,215 @@
+"""Loading an exported model, to ask it questions."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, final
+
+import numpy as np
+
+from ...autodiff import Array
+from ...checkpoint import lease, list_exports
+from ...checkpoint import load as load_checkpoint
+from ...strategies import VariableStore
+from ..export import DEFAULT_SERVING_SIGNATURE_DEF_KEY
+from ..model_function import ModelFunction
+from ..run_config import RunConfig
+from ..specs import ModeKeys
+from .running import Program, arrays_of
+from .signature import ExportInfo, ModeInfo, TensorInfo, as_input, imported, made_up, read_info
+
+_logger = logging.getLogger("paceline")
+
+
+def load(
+    path: str | os.PathLike[str],
+    model_fn: Callable[..., Any] | None = None,
+    mode: str = ModeKeys.PREDICT,
+) -> LoadedModel:
+    """Load an exported model, for this process alone.
+
+    Args:
+        path: What `Estimator.export_saved_model` returned; of a directory of exports the newest.
+        model_fn: The function that it was exported with; by default it is imported.
+        mode: For which of the modes that it was exported for.
+
+    Returns:
+        The model: a function of a batch.
+
+    Raises:
+        CheckpointError: There is no export, or it is damaged.
+        ValueError: `model_fn` cannot be imported, or its variables are not those of the export.
+    """
+    path = os.fspath(path)
+    path = next(reversed(list_exports(path)), path)
+    with lease(path):
+        info = read_info(path)
+        if mode not in info.modes:
+            raise ValueError(
+                f"'{path}' is exported for mode(s) {', '.join(info.modes)}, not for {mode!r}"
+            )
+        reader = load_checkpoint(path)
+        weights = _Weights(path, reader.arrays())
+    if model_fn is None:
+        model_fn = _model_fn_of(info, path)
+    store = VariableStore(restore=weights.restore)
+    model = ModelFunction(model_fn, info.params, RunConfig())
+    found = info.modes[mode]
+    program = Program(model, store, ModeKeys(mode), found.features, found.labels)
+    loaded = LoadedModel(path, reader.step, program, found)
+    program.ask(made_up(found.inputs, found.features, 1))
+    if len(info.modes) == 1:  # a model for several takes some weights in another one
+        weights.require_all_taken()
+    return loaded
+
+
+def _model_fn_of(info: ExportInfo, path: str) -> Callable[..., Any]:
+    if info.model_fn is None:
+        raise ValueError(
+            f"the model_fn of '{path}' was defined in a script or inside a function, where nobody "
+            f"finds it again; pass it: load(path, model_fn=...)"
+        )
+    try:
+        return imported(info.model_fn)
+    except ValueError as error:
+        raise ValueError(
+            f"the model_fn of '{path}' is not found: {error}; put its module on the import path, "
+            f"or pass the function: load(path, model_fn=...)"
+        ) from error
+
+
+@final
+class LoadedModel:
+    """A model that answers; several threads may ask at once.
+
+    Called, it answers by its default signature.
+
+    Attributes:
+        path: Where it was loaded from.
+        step: The global step that it had been trained to.
+        signatures: What can be asked for, by name.
+    """
+
+    def __init__(self, path: str, step: int, program: Program, info: ModeInfo) -> None:
+        self.path = path
+        self.step = step
+        self.signatures: Mapping[str, LoadedSignature] = {
+            name: LoadedSignature(name, program, info.inputs, found.method_name, found.outputs)
+            for name, found in info.signatures.items()
+        }
+
+    def __call__(self, inputs: Any = None, /, **named: Any) -> dict[str, np.ndarray]:
+        """The answer to a batch; see `LoadedSignature`."""
+        names = iter(self.signatures)
+        default = DEFAULT_SERVING_SIGNATURE_DEF_KEY
+        chosen = default if default in self.signatures else next(names)
+        return self.signatures[chosen](inputs, **named)
+
+    def __repr__(self) -> str:
+        return f"<LoadedModel {self.path!r}, step {self.step}: {', '.join(self.signatures)}>"
+
+
+@final
+class LoadedSignature:
+    """One kind of question: a function of a batch.
+
+    Attributes:
+        name: Its name.
+        inputs, outputs: By name, their shapes (None: any length) and dtypes.
+        method_name: What kind it is, in the words of TensorFlow Serving.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        program: Program,
+        inputs: Mapping[str, TensorInfo],
+        method_name: str,
+        outputs: Mapping[str, TensorInfo],
+    ) -> None:
+        self.name = name
+        self.inputs = inputs
+        self.method_name = method_name
+        self.outputs = outputs
+        self._program = program
+
+    def __call__(self, inputs: Any = None, /, **named: Any) -> dict[str, np.ndarray]:
+        """The answer to a batch.
+
+        Args:
+            inputs: Name → array; where there is one input, the array alone will do.
+            **named: The same as keyword arguments.
+
+        Returns:
+            Name → array, each with the rows of the batch where the model keeps them.
+
+        Raises:
+            ValueError: An input is missing or unknown, or has another shape or dtype.
+        """
+        given = dict(self._by_name(inputs, named))
+        odd = given.keys() ^ self.inputs.keys()
+        if odd:
+            raise ValueError(
+                f"signature {self.name!r} takes the input(s) {', '.join(self.inputs)}; "
+                f"got {', '.join(map(str, given)) or 'none'}"
+            )
+        arrays = {name: as_input(info, name, given[name]) for name, info in self.inputs.items()}
+        lengths = {name: len(array) for name, array in arrays.items()}
+        if len(set(lengths.values())) != 1:
+            raise ValueError(f"the inputs differ in their number of examples: {lengths}")
+        return arrays_of(self._program.ask(arrays)[self.name])
+
+    def _by_name(self, inputs: Any, named: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+        if isinstance(inputs, Mapping):
+            yield from inputs.items()
+        elif inputs is not None and len(self.inputs) == 1:
+            yield from ((name, inputs) for name in self.inputs)
+        elif inputs is not None:
+            raise ValueError(
+                f"signature {self.name!r} takes the inputs {', '.join(self.inputs)}: pass a dict"
+            )
+        yield from named.items()
+
+
+@final
+class _Weights:
+    """Gives the variables of a model the values of an export, each once.
+
+    Args:
+        path: The export.
+        arrays: Its weights by name.
+    """
+
+    def __init__(self, path: str, arrays: dict[str, np.ndarray]) -> None:
+        self._path = path
+        self._left = arrays
+
+    def restore(self, name: str, value: Array, trainable: bool) -> np.ndarray:
+        if name not in self._left:
+            raise ValueError(
+                f"variable {name!r} of model_fn is not among the weights of '{self._path}' "
+                f"({', '.join(sorted(self._left)) or 'none left'}): model_fn or params are others "
+                f"than those that it was exported with"
+            )
+        found = self._left.pop(name)
+        if found.shape != value.shape or found.dtype != value.dtype:
+            raise ValueError(
+                f"variable {name!r} of model_fn has shape {value.shape} and dtype {value.dtype}, "
+                f"and the weights in '{self._path}' {found.shape} and {found.dtype}: model_fn or "
+                f"params are others than those that it was exported with"
+            )
+        return found
+
+    def require_all_taken(self) -> None:
+        """Refuse a model that is another one: weights are left over.
+
+        Raises:
+            ValueError: Which these are.
+        """
+        if self._left:
+            raise ValueError(
+                f"nothing in model_fn takes {', '.join(sorted(self._left))} from '{self._path}': "
+                f"it is another one than that which was exported"
+            )

@@ -1,0 +1,273 @@
+"""`signature.json`: what an exported model takes and gives, and where its functions are found."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+
+from ...checkpoint import CheckpointError, read_file
+from ...inputs import FixedLenFeature, VarLenFeature, encode_example, parse_example
+from ..export import ParseExamples, PassOn, Preparation, TensorSpec
+
+FILE_NAME = "signature.json"
+FORMAT_VERSION = 1
+_MAX_BYTES = 16 << 20
+_TEXT = "str"
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+
+class TensorInfo(_Record):
+    """An input or an output.
+
+    Attributes:
+        shape: None is a length that may differ, as that of the batch does.
+        dtype: NumPy's name; "str" for text and bytes.
+        example: Of an input, a batch of one that the model is known to take; None: zeros, and
+            empty texts.
+    """
+
+    shape: tuple[int | None, ...]
+    dtype: str
+    example: list[JsonValue] | None = None
+
+
+class FeatureForm(_Record):
+    """How a feature of a `tf.train.Example` is parsed; without a shape it has any length."""
+
+    shape: tuple[int, ...] | None
+    dtype: str
+    default_value: JsonValue = None
+
+
+class PreparationInfo(_Record):
+    """How features, or labels, are made of the inputs: exactly one of these is given.
+
+    Attributes:
+        names: Feature → input, or the one input that is all.
+        examples: Features that are parsed from the one input.
+        function: The import path of a function of the inputs.
+    """
+
+    names: dict[str, str] | str | None = None
+    examples: dict[str, FeatureForm] | None = None
+    function: str | None = None
+
+
+class SignatureInfo(_Record):
+    """What is asked for under one name."""
+
+    method_name: str
+    outputs: dict[str, TensorInfo]
+
+
+class ModeInfo(_Record):
+    """What a model takes and gives in one mode."""
+
+    inputs: dict[str, TensorInfo]
+    features: PreparationInfo
+    labels: PreparationInfo | None = None
+    signatures: dict[str, SignatureInfo]
+
+
+class ExportInfo(_Record):
+    """The whole file.
+
+    Attributes:
+        format_version: Of this file; later ones may not be read by earlier programs.
+        paceline: The version of the program that wrote it.
+        model_fn: Its import path, "module:name"; None where it has none.
+        params: What `model_fn` is given; None where it takes none.
+        modes: By mode: "infer", "eval", "train".
+    """
+
+    format_version: int
+    paceline: str
+    model_fn: str | None
+    params: dict[str, JsonValue] | None
+    modes: dict[str, ModeInfo]
+
+
+def read_info(path: str) -> ExportInfo:
+    """What the export at `path` says of itself.
+
+    Raises:
+        CheckpointError: It has no such file, or one that cannot be understood.
+    """
+    text = read_file(path, FILE_NAME, _MAX_BYTES)
+    try:
+        found = json.loads(text)
+        version = found.get("format_version") if isinstance(found, dict) else None
+        if version != FORMAT_VERSION:
+            raise CheckpointError(
+                f"{FILE_NAME} in '{path}' has format {version!r}, and this version of paceline "
+                f"reads format {FORMAT_VERSION}: load it with the version that wrote it"
+            )
+        return ExportInfo.model_validate(found)
+    except (ValidationError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{FILE_NAME} in '{path}' is damaged: {error}") from error
+
+
+def input_info(spec: TensorSpec) -> TensorInfo:
+    example = None if spec.example is None else spec.example[:1]
+    if example is not None and example.dtype.kind in "SO":
+        example = example.astype(str)
+    listed = None if example is None else example.tolist()
+    return TensorInfo(shape=spec.shape, dtype=dtype_name(spec.dtype), example=listed)
+
+
+def dtype_name(dtype: np.dtype) -> str:
+    return _TEXT if dtype.kind in "SUO" else dtype.name
+
+
+def as_input(info: TensorInfo, name: str, value: Any) -> np.ndarray:
+    """What a request gives for an input, as an array of its dtype.
+
+    Raises:
+        ValueError: It does not fit.
+    """
+    array = np.asarray(value)
+    if info.dtype == _TEXT:
+        fits = array.dtype.kind in "SUO"
+        if array.dtype.kind == "O" and all(isinstance(text, str) for text in array.flat):
+            array = array.astype(str)
+    else:
+        fits = np.can_cast(array.dtype, info.dtype, "same_kind")
+        array = array.astype(info.dtype, copy=False) if fits else array
+    fits &= array.ndim == len(info.shape)
+    if not fits or any(n is not None and n != m for n, m in zip(info.shape, array.shape)):  # noqa: B905
+        shape = ", ".join("any" if n is None else str(n) for n in info.shape)
+        raise ValueError(
+            f"input {name!r} takes arrays of dtype {info.dtype} and shape ({shape}); got "
+            f"{array.dtype} of shape {array.shape}"
+        )
+    return array
+
+
+def made_up(
+    inputs: Mapping[str, TensorInfo], features: PreparationInfo, num_examples: int
+) -> dict[str, np.ndarray]:
+    """A batch to try a model with: an input's example, or zeros, or empty texts and messages."""
+    if features.examples is not None:
+        [name] = inputs
+        return {name: np.array([_message(features.examples)] * num_examples, object)}
+    return {name: _made_up(info, num_examples) for name, info in inputs.items()}
+
+
+def _made_up(info: TensorInfo, num_examples: int) -> np.ndarray:
+    dtype = str if info.dtype == _TEXT else info.dtype
+    if info.example is not None:
+        return np.concatenate([np.asarray(info.example, dtype)] * num_examples)
+    return np.zeros((num_examples, *(1 if n is None else n for n in info.shape[1:])), dtype)
+
+
+def _message(forms: Mapping[str, FeatureForm]) -> bytes:
+    """An Example that has every feature which must be there."""
+    needed = {
+        name: np.zeros(form.shape, str if form.dtype == _TEXT else form.dtype)
+        for name, form in forms.items()
+        if form.shape is not None and form.default_value is None
+    }
+    listed = {name: zeros.ravel().tolist() or [""] for name, zeros in needed.items()}
+    return encode_example(listed)
+
+
+def preparation_info(preparation: Preparation) -> PreparationInfo:
+    """A preparation as it is written down.
+
+    Raises:
+        ValueError: It is a function that cannot be imported.
+    """
+    if isinstance(preparation, PassOn):
+        names = preparation.names
+        return PreparationInfo(names=names if isinstance(names, str) else dict(names))
+    if isinstance(preparation, ParseExamples):
+        forms = {name: _form_info(form) for name, form in preparation.features.items()}
+        return PreparationInfo(examples=forms)
+    path = import_path(preparation)
+    if path is None:
+        raise ValueError(
+            f"the function {preparation!r} of an input receiver cannot be imported by who loads "
+            f"the model: define it at the top of a module other than the script itself"
+        )
+    return PreparationInfo(function=path)
+
+
+def _form_info(form: FixedLenFeature | VarLenFeature) -> FeatureForm:
+    dtype = dtype_name(np.dtype(form.dtype))
+    if isinstance(form, VarLenFeature):
+        return FeatureForm(shape=None, dtype=dtype)
+    default = form.default_value
+    listed = None if default is None else np.asarray(default).tolist()
+    return FeatureForm(shape=tuple(form.shape), dtype=dtype, default_value=listed)
+
+
+def prepare(info: PreparationInfo, inputs: dict[str, np.ndarray]) -> Any:
+    """Features, or labels, of the inputs' arrays."""
+    if info.function is not None:
+        return imported(info.function)(inputs)
+    if info.examples is not None:
+        [messages] = inputs.values()
+        return _parsed(info.examples, messages)
+    if isinstance(info.names, dict):
+        return {feature: inputs[name] for feature, name in info.names.items()}
+    assert info.names is not None, "one of the three is given"
+    return inputs[info.names]
+
+
+def _parsed(forms: dict[str, FeatureForm], messages: np.ndarray) -> dict[str, np.ndarray]:
+    wanted = {name: _form_of(form) for name, form in forms.items()}
+    rows = [parse_example(message, wanted) for message in messages]
+    return {name: _stacked(form, [row[name] for row in rows]) for name, form in forms.items()}
+
+
+def _form_of(form: FeatureForm) -> FixedLenFeature | VarLenFeature:
+    dtype = str if form.dtype == _TEXT else np.dtype(form.dtype)
+    if form.shape is None:
+        return VarLenFeature(dtype)
+    return FixedLenFeature(form.shape, dtype, form.default_value)
+
+
+def _stacked(form: FeatureForm, rows: list[np.ndarray]) -> np.ndarray:
+    if form.shape is not None:
+        return np.stack(rows)
+    length = max([len(row) for row in rows])
+    filler: Any = "" if form.dtype == _TEXT else -1
+    padded = [np.concatenate([row, np.full(length - len(row), filler, row.dtype)]) for row in rows]
+    return np.stack(padded)
+
+
+def import_path(function: Callable[..., Any]) -> str | None:
+    """ "module:name" by which another program finds a function; None where it does not."""
+    module = getattr(function, "__module__", None)
+    name = getattr(function, "__qualname__", "")
+    if not isinstance(module, str) or module == "__main__" or not name or "<" in name:
+        return None
+    path = f"{module}:{name}"
+    try:
+        return path if imported(path) is function else None
+    except ValueError:
+        return None
+
+
+def imported(path: str) -> Callable[..., Any]:
+    """The function that `import_path` named.
+
+    Raises:
+        ValueError: It is not there (any more).
+    """
+    module, _, name = path.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{path} cannot be imported: {error}") from error
+    return found
