@@ -149,6 +149,37 @@ def test_b10_metrics_and_predictions_have_the_names_of_tensorflow(case):
     assert {len(value) for value in head.predictions(logits).values()} == {N}
 
 
+SIGNATURES = {
+    "regression": {"regression": {"outputs"}, "predict": {"predictions"}},
+    "binary": {
+        "classification": {"scores", "classes"},
+        "regression": {"outputs"},
+        "predict": KEYS["binary"][3],
+    },
+    "multi-class": {"classification": {"scores", "classes"}, "predict": KEYS["multi-class"][3]},
+    "multi-label": {"classification": {"scores", "classes"}, "predict": KEYS["multi-label"][3]},
+    "several": {
+        "a": {"outputs"},
+        "a/regression": {"outputs"},
+        "a/predict": {"predictions"},
+        "b": {"scores", "classes"},
+        "b/classification": {"scores", "classes"},
+        "b/predict": KEYS["multi-class"][3],
+        "predict": {"/".join(key) for key in KEYS["several"][3]},
+    },
+}
+
+
+@pytest.mark.parametrize("case", SIGNATURES)
+def test_b5_an_exported_model_has_the_signatures_of_tensorflow(case):
+    head, (logits, _), _, _ = KEYS[case]
+    exported = head.create_estimator_spec({}, "infer", logits).export_outputs
+    found = {name: set(output.outputs) for name, output in exported.items()}
+    default = found.pop("serving_default")
+    assert found == SIGNATURES[case]
+    assert default == next(iter(SIGNATURES[case].values()))
+
+
 def binary_by_sklearn(z, y, w):
     p, ids = sigmoid(z[:, 0]), z[:, 0] > 0
     ones = np.average(y, weights=w)

@@ -3,57 +3,18 @@
 The oracle is one replica that is given the global batches of the same steps.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 
 import paceline as pl
 from paceline.estimator import SessionRunHook
-from paceline.estimator.saving import CheckpointShards
 from paceline.nn import layers, metrics, optimizers
-from paceline.strategies import VariableAggregation, VariableStore
+from paceline.strategies import VariableAggregation
+
+from .places import ONE, PLACES, dataset_of
 
 BATCH = 4
 WIDTH = 3
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a job runs: `make()` gives its strategy, or there are several workers."""
-
-    num_replicas: int
-    num_workers: int = 1
-    make: object = None
-
-    def run(self, on_workers, server_job, work, model_dir):
-        if self.num_workers > 1:
-            return on_workers(self.num_workers, self.num_replicas, work)
-        with VariableStore().building():
-            devices = [f"CPU:{i}" for i in range(self.num_replicas)]
-            return [work(self.make(server_job, devices, model_dir), 0)]
-
-
-ONE = Place(1, make=lambda server_job, devices, model_dir: None)
-PLACES = {
-    "mirrored x 2": Place(
-        2, make=lambda server_job, devices, model_dir: pl.MirroredStrategy(devices)
-    ),
-    "mirrored x 3": Place(
-        3, make=lambda server_job, devices, model_dir: pl.MirroredStrategy(devices)
-    ),
-    "central storage x 2": Place(
-        2, make=lambda server_job, devices, model_dir: pl.CentralStorageStrategy(devices)
-    ),
-    "2 workers": Place(1, num_workers=2),
-    "2 workers x 2": Place(2, num_workers=2),
-    "servers, 2 replicas": Place(
-        2,
-        make=lambda server_job, devices, model_dir: server_job(
-            2, 1, storage=CheckpointShards(3, str(model_dir))
-        ).strategy(num_replicas=len(devices)),
-    ),
-}
 
 
 def odd_number_of_batches(worker, num_replicas):
@@ -80,26 +41,6 @@ def batches_of(worker, sizes):
     for size in sizes:
         x = rng.normal(size=(size, WIDTH))
         yield x, x @ np.array([[1.0], [-2.0], [0.5]]) + 3
-
-
-def dataset_of(batches):
-    """A dataset of batches of any sizes."""
-    return pl.Dataset.from_generator(lambda: iter(batches))
-
-
-def steps_of(place, end):
-    """For each step the batches of all replicas that have one, in the order of replicas."""
-    n = place.num_replicas
-    dealt = [list(batches_of(w, end(w, n))) for w in range(place.num_workers)]
-    num_steps = max(-(-len(batches) // n) for batches in dealt)
-    return [
-        [batch for batches in dealt for batch in batches[step * n : (step + 1) * n]]
-        for step in range(num_steps)
-    ]
-
-
-def joined(parts):
-    return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
 
 
 # What models do with their inputs before a linear layer. All give one replica with the whole batch
@@ -201,9 +142,9 @@ def train(place, on_workers, server_job, body, batches, directory):
 def test_training_is_that_of_one_replica_with_the_global_batches(
     place, body, end, on_workers, server_job, tmp_path
 ):
-    globally = [joined(step) for step in steps_of(place, end)]
-    (one,) = train(ONE, on_workers, server_job, body, lambda _: globally, tmp_path / "one")
     own = [list(batches_of(w, end(w, place.num_replicas))) for w in range(place.num_workers)]
+    globally = place.global_batches(own)
+    (one,) = train(ONE, on_workers, server_job, body, lambda _: globally, tmp_path / "one")
     several = train(place, on_workers, server_job, body, own.__getitem__, tmp_path / "several")
     for watch in several:
         np.testing.assert_allclose(watch.losses, one.losses, rtol=1e-9)
@@ -243,8 +184,8 @@ def test_moving_means_are_those_of_the_examples(place, end, on_workers, server_j
 @pytest.mark.parametrize("place", [p for p in PLACES if "servers" not in p])
 def test_evaluation_is_that_of_one_replica(place, body, end, on_workers, server_job, tmp_path):
     place = PLACES[place]
-    globally = [joined(step) for step in steps_of(place, end)]
     own = [list(batches_of(w, end(w, place.num_replicas))) for w in range(place.num_workers)]
+    globally = place.global_batches(own)
     seen = []
 
     class Count(SessionRunHook):

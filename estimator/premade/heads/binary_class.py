@@ -10,7 +10,8 @@ import numpy as np
 from ....autodiff import Array, Tensor, sigmoid, sigmoid_cross_entropy
 from ....nn.losses import Reduction
 from ....nn.metrics import AUC, Accuracy, Metric, Precision, Recall, to_host
-from .head import checked_logits, chosen
+from ...export import ClassificationOutput, ExportOutput, RegressionOutput
+from .head import checked_logits, chosen, serving_outputs
 from .labels import Classes, label_array
 from .thresholds import AtThresholds
 from .weighted import Batch, LossFunction, WeightedHead
@@ -67,6 +68,15 @@ class BinaryClassHead(WeightedHead):
             "classes": self._classes.words(class_ids),
         }
         return chosen(found | self._classes.all_of_each(logits), keys)
+
+    def export_outputs(self, predictions: Mapping[Any, Any]) -> dict[str, ExportOutput] | None:
+        return serving_outputs(
+            predictions,
+            classification=ClassificationOutput(
+                predictions["probabilities"], predictions["all_classes"]
+            ),
+            regression=RegressionOutput(predictions["logistic"]),
+        )
 
     def metrics(self, regularization_losses: Sequence[Any] | None = None) -> dict[str, Metric]:
         key = self.key

@@ -15,6 +15,7 @@ from ....nn.metrics import Mean, Metric
 from ....nn.optimizers import Optimizer, TrainOp, group
 from ....nn.shapes import as_tensor
 from ....strategies import Variable
+from ...export import DEFAULT_SERVING_SIGNATURE_DEF_KEY, ExportOutput, PredictOutput
 from ...specs import EstimatorSpec, ModeKeys
 
 
@@ -103,6 +104,14 @@ class Head(ABC):
             features, logits, labels, mode, regularization_losses: See `loss`.
         """
 
+    def export_outputs(self, predictions: Mapping[Any, Any]) -> dict[str, ExportOutput] | None:
+        """What an exported model gives, by the names of signatures; None: the predictions.
+
+        Args:
+            predictions: All that `predictions` has given for a batch.
+        """
+        return None
+
     def create_estimator_spec(
         self,
         features: Any,
@@ -135,7 +144,9 @@ class Head(ABC):
         """
         mode = ModeKeys(mode)
         if mode is ModeKeys.PREDICT:
-            return EstimatorSpec(mode, predictions=self.predictions(logits))
+            found = self.predictions(logits)
+            exported = self.export_outputs(found)
+            return EstimatorSpec(mode, predictions=found, export_outputs=exported)
         loss = self.loss(labels, logits, features, mode, regularization_losses)
         if mode is ModeKeys.TRAIN:
             step = _step(loss, optimizer, trainable_variables, train_op_fn)
@@ -192,6 +203,20 @@ def chosen(predictions: dict[Any, Any], keys: Sequence[str] | None) -> dict[Any,
             f"{', '.join(map(repr, predictions))}"
         )
     return predictions if keys is None else {key: predictions[key] for key in keys}
+
+
+def serving_outputs(
+    predictions: Mapping[Any, Any], **special: ExportOutput
+) -> dict[str, ExportOutput]:
+    """Special signatures, of which the first is the default, and "predict", which gives all.
+
+    Args:
+        predictions: Arrays by name.
+        special: At least one, under the names that users of TensorFlow Serving know.
+    """
+    default = next(iter(special.values()))
+    everything = PredictOutput(predictions)
+    return {DEFAULT_SERVING_SIGNATURE_DEF_KEY: default, **special, "predict": everything}
 
 
 def checked_logits(logits: Any, dimension: int) -> Tensor:

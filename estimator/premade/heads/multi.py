@@ -9,6 +9,7 @@ import numpy as np
 
 from ....autodiff import Tensor
 from ....nn.metrics import Mean, Metric
+from ...export import DEFAULT_SERVING_SIGNATURE_DEF_KEY, ExportOutput, PredictOutput, signatures
 from .head import Head, checked_logits, chosen, total
 
 
@@ -58,6 +59,22 @@ class MultiHead(Head):
         ]
         found = {(name, key): value for name, of in of_heads for key, value in of.items()}
         return chosen(found, keys)
+
+    def export_outputs(self, predictions: Mapping[Any, Any]) -> dict[str, ExportOutput] | None:
+        """Those of each head as "head" and "head/signature"; the first head's are the default."""
+        found: dict[str, ExportOutput] = {}
+        for head in self.heads:
+            own = {key: value for (name, key), value in predictions.items() if name == head.name}
+            outputs = signatures(head.export_outputs(own) or {"predict": PredictOutput(own)})
+            default = outputs.pop(DEFAULT_SERVING_SIGNATURE_DEF_KEY)
+            found |= {str(head.name): default}
+            found |= {f"{head.name}/{name}": output for name, output in outputs.items()}
+        everything = {f"{name}/{key}": value for (name, key), value in predictions.items()}
+        return {
+            DEFAULT_SERVING_SIGNATURE_DEF_KEY: found[str(self.heads[0].name)],
+            **found,
+            "predict": PredictOutput(everything),
+        }
 
     def metrics(self, regularization_losses: Sequence[Any] | None = None) -> dict[str, Metric]:
         found: dict[str, Metric] = {}

@@ -10,8 +10,9 @@ import numpy as np
 from ....autodiff import Array, Tensor, softmax, softmax_cross_entropy
 from ....nn.losses import Reduction
 from ....nn.metrics import Metric, SparseCategoricalAccuracy
+from ...export import ClassificationOutput, ExportOutput
 from .binary_class import BinaryClassHead
-from .head import Head, checked_logits, chosen
+from .head import Head, checked_logits, chosen, serving_outputs
 from .labels import Classes, label_array
 from .weighted import Batch, LossFunction, WeightedHead
 
@@ -63,6 +64,10 @@ class MultiClassHead(WeightedHead):
             "classes": self._classes.words(class_ids),
         }
         return chosen(found | self._classes.all_of_each(logits), keys)
+
+    def export_outputs(self, predictions: Mapping[Any, Any]) -> dict[str, ExportOutput] | None:
+        classes = ClassificationOutput(predictions["probabilities"], predictions["all_classes"])
+        return serving_outputs(predictions, classification=classes)
 
     def metrics(self, regularization_losses: Sequence[Any] | None = None) -> dict[str, Metric]:
         key = self.key("accuracy")

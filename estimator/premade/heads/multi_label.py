@@ -11,7 +11,8 @@ from ....autodiff import Array, Tensor, sigmoid, sigmoid_cross_entropy
 from ....nn.losses import Reduction
 from ....nn.metrics import AUC, Metric, to_host
 from ....nn.shapes import as_tensor
-from .head import checked_logits, chosen
+from ...export import ClassificationOutput, ExportOutput
+from .head import checked_logits, chosen, serving_outputs
 from .labels import Classes, as_text, label_array
 from .thresholds import AtThresholds
 from .weighted import Batch, LossFunction, WeightedHead
@@ -90,6 +91,11 @@ class MultiLabelHead(WeightedHead):
     def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[Any, Any]:
         logits = checked_logits(logits, self.logits_dimension)
         return chosen({"logits": logits, "probabilities": sigmoid(logits)}, keys)
+
+    def export_outputs(self, predictions: Mapping[Any, Any]) -> dict[str, ExportOutput] | None:
+        words = self._classes.all_of_each(predictions["logits"])["all_classes"]
+        classes = ClassificationOutput(predictions["probabilities"], words)
+        return serving_outputs(predictions, classification=classes)
 
     def metrics(self, regularization_losses: Sequence[Any] | None = None) -> dict[str, Metric]:
         found = self.means("average_loss")

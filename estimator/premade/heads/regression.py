@@ -10,7 +10,8 @@ import numpy as np
 from ....autodiff import Array, Tensor, sigmoid, sigmoid_cross_entropy
 from ....nn.losses import Reduction
 from ....nn.metrics import Metric
-from .head import checked_logits, chosen
+from ...export import ExportOutput, RegressionOutput
+from .head import checked_logits, chosen, serving_outputs
 from .labels import label_array, numbers
 from .weighted import Batch, LossFunction, WeightedHead
 
@@ -60,6 +61,9 @@ class RegressionHead(WeightedHead):
         if self._inverse_link_fn is None:
             return chosen({"predictions": logits}, keys)
         return chosen({"predictions": self._inverse_link_fn(logits), "logits": logits}, keys)
+
+    def export_outputs(self, predictions: Mapping[Any, Any]) -> dict[str, ExportOutput] | None:
+        return serving_outputs(predictions, regression=RegressionOutput(predictions["predictions"]))
 
     def metrics(self, regularization_losses: Sequence[Any] | None = None) -> dict[str, Metric]:
         means = self.means("average_loss", "prediction/mean", "label/mean")
