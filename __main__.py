@@ -12,6 +12,7 @@ from . import __version__
 from .checkpoint.inspect import add_inspect_arguments, run_inspect
 from .cluster.check import add_check_arguments, run_check
 from .cluster.doctor import add_doctor_arguments, run_doctor
+from .cluster.evaluate import add_evaluate_arguments, run_evaluate
 from .cluster.launch import add_launch_arguments, run_launch
 from .cluster.spec import ClusterError
 from .observe import RemoteProgress
@@ -23,6 +24,7 @@ _COMMANDS = (
         add_launch_arguments,
         partial(run_launch, draw_progress=RemoteProgress),
     ),
+    ("evaluate", "evaluate beside a job that runs", add_evaluate_arguments, run_evaluate),
     ("check-cluster", "show the cluster and try its addresses", add_check_arguments, run_check),
     ("inspect", "show, verify and compare checkpoints", add_inspect_arguments, run_inspect),
     ("doctor", "show which backends work here", add_doctor_arguments, run_doctor),

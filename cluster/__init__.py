@@ -20,7 +20,7 @@ from .launchers import (
 from .machine import num_cores, tune_malloc
 from .resolver import ClusterResolver, SimpleClusterResolver, TFConfigClusterResolver
 from .spec import ClusterError, ClusterSpec, Task
-from .task_info import TaskInfo, agreed_model_dir, task_info_of
+from .task_info import TaskInfo, agreed_model_dir, is_same_directory, task_info_of
 from .tf_config import JobSettings, local_cluster
 from .token import MIN_TOKEN_CHARACTERS, job_token
 
@@ -42,6 +42,7 @@ __all__ = [
     "bind_problem",
     "free_ports",
     "is_loopback",
+    "is_same_directory",
     "job_id",
     "job_token",
     "local_cluster",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -159,9 +160,17 @@ def agreed_model_dir(given: str | None, info: TaskInfo) -> str | None:
     Raises:
         ClusterError: Both are given and differ.
     """
-    if given is not None and info.model_dir is not None and given != info.model_dir:
+    told = info.model_dir
+    if given is not None and told is not None and not is_same_directory(given, told):
         raise ClusterError(
-            f"TF_CONFIG: model_dir is {shown(info.model_dir)}, but RunConfig's model_dir is "
+            f"TF_CONFIG: model_dir is {shown(told)}, but RunConfig's model_dir is "
             f"{shown(given)}; make them equal, or give one"
         )
-    return info.model_dir if given is None else given
+    return told if given is None else given
+
+
+def is_same_directory(first: str, second: str) -> bool:
+    """Whether two texts name one directory, by its path here or its URL."""
+    if "://" in first or "://" in second:
+        return first.rstrip("/") == second.rstrip("/")
+    return os.path.abspath(first) == os.path.abspath(second)

@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import checkpoint
 from ..autodiff import Array
-from ..cluster import agreed_model_dir, restart_count
+from ..cluster import agreed_model_dir, is_same_directory, restart_count
 from ..strategies import (
     Job,
     SavedValue,
@@ -318,7 +318,7 @@ def one_model_dir(argument: Any, config: RunConfig) -> str:
     given = None if argument is None else os.fspath(argument)
     if given == "":
         raise ValueError("model_dir must not be empty; leave it out for a temporary directory")
-    if given is not None and configured is not None and given != configured:
+    if None not in (given, configured) and not is_same_directory(given or "", configured or ""):
         raise ValueError(
             f"model_dir is {given!r} in the call and {configured!r} in config; give it once"
         )
@@ -326,7 +326,8 @@ def one_model_dir(argument: Any, config: RunConfig) -> str:
         if config.task_type == "evaluator":
             raise ValueError(
                 "model_dir is not given, and an evaluator cannot know where the others train; "
-                "pass Estimator or RunConfig the model_dir of the training job"
+                "pass Estimator or RunConfig the model_dir of the training job, or name it as in "
+                "`paceline evaluate --model-dir DIR SCRIPT`"
             )
         if config.num_ps_replicas:
             raise ValueError(
