@@ -11,9 +11,9 @@ import sys
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from .machine import explain_signal, num_cores
 from .mpirun import MpirunProcesses, find_mpirun, mpirun_options, without_mpi_variables
@@ -63,16 +63,20 @@ class LaunchOptions:
     all_lines: bool = False
 
 
+_OPTIONS = {field.name for field in fields(LaunchOptions)}
+
+
 def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = _DESCRIPTION, _EPILOGUE
     add = parser.add_argument
-    add("--workers", type=_count, default=2, metavar="N", help="workers (2)")
+    number: dict[str, Any] = {"type": _count, "metavar": "N"}
+    add("--workers", **number, dest="num_workers", default=2, help="workers (2)")
     add("--chief", action="store_true", help="a chief beside the workers (else worker 0 is it)")
-    add("--ps", type=_count, default=0, metavar="N", help="parameter servers (0)")
+    add("--ps", **number, dest="num_ps", default=0, help="parameter servers (0)")
     add("--evaluator", action="store_true", help="an evaluator beside the training")
     add("--backend", choices=("grpc", "mpi"), default="grpc", help="how tasks find each other")
     restarts = "restart a failed job (0); one that SIGTERM has ended is not restarted"
-    add("--max-restarts", type=_count, default=0, metavar="N", help=restarts)
+    add("--max-restarts", **number, default=0, help=restarts)
     add("--grace-secs", type=_secs, default=10.0, metavar="S", help="SIGTERM to SIGKILL (10)")
     every = "show what several workers log alike for each of them"
     add("--all-lines", action="store_true", help=every)
@@ -95,18 +99,8 @@ def run_launch(
     arguments: argparse.Namespace, draw_progress: Callable[[], TaskProgress] | None = None
 ) -> int:
     """Carry out `paceline launch`; its exit code. `draw_progress` makes the bar of a terminal."""
-    options = LaunchOptions(
-        program=(arguments.script, *arguments.arguments),
-        is_module=arguments.is_module,
-        num_workers=arguments.workers,
-        chief=arguments.chief,
-        num_ps=arguments.ps,
-        evaluator=arguments.evaluator,
-        backend=arguments.backend,
-        max_restarts=arguments.max_restarts,
-        grace_secs=arguments.grace_secs,
-        all_lines=arguments.all_lines,
-    )
+    given = {name: value for name, value in vars(arguments).items() if name in _OPTIONS}
+    options = LaunchOptions(program=(arguments.script, *arguments.arguments), **given)
     if draw_progress is None or not sys.stderr.isatty():
         return launch(options)
     progress = draw_progress()
@@ -238,17 +232,16 @@ class _Launcher:
         return supervise(job, signals, self._note, self._options.grace_secs)
 
     def _start(self, environ: Mapping[str, str]) -> Processes:
-        program = (
-            ("-m", *self._options.program) if self._options.is_module else (self._options.program)
-        )
+        options = self._options
+        program = ("-m", *options.program) if options.is_module else options.program
         if self._mpirun:
             python = (sys.executable, "-m", "mpi4py", *program)
             return MpirunProcesses(self._mpirun, self._tasks, python, environ, self._show)
         configs = local_cluster(
-            self._options.num_workers,
-            chief=self._options.chief,
-            num_ps=self._options.num_ps,
-            evaluator=self._options.evaluator,
+            options.num_workers,
+            chief=options.chief,
+            num_ps=options.num_ps,
+            evaluator=options.evaluator,
         )
         commands = [
             Command(task, (sys.executable, *program), {**environ, "TF_CONFIG": json.dumps(config)})

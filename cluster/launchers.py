@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import final
 
 from .addresses import is_loopback
@@ -58,22 +58,14 @@ def resolve(environ: Mapping[str, str] = os.environ) -> ClusterResolver:
         return TorchrunClusterResolver(environ=environ)
     if mpi_variables(environ):
         return MPIClusterResolver(environ=environ)
-    if "SLURM_PROCID" in environ and _started_by_srun(environ):
+    # A batch script that runs Python without srun has SLURM_PROCID too, but is one process however
+    # many tasks were reserved; only srun sets the variables of a step.
+    by_srun = {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"} <= environ.keys()
+    if by_srun and environ.get("SLURM_JOB_NAME") not in _INTERACTIVE_JOBS:
         return SlurmClusterResolver(environ=environ)
     if all(environ.get(name) for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR")):
         return TorchrunClusterResolver(environ=environ)
     return TFConfigClusterResolver(environ=environ)
-
-
-def _started_by_srun(environ: Mapping[str, str]) -> bool:
-    """Whether the process is a task of a Slurm step, and not run by hand within one.
-
-    A batch script that runs Python without srun has SLURM_PROCID too, but is one process however
-    many tasks were reserved; only srun sets the variables of a step.
-    """
-    if environ.get("SLURM_JOB_NAME") in _INTERACTIVE_JOBS:
-        return False
-    return "SLURM_STEP_NUM_TASKS" in environ
 
 
 def job_id(cluster_spec: ClusterSpec, environ: Mapping[str, str] = os.environ) -> str:
@@ -105,8 +97,27 @@ def mpi_variables(environ: Mapping[str, str]) -> tuple[str, str] | None:
     return next((names for names in _MPI_VARIABLES if all(n in environ for n in names)), None)
 
 
+class _RankResolver(ClusterResolver):
+    """The processes that a launcher has numbered: rank 0, 1, …, each listening at its address."""
+
+    def __init__(
+        self,
+        launcher: str,
+        rank: int,
+        addresses: Sequence[str],
+        jobs: Mapping[str, int] | None,
+        environ: Mapping[str, str],
+        rpc_layer: str | None,
+        num_accelerators: Mapping[str, int] | None,
+    ) -> None:
+        roles = roles_from(environ) if jobs is None else jobs
+        tasks = tasks_of_ranks(len(addresses), roles, launcher)
+        spec = spec_of_ranks(tasks, tuple(addresses))
+        super().__init__(spec, tasks[rank], rpc_layer=rpc_layer, num_accelerators=num_accelerators)
+
+
 @final
-class MPIClusterResolver(ClusterResolver):
+class MPIClusterResolver(_RankResolver):
     """The processes of one `mpirun`, from the launcher's variables; MPI is not initialised.
 
     Ranks are workers in rank order, and worker 0 is the chief. PACELINE_ROLES, or `jobs`, makes
@@ -140,13 +151,8 @@ class MPIClusterResolver(ClusterResolver):
                 "'paceline launch --backend mpi'"
             )
         rank, size = rank_and_size(environ, names, "mpirun")
-        tasks = tasks_of_ranks(size, roles_from(environ) if jobs is None else jobs, "mpirun")
-        super().__init__(
-            spec_of_ranks(tasks, ("",) * size),
-            tasks[rank],
-            rpc_layer=rpc_layer,
-            num_accelerators=num_accelerators,
-        )
+        given = jobs, environ, rpc_layer, num_accelerators
+        super().__init__("mpirun", rank, ("",) * size, *given)
         self._variables = names
 
     @property
@@ -155,22 +161,21 @@ class MPIClusterResolver(ClusterResolver):
 
 
 @final
-class SlurmClusterResolver(ClusterResolver):
+class SlurmClusterResolver(_RankResolver):
     """The tasks of one Slurm step: what `srun` started.
 
     Task i of a node listens on port `port_base` + i. Roles as under MPI.
 
     Args:
-        jobs: The number of tasks of each role, instead of PACELINE_ROLES.
         port_base: The port of the first task of each node.
-        rpc_layer: The scheme of addresses.
-        num_accelerators: Kind to number, for instance {"GPU": 2}.
-        environ: Where Slurm's variables are looked up.
+        jobs, rpc_layer, num_accelerators, environ: See `MPIClusterResolver`.
 
     Raises:
         ClusterError: `srun` did not start this process, its variables contradict each other, or
             the roles do not fit its number of tasks.
     """
+
+    source = "Slurm (SLURM_PROCID)"
 
     def __init__(
         self,
@@ -183,20 +188,10 @@ class SlurmClusterResolver(ClusterResolver):
     ) -> None:
         num_tasks = "SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in environ else "SLURM_NTASKS"
         rank, size = rank_and_size(environ, ("SLURM_PROCID", num_tasks), "srun")
-        tasks = tasks_of_ranks(size, roles_from(environ) if jobs is None else jobs, "srun")
         hosts = _slurm_hosts(environ, size)
         _check_own_host(environ, hosts, rank)
-        addresses = tuple(f"{host}:{port_base + local}" for host, local in hosts)
-        super().__init__(
-            spec_of_ranks(tasks, addresses),
-            tasks[rank],
-            rpc_layer=rpc_layer,
-            num_accelerators=num_accelerators,
-        )
-
-    @property
-    def source(self) -> str:
-        return "Slurm (SLURM_PROCID)"
+        addresses = [f"{host}:{port_base + local}" for host, local in hosts]
+        super().__init__("srun", rank, addresses, jobs, environ, rpc_layer, num_accelerators)
 
 
 def _slurm_hosts(environ: Mapping[str, str], size: int) -> tuple[tuple[str, int], ...]:
@@ -230,7 +225,7 @@ def _check_own_host(
 
 
 @final
-class TorchrunClusterResolver(ClusterResolver):
+class TorchrunClusterResolver(_RankResolver):
     """The processes that `torchrun` started.
 
     Also those of a Kubernetes job, or of anything else that sets RANK, WORLD_SIZE, MASTER_ADDR and
@@ -240,14 +235,13 @@ class TorchrunClusterResolver(ClusterResolver):
     the next one. Roles as under MPI.
 
     Args:
-        jobs: The number of tasks of each role, instead of PACELINE_ROLES.
-        rpc_layer: The scheme of addresses.
-        num_accelerators: Kind to number, for instance {"GPU": 2}.
-        environ: Where torchrun's variables are looked up.
+        jobs, rpc_layer, num_accelerators, environ: See `MPIClusterResolver`.
 
     Raises:
         ClusterError: torchrun did not start this process, or the roles do not fit its world size.
     """
+
+    source = "torchrun (RANK)"
 
     def __init__(
         self,
@@ -258,17 +252,8 @@ class TorchrunClusterResolver(ClusterResolver):
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         rank, size = rank_and_size(environ, ("RANK", "WORLD_SIZE"), "torchrun")
-        tasks = tasks_of_ranks(size, roles_from(environ) if jobs is None else jobs, "torchrun")
-        super().__init__(
-            spec_of_ranks(tasks, _torchrun_addresses(environ, size)),
-            tasks[rank],
-            rpc_layer=rpc_layer,
-            num_accelerators=num_accelerators,
-        )
-
-    @property
-    def source(self) -> str:
-        return "torchrun (RANK)"
+        addresses = _torchrun_addresses(environ, size)
+        super().__init__("torchrun", rank, addresses, jobs, environ, rpc_layer, num_accelerators)
 
 
 def _torchrun_addresses(environ: Mapping[str, str], size: int) -> tuple[str, ...]:

@@ -136,6 +136,8 @@ class SimpleClusterResolver(ClusterResolver):
         ClusterError: The task is not in the cluster.
     """
 
+    source = "SimpleClusterResolver"
+
     def __init__(
         self,
         cluster_spec: ClusterSpec | Mapping[str, list[str]],
@@ -154,10 +156,6 @@ class SimpleClusterResolver(ClusterResolver):
             num_accelerators=num_accelerators,
             settings=JobSettings(environment=environment, session_master=master or None),
         )
-
-    @property
-    def source(self) -> str:
-        return "SimpleClusterResolver"
 
 
 def _given_task(spec: ClusterSpec, task_type: str | None, task_id: int | None) -> Task | None:

@@ -158,15 +158,9 @@ class InputOptions:
     experimental_per_replica_buffer_size: int = 1
 
     def __post_init__(self) -> None:
-        checked_bool("experimental_fetch_to_device", self.experimental_fetch_to_device)
-        checked_bool(
-            "experimental_place_dataset_on_device", self.experimental_place_dataset_on_device
-        )
-        checked_count(
-            "experimental_per_replica_buffer_size", self.experimental_per_replica_buffer_size, 0
-        )
-        checked_choice(
-            "experimental_replication_mode",
-            self.experimental_replication_mode,
-            InputReplicationMode,
-        )
+        for name in ("experimental_fetch_to_device", "experimental_place_dataset_on_device"):
+            checked_bool(name, getattr(self, name))
+        name, mode = "experimental_replication_mode", self.experimental_replication_mode
+        checked_choice(name, mode, InputReplicationMode)
+        name = "experimental_per_replica_buffer_size"
+        checked_count(name, self.experimental_per_replica_buffer_size, 0)

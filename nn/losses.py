@@ -207,6 +207,9 @@ class _FunctionLoss(Loss):
         name: str | None = None,
         **options: Any,
     ) -> None:
+        if not 0 <= options.get("label_smoothing", 0) <= 1:
+            smoothing = options["label_smoothing"]
+            raise ValueError(f"label_smoothing must be between 0 and 1, it is {smoothing}")
         super().__init__(reduction, str(name or getattr(function, "__name__", "loss")))
         self._function = function
         self._options = options
@@ -247,24 +250,7 @@ class Huber(_FunctionLoss):
         super().__init__(huber, reduction, name, delta=delta)
 
 
-class _Crossentropy(_FunctionLoss):
-    """What those of two distributions have in common; see the functions for the arguments."""
-
-    def __init__(
-        self,
-        function: Callable[..., Tensor],
-        from_logits: bool,
-        label_smoothing: float,
-        reduction: Reduction | str,
-        name: str,
-    ) -> None:
-        if not 0 <= label_smoothing <= 1:
-            raise ValueError(f"label_smoothing must be between 0 and 1, it is {label_smoothing}")
-        options = {"from_logits": from_logits, "label_smoothing": label_smoothing}
-        super().__init__(function, reduction, name, **options)
-
-
-class BinaryCrossentropy(_Crossentropy):
+class BinaryCrossentropy(_FunctionLoss):
     """See `binary_crossentropy`."""
 
     def __init__(
@@ -275,10 +261,11 @@ class BinaryCrossentropy(_Crossentropy):
         reduction: Reduction | str = Reduction.AUTO,
         name: str = "binary_crossentropy",
     ) -> None:
-        super().__init__(binary_crossentropy, from_logits, label_smoothing, reduction, name)
+        options = {"from_logits": from_logits, "label_smoothing": label_smoothing}
+        super().__init__(binary_crossentropy, reduction, name, **options)
 
 
-class CategoricalCrossentropy(_Crossentropy):
+class CategoricalCrossentropy(_FunctionLoss):
     """See `categorical_crossentropy`."""
 
     def __init__(
@@ -289,7 +276,8 @@ class CategoricalCrossentropy(_Crossentropy):
         reduction: Reduction | str = Reduction.AUTO,
         name: str = "categorical_crossentropy",
     ) -> None:
-        super().__init__(categorical_crossentropy, from_logits, label_smoothing, reduction, name)
+        options = {"from_logits": from_logits, "label_smoothing": label_smoothing}
+        super().__init__(categorical_crossentropy, reduction, name, **options)
 
 
 class SparseCategoricalCrossentropy(_FunctionLoss):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .growing_file import GrowingFile
-from .log import ensure_handler, logger
+from .log import ensure_handler, log_once, logger
 from .progress import Progress, Rate, RemoteProgress, progress
 from .tracebacks import short_tracebacks
 
@@ -13,6 +13,7 @@ __all__ = [
     "Rate",
     "RemoteProgress",
     "ensure_handler",
+    "log_once",
     "logger",
     "progress",
     "short_tracebacks",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from functools import cache
 from typing import final
 
 _FORMAT = "%(asctime)s %(levelname)-5s %(message)s"
@@ -16,6 +17,12 @@ _attaching = threading.Lock()
 def logger() -> logging.Logger:
     """The logger of the whole package."""
     return logging.getLogger("paceline")
+
+
+@cache
+def log_once(level: int, message: str, *arguments: object) -> None:
+    """Log a line, the first time in this process that it is given with these arguments."""
+    logger().log(level, message, *arguments)
 
 
 def ensure_handler() -> None:

@@ -32,7 +32,12 @@ from .step import (
     make_step,
 )
 from .strategy import RunOptions, Strategy, ValueContext, get_strategy
-from .variables.aggregation import VariableAggregation, VariableSpec, VariableSynchronization
+from .variables.aggregation import (
+    VariableAggregation,
+    VariableOptions,
+    VariableSpec,
+    VariableSynchronization,
+)
 from .variables.cell import Cell, RemoteStorage, RuleStep, SavedValue, Storage
 from .variables.initial import Initializer, drawn, fans, uniform_of_variance
 from .variables.store import (
@@ -102,6 +107,7 @@ __all__ = [
     "ValueContext",
     "Variable",
     "VariableAggregation",
+    "VariableOptions",
     "VariableSpec",
     "VariableStore",
     "VariableSynchronization",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from typing import Any, Protocol
 
 from ..inputs import nest
+from ..observe import log_once
 from .devices.arrays import as_array
 from .devices.cross_device_ops import ReduceOp
 from .extended import StrategyExtended
@@ -16,8 +17,6 @@ from .replicas.frame import Frame, current_frame, entered
 from .replicas.interrupts import InterruptsPutOff
 from .replicas.rendezvous import Rendezvous
 from .replicas.values import PerReplica, regroup, select_replica
-
-_logger = logging.getLogger("paceline")
 
 
 class CurrentStrategy(Protocol):
@@ -215,12 +214,8 @@ class ReplicaContext:
 def _warn_of(options: Any, replica: ReplicaContext) -> None:
     """Say once on this worker that the options of a single collective have no effect."""
     if options is not None and replica.local_index == 0:
-        _warn_of_options()
-
-
-@cache
-def _warn_of_options() -> None:
-    _logger.warning(
-        "The options of all_reduce and all_gather have no effect; give CommunicationOptions to the "
-        "strategy, for all of its collectives."
-    )
+        log_once(
+            logging.WARNING,
+            "The options of all_reduce and all_gather have no effect; give CommunicationOptions to "
+            "the strategy, for all of its collectives.",
+        )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, fields
-from functools import cache, partial
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -24,7 +24,7 @@ from ..inputs import (
     per_replica_pipelines,
     split_global_batches,
 )
-from ..observe import short_tracebacks
+from ..observe import log_once, short_tracebacks
 from .context import ReplicaContext
 from .devices.arrays import Summand, as_array
 from .devices.cross_device_ops import ReduceOp, mean_of
@@ -46,6 +46,7 @@ from .variables.variable import Variable
 
 _logger = logging.getLogger("paceline")
 _ALONE = Rendezvous(1)
+_NO_EFFECT = "%s has no effect: it is taken for TensorFlow's signature only."
 _INPUT_OPTIONS_WITHOUT_EFFECT = (
     "experimental_fetch_to_device",
     "experimental_place_dataset_on_device",
@@ -72,12 +73,8 @@ def warn_of_no_effect(options: Any, names: Sequence[str]) -> None:
     defaults = type(options)()
     for name in names:
         if getattr(options, name) != getattr(defaults, name):
-            _warn_of_no_effect(f"{type(options).__name__}({name}=...)")
-
-
-@cache
-def _warn_of_no_effect(option: str) -> None:
-    _logger.warning("%s has no effect: it is taken for TensorFlow's signature only.", option)
+            option = f"{type(options).__name__}({name}=...)"
+            log_once(logging.WARNING, _NO_EFFECT, option)
 
 
 @dataclass(frozen=True)

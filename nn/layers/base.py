@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 
@@ -16,8 +16,7 @@ from ...autodiff import Array, Tensor, lift, no_grad
 from ...strategies import (
     Membership,
     Variable,
-    VariableAggregation,
-    VariableSynchronization,
+    VariableOptions,
     current_store,
     get_replica_context,
     get_strategy,
@@ -160,8 +159,7 @@ class Layer(ABC):
         initializer: Initializer = "glorot_uniform",
         regularizer: Callable[[Any], Tensor] | None = None,
         trainable: bool = True,
-        synchronization: VariableSynchronization = VariableSynchronization.AUTO,
-        aggregation: VariableAggregation = VariableAggregation.NONE,
+        **options: Unpack[VariableOptions],
     ) -> Variable:
         """Find this layer's weight of that name, or create it.
 
@@ -172,7 +170,7 @@ class Layer(ABC):
             initializer, regularizer: See `nn.initializers` and `nn.regularizers`.
             trainable: False for weights that the layer itself changes. A layer whose own
                 `trainable` is False has no trainable weights.
-            synchronization, aggregation: See `Variable`.
+            **options: `synchronization`, `aggregation` and `saved`: see `Variable`.
 
         Raises:
             ValueError: The weight exists with another shape.
@@ -191,8 +189,7 @@ class Layer(ABC):
                 dtype or self.dtype,
                 initializers.get(initializer),
                 trainable and self.trainable,
-                synchronization,
-                aggregation,
+                **options,
             )
         elif weight.shape != tuple(shape):
             raise ValueError(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from functools import cache
 from typing import Any, Unpack
 
 import numpy as np
 
 from ...autodiff import Array, Tensor, record
+from ...observe import log_once
 from ...strategies import (
     ReplicaContext,
     Variable,
@@ -171,7 +171,14 @@ class BatchNormalization(_Normalization):
         replica = get_replica_context() if self.synchronized else None
         if replica is not None:
             extended = replica.strategy.extended
-            _warn_of_others(extended.job.num_trainers - extended.num_workers)
+            num_others = extended.job.num_trainers - extended.num_workers
+            if num_others:
+                log_once(
+                    logging.WARNING,
+                    "Synchronized batch normalization is over the replicas of this worker only: %d "
+                    "other worker(s), at parameter servers, do not meet within a step.",
+                    num_others,
+                )
         if replica is None or replica.strategy.extended.num_replicas == 1:
             if not inputs.size:
                 return None
@@ -227,16 +234,6 @@ class LayerNormalization(_Normalization):
         centered = inputs - inputs.mean(axis=-1, keepdims=True)
         variance = np.square(centered).mean(axis=-1, keepdims=True)
         return self.normalized(centered, variance, gamma, beta)
-
-
-@cache
-def _warn_of_others(num_others: int) -> None:
-    if num_others:
-        logging.getLogger("paceline").warning(
-            "Synchronized batch normalization is over the replicas of this worker only: %d other "
-            "worker(s), at parameter servers, do not meet within a step.",
-            num_others,
-        )
 
 
 def _leave_as_they_are(*moving: Variable) -> None:

@@ -57,37 +57,31 @@ class SparseTopKCategoricalAccuracy(MeanMetricWrapper):
 
 
 def accuracy(y_true: np.ndarray, y_pred: np.ndarray) -> np.ndarray:
-    """Whether labels and predictions are equal, element by element."""
     return _hits(like_predictions("accuracy", y_true, y_pred) == y_pred)
 
 
 def binary_accuracy(y_true: np.ndarray, y_pred: np.ndarray, threshold: float) -> np.ndarray:
-    """Whether predictions are above `threshold` where labels are 1, as a mean over outputs."""
     y_true = like_predictions("binary_accuracy", y_true, y_pred)
     hits = _hits((y_pred > threshold) == y_true)
     return hits if hits.ndim < 2 else np.mean(hits, axis=-1)
 
 
 def categorical_accuracy(y_true: np.ndarray, y_pred: np.ndarray) -> np.ndarray:
-    """Whether the largest prediction is that of the (one-hot) label's class."""
     y_true = like_predictions("categorical_accuracy", y_true, y_pred)
     return _hits(np.argmax(y_true, axis=-1) == np.argmax(y_pred, axis=-1))
 
 
 def sparse_categorical_accuracy(y_true: np.ndarray, y_pred: np.ndarray) -> np.ndarray:
-    """Whether the largest prediction is that of the label, a class number."""
     labels = _class_indices("sparse_categorical_accuracy", y_true, y_pred)
     return _hits(labels == np.argmax(y_pred, axis=-1))
 
 
 def top_k_categorical_accuracy(y_true: np.ndarray, y_pred: np.ndarray, k: int) -> np.ndarray:
-    """Whether fewer than `k` predictions are larger than that of the (one-hot) label's class."""
     y_true = like_predictions("top_k_categorical_accuracy", y_true, y_pred)
     return _in_top_k(np.argmax(y_true, axis=-1), y_pred, k)
 
 
 def sparse_top_k_categorical_accuracy(y_true: np.ndarray, y_pred: np.ndarray, k: int) -> Any:
-    """Whether fewer than `k` predictions are larger than that of the label, a class number."""
     return _in_top_k(_class_indices("sparse_top_k_categorical_accuracy", y_true, y_pred), y_pred, k)
 
 

@@ -95,15 +95,11 @@ class MeanAbsoluteError(MeanMetricWrapper):
         super().__init__(absolute_error, name)
 
 
-class RootMeanSquaredError(_WeightedMean):
+class RootMeanSquaredError(MeanMetricWrapper):
     """The root of the mean of `(y_pred - y_true)²`."""
 
     def __init__(self, name: str = "root_mean_squared_error") -> None:
-        super().__init__(name)
-
-    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Add a batch of labels and predictions, with one weight for each example if given."""
-        self.add(squared_error(to_host(y_true), to_host(y_pred)), sample_weight)
+        super().__init__(squared_error, name)
 
     def result(self) -> float:
         return math.sqrt(self.mean())

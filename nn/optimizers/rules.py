@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -28,10 +28,31 @@ from ..arguments import check_decay, check_fraction, check_not_negative, check_n
 Slots: TypeAlias = Sequence[Array]
 
 
+def _check_not_positive(argument: str, value: float) -> None:
+    check_number(argument, value)
+    if value > 0:
+        raise ValueError(f"{argument} must be ≤ 0, it is {value}")
+
+
+_RANGES: Mapping[str, Callable[[str, Any], None]] = {
+    "momentum": check_fraction,
+    "beta_1": check_decay,
+    "beta_2": check_decay,
+    "rho": check_decay,
+    "learning_rate_power": _check_not_positive,
+}
+"""What hyper-parameters may be that may not be anything from 0 on."""
+
+
 class Rule(ABC):
     """An update rule with its hyper-parameters: a frozen dataclass of plain numbers."""
 
     name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        for name, number in vars(self).items():
+            if not isinstance(number, bool | np.bool_):
+                _RANGES.get(name, check_not_negative)(name, number)
 
     @property
     def numbers(self) -> Mapping[str, float]:
@@ -42,10 +63,9 @@ class Rule(ABC):
     def slots(self) -> Mapping[str, float]:
         """What is kept beside each variable, in `update`'s order: name → initial value."""
 
-    @abstractmethod
     def keeps_unread(self) -> bool:
-        """Whether a gradient of zero changes nothing: rows that a step did not read may be passed
-        over."""
+        """Whether a gradient of zero changes nothing, so that unread rows may be passed over."""
+        return False
 
     @abstractmethod
     def update(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
@@ -71,9 +91,6 @@ class SGDRule(Rule):
     name = "sgd"
     momentum: float = 0.0
     nesterov: bool = False
-
-    def __post_init__(self) -> None:
-        check_fraction("momentum", self.momentum)
 
     def slots(self) -> Mapping[str, float]:
         return {"momentum": 0.0} if self.momentum else {}
@@ -108,16 +125,8 @@ class _Moments(Rule):
     beta_2: float = 0.999
     epsilon: float = 1e-7
 
-    def __post_init__(self) -> None:
-        check_decay("beta_1", self.beta_1)
-        check_decay("beta_2", self.beta_2)
-        check_not_negative("epsilon", self.epsilon)
-
     def slots(self) -> Mapping[str, float]:
         return {"m": 0.0, "v": 0.0}
-
-    def keeps_unread(self) -> bool:
-        return False
 
     def move(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
         """Adam's update."""
@@ -155,10 +164,6 @@ class AdamWRule(_Moments):
     name = "adamw"
     weight_decay: float = 0.004
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_not_negative("weight_decay", self.weight_decay)
-
     def update(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
         value *= 1 - rate * self.weight_decay
         self.move(value, gradient, slots, rate, step)
@@ -171,10 +176,6 @@ class AdagradRule(Rule):
     name = "adagrad"
     initial_accumulator_value: float = 0.1
     epsilon: float = 1e-7
-
-    def __post_init__(self) -> None:
-        check_not_negative("initial_accumulator_value", self.initial_accumulator_value)
-        check_not_negative("epsilon", self.epsilon)
 
     def slots(self) -> Mapping[str, float]:
         return {"accumulator": self.initial_accumulator_value}
@@ -207,19 +208,11 @@ class RMSpropRule(Rule):
     epsilon: float = 1e-7
     centered: bool = False
 
-    def __post_init__(self) -> None:
-        check_decay("rho", self.rho)
-        check_fraction("momentum", self.momentum)
-        check_not_negative("epsilon", self.epsilon)
-
     def slots(self) -> Mapping[str, float]:
         names = ["rms"]
         names += ["average_gradient"] if self.centered else []
         names += ["momentum"] if self.momentum else []
         return dict.fromkeys(names, 0.0)
-
-    def keeps_unread(self) -> bool:
-        return False
 
     def update(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
         rms = slots[0]
@@ -266,19 +259,8 @@ class FtrlRule(Rule):
     l2_shrinkage_regularization_strength: float = 0.0
     beta: float = 0.0
 
-    def __post_init__(self) -> None:
-        for name, number in self.numbers.items():
-            if name != "learning_rate_power":
-                check_not_negative(name, number)
-        check_number("learning_rate_power", self.learning_rate_power)
-        if self.learning_rate_power > 0:
-            raise ValueError(f"learning_rate_power must be ≤ 0, it is {self.learning_rate_power}")
-
     def slots(self) -> Mapping[str, float]:
         return {"accumulator": self.initial_accumulator_value, "linear": 0.0}
-
-    def keeps_unread(self) -> bool:
-        return False
 
     def update(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
         if rate == 0:  # the start of a warm-up; the formula would divide by it

@@ -6,14 +6,12 @@ import enum
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import cache
 
 import numpy as np
 
 from ...autodiff import Array
+from ...observe import log_once
 from .device import Device, to_host
-
-_logger = logging.getLogger("paceline")
 
 
 class ReduceOp(enum.Enum):
@@ -71,7 +69,9 @@ class CrossDeviceOps(ABC):
 
     def broadcast(self, array: Array, destinations: Sequence[Device]) -> list[Array]:
         """A copy of `array` on each destination."""
-        _log_broadcast(*destinations)
+        if destinations:
+            names = ", ".join(map(str, destinations))
+            log_once(logging.DEBUG, "Then broadcast to %s.", names)
         return [device.put(array) for device in destinations]
 
     def gather(self, arrays: Sequence[Array], axis: int, destination: Device) -> Array:
@@ -118,17 +118,6 @@ def _sum(arrays: Sequence[Array], device: Device, out: Array | None) -> Array:
     return total
 
 
-@cache
-def _log_plan(description: str, *arguments: object) -> None:
-    _logger.debug(description, *arguments)
-
-
-@cache
-def _log_broadcast(*destinations: Device) -> None:
-    if destinations:
-        _logger.debug("Then broadcast to %s.", ", ".join(map(str, destinations)))
-
-
 class ReductionToOneDevice(CrossDeviceOps):
     """Copy everything to one device and add it up there, in replica order.
 
@@ -149,7 +138,7 @@ class ReductionToOneDevice(CrossDeviceOps):
         self, arrays: Sequence[Array], destination: Device, out: Array | None = None
     ) -> Array:
         device = self._device or destination
-        _log_plan("Reduce to %s then broadcast to %s.", device, destination)
+        log_once(logging.DEBUG, "Reduce to %s then broadcast to %s.", device, destination)
         if self._accumulate is None and device == destination:
             return _sum(arrays, destination, out)
         on_device = [device.bring(array) for array in arrays]
@@ -180,7 +169,8 @@ class HierarchicalCopyAllReduce(CrossDeviceOps):
     ) -> Array:
         n = self._group_size
         groups = [arrays[i : i + n] for i in range(0, len(arrays), n)]
-        _log_plan("Reduce in %s group(s) of up to %s, then to %s.", len(groups), n, destination)
+        plan = "Reduce in %s group(s) of up to %s, then to %s."
+        log_once(logging.DEBUG, plan, len(groups), n, destination)
         if len(groups) == 1:
             return _sum(arrays, destination, out)
         return _sum([_sum(group, destination, None) for group in groups], destination, out)
@@ -203,25 +193,19 @@ class NcclAllReduce(CrossDeviceOps):
         # One process that drives several cards adds them up peer to peer through CuPy's copies;
         # NCCL itself arrives with the workers' communicators.
         if isinstance(arrays[0], np.ndarray):
-            _log_fallback()
+            log_once(
+                logging.INFO,
+                "NcclAllReduce: the arrays are on the host, so they are added up there.",
+            )
         return _sum(arrays, destination, out)
 
 
 def _without_effect(num_packs: int) -> int:
     """TensorFlow's number of packs, as it is given."""
     if num_packs != 1:
-        _warn_of_packs()
+        log_once(
+            logging.WARNING,
+            "num_packs has no effect: gradients arrive in packs already; CommunicationOptions("
+            "bytes_per_pack=...) sets the size of those that workers exchange.",
+        )
     return num_packs
-
-
-@cache
-def _warn_of_packs() -> None:
-    _logger.warning(
-        "num_packs has no effect: gradients arrive in packs already; "
-        "CommunicationOptions(bytes_per_pack=...) sets the size of those that workers exchange."
-    )
-
-
-@cache
-def _log_fallback() -> None:
-    _logger.info("NcclAllReduce: the arrays are on the host, so they are added up there.")

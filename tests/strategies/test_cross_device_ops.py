@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from paceline.observe import log_once
 from paceline.strategies import (
     CrossDeviceOps,
     Device,
@@ -13,7 +14,6 @@ from paceline.strategies import (
     Variable,
     get_replica_context,
 )
-from paceline.strategies.devices import cross_device_ops
 
 CPU = Device("CPU", 0)
 OPS = {
@@ -35,10 +35,7 @@ def ops(request):
 @pytest.fixture
 def fresh_log_cache():
     """As in a new process, where nothing has been said yet."""
-    cross_device_ops._log_plan.cache_clear()
-    cross_device_ops._log_fallback.cache_clear()
-    cross_device_ops._log_broadcast.cache_clear()
-    cross_device_ops._warn_of_packs.cache_clear()
+    log_once.cache_clear()
 
 
 def arrays_for(num_replicas, shape, dtype=np.float64):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from paceline.autodiff import IndexedSlices, Tensor
+from paceline.observe import log_once
 from paceline.strategies import CommunicationOptions, Variable, get_replica_context
-from paceline.strategies.context import _warn_of_options
 
 
 def replica_id():
@@ -243,7 +243,7 @@ def test_st_24_outside_any_scope_there_is_one_replica():
     ("verb", "arguments"), [("all_reduce", ("SUM", 1.0)), ("all_gather", (np.ones(1), 0))]
 )
 def test_options_of_one_collective_are_warned_about_once(two_replicas, log_lines, verb, arguments):
-    _warn_of_options.cache_clear()
+    log_once.cache_clear()
     for options in (None, CommunicationOptions(), CommunicationOptions()):
         two_replicas.run(
             lambda options=options: getattr(get_replica_context(), verb)(

@@ -9,6 +9,7 @@ import pytest
 
 from paceline.cluster import SimpleClusterResolver
 from paceline.inputs import Dataset, InputContext, InputOptions, InputReplicationMode
+from paceline.observe import log_once
 from paceline.strategies import (
     DEFAULT_STRATEGY,
     CentralStorageStrategy,
@@ -28,7 +29,6 @@ from paceline.strategies import (
     get_strategy,
     list_devices,
 )
-from paceline.strategies.strategy import _warn_of_no_effect
 
 PER_REPLICA = InputOptions(experimental_replication_mode=InputReplicationMode.PER_REPLICA)
 
@@ -164,7 +164,7 @@ def test_st_22_worker_devices_are_indexed_by_local_replica(two_replicas):
     ],
 )
 def test_input_options_without_effect_are_warned_of_once(two_replicas, options, told, log_lines):
-    _warn_of_no_effect.cache_clear()
+    log_once.cache_clear()
     for _ in range(2):
         two_replicas.experimental_distribute_dataset(Dataset.range(4).batch(4), options)
         two_replicas.distribute_datasets_from_function(lambda _: Dataset.range(2), options)
