@@ -12,6 +12,7 @@ from .hooks import (
     SecondOrStepTimer,
     StepCounterHook,
     StopAtStepHook,
+    SummarySaverHook,
 )
 from .linear import LinearRegressor
 from .prediction import Predictor
@@ -67,6 +68,7 @@ __all__ = [
     "SessionRunValues",
     "StepCounterHook",
     "StopAtStepHook",
+    "SummarySaverHook",
     "TrainAndEvaluateResult",
     "TrainSpec",
     "VocabInfo",

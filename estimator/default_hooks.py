@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
 
-from ..strategies import Job, StrategyExtended
+from ..cluster import restart_count
+from ..strategies import Job, Strategy, StrategyExtended
+from ..summary import FileWriter
+from .evaluation_records import history_of, history_steps
 from .hooks import (
     CheckpointSaverHook,
     CheckpointSaverListener,
     CheckpointWriter,
+    HistoryHook,
     LoggingTensorHook,
     StepCounterHook,
     StopAtStepHook,
+    SummarySaverHook,
 )
 from .run_config import RunConfig
 from .session import SessionRunHook
@@ -38,12 +47,59 @@ def saving(
 
 
 def reporting(config: RunConfig, extended: StrategyExtended) -> list[SessionRunHook]:
-    """What writes the log lines."""
-    every = config.log_step_count_steps
-    if every is None:
+    """What writes log lines, and summaries for TensorBoard."""
+    every, summaries_every = config.log_step_count_steps, config.save_summary_steps
+    hooks: list[SessionRunHook] = []
+    writer = FileWriter(str(config.model_dir)) if summaries_every else None
+    if every is not None:
+        hooks.append(StepCounterHook(every, summary_writer=writer))
+    if summaries_every:
+        hooks.append(
+            SummarySaverHook(
+                summaries_every, summary_writer=writer, gradient_norm=config.log_gradient_norm
+            )
+        )
+    if every is not None:
+        names = {name: name for name in ("loss", "step", *extended.figures)}
+        hooks.append(LoggingTensorHook(names, every_n_iter=every))
+    return hooks
+
+
+def recording(
+    config: RunConfig,
+    strategy: Strategy,
+    saver: CheckpointSaverHook,
+    last_step: int | None,
+    held: ExitStack,
+) -> list[SessionRunHook]:
+    """What notes the history of the run in `model_dir`, on every worker.
+
+    Args:
+        held: Closed with the error that ends the run, if one does.
+    """
+    every = history_steps(config)
+    if not every:
         return []
-    names = {name: name for name in ("loss", "step", *extended.figures)}
-    return [StepCounterHook(every), LoggingTensorHook(names, every_n_iter=every)]
+    about = _about(config, strategy, last_step)
+    hook = HistoryHook(history_of(config), every, about, lambda: saver.last_saved_step)
+    return [held.enter_context(hook)]
+
+
+def _about(config: RunConfig, strategy: Strategy, last_step: int | None) -> dict[str, Any]:
+    """What the history says of a run at its beginning."""
+    extended = strategy.extended
+    return {
+        "task": f"{config.task_type} {config.task_id}",
+        "is_chief": extended.job.is_chief,
+        "last_step": last_step,
+        "num_workers": extended.job.num_trainers,
+        "num_local_replicas": extended.num_local_replicas,
+        "strategy": repr(strategy),
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "restart": restart_count(os.environ),
+        "config": {name: repr(getattr(config, name)) for name in type(config).model_fields},
+    }
 
 
 def ending(last_step: int | None) -> list[SessionRunHook]:

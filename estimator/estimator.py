@@ -23,6 +23,7 @@ from ..checkpoint import CheckpointReader
 from ..inputs import DatasetIterator
 from ..strategies import DEFAULT_STRATEGY, Strategy, get_strategy
 from .evaluation import EvaluationSession, evaluate
+from .evaluation_records import EvaluationRecords
 from .hooks import CheckpointSaverListener
 from .input_function import batches_for_replicas
 from .model_dir import ModelDir, SavedModel, one_model_dir
@@ -79,6 +80,7 @@ class Estimator:
         self._model = ModelFunction(model_fn, self._params, self._config)
         self._model_fn = model_fn
         self._is_warm_started = warm_start_from is not None
+        self._records = EvaluationRecords(self._config)
         self._dir = ModelDir(path, self._config, settings_of(warm_start_from))
         self._trainer = Trainer(self._model, self._dir, self._params, self._config)
         _logger.info("Using config: %s (and defaults)", self._config.describe_changes())
@@ -288,6 +290,8 @@ class Estimator:
             results = evaluate(session, batches, steps)
             if restored is not None and self._is_writer():
                 self._dir.note_metrics(restored.path, results, name)
+        if self._is_writer():
+            self._records.note(self.eval_dir(name), name, results)
         shown = ", ".join(f"{k} = {v:.8g}" for k, v in results.items() if np.ndim(v) == 0)
         where = f" ({name})" if name else ""
         _logger.info("Evaluation%s at global step %d: %s", where, results["global_step"], shown)

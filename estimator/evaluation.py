@@ -78,7 +78,7 @@ class EvaluationSession(Session):
         """
         if self._spec is not None and batches is not None:
             self.before_run()
-        has_batch, is_asked = self._agreed(batches is not None)
+        has_batch, is_asked, is_shown = self._agreed(batches is not None)
         if not has_batch:
             return False
         given = self._batches.of_step(batches)
@@ -89,12 +89,14 @@ class EvaluationSession(Session):
                 self.store.begin_again()
                 self.created(self._spec.evaluation_hooks)
                 self.before_run()
-                _, is_asked = self._agreed(True)
+                _, is_asked, is_shown = self._agreed(True)
                 parts = local_values(self.strategy.run(self._replica_step, (given,)))
         self._held.take_over()
         self._add_up(parts)
         if is_asked:
             self._read_shared()
+        if is_shown:
+            self._share_summaries()
         return True
 
     def _is_watched(self, spec: EstimatorSpec) -> bool:
@@ -103,8 +105,9 @@ class EvaluationSession(Session):
         return self.strategy.extended.workers.any_of_each([has_hooks], "who has hooks")[0]
 
     def _agreed(self, has_batch: bool) -> list[bool]:
-        """Whether any worker has a batch, and whether hooks of any ask for what all must read."""
-        flags = [has_batch, self._wants_shared]
+        """Whether any worker has a batch, and whether hooks of any ask for what all must read, or
+        for summaries."""
+        flags = [has_batch, self._wants_shared, self.wants_summaries]
         return self.strategy.extended.workers.any_of_each(flags, "what a step of evaluation needs")
 
     def _add_up(self, parts: Sequence[_Evaluated]) -> None:
@@ -118,7 +121,8 @@ class EvaluationSession(Session):
     def _replica_step(self, given: ReplicaBatch) -> _Evaluated:
         replica, num_examples = get_replica_context(), given.num_examples
         assert replica is not None
-        with self.store.building(), no_grad(), given.taken_by(replica):
+        showing = self._showing(replica.local_index, num_examples)
+        with self.store.building(), no_grad(), given.taken_by(replica), showing:
             self._step_counter = get_or_create_global_step()
             spec = self._model(*split_features_and_labels(given.batch), ModeKeys.EVAL)
         assert spec.loss is not None

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..cluster import ClusterError
 from ..nn.optimizers import server_rules
-from ..observe import short_tracebacks
+from ..observe import phase, short_tracebacks
 from ..strategies import get_strategy
 from .estimator import Estimator
 from .evaluator import (
@@ -105,7 +105,8 @@ class _Evaluator(SessionRunHook):
         """Evaluate what the chief saved last; a worker that cannot read it fails."""
         newest = self._estimator.latest_checkpoint() if self._workers.rank == 0 else None
         path = self._workers.text_from_chief(newest or "", "checkpoint to evaluate")
-        self.metrics = evaluate_checkpoint(self._estimator, self._spec, path or None)
+        with phase("evaluate"):
+            self.metrics = evaluate_checkpoint(self._estimator, self._spec, path or None)
         self._last_time = self._clock()
 
 

@@ -69,10 +69,13 @@ class RunConfig(BaseModel):
             smallest is the best ("min") or the largest ("max").
         log_step_count_steps: Steps between log lines with loss and steps per second; None turns
             them off.
+        log_gradient_norm: Whether summaries and the history have the norm of the gradients.
         train_distribute, eval_distribute: The strategies of training and of evaluation; by
             default that which is current.
         experimental_distribute: Both of them as a `DistributeConfig`.
-        save_summary_steps, session_config, device_fn, protocol, experimental_max_worker_delay_secs,
+        save_summary_steps: Steps between summaries for TensorBoard, and between lines of the run's
+            history in `model_dir/history`; 0 or None writes neither.
+        session_config, device_fn, protocol, experimental_max_worker_delay_secs,
             session_creation_timeout_secs, checkpoint_save_graph_def: Accepted for TensorFlow's
             signature and checked as there. They have no effect; `Estimator` warns of those given.
 
@@ -104,6 +107,7 @@ class RunConfig(BaseModel):
     keep_checkpoint_best_max: int = Field(default=1, ge=1)
     keep_checkpoint_best_mode: Literal["min", "max"] = "min"
     log_step_count_steps: int | None = Field(default=100, ge=1)
+    log_gradient_norm: bool = False
     train_distribute: Strategy | None = None
     eval_distribute: Strategy | None = None
     device_fn: Callable[..., Any] | None = None
@@ -295,7 +299,6 @@ _POSITIONS: Final = (
 """The order of TensorFlow's arguments."""
 
 _WITHOUT_EFFECT: Final = {
-    "save_summary_steps": "no summaries are written",
     "session_config": "there are no sessions",
     "device_fn": "the strategy says where variables live",
     "protocol": "CommunicationOptions of the strategy say how tasks talk",

@@ -6,12 +6,15 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..autodiff import Tensor
 from ..inputs import nest
+from ..observe import Stopwatch
 from ..strategies import Strategy, Variable, VariableStore
+from ..summary import Summaries, collecting
 from .fetches import HeldValues
 
 _logger = logging.getLogger("paceline")
@@ -117,6 +120,13 @@ class Session(ABC):
         end_is_agreed: Whether a worker has asked for such an end after the step just made.
         will_stop: A hook that is sure to ask for the end after a step may say so here before it.
             Where all workers say so, none computes another step for the others' sake.
+        wants_summaries: A hook may set this before a step to have `summaries` after it.
+        wants_gradient_norm: Whether the norm of the gradients belongs to `summaries`.
+        summaries: What the model has shown in the latest step for which a hook wanted to know it,
+            over all replicas of the workers whose hooks did.
+        num_examples: Those of the latest step, of all workers that made it together.
+        end_reason: Why the run ends, once that is known.
+        stopwatch: How long the first replica of this worker is in each phase of a step.
     """
 
     def __init__(
@@ -133,6 +143,12 @@ class Session(ABC):
         self.wants_save = self.save_is_agreed = False
         self.wants_end = self.end_is_agreed = False
         self.will_stop = False
+        self.wants_summaries = self.wants_gradient_norm = False
+        self.summaries = Summaries()
+        self.num_examples = 0
+        self.end_reason = ""
+        self.stopwatch = Stopwatch()
+        self._shown: dict[int, tuple[Summaries, int]] = {}
         self._context = SessionRunContext(self)
         self._requests: list[SessionRunArgs | None] = []
         self._held = HeldValues(strategy)
@@ -211,6 +227,7 @@ class Session(ABC):
 
     def before_run(self) -> None:
         """Tell the hooks that a step is about to be made."""
+        self.wants_summaries = False
         self._requests = [_checked(hook, hook.before_run(self._context)) for hook in self._hooks]
         self._announce([r.fetches for r in self._requests if r is not None])
 
@@ -228,6 +245,27 @@ class Session(ABC):
             self._read_shared()
         for hook in self._hooks:
             hook.end(self)
+
+    def _showing(self, replica: int, num_examples: int) -> AbstractContextManager[None]:
+        """Note what the model shows within the block, in a step for which hooks want to know it.
+
+        Args:
+            replica: The local index of the caller.
+            num_examples: Those of its batch.
+        """
+        self._shown.pop(replica, None)
+        if not self.wants_summaries:
+            return nullcontext()
+        self._shown[replica] = Summaries(), num_examples
+        return collecting(self._shown[replica][0])
+
+    def _share_summaries(self) -> None:
+        """Put together what all replicas have shown; all workers call this if hooks of any want."""
+        shown = sorted(self._shown.items()) if self.wants_summaries else []
+        own = Summaries.together([summaries.of_examples(n) for _, (summaries, n) in shown])
+        texts = self.strategy.extended.workers.texts(own.added_up_as_text(), "summaries")
+        added_up = map(Summaries.from_text, texts)
+        self.summaries = Summaries.together([own.shown_once(), *added_up])
 
     @property
     def _wants_shared(self) -> bool:

@@ -105,6 +105,7 @@ class Trainer:
                 self._unread.warn_of(batches)
             # What may refuse the run comes before what saves its beginning.
             own = [*restoring, progress, saver, *default_hooks.reporting(config, extended)]
+            own += default_hooks.recording(config, strategy, saver, last_step, source)
             own += default_hooks.ending(last_step)
             hooks = spec.hooks or ()
             session = TrainingSession(self._model, strategy, store, hooks, own, batches)

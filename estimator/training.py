@@ -11,6 +11,7 @@ from typing import Any, final
 from ..autodiff import Array, Tensor
 from ..inputs import DatasetIterator
 from ..nn.optimizers import StepResult, TrainOp, make_step
+from ..observe import Stopwatch, phase
 from ..strategies import (
     Strategy,
     Variable,
@@ -19,6 +20,7 @@ from ..strategies import (
     get_replica_context,
     local_values,
 )
+from ..summary import Mean
 from .hooks import NanTensorHook
 from .input_function import (
     ReplicaBatch,
@@ -59,10 +61,12 @@ class TrainingSession(Session):
         batches: DatasetIterator,
     ) -> None:
         super().__init__(strategy, store, hooks, [NanTensorHook(), *own_hooks])
-        self.num_examples = 0
+        self.wants_summaries = True  # of the first step, before the hooks can be asked
         self._model = model
         self._input = batches
         self._batches = ReplicaBatches(strategy)
+        others = range(1, strategy.extended.num_local_replicas)
+        self._stopwatches = [self.stopwatch, *[Stopwatch() for _ in others]]
         self._step_counter: Variable | None = None
         self._global_step = 0
         self._step_index = 0
@@ -107,7 +111,8 @@ class TrainingSession(Session):
         if not self.stop_requested:
             self.before_run()
         while True:
-            batch = None if self.stop_requested else next(self._input, None)
+            with phase("input"):
+                batch = None if self.stop_requested else next(self._input, None)
             is_made, is_over = self._make_step(batch)
             if is_made or is_over:
                 return is_made
@@ -149,10 +154,17 @@ class TrainingSession(Session):
     def _replica_step(self, given: ReplicaBatch) -> StepResult:
         replica = get_replica_context()
         assert replica is not None
-        with self.store.building(), given.taken_by(replica):
+        index = replica.local_index
+        with (
+            self._stopwatches[index].running(),
+            self.store.building(),
+            given.taken_by(replica),
+            self._showing(index, given.num_examples),
+        ):
             if self._step_counter is None:  # before the model: what it draws depends on the step
                 self._step_counter = get_or_create_global_step()
-            spec = self._model(*split_features_and_labels(given.batch), ModeKeys.TRAIN)
+            with phase("forward"):
+                spec = self._model(*split_features_and_labels(given.batch), ModeKeys.TRAIN)
             assert spec.loss is not None
             assert spec.train_op is not None
             hooks = {name: getattr(spec, name) for name in _HOOKS}
@@ -164,9 +176,26 @@ class TrainingSession(Session):
             self._has_bad_loss |= not math.isfinite(loss_times_examples)
             # The votes travel in the same exchange as the loss, so that all workers save, stop or
             # read together without a call of its own for that.
-            votes = (self.wants_save, self.wants_end, self.will_stop, self._wants_shared)
+            stops = (self.wants_save, self.wants_end, self.will_stop)
+            votes = (*stops, self._wants_shared, self.wants_summaries)
             sums = (loss_times_examples, given.num_examples, *votes, self._has_batch)
-            return make_step(spec.train_op, given.num_examples, sums, self._veto)
+            if self.wants_summaries:
+                self._show_rates(spec.train_op, index)
+            result = make_step(spec.train_op, given.num_examples, sums, self._veto)
+            if self.wants_summaries and self.wants_gradient_norm and result.is_made:
+                self._show_norms(spec.train_op, index)
+            return result
+
+    def _show_rates(self, train_op: TrainOp, index: int) -> None:
+        """Show the learning rate of each update; two of one name are numbered."""
+        for update in train_op.updates:
+            num_updates = int(update.updater.iterations.value_in(index))
+            rate = float(update.updater.rule_step(num_updates, average=True).learning_rate)
+            self._shown[index][0].note("learning_rate", Mean(rate, 1))
+
+    def _show_norms(self, train_op: TrainOp, index: int) -> None:
+        for update in train_op.updates:
+            self._shown[index][0].note("gradient_norm", Mean(update.reduced_norm(index), 1))
 
     def _build(self, train_op: TrainOp) -> None:
         """Create what the step needs besides the model's variables, before any is changed."""
@@ -188,7 +217,7 @@ class TrainingSession(Session):
         """Take over what a step that was made came to, over all replicas of all workers."""
         self._held.take_over()
         loss_times_examples, num_examples, *votes, _ = sums
-        votes_to_save, votes_to_end, num_stopping, num_asking = votes
+        votes_to_save, votes_to_end, num_stopping, num_asking, num_watching = votes
         self.loss = loss_times_examples / num_examples
         self.workers_with_bad_loss = [] if math.isfinite(self.loss) else self._whose_loss()
         self.num_examples = int(num_examples)
@@ -200,6 +229,8 @@ class TrainingSession(Session):
         self.strategy.extended.workers.at_step(self._global_step)
         if num_asking > 0:
             self._read_shared()
+        if num_watching > 0:
+            self._share_summaries()
 
     def _count(self) -> int:
         assert self._step_counter is not None
@@ -254,16 +285,18 @@ def train(session: TrainingSession, last_step: int | None = None) -> TrainingEnd
     Raises:
         ValueError: The data are empty.
     """
-    session.make_first_step()
-    session.after_run()
-    while session.make_next_step():
+    with session.stopwatch.running():
+        session.make_first_step()
         session.after_run()
-    if not session.end_is_agreed:
-        session.finish()
-    is_last = last_step is not None and session.global_step >= last_step
-    reason = _reason(session.stop_requested, is_last, session.strategy)
-    session.end()
-    return TrainingEnd(session.global_step, session.loss, reason, session.end_is_agreed)
+        while session.make_next_step():
+            session.after_run()
+        if not session.end_is_agreed:
+            session.finish()
+        is_last = last_step is not None and session.global_step >= last_step
+        session.end_reason = _reason(session.stop_requested, is_last, session.strategy)
+        session.end()
+    reason, is_preempted = session.end_reason, session.end_is_agreed
+    return TrainingEnd(session.global_step, session.loss, reason, is_preempted)
 
 
 _REASONS = ("the input ended", "a hook asked to stop", "max_steps was reached")

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from .growing_file import GrowingFile
+from .history import History
 from .log import ensure_handler, log_once, logger
+from .phases import PHASES, Span, Stopwatch, looked_at, phase, wall_clock_offset_ns
 from .progress import Progress, Rate, RemoteProgress, progress
 from .tracebacks import short_tracebacks
 
 __all__ = [
+    "PHASES",
     "GrowingFile",
+    "History",
     "Progress",
     "Rate",
     "RemoteProgress",
+    "Span",
+    "Stopwatch",
     "ensure_handler",
     "log_once",
     "logger",
+    "looked_at",
+    "phase",
     "progress",
     "short_tracebacks",
+    "wall_clock_offset_ns",
 ]

@@ -18,14 +18,17 @@ class GrowingFile:
 
     Args:
         path: A path, whose directory is made when needed, or a URL that fsspec knows.
+        keeps: Whether to go on behind what is there, rather than in a new file; a line that
+            somebody was killed in is ended first.
 
     Raises:
         ImportError: It is a URL, and fsspec is not installed.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, keeps: bool = False) -> None:
         self.path = path
         self._remote = _remote(path) if "://" in path else None
+        self._keeps = keeps
         self._content = bytearray()
         self._is_uploaded = True
         self._next_upload = 0.0
@@ -38,6 +41,9 @@ class GrowingFile:
         """
         if not content:
             return
+        if self._keeps:
+            self._keeps = False
+            self._go_on_behind()
         if self._remote is None:
             self._append_here(content)
             return
@@ -50,6 +56,17 @@ class GrowingFile:
         """Upload what is not; the file may grow further."""
         if not self._is_uploaded:
             self._upload()
+
+    def _go_on_behind(self) -> None:
+        if self._remote is not None:
+            there = self._remote.exists(self.path)
+            self._content[:] = self._remote.cat_file(self.path) if there else b""
+        elif os.path.exists(self.path):
+            with open(self.path, "rb+") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - 1))
+                if size and file.read(1) != b"\n":
+                    file.write(b"\n")
 
     def _append_here(self, content: bytes) -> None:
         directory = os.path.dirname(self.path)

@@ -8,13 +8,18 @@ copies of the variables; and what the storage of variables has put off is *settl
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from ..autodiff import IndexedSlices, Tensor, backward, leaves
+from ..observe import phase
 from .context import ReplicaContext, get_replica_context
+from .devices.device import to_host
 from .gradients.buckets import Gradient
 from .gradients.reduction import GradientReducer, Offer, Round, Share
 from .replicas.interrupts import InterruptsPutOff
@@ -185,6 +190,15 @@ class Update:
                 share.take(leaf, gradient)
         share.end()
 
+    def reduced_norm(self, local_index: int) -> float:
+        """The norm of the gradients of the step just made, over all replicas, before clipping."""
+        total = 0.0
+        for _, gradient in self._reducer.reduced(local_index):
+            rows = gradient.unique().values if isinstance(gradient, IndexedSlices) else gradient
+            numbers = to_host(rows).reshape(-1)
+            total += float(np.dot(numbers, numbers))
+        return math.sqrt(total)
+
     def apply(self, replica: ReplicaContext, average: bool) -> None:
         """Change this replica's copies along the reduced gradients; all replicas do so."""
         index = replica.local_index
@@ -276,23 +290,27 @@ def make_step(
         raise RuntimeError("a train op must be called in a replica: inside strategy.run(...)")
     is_alone = replica.strategy.extended.num_replicas == 1
     lines = [] if is_alone else [line for u in train_op.updates for line in u.lines(replica)]
-    this_round = agree(replica, num_examples, average, (float(veto), *sums), lines)
+    with phase("communication"):
+        this_round = agree(replica, num_examples, average, (float(veto), *sums), lines)
     # All are prepared before the first is filled: what workers agree on here, and the buckets that
     # another replica fills meanwhile, would else go out in an order that chance decides.
-    for update in train_op.updates:
-        update.prepare()
-    for update in train_op.updates:
-        update.fill(replica, this_round)
+    with phase("backward"):
+        for update in train_op.updates:
+            update.prepare()
+        for update in train_op.updates:
+            update.fill(replica, this_round)
     with InterruptsPutOff() as interrupts:
         # All losses were followed before any variable changes.
-        reduce(replica, this_round, interrupts)
+        with phase("communication"):
+            reduce(replica, this_round, interrupts)
         weight, vetoes, *totals = this_round.totals.tolist()
         is_made = weight > 0 and not vetoes
         if is_made:
-            for update in train_op.updates:
-                update.apply(replica, average)
-            for counter in train_op.counters:
-                counter.cell.increase(replica.local_index)
+            with phase("update"):
+                for update in train_op.updates:
+                    update.apply(replica, average)
+                for counter in train_op.counters:
+                    counter.cell.increase(replica.local_index)
             settle(replica, this_round.num_examples_to_settle)
     return StepResult(is_made, vetoes > 0, totals)
 
@@ -332,7 +350,8 @@ def settle(replica: ReplicaContext, num_examples: float) -> None:
     storage = replica.strategy.extended.remote_storage
     # By the last to come, while the others wait: it renews the copies that they read.
     if storage is not None:
-        replica.exchange("changes of variables", None, lambda _: storage.flush(num_examples))
+        with phase("communication"):
+            replica.exchange("changes of variables", None, lambda _: storage.flush(num_examples))
 
 
 def agree(

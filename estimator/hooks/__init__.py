@@ -1,6 +1,7 @@
 """The hooks that come with the package; what a hook is says `session.py`."""
 
 from .checkpoint_saver import CheckpointSaverHook, CheckpointSaverListener, CheckpointWriter
+from .recording import HistoryHook, SummarySaverHook
 from .reporting import LoggingTensorHook, ProgressHook, StepCounterHook
 from .stopping import NanLossDuringTrainingError, NanTensorHook, StopAtStepHook
 from .timer import SecondOrStepTimer
@@ -9,6 +10,7 @@ __all__ = [
     "CheckpointSaverHook",
     "CheckpointSaverListener",
     "CheckpointWriter",
+    "HistoryHook",
     "LoggingTensorHook",
     "NanLossDuringTrainingError",
     "NanTensorHook",
@@ -16,4 +18,5 @@ __all__ = [
     "SecondOrStepTimer",
     "StepCounterHook",
     "StopAtStepHook",
+    "SummarySaverHook",
 ]

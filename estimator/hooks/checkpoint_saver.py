@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from ...observe import phase
 from ..session import (
     Session,
     SessionRunContext,
@@ -128,6 +129,11 @@ class CheckpointSaverHook(SessionRunHook):
         for listener in self._listeners:
             listener.end(session, session.global_step)
 
+    @property
+    def last_saved_step(self) -> int | None:
+        """The global step of the newest checkpoint of the run, which may still be written."""
+        return self._timer.last_triggered_step
+
     def _save(self, session: Session, ends: bool = False) -> bool:
         """Save if the model is sound; return whether a listener wants the run to end."""
         step = session.global_step
@@ -137,10 +143,11 @@ class CheckpointSaverHook(SessionRunHook):
         self._timer.update_last_triggered_step(step)
         for listener in self._listeners:
             listener.before_save(session, step)
-        if step != self._first_step or step == 0:
-            self._write(session, ends or step == self._last_step)
-        if self._listeners:
-            self._writer.wait()
+        with phase("save"):
+            if step != self._first_step or step == 0:
+                self._write(session, ends or step == self._last_step)
+            if self._listeners:
+                self._writer.wait()
         # Every listener hears of every checkpoint, also when an earlier one asks to stop.
         answers = [listener.after_save(session, step) for listener in self._listeners]
         return any(answers)

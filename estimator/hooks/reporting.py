@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ... import observe
+from ...summary import FileWriter
 from ..session import (
     Session,
     SessionRunArgs,
@@ -16,6 +18,7 @@ from ..session import (
     SessionRunHook,
     SessionRunValues,
 )
+from .recording import flush, one_writer
 from .timer import SecondOrStepTimer
 
 _logger = logging.getLogger("paceline")
@@ -24,12 +27,25 @@ _logger = logging.getLogger("paceline")
 class StepCounterHook(SessionRunHook):
     """Logs the number of steps per second, and warns when the global step does not move.
 
+    For TensorBoard it writes `global_step/sec` and `examples/sec`, on the chief: the latter counts
+    the examples of the steps that this worker takes part in.
+
     Args:
         every_n_steps, every_n_secs: How often; exactly one of them.
+        output_dir, summary_writer: Where to write, or with what; at most one of them.
     """
 
-    def __init__(self, every_n_steps: int | None = 100, every_n_secs: float | None = None) -> None:
+    def __init__(
+        self,
+        every_n_steps: int | None = 100,
+        every_n_secs: float | None = None,
+        output_dir: str | os.PathLike[str] | None = None,
+        summary_writer: FileWriter | None = None,
+    ) -> None:
         self._timer = SecondOrStepTimer(every_n_secs, every_n_steps)
+        is_written = output_dir is not None or summary_writer is not None
+        self._writer = one_writer(output_dir, summary_writer) if is_written else None
+        self._num_examples = 0
         self._step_before = -1
         self._unmoved = 0
 
@@ -37,12 +53,22 @@ class StepCounterHook(SessionRunHook):
         self._timer.update_last_triggered_step(session.global_step)
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        step = run_context.session.global_step
+        session = run_context.session
+        step = session.global_step
         self._warn_if_unmoved(step)
+        self._num_examples += session.num_examples
         if self._timer.should_trigger_for_step(step):
             secs, steps = self._timer.update_last_triggered_step(step)
             if secs:
                 _logger.info("global_step/sec: %.5g", (steps or 0) / secs)
+                self._write(session, (steps or 0) / secs, self._num_examples / secs)
+            self._num_examples = 0
+
+    def _write(self, session: Session, steps_per_sec: float, examples_per_sec: float) -> None:
+        if self._writer is not None and session.strategy.extended.job.is_chief:
+            self._writer.scalar("global_step/sec", steps_per_sec, session.global_step)
+            self._writer.scalar("examples/sec", examples_per_sec, session.global_step)
+            flush(self._writer)
 
     def _warn_if_unmoved(self, step: int) -> None:
         self._unmoved = self._unmoved + 1 if step == self._step_before else 0

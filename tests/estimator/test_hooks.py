@@ -266,6 +266,7 @@ def test_the_step_counter_warns_of_a_step_that_does_not_move(lines):
     class RunContext:
         class session:  # noqa: N801
             global_step = 3
+            num_examples = 8
 
     hook = StepCounterHook(every_n_steps=100)
     hook.after_create_session(RunContext.session)

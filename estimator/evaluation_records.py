@@ -1,0 +1,83 @@
+"""What evaluations leave beside checkpoints: metrics for TensorBoard, and in the run's history."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, final
+
+import numpy as np
+
+from ..observe import History
+from ..strategies import get_strategy
+from ..summary import FileWriter
+from .hooks.recording import flush
+from .run_config import RunConfig
+
+_logger = logging.getLogger("paceline")
+
+
+@final
+class EvaluationRecords:
+    """Writes down evaluations, each at its global step.
+
+    Args:
+        config: Whether summaries are written, where, and what this task is called.
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        self._config = config
+        # An evaluator that looks at a thousand checkpoints leaves one file a directory.
+        self._writers: dict[str, FileWriter] = {}
+
+    def note(self, directory: str, name: str | None, results: Mapping[str, Any]) -> None:
+        """Note what an evaluation found.
+
+        Args:
+            directory: That of its summaries: numbers as scalars, arrays as histograms, None not at
+                all; of anything else a warning says that it is not shown.
+            name: That of the evaluation, where there are several.
+            results: As `Estimator.evaluate` returns them.
+        """
+        if not history_steps(self._config):
+            return
+        step = int(results["global_step"])
+        metrics = {n: v for n, v in results.items() if n != "global_step" and v is not None}
+        if self._config.save_summary_steps:
+            self._write(directory, step, metrics)
+        numbers = {n: float(v) for n, v in metrics.items() if _is_number(v)}
+        history = history_of(self._config)
+        history.note("evaluation", step=step, name=name or "", metrics=numbers)
+        history.close()
+
+    def _write(self, directory: str, step: int, metrics: Mapping[str, Any]) -> None:
+        if directory not in self._writers:
+            self._writers[directory] = FileWriter(directory)
+        writer = self._writers[directory]
+        for name, value in metrics.items():
+            if _is_number(value):
+                writer.scalar(name, value, step)
+            elif isinstance(value, np.ndarray) and value.dtype.kind in "iufb":
+                writer.histogram(name, value, step)
+            else:
+                kind = type(value).__name__
+                _logger.warning("The metric %r is not shown: it is of type %s.", name, kind)
+        flush(writer, is_last=True)
+
+
+def _is_number(value: Any) -> bool:
+    return np.ndim(value) == 0 and np.asarray(value).dtype.kind in "iufb"
+
+
+def history_of(config: RunConfig) -> History:
+    """That of this task, under the name that it has in the job."""
+    strategy = config.train_distribute or get_strategy()
+    task = f"worker-{strategy.extended.job.trainer_index}"
+    if config.cluster_spec or config.task_type == "evaluator":
+        task = f"{config.task_type}-{config.task_id}"
+    return History(str(config.model_dir), task)
+
+
+def history_steps(config: RunConfig) -> int:
+    """The steps between two lines of a history; 0 where none is written."""
+    return config.save_summary_steps or 0

@@ -1,0 +1,122 @@
+"""What the time of a training step goes to, and when: a stopwatch for each replica.
+
+At each moment a replica is in one phase. Whoever begins another one within it stops the clock of
+the outer one for that long, so that the phases add up to the time that has passed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from time import perf_counter_ns
+from typing import Final, NamedTuple, final
+
+PHASES: Final = (
+    "input",
+    "forward",
+    "backward",
+    "communication",
+    "update",
+    "save",
+    "evaluate",
+    "other",
+)
+"""Waiting for the next batch; the model; gradients; waiting for other replicas, workers or servers;
+changing variables; taking what a checkpoint needs; an evaluation between two steps; all else."""
+
+
+class Span(NamedTuple):
+    """Something that took a while.
+
+    Args:
+        name: What it was.
+        begin, end: Nanoseconds of `time.perf_counter_ns`.
+    """
+
+    name: str
+    begin: int
+    end: int
+
+
+@final
+class Stopwatch:
+    """Adds up how long one replica is in each phase; one thread uses it at a time.
+
+    Attributes:
+        nanos: Nanoseconds by phase, since it was made.
+        spans: While somebody looks: each stay in a phase, and each collective, in order of ends.
+    """
+
+    __slots__ = ("_phase", "_since", "collectives", "nanos", "spans")
+
+    def __init__(self) -> None:
+        self.nanos: Counter[str] = Counter()
+        self.spans: list[Span] | None = None
+        self.collectives: list[Span] = []
+        self._phase = "other"
+        self._since = perf_counter_ns()
+
+    def switch(self, phase: str) -> str:
+        """Begin a phase; return the one that ends."""
+        now, before = perf_counter_ns(), self._phase
+        self.nanos[before] += now - self._since
+        if self.spans is not None:
+            self.spans.append(Span(before, self._since, now))
+        self._phase, self._since = phase, now
+        return before
+
+    def read(self) -> dict[str, float]:
+        """Seconds by phase up to now."""
+        self.switch(self._phase)
+        return {name: nanos / 1e9 for name, nanos in self.nanos.items()}
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Let `phase` in this thread, and in those that it starts with its context, use this."""
+        token = _running.set(self)
+        try:
+            yield
+        finally:
+            _running.reset(token)
+
+
+_running: ContextVar[Stopwatch | None] = ContextVar("paceline_stopwatch", default=None)
+
+
+@final
+class phase:  # noqa: N801 (used like a function)
+    """A context: the running stopwatch, if there is one, counts its time as that of a phase.
+
+    A class, since a generator costs a microsecond more, and a step has ten of these.
+
+    Args:
+        name: One of `PHASES`.
+    """
+
+    __slots__ = ("_before", "_name", "_stopwatch")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        self._stopwatch = _running.get()
+        if self._stopwatch is not None:
+            self._before = self._stopwatch.switch(self._name)
+
+    def __exit__(self, *error: object) -> None:
+        if self._stopwatch is not None:
+            self._stopwatch.switch(self._before)
+
+
+def looked_at() -> list[Span] | None:
+    """Where the spans of collectives go; None where nobody looks, which is nearly always."""
+    stopwatch = _running.get()
+    return None if stopwatch is None or stopwatch.spans is None else stopwatch.collectives
+
+
+def wall_clock_offset_ns() -> int:
+    """What to add to `perf_counter_ns` for the time since 1970, which all workers share."""
+    return time.time_ns() - perf_counter_ns()
