@@ -34,7 +34,6 @@ from .step import (
 from .strategy import RunOptions, Strategy, ValueContext, get_strategy
 from .variables.aggregation import (
     VariableAggregation,
-    VariableOptions,
     VariableSpec,
     VariableSynchronization,
 )
@@ -107,7 +106,6 @@ __all__ = [
     "ValueContext",
     "Variable",
     "VariableAggregation",
-    "VariableOptions",
     "VariableSpec",
     "VariableStore",
     "VariableSynchronization",

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeAlias, TypedDict, Unpack
+from typing import Any, TypeAlias, TypedDict
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from ...autodiff import Array, Tensor, lift, no_grad
 from ...strategies import (
     Membership,
     Variable,
-    VariableOptions,
+    VariableAggregation,
+    VariableSynchronization,
     current_store,
     get_replica_context,
     get_strategy,
@@ -159,7 +160,8 @@ class Layer(ABC):
         initializer: Initializer = "glorot_uniform",
         regularizer: Callable[[Any], Tensor] | None = None,
         trainable: bool = True,
-        **options: Unpack[VariableOptions],
+        synchronization: VariableSynchronization = VariableSynchronization.AUTO,
+        aggregation: VariableAggregation = VariableAggregation.NONE,
     ) -> Variable:
         """Find this layer's weight of that name, or create it.
 
@@ -170,7 +172,7 @@ class Layer(ABC):
             initializer, regularizer: See `nn.initializers` and `nn.regularizers`.
             trainable: False for weights that the layer itself changes. A layer whose own
                 `trainable` is False has no trainable weights.
-            **options: `synchronization`, `aggregation` and `saved`: see `Variable`.
+            synchronization, aggregation: See `Variable`.
 
         Raises:
             ValueError: The weight exists with another shape.
@@ -189,7 +191,8 @@ class Layer(ABC):
                 dtype or self.dtype,
                 initializers.get(initializer),
                 trainable and self.trainable,
-                **options,
+                synchronization,
+                aggregation,
             )
         elif weight.shape != tuple(shape):
             raise ValueError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,14 +37,6 @@ class VariableAggregation(enum.Enum):
     """Their mean; only for floats."""
     ONLY_FIRST_REPLICA = "ONLY_FIRST_REPLICA"
     """The first replica's."""
-
-
-class VariableOptions(TypedDict, total=False):
-    """What need not be said of a variable when it is created; see `Variable`."""
-
-    synchronization: VariableSynchronization
-    aggregation: VariableAggregation
-    saved: bool
 
 
 class VariableSpec(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Generic, TypeAlias, TypeVar, Unpack
+from typing import Any, Generic, TypeAlias, TypeVar
 from weakref import WeakValueDictionary, ref
 
 import numpy as np
@@ -18,7 +18,7 @@ from ...inputs import seed_shuffles
 from ..devices.arrays import as_array
 from ..devices.device import to_host
 from ..replicas.frame import Frame, current_frame, entered
-from .aggregation import VariableAggregation, VariableOptions, VariableSpec
+from .aggregation import VariableAggregation, VariableSpec, VariableSynchronization
 from .cell import SavedValue
 from .initial import Initializer, initial_array, initial_value
 from .names import NAMES_OUTSIDE, Names, names_here
@@ -384,7 +384,9 @@ def get_variable(
     dtype: Any = None,
     initializer: Initializer | Array | float | None = None,
     trainable: bool = True,
-    **options: Unpack[VariableOptions],
+    synchronization: VariableSynchronization = VariableSynchronization.AUTO,
+    aggregation: VariableAggregation = VariableAggregation.NONE,
+    saved: bool = True,
 ) -> Variable:
     """Find the variable of this name in the current model, or create it.
 
@@ -397,12 +399,12 @@ def get_variable(
         initializer: `f(shape, dtype, rng)`, or the initial value itself; Glorot uniform for
             matrices and zeros for the rest by default.
         trainable: Whether optimizers change it.
-        **options: Its synchronization and aggregation, and whether it is saved: see `Variable`.
+        synchronization, aggregation, saved: See `Variable`.
 
     Raises:
         ValueError: It exists with another shape or dtype, or cannot be created from what is given.
     """
-    spec = VariableSpec(name, trainable, **options)
+    spec = VariableSpec(name, trainable, synchronization, aggregation, saved)
     return current_store().get_variable(spec, shape, dtype, initializer)
 
 
@@ -411,11 +413,14 @@ def _construct(
     trainable: bool = True,
     name: str | None = None,
     dtype: Any = None,
-    **options: Unpack[VariableOptions],
+    synchronization: VariableSynchronization = VariableSynchronization.AUTO,
+    aggregation: VariableAggregation = VariableAggregation.NONE,
+    saved: bool = True,
 ) -> Variable:
     """`Variable(...)`: see its docstring."""
     store = current_store()
-    spec = VariableSpec(store.unique_name(name or "Variable"), trainable, **options)
+    own_name = store.unique_name(name or "Variable")
+    spec = VariableSpec(own_name, trainable, synchronization, aggregation, saved)
     variable = store.find_or_create_variable(spec, initial_value, dtype)
     shape = variable.shape
     if not callable(initial_value) and as_array(initial_value).shape != shape:
