@@ -2,6 +2,7 @@
 
 from . import export, feature_column
 from .estimator import Estimator
+from .export import BestExporter, Exporter, FinalExporter, LatestExporter
 from .hooks import (
     CheckpointSaverHook,
     CheckpointSaverListener,
@@ -36,6 +37,7 @@ from .specs import EstimatorSpec, EvalSpec, ModeKeys, TrainSpec
 from .warm_start import VocabInfo, WarmStartSettings
 
 __all__ = [
+    "BestExporter",
     "BinaryClassHead",
     "CheckpointSaverHook",
     "CheckpointSaverListener",
@@ -44,7 +46,10 @@ __all__ = [
     "Estimator",
     "EstimatorSpec",
     "EvalSpec",
+    "Exporter",
+    "FinalExporter",
     "Head",
+    "LatestExporter",
     "LinearRegressor",
     "LoadedModel",
     "LoadedSignature",

@@ -14,12 +14,14 @@ from typing import Any, final
 from ..checkpoint import (
     CheckpointError,
     fingerprint,
+    lease,
     list_checkpoints,
     read_text,
     remove_text,
     write_text,
 )
 from .estimator import Estimator
+from .export import Exports
 from .session import Session, SessionRunHook
 from .specs import EvalSpec
 
@@ -71,6 +73,7 @@ class ContinuousEvaluation:
         self._seen = ""
         self._look_again_at = 0.0
         self._num_failures: Counter[str] = Counter()
+        self._exports = Exports(estimator, spec.exporters)
         self._found = self._end_marker()
         self._found_counts_from = clock() + max(spec.start_delay_secs, _SECS_FOR_NEXT_RUN)
         self.metrics: dict[str, Any] = {}
@@ -84,6 +87,11 @@ class ContinuousEvaluation:
         """
         return -1 if self._evaluated is None else int(self._evaluated.rpartition("-")[2])
 
+    @property
+    def exports(self) -> tuple[str, ...]:
+        """The latest export of each exporter that has made one."""
+        return tuple(self._exports.paths)
+
     def run(self) -> EndMarker:
         """Evaluate until the run has ended; return how it did."""
         self._wait_until(self._clock() + self._spec.start_delay_secs)
@@ -94,10 +102,12 @@ class ContinuousEvaluation:
             if self._evaluate_newest():
                 earliest = began + self._spec.throttle_secs
             if end is not None and self.evaluated_step >= end.global_step:
+                self._exports.ended()
                 return end
             if end is not None and self._nothing_is_left():
                 return self._ended_without_last_checkpoint(end)
             if self._max_steps_are_past():
+                self._exports.ended()
                 return EndMarker(self.evaluated_step, "max_steps was reached")
             self._wait_until(max(earliest, self._clock() + _POLL_SECS))
 
@@ -174,9 +184,22 @@ class ContinuousEvaluation:
 
     def _evaluate(self, path: str) -> None:
         self._tell_skipped(path)
-        self.metrics = evaluate_checkpoint(self._estimator, self._spec, path)
-        self._evaluated = path
-        self._evaluated_at = self._reminded = self._clock()
+        with lease(path):  # until it is exported, too
+            self.metrics = evaluate_checkpoint(self._estimator, self._spec, path)
+            self._evaluated = path
+            self._evaluated_at = self._reminded = self._clock()
+            self._export(path)
+
+    def _export(self, path: str) -> None:
+        """Have it exported. Whether it is the last one is known later.
+
+        Raises:
+            RuntimeError: That failed: no reason to look for another checkpoint.
+        """
+        try:
+            self._exports.evaluated(path, self.metrics, is_final=False)
+        except CheckpointError as error:
+            raise RuntimeError(f"{path} was evaluated, and cannot be exported: {error}") from error
 
     def _note_failure(self, path: str | None, error: CheckpointError) -> None:
         """Say why nothing was evaluated.

@@ -22,6 +22,7 @@ from .evaluator import (
     evaluate_checkpoint,
     write_end_marker,
 )
+from .export import Exports
 from .preemption import SignalWatch
 from .saving import CheckpointShards
 from .session import Session, SessionRunContext, SessionRunHook, SessionRunValues
@@ -36,7 +37,7 @@ class TrainAndEvaluateResult:
         metrics: Of the last evaluation, as `Estimator.evaluate` returns them.
         global_step: The steps made in all.
         ended: Why training ended, in words.
-        exports: Paths of exported models.
+        exports: The path of the latest export of each exporter that has made one.
         best_checkpoint: What `Estimator.best_checkpoint()` found at the end.
     """
 
@@ -77,10 +78,15 @@ class _Evaluator(SessionRunHook):
     """
 
     def __init__(
-        self, estimator: Estimator, spec: EvalSpec, clock: Callable[[], float] = time.monotonic
+        self,
+        estimator: Estimator,
+        spec: EvalSpec,
+        exports: Exports,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._estimator = estimator
         self._spec = spec
+        self._exports = exports
         self._clock = clock
         self._last_time = clock()
         strategy = estimator.config.train_distribute or get_strategy()
@@ -98,15 +104,24 @@ class _Evaluator(SessionRunHook):
             self.evaluate()
 
     def end(self, session: Session) -> None:
-        if not session.end_is_agreed and self.metrics.get("global_step") != session.global_step:
-            self.evaluate()
+        if session.end_is_agreed:
+            return
+        if self.metrics.get("global_step") != session.global_step:
+            self.evaluate(is_last=True)
+        self._exports.ended()
 
-    def evaluate(self) -> None:
-        """Evaluate what the chief saved last; a worker that cannot read it fails."""
+    def evaluate(self, is_last: bool = False) -> None:
+        """Evaluate what the chief saved last; a worker that cannot read it fails.
+
+        Args:
+            is_last: Whether training has ended, for exporters.
+        """
         newest = self._estimator.latest_checkpoint() if self._workers.rank == 0 else None
         path = self._workers.text_from_chief(newest or "", "checkpoint to evaluate")
         with phase("evaluate"):
             self.metrics = evaluate_checkpoint(self._estimator, self._spec, path or None)
+            if path:
+                self._exports.evaluated(path, self.metrics, is_last)
         self._last_time = self._clock()
 
 
@@ -158,7 +173,7 @@ def _evaluate_beside(
         end = evaluation.run()
     best = estimator.best_checkpoint()
     return TrainAndEvaluateResult(
-        evaluation.metrics, end.global_step, end.reason, best_checkpoint=best
+        evaluation.metrics, end.global_step, end.reason, evaluation.exports, best
     )
 
 
@@ -168,8 +183,9 @@ def _train(
     config = estimator.config
     strategy = config.train_distribute or get_strategy()
     job = strategy.extended.job
-    evaluator = _Evaluator(estimator, eval_spec)
     evaluates = job.has_chief_in_step and not config.task_info.has_evaluator
+    exports = Exports(estimator, eval_spec.exporters if evaluates and job.is_chief else ())
+    evaluator = _Evaluator(estimator, eval_spec, exports)
     unended = Unended(estimator.model_dir)
     end = estimator.train_and_report(
         train_spec.input_fn,
@@ -182,12 +198,11 @@ def _train(
         write_end_marker(estimator.model_dir, EndMarker(end.global_step, end.reason))
     # Another task may evaluate, or training had reached its end before.
     if job.has_chief_in_step and not evaluator.metrics:
-        evaluator.evaluate()
+        evaluator.evaluate(is_last=True)
     best = estimator.best_checkpoint() if job.is_chief else None
-    best = strategy.extended.workers.text_from_chief(best or "", "best checkpoint") or None
-    own = TrainAndEvaluateResult(
-        evaluator.metrics, end.global_step, end.reason, best_checkpoint=best
-    )
+    told = json.dumps([best, exports.paths])
+    best, paths = json.loads(strategy.extended.workers.text_from_chief(told, "best and exports"))
+    own = TrainAndEvaluateResult(evaluator.metrics, end.global_step, end.reason, tuple(paths), best)
     # Where a task cannot leave alone, it must not end before the chief has saved.
     watch = SignalWatch(waits=not job.can_leave_alone)
     with watch.installed(config.save_checkpoints_on_sigterm):

@@ -13,7 +13,7 @@ from ..autodiff import Tensor, lift, lift_array
 from ..nn.metrics import Metric
 from ..nn.optimizers import TrainOp, group
 from ..strategies import Variable, current_store
-from .export import signatures
+from .export import Exporter, checked_exporters, signatures
 from .hooks import CheckpointSaverListener
 from .session import SessionRunHook
 
@@ -251,7 +251,7 @@ class EvalSpec:
             default is 100 batches, which may be less than your data.
         name: Names the evaluation, where there are several.
         hooks: Take part in each evaluation.
-        exporters: Not available yet; must be empty.
+        exporters: One `Exporter`, or several with names of their own: asked after each evaluation.
         start_delay_secs: How long a separate evaluator process waits before it begins.
         throttle_secs: The shortest time between two evaluations.
     """
@@ -260,21 +260,18 @@ class EvalSpec:
     steps: int | None = 100
     name: str | None = None
     hooks: Sequence[SessionRunHook] | None = None
-    exporters: Sequence[Any] | None = None
+    exporters: Exporter | Sequence[Exporter] | None = None
     start_delay_secs: float = 120
     throttle_secs: float = 600
 
     def __post_init__(self) -> None:
-        _none_is_empty(self, "hooks", "exporters")
+        _none_is_empty(self, "hooks")
+        object.__setattr__(self, "exporters", checked_exporters(self.exporters))
         _check_callable("EvalSpec", self.input_fn)
         _check_positive("EvalSpec", "steps", self.steps)
         for name in ("start_delay_secs", "throttle_secs"):
             if getattr(self, name) < 0:
                 raise ValueError(f"EvalSpec: {name} must be ≥ 0, it is {getattr(self, name)}")
-        if self.exporters:
-            raise ValueError(
-                "EvalSpec: exporters are not available in this version; leave them out"
-            )
 
 
 def _none_is_empty(spec: Any, *names: str) -> None:

@@ -1,5 +1,13 @@
 """What a model is exported with: what it gives to those who ask it, and what they ask it with."""
 
+from .exporters import (
+    BestExporter,
+    Exporter,
+    Exports,
+    FinalExporter,
+    LatestExporter,
+    checked_exporters,
+)
 from .outputs import (
     DEFAULT_SERVING_SIGNATURE_DEF_KEY,
     ClassificationOutput,
@@ -24,8 +32,13 @@ from .receivers import (
 
 __all__ = [
     "DEFAULT_SERVING_SIGNATURE_DEF_KEY",
+    "BestExporter",
     "ClassificationOutput",
     "ExportOutput",
+    "Exporter",
+    "Exports",
+    "FinalExporter",
+    "LatestExporter",
     "ParseExamples",
     "PassOn",
     "PredictOutput",
@@ -39,5 +52,6 @@ __all__ = [
     "build_parsing_serving_input_receiver_fn",
     "build_raw_serving_input_receiver_fn",
     "build_raw_supervised_input_receiver_fn",
+    "checked_exporters",
     "signatures",
 ]
