@@ -15,12 +15,20 @@ from .hooks import (
     StopAtStepHook,
     SummarySaverHook,
 )
-from .linear import LinearRegressor
 from .prediction import Predictor
 from .preemption import Preempted
 from .premade import (
     BinaryClassHead,
+    DNNClassifier,
+    DNNEstimator,
+    DNNLinearCombinedClassifier,
+    DNNLinearCombinedEstimator,
+    DNNLinearCombinedRegressor,
+    DNNRegressor,
     Head,
+    LinearClassifier,
+    LinearEstimator,
+    LinearRegressor,
     LogisticRegressionHead,
     MultiClassHead,
     MultiHead,
@@ -42,6 +50,12 @@ __all__ = [
     "CheckpointSaverHook",
     "CheckpointSaverListener",
     "CheckpointWriter",
+    "DNNClassifier",
+    "DNNEstimator",
+    "DNNLinearCombinedClassifier",
+    "DNNLinearCombinedEstimator",
+    "DNNLinearCombinedRegressor",
+    "DNNRegressor",
     "DistributeConfig",
     "Estimator",
     "EstimatorSpec",
@@ -50,6 +64,8 @@ __all__ = [
     "FinalExporter",
     "Head",
     "LatestExporter",
+    "LinearClassifier",
+    "LinearEstimator",
     "LinearRegressor",
     "LoadedModel",
     "LoadedSignature",

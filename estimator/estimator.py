@@ -14,7 +14,7 @@ from contextlib import (
     nullcontext,
 )
 from datetime import UTC, datetime
-from typing import Any, Literal, final
+from typing import Any, Literal
 
 import numpy as np
 
@@ -40,13 +40,13 @@ from .warm_start import WarmStartSettings, settings_of
 _logger = logging.getLogger("paceline")
 
 
-@final
 class Estimator:
     """Trains, evaluates and uses a model that is given as a function.
 
     What it learned lies in checkpoints in `model_dir` and nowhere else: each call begins with the
     newest one, so that training twice continues, also in another process. Customise it by
-    `model_fn`, hooks and strategy.
+    `model_fn`, hooks and strategy. A subclass chooses a `model_fn` in its `__init__`, as the
+    premade models do, and may add methods; as in TensorFlow it overrides none.
 
     Args:
         model_fn: `model_fn(features, labels, mode, params, config) -> EstimatorSpec`; `features` is
@@ -89,10 +89,13 @@ class Estimator:
             _logger.warning("RunConfig has no effect by %s", sentence)
 
     def __init_subclass__(cls) -> None:
-        raise TypeError(
-            f"{cls.__name__} cannot be a subclass of Estimator, whose methods call each other; "
-            f"customize by model_fn, hooks or strategy, or keep an Estimator in an attribute"
-        )
+        own = {name for name in vars(Estimator) if not name.startswith("__")}
+        if overridden := sorted(own & vars(cls).keys()):
+            raise TypeError(
+                f"{cls.__name__} overrides {', '.join(overridden)} of Estimator, whose methods "
+                f"rely on each other; customize by model_fn, hooks or strategy: a subclass may "
+                f"have an __init__ that chooses the model_fn, and methods of other names"
+            )
 
     @property
     def model_dir(self) -> str:

@@ -148,19 +148,34 @@ def check_key(key: Any) -> str:
     return key
 
 
-def check_columns(argument: str, columns: Any, kind: Any, advice: str) -> Sequence[Any]:
+def any_columns(argument: str, columns: Any) -> Sequence[FeatureColumn]:
     """Columns as a list in the order of their names, in which models read them.
 
     Args:
         argument: Its name, for messages.
         columns: One, or several.
-        kind: The class that all of them have to be of.
-        advice: What to do with one that is not.
 
     Raises:
         ValueError: There are none, or two of one name.
-        TypeError: One is of another kind.
+        TypeError: Something is no column.
     """
+    advice = "make columns with the functions of paceline.feature_column"
+    return _sorted(argument, columns, FeatureColumn, advice)
+
+
+def dense_columns(argument: str, columns: Any) -> Sequence[DenseColumn]:
+    """The same of dense columns.
+
+    Raises:
+        ValueError, TypeError: See `any_columns`.
+    """
+    advice = (
+        "layers take dense columns: wrap a categorical one in indicator_column or embedding_column"
+    )
+    return _sorted(argument, columns, DenseColumn, advice)
+
+
+def _sorted(argument: str, columns: Any, kind: Any, advice: str) -> Sequence[Any]:
     given = [columns] if isinstance(columns, FeatureColumn) else list(columns or ())
     if not given:
         raise ValueError(f"{argument} is empty; name at least one, such as numeric_column('x')")

@@ -10,13 +10,8 @@ import numpy as np
 from ...autodiff import Tensor, lift
 from ...nn.arguments import count
 from ...nn.layers import Layer, LayerOptions
-from .base import DenseColumn, FeatureColumn, ParseSpec, check_columns
+from .base import DenseColumn, FeatureColumn, ParseSpec, any_columns, dense_columns
 from .rows import check_combiner
-
-_ADVICE = "make columns with the functions of paceline.feature_column"
-_DENSE_ADVICE = (
-    "layers take dense columns: wrap a categorical one in indicator_column or embedding_column"
-)
 
 
 class DenseFeatures(Layer):
@@ -38,9 +33,7 @@ class DenseFeatures(Layer):
         self, feature_columns: Sequence[DenseColumn], **options: Unpack[LayerOptions]
     ) -> None:
         super().__init__(**options)
-        self._columns = check_columns(
-            "feature_columns", feature_columns, DenseColumn, _DENSE_ADVICE
-        )
+        self._columns = dense_columns("feature_columns", feature_columns)
 
     def call(self, inputs: Mapping[str, Any]) -> Tensor:
         return lift(np.concatenate([c.dense(inputs, self) for c in self._columns], axis=1))
@@ -72,7 +65,7 @@ class LinearModel(Layer):
         **options: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**options)
-        self._columns = check_columns("feature_columns", feature_columns, FeatureColumn, _ADVICE)
+        self._columns = any_columns("feature_columns", feature_columns)
         self.units = count("units", units)
         self.sparse_combiner = check_combiner("sparse_combiner", sparse_combiner)
 
@@ -125,7 +118,7 @@ def make_parse_example_spec(feature_columns: Sequence[FeatureColumn]) -> ParseSp
         TypeError: Something is no column.
     """
     spec: ParseSpec = {}
-    for column in check_columns("feature_columns", feature_columns, FeatureColumn, _ADVICE):
+    for column in any_columns("feature_columns", feature_columns):
         for key, form in column.parse_example_spec.items():
             if key in spec and not _agree(spec[key], form):
                 raise ValueError(

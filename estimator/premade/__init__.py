@@ -1,5 +1,11 @@
 """Premade models, and the heads that they are made with."""
 
+from .dnn import DNNClassifier, DNNEstimator, DNNRegressor
+from .dnn_linear_combined import (
+    DNNLinearCombinedClassifier,
+    DNNLinearCombinedEstimator,
+    DNNLinearCombinedRegressor,
+)
 from .heads import (
     BinaryClassHead,
     Head,
@@ -10,10 +16,20 @@ from .heads import (
     PoissonRegressionHead,
     RegressionHead,
 )
+from .linear import LinearClassifier, LinearEstimator, LinearRegressor
 
 __all__ = [
     "BinaryClassHead",
+    "DNNClassifier",
+    "DNNEstimator",
+    "DNNLinearCombinedClassifier",
+    "DNNLinearCombinedEstimator",
+    "DNNLinearCombinedRegressor",
+    "DNNRegressor",
     "Head",
+    "LinearClassifier",
+    "LinearEstimator",
+    "LinearRegressor",
     "LogisticRegressionHead",
     "MultiClassHead",
     "MultiHead",

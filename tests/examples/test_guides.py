@@ -51,6 +51,7 @@ def test_the_loop_of_one_s_own_learns(run_guide):
 def test_the_guide_to_premade_models_shows_columns_and_heads(run_guide, capsys):
     names = run_guide("premade.md")
     assert "(2, 12)" in capsys.readouterr().out
+    assert names["rents"].evaluate(names["homes"])["average_loss"] < 0.05
     assert names["iris"].evaluate(names["input_fn"])["accuracy"] > 0.9
 
 
