@@ -1,7 +1,15 @@
 """Estimator: training, evaluation and prediction around a `model_fn`."""
 
 from . import export, feature_column
+from .early_stopping import (
+    make_early_stopping_hook,
+    stop_if_higher_hook,
+    stop_if_lower_hook,
+    stop_if_no_decrease_hook,
+    stop_if_no_increase_hook,
+)
 from .estimator import Estimator
+from .eval_metrics import read_eval_metrics
 from .export import BestExporter, Exporter, FinalExporter, LatestExporter
 from .hooks import (
     CheckpointSaverHook,
@@ -98,5 +106,11 @@ __all__ = [
     "export",
     "feature_column",
     "load",
+    "make_early_stopping_hook",
+    "read_eval_metrics",
+    "stop_if_higher_hook",
+    "stop_if_lower_hook",
+    "stop_if_no_decrease_hook",
+    "stop_if_no_increase_hook",
     "train_and_evaluate",
 ]

@@ -116,7 +116,7 @@ class Estimator:
 
     def eval_dir(self, name: str | None = None) -> str:
         """Where evaluations leave what they write."""
-        return os.path.join(self.model_dir, f"eval_{name}" if name else "eval")
+        return self._dir.eval_dir(name)
 
     def latest_checkpoint(self) -> str | None:
         """The path of the newest checkpoint, waiting for one that is being saved; None without."""

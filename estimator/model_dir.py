@@ -24,6 +24,7 @@ from ..strategies import (
     VariableStore,
     get_strategy,
 )
+from .eval_metrics import record_eval_metrics
 from .hooks import CheckpointWriter
 from .kept_model import KeptModel
 from .run_config import RunConfig
@@ -227,26 +228,34 @@ class ModelDir:
         warm_start = WarmStart(self._warm_start, checkpoint.load(path), seed, held)
         return _store(seed, warm_start.restore), [warm_start]
 
+    def eval_dir(self, name: str | None) -> str:
+        """Where evaluations of this name leave what they write."""
+        return os.path.join(self.path, f"eval_{name}" if name else "eval")
+
     def note_metrics(self, path: str, metrics: Mapping[str, Any], name: str | None) -> None:
-        """Note beside a checkpoint what an evaluation found, for `keep_checkpoint_best`.
+        """Note what an evaluation found, for `keep_checkpoint_best` and for early stopping.
+
+        It goes beside the checkpoint, and into the history of evaluations if that is this model's.
 
         Args:
             path: The checkpoint.
             metrics: By name; arrays and the global step are left out.
             name: That of the evaluation, where there are several; precedes the metrics' names.
         """
-        prefix = f"{name}/" if name else ""
-        numbers = {
-            f"{prefix}{key}": float(value)
+        found = {
+            key: float(value)
             for key, value in metrics.items()
             if np.ndim(value) == 0 and key != "global_step"
         }
+        numbers = {f"{name}/{key}" if name else key: value for key, value in found.items()}
         try:
             noted = checkpoint.read_metrics(path)
             if not numbers.items() <= noted.items():
                 checkpoint.record_metrics(path, {**noted, **numbers})
+            if os.path.realpath(os.path.dirname(path)) == os.path.realpath(self.path):
+                record_eval_metrics(self.eval_dir(name), int(metrics["global_step"]), found)
         except checkpoint.CheckpointError as error:  # somebody else's directory, say
-            _logger.info("The metrics are not noted beside the checkpoint: %s", error)
+            _logger.info("The metrics are not noted: %s", error)
 
 
 def _input_states(reader: checkpoint.CheckpointReader) -> list[dict[str, Any]]:

@@ -118,6 +118,7 @@ class Session(ABC):
         wants_end: A hook may set this before a step to have all workers save after it and end, so
             that the run can be continued later.
         end_is_agreed: Whether a worker has asked for such an end after the step just made.
+        wants_stop: Whether a hook has called `stop_all`.
         will_stop: A hook that is sure to ask for the end after a step may say so here before it.
             Where all workers say so, none computes another step for the others' sake.
         wants_summaries: A hook may set this before a step to have `summaries` after it.
@@ -142,6 +143,7 @@ class Session(ABC):
         self.workers_with_bad_loss: list[str] = []
         self.wants_save = self.save_is_agreed = False
         self.wants_end = self.end_is_agreed = False
+        self.wants_stop = False
         self.will_stop = False
         self.wants_summaries = self.wants_gradient_norm = False
         self.summaries = Summaries()
@@ -202,6 +204,16 @@ class Session(ABC):
         if job.is_chief:  # which saves
             _logger.info("It is not known yet where the input of all workers stands.")
         return []
+
+    def stop_all(self) -> None:
+        """Before a step: let all workers end after it, together.
+
+        `request_stop` does so after a step, at the price of a call of the model that comes to
+        nothing, but it is no matter of tasks that make steps of their own: here these, the workers
+        of parameter servers, end after the step in which they hear of it.
+        """
+        self.wants_stop = True
+        self.strategy.extended.job.stop_all()
 
     @property
     def stop_requested(self) -> bool:

@@ -176,7 +176,7 @@ class TrainingSession(Session):
             self._has_bad_loss |= not math.isfinite(loss_times_examples)
             # The votes travel in the same exchange as the loss, so that all workers save, stop or
             # read together without a call of its own for that.
-            stops = (self.wants_save, self.wants_end, self.will_stop)
+            stops = (self.wants_save, self.wants_end, self.wants_stop, self.will_stop)
             votes = (*stops, self._wants_shared, self.wants_summaries)
             sums = (loss_times_examples, given.num_examples, *votes, self._has_batch)
             if self.wants_summaries:
@@ -217,13 +217,16 @@ class TrainingSession(Session):
         """Take over what a step that was made came to, over all replicas of all workers."""
         self._held.take_over()
         loss_times_examples, num_examples, *votes, _ = sums
-        votes_to_save, votes_to_end, num_stopping, num_asking, num_watching = votes
+        votes_to_save, votes_to_end, votes_to_stop, *others = votes
+        num_stopping, num_asking, num_watching = others
         self.loss = loss_times_examples / num_examples
         self.workers_with_bad_loss = [] if math.isfinite(self.loss) else self._whose_loss()
         self.num_examples = int(num_examples)
         self.save_is_agreed = votes_to_save > 0
         self.end_is_agreed = votes_to_end > 0
-        self._all_stop = num_stopping == self.strategy.extended.num_replicas
+        self._all_stop = votes_to_stop > 0 or num_stopping == self.strategy.extended.num_replicas
+        if votes_to_stop > 0 or self.strategy.extended.job.is_stopping:
+            self._context.request_stop()
         # Read, not counted: with asynchronous servers others have made steps meanwhile.
         self._step_index, self._global_step = self._global_step, self._count()
         self.strategy.extended.workers.at_step(self._global_step)

@@ -10,7 +10,7 @@ from .frames import Client, Message, RequestHandler
 from .in_process import InProcessServer
 from .push_plan import UpdateRule
 from .requests import Aggregation, Reply, Request
-from .server import ENDING_KEY, FAILURE_KEY, OUTCOME_KEY, ParameterServer
+from .server import ENDING_KEY, FAILURE_KEY, OUTCOME_KEY, STOPPING_KEY, ParameterServer
 from .serving import Serving, serve
 from .shards import ShardStorage
 from .trainer_requests import (
@@ -43,6 +43,7 @@ __all__ = [
     "ENDING_KEY",
     "FAILURE_KEY",
     "OUTCOME_KEY",
+    "STOPPING_KEY",
     "Aggregation",
     "Asks",
     "Client",

@@ -58,6 +58,9 @@ raises."""
 ENDING_KEY = "ending"
 """Under it a trainer says why all are to end; each of them learns that with its next push."""
 
+STOPPING_KEY = "stopping"
+"""Under it a trainer says why there is nothing left to train, which all learn in the same way."""
+
 _HANG_UP_SECS = 10.0
 MAX_KEYS = 10_000
 _MAX_CHARACTERS = 16 << 20
@@ -277,6 +280,7 @@ class ParameterServer:
         with self._state.lock:
             self._texts.post(request.key, request.text)
             self._state.is_ending |= request.key == ENDING_KEY
+            self._state.is_stopping |= request.key == STOPPING_KEY
             self._state.tell()
         return Reply()
 

@@ -164,6 +164,7 @@ class Pushed(Reply):
         staleness: How many updates by others came between this trainer's pull and this push.
         dropped: Whether it came too late for its step and changed nothing.
         is_ending: Whether a trainer has said that all are to end.
+        is_stopping: Whether one has said that nothing is left to train.
         waiting_for: Who has not pushed this step yet. The push is kept; PULL with `min_version` one
             above its step waits on.
     """
@@ -172,6 +173,7 @@ class Pushed(Reply):
     staleness: Natural = 0
     dropped: bool = False
     is_ending: bool = False
+    is_stopping: bool = False
     waiting_for: Names = ()
 
 

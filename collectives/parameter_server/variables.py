@@ -106,8 +106,9 @@ class Variables:
             state.is_ready = True
             self._check_trainer(trainer, request)
         pushed = self._updates.push(trainer, request, changes)
-        if state.is_ending:
-            pushed = pushed.model_copy(update={"is_ending": True})
+        if state.is_ending or state.is_stopping:
+            told = {"is_ending": state.is_ending, "is_stopping": state.is_stopping}
+            pushed = pushed.model_copy(update=told)
         if pushed.waiting_for or not wanted:
             return pushed, []
         version, values = self._read(wanted)

@@ -13,6 +13,7 @@ from typing import final
 from ...collectives.parameter_server import (
     ENDING_KEY,
     OUTCOME_KEY,
+    STOPPING_KEY,
     ParameterServer,
     Post,
     Read,
@@ -128,6 +129,13 @@ class TrainerJob(Job):
     @property
     def is_ending(self) -> bool:
         return self._servers().is_ending
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._servers().is_stopping
+
+    def stop_all(self) -> None:
+        self._servers().post(STOPPING_KEY, f"trainer {self.trainer_index} has found it")
 
     def leave(self) -> None:
         if self.can_leave_alone:  # the others go on, and it may come back

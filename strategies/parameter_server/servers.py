@@ -95,6 +95,7 @@ class Servers:
         num_dropped: How many steps of this trainer came too late to count.
         num_restarts: How often a server was found to be a new one, with older values.
         is_ending: Whether a trainer has said that all are to end.
+        is_stopping: Whether one has said that nothing is left to train.
         has_snapshot: Whether all servers keep their values as they were before the next push.
     """
 
@@ -111,6 +112,7 @@ class Servers:
         self.num_dropped = 0
         self.num_restarts = 0
         self.is_ending = False
+        self.is_stopping = False
         self.has_snapshot = False
         self._is_chief = terms.is_chief
         self._is_synchronous = terms.is_synchronous
@@ -375,6 +377,7 @@ class Servers:
         for server, reply in replies.items():
             self._versions[server] = reply.version
         self.is_ending |= any(reply.is_ending for reply in replies.values())
+        self.is_stopping |= any(reply.is_stopping for reply in replies.values())
         is_dropped = any(reply.dropped for reply in replies.values())
         self.num_dropped += is_dropped
         if is_dropped or (self._is_synchronous and max(self._versions) > self._clock):

@@ -76,6 +76,15 @@ class Job(ABC):
     def is_ending(self) -> bool:
         """Whether a task that cannot leave alone has asked all to end."""
 
+    @property
+    @abstractmethod
+    def is_stopping(self) -> bool:
+        """Whether a task that makes steps of its own has said that nothing is left to train."""
+
+    @abstractmethod
+    def stop_all(self) -> None:
+        """Say so to all tasks; those that make this task's next step as well stop after it."""
+
     @abstractmethod
     def leave(self) -> None:
         """This task was asked to end, and has saved if it is the chief.
@@ -141,6 +150,13 @@ class WorkersJob(Job):
     @property
     def is_ending(self) -> bool:
         return False  # what one is asked travels in the sums of a step
+
+    @property
+    def is_stopping(self) -> bool:
+        return False  # as does this
+
+    def stop_all(self) -> None:
+        """They hear of it in the sums of the step."""
 
     def leave(self) -> None:
         """All leave together."""

@@ -11,7 +11,13 @@ from functools import partial
 import numpy as np
 
 import paceline as pl
-from paceline.estimator import LinearRegressor, SessionRunArgs, SessionRunHook
+from paceline.estimator import (
+    LinearRegressor,
+    SessionRunArgs,
+    SessionRunHook,
+    read_eval_metrics,
+    stop_if_lower_hook,
+)
 from paceline.estimator.feature_column import numeric_column
 from paceline.nn import compute_average_loss, layers, losses, optimizers
 from paceline.strategies import VariableStore, get_replica_context
@@ -193,6 +199,39 @@ def _checksum(arrays):
     return digest.hexdigest()
 
 
+def early_stopping(strategy, directory):
+    """B9: training ends with the step after the first evaluation whose loss is below a limit."""
+
+    def model_fn(features, labels, mode):
+        w = pl.get_variable("w", (3, 1), np.float64, lambda *_: np.zeros((3, 1)))
+        loss = np.mean(np.square(features @ w - labels))
+        return pl.EstimatorSpec(mode, loss=loss, train_op=optimizers.SGD(0.05).minimize(loss))
+
+    def input_fn(input_context):
+        rng = np.random.default_rng(5)
+        x = rng.normal(size=(12 * 50, 3))
+        pipelines = input_context.num_input_pipelines, input_context.input_pipeline_id
+        dataset = pl.Dataset.from_tensor_slices((x, x @ np.array([[1.0], [-2.0], [0.5]])))
+        return dataset.shard(*pipelines).batch(input_context.get_per_replica_batch_size(12))
+
+    config = pl.RunConfig(
+        train_distribute=strategy, eval_distribute=strategy, save_checkpoints_steps=3
+    )
+    estimator = pl.Estimator(model_fn, directory, config)
+    hook = stop_if_lower_hook(estimator, "loss", 1.0, run_every_secs=None, run_every_steps=1)
+    result = pl.train_and_evaluate(
+        estimator,
+        pl.TrainSpec(input_fn, hooks=[hook]),
+        pl.EvalSpec(input_fn, steps=None, throttle_secs=0),
+    )
+    return {
+        "global_step": np.array(result.global_step),
+        "loss": np.array(result.metrics["loss"]),
+        "evaluated": np.array(list(read_eval_metrics(estimator.eval_dir()))),
+        "w": estimator.get_variable_value("w"),
+    }
+
+
 def _replica_id():
     return get_replica_context().replica_id_in_sync_group
 
@@ -204,6 +243,7 @@ CASES = {
     "CNN float64": partial(cnn, "float64"),
     "CNN float32": partial(cnn, "float32"),
     "CO-16": checksums,
+    "B9": early_stopping,
 }
 
 

@@ -153,3 +153,14 @@ def test_co_16_all_copies_are_equal_after_500_steps(results, size, one):
     for name in one["CO-16"].keys() - {"checksums"}:
         found = results[0]["CO-16"][name]
         np.testing.assert_allclose(found, one["CO-16"][name], rtol=1e-9, err_msg=name)
+
+
+def test_b9_all_stop_early_at_the_step_of_one_worker(results, one):
+    """Although only the chief decides, from evaluations that all workers make together."""
+    expected = one["B9"]
+    assert expected["evaluated"].tolist() == [3, 6, 9, 10]
+    for found in (worker["B9"] for worker in results):
+        for name in ("global_step", "evaluated"):
+            np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+        for name in ("loss", "w"):
+            np.testing.assert_allclose(found[name], expected[name], rtol=1e-6, err_msg=name)
