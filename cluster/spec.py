@@ -45,10 +45,11 @@ class ClusterSpec:
         jobs: For each role its addresses ("host:port"), as a list or as a map from index to
             address where only some are known. Roles are chief, worker, ps and evaluator; `master`
             is an old name of chief. An empty address stands for one that is not known (under MPI);
-            a role without tasks may be left out, empty or None.
+            a role without tasks may be left out, empty or None. Tasks of other roles are somebody
+            else's: `as_dict` lists them, and nothing else here knows of them.
 
     Raises:
-        ClusterError: An unknown role, a malformed address, more than one chief, or two tasks of
+        ClusterError: A misspelt role, a malformed address, more than one chief, or two tasks of
             one address.
     """
 
@@ -65,13 +66,10 @@ class ClusterSpec:
                     f"the same role; remove 'master'"
                 )
             given["chief"] = given.pop("master")
-        unknown = sorted(set(map(str, given)) - set(TASK_TYPES))
-        if unknown:
-            raise ClusterError(
-                f"cluster has the key {shown(unknown[0])}, which is no role; "
-                f"the roles are {', '.join(TASK_TYPES)}{_meant(unknown[0])}"
-            )
-        indexed = {kind: _indexed(kind, given.get(kind)) for kind in TASK_TYPES}
+        others = sorted(set(map(str, given)) - set(TASK_TYPES))
+        for name in others:
+            _refuse_misspelt(name)
+        indexed = {kind: _indexed(kind, given.get(kind)) for kind in (*TASK_TYPES, *others)}
         self._jobs = {kind: tasks for kind, tasks in indexed.items() if tasks}
         self._check()
 
@@ -93,11 +91,11 @@ class ClusterSpec:
     @property
     def jobs(self) -> tuple[str, ...]:
         """The roles that have tasks, in the order chief, worker, ps, evaluator."""
-        return tuple(self._jobs)
+        return tuple(kind for kind in TASK_TYPES if kind in self._jobs)
 
     def tasks(self) -> tuple[Task, ...]:
-        """All tasks: by role, then by index."""
-        return tuple(task for kind in self._jobs for task in self._tasks_of(kind))
+        """All tasks of these roles: by role, then by index."""
+        return tuple(task for kind in TASK_TYPES for task in self._tasks_of(kind))
 
     def training_tasks(self) -> tuple[Task, ...]:
         """The tasks that train, in rank order: the chief if there is one, then the workers."""
@@ -215,9 +213,14 @@ def _address_hint(address: str) -> str:
     return "write 'host:port', for example 'host-1:2222'"
 
 
-def _meant(name: str) -> str:
-    close = difflib.get_close_matches(name.lower(), TASK_TYPES, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+def _refuse_misspelt(name: str) -> None:
+    """Refuse a role that is most likely meant to be one of ours."""
+    close = difflib.get_close_matches(name.lower(), TASK_TYPES, n=1, cutoff=0.7)
+    if close:
+        raise ClusterError(
+            f"cluster has the key {shown(name)}, which is no role; did you mean {close[0]!r}? "
+            f"(The roles are {', '.join(TASK_TYPES)}; others are left alone.)"
+        )
 
 
 def _indexed(kind: str, given: object) -> dict[int, str]:

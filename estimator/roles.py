@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,9 +25,14 @@ from .evaluator import (
 )
 from .export import Exports
 from .preemption import SignalWatch
+from .run_config import RunConfig
 from .saving import CheckpointShards
 from .session import Session, SessionRunContext, SessionRunHook, SessionRunValues
 from .specs import EvalSpec, TrainSpec
+
+_logger = logging.getLogger("paceline")
+
+_SECS_BETWEEN_WORKERS = 5
 
 
 @dataclass(frozen=True)
@@ -183,6 +189,9 @@ def _train(
     config = estimator.config
     strategy = config.train_distribute or get_strategy()
     job = strategy.extended.job
+    remote = strategy.extended.remote_storage
+    if not job.has_chief_in_step and remote is not None and not remote.averages_workers:
+        _let_earlier_begin(config)
     evaluates = job.has_chief_in_step and not config.task_info.has_evaluator
     exports = Exports(estimator, eval_spec.exporters if evaluates and job.is_chief else ())
     evaluator = _Evaluator(estimator, eval_spec, exports)
@@ -210,6 +219,25 @@ def _train(
         if watch.has_come:
             raise watch.end(end.global_step)
     return own if job.has_chief_in_step else TrainAndEvaluateResult.from_text(shared)
+
+
+def start_delay_secs(max_delay_secs: int | None, task_id: int) -> int:
+    """How long a worker that makes steps of its own waits before it begins.
+
+    TensorFlow's rule, but for its cap of a minute where None is given: here that is no delay.
+    """
+    return min(max_delay_secs or 0, _SECS_BETWEEN_WORKERS * (task_id + 1))
+
+
+def _let_earlier_begin(config: RunConfig) -> None:
+    """Wait, as a worker beside the chief, so that not all change fresh variables at once."""
+    secs = start_delay_secs(config.experimental_max_worker_delay_secs, config.task_id)
+    if secs:
+        _logger.info(
+            "Worker %d begins in %d s, as experimental_max_worker_delay_secs=%d asks.",
+            *(config.task_id, secs, config.experimental_max_worker_delay_secs),
+        )
+        time.sleep(secs)
 
 
 def _serve(estimator: Estimator) -> TrainAndEvaluateResult:

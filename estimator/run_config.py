@@ -6,13 +6,15 @@ import inspect
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeAlias
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
     PrivateAttr,
+    ValidationInfo,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -41,6 +43,15 @@ class DistributeConfig:
                 f"elsewhere, which is not supported; start the same script in every task instead, "
                 f"with TF_CONFIG, mpirun or `paceline launch`"
             )
+
+
+def _in_python(what: str) -> WithJsonSchema:
+    """In a JSON schema: null, as only Python can give it another value."""
+    return WithJsonSchema({"type": "null", "description": f"{what}; JSON cannot give one"})
+
+
+_STEPS: Final = WithJsonSchema({"type": "array", "items": {"type": "integer"}, "uniqueItems": True})
+_Strategy: TypeAlias = Annotated[Strategy | None, _in_python("A paceline.Strategy")]
 
 
 class RunConfig(BaseModel):
@@ -75,8 +86,11 @@ class RunConfig(BaseModel):
         experimental_distribute: Both of them as a `DistributeConfig`.
         save_summary_steps: Steps between summaries for TensorBoard, and between lines of the run's
             history in `model_dir/history`; 0 or None writes neither.
-        session_config, device_fn, protocol, experimental_max_worker_delay_secs,
-            session_creation_timeout_secs, checkpoint_save_graph_def: Accepted for TensorFlow's
+        experimental_max_worker_delay_secs: Lets workers that make steps of their own (parameter
+            servers, without `max_staleness=0`) begin one after the other: worker i waits 5 (i + 1)
+            seconds, but no longer than this. None or 0: all begin at once.
+        session_config, device_fn, protocol, session_creation_timeout_secs,
+            checkpoint_save_graph_def: Accepted for TensorFlow's
             signature and checked as there. They have no effect; `Estimator` warns of those given.
 
     Raises:
@@ -102,17 +116,19 @@ class RunConfig(BaseModel):
     session_config: Any = None
     keep_checkpoint_max: int | None = Field(default=5, ge=0)
     keep_checkpoint_every_n_hours: float = Field(default=10000, gt=0)
-    keep_checkpoint_steps: range | frozenset[int] = frozenset()
+    keep_checkpoint_steps: Annotated[range | frozenset[int], _STEPS] = frozenset()
     keep_checkpoint_best: str | None = None
     keep_checkpoint_best_max: int = Field(default=1, ge=1)
     keep_checkpoint_best_mode: Literal["min", "max"] = "min"
     log_step_count_steps: int | None = Field(default=100, ge=1)
     log_gradient_norm: bool = False
-    train_distribute: Strategy | None = None
-    eval_distribute: Strategy | None = None
-    device_fn: Callable[..., Any] | None = None
+    train_distribute: _Strategy = None
+    eval_distribute: _Strategy = None
+    device_fn: Annotated[Callable[..., Any] | None, _in_python("A function of op")] = None
     protocol: Literal["grpc", "grpc+verbs"] | None = None
-    experimental_distribute: DistributeConfig | None = None
+    experimental_distribute: Annotated[
+        DistributeConfig | None, _in_python("A DistributeConfig")
+    ] = None
     experimental_max_worker_delay_secs: int | None = Field(default=None, ge=0)
     session_creation_timeout_secs: float = Field(default=7200, gt=0)
     checkpoint_save_graph_def: bool = True
@@ -138,10 +154,16 @@ class RunConfig(BaseModel):
             raise ValueError("model_dir must not be empty; leave it out for a temporary directory")
         return value
 
-    @field_validator("keep_checkpoint_every_n_hours", mode="before")
+    @field_validator(
+        "keep_checkpoint_every_n_hours",
+        "session_creation_timeout_secs",
+        "checkpoint_save_graph_def",
+        mode="before",
+    )
     @classmethod
-    def _hours(cls, value: Any) -> Any:
-        return 10000 if value is None else value
+    def _none_is_the_default(cls, value: Any, info: ValidationInfo) -> Any:
+        assert info.field_name is not None
+        return cls.model_fields[info.field_name].default if value is None else value
 
     @field_validator("device_fn")
     @classmethod
@@ -183,7 +205,8 @@ class RunConfig(BaseModel):
 
     @model_validator(mode="after")
     def _best_by_a_metric(self) -> Self:
-        given = self.model_fields_set & {"keep_checkpoint_best_max", "keep_checkpoint_best_mode"}
+        names = ("keep_checkpoint_best_max", "keep_checkpoint_best_mode")
+        given = [n for n in names if getattr(self, n) != type(self).model_fields[n].default]
         if given and self.keep_checkpoint_best is None:
             raise ValueError(
                 f"{' and '.join(sorted(given))} say nothing without a metric; give "
@@ -257,9 +280,15 @@ class RunConfig(BaseModel):
     def num_worker_replicas(self) -> int:
         return self._task_info.num_worker_replicas
 
+    @property
+    def distribute_coordinator_mode(self) -> None:
+        """TensorFlow's; None: each worker is a client of its own."""
+        return None
+
     def describe(self) -> str:
         """All settings and what this process is in the cluster, for the log."""
-        return f"{self!r}, {self._task_info!r}"
+        names = (*type(self).model_fields, *_DERIVED)
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     def describe_changes(self) -> str:
         """The settings that are not at their defaults, and the place in a cluster if there is one.
@@ -298,11 +327,25 @@ _POSITIONS: Final = (
 )
 """The order of TensorFlow's arguments."""
 
+_DERIVED: Final = (
+    "service",
+    "cluster_spec",
+    "task_type",
+    "task_id",
+    "global_id_in_cluster",
+    "master",
+    "evaluation_master",
+    "is_chief",
+    "num_ps_replicas",
+    "num_worker_replicas",
+    "distribute_coordinator_mode",
+)
+"""What follows from the cluster; TensorFlow prints it with the settings."""
+
 _WITHOUT_EFFECT: Final = {
     "session_config": "there are no sessions",
     "device_fn": "the strategy says where variables live",
     "protocol": "CommunicationOptions of the strategy say how tasks talk",
-    "experimental_max_worker_delay_secs": "workers begin at once",
     "session_creation_timeout_secs": "CommunicationOptions(start_timeout_secs=...) does that",
     "checkpoint_save_graph_def": "there is no graph to save",
 }

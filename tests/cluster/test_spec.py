@@ -146,3 +146,12 @@ def test_d20_a_malformed_address_is_refused_with_a_hint(address, hint):
         split_address(address)
     assert repr(address) in str(caught.value)
     assert hint in str(caught.value)
+
+
+def test_b2_tasks_of_other_roles_are_kept_and_left_alone():
+    jobs = {"worker": ["a:1", "b:1"], "tensorboard": ["c:1"], "scheduler": {1: "d:1"}}
+    spec = ClusterSpec(jobs)
+    assert spec.as_dict() == jobs
+    assert spec.jobs == ("worker",)
+    assert [str(task) for task in spec.tasks()] == ["worker 0", "worker 1"]
+    assert spec.without_evaluator() == spec != ClusterSpec({"worker": ["a:1", "b:1"]})

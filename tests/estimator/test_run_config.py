@@ -13,7 +13,7 @@ import paceline as pl
 from paceline.estimator import DistributeConfig
 
 
-def test_defaults_are_those_of_tensorflow():
+def test_es_10_the_27_printed_values_are_those_of_tensorflow():
     config = pl.RunConfig()
     expected = {
         "model_dir": None,
@@ -42,7 +42,11 @@ def test_defaults_are_those_of_tensorflow():
         "is_chief": True,
         "num_ps_replicas": 0,
         "num_worker_replicas": 1,
+        "distribute_coordinator_mode": None,
     }
+    assert len(expected) == 27
+    described = config.describe()
+    assert all(f"{name}={value!r}" in described for name, value in expected.items())
     assert {name: getattr(config, name) for name in expected} == expected
 
 
@@ -68,6 +72,25 @@ def test_the_description_names_every_field():
 def test_setting_one_way_of_saving_clears_the_other(arguments, steps, secs):
     config = pl.RunConfig(**arguments)
     assert (config.save_checkpoints_steps, config.save_checkpoints_secs) == (steps, secs)
+
+
+def test_b2_none_is_taken_wherever_tensorflow_takes_it():
+    given = dict.fromkeys(list(inspect.signature(pl.RunConfig).parameters)[:17])
+    assert pl.RunConfig(**given) == pl.RunConfig(
+        save_summary_steps=None,
+        save_checkpoints_secs=None,
+        keep_checkpoint_max=None,
+        log_step_count_steps=None,
+    )
+
+
+def test_b2_a_config_has_a_json_schema_and_comes_back_from_json():
+    schema = pl.RunConfig.model_json_schema()
+    assert schema["properties"].keys() == pl.RunConfig.model_fields.keys()
+    assert schema["properties"]["log_step_count_steps"]["default"] == 100
+    assert schema["properties"]["train_distribute"]["type"] == "null"
+    config = pl.RunConfig("/m", 3, keep_checkpoint_steps={1, 2}, save_checkpoints_steps=7)
+    assert pl.RunConfig.model_validate_json(config.model_dump_json()) == config
 
 
 def test_two_ways_of_saving_exclude_each_other():
@@ -160,7 +183,7 @@ def test_one_client_that_drives_servers_elsewhere_is_refused(make):
         ({"save_summary_steps": 50}, 0),
         ({"device_fn": lambda op: op, "protocol": "grpc", "session_config": {}}, 2),
         ({"session_config": {"a": 1}}, 1),
-        ({"experimental_max_worker_delay_secs": 3, "session_creation_timeout_secs": 9}, 2),
+        ({"protocol": "grpc", "session_creation_timeout_secs": 9}, 2),
         ({"checkpoint_save_graph_def": True}, 1),
     ],
 )

@@ -17,6 +17,7 @@ from paceline.estimator import (
     NanLossDuringTrainingError,
     SessionRunHook,
 )
+from paceline.estimator.roles import start_delay_secs
 
 LIMIT_SECS = 60
 MAX_STEPS = 6
@@ -490,3 +491,11 @@ def test_es_21_a_worker_without_data_to_evaluate_is_named_on_all(
     assert len(errors) == 2
     for text in errors:
         assert "no batch to evaluate on worker 1 of 2: the dataset is empty" in text
+
+
+@pytest.mark.parametrize(
+    ("cap", "waits"),
+    [(None, [0, 0, 0]), (0, [0, 0, 0]), (3, [3, 3, 3]), (12, [5, 10, 12]), (60, [5, 10, 15])],
+)
+def test_b4_workers_of_their_own_begin_one_after_the_other_where_asked(cap, waits):
+    assert [start_delay_secs(cap, task_id) for task_id in range(3)] == waits
