@@ -116,10 +116,12 @@ class Saver:
             raise ValueError(f"share is for several writers; num_writers is {num_writers}")
         if self._is_closed:
             raise CheckpointError(f"the Saver of '{self._root}' is closed; make a new one")
+        # The one copy is free again only when the write before has ended.
         self.prepare()
         with explained(self._root, "save to"):
             draft = Draft(self._hold, step, num_writers)
         try:
+            # The others copy what they hold before this returns: all parts are of one moment.
             reports = share(draft.path) if share else tuple
             copies = self._snapshot.take(pieces)
         except BaseException:

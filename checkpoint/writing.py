@@ -193,6 +193,7 @@ def _tidy_up(root: str, saved: Saved, keep: KeepPolicy, replaced: Sequence[str])
     now = max([saved.time_secs, *(other.time_secs for other in others)])
     history = [*others, Saved(saved.step, now)]
     doomed = checkpoints_to_delete(history, keep)
+    # First unlisted, then deleted: killed in between, a checkpoint is there that nobody is sent to.
     write_state(root, [other for other in history if other not in doomed])
     for path in replaced:
         _or_warn(remove_unless_leased, path)

@@ -110,6 +110,7 @@ def _listen(task: Task, address: str, listening: ExitStack) -> Finding:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         server = listening.enter_context(socket.socket(family, kind, protocol))
+        # Connections of a job that has just ended are no obstacle.
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         server.bind(place)
         server.listen(128)

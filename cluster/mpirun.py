@@ -121,6 +121,7 @@ class MpirunProcesses(Processes):
         self._is_ending = False
         self._left_before = mpich_leftovers()
         self._directory = tempfile.mkdtemp(prefix="paceline-launch-")
+        # Open for reading before any rank opens them for writing, which else would wait in `open`.
         for rank, task in enumerate(tasks):
             self._listen_to(rank, task)
         how = ("exec", str(int(signal.SIGTERM)), str(os.getpid()))

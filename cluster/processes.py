@@ -203,6 +203,8 @@ def start(
     out, err = os.pipe(), os.pipe()
     try:
         child = subprocess.Popen(
+            # Between fork and exec no Python may run here (other threads hold locks), wherefore a
+            # small program of its own asks the kernel to end with us.
             (*die_with_parent(), *arguments),
             env=dict(environ),
             stdin=subprocess.DEVNULL,

@@ -40,7 +40,7 @@ class ClusterResolver(ABC):
         self._cluster_spec = cluster_spec
         self._task = task
         self._rpc_layer = rpc_layer
-        self._num_accelerators = dict(num_accelerators or {})
+        self._num_accelerators = dict(num_accelerators or {})  # the caller's may change
         self._settings = settings or JobSettings()
 
     @property

@@ -110,6 +110,8 @@ class _Watch:
             self._selector.register(pipe.fd, selectors.EVENT_READ, pipe)
 
     def until_all_ended(self) -> None:
+        # One thread waits for all: pipes, and signals as bytes of a pipe. SIGCHLD is among them, so
+        # that the end of a task wakes `select`, too, and nothing is polled while all is well.
         while not self._job.poll():
             self._end_if_due()
             for key, _ in self._selector.select(self._wait_secs()):
@@ -117,6 +119,7 @@ class _Watch:
                     self._read(key.data)
             for number in self._signals.received():
                 self._on_interrupt(number)
+        # What the tasks wrote last may still be in the pipes, the traceback of the failed one too.
         self._drain()
         self._failure = self._failure or self._job.first_failure()
 

@@ -54,6 +54,8 @@ def job_token(environ: Mapping[str, str]) -> str | None:
 @contextmanager
 def token_file(token: str) -> Iterator[str]:
     """Within it there is a file that holds ``token`` and that only this user can read: its path."""
+    # A file, as a variable would be inherited by whatever the tasks start. mkstemp lets nobody else
+    # read it, from the first moment on.
     fd, path = tempfile.mkstemp(prefix="paceline-token-")
     try:
         with os.fdopen(fd, "w") as file:

@@ -38,7 +38,9 @@ def batched(plan: Plan, size: int, drop_remainder: bool) -> Plan:
         drop_remainder,
         stack=None,
         keeps=Keeps.FILES | Keeps.READY | Keeps.ANY_ORDER,
-        known_spec=lambda: _batched_spec(plan.spec(), size if drop_remainder else None),
+        known_spec=lambda: map_arrays(
+            lambda s: ArraySpec((size if drop_remainder else None, *s.shape), s.dtype), plan.spec()
+        ),
     )
 
 
@@ -170,10 +172,6 @@ class UnbatchIterator(ElementIterator):
         batch = next(self._inner)
         self._rows = rows_of(batch, list(range(nest.batch_size(batch))))
         self._num_given = 0
-
-
-def _batched_spec(spec: Any, size: int | None) -> Any:
-    return map_arrays(lambda s: ArraySpec((size, *s.shape), s.dtype), spec)
 
 
 def stack_padded(elements: Sequence[Any], *, shapes: Any, values: Any) -> Any:

@@ -231,7 +231,9 @@ class _Calls(Work):
 
     def run_until_stopped(self) -> None:
         try:
-            function = self._opened_function()
+            function: ElementFunction | RemoteFunction = self._parallel.function
+            if self._parallel.in_processes:
+                function = RemoteFunction(self._parallel.function)
         except Exception as error:
             # It stands in place of each result, and is no matter of any element.
             for call in self._submitted():
@@ -249,10 +251,6 @@ class _Calls(Work):
         finally:
             if isinstance(function, RemoteFunction):
                 function.close()
-
-    def _opened_function(self) -> ElementFunction | RemoteFunction:
-        function = self._parallel.function
-        return RemoteFunction(function) if self._parallel.in_processes else function
 
     def _submitted(self) -> Iterator[_Call]:
         """The calls that are to be made, as this thread is free for them, until `stop`."""

@@ -150,7 +150,7 @@ class Plan:
         """
         open_input = self.open if Keeps.ANY_ORDER in keeps else self.open_in_order
         if Keeps.COUNT in keeps:
-            count = _same
+            count = int  # the same number
         plan = Plan(
             text=self.text if text is None else f"{self.text}.{text}",
             cardinality=UNKNOWN if count is None else count(self.cardinality),
@@ -203,10 +203,6 @@ class Shard(NamedTuple):
     def times(self, number: int) -> Shard:
         """For a plan whose elements are made of `number` elements each."""
         return self._replace(per_element=self.per_element * number)
-
-
-def _same(count: int) -> int:
-    return count
 
 
 def _first_spec(plan: Plan) -> Any:

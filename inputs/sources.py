@@ -130,8 +130,10 @@ def _indexed_plan(source: Any) -> Plan:
     length = min(len(source), ENDLESS)
     cardinality = INFINITE if length == ENDLESS else length
     read_many = getattr(source, "__getitems__", None)
-    read = partial(_one_by_one, source) if read_many is None else partial(_many, read_many)
-    items = Items(length, read)
+    if read_many is None:
+        items = Items(length, partial(_one_by_one, source))
+    else:
+        items = Items(length, lambda positions: [_item(item) for item in read_many(positions)])
     text = f"from_source({type(source).__name__}, {cardinality})"
     return Plan(text, cardinality, open=lambda _: items)
 
@@ -147,10 +149,6 @@ def _one_by_one(source: Any, positions: list[int]) -> list[Any]:
             error.add_note(f"While reading item {position} of the source.")
             raise
     return elements
-
-
-def _many(read: Callable[[list[int]], Iterable[Any]], positions: list[int]) -> list[Any]:
-    return [_item(item) for item in read(positions)]
 
 
 def _item(value: Any) -> Any:
@@ -170,13 +168,10 @@ def _as_own(value: Any) -> Any:
     """The value with lists of arrays, as other libraries collate them, as tuples."""
     if isinstance(value, Mapping):
         return {name: _as_own(item) for name, item in value.items()}
-    if type(value) is tuple or (type(value) is list and _holds_arrays(value)):
-        return tuple(_as_own(item) for item in value)
-    return value
-
-
-def _holds_arrays(items: list[Any]) -> bool:
-    return any(hasattr(item, "shape") or isinstance(item, Mapping) for item in items)
+    is_list = type(value) is list
+    if is_list and not any(hasattr(item, "shape") or isinstance(item, Mapping) for item in value):
+        return value
+    return tuple(_as_own(item) for item in value) if is_list or type(value) is tuple else value
 
 
 @final

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, final
 
 import numpy as np
@@ -92,7 +93,7 @@ def rows_of(arrays: Any, rows: list[int]) -> list[Any]:
 
 def frozen_copy(element: Any) -> Any:
     """A copy whose arrays refuse to be written to, for elements that are handed out repeatedly."""
-    return map_arrays(_frozen_array, element)
+    return map_arrays(lambda leaf: read_only_view(np.array(leaf)), element)
 
 
 def read_only_view(array: np.ndarray) -> np.ndarray:
@@ -161,12 +162,6 @@ def _has_dtype(value: Any) -> bool:
     return hasattr(value, "dtype")
 
 
-def _frozen_array(leaf: Any) -> Any:
-    array = np.array(leaf)
-    array.flags.writeable = False
-    return array
-
-
 def stack_elements(elements: Sequence[Any]) -> Any:
     """One batch of the elements: each component gets a new leading axis. They must be alike."""
     return nest.map_with_path(_stack, *elements)
@@ -214,7 +209,7 @@ def _common_dtype(path: str, leaves: Sequence[Any]) -> np.dtype[Any]:
     """The dtype of all leaves; of texts, the widest."""
     first = leaves[0].dtype
     if first.kind in "SU" and all(leaf.dtype.kind == first.kind for leaf in leaves):
-        return max((leaf.dtype for leaf in leaves), key=_item_bytes)
+        return max((leaf.dtype for leaf in leaves), key=attrgetter("itemsize"))
     for index, leaf in enumerate(leaves):
         if leaf.dtype != first:
             raise _unstackable(
@@ -223,10 +218,6 @@ def _common_dtype(path: str, leaves: Sequence[Any]) -> np.dtype[Any]:
                 f"dtype {leaf.dtype} in element {index}",
             )
     return first
-
-
-def _item_bytes(dtype: np.dtype[Any]) -> int:
-    return dtype.itemsize
 
 
 def _unlike_shapes(path: str, first: Any, other: Any, index: int | None = None) -> ValueError:

@@ -178,6 +178,8 @@ class ReplicaContext:
         Returns:
             This replica's part of what `merge_fn` returned.
         """
+        # They meet twice: with what `merge_fn` is called with, and for its result. In between it
+        # runs in the first replica's thread, and the others wait.
         place = f"merge_call({getattr(merge_fn, '__name__', 'function')})"
         arrivals = self.exchange(place, ((args, dict(kwargs or {})), self.has_examples))
         result = None

@@ -214,6 +214,8 @@ class StrategyExtended:
         # What does not count is left out, not multiplied by zero: it may be no number.
         local = self._added_up(counted or [nothing_like(parts[0])], destination)
         total, count = self.workers.add_up_counted(local, len(counted), "reduce")
+        # Where nobody has examples all count: the model goes on with numbers as ever, and the step
+        # is not made.
         if not count:
             return self._reduced(op, parts, (True,) * len(parts), destination)
         total = moved(total, destination)

@@ -111,6 +111,8 @@ def chief_first(strategy: Strategy | None = None) -> Iterator[None]:
         CollectiveError: The chief has gone, or took longer than the strategy's `timeout_seconds`.
     """
     job = (strategy or get_strategy()).extended.job
+    # One text, which the chief sends when its block has ended: who waits for it is alive all the
+    # while, and learns of the chief's death as in any other call.
     if not job.is_chief:
         job.text_from_chief("", "what the chief does first")
     yield

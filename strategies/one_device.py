@@ -8,7 +8,7 @@ from .context import ReplicaContext
 from .devices.cross_device_ops import ReductionToOneDevice
 from .devices.device import HOST, resolve
 from .extended import StrategyExtended
-from .replicas.frame import Frame, bottom_frame, lay_bottom
+from .replicas.frame import Frame, default_frame, install_default_frame
 from .replicas.rendezvous import Rendezvous
 from .strategy import Strategy
 
@@ -41,10 +41,11 @@ class DefaultStrategy(Strategy):
 
 
 def _the_one() -> Any:
-    return bottom_frame().strategy
+    return default_frame().strategy
 
 
 def _make() -> Any:
+    # Past __init__, which refuses: this is the only one.
     strategy = DefaultStrategy.__new__(DefaultStrategy)
     strategy._remake = (_the_one, ())
     Strategy.__init__(strategy, StrategyExtended([HOST], [HOST], ReductionToOneDevice()))
@@ -52,4 +53,4 @@ def _make() -> Any:
 
 
 DEFAULT_STRATEGY = _make()
-lay_bottom(Frame(DEFAULT_STRATEGY, ReplicaContext(DEFAULT_STRATEGY, 0, Rendezvous(1))))
+install_default_frame(Frame(DEFAULT_STRATEGY, ReplicaContext(DEFAULT_STRATEGY, 0, Rendezvous(1))))

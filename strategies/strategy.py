@@ -32,8 +32,8 @@ from .devices.device import HOST, to_host
 from .extended import StrategyExtended
 from .replicas.frame import (
     Frame,
-    bottom_frame,
     current_frame,
+    default_frame,
     entered,
     require_no_other,
     require_no_replica,
@@ -198,6 +198,8 @@ class Strategy:
         devices = extended.replica_devices
         rendezvous = Rendezvous(len(devices)) if len(devices) > 1 else _ALONE
 
+        # A replica is a thread, and no process: NumPy's and CuPy's kernels let go of the
+        # interpreter, and the program's state is there once.
         def as_replica(index: int) -> Any:
             replica = ReplicaContext(self, index, rendezvous)
             with entered(Frame(self, replica)), devices[index].use(), watched():
@@ -210,6 +212,7 @@ class Strategy:
         calls: list[Callable[[], Any]] = [first]
         for index in range(1, len(devices)):
             context = copy_context()
+            # Each builds the same model, and must give its layers the same names as the others.
             context.run(count_names_apart)
             calls.append(partial(context.run, as_replica, index))
         names = [f"replica {index} on {device}" for index, device in enumerate(devices)]
@@ -417,7 +420,7 @@ class Strategy:
         The default strategy, which only passes through, may be used in a scope.
         """
         require_no_replica(verb)
-        if self is not bottom_frame().strategy:
+        if self is not default_frame().strategy:
             require_no_other(self, verb)
 
 

@@ -106,6 +106,7 @@ class Layer(ABC):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls._default_name = _snake_case(cls.__name__)
+        # Once for a class: to look at the signature takes longer than most layers.
         cls._call_takes_training = "training" in inspect.signature(cls.call).parameters
 
     def __init__(

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from ...autodiff import Tensor
-from ...strategies import ReplicaContext, current_store, get_replica_context
+from ...strategies import current_store, get_replica_context
 from ..arguments import count
 from .base import Layer, LayerOptions, to_floats
 
@@ -72,7 +72,13 @@ class Dropout(Layer):
 
     def _generator(self) -> np.random.Generator:
         replica = get_replica_context()
-        replica_id = 0 if replica is None else _number_among_all(replica)
+        replica_id = 0
+        if replica is not None:
+            # Among the replicas of all workers, also of those that are not in step with it: two
+            # asynchronous workers of one seed must not drop alike.
+            extended = replica.strategy.extended
+            first = extended.job.trainer_index * extended.num_local_replicas
+            replica_id = first + replica.local_index
         global_step = current_store().variables.get("global_step")
         step = 0 if global_step is None else int(global_step)
         # What stands in for a batch does not count: the next one at this step is the first.
@@ -92,12 +98,6 @@ def _checked_noise_shape(given: Any) -> tuple[int | None, ...] | None:
     if not isinstance(given, (tuple, list)):
         raise ValueError(f"noise_shape must be None or a tuple, it is {given!r}")
     return tuple(None if n is None else count("each entry of noise_shape", n) for n in given)
-
-
-def _number_among_all(replica: ReplicaContext) -> int:
-    """The replica's number, also among those of workers that are not in step with it."""
-    extended = replica.strategy.extended
-    return extended.job.trainer_index * extended.num_local_replicas + replica.local_index
 
 
 class _Calls:

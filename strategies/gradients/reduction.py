@@ -140,9 +140,13 @@ class Round:
         first = offers[0]
         self._average, self._workers = first.average, first.workers
         self._lines = next(filter(None, lines), ())
+        # Relative to a full batch: equal batches weigh exactly 1, and the gradient of a replica
+        # that is alone is never scaled.
         full_batch = self._workers.full_batch(max(examples))
         self.weights = [n / full_batch if self._average else float(n > 0) for n in examples]
         self._num_examples = sum(examples) if self._average else 1
+        # Whether all workers make the same step travels with the sums, in no message of its own.
+        # The lines themselves are asked for only where they differ.
         said = digest(self._lines) if self._workers.size > 1 else _NOTHING_SAID
         sums = [sum(column) for column in zip(*[offer.sums for offer in offers], strict=True)]
         self._sums = np.array([sum(self.weights), *sums, *said], np.float64)

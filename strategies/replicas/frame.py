@@ -1,8 +1,8 @@
 """Under which strategy the calling code runs, and as which replica.
 
 The answer is one context variable: a strategy's `scope` sets it to (strategy, no replica), which is
-the cross-replica context, and `run` sets it to (strategy, replica) for each replica. At the bottom
-lies the default strategy with its one replica.
+the cross-replica context, and `run` sets it to (strategy, replica) for each replica. Where nobody
+has set it, the default strategy is current, with its one replica.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ class Frame:
 
 
 _frame: ContextVar[Frame] = ContextVar("paceline_frame")
-_bottom: list[Frame] = []
+_default: list[Frame] = []
 
 
-def lay_bottom(frame: Frame) -> None:
+def install_default_frame(frame: Frame) -> None:
     """Make `frame` the one outside any scope. Called once, by the module of the default strategy.
 
     A context variable's own default would have to be there before the strategies are.
     """
-    assert not _bottom, "the default strategy is a singleton"
-    _bottom.append(frame)
+    assert not _default, "the default strategy is a singleton"
+    _default.append(frame)
 
 
-def bottom_frame() -> Frame:
+def default_frame() -> Frame:
     """That of code outside any scope."""
-    return _bottom[0]
+    return _default[0]
 
 
 def current_frame() -> Frame:
     """Where the caller runs."""
-    return _frame.get(None) or _bottom[0]
+    return _frame.get(None) or _default[0]
 
 
 class entered:  # noqa: N801 (used in `with`, like a function; a class is entered faster)
@@ -65,7 +65,7 @@ class entered:  # noqa: N801 (used in `with`, like a function; a class is entere
 
 def has_strategy() -> bool:
     """Whether a strategy other than the default one is current."""
-    return current_frame().strategy is not _bottom[0].strategy
+    return current_frame().strategy is not _default[0].strategy
 
 
 def in_cross_replica_context() -> bool:

@@ -32,6 +32,8 @@ class LocalStorage(Storage):
     ) -> LocalCell:
         found = initial()
         own = found.read() if isinstance(found, SavedValue) else found
+        # A collective under the variable's name: workers whose models differ find out here. Only
+        # the chief's value counts.
         value = self._workers.from_chief(own, f"initial value of variable {spec.name!r}")
         is_first = self._workers.rank == 0
         spread = spread_over_copies(value, len(self._devices), spec, is_first)

@@ -275,6 +275,8 @@ class VariableStore:
         self, name: str, shape: tuple[int, ...] | None, dtype: Any, initializer: Any
     ) -> Array:
         """What a variable begins with that is asked for with `get_variable`."""
+        # By the name, and not in the order of creation: a layer that is put in between changes no
+        # other's values. (A hash of the name would differ between processes.)
         seed = None if self.seed is None else [self.seed, zlib.crc32(name.encode())]
         rng = np.random.default_rng(seed)
         return initial_value(name, shape, dtype, initializer, rng)
@@ -303,6 +305,8 @@ class _Building(AbstractContextManager[None]):
         _store.reset(self._store_token)
 
 
+# A variable of a custom loop lives as long as its layer: a store that kept all would never let go
+# of a notebook's models.
 _outside_models = VariableStore(keep=False)
 _store: ContextVar[VariableStore] = ContextVar("paceline_store", default=_outside_models)
 
