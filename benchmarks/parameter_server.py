@@ -5,7 +5,7 @@
 A request carries an array and is answered by one of the same size, as when gradients are pushed and
 values pulled.
 
-shm, tcp, grpc        our channel over each kind of link
+shm, tcp, grpc, mpi   our channel over each kind of link; mpi where an MPI is installed
 bare shm, bare tcp    as many bytes over the same link and nothing else, as a yardstick for ours
 memcpy                copying as many bytes there and back within one process, as the limit
 
@@ -27,6 +27,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -37,13 +38,15 @@ import numpy as np
 from paceline.cluster import free_ports, tune_malloc
 from paceline.collectives import Link, Member
 from paceline.collectives.parameter_server import Client, Connection, Message, connect, serve
-from paceline.collectives.session import Address, SharedMemoryTransport, TcpTransport
+from paceline.collectives.session import MPI_LINKS, Address, SharedMemoryTransport, TcpTransport
 from paceline.collectives.session.grpc_link import DataStreams
 from paceline.collectives.session.links import LinkEnds
 
 SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20)
-VARIANTS = ("shm", "tcp", "grpc", "bare shm", "bare tcp", "memcpy")
-RATIOS = (("shm", "bare shm"), ("tcp", "bare tcp"), ("shm", "memcpy"))
+KINDS = ("shm", "tcp", "grpc", "mpi")
+VARIANTS = (*KINDS, "bare shm", "bare tcp", "memcpy")
+RATIOS = (("shm", "bare shm"), ("tcp", "bare tcp"), ("shm", "memcpy"), ("mpi", "tcp"))
+MPIEXEC = Path(sys.executable).parent / "mpiexec"
 SERVER, CLIENT = Member(0, "ps 0"), Client(0, "worker 0")
 ECHO, BARE = 1, 2
 TICKET = "5a" * 32
@@ -147,11 +150,11 @@ def open_variants(
     stack: ExitStack, server: Member, job_id: str, wanted: list[str]
 ) -> dict[str, Variant]:
     variants: dict[str, Variant] = {}
-    for kind in ("shm", "tcp", "grpc"):
+    for kind in KINDS if MPIEXEC.exists() else KINDS[:-1]:
         connection = connect(server, CLIENT, job_id=job_id, links=(kind,))
         stack.enter_context(closing(connection))
         variants[kind] = over(connection)
-        if kind != "grpc" and f"bare {kind}" in wanted:
+        if kind in TRANSPORTS and f"bare {kind}" in wanted:
             variants[f"bare {kind}"] = stack.enter_context(bare(connection, kind))
     variants["memcpy"] = memcpy()
     return {name: variants[name] for name in VARIANTS if name in variants and name in wanted}
@@ -195,7 +198,7 @@ def report(num_bytes: int, seconds: dict[str, float]) -> str:
 def run_server(server: Member, args: argparse.Namespace) -> None:
     """Serve until the client has left."""
     handler = Server()
-    with closing(serve(server, handler, job_id=args.job_id)):
+    with closing(serve(server, handler, job_id=args.job_id, links=KINDS)):
         handler.has_gone.wait()
 
 
@@ -212,6 +215,11 @@ def run_client(server: Member, args: argparse.Namespace, tuned: bool) -> None:
 def run_rank(args: argparse.Namespace) -> None:
     logging.getLogger("paceline").setLevel(logging.WARNING)
     tuned = tune_malloc()
+    if MPIEXEC.exists():
+        from mpi4py import MPI
+
+        MPI_LINKS.join(MPI, MPI.COMM_WORLD)
+        args.rank = MPI.COMM_WORLD.rank
     server = Member(SERVER.rank, SERVER.task, f"127.0.0.1:{args.port}")
     if args.rank == 0:
         run_server(server, args)
@@ -220,9 +228,11 @@ def run_rank(args: argparse.Namespace) -> None:
 
 
 def start_ranks() -> int:
-    """Start this script twice."""
+    """Start this script twice: under mpiexec if there is one beside the interpreter."""
     shared = ["--job-id", uuid.uuid4().hex, "--port", str(free_ports(1)[0])]
     script = [__file__, *sys.argv[1:], *shared]
+    if MPIEXEC.exists():
+        return subprocess.call([MPIEXEC, "-n", "2", sys.executable, "-m", "mpi4py", *script])
     ranks = [subprocess.Popen([sys.executable, *script, "--rank", str(i)]) for i in range(2)]
     return max(rank.wait() for rank in ranks)
 

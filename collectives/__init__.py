@@ -22,12 +22,13 @@ from .errors import (
 )
 from .executor import Handle
 from .in_process import threads
-from .link import ALL_LINKS, Health, Link, LinkKind
+from .link import ALL_LINKS, DEFAULT_LINKS, Health, Link, LinkKind
 from .linked import linked_communicator
 from .members import Member
 
 __all__ = [
     "ALL_LINKS",
+    "DEFAULT_LINKS",
     "DEFAULT_SILENCE_SECS",
     "DEFAULT_TIMEOUT_SECS",
     "MIN_SILENCE_SECS",

@@ -17,7 +17,7 @@ from ..cluster import (
 )
 from .communicator import DEFAULT_SILENCE_SECS, DEFAULT_TIMEOUT_SECS, Communicator
 from .in_process import threads
-from .link import ALL_LINKS, LinkKind
+from .link import DEFAULT_LINKS, LinkKind
 from .members import Member
 
 Transport = Literal["auto", "mpi", "ring"]
@@ -30,7 +30,7 @@ def connect(
     timeout_secs: float = DEFAULT_TIMEOUT_SECS,
     silence_secs: float = DEFAULT_SILENCE_SECS,
     start_timeout_secs: float = 600.0,
-    links: Sequence[LinkKind] = ALL_LINKS,
+    links: Sequence[LinkKind] = DEFAULT_LINKS,
     bind_host: str | None = None,
     token: str | None = None,
 ) -> Communicator:

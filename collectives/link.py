@@ -18,7 +18,9 @@ from .errors import LinkTimeout
 
 LinkKind = str
 """What a link is made of, by the name that options and messages use."""
-ALL_LINKS: tuple[LinkKind, ...] = ("shm", "tcp", "grpc")
+DEFAULT_LINKS: tuple[LinkKind, ...] = ("shm", "tcp", "grpc")
+ALL_LINKS: tuple[LinkKind, ...] = (*DEFAULT_LINKS, "mpi")
+"""MPI is for networks on which it is faster than TCP, which only who is there can know."""
 
 MAX_WAIT_SECS = 0.05
 SMALL_SEND_BYTES = 64 << 10

@@ -11,7 +11,7 @@ from typing import final
 
 from ..communicator import DEFAULT_SILENCE_SECS, DEFAULT_TIMEOUT_SECS
 from ..errors import LinkError, RendezvousError
-from ..link import ALL_LINKS, LinkKind
+from ..link import DEFAULT_LINKS, LinkKind
 from ..members import Member
 from ..session import (
     DEFAULT_START_TIMEOUT_SECS,
@@ -44,7 +44,7 @@ def connect(
     *,
     job_id: str,
     token: str | None = None,
-    links: Sequence[LinkKind] = ALL_LINKS,
+    links: Sequence[LinkKind] = DEFAULT_LINKS,
     timeout_secs: float = DEFAULT_TIMEOUT_SECS,
     silence_secs: float = DEFAULT_SILENCE_SECS,
     start_timeout_secs: float = DEFAULT_START_TIMEOUT_SECS,

@@ -1,8 +1,9 @@
 """What the ranks of an MPI job tell each other at the start, to be tasks that call each other.
 
-MPI hands out the servers' addresses and a secret; nothing else goes over it. Who is alive, who is
-silent and who leaves is then known as it is without MPI, which can do none of that: a rank that is
-inside MPI waits for ever, and a rank that ends early ends the job.
+MPI hands out the servers' addresses and a secret; after that it carries arrays at most, where
+options ask for links over MPI. Who is alive, who is silent and who leaves is known as it is without
+MPI, which can do none of that: a rank that is inside MPI waits for ever, and a rank that ends early
+ends the job.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 from ..members import Member
 from ..mpi_start import check_world, end_if_stuck, import_mpi, wait_for_ranks
 from ..mpi_watchdog import abort_job
-from ..session import DEFAULT_START_TIMEOUT_SECS
+from ..session import DEFAULT_START_TIMEOUT_SECS, MPI_LINKS
 from ..session.addresses import Address, host_fingerprint
 
 _END_TAG: Final = 28_772
@@ -94,6 +95,7 @@ class MpiJob:
         )
         self.job_id = _gather_texts(mpi, comm, secrets.token_hex(16))[0]
         self.token = _gather_texts(mpi, comm, secrets.token_hex(32))[0]
+        MPI_LINKS.join(mpi, comm)
         atexit.register(self._end)  # before MPI is finalised
 
     def abandon(self, tasks: Iterable[str]) -> None:

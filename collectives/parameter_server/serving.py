@@ -12,7 +12,7 @@ from typing import final
 from ...cluster import is_loopback
 from ..communicator import DEFAULT_SILENCE_SECS, DEFAULT_TIMEOUT_SECS
 from ..errors import LinkError
-from ..link import ALL_LINKS, LinkKind
+from ..link import DEFAULT_LINKS, LinkKind
 from ..members import Member
 from ..session import (
     DEFAULT_START_TIMEOUT_SECS,
@@ -46,7 +46,7 @@ def serve(
     *,
     job_id: str,
     token: str | None = None,
-    links: Sequence[LinkKind] = ALL_LINKS,
+    links: Sequence[LinkKind] = DEFAULT_LINKS,
     timeout_secs: float = DEFAULT_TIMEOUT_SECS,
     silence_secs: float = DEFAULT_SILENCE_SECS,
     bind_host: str | None = None,

@@ -17,7 +17,7 @@ from ..communicator import (
 )
 from ..executor import has_core_to_spare
 from ..leaving import close_at_exit
-from ..link import ALL_LINKS, LinkKind
+from ..link import DEFAULT_LINKS, LinkKind
 from ..linked import DEFAULT_SPIN_SECS, linked_communicator
 from ..members import Member
 from .addresses import check_is_private, listening_place, local_ip, parse_address
@@ -39,7 +39,7 @@ def connect_ring(
     timeout_secs: float = DEFAULT_TIMEOUT_SECS,
     silence_secs: float = DEFAULT_SILENCE_SECS,
     start_timeout_secs: float = DEFAULT_START_TIMEOUT_SECS,
-    links: Sequence[LinkKind] = ALL_LINKS,
+    links: Sequence[LinkKind] = DEFAULT_LINKS,
     bind_host: str | None = None,
     report_secs: float = 10.0,
 ) -> Communicator:

@@ -23,11 +23,10 @@ import struct
 import threading
 from typing import final
 
-import numpy as np
-
 from ..errors import LinkBroken
 from ..link import Link
 from .links import Expected, LinkEnds, Transport
+from .ring_buffer import RingBuffer
 from .sockets import CONNECT_SECS, Listener, WaitableSocket, close_all, pack_hello
 
 # Large pieces, for what a piece costs beside its bytes, four of which fit into a ring; a ring that
@@ -38,10 +37,7 @@ RING_BYTES = 2 << 20
 _SWAP_BYTES = 1 << 62
 
 _PAGE_BYTES = 4096
-_ALIGNMENT = 64
 _TOTAL_BYTES = _PAGE_BYTES + 2 * RING_BYTES
-# Copies up to this size are not worth a call of NumPy, which lets other threads run meanwhile.
-_SMALL_COPY_BYTES = 32 << 10
 
 # Words of a direction, each on a cache line of its own.
 _WRITTEN, _READ, _READER_SLEEPS, _WRITER_SLEEPS, _WRITER_CLOSED, _READER_CLOSED = range(0, 48, 8)
@@ -142,60 +138,61 @@ class SharedMemoryLink(Link):
         super().__init__(SEGMENT_BYTES, _SWAP_BYTES)
         self._bell = WaitableSocket(bell)
         self._words = memoryview(memory)[:_PAGE_BYTES].cast("Q")
-        self._out = _Ring(memory, outgoing)
-        self._in = _Ring(memory, 1 - outgoing)
+        self._out, self._in = (_ring(memory, direction) for direction in (outgoing, 1 - outgoing))
+        # Where the words of the two directions begin.
+        self._out_words = outgoing * _WORDS_A_DIRECTION
+        self._in_words = (1 - outgoing) * _WORDS_A_DIRECTION
         self._written = 0
         self._read = 0
         self._asked_bytes = 1
-        self._joined = np.empty(SEGMENT_BYTES + _ALIGNMENT, np.uint8).data
         self._broken = ""
         self._may_have_rung = False
         self._fence = threading.Lock()
 
     def try_send(self, data: memoryview) -> int:
-        out, words = self._out, self._words
-        if self._broken or words[out.word + _READER_CLOSED]:
+        words = self._words
+        if self._broken or words[self._out_words + _READER_CLOSED]:
             raise LinkBroken(self._broken or "it has closed its end")
-        used_bytes = self._written - words[out.word + _READ]
+        used_bytes = self._written - words[self._out_words + _READ]
         self._check(used_bytes)
         num_bytes = min(len(data), RING_BYTES - used_bytes, SEGMENT_BYTES)
         if num_bytes == 0:
             return 0
-        out.write(self._written % RING_BYTES, data[:num_bytes])
+        self._out.write(self._written, data[:num_bytes])
         self._written += num_bytes
-        words[out.word + _WRITTEN] = self._written
+        words[self._out_words + _WRITTEN] = self._written
         self._order()
-        if words[out.word + _READER_SLEEPS]:
-            self._ring_bell(out.word + _READER_SLEEPS)
+        if words[self._out_words + _READER_SLEEPS]:
+            self._ring_bell(self._out_words + _READER_SLEEPS)
         return num_bytes
 
     def try_peek(self, num_bytes: int) -> memoryview | None:
         if self._arrived_bytes() < num_bytes:
-            closed = self._broken or self._words[self._in.word + _WRITER_CLOSED]
+            closed = self._broken or self._words[self._in_words + _WRITER_CLOSED]
             # Looked at once more: it may have written and then closed.
             if self._arrived_bytes() < num_bytes:
                 if closed:
                     raise LinkBroken(self._broken or "it has closed its end")
                 self._asked_bytes = num_bytes
                 return None
-        return self._in.view(self._read % RING_BYTES, num_bytes, self._joined)
+        return self._in.view(self._read, num_bytes)
 
     def release(self, num_bytes: int) -> None:
         self._read += num_bytes
-        self._words[self._in.word + _READ] = self._read
+        self._words[self._in_words + _READ] = self._read
         self._order()
         # A writer that sleeps has filled the ring. It is woken when half of that has been read: in
         # time, for the other half is still to be read, and not once for each segment.
-        flag = self._in.word + _WRITER_SLEEPS
+        flag = self._in_words + _WRITER_SLEEPS
         if self._words[flag] and self._arrived_bytes() <= RING_BYTES // 2:
             self._ring_bell(flag)
 
     def begin_wait(self, *, to_send: bool, to_receive: bool) -> tuple[int, int] | None:
         words = self._words
         if to_receive:
-            words[self._in.word + _READER_SLEEPS] = 1
+            words[self._in_words + _READER_SLEEPS] = 1
         if to_send:
-            words[self._out.word + _WRITER_SLEEPS] = 1
+            words[self._out_words + _WRITER_SLEEPS] = 1
         # The other side writes its counter and then looks at our flag; we set the flag and then
         # look at its counter. With a fence in between on both sides, one of the two sees the other.
         self._order()
@@ -210,18 +207,18 @@ class SharedMemoryLink(Link):
         if self._may_have_rung:
             self._may_have_rung = False
             self._hear()
-        words[self._in.word + _READER_SLEEPS] = 0
-        words[self._out.word + _WRITER_SLEEPS] = 0
+        words[self._in_words + _READER_SLEEPS] = 0
+        words[self._out_words + _WRITER_SLEEPS] = 0
         self._bell.end_wait()
 
     def close(self) -> None:
         self._broken = self._broken or "this end is closed"
-        self._words[self._out.word + _WRITER_CLOSED] = 1
-        self._words[self._in.word + _READER_CLOSED] = 1
+        self._words[self._out_words + _WRITER_CLOSED] = 1
+        self._words[self._in_words + _READER_CLOSED] = 1
         self._bell.close()
 
     def _arrived_bytes(self) -> int:
-        num_bytes = self._words[self._in.word + _WRITTEN] - self._read
+        num_bytes = self._words[self._in_words + _WRITTEN] - self._read
         self._check(num_bytes)
         return num_bytes
 
@@ -236,12 +233,12 @@ class SharedMemoryLink(Link):
         if self._broken:
             return True
         if to_receive and (
-            self._arrived_bytes() >= self._asked_bytes or words[self._in.word + _WRITER_CLOSED]
+            self._arrived_bytes() >= self._asked_bytes or words[self._in_words + _WRITER_CLOSED]
         ):
             return True
         return to_send and (
-            self._written - words[self._out.word + _READ] <= RING_BYTES // 2
-            or bool(words[self._out.word + _READER_CLOSED])
+            self._written - words[self._out_words + _READ] <= RING_BYTES // 2
+            or bool(words[self._out_words + _READER_CLOSED])
         )
 
     def _ring_bell(self, flag: int) -> None:
@@ -271,44 +268,9 @@ class SharedMemoryLink(Link):
             pass
 
 
-@final
-class _Ring:
-    """The bytes of one direction.
-
-    Attributes:
-        word: Where the direction's words begin.
-    """
-
-    def __init__(self, memory: mmap.mmap, direction: int) -> None:
-        self.word = direction * _WORDS_A_DIRECTION
-        start = _PAGE_BYTES + direction * RING_BYTES
-        self._bytes = memoryview(memory)[start : start + RING_BYTES]
-        self._array = np.frombuffer(self._bytes, np.uint8)
-
-    def write(self, position: int, data: memoryview) -> None:
-        """Copy ``data`` to ``position``, going on at the beginning after the end."""
-        first = min(len(data), RING_BYTES - position)
-        self._copy(position, data[:first])
-        if first < len(data):
-            self._copy(0, data[first:])
-
-    def view(self, position: int, num_bytes: int, scratch: memoryview) -> memoryview:
-        """Return the bytes at ``position`` in place, or joined in ``scratch`` around the end."""
-        stop = position + num_bytes
-        if stop <= RING_BYTES:
-            return self._bytes[position:stop]
-        target = scratch[position % _ALIGNMENT :][:num_bytes]
-        first = RING_BYTES - position
-        target[:first] = self._bytes[position:]
-        target[first:] = self._bytes[: stop - RING_BYTES]
-        return target
-
-    def _copy(self, position: int, data: memoryview) -> None:
-        stop = position + len(data)
-        if len(data) <= _SMALL_COPY_BYTES:
-            self._bytes[position:stop] = data
-        else:
-            np.copyto(self._array[position:stop], np.frombuffer(data, np.uint8))
+def _ring(memory: mmap.mmap, direction: int) -> RingBuffer:
+    start = _PAGE_BYTES + direction * RING_BYTES
+    return RingBuffer(memoryview(memory)[start : start + RING_BYTES], SEGMENT_BYTES)
 
 
 def _is_same_user(connection: socket.socket) -> bool:

@@ -115,6 +115,11 @@ class Listener:
                 caller.close()
         raise LinkTimeout("the other end has not connected")
 
+    @property
+    def port(self) -> int:
+        """The TCP port."""
+        return int(self._listening.getsockname()[1])
+
     def close(self) -> None:
         """Stop listening."""
         self._listening.close()
@@ -222,34 +227,57 @@ class TcpTransport(Transport):
         return ""
 
     def listen(self, ends: LinkEnds, proof: str) -> Expected:
-        family = socket.AF_INET6 if ":" in ends.ip else socket.AF_INET
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listening.bind((ends.ip, 0))
-            listening.listen(8)
-        except OSError:
-            listening.close()
-            raise
-        return _ExpectedConnection(listening, ends, proof)
+        return _ExpectedConnection(listen_for_caller(ends, proof))
 
     def connect(self, ends: LinkEnds, address: str, proof: str) -> Link:
-        if ends.called is None or not (address.isascii() and address.isdigit()):
-            raise LinkBroken(f"a port {address!r}")
-        connected = socket.create_connection((ends.called.host, int(address)), CONNECT_SECS)
-        try:
-            connected.sendall(pack_hello(ends.caller, proof))
-            return TcpLink(connected)
-        except OSError:
-            connected.close()
-            raise
+        return TcpLink(call_listener(ends, address, proof))
+
+
+def listen_for_caller(ends: LinkEnds, proof: str) -> Listener:
+    """Expect the caller at a free TCP port of this end, which was called.
+
+    Raises:
+        OSError: There is none.
+    """
+    family = socket.AF_INET6 if ":" in ends.ip else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.bind((ends.ip, 0))
+        listening.listen(8)
+    except OSError:
+        listening.close()
+        raise
+    return Listener(
+        listening,
+        ends.caller,
+        proof,
+        is_expected=lambda connection: bool(connection.getpeername()[0] == ends.caller_ip),
+    )
+
+
+def call_listener(ends: LinkEnds, port: str, proof: str) -> socket.socket:
+    """Return the connection to where the end that was called expects us.
+
+    Raises:
+        LinkBroken: That is no port.
+        OSError: Nobody is there.
+    """
+    if ends.called is None or not (port.isascii() and port.isdigit()):
+        raise LinkBroken(f"a port {port!r}")
+    connected = socket.create_connection((ends.called.host, int(port)), CONNECT_SECS)
+    try:
+        connected.sendall(pack_hello(ends.caller, proof))
+    except OSError:
+        connected.close()
+        raise
+    return connected
 
 
 @final
 class _ExpectedConnection(Expected):
-    def __init__(self, listening: socket.socket, ends: LinkEnds, proof: str) -> None:
-        super().__init__(str(listening.getsockname()[1]))
-        self._ip = ends.caller_ip
-        self._listener = Listener(listening, ends.caller, proof, self._is_from_caller)
+    def __init__(self, listener: Listener) -> None:
+        super().__init__(str(listener.port))
+        self._listener = listener
 
     def accept(self, deadline: float) -> Link:
         connected, _ = self._listener.accept(deadline)
@@ -257,9 +285,6 @@ class _ExpectedConnection(Expected):
 
     def close(self) -> None:
         self._listener.close()
-
-    def _is_from_caller(self, connection: socket.socket) -> bool:
-        return bool(connection.getpeername()[0] == self._ip)
 
 
 @final

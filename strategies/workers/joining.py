@@ -22,6 +22,7 @@ from ...cluster import (
 )
 from ...collectives import (
     ALL_LINKS,
+    DEFAULT_LINKS,
     DEFAULT_SILENCE_SECS,
     DEFAULT_TIMEOUT_SECS,
     MIN_SILENCE_SECS,
@@ -89,8 +90,10 @@ class CommunicationOptions:
             bytes or less; they are added up in float16 too, so that results differ by about
             1e-3 of a gradient. Gradients beyond its range (65504) are an error. None sends them
             as they are.
-        links: What RING may use for arrays between two workers, best first, of "shm" (memory that
-            processes of one host share), "tcp" and "grpc". The first that works is taken.
+        links: What may carry arrays between two workers under RING, and between a worker and a
+            parameter server, best first, of "shm" (memory that processes of one host share), "tcp"
+            and "grpc". The first that works is taken. With parameter servers under mpirun there is
+            "mpi", too, for networks that MPI knows to use better than TCP does: ("shm", "mpi").
         bind_host: Where RING listens, if that is not the host in this task's own address: "0.0.0.0"
             where the address is that of a gateway or a service, as in Kubernetes.
         token: The job's secret of at least 16 characters, for RING between machines: the same on
@@ -108,7 +111,7 @@ class CommunicationOptions:
     start_timeout_secs: float = 600.0
     overlap: bool | None = None
     wire_dtype: str | None = None
-    links: Sequence[LinkKind] = ALL_LINKS
+    links: Sequence[LinkKind] = DEFAULT_LINKS
     bind_host: str | None = None
     token: str | None = field(default=None, repr=False)
 
@@ -127,7 +130,8 @@ class CommunicationOptions:
         if self.wire_dtype not in (None, "float16"):
             raise ValueError(f"wire_dtype must be 'float16' or None, it is {self.wire_dtype!r}")
         if not self.links or not set(ALL_LINKS) >= set(self.links):
-            raise ValueError(f"links must be some of shm, tcp and grpc, they are {self.links!r}")
+            known = ", ".join(ALL_LINKS)
+            raise ValueError(f"links must be some of {known}, they are {self.links!r}")
         if self.token is not None and len(self.token) < MIN_TOKEN_CHARACTERS:
             raise ValueError(
                 f"token must have at least {MIN_TOKEN_CHARACTERS} characters, "

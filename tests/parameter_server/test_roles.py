@@ -9,6 +9,7 @@ import pytest
 import paceline as pl
 from paceline import checkpoint
 from paceline.cluster import local_cluster
+from paceline.collectives import DEFAULT_LINKS
 
 RESULT = re.compile(r"ended at step (\d+), loss ([\d.e-]+): (.*)")
 in_both_ways = pytest.mark.parametrize(
@@ -59,10 +60,10 @@ def require_one_result(output, *names):
     assert len({result for _, *numbers in lines for result in [tuple(numbers)]}) == 1, output
 
 
-@pytest.mark.parametrize("backend", ["grpc", "mpi"])
-def test_under_the_launcher_every_role_ends_by_itself(start_launcher, tmp_path, backend):
+@pytest.mark.parametrize(("backend", "links"), [("grpc", DEFAULT_LINKS), ("mpi", ["mpi"])])
+def test_under_the_launcher_every_role_ends_by_itself(start_launcher, tmp_path, backend, links):
     arguments = ("--backend", backend, "--workers", 2, "--ps", 2, "--chief", "--evaluator")
-    output = start_launcher(arguments, tmp_path / "model", "--max-steps", 60)
+    output = start_launcher(arguments, tmp_path / "model", "--max-steps", 60, "--links", *links)
     names = ("chief 0", "worker 0", "worker 1", "ps 0", "ps 1", "evaluator 0")
     require_one_result(output, *names)
 
@@ -82,7 +83,8 @@ def test_under_mpirun_a_worker_that_is_asked_to_end_ends_all_and_nothing_is_lost
     """MPI ends all ranks with the first: it must not go before the chief has saved."""
     tasks = ("--backend", "mpi", "--workers", 2, "--ps", 1)
     fault = ("--by", "worker 1", "--sigterm-after", 20, "--save-every", 100_000)
-    start_launcher(tasks, tmp_path / "model", *way, *fault, exit_code=143)
+    options = ("--links", "mpi", *way, *fault)
+    start_launcher(tasks, tmp_path / "model", *options, exit_code=143)
     assert checkpoint.load(checkpoint.latest_checkpoint(tmp_path / "model")).step >= 20
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 import paceline as pl
 from paceline import checkpoint
+from paceline.collectives import DEFAULT_LINKS
 from paceline.estimator import SessionRunHook
 from paceline.nn import layers, optimizers
 
@@ -26,6 +27,7 @@ parser.add_argument("--save-every", type=int, default=20)
 parser.add_argument("--absence-secs", type=float, default=60)
 parser.add_argument("--silence-secs", type=float, default=20)
 parser.add_argument("--start-timeout-secs", type=float, default=60)
+parser.add_argument("--links", nargs="+", default=DEFAULT_LINKS)
 parser.add_argument("--strategy", default="ParameterServer")
 parser.add_argument("--by", help="to whom what follows happens, for example 'worker 1'")
 parser.add_argument("--no-data", action="store_true")
@@ -102,7 +104,9 @@ def die_in_write():
 
 
 options = pl.CommunicationOptions(
-    silence_secs=arguments.silence_secs, start_timeout_secs=arguments.start_timeout_secs
+    silence_secs=arguments.silence_secs,
+    start_timeout_secs=arguments.start_timeout_secs,
+    links=arguments.links,
 )
 strategy = None
 if arguments.strategy == "ParameterServer":

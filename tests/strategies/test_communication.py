@@ -36,8 +36,8 @@ def test_an_unknown_implementation_lists_the_known_ones(wrong):
         ("silence_secs", 2.9, "at least 3.0"),
         ("silence_secs", float("nan"), "at least 3.0"),
         ("wire_dtype", "float8", "'float16' or None"),
-        ("links", ("shm", "udp"), "some of shm, tcp and grpc"),
-        ("links", (), "some of shm, tcp and grpc"),
+        ("links", ("shm", "udp"), "some of shm, tcp, grpc, mpi"),
+        ("links", (), "some of shm, tcp, grpc, mpi"),
     ],
 )
 def test_options_out_of_range_are_refused(option, value, rule):

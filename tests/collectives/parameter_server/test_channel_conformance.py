@@ -7,6 +7,7 @@ import pytest
 
 from paceline.collectives import Member
 from paceline.collectives.parameter_server import Client, InProcessServer, connect, serve
+from paceline.collectives.session import MPI_LINKS
 
 from ...conformance import parameter_channel as conformance
 
@@ -32,10 +33,11 @@ def run_in_process(record, run_clients):
 def run_over_link(record, run_clients, server_member, options):
     def run(link, handler, bodies, timeout_secs, max_frame_bytes):
         server = server_member()
-        terms = {**options, "timeout_secs": timeout_secs, "max_frame_bytes": max_frame_bytes}
+        limits = {"timeout_secs": timeout_secs, "max_frame_bytes": max_frame_bytes}
+        terms = {**options, **limits, "links": [link]}
         with closing(serve(server, record.handler(handler), **terms)):
             outcomes = run_clients(
-                lambda rank: connect(server, Member(rank, f"worker {rank}"), links=[link], **terms),
+                lambda rank: connect(server, Member(rank, f"worker {rank}"), **terms),
                 bodies,
             )
             return conformance.Run(outcomes, record.wait_for(ended(len(bodies))))
@@ -53,7 +55,7 @@ def test_over_shared_memory(case, run_over_link):
     case(partial(run_over_link, "shm"))
 
 
-@pytest.mark.parametrize("link", ["tcp", "grpc"])
+@pytest.mark.parametrize("link", ["tcp", "grpc", *([] if MPI_LINKS.unavailable() else ["mpi"])])
 @pytest.mark.parametrize("case", conformance.essential(), ids=str)
 def test_over_the_network(case, link, run_over_link):
     case(partial(run_over_link, link))

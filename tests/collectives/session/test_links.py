@@ -18,6 +18,7 @@ from paceline.collectives import Member
 from paceline.collectives.errors import LinkBroken, LinkTimeout
 from paceline.collectives.link import SMALL_SEND_BYTES
 from paceline.collectives.session import (
+    MPI_LINKS,
     Address,
     Transport,
     frames,
@@ -91,7 +92,13 @@ def grpc_pair(stack, port):
     return link, made[0]
 
 
+def mpi_pair(stack, port):
+    return pair_over(MPI_LINKS)
+
+
 PAIRS = {"shm": shared_memory_pair, "tcp": tcp_pair, "grpc": grpc_pair}
+if not MPI_LINKS.unavailable():  # `mpi_links.py` has joined
+    PAIRS["mpi"] = mpi_pair
 
 
 @pytest.fixture
