@@ -11,6 +11,7 @@ from .early_stopping import (
 from .estimator import Estimator
 from .eval_metrics import read_eval_metrics
 from .export import BestExporter, Exporter, FinalExporter, LatestExporter
+from .extenders import add_metrics
 from .hooks import (
     CheckpointSaverHook,
     CheckpointSaverListener,
@@ -26,6 +27,9 @@ from .hooks import (
 from .prediction import Predictor
 from .preemption import Preempted
 from .premade import (
+    BaselineClassifier,
+    BaselineEstimator,
+    BaselineRegressor,
     BinaryClassHead,
     DNNClassifier,
     DNNEstimator,
@@ -34,6 +38,7 @@ from .premade import (
     DNNLinearCombinedRegressor,
     DNNRegressor,
     Head,
+    KMeansClustering,
     LinearClassifier,
     LinearEstimator,
     LinearRegressor,
@@ -53,6 +58,9 @@ from .specs import EstimatorSpec, EvalSpec, ModeKeys, TrainSpec
 from .warm_start import VocabInfo, WarmStartSettings
 
 __all__ = [
+    "BaselineClassifier",
+    "BaselineEstimator",
+    "BaselineRegressor",
     "BestExporter",
     "BinaryClassHead",
     "CheckpointSaverHook",
@@ -71,6 +79,7 @@ __all__ = [
     "Exporter",
     "FinalExporter",
     "Head",
+    "KMeansClustering",
     "LatestExporter",
     "LinearClassifier",
     "LinearEstimator",
@@ -102,6 +111,7 @@ __all__ = [
     "TrainSpec",
     "VocabInfo",
     "WarmStartSettings",
+    "add_metrics",
     "check_replicas",
     "export",
     "feature_column",

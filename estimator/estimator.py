@@ -79,7 +79,7 @@ class Estimator:
         self._params = copy.deepcopy(params)
         self._model = ModelFunction(model_fn, self._params, self._config)
         self._model_fn = model_fn
-        self._is_warm_started = warm_start_from is not None
+        self._warm_start_from = warm_start_from
         self._records = EvaluationRecords(self._config)
         self._dir = ModelDir(path, self._config, settings_of(warm_start_from))
         self._trainer = Trainer(self._model, self._dir, self._params, self._config)
@@ -113,6 +113,11 @@ class Estimator:
     @property
     def model_fn(self) -> Callable[..., Any]:
         return self._model_fn
+
+    @property
+    def warm_start_from(self) -> str | os.PathLike[str] | WarmStartSettings | None:
+        """What a model begins with that has no checkpoint of its own, as it was given."""
+        return self._warm_start_from
 
     def eval_dir(self, name: str | None = None) -> str:
         """Where evaluations leave what they write."""
@@ -401,7 +406,7 @@ class Estimator:
         """Export the newest checkpoint, or another one, as text in any case: see `export_model`."""
         with observe.short_tracebacks, ExitStack() as held:
             restored = held.enter_context(self._dir.reading(checkpoint_path))
-            if restored is None and not self._is_warm_started:
+            if restored is None and self._warm_start_from is None:
                 raise ValueError(f"there is no checkpoint in {self.model_dir} yet; train first")
             # Variables of its own: those of an evaluation are more than what is exported.
             saved = None if restored is None else SavedModel(restored)
@@ -418,7 +423,7 @@ class Estimator:
         Raises:
             ValueError: Nothing is, and the model begins with nothing else either.
         """
-        if restored is None and not (allow_untrained or self._is_warm_started):
+        if restored is None and not (allow_untrained or self._warm_start_from):
             raise ValueError(
                 f"there is no checkpoint in {self.model_dir}, and predictions with initial values "
                 f"would be noise; check model_dir, train first, or pass allow_untrained=True"

@@ -9,7 +9,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ..autodiff import Tensor, lift, lift_array
+from ..autodiff import Tensor, lift_array
 from ..nn.metrics import Metric
 from ..nn.optimizers import TrainOp, group
 from ..strategies import Variable, current_store
@@ -132,7 +132,7 @@ _NEEDED: Mapping[ModeKeys, Mapping[str, str]] = {
 
 
 def _scalar(loss: Any) -> Tensor:
-    tensor = lift(loss)
+    tensor = lift_array(loss)
     if np.size(tensor.data) != 1:
         raise ValueError(
             f"loss must be a scalar, its shape is {np.shape(tensor.data)}; "

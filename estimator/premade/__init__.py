@@ -1,5 +1,6 @@
 """Premade models, and the heads that they are made with."""
 
+from .baseline import BaselineClassifier, BaselineEstimator, BaselineRegressor
 from .dnn import DNNClassifier, DNNEstimator, DNNRegressor
 from .dnn_linear_combined import (
     DNNLinearCombinedClassifier,
@@ -16,9 +17,13 @@ from .heads import (
     PoissonRegressionHead,
     RegressionHead,
 )
+from .kmeans import KMeansClustering
 from .linear import LinearClassifier, LinearEstimator, LinearRegressor
 
 __all__ = [
+    "BaselineClassifier",
+    "BaselineEstimator",
+    "BaselineRegressor",
     "BinaryClassHead",
     "DNNClassifier",
     "DNNEstimator",
@@ -27,6 +32,7 @@ __all__ = [
     "DNNLinearCombinedRegressor",
     "DNNRegressor",
     "Head",
+    "KMeansClustering",
     "LinearClassifier",
     "LinearEstimator",
     "LinearRegressor",
