@@ -82,7 +82,7 @@ def _optimizer_maker(
         TypeError, ValueError: See `Part`.
     """
     if isinstance(optimizer, Optimizer):
-        return lambda: optimizer
+        return optimizer.named_here
     if isinstance(optimizer, str):
         name = optimizer
         optimizers.get(name, learning_rate=learning_rate)  # an unknown one is refused here

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
@@ -81,9 +82,24 @@ class Optimizer(Updater):
         self._rule = rule
         self._clipping = Clipping(clipnorm, clipvalue, global_clipnorm)
         self._slot_values = rule.slots()
-        self._membership = Membership(self, name, partial(_Kept.of, tuple(self._slot_values)))
-        self.name = self._membership.name
+        self._wished_name = name
+        self._be_named()
         self._rows_only = sparse == "lazy" or rule.keeps_unread()
+
+    def _be_named(self) -> None:
+        begin = partial(_Kept.of, tuple(self._slot_values))
+        self._membership = Membership(self, self._wished_name, begin)
+        self.name = self._membership.name
+
+    def named_here(self) -> Self:
+        """A copy that is named as if the calling model had made it.
+
+        Outside models names are counted through the whole process: an optimizer that was made there
+        is called "adam_3" if it is the fourth, and by another name when the script runs again.
+        """
+        other = copy.copy(self)
+        other._be_named()
+        return other
 
     @property
     def iterations(self) -> Variable:

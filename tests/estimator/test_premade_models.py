@@ -105,6 +105,22 @@ def test_an_optimizer_is_named_made_or_given(tmp_path, optimizer, rate):
     assert regressor.evaluate(ones_input_fn, steps=1)["global_step"] == 3
 
 
+def test_a_script_that_makes_its_optimizer_again_goes_on_with_the_same_one(tmp_path):
+    """Whatever else was made before in the process, on which names outside models depend."""
+
+    def trained(path, steps):
+        options = {"optimizer": optimizers.Adam(0.1), "config": pl.RunConfig(tf_random_seed=1)}
+        return est.DNNRegressor([3], [X], path, **options).train(ones_input_fn, steps=steps)
+
+    whole = values_of(trained(tmp_path / "whole", 4))
+    trained(tmp_path / "parts", 2)
+    parts = values_of(trained(tmp_path / "parts", 2))
+    assert "adam/iterations" in whole
+    assert parts.keys() == whole.keys()
+    for name, value in whole.items():
+        np.testing.assert_array_equal(parts[name], value, err_msg=name)
+
+
 @pytest.mark.parametrize(
     ("optimizer", "num_columns", "rate"), [("Ftrl", 4, 0.2), ("ftrl", 36, 1 / 6), ("SGD", 36, 0.2)]
 )
