@@ -13,11 +13,11 @@ from ..strategies import Job, Strategy, StrategyExtended
 from ..summary import FileWriter
 from .evaluation_records import history_of, history_steps
 from .hooks import (
-    CheckpointSaverHook,
     CheckpointSaverListener,
     CheckpointWriter,
     HistoryHook,
     LoggingTensorHook,
+    RunSaver,
     StepCounterHook,
     StopAtStepHook,
     SummarySaverHook,
@@ -33,9 +33,10 @@ def saving(
     listeners: Sequence[CheckpointSaverListener],
     first_step: int,
     last_step: int | None,
-) -> CheckpointSaverHook:
+) -> RunSaver:
     """What saves; on every worker, since all have a part in it. The chief decides when."""
-    return CheckpointSaverHook(
+    return RunSaver(
+        str(config.model_dir),
         writer,
         config.save_checkpoints_secs,
         config.save_checkpoints_steps,
@@ -68,7 +69,7 @@ def reporting(config: RunConfig, extended: StrategyExtended) -> list[SessionRunH
 def recording(
     config: RunConfig,
     strategy: Strategy,
-    saver: CheckpointSaverHook,
+    saver: RunSaver,
     last_step: int | None,
     held: ExitStack,
 ) -> list[SessionRunHook]:

@@ -114,6 +114,7 @@ class Session(ABC):
         workers_with_bad_loss: Where there are several, whose own loss was no finite number in the
             latest step.
         wants_save: A hook may set this before a step to ask all workers for a checkpoint after it.
+        saver: What saves the run; None where nothing does.
         save_is_agreed: Whether a worker has asked for one after the step that was just made.
         wants_end: A hook may set this before a step to have all workers save after it and end, so
             that the run can be continued later.
@@ -141,6 +142,7 @@ class Session(ABC):
         self.store = store
         self.loss: float | None = None
         self.workers_with_bad_loss: list[str] = []
+        self.saver: SessionRunHook | None = None
         self.wants_save = self.save_is_agreed = False
         self.wants_end = self.end_is_agreed = False
         self.wants_stop = False

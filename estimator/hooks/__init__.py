@@ -1,22 +1,41 @@
 """The hooks that come with the package; what a hook is says `session.py`."""
 
-from .checkpoint_saver import CheckpointSaverHook, CheckpointSaverListener, CheckpointWriter
+from .checkpoint_saver import (
+    CheckpointSaverHook,
+    CheckpointSaverListener,
+    CheckpointWriter,
+    RunSaver,
+)
+from .in_memory_evaluation import InMemoryEvaluatorHook
 from .recording import HistoryHook, SummarySaverHook
 from .reporting import LoggingTensorHook, ProgressHook, StepCounterHook
-from .stopping import NanLossDuringTrainingError, NanTensorHook, StopAtStepHook
+from .stopping import (
+    NanLossDuringTrainingError,
+    NanTensorHook,
+    StopAtCheckpointStepHook,
+    StopAtStepHook,
+)
 from .timer import SecondOrStepTimer
+from .values import FeedFnHook, FinalOpsHook
+from .waiting import GlobalStepWaiterHook
 
 __all__ = [
     "CheckpointSaverHook",
     "CheckpointSaverListener",
     "CheckpointWriter",
+    "FeedFnHook",
+    "FinalOpsHook",
+    "GlobalStepWaiterHook",
     "HistoryHook",
+    "InMemoryEvaluatorHook",
     "LoggingTensorHook",
     "NanLossDuringTrainingError",
     "NanTensorHook",
     "ProgressHook",
+    "RunSaver",
     "SecondOrStepTimer",
     "StepCounterHook",
+    "StopAtCheckpointStepHook",
     "StopAtStepHook",
     "SummarySaverHook",
 ]

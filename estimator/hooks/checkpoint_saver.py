@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -64,13 +65,60 @@ class CheckpointSaverListener:
 
 
 class CheckpointSaverHook(SessionRunHook):
-    """Saves at the start, every so many steps or seconds, and at the end.
+    """Says how often a run saves, in place of its `RunConfig`, and to whom it tells that.
+
+    The run itself saves, into its one directory, whole or not at all, whatever the strategy. The
+    hook may be given to all workers; that of the chief counts.
+
+    Args:
+        checkpoint_dir: The `model_dir` of the run.
+        save_secs, save_steps: How often; exactly one of them.
+        saver, scaffold: Of TensorFlow's graphs; must be None.
+        checkpoint_basename: Must be "model.ckpt".
+        listeners: Told about each checkpoint, besides the `saving_listeners` of the run.
+        save_graph_def: Has no effect: a checkpoint needs no graph.
+
+    Raises:
+        ValueError: Arguments that nothing can be made of; when the run begins, another directory
+            than its own, or a second hook.
+    """
+
+    def __init__(
+        self,
+        checkpoint_dir: str | os.PathLike[str],
+        save_secs: float | None = None,
+        save_steps: int | None = None,
+        saver: None = None,
+        checkpoint_basename: str = "model.ckpt",
+        scaffold: None = None,
+        listeners: Sequence[CheckpointSaverListener] | None = None,
+        save_graph_def: bool = True,
+    ) -> None:
+        if saver is not None or scaffold is not None or checkpoint_basename != "model.ckpt":
+            raise ValueError(
+                "CheckpointSaverHook: a checkpoint has all variables and is called "
+                "model.ckpt-STEP; leave saver, scaffold and checkpoint_basename out"
+            )
+        self.timer = SecondOrStepTimer(save_secs, save_steps)
+        self.listeners = tuple(listeners or ())
+        self.directory = os.fspath(checkpoint_dir)
+
+    def after_create_session(self, session: Session, coord: Any = None) -> None:
+        if not isinstance(session.saver, RunSaver):
+            raise ValueError("CheckpointSaverHook: only training saves checkpoints; leave it out")
+        if session.saver.take_over(self, session):
+            coord.request_stop()
+
+
+class RunSaver(SessionRunHook):
+    """Saves a run: at the start, every so many steps or seconds, and at the end.
 
     On several workers every one has this hook: all collect the values, since some are only known
     to all together, and save at the same step, which the chief's clock decides. A step whose loss
     was not a finite number is never saved.
 
     Args:
+        directory: Where to.
         writer: This worker's part in writing. Listeners, who may read what was written, and the end
             of the run wait for it; steps do not.
         save_secs, save_steps: How often; at most one of them. With neither only at start and end.
@@ -87,6 +135,7 @@ class CheckpointSaverHook(SessionRunHook):
 
     def __init__(
         self,
+        directory: str,
         writer: CheckpointWriter,
         save_secs: float | None = None,
         save_steps: int | None = None,
@@ -95,6 +144,8 @@ class CheckpointSaverHook(SessionRunHook):
         first_step: int = 0,
         last_step: int | None = None,
     ) -> None:
+        self._directory = directory
+        self._asked: CheckpointSaverHook | None = None
         neither = save_secs is None and save_steps is None
         self._timer = SecondOrStepTimer(math.inf if neither else save_secs, save_steps)
         self._writer = writer
@@ -109,7 +160,35 @@ class CheckpointSaverHook(SessionRunHook):
             listener.begin()
 
     def after_create_session(self, session: Session, coord: Any = None) -> None:
+        session.saver = self
         self._save(session)
+
+    def take_over(self, asked: CheckpointSaverHook, session: Session) -> bool:
+        """Save as a hook wants it; return whether a listener wants the run to end.
+
+        The checkpoint at the start is written already: its listeners hear of it now.
+        """
+        if _real(asked.directory) != _real(self._directory):
+            raise ValueError(
+                f"CheckpointSaverHook: checkpoint_dir is {asked.directory!r}, and the run saves in "
+                f"its model_dir {self._directory!r}; pass that, or save elsewhere in a hook with "
+                f"paceline.checkpoint.save(directory, session.global_step, session.values())"
+            )
+        if self._asked is not None:
+            raise ValueError("two CheckpointSaverHooks in one run; give one, with all listeners")
+        self._asked = asked
+        if not self._decides:
+            return False
+        step = session.global_step
+        asked.timer.update_last_triggered_step(step)
+        self._timer = asked.timer
+        self._listeners += asked.listeners
+        self._writer.wait()
+        for listener in asked.listeners:
+            listener.begin()
+            listener.before_save(session, step)
+        answers = [listener.after_save(session, step) for listener in asked.listeners]
+        return any(answers)
 
     def before_run(self, run_context: SessionRunContext) -> None:
         session = run_context.session
@@ -123,7 +202,7 @@ class CheckpointSaverHook(SessionRunHook):
             run_context.request_stop()
 
     def end(self, session: Session) -> None:
-        if self._timer.last_triggered_step != session.global_step:
+        if self._timer.last_triggered_step() != session.global_step:
             self._save(session, ends=not session.end_is_agreed)
         self._writer.wait()
         for listener in self._listeners:
@@ -132,7 +211,7 @@ class CheckpointSaverHook(SessionRunHook):
     @property
     def last_saved_step(self) -> int | None:
         """The global step of the newest checkpoint of the run, which may still be written."""
-        return self._timer.last_triggered_step
+        return self._timer.last_triggered_step()
 
     def _save(self, session: Session, ends: bool = False) -> bool:
         """Save if the model is sound; return whether a listener wants the run to end."""
@@ -159,3 +238,7 @@ class CheckpointSaverHook(SessionRunHook):
         self.last_has_input = not input_ends
         state = {} if input_ends else {"input": states}
         self._writer.save(session.global_step, values, state)
+
+
+def _real(directory: str) -> str:
+    return directory if "://" in directory else os.path.realpath(directory)

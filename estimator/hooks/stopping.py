@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,27 @@ class StopAtStepHook(SessionRunHook):
         assert self._last_step is not None
         if run_context.session.global_step >= self._last_step:
             run_context.request_stop()
+
+
+class StopAtCheckpointStepHook(StopAtStepHook):
+    """Ends the run of a worker at a global step.
+
+    TensorFlow's workers wait, after their last step, for the checkpoint of it. Here the chief saves
+    the last checkpoint when all have ended, so that nobody has to wait for it to be whole.
+
+    Args:
+        model_dir: Where the checkpoints are.
+        last_step: The global step to stop at.
+        wait_after_file_check_secs: Has no effect.
+    """
+
+    def __init__(
+        self,
+        model_dir: str | os.PathLike[str],
+        last_step: int,
+        wait_after_file_check_secs: float = 30,
+    ) -> None:
+        super().__init__(last_step=last_step)
 
 
 class NanLossDuringTrainingError(RuntimeError):

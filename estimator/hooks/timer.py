@@ -37,7 +37,10 @@ class SecondOrStepTimer:
         self._last_step: int | None = None
         self._last_time = 0.0
 
-    @property
+    def reset(self) -> None:
+        """Be due at once, as at the first time."""
+        self._last_step = None
+
     def last_triggered_step(self) -> int | None:
         return self._last_step
 

@@ -119,10 +119,13 @@ class TrainerJob(Job):
     def tell_newest_checkpoint(self, find: Callable[[], str | None]) -> None:
         self._servers.newest_checkpoint = find
 
+    def refresh(self) -> None:
+        self._storage.refresh()
+
     def finish(self) -> None:
         if self.is_chief:
             self._wait_for_other_trainers()
-            self._storage.refresh()
+            self.refresh()
         else:
             self._servers().finish()
 

@@ -64,6 +64,10 @@ class Job(ABC):
         """Let those that keep variables begin again from what `find` returns when they must."""
 
     @abstractmethod
+    def refresh(self) -> None:
+        """Have variables read anew that other tasks may have changed."""
+
+    @abstractmethod
     def finish(self) -> None:
         """This task makes no more steps. The chief returns when nobody does."""
 
@@ -140,6 +144,9 @@ class WorkersJob(Job):
 
     def tell_newest_checkpoint(self, find: Callable[[], str | None]) -> None:
         """Nobody keeps variables but the workers."""
+
+    def refresh(self) -> None:
+        """Nobody changes them but the workers together."""
 
     def finish(self) -> None:
         """All have made the same steps, and so have ended together."""

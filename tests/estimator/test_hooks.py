@@ -7,7 +7,6 @@ import pytest
 
 import paceline as pl
 from paceline.estimator import (
-    CheckpointSaverHook,
     CheckpointSaverListener,
     LoggingTensorHook,
     NanTensorHook,
@@ -17,6 +16,7 @@ from paceline.estimator import (
     StepCounterHook,
     StopAtStepHook,
 )
+from paceline.estimator.hooks import RunSaver
 from paceline.nn import optimizers
 
 
@@ -237,7 +237,7 @@ def test_a_nan_loss_can_end_the_run_quietly_and_is_not_saved(writer, lines):
     hook = NanTensorHook(fail_on_nan_loss=False)
     hook.after_run(run_context, pl.estimator.SessionRunValues())
     assert run_context.stopped
-    CheckpointSaverHook(writer).end(Context())
+    RunSaver("", writer).end(Context())
     assert writer.calls == ["wait"]
     assert any("Step 7 is not saved" in line for line in lines())
 

@@ -6,7 +6,8 @@ import pytest
 import paceline as pl
 import paceline.checkpoint.saver as together_module
 from paceline.checkpoint import CheckpointError, list_checkpoints, load
-from paceline.estimator import CheckpointSaverHook, SessionRunHook
+from paceline.estimator import SessionRunHook
+from paceline.estimator.hooks import RunSaver
 from paceline.nn import optimizers
 
 
@@ -55,7 +56,7 @@ def test_values_are_collected_only_when_the_save_before_is_written(writer):
             writer.calls.append("states")
             return []
 
-    hook = CheckpointSaverHook(writer, save_steps=1)
+    hook = RunSaver("", writer, save_steps=1)
     hook.after_create_session(Run())
     assert writer.calls == ["prepare", "values", "states", "save"]
 
