@@ -168,3 +168,6 @@ class _SharedHealth(Health):
     def announce(self, reason: str) -> None:
         with self._notices.lock:
             self._notices.first_lost = self._notices.first_lost or (self._rank, reason)
+
+    def show_stacks(self, why: str) -> None:
+        """All ranks are threads of this process."""

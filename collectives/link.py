@@ -237,6 +237,10 @@ class Health(ABC):
     def announce(self, reason: str) -> None:
         """Tell all other ranks that this one gives up, and why. Does not wait, never raises."""
 
+    @abstractmethod
+    def show_stacks(self, why: str) -> None:
+        """Let all other processes log what their threads do. Does not wait, never raises."""
+
 
 def _left(deadline: float) -> float:
     left = deadline - time.monotonic()

@@ -8,6 +8,8 @@ mismatch: abort), and, when time is up, who has not come (abort, naming them).
 While it waits it asks the others now and then for a sign of life, which their watchdogs give as
 long as their processes run, whatever their working threads do. One that gives none for
 ``silence_secs`` is lost: abort. Nothing of this is sent while calls end within a second.
+
+When a wait is reported, all ranks of the call log what their threads do.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from .heartbeats import AwakeClock
 from .members import Member
 from .mpi_consistency import History
 from .peers import DEFAULT_REPORT_SECS, log_wait
+from .stacks import show_stacks
 
 PERIOD_SECS = 0.2
 NOTICE_SECS = 1.0
@@ -38,7 +41,7 @@ _USER = str(Path(__file__).with_name("mpi.py"))
 # Launchers drop what they have not yet passed on when the job is aborted.
 _PASS_ON_SECS = 0.2
 _NOTICE = struct.Struct(f"<QQq?{RECORD_BYTES}s")
-_NOTICE_TAG, _ASK_TAG, _ALIVE_TAG = 7, 8, 9
+_NOTICE_TAG, _ASK_TAG, _ALIVE_TAG, _STACKS_TAG = 7, 8, 9, 10
 # More than so many ranks are asked less often, lest they do nothing else.
 _RANKS_ASKED_A_SECOND = 64
 
@@ -217,6 +220,8 @@ class Watchdog:
             self._heard_at[rank] = self._clock.now()
         for rank in self._senders(_ASK_TAG):
             self._send(rank, _ALIVE_TAG, b"")
+        for rank in self._senders(_STACKS_TAG):
+            show_stacks(f"{self.members[rank].task} has been waiting in a call for long")
         while self._speaks and self._comm.Iprobe(anyone, _NOTICE_TAG, status):
             self._comm.Recv((buffer, self._mpi.BYTE), status.source, _NOTICE_TAG)
             tag, sequence, digest, left, text = _NOTICE.unpack(buffer)
@@ -272,6 +277,10 @@ class Watchdog:
         backend, me = now.backend, self.members[self._comm.rank]
         what, whom = now.call.describe(backend.step), self._whom_we_wait_for(now)
         log_wait(what, me, whom, waited_secs, backend.timeout_secs)
+        show_stacks(f"{what}: {me.task} has been {whom}")
+        for rank in now.history.ranks if self._speaks else ():
+            if rank != self._comm.rank:
+                self._send(rank, _STACKS_TAG, b"")
 
     def _abort_inside(self, text: str) -> NoReturn:
         """Abort on behalf of the thread that is inside MPI, showing how it got there."""

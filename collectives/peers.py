@@ -37,6 +37,7 @@ from .errors import (
 )
 from .link import MAX_WAIT_SECS, Health, Link, wait_for_links
 from .members import Member
+from .stacks import show_stacks
 
 # Other threads of this process get no turn during the first part of a spin.
 _GREEDY_SECS = 50e-6
@@ -246,6 +247,10 @@ class Peers:
             return
         me, waiting = self.world.members[self.world.rank], self._waiting(waited_for)
         log_wait(self.describe(), me, waiting, waited_secs, self.timeout_secs)
+        why = f"{self.describe()}: {me.task} has been {waiting}"
+        show_stacks(why)
+        if self.world.health is not None:
+            self.world.health.show_stacks(why)
 
     def fail(self, error: BaseException) -> None:
         """Note an error after which nobody knows how much of a message has gone out."""

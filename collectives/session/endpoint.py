@@ -13,7 +13,7 @@ from ..errors import RendezvousError
 from ..heartbeats import HEARTBEAT_SECS, AwakeClock
 from ..members import Member
 from .addresses import Address, parse_address
-from .frames import Attach, FrameError, Hello, VersionError, decode, encode
+from .frames import Attach, Frame, FrameError, Hello, VersionError, decode, encode
 from .grpc_link import DataStreams
 from .grpc_stream import Channel, Server, Stream, StreamError
 from .handshake import (
@@ -201,9 +201,7 @@ class Endpoint:
         while not self._stopping.wait(HEARTBEAT_SECS):
             self._clock.tick()
             self._streams.cancel_overdue()
-            with self._lock:
-                sessions = list(self._sessions)
-            for session in sessions:
+            for session in self._all():
                 session.keep_alive(self._silence_secs)
 
     def _session(
@@ -223,7 +221,10 @@ class Endpoint:
             streams=self._data_streams,
         )
         links = self._identity.links
-        session = Session(authenticated, peer, hello, self._handler, self._clock, links, ends)
+        handler, clock = self._handler, self._clock
+        session = Session(
+            authenticated, peer, hello, handler, clock, links, ends, self._tell_others
+        )
         with self._lock:
             if self._stopping.is_set():
                 raise RefusedError("has come too late", is_final=False)
@@ -236,6 +237,20 @@ class Endpoint:
             self._forget(session)
             raise
         return session
+
+    def show_stacks(self, why: str) -> None:
+        """See `Health`."""
+        for session in self._all():
+            session.show_stacks(why)
+
+    def _tell_others(self, session: Session, frame: Frame) -> None:
+        for other in self._all():
+            if other is not session:
+                other.send(frame)
+
+    def _all(self) -> list[Session]:
+        with self._lock:
+            return list(self._sessions)
 
     def _forget(self, session: Session) -> None:
         with self._lock:

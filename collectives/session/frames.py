@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 MAX_FRAME_BYTES = 32 << 10
 MAX_REASON_CHARACTERS = 2000
 MAX_TABLE_ENTRIES = 64
@@ -168,6 +168,15 @@ class Goodbye(Frame):
     """The sender's work is done; it closes in order."""
 
 
+class ShowStacks(Frame):
+    """Somebody has been waiting for long: all are to log what their threads do, and pass this on.
+
+    ``why`` tells who, for whom, and in what.
+    """
+
+    why: _Reason
+
+
 class Parent(Frame):
     """Rank 0 tells a member where its parent listens; empty while that has not come."""
 
@@ -239,6 +248,7 @@ _KINDS: tuple[type[Frame], ...] = (
     Table,
     Lost,
     Left,
+    ShowStacks,
 )
 _CODES = {kind: code for code, kind in enumerate(_KINDS, start=1)}
 

@@ -29,6 +29,7 @@ from .endpoint import RETRY_SECS, Endpoint
 from .frames import (
     Frame,
     FrameError,
+    GivingUp,
     Left,
     Lost,
     Missing,
@@ -97,7 +98,6 @@ class Membership(SessionHandler, Health):
         return self._table.members
 
     # News of the others, once all are there.
-
     def last_heard(self, rank: int) -> float | None:
         session = self._sessions.get(rank)
         return None if session is None else session.last_heard()
@@ -110,9 +110,10 @@ class Membership(SessionHandler, Health):
 
     def announce(self, reason: str) -> None:
         with self._changed:
-            sessions = list(self._sessions.values())
-        for session in sessions:
-            session.announce(reason)
+            self._pass_on(GivingUp(reason=cut(reason)), self._sessions)
+
+    def show_stacks(self, why: str) -> None:
+        self._endpoint.show_stacks(why)
 
     def num_members_here(self) -> int:
         """Return how many members, with this one, share this host's processors."""
@@ -400,8 +401,7 @@ class Membership(SessionHandler, Health):
         if rank in self._left or self._is_closing:
             return
         self._left.add(rank)
-        neighbours = [self._table.parent, *self._table.children]
-        self._pass_on(Left(rank=rank), neighbours, but=rank)
+        self._pass_on(Left(rank=rank), [self._table.parent, *self._table.children], but=rank)
 
     def _pass_on(self, frame: Frame, ranks: Iterable[int], but: int = -1) -> None:
         for rank in ranks:

@@ -20,6 +20,7 @@ from ..leaving import close_at_exit
 from ..link import DEFAULT_LINKS, LinkKind
 from ..linked import DEFAULT_SPIN_SECS, linked_communicator
 from ..members import Member
+from ..peers import DEFAULT_REPORT_SECS
 from .addresses import check_is_private, listening_place, local_ip, parse_address
 from .handshake import Identity, check_job_id
 from .links import check_links
@@ -42,6 +43,7 @@ def connect_ring(
     links: Sequence[LinkKind] = DEFAULT_LINKS,
     bind_host: str | None = None,
     report_secs: float = 10.0,
+    wait_report_secs: float = DEFAULT_REPORT_SECS,
 ) -> Communicator:
     """Return the communicator of ``members``, of which this process is one.
 
@@ -66,6 +68,8 @@ def connect_ring(
         links: What to use for data, best first.
         bind_host: Where to listen if that is not the host in this member's address.
         report_secs: How often to log who is missing at the start.
+        wait_report_secs: When a collective that waits says for whom, and has all members log what
+            their threads do; then after twice that, and so on.
 
     Raises:
         ValueError: The arguments make no sense, or there is no token and should be one.
@@ -108,6 +112,7 @@ def connect_ring(
         timeout_secs=timeout_secs,
         spin_secs=_spin_secs(num_here, links),
         on_close=membership.close,
+        report_secs=wait_report_secs,
     )
     close_at_exit(communicator)
     communicator.overlaps = has_core_to_spare(num_here)

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import final
 
 from ..heartbeats import HEARTBEAT_SECS, AwakeClock
 from ..link import Health, Link
 from ..members import Member
+from ..stacks import show_stacks
 from .frames import (
     Answer,
     Frame,
@@ -26,6 +28,7 @@ from .frames import (
     Linked,
     NoLink,
     Offer,
+    ShowStacks,
     WantLink,
     cut,
 )
@@ -52,6 +55,7 @@ class Session(Health):
         clock: Tells how long the other end has been silent.
         links: What this end can use for data, best first.
         ends: The two ends, for the link.
+        tell_others: Hands a frame to all sessions of this process but this one.
 
     Attributes:
         peer: The same.
@@ -73,6 +77,7 @@ class Session(Health):
         clock: AwakeClock,
         links: tuple[str, ...],
         ends: LinkEnds,
+        tell_others: Callable[[Session, ShowStacks], None],
     ) -> None:
         self.peer = peer
         self.hello = hello
@@ -84,6 +89,7 @@ class Session(Health):
         self._stream = stream
         self._handler = handler
         self._clock = clock
+        self._tell_others = tell_others
         self._heard_at = clock.now()
         self._ending = threading.Lock()
         # In the order of the end that offers, so that both mean the same.
@@ -102,6 +108,9 @@ class Session(Health):
 
     def announce(self, reason: str) -> None:
         self.send(GivingUp(reason=cut(reason)))
+
+    def show_stacks(self, why: str) -> None:
+        self.send(ShowStacks(why=cut(why)))
 
     @property
     def is_deaf(self) -> bool:
@@ -171,6 +180,9 @@ class Session(Health):
                 # Who has given up says goodbye, too, when it closes: that does not make it well.
                 self.has_left = not self.ended
                 self._end("it has ended")
+            case ShowStacks():
+                if show_stacks(frame.why):  # once: so the question ends when all have heard it
+                    self._tell_others(self, frame)
             case WantLink() | Offer() | Answer() | Linked() | NoLink():
                 self._negotiation.take(frame)
             case _:

@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 
+from paceline.collectives import mpi_watchdog
 from paceline.collectives.mpi import mpi_communicator
 
 
@@ -32,6 +33,15 @@ def never_comes(communicator):
     if communicator.rank == 1:
         time.sleep(60)
     communicator.all_reduce(np.zeros(500_000), "bucket 3")
+
+
+def prepares_data(communicator):
+    """The other rank says so after a second, and all show what they do."""
+    mpi_watchdog.DEFAULT_REPORT_SECS = 1.0
+    use(communicator, "a")
+    if communicator.rank == 1:
+        time.sleep(60)
+    use(communicator, "a")
 
 
 def skips_a_short_call(communicator):

@@ -54,6 +54,15 @@ def test_conformance(size):
             1,
             ["all_reduce 'bucket 3' (4.0 MB, step 1841) timed out after ", "waiting for rank 1"],
         ),
+        (  # D-07
+            "prepares_data",
+            6,
+            [
+                "all_reduce 'a' (800 bytes): rank 0 has been waiting for rank 1",
+                "rank 0 has been waiting in a call for long. The threads here",
+                " in prepares_data\n",
+            ],
+        ),
         ("skips_a_short_call", 60, ["all_reduce 'a'", "all_reduce 'b'", "as call 21"]),
         ("swaps_two_short_calls", 60, ["all_reduce 'a'", "all_reduce 'b'", "as call 3"]),
         ("skips_a_long_call", 60, ["MismatchError", "all_reduce 'a'", "all_reduce 'b'"]),

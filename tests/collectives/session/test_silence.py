@@ -85,7 +85,7 @@ def session(clock, endings):
     ends = LinkEnds(
         caller=1, caller_ip="10.0.0.1", ip="10.0.0.2", called=None, streams=DataStreams()
     )
-    return Session(stream, peer, hello, endings, clock, ("tcp",), ends)
+    return Session(stream, peer, hello, endings, clock, ("tcp",), ends, lambda *_: None)
 
 
 def test_who_heartbeats_is_not_lost_and_who_says_nothing_is(session, clock, time, endings):
