@@ -39,10 +39,10 @@ from .policies import (
     keep_steps,
 )
 from .reading import CheckpointReader, load, read_slices
-from .saver import Saver, ShardSaver, Share, collect_reports
+from .saver import Saver, ShardSaver, collect_reports
 from .slices import Arrays, TensorSlice, share_of
 from .small_files import read_metrics, read_text, record_metrics, remove_text, write_text
-from .writing import plain_json, save, write_shard
+from .writing import OtherWriters, plain_json, save, write_shard
 
 __all__ = [
     "Arrays",
@@ -50,10 +50,10 @@ __all__ = [
     "CheckpointError",
     "CheckpointReader",
     "KeepPolicy",
+    "OtherWriters",
     "Saved",
     "Saver",
     "ShardSaver",
-    "Share",
     "TensorSlice",
     "best_checkpoint",
     "collect_reports",

@@ -23,7 +23,7 @@ from .names import shard_name
 from .places import committer_of, exists, store_of
 from .policies import KeepPolicy, keep_last
 from .slices import Arrays, Piece, pieces_of
-from .writing import Draft, Reports, checked_step, plain_state, write_part
+from .writing import Draft, OtherWriters, checked_step, plain_state, write_part
 
 # Shorter waits cost too little to be worth a line.
 _LONG_WAIT_SECS: Final = 1.0
@@ -31,9 +31,6 @@ _FIRST_PAUSE_SECS: Final = 0.005
 _LONGEST_PAUSE_SECS: Final = 0.25
 
 _log = logging.getLogger("paceline")
-
-Share = Callable[[str], Reports]
-"""Given a draft's path, has the other writers begin; returns how to wait for their reports."""
 
 
 @final
@@ -93,18 +90,14 @@ class Saver:
         arrays: Arrays,
         *,
         state: Mapping[str, object] | None = None,
-        num_writers: int = 1,
-        share: Share | None = None,
+        others: OtherWriters | None = None,
     ) -> None:
         """Begins to save `model.ckpt-<step>`; the arrays may change as soon as it returns.
 
         Args:
             step, arrays, state: see `paceline.checkpoint.save`.
-            num_writers: how many processes write a shard each; this one writes the first.
-            share: with several writers, called at once as `share(draft)`. It has each of the others
-                copy what it holds and begin to `write_shard(draft, index, num_writers, copy)`, and
-                returns a function that waits for what they returned. That one is called in the
-                background, and the checkpoint is visible only once all have reported.
+            others: who writes shards beside the first one, which is this process's. They begin
+                before this returns, and the checkpoint is visible only once all have reported.
 
         Raises:
             CheckpointError: an earlier save failed, or this object is closed.
@@ -112,17 +105,16 @@ class Saver:
         """
         step, pieces = checked_step(step), pieces_of(arrays)
         content = plain_state(state or {})
-        if (num_writers > 1) != (share is not None):
-            raise ValueError(f"share is for several writers; num_writers is {num_writers}")
         if self._is_closed:
             raise CheckpointError(f"the Saver of '{self._root}' is closed; make a new one")
         # The one copy is free again only when the write before has ended.
         self.prepare()
         with explained(self._root, "save to"):
-            draft = Draft(self._hold, step, num_writers)
+            draft = Draft(self._hold, step, 1 if others is None else 1 + others.num)
         try:
             # The others copy what they hold before this returns: all parts are of one moment.
-            reports = share(draft.path) if share else tuple
+            if others is not None:
+                others.begin(draft.path)
             copies = self._snapshot.take(pieces)
         except BaseException:
             draft.abandon()
@@ -130,7 +122,7 @@ class Saver:
         self._step = step
         # The thread refers to this object. Nobody else may, and the lock would go with it in the
         # midst of the write.
-        self._write = Background(lambda: draft.finish(copies, content, self._keep, reports))
+        self._write = Background(lambda: draft.finish(copies, content, self._keep, others))
 
     def finished(self) -> list[tuple[str, int]]:
         """(path, step) of the checkpoints that have become visible since the last call, in order.

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
-from typing import Any, Final, SupportsIndex, cast, final
+from typing import Any, Final, Protocol, SupportsIndex, cast, final
 
 import numpy as np
 from pydantic import JsonValue, ValidationError
@@ -46,8 +46,22 @@ MAX_STATE_BYTES: Final = 16 << 20
 _TICK_SECS: Final = 2e-6
 _log = logging.getLogger("paceline")
 
-Reports = Callable[[], Sequence[str]]
-"""Waits for what the other writers' calls of `write_shard` returned."""
+
+class OtherWriters(Protocol):
+    """The processes that write the other shards of a checkpoint, for who commits it."""
+
+    @property
+    def num(self) -> int:
+        """How many they are."""
+
+    def begin(self, draft: str) -> None:
+        """Has each of them copy what it holds and begin to write its shard of a draft.
+
+        That is `write_shard(draft, index, 1 + num, copy)`, with an index from 1 to `num`.
+        """
+
+    def reports(self) -> Sequence[str]:
+        """Waits for what they returned; called in the background, after each `begin`."""
 
 
 def save(
@@ -111,7 +125,7 @@ class Draft:
         pieces: Mapping[str, Piece],
         state: dict[str, JsonValue],
         keep: KeepPolicy,
-        reports: Reports = tuple,
+        others: OtherWriters | None = None,
     ) -> str:
         """Writes this process's shard, waits for the others' reports, commits, and tidies up.
 
@@ -120,9 +134,10 @@ class Draft:
         root = self._hold.model_dir
         with explained(root, "save to"):
             try:
-                with Background(reports) as others:  # who may only write now
+                # The others may only write now, at the same time.
+                with Background(tuple if others is None else others.reports) as reports:
                     parts = [write_part(self.path, shard_name(0, self._num_writers), pieces)]
-                parts += map(_parse_report, others.result())
+                parts += map(_parse_report, reports.result())
                 self._hold.require()  # writing takes long: is it still our directory?
                 time_secs = _make_way(root, self._step)
                 replaced = self._commit(parts, state, time_secs)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -60,11 +59,9 @@ class _Chief(CheckpointWriter):
         self._all_write = all_write
         self._is_over = threading.Event()
         remote = extended.remote_storage
-        self._num_writers, self._share = 1, None
+        self._others: checkpoint.OtherWriters | None = None if remote is None else remote.writers
         if all_write:
-            self._num_writers, self._share = self._workers.size, self._have_workers_write
-        elif remote is not None:
-            self._num_writers, self._share = remote.num_writers, remote.share_checkpoint
+            self._others = _OtherWorkers(extended, self._is_over)
         self._step = 0
         self._given_up: Exception | None = None
 
@@ -74,8 +71,8 @@ class _Chief(CheckpointWriter):
 
     def save(self, step: int, values: Values, state: dict[str, Any]) -> None:
         self._step, self._given_up = step, None
-        part = checkpoint.share_of(values, 0, self._num_writers) if self._all_write else values
-        self._saver.save(step, part, state=state, num_writers=self._num_writers, share=self._share)
+        part = checkpoint.share_of(values, 0, self._workers.size) if self._all_write else values
+        self._saver.save(step, part, state=state, others=self._others)
         _logger.info("Saving the checkpoint of step %d.", step)
 
     def check(self) -> None:
@@ -103,11 +100,6 @@ class _Chief(CheckpointWriter):
         """Let nobody wait for the parts of workers that may be gone."""
         self._is_over.set()
 
-    def _have_workers_write(self, draft: str) -> Callable[[], Sequence[str]]:
-        self._workers.text_from_chief(draft, "draft of a checkpoint")
-        num_workers = self._workers.size
-        return partial(checkpoint.collect_reports, draft, num_workers, self._is_over.is_set)
-
     @contextmanager
     def _losses_given_up(self) -> Iterator[None]:
         try:
@@ -117,6 +109,30 @@ class _Chief(CheckpointWriter):
         except (CollectiveError, RefusedRequest) as error:
             self._given_up = error
             _logger.warning("The checkpoint of step %d is given up: %s", self._step, error)
+
+
+@final
+class _OtherWorkers:
+    """The workers beside the chief, as they write their parts: see `_Helper`.
+
+    Args:
+        extended: That of the run's strategy.
+        is_over: Set where nobody is to be waited for any more.
+    """
+
+    def __init__(self, extended: StrategyExtended, is_over: threading.Event) -> None:
+        self.num = extended.workers.size - 1
+        self._workers = extended.workers
+        self._is_over = is_over
+        self._draft = ""
+
+    def begin(self, draft: str) -> None:
+        # Each other worker makes this call at the same step, and then begins.
+        self._draft = self._workers.text_from_chief(draft, "draft of a checkpoint")
+
+    def reports(self) -> Sequence[str]:
+        # As files beside the shards: a collective of this thread would break the order of calls.
+        return checkpoint.collect_reports(self._draft, 1 + self.num, self._is_over.is_set)
 
 
 @final
@@ -131,7 +147,7 @@ class _Helper(CheckpointWriter):
         self._saver.wait()
 
     def save(self, step: int, values: Values, state: dict[str, Any]) -> None:
-        # The chief's `Saver.save` calls `_have_workers_write` at the same step: a common call.
+        # The chief's `Saver.save` calls `_OtherWorkers.begin` at the same step: a common call.
         draft = self._workers.text_from_chief("", "draft of a checkpoint")
         self._saver.save(draft, checkpoint.share_of(values, self._workers.rank, self._workers.size))
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
-from functools import partial
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
+from typing import final
 
 from ...collectives.parameter_server import Held, Hold, ParameterClient, Snapped, Snapshot, Write
+from ..variables.cell import ShardWriters
 from .requests import ASK_AGAIN_SECS, ServerRequest
 from .servers import Servers
 from .waiting import ReportedWait
@@ -37,20 +38,40 @@ def take_snapshot(servers: Servers) -> Mapping[int, str]:
         return snapped[0].notes
 
 
-def share_checkpoint(servers: Servers, draft: str) -> Callable[[], Sequence[str]]:
-    """Have all servers keep what they are to write.
+@final
+class ServerWriters(ShardWriters):
+    """All servers: server i writes shard i + 1.
 
-    Args:
-        draft: The path of the unfinished checkpoint.
-
-    Returns:
-        A function, for another thread, that has them write, server i as shard i + 1, and returns
-        their reports. It raises CollectiveError or RefusedRequest where a server has died since.
+    What waits for them raises CollectiveError or RefusedRequest where one has died meanwhile.
     """
-    if not servers.has_snapshot:
-        take_snapshot(servers)
-    servers.has_snapshot = False
-    return partial(_write_shards, servers, draft)
+
+    def __init__(self, servers: Servers, lock: AbstractContextManager[object]) -> None:
+        self._servers = servers
+        self._lock = lock
+        self._draft = ""
+
+    @property
+    def num(self) -> int:
+        return len(self._servers.names)
+
+    def begin(self, draft: str) -> None:
+        with self._lock:
+            if not self._servers.has_snapshot:
+                take_snapshot(self._servers)
+            self._servers.has_snapshot = False
+        self._draft = draft
+
+    def reports(self) -> Sequence[str]:
+        """All write at once, over connections of this thread's own."""
+        servers = self._servers
+        connect_secs = min(_CONNECT_TO_WRITE_SECS, servers.absence_secs)
+        with ExitStack() as stack:
+            started = []
+            for index in range(len(servers.names)):
+                client = ParameterClient(servers.channel.connect(index, connect_secs))
+                stack.enter_context(closing(client))
+                started.append(client.start(Write(path=self._draft, shard_index=index + 1)))
+            return [written.wait(_WRITE_SECS).record for written in started]
 
 
 def cut_of(held: Sequence[Held]) -> tuple[int, list[dict[int, int]]]:
@@ -112,15 +133,3 @@ def _try_snapshot(
                     name,
                 )
     return [snapped[server] for server in range(len(held))]
-
-
-def _write_shards(servers: Servers, draft: str) -> Sequence[str]:
-    """Have all servers write at once, over connections of this thread's own."""
-    connect_secs = min(_CONNECT_TO_WRITE_SECS, servers.absence_secs)
-    with ExitStack() as stack:
-        started = []
-        for index in range(len(servers.names)):
-            client = ParameterClient(servers.channel.connect(index, connect_secs))
-            stack.enter_context(closing(client))
-            started.append(client.start(Write(path=draft, shard_index=index + 1)))
-        return [written.wait(_WRITE_SECS).record for written in started]

@@ -14,7 +14,7 @@ from ...collectives.parameter_server import Aggregation, OptimizerSpec
 from ..devices.device import HOST, to_host
 from ..variables.aggregation import VariableAggregation, VariableSpec
 from ..variables.cell import Assignment, Cell, RemoteStorage, RuleStep, SavedValue, Storage
-from .checkpoints import share_checkpoint
+from .checkpoints import ServerWriters
 from .placement import Layout, VariablePlacer
 from .requests import VariableChange
 from .servers import Servers
@@ -94,12 +94,8 @@ class ServerStorage(RemoteStorage):
         }
 
     @property
-    def num_writers(self) -> int:
-        return 1 + len(self._servers().names)
-
-    def share_checkpoint(self, draft: str) -> Callable[[], Sequence[str]]:
-        with self._lock:
-            return share_checkpoint(self._servers(), draft)
+    def writers(self) -> ServerWriters:
+        return ServerWriters(self._servers(), self._lock)
 
     def create(
         self, spec: VariableSpec, initial: Callable[[], Array | SavedValue], beside: str | None

@@ -216,6 +216,23 @@ class Storage(ABC):
         """
 
 
+class ShardWriters(ABC):
+    """Processes that write shards of checkpoints: what a `Saver` asks of its `others`."""
+
+    @property
+    @abstractmethod
+    def num(self) -> int:
+        """How many they are."""
+
+    @abstractmethod
+    def begin(self, draft: str) -> None:
+        """Have them keep the values that they are to write into the checkpoint at `draft`."""
+
+    @abstractmethod
+    def reports(self) -> Sequence[str]:
+        """Have them write, and wait for their reports. For another thread."""
+
+
 class RemoteStorage(Storage):
     """One in other processes. What replicas do to variables may be put off until `flush`."""
 
@@ -231,19 +248,8 @@ class RemoteStorage(Storage):
 
     @property
     @abstractmethod
-    def num_writers(self) -> int:
-        """How many processes write a checkpoint: the chief, and those that keep variables."""
-
-    @abstractmethod
-    def share_checkpoint(self, draft: str) -> Callable[[], Sequence[str]]:
-        """Have the other writers keep the values that they are to write. Only the chief does so.
-
-        Args:
-            draft: The path of the unfinished checkpoint.
-
-        Returns:
-            A function, for another thread, that has them write and returns their reports.
-        """
+    def writers(self) -> ShardWriters:
+        """Those that keep variables, as the chief has them write their part of a checkpoint."""
 
     @abstractmethod
     def begin_run(self) -> None:

@@ -24,6 +24,8 @@ from paceline.checkpoint import (
     write_shard,
 )
 
+from .writers import Others
+
 TABLE = np.arange(600, dtype=np.float32).reshape(100, 6)
 OTHERS: dict[str, np.ndarray] = {
     "dense/kernel": np.linspace(-1, 1, 12).reshape(3, 4),
@@ -68,8 +70,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
             10,
             arrays,
             state={"position": 17},
-            num_writers=2,
-            share=lambda draft: lambda: gather(draft),
+            others=Others(1, lambda draft: lambda: gather(draft)),
         )
         saver.wait()
         return Path(saver.finished()[0][0])

@@ -27,6 +27,8 @@ from paceline.checkpoint import (
     write_shard,
 )
 
+from .writers import Others
+
 HOLD = """
 import sys, numpy as np
 from paceline.checkpoint import Saver
@@ -173,7 +175,7 @@ def test_what_is_not_committed_when_the_directory_is_lost_is_not_committed_any_m
         return lambda: [report]
 
     with pytest.raises(CheckpointError, match="was deleted or replaced"), Saver(tmp_path) as saver:
-        saver.save(1, {"x": np.zeros(3)}, num_writers=2, share=lose_it_meanwhile)
+        saver.save(1, {"x": np.zeros(3)}, others=Others(1, lose_it_meanwhile))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -243,7 +243,6 @@ def test_an_interrupted_wait_keeps_the_directory_until_the_write_has_ended(
         ({"step": 1, "arrays": {"x": [1.0]}}, TypeError),
         ({"step": 1, "arrays": {}, "state": {"x": object()}}, TypeError),
         ({"step": 1, "arrays": {}, "state": {"x": "0" * (1 << 24)}}, ValueError),
-        ({"step": 1, "arrays": {}, "num_writers": 2}, ValueError),
     ],
 )
 def test_wrong_arguments_are_refused_at_once(

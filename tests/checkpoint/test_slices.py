@@ -18,7 +18,6 @@ from paceline.checkpoint import (
     CheckpointError,
     CheckpointReader,
     Saver,
-    Share,
     TensorSlice,
     latest_checkpoint,
     list_checkpoints,
@@ -28,6 +27,8 @@ from paceline.checkpoint import (
     write_shard,
 )
 from paceline.checkpoint.slices import tiling_problem
+
+from .writers import Others
 
 WHOLE = np.arange(60, dtype=np.float32).reshape(10, 6)
 
@@ -71,9 +72,9 @@ def test_whatever_slices_a_tensor_is_written_in_every_region_reads_as_from_the_a
     assert found.flags.writeable
 
 
-def behind(gather: Callable[[str], list[str]]) -> Share:
+def behind(gather: Callable[[str], list[str]], num: int = 1) -> Others:
     """The others write when their reports are waited for."""
-    return lambda draft: partial(gather, draft)
+    return Others(num, lambda draft: partial(gather, draft))
 
 
 @pytest.mark.parametrize("num_writers", [1, 2, 3, 10])
@@ -96,8 +97,7 @@ def test_several_writers_each_write_a_shard_and_one_commits(
         saver.save(
             7,
             {"x": parts[0], "own/0": np.array([0])},
-            num_writers=num_writers,
-            share=behind(gather) if num_writers > 1 else None,
+            others=behind(gather, num_writers - 1) if num_writers > 1 else None,
         )
     path = latest_checkpoint(tmp_path)
     assert path == str(tmp_path / "model.ckpt-7")
@@ -118,7 +118,7 @@ def test_a_sharded_save_returns_before_the_others_have_written(tmp_path: Path) -
         return [write_shard(draft, 1, 2, {"y": np.zeros(1)})]
 
     with Saver(tmp_path) as saver:
-        saver.save(1, {"x": np.zeros(1)}, num_writers=2, share=behind(gather))
+        saver.save(1, {"x": np.zeros(1)}, others=behind(gather))
         both.wait()  # so `save` has returned before the others are asked
     assert load(saver.finished()[0][0]).names == ("x", "y")
 
@@ -134,7 +134,7 @@ def test_all_writers_hold_the_values_of_one_moment(tmp_path: Path) -> None:
     with Saver(tmp_path) as saver:
         for step in range(4):
             ours[:] = theirs[:] = step
-            saver.save(step, {"ours": ours}, num_writers=2, share=share)
+            saver.save(step, {"ours": ours}, others=Others(1, share))
     for path, step in list_checkpoints(tmp_path):
         assert {*load(path).read("ours"), *load(path).read("theirs")} == {step}
 
@@ -145,7 +145,7 @@ def test_where_the_others_cannot_begin_nothing_is_left(tmp_path: Path) -> None:
 
     with Saver(tmp_path) as saver:
         with pytest.raises(ConnectionError, match="ps 1 is gone"):
-            saver.save(1, {"x": np.zeros(1)}, num_writers=2, share=share)
+            saver.save(1, {"x": np.zeros(1)}, others=Others(1, share))
         assert os.listdir(tmp_path) == [".paceline-lock"]
         saver.save(2, {"x": np.zeros(1)})
     assert [step for _, step in list_checkpoints(tmp_path)] == [2]
@@ -174,8 +174,7 @@ def test_shards_that_do_not_make_up_a_checkpoint_are_refused(
         saver.save(
             1,
             {"x": [rows(0, 4)]},
-            num_writers=2,
-            share=behind(
+            others=behind(
                 lambda draft: (
                     [write_shard(draft, 1, 2, arrays) for arrays in others[:1]] * len(others)
                 )
@@ -193,7 +192,7 @@ def test_a_shard_that_the_committing_process_does_not_see_is_refused(tmp_path: P
         return [report]
 
     with Saver(tmp_path) as saver:
-        saver.save(1, {}, num_writers=2, share=behind(gather))
+        saver.save(1, {}, others=behind(gather))
         with pytest.raises(
             CheckpointError, match=r"data-00001.*file system that all writers share"
         ):
@@ -203,7 +202,7 @@ def test_a_shard_that_the_committing_process_does_not_see_is_refused(tmp_path: P
 @pytest.mark.parametrize("report", ["", "{}", '{"shard": "../x"}', "[]"])
 def test_an_odd_report_is_refused(tmp_path: Path, report: str) -> None:
     with Saver(tmp_path) as saver:
-        saver.save(1, {}, num_writers=2, share=lambda draft: lambda: [report])
+        saver.save(1, {}, others=Others(1, lambda draft: lambda: [report]))
         with pytest.raises(CheckpointError, match="report of a written shard is odd"):
             saver.wait()
 

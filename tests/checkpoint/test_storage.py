@@ -36,6 +36,8 @@ from paceline.checkpoint import (
 )
 from paceline.checkpoint.inspect import add_inspect_arguments, run_inspect
 
+from .writers import Others
+
 fsspec = pytest.importorskip("fsspec")
 from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402
 
@@ -205,7 +207,7 @@ def test_several_writers(root: str) -> None:
 
     with Saver(root) as saver:
         for _ in range(2):
-            saver.save(3, {"x": part(0, 4)}, num_writers=2, share=share)
+            saver.save(3, {"x": part(0, 4)}, others=Others(1, share))
     reader = load(str(latest_checkpoint(root)))
     assert reader.num_writers == 2
     np.testing.assert_array_equal(reader.read("x"), whole)

@@ -24,6 +24,8 @@ from paceline.checkpoint import (
     share_of,
 )
 
+from .writers import Others
+
 SHAPES = st.lists(st.lists(st.integers(0, 6), max_size=3).map(tuple), max_size=6)
 
 
@@ -75,7 +77,7 @@ def save_together(root: Path, count: int, steps: int) -> None:
             for array in arrays.values():
                 array[...] = step
             mine = share_of(arrays, 0, count)
-            saver.save(step, mine, num_writers=count, share=share if count > 1 else None)
+            saver.save(step, mine, others=Others(count - 1, share) if count > 1 else None)
             for helper in helpers:
                 helper.check()
     for helper in helpers:
@@ -103,7 +105,7 @@ def test_who_cannot_write_says_so_to_who_commits(tmp_path: Path) -> None:
         return partial(collect_reports, draft, 2, lambda: False)
 
     with Saver(tmp_path) as saver:
-        saver.save(1, {}, num_writers=2, share=share)
+        saver.save(1, {}, others=Others(1, share))
         with pytest.raises(CheckpointError, match="worker 1 could not write: cannot write"):
             saver.wait()
         with pytest.raises(CheckpointError, match="cannot write"):

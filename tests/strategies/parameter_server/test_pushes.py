@@ -10,6 +10,8 @@ from paceline.collectives.parameter_server.requests import Verb
 from paceline.nn import optimizers
 from paceline.strategies import VariableStore, get_variable
 
+from .saving import written
+
 LIMIT_SECS = 30
 IN_BOTH_WAYS = pytest.mark.parametrize("max_staleness", [None, 0], ids=["asynchronous", "in step"])
 
@@ -99,7 +101,7 @@ def test_a_checkpoint_holds_a_push_on_all_servers_or_on_none(server_job):
         strategy = job.strategy(0)
         Counting(strategy).add(0.0)  # creates all that there is
         assert first_has_it.wait(LIMIT_SECS)
-        strategy.extended.remote_storage.share_checkpoint("c")()
+        written(strategy, "c")
 
     def worker():
         Counting(job.strategy(1)).add(1.0)
@@ -122,7 +124,7 @@ def test_checkpoints_hold_whole_pushes_while_trainers_push_as_they_can(server_jo
         num_done = 0
         while num_done < num_trainers - 1:
             num_done += are_done.acquire(blocking=False)
-            strategy.extended.remote_storage.share_checkpoint("c")()
+            written(strategy, "c")
             assert files.saved["a"] == files.saved["b"]
         assert files.saved["a"] == num_steps * (num_trainers - 1)
 

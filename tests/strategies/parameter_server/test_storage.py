@@ -19,6 +19,8 @@ from paceline.strategies import (
     get_variable,
 )
 
+from .saving import written
+
 RATE = 0.5
 
 
@@ -234,7 +236,7 @@ def restarted_in_the_midst(job, server, save_first, steps=6):
     with VariableStore(seed=0).building():
         for step in range(steps):
             if step == 3 and save_first:
-                reports = strategy.extended.remote_storage.share_checkpoint("c3")()
+                reports = written(strategy, "c3")
                 assert list(reports) == ["shard 1", "shard 2"]
                 saved.append("c3")
             if step == 4:
