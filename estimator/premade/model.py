@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 from ...autodiff import Tensor
@@ -84,9 +85,12 @@ def _optimizer_maker(
     if isinstance(optimizer, Optimizer):
         return optimizer.named_here
     if isinstance(optimizer, str):
-        name = optimizer
-        optimizers.get(name, learning_rate=learning_rate)  # an unknown one is refused here
-        return lambda: optimizers.get(name, learning_rate=learning_rate)
+        # Rows that no batch reads stay where they are under Ftrl, as in TensorFlow: from zero they
+        # do so in any case, and a large table is not gone through in each step.
+        sparse = "lazy" if optimizer.lower() == "ftrl" else "dense"
+        make = partial(optimizers.get, optimizer, learning_rate=learning_rate, sparse=sparse)
+        make()  # an unknown name is refused here
+        return make
     if not callable(optimizer):
         raise TypeError(
             f"{argument} must be the name of an optimizer, such as 'Ftrl', an optimizer, or a "

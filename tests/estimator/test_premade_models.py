@@ -137,6 +137,20 @@ def test_es_11_the_rate_of_ftrl_falls_with_the_number_of_columns(
     np.testing.assert_allclose(bias, [rate * moved], rtol=1e-5)
 
 
+def test_ftrl_by_name_passes_over_rows_that_no_batch_reads(tmp_path):
+    """To the bit what goes through the whole table gives, as weights begin at zero."""
+    words = fc.categorical_column_with_hash_bucket("word", 50)
+
+    def trained(path, optimizer):
+        estimator = est.LinearRegressor([X, words], path, optimizer=optimizer)
+        data = pl.Dataset.from_tensor_slices(batch((1.0, 2.0, 3.0))).batch(1).repeat(4)
+        return values_of(estimator.train(lambda: data))
+
+    expected = trained(tmp_path / "whole", lambda: optimizers.Ftrl(0.2, sparse="dense"))
+    for name, value in trained(tmp_path / "rows", "Ftrl").items():
+        np.testing.assert_array_equal(value, expected[name], err_msg=name)
+
+
 @pytest.mark.parametrize(
     ("make", "rates"),
     [
@@ -320,6 +334,30 @@ def test_a_model_begins_with_what_another_one_has_learned(tmp_path):
     )
     loss = combined.train_and_report(ones_input_fn, steps=1).loss
     assert loss == pytest.approx(taught.evaluate(ones_input_fn, steps=1)["loss"])
+
+
+@pytest.mark.parametrize(("make", "options"), CLASSIFIERS.values(), ids=CLASSIFIERS)
+@pytest.mark.parametrize("parses", [False, True], ids=["arrays", "examples"])
+def test_an_exported_model_answers_as_the_estimator_predicts(tmp_path, make, options, parses):
+    estimator = make(model_dir=tmp_path / "model", **options).train(batch, steps=3)
+    raw = {"x": est.export.TensorSpec([None]), "word": est.export.TensorSpec([None], str)}
+    spec = fc.make_parse_example_spec([X, WORD])
+    receiver = (
+        est.export.build_parsing_serving_input_receiver_fn(spec)
+        if parses
+        else est.export.build_raw_serving_input_receiver_fn(raw)
+    )
+    path = estimator.export_saved_model(tmp_path / "exports", receiver)
+    model = est.load(path, model_fn=make(model_dir=tmp_path / "other", **options).model_fn)
+    features = batch()[0]
+    records = [
+        pl.inputs.encode_example({"x": [x], "word": [word]})
+        for x, word in zip(features["x"].tolist(), features["word"].tolist(), strict=True)
+    ]
+    features["x"] = features["x"].astype(np.float32)
+    found = model.signatures["predict"](records if parses else features)
+    expected = list(estimator.predict(lambda: pl.Dataset.from_tensors(features)))
+    np.testing.assert_allclose(found["logits"], [p["logits"] for p in expected], rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -125,3 +125,15 @@ def test_k_means_finds_the_same_groups_with_one_process_and_with_two(tmp_path):
     for text, parts in ((one, "1500"), (two, "750, 750")):
         assert f"26 rounds; digits of each process: {parts}\n" in text
         assert f"mean distance {stated}" in text
+
+
+def test_the_premade_models_tell_wines_apart_alike_on_any_number_of_replicas(tmp_path):
+    pytest.importorskip("sklearn")
+    example = ROOT / "examples" / "wine.py"
+    one, two = (run(example, "--replicas", n, cwd=tmp_path).stdout for n in (1, 2))
+    found = re.findall(r"test accuracy .*", one)
+    assert found == re.findall(r"test accuracy .*", two)
+    accuracies = [float(line.split()[2].rstrip(",")) for line in found]
+    linear, wide, deep, both, theirs = accuracies
+    assert min(linear, deep, both) >= theirs - 0.02
+    assert wide >= 0.8
