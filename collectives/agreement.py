@@ -15,6 +15,7 @@ from .calls import (
     Kind,
     Signature,
     differing_calls,
+    is_record_of,
     pack_header,
     record_text,
     set_sequence,
@@ -68,7 +69,7 @@ class Agreement:
         # A rank that expects something else reads the caller's text behind this header.
         header = pack_header(Kind.FIRST_USE, self._tag, self._sequence, bytes(16), RECORD_BYTES)
         records = gather_rows(peers, header, call.record)
-        if any(record != call.record for record in records):
+        if not all(is_record_of(record, call) for record in records):
             texts = enumerate(map(record_text, records))
             error = MismatchError(differing_calls((peers.name(rank), text) for rank, text in texts))
             peers.world.failure = error  # all ranks have found this out: no need to tell them

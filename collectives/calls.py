@@ -20,7 +20,7 @@ import math
 import struct
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .arrays import Op
+from .stacks import call_site
 
 ANY_LENGTH = -1
 RECORD_BYTES = 448
@@ -43,17 +44,30 @@ RULE = "All ranks must make the same calls in the same order, with equal shapes,
 
 @dataclass(frozen=True)
 class Call:
-    """A call, as all ranks must make it; ``what`` has all else that must agree, in words."""
+    """A call, as all ranks must make it.
+
+    Attributes:
+        operation, name: What is called.
+        what: All else that must agree, in words.
+        num_bytes: Its size.
+        site: Where this rank has called it first ("/home/me/train.py:12"), which need not agree.
+    """
 
     operation: str
     name: str
     what: str = ""
     num_bytes: int = 0
+    site: str = field(default="", compare=False)
 
     @property
     def text(self) -> str:
         """The call in words; ranks whose texts are equal do the same."""
         return f"{self.operation} '{self.name}'" + (f" of {self.what}" if self.what else "")
+
+    @property
+    def account(self) -> str:
+        """The text, and where the call was first made, if that is known."""
+        return self.text + (f" (first at {self.site})" if self.site else "")
 
     @property
     def digest(self) -> bytes:
@@ -62,8 +76,8 @@ class Call:
 
     @property
     def record(self) -> bytes:
-        """The digest and the text in `RECORD_BYTES` bytes, the text cut or padded."""
-        return (self.digest + self.text.encode())[:RECORD_BYTES].ljust(RECORD_BYTES, b"\0")
+        """The digest and the account in `RECORD_BYTES` bytes, the account cut or padded."""
+        return (self.digest + self.account.encode())[:RECORD_BYTES].ljust(RECORD_BYTES, b"\0")
 
     def describe(self, step: int | None) -> str:
         """Return the call with size and step: "all_reduce 'bucket 3' (25.0 MB, step 1841)"."""
@@ -87,6 +101,7 @@ class Signature(NamedTuple):
 
     @property
     def call(self) -> Call:
+        """The call in words, made by the user's line that is being run: ask once for each."""
         array = _described(self.dtype, self.shape)
         match self.operation:
             case "barrier" | "split":
@@ -98,7 +113,7 @@ class Signature(NamedTuple):
             case _:
                 what = f"{array}, op {self.op.value}"
         num_bytes = 0 if ANY_LENGTH in self.shape else math.prod(self.shape) * self.dtype.itemsize
-        return Call(self.operation, self.name, what, num_bytes)
+        return Call(self.operation, self.name, what, num_bytes, call_site())
 
 
 def transfer_call(
@@ -112,6 +127,11 @@ def transfer_call(
 def _described(dtype: np.dtype[Any], shape: Sequence[int]) -> str:
     lengths = ("any length" if length == ANY_LENGTH else str(length) for length in shape)
     return f"{dtype.name}[{', '.join(lengths)}]"
+
+
+def is_record_of(record: bytes, call: Call) -> bool:
+    """Whether the rank that sent a `Call.record` makes this call, from whatever line."""
+    return record[:_DIGEST_BYTES] == call.digest
 
 
 def record_text(record: bytes) -> str:

@@ -10,7 +10,16 @@ from typing import Any, final
 import numpy as np
 
 from .arrays import UFUNCS, Op
-from .calls import NOTHING, RECORD_BYTES, RULE, Call, Signature, differing_calls, record_text
+from .calls import (
+    NOTHING,
+    RECORD_BYTES,
+    RULE,
+    Call,
+    Signature,
+    differing_calls,
+    is_record_of,
+    record_text,
+)
 from .errors import MismatchError
 from .members import Member
 
@@ -145,13 +154,13 @@ class Consistency:
         table = np.zeros((len(self._members), RECORD_BYTES), np.uint8)
         table[self._comm.rank] = np.frombuffer(call.record, np.uint8)
         self._comm.Allgather(self._mpi.IN_PLACE, table)
-        texts = [record_text(row.tobytes()) for row in table]
-        if any(text != call.text for text in texts):
-            names = map(str, self._members)
+        records = [row.tobytes() for row in table]
+        if not all(is_record_of(record, call) for record in records):
+            names, texts = map(str, self._members), map(record_text, records)
             raise MismatchError(differing_calls(zip(names, texts, strict=True)))
         raise MismatchError(
             f"the ranks have not made the same calls: they differ somewhere in the last "
-            f"{COMPARED_CALLS} before {call.text}. {RULE}"
+            f"{COMPARED_CALLS} before {call.account}. {RULE}"
         )
 
 

@@ -239,7 +239,7 @@ class Watchdog:
             if ours is not None and ours[0] != notice.digest:
                 self._abort_inside(
                     f"{self.members[rank]} called {notice.text} as call {notice.sequence} of this "
-                    f"communicator, while {self.members[self._comm.rank]} called {ours[1].text} "
+                    f"communicator, while {self.members[self._comm.rank]} called {ours[1].account} "
                     f"as call {notice.sequence}, or they differed before. {RULE}"
                 )
 

@@ -288,16 +288,16 @@ class Peers:
         else:
             what = self._what_they_called(peer, theirs)
         text = f"{who} called {what} as call {theirs.sequence} of this communicator, while "
-        return f"{text}{here} called {self.call.text} as call {ours.sequence}. {RULE}"
+        return f"{text}{here} called {self.call.account} as call {ours.sequence}. {RULE}"
 
     def _what_they_called(self, peer: int, theirs: Header) -> str:
         if theirs.kind in (Kind.FIRST_USE, Kind.DIRECT):
             message = self.peek(peer, HEADER_BYTES + RECORD_BYTES)
             return record_text(bytes(message[HEADER_BYTES:]))
         if theirs.digest == self.call.digest:
-            return self.call.text
+            return self.call.account
         known = self.known_calls.get(theirs.digest)
-        return "a collective that was never called here" if known is None else known.text
+        return "a collective that was never called here" if known is None else known.account
 
     def _raise_gone(
         self, world_rank: int, reason: str, waited_for: Sequence[int], waited_secs: float
