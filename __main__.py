@@ -16,6 +16,7 @@ from .cluster.evaluate import add_evaluate_arguments, run_evaluate
 from .cluster.launch import add_launch_arguments, run_launch
 from .cluster.spec import ClusterError
 from .observe import RemoteProgress
+from .observe.report import add_report_arguments, run_report
 
 _COMMANDS = (
     (
@@ -27,6 +28,7 @@ _COMMANDS = (
     ("evaluate", "evaluate beside a job that runs", add_evaluate_arguments, run_evaluate),
     ("check-cluster", "show the cluster and try its addresses", add_check_arguments, run_check),
     ("inspect", "show, verify and compare checkpoints", add_inspect_arguments, run_inspect),
+    ("report", "a page of curves and times of a run", add_report_arguments, run_report),
     ("doctor", "show which backends work here", add_doctor_arguments, run_doctor),
 )
 

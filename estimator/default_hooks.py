@@ -11,7 +11,6 @@ from typing import Any
 from ..cluster import restart_count
 from ..strategies import Job, Strategy, StrategyExtended
 from ..summary import FileWriter
-from .evaluation_records import history_of, history_steps
 from .hooks import (
     CheckpointSaverListener,
     CheckpointWriter,
@@ -22,6 +21,7 @@ from .hooks import (
     StopAtStepHook,
     SummarySaverHook,
 )
+from .records import history_of, history_steps
 from .run_config import RunConfig
 from .session import SessionRunHook
 
@@ -82,7 +82,10 @@ def recording(
     if not every:
         return []
     about = _about(config, strategy, last_step)
-    hook = HistoryHook(history_of(config), every, about, lambda: saver.last_saved_step)
+    reports = config.report and strategy.extended.job.is_chief
+    hook = HistoryHook(
+        history_of(config), every, about, saver, str(config.model_dir) if reports else None
+    )
     return [held.enter_context(hook)]
 
 

@@ -23,12 +23,12 @@ from ..checkpoint import CheckpointReader
 from ..inputs import DatasetIterator
 from ..strategies import DEFAULT_STRATEGY, Strategy, get_strategy
 from .evaluation import EvaluationSession, evaluate
-from .evaluation_records import EvaluationRecords
 from .hooks import CheckpointSaverListener
 from .input_function import batches_for_replicas
 from .model_dir import ModelDir, SavedModel, one_model_dir
 from .model_function import ModelFunction, copy_of_params
 from .prediction import PredictionSession, Predictor, predict
+from .records import EvaluationRecords
 from .run_config import RunConfig
 from .saved_model import Exported, ReceiverFn, export_model
 from .session import SessionRunHook

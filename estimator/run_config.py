@@ -81,6 +81,8 @@ class RunConfig(BaseModel):
         log_step_count_steps: Steps between log lines with loss and steps per second; None turns
             them off.
         log_gradient_norm: Whether summaries and the history have the norm of the gradients.
+        report: Whether the chief writes `report.html` into `model_dir` at the end of training, and
+            an evaluator after its last evaluation: see `paceline report`.
         train_distribute, eval_distribute: The strategies of training and of evaluation; by
             default that which is current.
         experimental_distribute: Both of them as a `DistributeConfig`.
@@ -122,6 +124,7 @@ class RunConfig(BaseModel):
     keep_checkpoint_best_mode: Literal["min", "max"] = "min"
     log_step_count_steps: int | None = Field(default=100, ge=1)
     log_gradient_norm: bool = False
+    report: bool = False
     train_distribute: _Strategy = None
     eval_distribute: _Strategy = None
     device_fn: Annotated[Callable[..., Any] | None, _in_python("A function of op")] = None

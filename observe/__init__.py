@@ -7,6 +7,8 @@ from .history import History
 from .log import ensure_handler, log_once, logger
 from .phases import PHASES, Span, Stopwatch, looked_at, phase, wall_clock_offset_ns
 from .progress import Progress, Rate, RemoteProgress, progress
+from .report import write_report
+from .run import Run
 from .tracebacks import short_tracebacks
 
 __all__ = [
@@ -16,6 +18,7 @@ __all__ = [
     "Progress",
     "Rate",
     "RemoteProgress",
+    "Run",
     "Span",
     "Stopwatch",
     "ensure_handler",
@@ -26,4 +29,5 @@ __all__ = [
     "progress",
     "short_tracebacks",
     "wall_clock_offset_ns",
+    "write_report",
 ]

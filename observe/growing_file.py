@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import Any, final
 
 _SECS_BETWEEN_UPLOADS = 30.0
@@ -91,3 +92,40 @@ def _remote(url: str) -> Any:
             f"{url} is a URL, which needs fsspec: pip install 'paceline[remote]'"
         ) from error
     return fsspec.core.url_to_fs(url)[0]
+
+
+def read_directory(directory: str, suffix: str) -> dict[str, bytes]:
+    """The files of a directory, or behind a URL, whose names end so: name without it → content.
+
+    Raises:
+        ImportError: It is a URL, and fsspec is not installed.
+    """
+    if "://" in directory:
+        remote = _remote(directory)
+        paths = remote.ls(directory, detail=False) if remote.exists(directory) else []
+        return {
+            os.path.basename(path).removesuffix(suffix): remote.cat_file(path)
+            for path in sorted(paths)
+            if path.endswith(suffix)
+        }
+    there = sorted(os.listdir(directory)) if os.path.isdir(directory) else []
+    return {
+        name.removesuffix(suffix): Path(directory, name).read_bytes()
+        for name in there
+        if name.endswith(suffix)
+    }
+
+
+def replace_file(path: str, content: bytes) -> None:
+    """Write a whole file; readers see the old one or the new one.
+
+    Raises:
+        OSError: It cannot be written.
+        ImportError: It is a URL, and fsspec is not installed.
+    """
+    if "://" in path:
+        _remote(path).pipe_file(path, content)
+        return
+    beside = f"{path}.{os.getpid()}.tmp"
+    Path(beside).write_bytes(content)
+    os.replace(beside, path)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Self
 
-from ...observe import History
+from ...observe import History, write_report
 from ...summary import FileWriter
 from ..session import Session, SessionRunContext, SessionRunHook, SessionRunValues
+from .checkpoint_saver import CheckpointSaverHook
 from .timer import SecondOrStepTimer
 
 _logger = logging.getLogger("paceline")
@@ -92,7 +93,8 @@ class HistoryHook(SessionRunHook):
         history: Where to.
         every_n_steps: How often the steps are noted; also where one comes 10 s after the last.
         about: What is noted of the run at its beginning.
-        last_saved_step: Gives the step that was saved last, if any was.
+        saver: Tells which step was saved last; comes before this hook.
+        report_dir: The `model_dir` whose report is written at the end, if one is.
     """
 
     def __init__(
@@ -100,12 +102,14 @@ class HistoryHook(SessionRunHook):
         history: History,
         every_n_steps: int,
         about: Mapping[str, Any],
-        last_saved_step: Callable[[], int | None],
+        saver: CheckpointSaverHook,
+        report_dir: str | None = None,
     ) -> None:
         self._history = history
         self._timer = SecondOrStepTimer(every_steps=every_n_steps)
         self._about = about
-        self._last_saved_step = last_saved_step
+        self._saver = saver
+        self._report_dir = report_dir
         self._saved: int | None = None
         self._has_begun = False
         self._end_reason: str | None = None
@@ -125,6 +129,8 @@ class HistoryHook(SessionRunHook):
         self._history.close()
         if self._history.problem is not None:
             _logger.warning("The history of the run is not whole: %s", self._history.problem)
+        if self._report_dir is not None and self._has_begun:
+            write_report_of(self._report_dir)
 
     def after_create_session(self, session: Session, coord: Any = None) -> None:
         self._has_begun = True
@@ -148,7 +154,7 @@ class HistoryHook(SessionRunHook):
         self._end_reason = session.end_reason
 
     def _note_saved(self, session: Session) -> None:
-        step = self._last_saved_step()
+        step = self._saver.last_saved_step
         if step is not None and step != self._saved:
             self._saved = step
             if session.strategy.extended.job.is_chief:
@@ -200,3 +206,11 @@ def flush(writer: FileWriter, is_last: bool = False) -> None:
         writer.close() if is_last else writer.flush()
     except OSError as error:
         _logger.warning("Summaries are lost: %s", error)
+
+
+def write_report_of(model_dir: str) -> None:
+    """Write the report of a run; where that fails, what was trained is there all the same."""
+    try:
+        write_report(model_dir)
+    except (OSError, ValueError) as error:
+        _logger.warning("The report is not written: %s", error)

@@ -311,3 +311,16 @@ def test_b8_a_step_counter_writes_where_it_is_told_to(tmp_path, shown):
     assert found.names["scalars"] == ["global_step/sec", "examples/sec"]
     ratio = found.scalars("examples/sec")[-1][1] / found.scalars("global_step/sec")[-1][1]
     assert ratio == pytest.approx(8, rel=1e-3)
+
+
+@pytest.mark.parametrize("settings", [{}, {"save_summary_steps": 0}])
+def test_a_run_that_is_asked_for_it_leaves_a_report_also_when_it_fails(tmp_path, settings):
+    trained = estimator(tmp_path, report=True, **settings)
+    with pytest.raises(OSError, match="power"):
+        trained.train(batches(8), hooks=[FailAt(2)])
+    assert "the power went" in (tmp_path / "report.html").read_text()
+    trained.train(batches(8))
+    trained.evaluate(batches(8))
+    page = (tmp_path / "report.html").read_text()
+    assert "ended: the input ended" in page
+    assert "mean_label" in page

@@ -1,4 +1,4 @@
-"""What evaluations leave beside checkpoints: metrics for TensorBoard, and in the run's history."""
+"""What a task leaves beside checkpoints: its history, metrics for TensorBoard, the report."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import numpy as np
 from ..observe import History
 from ..strategies import get_strategy
 from ..summary import FileWriter
-from .hooks.recording import flush
+from .hooks.recording import flush, write_report_of
 from .run_config import RunConfig
 
 _logger = logging.getLogger("paceline")
+
+_STEPS_FOR_REPORT = 100
 
 
 @final
@@ -49,6 +51,8 @@ class EvaluationRecords:
         history = history_of(self._config)
         history.note("evaluation", step=step, name=name or "", metrics=numbers)
         history.close()
+        if self._config.report:
+            write_report_of(str(self._config.model_dir))
 
     def _write(self, directory: str, step: int, metrics: Mapping[str, Any]) -> None:
         if directory not in self._writers:
@@ -80,4 +84,4 @@ def history_of(config: RunConfig) -> History:
 
 def history_steps(config: RunConfig) -> int:
     """The steps between two lines of a history; 0 where none is written."""
-    return config.save_summary_steps or 0
+    return config.save_summary_steps or (_STEPS_FOR_REPORT if config.report else 0)
