@@ -73,19 +73,20 @@ def recording(
     last_step: int | None,
     held: ExitStack,
 ) -> list[SessionRunHook]:
-    """What notes the history of the run in `model_dir`, on every worker.
+    """What notes the history of the run in `model_dir`, on every worker that sees it.
+
+    A worker without the chief's files does not make a directory of its own for that.
 
     Args:
         held: Closed with the error that ends the run, if one does.
     """
-    every = history_steps(config)
-    if not every:
+    every, model_dir = history_steps(config), str(config.model_dir)
+    is_chief = strategy.extended.job.is_chief
+    if not every or not (is_chief or "://" in model_dir or os.path.isdir(model_dir)):
         return []
     about = _about(config, strategy, last_step)
-    reports = config.report and strategy.extended.job.is_chief
-    hook = HistoryHook(
-        history_of(config), every, about, saver, str(config.model_dir) if reports else None
-    )
+    report_dir = model_dir if config.report and is_chief else None
+    hook = HistoryHook(history_of(config), every, about, saver, report_dir)
     return [held.enter_context(hook)]
 
 

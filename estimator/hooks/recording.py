@@ -11,7 +11,7 @@ from typing import Any, Self
 from ...observe import History, write_report
 from ...summary import FileWriter
 from ..session import Session, SessionRunContext, SessionRunHook, SessionRunValues
-from .checkpoint_saver import CheckpointSaverHook
+from .checkpoint_saver import RunSaver
 from .timer import SecondOrStepTimer
 
 _logger = logging.getLogger("paceline")
@@ -102,7 +102,7 @@ class HistoryHook(SessionRunHook):
         history: History,
         every_n_steps: int,
         about: Mapping[str, Any],
-        saver: CheckpointSaverHook,
+        saver: RunSaver,
         report_dir: str | None = None,
     ) -> None:
         self._history = history

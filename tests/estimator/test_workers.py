@@ -112,8 +112,7 @@ def test_only_the_chief_writes(on_workers, tmp_path, input_fn):
 
     on_workers(2, 1, work)
     assert len(pl.checkpoint.list_checkpoints(tmp_path / "0")) == 3
-    # The other notes its own history, where it sees a model_dir.
-    assert [path.name for path in (tmp_path / "1").iterdir()] == ["history"]
+    assert not (tmp_path / "1").exists()
 
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
@@ -164,6 +163,7 @@ def test_ck_01_only_the_chief_writes_while_all_evaluate(
 
     first, second = on_workers(2, 1, work)
     assert first == second
+    # What each worker notes of its own time is a file of its own, of which nothing depends.
     written = [path for thread, path in changes if thread == threads[1]]
     assert [path for path in written if "history" not in str(path)] == []
     noted = [path for thread, path in changes if thread == threads[0] and "metrics.json" in path]
