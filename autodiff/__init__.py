@@ -48,9 +48,11 @@ from .tensor import (
     stop_gradient,
     watched,
 )
+from .tracing import Call, trace
 
 __all__ = [
     "Array",
+    "Call",
     "GradientTape",
     "IndexedSlices",
     "MutableLeaf",
@@ -84,5 +86,6 @@ __all__ = [
     "softmax_cross_entropy",
     "softplus",
     "stop_gradient",
+    "trace",
     "watched",
 ]

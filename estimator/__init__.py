@@ -57,7 +57,7 @@ from .premade import (
 from .replica_check import check_replicas
 from .roles import TrainAndEvaluateResult, train_and_evaluate
 from .run_config import DistributeConfig, RunConfig
-from .saved_model import LoadedModel, LoadedSignature, load
+from .saved_model import LoadedModel, LoadedSignature, export_onnx, load
 from .session import SessionRunArgs, SessionRunContext, SessionRunHook, SessionRunValues
 from .specs import EstimatorSpec, EvalSpec, ModeKeys, TrainSpec
 from .warm_start import VocabInfo, WarmStartSettings
@@ -124,6 +124,7 @@ __all__ = [
     "add_metrics",
     "check_replicas",
     "export",
+    "export_onnx",
     "feature_column",
     "load",
     "make_early_stopping_hook",

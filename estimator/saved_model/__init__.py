@@ -1,6 +1,7 @@
 """Models on their own: exported from an Estimator, and loaded where nothing is trained."""
 
 from .loading import LoadedModel, LoadedSignature, load
+from .onnx_export import export_onnx
 from .writing import Exported, ReceiverFn, export_model, require_exportable
 
 __all__ = [
@@ -9,6 +10,7 @@ __all__ = [
     "LoadedSignature",
     "ReceiverFn",
     "export_model",
+    "export_onnx",
     "load",
     "require_exportable",
 ]

@@ -119,6 +119,7 @@ class LoadedSignature:
         name: Its name.
         inputs, outputs: By name, their shapes (None: any length) and dtypes.
         method_name: What kind it is, in the words of TensorFlow Serving.
+        program: What answers.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class LoadedSignature:
         self.inputs = inputs
         self.method_name = method_name
         self.outputs = outputs
-        self._program = program
+        self.program = program
 
     def __call__(self, inputs: Any = None, /, **named: Any) -> dict[str, np.ndarray]:
         """The answer to a batch.
@@ -159,7 +160,7 @@ class LoadedSignature:
         lengths = {name: len(array) for name, array in arrays.items()}
         if len(set(lengths.values())) != 1:
             raise ValueError(f"the inputs differ in their number of examples: {lengths}")
-        return arrays_of(self._program.ask(arrays)[self.name])
+        return arrays_of(self.program.ask(arrays)[self.name])
 
     def _by_name(self, inputs: Any, named: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         if isinstance(inputs, Mapping):

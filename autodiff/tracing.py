@@ -1,0 +1,119 @@
+"""Which operations a piece of code calls: for who writes a model down in another form."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any, final
+
+from .activations import (
+    elu,
+    erf,
+    gelu,
+    leaky_relu,
+    log_softmax,
+    relu,
+    sigmoid,
+    silu,
+    softmax,
+    softplus,
+)
+from .convolution import conv2d, conv2d_relu_max_pool2d
+from .cross_entropy import sigmoid_cross_entropy, softmax_cross_entropy
+from .dense import dense
+from .pooling import avg_pool2d, max_pool2d
+from .reductions import logsumexp
+from .tensor import _FUNCTIONS, record, record_view
+
+_OURS: tuple[Callable[..., Any], ...] = (
+    *(elu, erf, gelu, leaky_relu, log_softmax, relu, sigmoid, silu, softmax, softplus),
+    *(conv2d, conv2d_relu_max_pool2d, avg_pool2d, max_pool2d, dense, logsumexp),
+    *(sigmoid_cross_entropy, softmax_cross_entropy),
+    *(record, record_view),  # called by nobody of these: an operation of somebody's own
+)
+
+
+@final
+@dataclass(frozen=True)
+class Call:
+    """One operation that was called.
+
+    Args:
+        function: NumPy's, or one of this package's that NumPy has not.
+        args, kwargs: What it was called with.
+        result: What it gave.
+    """
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+
+
+@contextmanager
+def trace() -> Iterator[list[Call]]:
+    """Note the operations that this thread calls within the block, but not what these call.
+
+    It listens through Python's hook for profilers. So operations know nothing of it, and a training
+    step pays nothing; a note by each of them, or a wrapper around it, would cost a few percent of a
+    small one.
+
+    Yields:
+        The calls, in the order in which they return. They hold all that they were given and gave.
+    """
+    recorder = _Recorder()
+    before = sys.getprofile()
+    sys.setprofile(recorder)
+    try:
+        yield recorder.calls
+    finally:
+        sys.setprofile(before)
+
+
+class _Recorder:
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self._operations = _by_code()
+        self._frame: FrameType | None = None
+
+    def __call__(self, frame: FrameType, event: str, result: Any) -> None:
+        if self._frame is None:
+            if event == "call" and frame.f_code in self._operations:
+                # Now: the operation binds its arguments' names anew.
+                self._function = self._function_of(frame)
+                self._arguments = _arguments(frame)
+                self._frame = frame
+        elif frame is self._frame and event == "return":
+            self.calls.append(Call(self._function, *self._arguments, result))
+            self._frame = None
+
+    def _function_of(self, frame: FrameType) -> Callable[..., Any]:
+        # Several functions of NumPy's may share our code, which knows its own as `function`.
+        if "function" in frame.f_code.co_freevars:
+            return frame.f_locals["function"]
+        return self._operations[frame.f_code]
+
+
+def _by_code() -> dict[CodeType, Callable[..., Any]]:
+    found: dict[CodeType, Callable[..., Any]] = {ours.__code__: ours for ours in _OURS}
+    for function, ours in _FUNCTIONS.items():
+        found.setdefault(ours.__code__, function)
+    return found
+
+
+def _arguments(frame: FrameType) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What a function that has just been entered was called with."""
+    code, values = frame.f_code, frame.f_locals
+    num_named = code.co_argcount + code.co_kwonlyargcount
+    args = tuple(values[name] for name in code.co_varnames[: code.co_argcount])
+    kwargs = {name: values[name] for name in code.co_varnames[code.co_argcount : num_named]}
+    rest = iter(code.co_varnames[num_named:])
+    if code.co_flags & inspect.CO_VARARGS:
+        args += values[next(rest)]
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        kwargs |= values[next(rest)]
+    return args, kwargs
