@@ -29,6 +29,7 @@ from .hooks import (
     StopAtStepHook,
     SummarySaverHook,
 )
+from .model_to_estimator import model_to_estimator
 from .prediction import Predictor
 from .preemption import Preempted
 from .premade import (
@@ -128,6 +129,7 @@ __all__ = [
     "feature_column",
     "load",
     "make_early_stopping_hook",
+    "model_to_estimator",
     "read_eval_metrics",
     "stop_if_higher_hook",
     "stop_if_lower_hook",

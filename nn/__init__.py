@@ -13,9 +13,13 @@ from ..autodiff import (
 )
 from . import activations, initializers, layers, losses, metrics, optimizers, regularizers
 from .activations import swish, tanh
+from .layers import Input, Model, Sequential
 from .losses import compute_average_loss, scale_regularization_loss
 
 __all__ = [
+    "Input",
+    "Model",
+    "Sequential",
     "activations",
     "compute_average_loss",
     "elu",

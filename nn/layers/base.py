@@ -24,6 +24,7 @@ from ...strategies import (
     get_variable,
 )
 from .. import initializers
+from .symbolic import SymbolicTensor, is_symbolic
 
 Shape: TypeAlias = "tuple[int, ...]"
 Initializer: TypeAlias = "str | Callable[..., Any]"
@@ -57,17 +58,6 @@ class LayerOptions(TypedDict, total=False):
     trainable: bool
     dtype: Any
     input_shape: Shape | None
-
-
-class Input:
-    """The shape of the inputs, as the first entry of a `Sequential`.
-
-    Args:
-        shape: Of one example, without the batch.
-    """
-
-    def __init__(self, shape: Shape) -> None:
-        self.shape = tuple(shape)
 
 
 class Layer(ABC):
@@ -134,17 +124,14 @@ class Layer(ABC):
         """The layer's outputs for a batch of inputs, as a tensor.
 
         Args:
-            inputs: An array or tensor; batch first, channels last.
+            inputs: An array or tensor; batch first, channels last. With an `Input`, or what layers
+                have made of it, the result is symbolic: see `Model`.
             training: Whether this is a training step: dropout drops, batch normalization uses and
                 collects the statistics of the batch.
         """
+        if is_symbolic(inputs):
+            return SymbolicTensor(self, (inputs,), {"training": True} if training else {})
         self._called = True
-        if isinstance(inputs, Input):
-            raise TypeError(
-                f"layer {self.name!r} was called with an Input, which only says a shape: layers "
-                f"compute at once. Write Sequential([Input(...), Dense(...)]), or call them with "
-                f"arrays"
-            )
         if self._call_takes_training:
             noted = None if training else _noted.get()
             # A frozen layer is meant to be called so; one of layers only hands it on to them.
@@ -216,13 +203,21 @@ class Layer(ABC):
 
         The layer is run once on zeros, so that whatever it holds is created as by a real call.
         """
-        if self._called or self.input_shape is None or None in self.input_shape:
+        if self._called:
             return
         replica = get_replica_context()
         places = get_strategy().extended.variable_devices
         device = places[0] if replica is None else replica.device
-        with no_grad():
-            self(device.put(np.zeros((1, *self.input_shape), self.dtype)))
+        inputs = self._zeros(device.put)
+        if inputs is not None:
+            with no_grad():
+                self(inputs)
+
+    def _zeros(self, put: Callable[[np.ndarray], Any]) -> Any:
+        """Inputs of one example on a device; None where their shape is not known."""
+        if self.input_shape is None or None in self.input_shape:
+            return None
+        return put(np.zeros((1, *self.input_shape), self.dtype))
 
     @property
     def sublayers(self) -> list[Layer]:

@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from ...autodiff import Tensor, conv2d_relu_max_pool2d, relu
-from ...strategies import current_store
-from .base import Input, Layer, Shape
+from .base import Layer, Shape
 from .images import Conv2D, MaxPooling2D
+from .model import Model
+from .symbolic import Input
 
 Stage: TypeAlias = Callable[[Any, bool], Any]
 """`stage(inputs, training)`: a layer, or one function for two neighbours."""
 
 
-class Sequential(Layer):
+class Sequential(Model):
     """Layers of which each takes the outputs of the one before.
 
     Where the shape of the inputs is known (an `Input` comes first, or the first layer has an
@@ -27,7 +28,8 @@ class Sequential(Layer):
 
     def __init__(self, layers: Iterable[Layer | Input] = (), name: str | None = None) -> None:
         entries = list(layers)
-        super().__init__(name, input_shape=_input_shape(entries))
+        super().__init__(name=name)
+        self.input_shape = _input_shape(entries)
         self.layers = [_checked(entry) for entry in entries if not isinstance(entry, Input)]
         self._stages = _stages(self.layers)
         self._create_weights()
@@ -46,23 +48,11 @@ class Sequential(Layer):
         self._called = False
         self._create_weights()
 
-    def call(self, inputs: Any, training: bool) -> Any:
+    def call(self, inputs: Any, training: bool = False) -> Any:
         outputs = inputs
         for stage in self._stages:
             outputs = stage(outputs, training)
         return outputs
-
-    def _create_weights(self) -> None:
-        """Create the weights now, unless this model has made the same layers at an earlier step."""
-        if self.input_shape is None or not self.layers:
-            return
-        # To make weights is a forward pass on zeros: once for a model, not once for each step of a
-        # model_fn that makes its layers anew.
-        resources = current_store().resources
-        key = ("sequential", self.name, len(self.layers))
-        if resources.get(key) is None:
-            self.make_weights()
-            resources[key] = self
 
 
 def _stages(layers: list[Layer]) -> list[Stage]:

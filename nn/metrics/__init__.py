@@ -88,3 +88,12 @@ def get(metric: str | Metric | Callable[[Any, Any], Any]) -> Metric:
             )
         return MeanMetricWrapper(metric)
     return by_name("metric", metric, _BY_NAME)()
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that no metric has.
+
+    Raises:
+        ValueError: No metric has this name.
+    """
+    by_name("metric", name, _BY_NAME)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -51,10 +51,17 @@ class Metric(ABC):
     is_updated = False
     """Whether this object was ever given a batch."""
 
+    _arguments: tuple[tuple[Any, ...], dict[str, Any]]
+
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "update_state" in vars(cls):
             cls.update_state = _noted(cls.update_state)  # type: ignore[method-assign]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        metric = super().__new__(cls)
+        metric._arguments = (args, kwargs)
+        return metric
 
     def __init__(self, name: str) -> None:
         self.name = current_store().unique_name(name, self)
@@ -115,6 +122,11 @@ class Metric(ABC):
         for variable, more in zip(self._state, other.variables, strict=True):
             variable.assign_add(more.numpy())
         self.is_updated = self.is_updated or other.is_updated
+
+    def clone(self) -> Self:
+        """A metric of the same class, made with the same arguments, for the calling model."""
+        args, kwargs = self._arguments
+        return type(self)(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"

@@ -327,13 +327,16 @@ class Membership(Generic[Kept]):
         name: That which it has got.
     """
 
-    __slots__ = ("_begin", "_latest", "name")
+    __slots__ = ("_begin", "_latest", "_outside", "name")
 
     def __init__(self, owner: object, base: str, begin: Callable[[str], Kept]) -> None:
         names = names_here.get()
         self._begin = begin
         self.name = names.unique(base, owner)
         self._latest = (names, ref(_store.get()), begin(self.name))
+        # Nobody else holds what exists outside models: a model that uses the owner for a while must
+        # not be the end of it.
+        self._outside = self._latest if names is NAMES_OUTSIDE else None
 
     @property
     def latest(self) -> Kept:
@@ -349,6 +352,9 @@ class Membership(Generic[Kept]):
         names, latest = names_here.get(), self._latest
         if names is latest[0]:
             return latest[2]
+        if self._outside is not None and names is self._outside[0]:
+            self._latest = self._outside
+            return self._outside[2]
         _, store_then, kept = latest
         names.claim(self.name, owner)
         store = _store.get()

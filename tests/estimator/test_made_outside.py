@@ -101,3 +101,15 @@ def test_a_metric_from_outside_is_refused_before_it_counts_twice(tmp_path, input
 
     with pytest.raises(ValueError, match=r"eval_metric_ops\['mean'\] uses variables.*counting"):
         pl.Estimator(model_fn, tmp_path).evaluate(input_fn, steps=1)
+
+
+def test_a_layer_keeps_its_weights_outside_while_a_model_uses_it(tmp_path, input_fn):
+    outside = layers.Dense(1)
+    before = outside(np.ones((2, 3), np.float32)).numpy()
+
+    def model_fn(features, labels, mode):
+        loss = squared_error(outside(features), labels)
+        return pl.EstimatorSpec(mode, loss=loss, train_op=optimizers.SGD(0.1).minimize(loss))
+
+    pl.Estimator(model_fn, tmp_path).train(input_fn, steps=2)
+    np.testing.assert_array_equal(outside(np.ones((2, 3), np.float32)).numpy(), before)

@@ -130,13 +130,3 @@ def test_a_convolution_and_a_maximum_give_the_same_together_and_in_turn(first, s
         )
     for one, other in zip(*results, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "layer",
-    [layers.Dense(2), layers.Flatten(), layers.Dropout(0.5), layers.Sequential([layers.Dense(2)])],
-    ids=lambda layer: type(layer).__name__,
-)
-def test_a_functional_model_is_refused_with_what_to_write_instead(layer):
-    with pytest.raises(TypeError, match=r"Write Sequential\(\[Input\(\.\.\.\), Dense"):
-        layer(layers.Input(shape=(20,)))

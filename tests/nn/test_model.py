@@ -1,0 +1,214 @@
+"""`nn.Model`: one model written three ways, what it computes, and what it is compiled with."""
+
+import numpy as np
+import pytest
+
+from paceline.autodiff import backward
+from paceline.nn import Input, Model, Sequential, layers, losses, metrics
+from paceline.strategies import VariableStore
+
+X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+
+
+class Written(Model):
+    def __init__(self):
+        super().__init__()
+        self.hidden = layers.Dense(4, "tanh")
+        self.out = layers.Dense(2)
+
+    def call(self, inputs, training=False):
+        return self.out(self.hidden(inputs))
+
+
+def sequential():
+    return Sequential([Input((3,)), layers.Dense(4, "tanh"), layers.Dense(2)])
+
+
+def functional():
+    inputs = Input((3,))
+    hidden = layers.Dense(4, "tanh")(inputs)
+    return Model(inputs, layers.Dense(2)(hidden))
+
+
+def test_mb_05_one_model_written_three_ways_has_equal_weights_and_outputs():
+    outputs, weights = [], []
+    for make in (sequential, functional, Written):
+        with VariableStore(seed=1).building():
+            model = make()
+            outputs.append(model(X).numpy())
+            weights.append([(weight.name, weight.numpy()) for weight in model.weights])
+    for names, values in (zip(*pairs, strict=True) for pairs in zip(*weights, strict=True)):
+        assert names == (names[0],) * 3
+        np.testing.assert_array_equal(values, [values[0]] * 3)
+    np.testing.assert_array_equal(outputs, [outputs[0]] * 3)
+
+
+def test_a_functional_model_has_its_weights_at_once_and_in_order():
+    model = functional()
+    assert [weight.name for weight in model.trainable_weights] == [
+        "dense/kernel", "dense/bias", "dense_1/kernel", "dense_1/bias",
+    ]  # fmt: skip
+    assert model.layers[0].name == "dense"
+
+
+def test_operators_slices_and_functions_of_numpy_may_stand_between_layers():
+    inputs = Input((3,))
+    hidden = layers.Dense(3, name="d")(inputs)
+    outputs = np.concatenate([np.tanh(hidden + inputs), 2.0 * hidden[:, :1]], axis=1)
+    model = Model(inputs, outputs)
+    kernel, bias = (weight.numpy() for weight in model.weights)
+    dense = X @ kernel + bias
+    expected = np.concatenate([np.tanh(dense + X), 2.0 * dense[:, :1]], axis=1)
+    np.testing.assert_allclose(model(X).numpy(), expected, rtol=1e-6)
+    gradients = backward(np.square(model(X)).sum())
+    assert gradients[model.weights[0].tensor()].shape == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "features"),
+    [
+        (lambda a, b: [a, b], [X, 2 * X]),
+        (lambda a, b: (a, b), (X, 2 * X)),
+        (lambda a, b: {"left": a, "right": b}, {"left": X, "right": 2 * X}),
+        (lambda a, b: [a, b], {"a": X, "b": 2 * X}),
+    ],
+    ids=["list", "tuple", "dict", "dict by the names of the inputs"],
+)
+def test_several_inputs_and_outputs_keep_their_structure(inputs, features):
+    a, b = Input((3,), name="a"), Input((3,), name="b")
+    model = Model(inputs(a, b), {"sum": a + b, "of b": layers.Activation("relu")(b)})
+    outputs = model(features)
+    np.testing.assert_array_equal(outputs["sum"].numpy(), 3 * X)
+    np.testing.assert_array_equal(outputs["of b"].numpy(), np.maximum(2 * X, 0))
+    assert model.output_names == ["sum", "of b"]
+
+
+def test_a_layer_that_is_shared_has_one_set_of_weights():
+    a, b = Input((3,)), Input((3,))
+    shared = layers.Dense(2)
+    model = Model([a, b], shared(a) - shared(b))
+    assert len(model.weights) == 2
+    np.testing.assert_array_equal(model([X, X]).numpy(), 0)
+
+
+def test_layers_are_told_whether_they_are_trained_unless_the_model_says_it():
+    inputs = Input((3,))
+    model = Model(inputs, [layers.Dropout(0.5)(inputs), layers.Dropout(0.5)(inputs, training=True)])
+    often, always = model(np.ones((100, 3), np.float32))
+    assert (often.numpy() == 1).all()
+    assert (always.numpy() == 0).any()
+    assert (model(np.ones((100, 3), np.float32), training=True)[0].numpy() == 0).any()
+
+
+def test_a_model_of_a_thousand_layers_is_no_deep_recursion():
+    inputs = outputs = Input((1,))
+    for _ in range(2000):
+        outputs = outputs + 1.0
+    assert Model(inputs, outputs)(np.zeros((1, 1), np.float32)).numpy() == 2000
+
+
+REFUSED = {
+    "only inputs": (lambda: Model(Input((3,))), TypeError, "outputs must be what layers have made"),
+    "inputs that are none": (lambda: Model(X, X), TypeError, "inputs must be an Input"),
+    "an input left out": (
+        lambda: Model(Input((3,)), layers.Activation("relu")(Input((4,)))),
+        ValueError,
+        r"Input of shape \(4,\) that is not among the inputs",
+    ),
+    "a value asked for": (lambda: bool(Input((3,)) > 0), TypeError, "has no values"),
+    "an array asked for": (lambda: np.asarray(Input((3,))), TypeError, "has no values"),
+    "no call": (lambda: Model()(X), NotImplementedError, "neither inputs and outputs nor a `call`"),
+    "one of two inputs": (
+        lambda: Model([a := Input((3,)), b := Input((3,))], a + b)(X),
+        ValueError,
+        "takes a list of 2 inputs",
+    ),
+    "a key that is missing": (
+        lambda: Model({"a": (a := Input((3,)))}, a + 1)({"b": X}),
+        ValueError,
+        "takes an input 'a', there are b",
+    ),
+    "an unknown loss": (lambda: functional().compile("sgd", "mze"), ValueError, "no loss is"),
+    "an unknown metric": (
+        lambda: functional().compile("sgd", "mse", ["acuracy"]), ValueError, "no metric is called",
+    ),
+    "an unknown optimizer": (lambda: functional().compile("sgdd"), ValueError, "no optimizer"),
+    "a metric that is none": (
+        lambda: functional().compile("sgd", "mse", [3]), TypeError, "metrics must be metrics",
+    ),
+    "not compiled": (
+        lambda: functional().compute_loss(X, X), ValueError, "was not compiled: call",
+    ),
+    "no loss": (lambda: compiled(None).compute_loss(X[:, :2], X[:, :2]), ValueError, "has no loss"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_makes_no_sense_is_refused_with_what_to_do(case):
+    make, error, said = REFUSED[case]
+    with pytest.raises(error, match=said):
+        make()
+
+
+def compiled(loss, **options):
+    model = functional()
+    model.compile("sgd", loss, **options)
+    return model
+
+
+@pytest.mark.parametrize("loss", ["mse", losses.MeanSquaredError(), losses.mean_squared_error])
+def test_mb_06_a_loss_is_named_given_or_a_function(loss):
+    model, y = compiled(loss), np.ones((5, 2), np.float32)
+    expected = np.mean(np.square(model(X).numpy() - y))
+    assert model.compute_loss(y, model(X)).numpy() == pytest.approx(expected, rel=1e-6)
+
+
+def test_penalties_of_weights_are_part_of_the_loss():
+    inputs = Input((3,))
+    model = Model(inputs, layers.Dense(2, kernel_regularizer="l2")(inputs))
+    model.compile("sgd", "mse")
+    y = model(X)
+    penalty = 0.01 * np.square(model.weights[0].numpy()).sum()
+    assert model.compute_loss(y.numpy(), y).numpy() == pytest.approx(penalty, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("labels", "predictions", "kind"),
+    [
+        ((5,), (5, 1), "BinaryAccuracy"),
+        ((5, 1), (5, 1), "BinaryAccuracy"),
+        ((5,), (5, 3), "SparseCategoricalAccuracy"),
+        ((5, 1), (5, 3), "SparseCategoricalAccuracy"),
+        ((5, 3), (5, 3), "CategoricalAccuracy"),
+    ],
+)
+def test_accuracy_is_the_kind_that_fits_the_shapes(labels, predictions, kind):
+    model = compiled("mse", metrics=["accuracy"])
+    zeros = np.zeros(labels, np.int64), np.zeros(predictions, np.float32)
+    found = model.compute_metrics(*zeros)
+    assert [(name, type(metric).__name__) for name, metric in found.items()] == [("accuracy", kind)]
+
+
+def test_a_metric_object_is_a_pattern_for_that_of_each_model():
+    given = metrics.MeanSquaredError(name="error")
+    model = compiled("mse", metrics=[given, "mae"], weighted_metrics=[losses.mean_absolute_error])
+    y = model(X).numpy()
+    found = model.compute_metrics(y + 1, model(X), sample_weight=np.ones(5))
+    assert {name: metric.result() for name, metric in found.items()} == pytest.approx(
+        {"error": 1.0, "mae": 1.0, "mean_absolute_error": 1.0}, rel=1e-5
+    )
+    assert not given.is_updated
+
+
+def test_several_outputs_have_losses_weights_and_metrics_by_place_or_by_name():
+    inputs = Input((3,))
+    ends = [layers.Dense(1, name="a")(inputs), layers.Dense(1, name="b")(inputs)]
+    model = Model(inputs, ends)
+    outputs = model(X)
+    y = [part.numpy() + 1 for part in outputs]
+    model.compile("sgd", {"a": "mse", "b": "mae"}, {"b": ["mae"]}, loss_weights=[1.0, 10.0])
+    assert model.compute_loss(y, outputs).numpy() == pytest.approx(11.0, rel=1e-5)
+    assert list(model.compute_metrics(y, outputs)) == ["b_mae"]
+    model.compile("sgd", {"c": "mse"})
+    with pytest.raises(ValueError, match=r"loss has the keys \['c'\], but the outputs are called"):
+        model.compute_loss(y, outputs)
