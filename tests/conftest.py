@@ -5,8 +5,10 @@ import gc
 import signal
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from paceline import collectives
@@ -19,6 +21,7 @@ from paceline.strategies import (
     StrategyExtended,
     VariableStore,
 )
+from paceline.strategies.devices import gpu
 from paceline.strategies.devices.device import HOST, Device
 from paceline.strategies.parameter_server.channel import Channel
 from paceline.strategies.parameter_server.job import LazyServers, TrainerJob
@@ -28,6 +31,8 @@ from paceline.strategies.parameter_server.storage import ServerStorage
 from paceline.strategies.variables.local import LocalStorage
 from paceline.strategies.workers.joining import BYTES_PER_PACK
 from paceline.strategies.workers.workers import Workers
+
+from .autodiff import duck_array
 
 TIMED = "time: "
 """How names of times begin among the properties of a test."""
@@ -238,3 +243,18 @@ def server_job():
     yield make
     for job in jobs:
         job.close()
+
+
+@pytest.fixture
+def a_card(monkeypatch):
+    """A stand-in for GPU:0, whose arrays never become the host's unasked."""
+    card = duck_array.DuckArray
+
+    def put(array, index):
+        return card(array.get() if isinstance(array, card) else np.array(array))
+
+    monkeypatch.setattr(card, "device", SimpleNamespace(id=0), raising=False)
+    monkeypatch.setattr(gpu, "count", lambda: 1)
+    monkeypatch.setattr(gpu, "put", put)
+    monkeypatch.setattr(gpu, "use", lambda index: nullcontext())
+    return card

@@ -16,6 +16,7 @@ import numpy as np
 from ...autodiff import Array, Tensor, TensorLike
 from ...inputs import FixedLenFeature, VarLenFeature
 from ...nn.layers import Layer
+from ...strategies import get_replica_context, get_strategy
 from .rows import combined_rows
 
 Features: TypeAlias = "Mapping[str, Any]"
@@ -133,8 +134,15 @@ def on_host(values: Any) -> np.ndarray:
 
 
 def is_on_device(values: Any) -> bool:
-    """Whether it is an array that NumPy cannot see."""
-    return hasattr(values, "__cuda_array_interface__")
+    """Whether it is an array in the memory of a device, which NumPy cannot see."""
+    return hasattr(values, "dtype") and not isinstance(values, np.ndarray | np.generic)
+
+
+def beside_replica(values: Array) -> Array:
+    """Numbers where the calling replica computes; those that are there stay."""
+    replica = get_replica_context()
+    places = get_strategy().extended.variable_devices
+    return (places[0] if replica is None else replica.device).bring(values)
 
 
 def check_key(key: Any) -> str:

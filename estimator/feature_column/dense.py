@@ -16,7 +16,7 @@ from ...checkpoint import latest_checkpoint, load
 from ...nn import initializers
 from ...nn.arguments import count
 from ...nn.layers import Layer
-from .base import CategoricalColumn, DenseColumn, Features, ParseSpec
+from .base import CategoricalColumn, DenseColumn, Features, ParseSpec, beside_replica
 from .categorical import WeightedColumn, check_categorical
 from .rows import check_combiner, combined_rows, counts
 
@@ -41,7 +41,8 @@ class IndicatorColumn(DenseColumn):
         return self.categorical_column.num_buckets
 
     def dense(self, features: Features, layer: Layer) -> Tensor | Array:
-        return counts(*self.categorical_column.categories(features), self.num_elements)
+        categories = self.categorical_column.categories(features)
+        return beside_replica(counts(*categories, self.num_elements))
 
 
 @dataclass(frozen=True)

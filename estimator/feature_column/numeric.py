@@ -20,6 +20,7 @@ from .base import (
     DenseColumn,
     Features,
     ParseSpec,
+    beside_replica,
     check_key,
     feature,
     is_on_device,
@@ -52,7 +53,7 @@ class NumericColumn(DenseColumn):
         return math.prod(self.shape)
 
     def dense(self, features: Features, layer: Layer) -> Tensor | Array:
-        return self.read(features)
+        return beside_replica(self.read(features))
 
     def read(self, features: Features) -> Array:
         """(batch, num_elements) the values of a batch, as float32.
@@ -114,7 +115,7 @@ class BucketizedColumn(CategoricalColumn, DenseColumn):
         return Categories(found + first)
 
     def dense(self, features: Features, layer: Layer) -> Tensor | Array:
-        return counts(*self.categories(features), self.num_buckets)
+        return beside_replica(counts(*self.categories(features), self.num_buckets))
 
 
 def numeric_column(
@@ -132,7 +133,8 @@ def numeric_column(
         default_value: What stands for a feature that an Example lacks, where records are parsed
             with `make_parse_example_spec`: one value, or one for each. Arrays lack none.
         dtype: A float or integer type, as which the values are taken.
-        normalizer_fn: Applied to the batch of values, (batch, *shape).
+        normalizer_fn: Applied to the batch of values, (batch, *shape), where the replica computes:
+            on a GPU they are a CuPy array.
 
     Returns:
         The column. Its values are float32 in any case.

@@ -97,8 +97,9 @@ def _sum_by_example(
     """
     data = rows.data
     sums: Array = np.zeros((num_examples, data.shape[1]), data.dtype, like=data)
+    here = np.asarray(examples, like=data)
     start = 0
     for end in ends.tolist():
-        sums[examples[start:end]] += data[start:end]
+        sums[here[start:end]] += data[start:end]
         start = end
-    return record(sums, (rows,), lambda g, outs: (g[examples],))
+    return record(sums, (rows,), lambda g, outs: (g[here],))

@@ -5,8 +5,9 @@ import pytest
 
 import paceline as pl
 from paceline import checkpoint
+from paceline import feature_column as fc
 
-from ..columns import classifier, dealt_out, require_close
+from ..columns import classifier, dealt_out, examples, require_close
 
 CPUS = [f"CPU:{i}" for i in range(3)]
 
@@ -69,3 +70,22 @@ def test_a_run_of_premade_models_that_was_cut_in_two_ends_like_the_whole(of_one,
     classifier(tmp_path).train(dealt_out)
     classifier(tmp_path, pl.MirroredStrategy(CPUS[:2])).train(lambda: dealt_out(1, 2))
     require_close(values_in(tmp_path), of_one[0])
+
+
+def test_a_model_of_columns_computes_on_a_card(of_one, a_card, tmp_path):
+    """Text stays on the host; what is looked up there meets tables and numbers on the card."""
+    estimator = classifier(tmp_path, pl.OneDeviceStrategy("GPU:0"))
+    estimator.train(dealt_out).train(dealt_out)
+    require_close(values_in(tmp_path), of_one[0])
+    require_equal_metrics(estimator.evaluate(dealt_out), of_one[1])
+
+
+def test_columns_give_their_numbers_where_the_replica_computes(a_card):
+    x = fc.numeric_column("x", 2)
+    ids = fc.categorical_column_with_identity("ids", 6)
+    columns = [x, fc.bucketized_column(x, [0.0]), fc.indicator_column(ids)]
+    with pl.OneDeviceStrategy("GPU:0").scope() as strategy:
+        layers = [fc.DenseFeatures(columns), fc.LinearModel([*columns, ids])]
+        for layer in layers:
+            found = strategy.run(lambda features, layer=layer: layer(features), (examples()[0],))
+            assert isinstance(found.data, a_card)

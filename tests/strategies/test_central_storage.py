@@ -1,33 +1,12 @@
 """Variables in one place, the step on every device (ST-40)."""
 
-from contextlib import nullcontext
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 import paceline as pl
 from paceline.nn import optimizers
-from paceline.strategies.devices import gpu
-
-from ..autodiff import duck_array
 
 RATE = 0.5
-
-
-@pytest.fixture
-def a_card(monkeypatch):
-    """A stand-in for GPU:0, whose arrays never become the host's unasked."""
-    card = duck_array.DuckArray
-
-    def put(array, index):
-        return card(array.get() if isinstance(array, card) else np.array(array))
-
-    monkeypatch.setattr(card, "device", SimpleNamespace(id=0), raising=False)
-    monkeypatch.setattr(gpu, "count", lambda: 1)
-    monkeypatch.setattr(gpu, "put", put)
-    monkeypatch.setattr(gpu, "use", lambda index: nullcontext())
-    return card
 
 
 def test_st_40_there_is_one_copy_and_one_update_a_step():
