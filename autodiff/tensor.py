@@ -127,11 +127,6 @@ def _operator(function: Callable[..., Any]) -> tuple[Callable[..., Any], Callabl
     return forward, reflected
 
 
-def _method(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The method that is a function of one array."""
-    return lambda self, *args, **kwargs: _FUNCTIONS[function](self, *args, **kwargs)
-
-
 class TensorLike:
     """What can stand in a differentiable expression: a `Tensor`, or something that gives one.
 
@@ -155,11 +150,6 @@ class TensorLike:
     __eq__ = _operator(np.equal)[0]
     __ne__ = _operator(np.not_equal)[0]
     __getitem__ = _operator(operator.getitem)[0]
-    __neg__ = _method(np.negative)
-    __pos__ = _method(np.positive)
-    __abs__ = _method(np.absolute)
-    astype = _method(np.astype)
-    argmax = _method(np.argmax)
 
     def tensor(self) -> Tensor:
         """The tensor that stands for this object in the calling thread."""
@@ -253,6 +243,15 @@ class TensorLike:
     def __format__(self, spec: str) -> str:
         return format(self.tensor().data, spec) if spec else str(self)
 
+    def __neg__(self) -> Tensor:
+        return _FUNCTIONS[np.negative](self)
+
+    def __pos__(self) -> Tensor:
+        return _FUNCTIONS[np.positive](self)
+
+    def __abs__(self) -> Tensor:
+        return _FUNCTIONS[np.absolute](self)
+
     def __setitem__(self, index: Any, value: Any) -> None:
         raise TypeError(
             "a tensor cannot be written into; build a new one with np.where, np.concatenate or "
@@ -270,6 +269,9 @@ class TensorLike:
         """A copy of the values in host memory, outside the graph."""
         data = self.tensor().data
         return data.copy() if isinstance(data, np.ndarray) else data.get()
+
+    def astype(self, dtype: Any) -> Tensor:
+        return _FUNCTIONS[np.astype](self, dtype)
 
     def reshape(self, *shape: Any) -> Tensor:
         return _FUNCTIONS[np.reshape](self, shape[0] if len(shape) == 1 else shape)
@@ -289,6 +291,9 @@ class TensorLike:
 
     def min(self, axis: Any = None, keepdims: bool = False) -> Tensor:
         return _FUNCTIONS[np.min](self, axis, keepdims=keepdims)
+
+    def argmax(self, axis: int | None = None) -> Array:
+        return _FUNCTIONS[np.argmax](self, axis)
 
 
 class Tensor(TensorLike):

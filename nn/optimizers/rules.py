@@ -48,11 +48,18 @@ class Rule(ABC):
     """An update rule with its hyper-parameters: a frozen dataclass of plain numbers."""
 
     name: ClassVar[str]
+    _checks: ClassVar[Sequence[tuple[str, Callable[[str, Any], None]]]] = ()
+
+    def __init_subclass__(cls) -> None:
+        # Once for a class: an optimizer is made anew for each step.
+        own = [name for name, kind in cls.__annotations__.items() if kind == "float"]
+        checks = [(name, _RANGES.get(name, check_not_negative)) for name in own]
+        cls._checks = (*cls._checks, *checks)
 
     def __post_init__(self) -> None:
-        for name, number in vars(self).items():
-            if not isinstance(number, bool | np.bool_):
-                _RANGES.get(name, check_not_negative)(name, number)
+        numbers = self.__dict__
+        for name, check in self._checks:
+            check(name, numbers[name])
 
     @property
     def numbers(self) -> Mapping[str, float]:
