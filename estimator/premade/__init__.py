@@ -1,6 +1,11 @@
 """Premade models, and the heads that they are made with."""
 
 from .baseline import BaselineClassifier, BaselineEstimator, BaselineRegressor
+from .boosted_trees import (
+    BoostedTreesClassifier,
+    BoostedTreesEstimator,
+    BoostedTreesRegressor,
+)
 from .dnn import DNNClassifier, DNNEstimator, DNNRegressor
 from .dnn_linear_combined import (
     DNNLinearCombinedClassifier,
@@ -25,6 +30,9 @@ __all__ = [
     "BaselineEstimator",
     "BaselineRegressor",
     "BinaryClassHead",
+    "BoostedTreesClassifier",
+    "BoostedTreesEstimator",
+    "BoostedTreesRegressor",
     "DNNClassifier",
     "DNNEstimator",
     "DNNLinearCombinedClassifier",

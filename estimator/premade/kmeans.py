@@ -18,7 +18,6 @@ from ...strategies import (
     ReplicaContext,
     Variable,
     get_or_create_global_step,
-    get_replica_context,
     get_variable,
 )
 from ..estimator import Estimator
@@ -27,6 +26,7 @@ from ..feature_column import DenseColumn, DenseFeatures
 from ..run_config import RunConfig
 from ..session import SessionRunContext, SessionRunHook, SessionRunValues
 from ..specs import EstimatorSpec, ModeKeys
+from .together import replica_of_all
 
 InitialClusters = str | np.ndarray | Sequence[Any] | Callable[[np.ndarray, int], Any]
 """A method, the centers themselves, or a function of points and a number that gives them."""
@@ -112,7 +112,7 @@ class KMeansClustering(Estimator):
             centers = _Centers(points, choice, is_cosine, steps)
             if mode is not ModeKeys.TRAIN:
                 return _measured(mode, centers.distances(points))
-            replica = _replica()
+            replica = replica_of_all("KMeansClustering")
             centers.choose(points, replica)
             loss = centers.move(points, replica, use_mini_batch)
             counted = TrainOp([], [get_or_create_global_step()])
@@ -305,23 +305,6 @@ class _StopWhenSteady(SessionRunHook):
             return
         if abs(before - loss) < self._tolerance * abs(before):
             run_context.request_stop()
-
-
-def _replica() -> ReplicaContext:
-    """The replica that trains.
-
-    Raises:
-        ValueError: Several workers share centers on parameter servers, and do not meet.
-    """
-    replica = get_replica_context()
-    assert replica is not None
-    extended = replica.strategy.extended
-    if extended.remote_storage is not None and extended.job.num_trainers > 1:
-        raise ValueError(
-            f"KMeansClustering on parameter servers has one worker, here are "
-            f"{extended.job.num_trainers}, whose sums never meet; use MultiWorkerMirroredStrategy"
-        )
-    return replica
 
 
 def _points(features: Any, columns: Sequence[DenseColumn] | None, is_cosine: bool) -> Array:

@@ -25,6 +25,7 @@ BACKENDS = {
     "cupy": {"strategies/devices/gpu.py"},
     "mpi4py": {"collectives/mpi_start.py"},
     "grpc": {"collectives/session/grpc_stream.py"},
+    "lightgbm": {"estimator/premade/tree_growing.py"},
 }
 BEYOND_NUMPY_AND_PYDANTIC = {"rich", "safetensors", *BACKENDS}
 
