@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ def export_onnx(
     model: LoadedModel | str | os.PathLike[str],
     path: str | os.PathLike[str],
     signature: str = DEFAULT_SERVING_SIGNATURE_DEF_KEY,
+    outputs: Sequence[str] | None = None,
 ) -> None:
     """Write one signature of an exported model as an ONNX file (opset 18).
 
@@ -34,10 +35,12 @@ def export_onnx(
         model: What `load` gives, or the path of an export.
         path: The file, ending in ".onnx"; replaced if it is there.
         signature: Which of the model's.
+        outputs: Which of its outputs; None for all. Text is none that ONNX could have.
 
     Raises:
         ImportError: The package onnx is missing.
-        ValueError: There is no such signature, or something in it has no form in ONNX: it is named.
+        ValueError: There is no such signature or output, or something has no form in ONNX: it is
+            named.
     """
     try:
         import onnx
@@ -51,21 +54,27 @@ def export_onnx(
             f"the model has the signature(s) {', '.join(loaded.signatures)}, not {signature!r}"
         )
     asked = loaded.signatures[signature]
+    chosen = list(asked.outputs if outputs is None else outputs)
+    if not chosen or not asked.outputs.keys() >= set(chosen):
+        raise ValueError(
+            f"signature {signature!r} has the output(s) {', '.join(asked.outputs)}, not all of "
+            f"{chosen}"
+        )
     batches = [_batch(asked, count) for count in (2, 3)]
     (first, answer), (second, other) = (_traced(asked, batch) for batch in batches)
     inputs = {name: Value(batches[0][name].data, batches[1][name].data) for name in batches[0]}
-    outputs = {name: _output(name, answer[name], other[name]) for name in answer}
+    found = {name: _output(name, answer[name], other[name]) for name in chosen}
     variables = {
         id(variable.value_in(0)): name for name, variable in asked.program.store.variables.items()
     }
     graph = Graph(onnx, inputs, variables)
-    for step in needed(steps_of(first, second), list(outputs.values())):
+    for step in needed(steps_of(first, second), list(found.values())):
         write_step(graph, step)
-    for name, value in outputs.items():
+    for name, value in found.items():
         _write_output(graph, name, value, _output_name(name, inputs))
-    made = _model(onnx, graph, asked, loaded.step)
+    made = _model(onnx, graph, asked, chosen, loaded.step)
     onnx.checker.check_model(made, full_check=True)
-    _compare(onnx, made, batches[1], {_output_name(n, inputs): v for n, v in outputs.items()})
+    _compare(made, batches[1], {_output_name(n, inputs): value for n, value in found.items()})
     onnx.save(made, os.fspath(path))
 
 
@@ -123,7 +132,9 @@ def _output_name(name: str, inputs: Mapping[str, Any]) -> str:
     return f"{name}_out" if name in inputs else name
 
 
-def _model(onnx: Any, graph: Graph, asked: LoadedSignature, step: int) -> Any:
+def _model(
+    onnx: Any, graph: Graph, asked: LoadedSignature, outputs: Sequence[str], step: int
+) -> Any:
     helper = onnx.helper
 
     def infos(tensors: Mapping[str, TensorInfo], name_of: Any) -> list[Any]:
@@ -140,7 +151,10 @@ def _model(onnx: Any, graph: Graph, asked: LoadedSignature, step: int) -> Any:
         graph.nodes,
         asked.name,
         infos(asked.inputs, str),
-        infos(asked.outputs, lambda name: _output_name(name, asked.inputs)),
+        infos(
+            {name: asked.outputs[name] for name in outputs},
+            lambda name: _output_name(name, asked.inputs),
+        ),
         graph.initializers,
     )
     model = helper.make_model(
@@ -153,7 +167,7 @@ def _model(onnx: Any, graph: Graph, asked: LoadedSignature, step: int) -> Any:
     return model
 
 
-def _compare(onnx: Any, model: Any, batch: Mapping[str, Any], outputs: dict[str, Value]) -> None:
+def _compare(model: Any, batch: Mapping[str, Any], outputs: dict[str, Value]) -> None:
     """Refuse a graph that computes something else than the model did.
 
     Raises:

@@ -93,6 +93,14 @@ def test_onnx_refuses_inputs_that_it_has_no_form_for(tmp_path, model_fn, spec, w
         export_onnx(path, tmp_path / "model.onnx")
 
 
+def test_onnx_has_the_outputs_that_are_asked_for(tmp_path):
+    path, file = exported(exported_models.digits_cnn, IMAGES, tmp_path), tmp_path / "model.onnx"
+    export_onnx(path, file, outputs=["digit"])
+    assert elsewhere(str(file), IMAGES).keys() == {"digit"}
+    with pytest.raises(ValueError, match=r"logits, probabilities, digit, not all of \['other'\]"):
+        export_onnx(path, file, outputs=["other"])
+
+
 def test_onnx_writes_the_signature_that_is_asked_for(tmp_path):
     path = exported(exported_models.sorting, NUMBERS, tmp_path)
     with pytest.raises(ValueError, match=r"the signature\(s\) serving_default, not 'other'"):

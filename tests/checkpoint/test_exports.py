@@ -1,0 +1,76 @@
+"""Exports: checkpoints that are kept apart, each with other files in it."""
+
+import os
+
+import numpy as np
+import pytest
+
+from paceline.checkpoint import (
+    CheckpointError,
+    delete_old_exports,
+    lease,
+    list_exports,
+    load,
+    read_file,
+    save_export,
+)
+
+ARRAYS = {"w": np.arange(3.0)}
+
+
+def test_an_export_is_a_checkpoint_with_other_files_in_it(tmp_path):
+    path = save_export(tmp_path / "e", 7, ARRAYS, {"a.json": b"{}", "b/c": __file__})
+    found = load(path)
+    assert found.step == 7
+    np.testing.assert_array_equal(found.read("w"), ARRAYS["w"])
+    found.verify()
+    assert read_file(path, "a.json", 2) == b"{}"
+    with open(__file__, "rb") as file:
+        assert read_file(path, "b/c", 1 << 20) == file.read()
+
+
+def test_names_rise_also_where_the_clock_went_back(tmp_path):
+    later = save_export(tmp_path, 0, ARRAYS, {})
+    os.rename(later, tmp_path / "4000000000")
+    assert save_export(tmp_path, 0, ARRAYS, {}) == str(tmp_path / "4000000001")
+    (tmp_path / "5").mkdir()
+    (tmp_path / "notes").mkdir()
+    assert [os.path.basename(p) for p in list_exports(tmp_path)] == ["4000000000", "4000000001"]
+
+
+def test_what_fails_leaves_nothing_behind_and_what_a_kill_leaves_goes_with_the_next_one(tmp_path):
+    with pytest.raises(CheckpointError, match="cannot export to"):
+        save_export(tmp_path, 0, ARRAYS, {"a": tmp_path / "missing"})
+    assert [name for name in os.listdir(tmp_path) if not name.startswith(".paceline-lock")] == []
+    killed = tmp_path / ".paceline-tmp-4000000000-0123abcd"
+    killed.mkdir()
+    (killed / "weights.safetensors").write_bytes(b"half")
+    path = save_export(tmp_path, 0, ARRAYS, {})
+    assert not killed.exists()
+    assert list_exports(tmp_path) == [path]
+
+
+@pytest.mark.parametrize("name", ["", "/a", "../a", "a/../b", "a//b", "a\\b"])
+def test_a_file_lies_inside_of_the_export(tmp_path, name):
+    with pytest.raises(ValueError, match="relative path"):
+        save_export(tmp_path, 0, ARRAYS, {name: b""})
+
+
+def test_the_oldest_are_deleted_but_none_that_is_being_read(tmp_path):
+    paths = [save_export(tmp_path, step, ARRAYS, {}) for step in range(4)]
+    with lease(paths[0]):
+        delete_old_exports(tmp_path, 2)
+        assert list_exports(tmp_path) == [paths[0], *paths[2:]]
+    delete_old_exports(tmp_path, None)
+    assert len(list_exports(tmp_path)) == 3
+    delete_old_exports(tmp_path, 1)
+    assert list_exports(tmp_path) == paths[3:]
+    assert list_exports(tmp_path / "nowhere") == []
+
+
+def test_a_file_that_is_missing_or_larger_than_it_may_be_is_named(tmp_path):
+    path = save_export(tmp_path, 0, ARRAYS, {"a": b"12345"})
+    with pytest.raises(CheckpointError, match="a': it has 5 bytes and may have 4"):
+        read_file(path, "a", 4)
+    with pytest.raises(CheckpointError, match="b': it does not exist"):
+        read_file(path, "b", 4)
