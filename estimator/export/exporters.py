@@ -340,7 +340,13 @@ class Exports:
         """A checkpoint was evaluated."""
         for exporter in self._exporters:
             base = os.path.join(self._estimator.model_dir, "export", exporter.name)
-            path = exporter.export(self._estimator, base, checkpoint_path, eval_result, is_final)
+            path = exporter.export(
+                estimator=self._estimator,
+                export_path=base,
+                checkpoint_path=checkpoint_path,
+                eval_result=eval_result,
+                is_the_final_export=is_final,
+            )
             if path is not None:
                 self._paths[exporter.name] = path
         self._latest = None if is_final else (checkpoint_path, eval_result)

@@ -30,6 +30,8 @@ def load(
 ) -> LoadedModel:
     """Load an exported model, for this process alone.
 
+    Load what you trust: the export names the function that is imported and called.
+
     Args:
         path: What `Estimator.export_saved_model` returned; of a directory of exports the newest.
         model_fn: The function that it was exported with; by default it is imported.

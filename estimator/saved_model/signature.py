@@ -115,6 +115,21 @@ def read_info(path: str) -> ExportInfo:
         raise CheckpointError(f"{FILE_NAME} in '{path}' is damaged: {error}") from error
 
 
+def content_of(info: ExportInfo) -> bytes:
+    """The content of the file.
+
+    Raises:
+        ValueError: It is larger than it may be: an example of an input is.
+    """
+    content = (info.model_dump_json(indent=1, exclude_defaults=True) + "\n").encode()
+    if len(content) > _MAX_BYTES:
+        raise ValueError(
+            f"{FILE_NAME} would have {len(content)} bytes and may have {_MAX_BYTES}; describe "
+            f"large inputs by TensorSpec, and not by a batch, which is kept there"
+        )
+    return content
+
+
 def input_info(spec: TensorSpec) -> TensorInfo:
     example = None if spec.example is None else spec.example[:1]
     if example is not None and example.dtype.kind in "SO":

@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -24,6 +23,7 @@ from .signature import (
     ModeInfo,
     SignatureInfo,
     TensorInfo,
+    content_of,
     dtype_name,
     import_path,
     input_info,
@@ -111,8 +111,7 @@ def export_model(
         params=exported.params,
         modes=modes,
     )
-    text = info.model_dump_json(indent=1, exclude_defaults=True)
-    files[FILE_NAME] = f"{text}\n".encode()
+    files[FILE_NAME] = content_of(info)
     # Calling the model may have moved some values (moving means, in training).
     with exported.store.as_created(), DEFAULT_STRATEGY.scope():
         values = exported.store.saved_values()
@@ -170,6 +169,8 @@ def _output(of_two: np.ndarray, of_three: np.ndarray) -> TensorInfo:
 
 
 def _own_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # slow, and needed here only
+
     try:
         return version("paceline")
     except PackageNotFoundError:

@@ -63,6 +63,10 @@ def doubled(inputs):
     return {"x": 2 * inputs["half"]}
 
 
+def first_three(inputs):
+    return {"x": inputs["half"][:, :3]}
+
+
 def input_fn():
     return pl.Dataset.from_tensor_slices(({"x": X}, Y)).batch(8)
 

@@ -312,6 +312,14 @@ def test_a_function_makes_features_of_the_inputs(trained, tmp_path):
         )
 
 
+def test_b1_export_refuses_an_example_that_no_signature_should_hold(trained, tmp_path):
+    wide = export.TensorSpec.from_batch(np.zeros((1, 3 << 20), np.float32))
+    receiver_fn = lambda: export.ServingInputReceiver(served.first_three, {"half": wide})  # noqa: E731
+    with pytest.raises(ValueError, match="describe large inputs by TensorSpec"):
+        trained.export_saved_model(tmp_path, receiver_fn)
+    assert pl.checkpoint.list_exports(tmp_path) == []
+
+
 def test_b1_export_parses_serialized_examples(tmp_path):
     forms = {"word": FixedLenFeature((1,), str, "no"), "many": VarLenFeature(np.int64)}
     estimator = pl.Estimator(served.words_model_fn, tmp_path / "model")

@@ -127,12 +127,12 @@ def exported_losses(exporter, trained, base, losses):
     ]
 
 
-def test_d_15_best_exports_what_is_better_also_after_a_restart(trained, tmp_path):
+def test_d_15_b12_best_exporter_exports_what_is_better_also_after_a_restart(trained, tmp_path):
     def best(**options):
         return BestExporter("best", RECEIVER_FN, **options)
 
     assert exported_losses(best(), trained, tmp_path, [3.0, 4.0, 2.0, 2.0]) == [3.0, 2.0]
-    # b12_best_exporter: TensorFlow's exports the first evaluation after a restart, whatever it is.
+    # TensorFlow's exports the first evaluation after a restart, whatever it is.
     assert exported_losses(best(), trained, tmp_path, [5.0, 2.5, 1.0, 3.0]) == [1.0]
     assert len(list_exports(tmp_path)) == 3
     assert json.loads((tmp_path / "best_eval_result.json").read_text()) == {"loss": 1.0, "n": 1}
