@@ -57,6 +57,8 @@ from .premade import (
     MultiLabelHead,
     PoissonRegressionHead,
     RegressionHead,
+    classifier_parse_example_spec,
+    regressor_parse_example_spec,
 )
 from .replica_check import check_replicas
 from .roles import TrainAndEvaluateResult, train_and_evaluate
@@ -130,6 +132,7 @@ __all__ = [
     "WarmStartSettings",
     "add_metrics",
     "check_replicas",
+    "classifier_parse_example_spec",
     "export",
     "export_onnx",
     "feature_column",
@@ -137,6 +140,7 @@ __all__ = [
     "make_early_stopping_hook",
     "model_to_estimator",
     "read_eval_metrics",
+    "regressor_parse_example_spec",
     "stop_if_higher_hook",
     "stop_if_lower_hook",
     "stop_if_no_decrease_hook",

@@ -138,8 +138,10 @@ def is_on_device(values: Any) -> bool:
     return hasattr(values, "dtype") and not isinstance(values, np.ndarray | np.generic)
 
 
-def beside_replica(values: Array) -> Array:
-    """Numbers where the calling replica computes; those that are there stay."""
+def beside_replica(values: Tensor | Array) -> Tensor | Array:
+    """Numbers where the calling replica computes; those that are there stay, and tensors."""
+    if isinstance(values, Tensor):
+        return values
     replica = get_replica_context()
     places = get_strategy().extended.variable_devices
     return (places[0] if replica is None else replica.device).bring(values)

@@ -28,6 +28,8 @@ from .base import (
 )
 from .rows import counts
 
+_FLOAT32 = np.dtype(np.float32)
+
 
 @final
 @dataclass(frozen=True)
@@ -55,14 +57,14 @@ class NumericColumn(DenseColumn):
     def dense(self, features: Features, layer: Layer) -> Tensor | Array:
         return beside_replica(self.read(features))
 
-    def read(self, features: Features) -> Array:
+    def read(self, features: Features) -> Tensor | Array:
         """(batch, num_elements) the values of a batch, as float32.
 
         Raises:
             ValueError: The features lack the key, or have another shape or a dtype that the
                 column's cannot hold.
         """
-        values = _array(feature(features, self.key, self.name))
+        values = _numbers(feature(features, self.key, self.name))
         # Floats and whole numbers of any width, but 1.5 is no whole number.
         if values.dtype.kind not in "biuf" or (values.dtype.kind == "f" and self.dtype.kind != "f"):
             raise ValueError(
@@ -77,10 +79,11 @@ class NumericColumn(DenseColumn):
                 f"(batch, {', '.join(map(str, self.shape))}), it has {values.shape}; give the "
                 f"column its shape, or reshape the feature in input_fn"
             )
-        values = values.astype(self.dtype, copy=False)
+        values = _in(self.dtype, values)
         if self.normalizer_fn is not None:
-            values = _array(self.normalizer_fn(values))
-        return values.astype(np.float32, copy=False).reshape(len(values), -1)
+            values = _numbers(self.normalizer_fn(values))
+        values = _in(_FLOAT32, values)
+        return values if values.ndim == 2 else values.reshape(len(values), -1)
 
 
 @final
@@ -180,11 +183,15 @@ def bucketized_column(
     return BucketizedColumn(source_column, edges)
 
 
-def _array(values: Any) -> Array:
-    """Values as an array, which stays on the device that it is on."""
+def _numbers(values: Any) -> Any:
+    """Values as an array or tensor, which stays what it is and on the device that it is on."""
     if isinstance(values, TensorLike):
-        return values.tensor().data
+        return values.tensor()
     return values if is_on_device(values) else np.asarray(values)
+
+
+def _in(dtype: np.dtype, values: Any) -> Any:
+    return values if values.dtype == dtype else values.astype(dtype)
 
 
 def _default(key: str, value: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

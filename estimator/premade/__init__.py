@@ -24,6 +24,7 @@ from .heads import (
 )
 from .kmeans import KMeansClustering
 from .linear import LinearClassifier, LinearEstimator, LinearRegressor
+from .parsing import classifier_parse_example_spec, regressor_parse_example_spec
 
 __all__ = [
     "BaselineClassifier",
@@ -50,4 +51,6 @@ __all__ = [
     "MultiLabelHead",
     "PoissonRegressionHead",
     "RegressionHead",
+    "classifier_parse_example_spec",
+    "regressor_parse_example_spec",
 ]

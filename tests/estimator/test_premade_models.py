@@ -361,6 +361,54 @@ def test_an_exported_model_answers_as_the_estimator_predicts(tmp_path, make, opt
 
 
 @pytest.mark.parametrize(
+    ("make", "signature"),
+    [
+        (lambda columns, path: est.DNNRegressor([4], columns, path), "predict"),
+        (lambda columns, path: est.LinearClassifier(columns, path), "regression"),
+    ],
+    ids=["DNN", "Linear"],
+)
+def test_a_model_of_numeric_columns_has_a_form_in_onnx(tmp_path, make, signature):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    numbers = {"x": np.array([[1.0, 2.0], [3.0, 5.0], [4.0, 0.0]], np.float32)}
+    receiver = est.export.build_raw_serving_input_receiver_fn(numbers)
+
+    def exported(name, *columns):
+        estimator = make(columns, tmp_path / name)
+        estimator.train(lambda: (numbers, np.array([0, 1, 1])), steps=3)
+        path = estimator.export_saved_model(tmp_path / name / "exports", receiver)
+        return est.load(path, model_fn=estimator.model_fn)
+
+    halved = fc.numeric_column("x", 2, normalizer_fn=lambda x: x / 2)
+    model, file = exported("numbers", halved), str(tmp_path / "model.onnx")
+    est.export_onnx(model, file, signature)
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    expected = model.signatures[signature](numbers)
+    for output, value in zip(session.get_outputs(), session.run(None, numbers), strict=True):
+        np.testing.assert_allclose(value, expected[output.name], rtol=1e-5)
+    buckets = exported("buckets", fc.bucketized_column(fc.numeric_column("x", 2), [2.5]))
+    with pytest.raises(ValueError, match="cannot be exported to ONNX"):
+        est.export_onnx(buckets, file, signature)
+
+
+def test_records_with_labels_and_weights_are_read_by_one_spec():
+    spec = est.classifier_parse_example_spec([X, WORD], "label", str, weight_column="weight")
+    record = pl.inputs.encode_example({"x": [2.0], "label": ["a"], "weight": [0.5]})
+    found = pl.inputs.parse_example(record, spec)
+    assert {key: value.tolist() for key, value in found.items()} == {
+        "x": [2.0],
+        "word": [],
+        "label": ["a"],
+        "weight": [0.5],
+    }
+    spec = est.regressor_parse_example_spec([X], "label", label_dimension=2, label_default=0.0)
+    record = pl.inputs.encode_example({"x": [2.0]})
+    assert pl.inputs.parse_example(record, spec)["label"].tolist() == [0.0, 0.0]
+    with pytest.raises(ValueError, match="label_key 'x' is a feature of a column, too"):
+        est.regressor_parse_example_spec([X], "x")
+
+
+@pytest.mark.parametrize(
     ("make", "error", "message"),
     [
         (lambda: est.LinearRegressor([]), ValueError, "feature_columns is empty"),
