@@ -17,6 +17,8 @@ from .cluster.launch import add_launch_arguments, run_launch
 from .cluster.spec import ClusterError
 from .observe import RemoteProgress
 from .observe.report import add_report_arguments, run_report
+from .observe.timeline import add_timeline_arguments, run_timeline
+from .observe.watch import add_watch_arguments, run_watch
 
 _COMMANDS = (
     (
@@ -29,6 +31,8 @@ _COMMANDS = (
     ("check-cluster", "show the cluster and try its addresses", add_check_arguments, run_check),
     ("inspect", "show, verify and compare checkpoints", add_inspect_arguments, run_inspect),
     ("report", "a page of curves and times of a run", add_report_arguments, run_report),
+    ("watch", "follow a run, on any machine", add_watch_arguments, run_watch),
+    ("timeline", "join timelines of workers", add_timeline_arguments, run_timeline),
     ("doctor", "show which backends work here", add_doctor_arguments, run_doctor),
 )
 

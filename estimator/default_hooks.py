@@ -16,6 +16,7 @@ from .hooks import (
     CheckpointWriter,
     HistoryHook,
     LoggingTensorHook,
+    ProfilerHook,
     RunSaver,
     StepCounterHook,
     StopAtStepHook,
@@ -73,7 +74,7 @@ def recording(
     last_step: int | None,
     held: ExitStack,
 ) -> list[SessionRunHook]:
-    """What notes the history of the run in `model_dir`, on every worker that sees it.
+    """What notes history and timelines in `model_dir`, on every worker that sees it.
 
     A worker without the chief's files does not make a directory of its own for that.
 
@@ -82,12 +83,17 @@ def recording(
     """
     every, model_dir = history_steps(config), str(config.model_dir)
     is_chief = strategy.extended.job.is_chief
-    if not every or not (is_chief or "://" in model_dir or os.path.isdir(model_dir)):
+    if not (is_chief or "://" in model_dir or os.path.isdir(model_dir)):
         return []
-    about = _about(config, strategy, last_step)
-    report_dir = model_dir if config.report and is_chief else None
-    hook = HistoryHook(history_of(config), every, about, saver, report_dir)
-    return [held.enter_context(hook)]
+    hooks: list[SessionRunHook] = []
+    if every:
+        about = _about(config, strategy, last_step)
+        report_dir = model_dir if config.report and is_chief else None
+        history = HistoryHook(history_of(config), every, about, saver, report_dir)
+        hooks.append(held.enter_context(history))
+    if config.profile_steps:
+        hooks.append(ProfilerHook(output_dir=model_dir, steps=config.profile_steps))
+    return hooks
 
 
 def _about(config: RunConfig, strategy: Strategy, last_step: int | None) -> dict[str, Any]:

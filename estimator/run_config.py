@@ -81,6 +81,8 @@ class RunConfig(BaseModel):
         log_step_count_steps: Steps between log lines with loss and steps per second; None turns
             them off.
         log_gradient_norm: Whether summaries and the history have the norm of the gradients.
+        profile_steps: The global steps of which each worker writes a timeline into `model_dir`,
+            such as `range(100, 105)`: see `ProfilerHook`.
         report: Whether the chief writes `report.html` into `model_dir` at the end of training, and
             an evaluator after its last evaluation: see `paceline report`.
         train_distribute, eval_distribute: The strategies of training and of evaluation; by
@@ -124,6 +126,7 @@ class RunConfig(BaseModel):
     keep_checkpoint_best_mode: Literal["min", "max"] = "min"
     log_step_count_steps: int | None = Field(default=100, ge=1)
     log_gradient_norm: bool = False
+    profile_steps: Annotated[range | frozenset[int], _STEPS] = frozenset()
     report: bool = False
     train_distribute: _Strategy = None
     eval_distribute: _Strategy = None

@@ -128,7 +128,7 @@ class Session(ABC):
             over all replicas of the workers whose hooks did.
         num_examples: Those of the latest step, of all workers that made it together.
         end_reason: Why the run ends, once that is known.
-        stopwatch: How long the first replica of this worker is in each phase of a step.
+        stopwatches: How long each replica of this worker is in each phase of a step.
     """
 
     def __init__(
@@ -151,7 +151,8 @@ class Session(ABC):
         self.summaries = Summaries()
         self.num_examples = 0
         self.end_reason = ""
-        self.stopwatch = Stopwatch()
+        num_replicas = strategy.extended.num_local_replicas
+        self.stopwatches = [Stopwatch() for _ in range(num_replicas)]
         self._shown: dict[int, tuple[Summaries, int]] = {}
         self._context = SessionRunContext(self)
         self._requests: list[SessionRunArgs | None] = []

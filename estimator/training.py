@@ -11,7 +11,7 @@ from typing import Any, final
 from ..autodiff import Array, Tensor
 from ..inputs import DatasetIterator
 from ..nn.optimizers import StepResult, TrainOp, make_step
-from ..observe import Stopwatch, phase
+from ..observe import phase
 from ..strategies import (
     Strategy,
     Variable,
@@ -65,8 +65,6 @@ class TrainingSession(Session):
         self._model = model
         self._input = batches
         self._batches = ReplicaBatches(strategy)
-        others = range(1, strategy.extended.num_local_replicas)
-        self._stopwatches = [self.stopwatch, *[Stopwatch() for _ in others]]
         self._step_counter: Variable | None = None
         self._global_step = 0
         self._step_index = 0
@@ -156,7 +154,7 @@ class TrainingSession(Session):
         assert replica is not None
         index = replica.local_index
         with (
-            self._stopwatches[index].running(),
+            self.stopwatches[index].running(),
             self.store.building(),
             given.taken_by(replica),
             self._showing(index, given.num_examples),
@@ -288,7 +286,7 @@ def train(session: TrainingSession, last_step: int | None = None) -> TrainingEnd
     Raises:
         ValueError: The data are empty.
     """
-    with session.stopwatch.running():
+    with session.stopwatches[0].running():
         session.make_first_step()
         session.after_run()
         while session.make_next_step():

@@ -5,14 +5,16 @@ from __future__ import annotations
 from .growing_file import GrowingFile
 from .history import History
 from .log import ensure_handler, log_once, logger
-from .phases import PHASES, Span, Stopwatch, looked_at, phase, wall_clock_offset_ns
+from .phases import PHASES, Collective, Span, Stopwatch, phase, wall_clock_offset_ns
 from .progress import Progress, Rate, RemoteProgress, progress
 from .report import write_report
 from .run import Run
+from .timeline import trace_events, write_timeline
 from .tracebacks import short_tracebacks
 
 __all__ = [
     "PHASES",
+    "Collective",
     "GrowingFile",
     "History",
     "Progress",
@@ -24,10 +26,11 @@ __all__ = [
     "ensure_handler",
     "log_once",
     "logger",
-    "looked_at",
     "phase",
     "progress",
     "short_tracebacks",
+    "trace_events",
     "wall_clock_offset_ns",
     "write_report",
+    "write_timeline",
 ]

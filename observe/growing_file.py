@@ -126,6 +126,7 @@ def replace_file(path: str, content: bytes) -> None:
     if "://" in path:
         _remote(path).pipe_file(path, content)
         return
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     beside = f"{path}.{os.getpid()}.tmp"
     Path(beside).write_bytes(content)
     os.replace(beside, path)

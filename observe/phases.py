@@ -47,15 +47,15 @@ class Stopwatch:
 
     Attributes:
         nanos: Nanoseconds by phase, since it was made.
-        spans: While somebody looks: each stay in a phase, and each collective, in order of ends.
+        collectives: The collectives of the steps that are looked at; None where nobody looks.
     """
 
-    __slots__ = ("_phase", "_since", "collectives", "nanos", "spans")
+    __slots__ = ("_phase", "_since", "_spans", "collectives", "nanos")
 
     def __init__(self) -> None:
         self.nanos: Counter[str] = Counter()
-        self.spans: list[Span] | None = None
-        self.collectives: list[Span] = []
+        self.collectives: list[Span] | None = None
+        self._spans: list[Span] | None = None
         self._phase = "other"
         self._since = perf_counter_ns()
 
@@ -63,8 +63,8 @@ class Stopwatch:
         """Begin a phase; return the one that ends."""
         now, before = perf_counter_ns(), self._phase
         self.nanos[before] += now - self._since
-        if self.spans is not None:
-            self.spans.append(Span(before, self._since, now))
+        if self._spans is not None:
+            self._spans.append(Span(before, self._since, now))
         self._phase, self._since = phase, now
         return before
 
@@ -72,6 +72,18 @@ class Stopwatch:
         """Seconds by phase up to now."""
         self.switch(self._phase)
         return {name: nanos / 1e9 for name, nanos in self.nanos.items()}
+
+    def look(self) -> None:
+        """Note from now on when each phase and collective begins and ends."""
+        self.switch(self._phase)
+        self._spans, self.collectives = [], []
+
+    def look_away(self) -> tuple[list[Span], list[Span]]:
+        """The phases and the collectives since `look`; no more are noted."""
+        self.switch(self._phase)
+        spans, collectives = self._spans or [], self.collectives or []
+        self._spans = self.collectives = None
+        return spans, collectives
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -111,10 +123,28 @@ class phase:  # noqa: N801 (used like a function)
             self._stopwatch.switch(self._before)
 
 
-def looked_at() -> list[Span] | None:
-    """Where the spans of collectives go; None where nobody looks, which is nearly always."""
-    stopwatch = _running.get()
-    return None if stopwatch is None or stopwatch.spans is None else stopwatch.collectives
+@final
+class Collective:
+    """A collective that begins now, for whoever looks; nearly always nobody does."""
+
+    __slots__ = ("_begin", "_name", "_seen")
+
+    def __init__(self, name: str) -> None:
+        stopwatch = _running.get()
+        self._seen = None if stopwatch is None else stopwatch.collectives
+        if self._seen is not None:
+            self._name, self._begin = name, perf_counter_ns()
+
+    def end(self) -> None:
+        """It has ended; any thread may say so."""
+        if self._seen is not None:
+            self._seen.append(Span(self._name, self._begin, perf_counter_ns()))
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        self.end()
 
 
 def wall_clock_offset_ns() -> int:

@@ -7,6 +7,7 @@ from .checkpoint_saver import (
     RunSaver,
 )
 from .in_memory_evaluation import InMemoryEvaluatorHook
+from .profiling import ProfilerHook
 from .recording import HistoryHook, SummarySaverHook
 from .reporting import LoggingTensorHook, ProgressHook, StepCounterHook
 from .stopping import (
@@ -31,6 +32,7 @@ __all__ = [
     "LoggingTensorHook",
     "NanLossDuringTrainingError",
     "NanTensorHook",
+    "ProfilerHook",
     "ProgressHook",
     "RunSaver",
     "SecondOrStepTimer",

@@ -179,7 +179,7 @@ class HistoryHook(SessionRunHook):
         )
 
     def _begin_interval(self, session: Session) -> None:
-        self._seconds, self._time = session.stopwatch.read(), time.monotonic()
+        self._seconds, self._time = session.stopwatches[0].read(), time.monotonic()
         self._noted_at = session.global_step
         self._num_steps = self._num_examples = 0
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...autodiff import IndexedSlices
 from ...collectives import Communicator, Handle, Op
+from ...observe import Collective
 from ..devices.arrays import Summand, add_up
 from ..devices.device import to_host
 
@@ -23,6 +24,18 @@ class _Done(Handle):
 
 
 _DONE = _Done()
+
+
+class _Seen(Handle):
+    """A collective under way; its end is what whoever waits for it sees of it."""
+
+    def __init__(self, handle: Handle, seen: Collective) -> None:
+        self._handle = handle
+        self._seen = seen
+
+    def wait(self) -> None:
+        self._handle.wait()
+        self._seen.end()
 
 
 class _Widened(Handle):
@@ -105,7 +118,8 @@ class Workers:
         """Begin to replace numbers by their sums over all workers; wait for the handle."""
         if self.size == 1:
             return _DONE
-        return self.communicator.start_all_reduce(numbers, name)
+        seen = Collective(name)
+        return _Seen(self.communicator.start_all_reduce(numbers, name), seen)
 
     def start_adding_up_gradients(self, gradients: np.ndarray, name: str) -> Handle:
         """`start_adding_up`, by way of the narrower dtype if one was asked for."""
@@ -116,7 +130,7 @@ class Workers:
         # all workers alike, where an error here would be one worker's only.
         with np.errstate(over="ignore"):
             sent = gradients.astype(narrow)
-        return _Widened(self.communicator.start_all_reduce(sent, name), sent, gradients, name)
+        return _Widened(self.start_adding_up(sent, name), sent, gradients, name)
 
     def add_up(self, value: Summand, name: str) -> Summand:
         """The sum of all workers' values, on the host if there are several."""
@@ -126,7 +140,8 @@ class Workers:
         if isinstance(value, IndexedSlices):
             return add_up(self.gather_slices(value, name))
         flat = _flat_copy(value)
-        self.communicator.all_reduce(flat, _with_shape(name, value.shape))
+        with Collective(name):
+            self.communicator.all_reduce(flat, _with_shape(name, value.shape))
         return flat.reshape(value.shape)
 
     def add_up_counted(self, value: Summand, count: int, name: str) -> tuple[Summand, float]:
@@ -138,7 +153,8 @@ class Workers:
             return self.add_up(value, name), total
         self.num_collectives += 1
         flat = np.append(_flat_copy(value), np.asarray(count, value.dtype))
-        self.communicator.all_reduce(flat, _with_shape(name, value.shape))
+        with Collective(name):
+            self.communicator.all_reduce(flat, _with_shape(name, value.shape))
         return flat[:-1].reshape(value.shape), float(flat[-1].real)
 
     def gather_slices(self, slices: IndexedSlices, name: str) -> list[IndexedSlices]:
@@ -159,9 +175,10 @@ class Workers:
             return array
         self.num_collectives += 1
         first = np.moveaxis(array, axis, 0)
-        parts = self.communicator.all_gather(
-            _flat_copy(first), _with_shape(name, ("any", *first.shape[1:]))
-        )
+        with Collective(name):
+            parts = self.communicator.all_gather(
+                _flat_copy(first), _with_shape(name, ("any", *first.shape[1:]))
+            )
         joined = np.concatenate([part.reshape(-1, *first.shape[1:]) for part in parts])
         return np.ascontiguousarray(np.moveaxis(joined, 0, axis))
 
@@ -185,7 +202,8 @@ class Workers:
         if self.size == 1:
             return [text]
         code_points = np.frombuffer(text.encode("utf-32-le"), np.int32)
-        gathered = self.communicator.all_gather(code_points, name)
+        with Collective(name):
+            gathered = self.communicator.all_gather(code_points, name)
         return [array.tobytes().decode("utf-32-le") for array in gathered]
 
     def text_from_chief(self, text: str, name: str) -> str:
