@@ -96,8 +96,7 @@ def _lock_on(path: str) -> Lock:
 @final
 @dataclass(frozen=True)
 class Hold:
-    """The right to write to a directory; `is_alone` where it has locks, so that nobody
-    else has it."""
+    """The right to write to a directory; `is_alone` where locks keep all others from having it."""
 
     model_dir: str
     lock: Lock

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from .access import lease, remove_unless_leased
+from .access import Hold, lease, only_writer, remove_unless_leased
 from .errors import CheckpointError, explained
 from .manifest import parse_manifest
 from .names import (
@@ -48,6 +48,17 @@ def clean_up(root: str) -> None:
             _put_back_or_remove(path, os.path.join(root, name_before_aside(name) or name))
         elif name.startswith(TEMPORARY_PREFIX):
             _remove_left_over(path)
+
+
+@contextmanager
+def tidied(root: str, *, for_run: bool = False) -> Iterator[Hold]:
+    """`only_writer` of a directory, which is made where it is missing and cleaned up."""
+    store_of(root).make_directory(root)
+    with only_writer(root, for_run=for_run) as hold:
+        # Without locks another job may be at work, whose temporaries these are.
+        if hold.is_alone:
+            clean_up(root)
+        yield hold
 
 
 def _remove_left_over(path: str) -> None:

@@ -25,8 +25,7 @@ class CheckpointError(Exception):
 
 @contextmanager
 def explained(model_dir: str, action: str) -> Iterator[None]:
-    """Turns an OSError of the block into a CheckpointError: cannot `action` this directory, and
-    why."""
+    """Turns an OSError of the block into a CheckpointError that says what cannot be done."""
     try:
         yield
     except OSError as error:

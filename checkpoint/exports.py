@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import SupportsIndex
 
-from .access import delete_unless_leased, only_writer
-from .directory import clean_up
+from .access import delete_unless_leased
+from .directory import tidied
 from .errors import CheckpointError, explained
 from .manifest import format_manifest
 from .places import committer_of, store_of
@@ -51,19 +51,15 @@ def save_export(
     pieces = {key: plain(piece) for key, piece in pieces_of(arrays).items()}
     for name in files:
         _check_relative(name)
-    with explained(root, "export to"):
-        store_of(root).make_directory(root)
-        with only_writer(root) as hold:
-            if hold.is_alone:
-                clean_up(root)
-            path = os.path.join(root, _next_name(root))
-            with _drafted(committer_of(root), path) as draft:
-                for name, content in files.items():
-                    _write_file(draft, name, content)
-                part = write_part(draft, _WEIGHTS, pieces)
-                manifest = format_manifest(manifest_of(step, [part], {}, time.time()))
-                hold.require()
-                committer_of(root).commit(draft, path, manifest, [part.shard])
+    with explained(root, "export to"), tidied(root) as hold:
+        path = os.path.join(root, _next_name(root))
+        with _drafted(committer_of(root), path) as draft:
+            for name, content in files.items():
+                _write_file(draft, name, content)
+            part = write_part(draft, _WEIGHTS, pieces)
+            manifest = format_manifest(manifest_of(step, [part], {}, time.time()))
+            hold.require()
+            committer_of(root).commit(draft, path, manifest, [part.shard])
     return path
 
 

@@ -15,9 +15,8 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Final, SupportsIndex, final
 
-from .access import only_writer
 from .background import Background, Snapshot
-from .directory import clean_up, refuse_others_checkpoints
+from .directory import refuse_others_checkpoints, tidied
 from .errors import CheckpointError, explained
 from .names import shard_name
 from .places import committer_of, exists, store_of
@@ -72,11 +71,8 @@ class Saver:
         self._held = ExitStack()
         refuse_others_checkpoints(self._root)
         with explained(self._root, "write to"), ExitStack() as held:
-            store_of(self._root).make_directory(self._root)
-            self._hold = held.enter_context(only_writer(self._root, for_run=True))
+            self._hold = held.enter_context(tidied(self._root, for_run=True))
             committer_of(self._root).try_to_write(self._root)
-            if self._hold.is_alone:
-                clean_up(self._root)
             self._held = held.pop_all()
 
     @property

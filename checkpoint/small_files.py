@@ -36,8 +36,7 @@ _TIMES = "all_model_checkpoint_timestamps"
 
 @dataclass(frozen=True)
 class State:
-    """What the state file says: the step to resume from, and the retained ones, oldest
-    to newest."""
+    """What the state file says: the step to resume from, and what is kept, oldest first."""
 
     latest_step: int
     history: tuple[Saved, ...]

@@ -110,8 +110,7 @@ class Committer(ABC):
 
     @abstractmethod
     def commit(self, draft: str, path: str, manifest: str, shards: Sequence[str]) -> list[str]:
-        """Makes a draft visible at `path` in one step; the paths of what it replaced, to be
-        removed."""
+        """Makes a draft visible at `path` in one step; the paths of what is to be removed now."""
 
     @abstractmethod
     def abandon(self, draft: str) -> None:

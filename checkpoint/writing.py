@@ -21,9 +21,9 @@ from typing import Any, Final, Protocol, SupportsIndex, cast, final
 import numpy as np
 from pydantic import JsonValue, ValidationError
 
-from .access import Hold, delete_unless_leased, only_writer, remove_unless_leased
+from .access import Hold, delete_unless_leased, remove_unless_leased
 from .background import Background
-from .directory import clean_up, history_of, refuse_others_checkpoints
+from .directory import history_of, refuse_others_checkpoints, tidied
 from .errors import CheckpointError, explained
 from .manifest import (
     Manifest,
@@ -100,12 +100,8 @@ def save(
     keep, content = keep_last(keep_max), plain_state(state or {})
     pieces = {key: plain(piece) for key, piece in pieces_of(arrays).items()}
     refuse_others_checkpoints(root)
-    with explained(root, "save to"):
-        store_of(root).make_directory(root)
-        with only_writer(root) as hold:
-            if hold.is_alone:
-                clean_up(root)
-            return Draft(hold, step).finish(pieces, content, keep)
+    with explained(root, "save to"), tidied(root) as hold:
+        return Draft(hold, step).finish(pieces, content, keep)
 
 
 @final

@@ -117,8 +117,7 @@ class World:
         return link
 
     def check_usable(self) -> None:
-        """Raise if this rank has left, or if an earlier operation failed: an error of the same
-        kind."""
+        """Raise if this rank has left, or, again, if an earlier operation failed."""
         if self.closed:
             raise ClosedError("this communicator is closed")
         if self.failure is not None:

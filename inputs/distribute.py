@@ -155,11 +155,9 @@ def per_replica_batches(
     Args:
         dataset: its elements are per-replica batches; nothing is rebatched or sharded.
         num_local_replicas: replicas of this worker.
-        prefetch: as in `split_global_batches`.
-        wrap: makes the element of a step from the tuple of its local batches.
-        seed: for shuffles without a seed; None takes `default_seed`'s or draws one.
         worker: the number of workers, and this worker's number.
-        any_has_data: as in `split_global_batches`; not for datasets without end.
+        prefetch, wrap, seed: as in `split_global_batches`.
+        any_has_data: as there; not for datasets without end.
 
     Raises:
         ValueError: on iteration over one of several shards, a shuffle before `shard` would draw
@@ -203,12 +201,9 @@ def per_replica_pipelines(
 
     Args:
         datasets: for each replica of this worker its per-replica batches.
-        prefetch: as in `split_global_batches`.
-        wrap: makes the element of a step from the tuple of its local batches.
-        seed: for shuffles without a seed, the same in all datasets; None takes `default_seed`'s or
-            draws one.
         worker: the number of workers, and this worker's number.
-        any_has_data: as in `split_global_batches`; not for datasets without end.
+        prefetch, wrap, seed: as in `split_global_batches`; the seed is the same for all datasets.
+        any_has_data: as there; not for datasets without end.
 
     Raises:
         ValueError: as in `per_replica_batches`.

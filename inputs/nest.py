@@ -33,8 +33,7 @@ def paths(structure: Any, root: str = "") -> list[str]:
 
 
 def map_structure(function: Callable[..., Any], structure: Any, *others: Any) -> Any:
-    """Applies `function` to the leaves at the same place; a structure like the first, of the
-    results."""
+    """`function` of the leaves at each place, in a structure like the first."""
     if others:
         return map_with_path(lambda _, *leaves: function(*leaves), structure, *others)
     return _map_one(function, structure)

@@ -96,16 +96,13 @@ def binary_crossentropy(
 def categorical_crossentropy(
     y_true: Any, y_pred: Any, from_logits: bool = False, label_smoothing: float = 0.0
 ) -> Tensor:
-    """`-Σ y·log p` over the last axis, the classes.
+    """`-Σ y·log p` over the last axis, the classes: (...), one loss for each example.
 
     Args:
         y_true: A distribution over the classes (one-hot, or soft) for each example, (..., classes).
         y_pred: Probabilities, scaled to add up to 1 if they do not, or logits, (..., classes).
         from_logits: Whether `y_pred` are logits z, with p = softmax(z): the exact way.
         label_smoothing: Move labels this share of the way to the uniform distribution.
-
-    Returns:
-        (...): one loss for each example.
     """
     y_true, y_pred = _matched("categorical_crossentropy", y_true, y_pred)
     if label_smoothing:
@@ -122,11 +119,7 @@ def sparse_categorical_crossentropy(y_true: Any, y_pred: Any, from_logits: bool 
 
     Args:
         y_true: Class numbers in [0, classes), (...) or (..., 1).
-        y_pred: Probabilities, scaled to add up to 1 if they do not, or logits, (..., classes).
-        from_logits: Whether `y_pred` are logits z, with p = softmax(z): the exact way.
-
-    Returns:
-        (...): one loss for each example.
+        y_pred, from_logits: See `categorical_crossentropy`.
 
     Raises:
         ValueError: A label is out of range.

@@ -234,8 +234,7 @@ class TrainOp:
             update.create_variables()
 
     def __call__(self, num_examples: int = 1) -> None:
-        """Make the step, as every replica must; the loss is the mean of `num_examples`,
-        its weight."""
+        """Make the step, as every replica must; `num_examples` is the weight of its loss."""
         make_step(self, num_examples)
 
 

@@ -117,14 +117,9 @@ class MaxPooling2D(_Pooling2D):
 
 
 class AveragePooling2D(_Pooling2D):
-    """The mean of each window, for every channel on its own.
+    """The mean of each window, for every channel on its own; arguments as in `MaxPooling2D`.
 
-    Args:
-        pool_size: Height and width of the window, or one number for both.
-        strides: How far it moves; by default its own size, so that windows do not overlap.
-        padding: "valid" or "same"; padding does not count into the mean.
-        data_format: Only channels last is supported.
-        **options: See `Layer`.
+    Padding does not count into the mean.
     """
 
     def call(self, inputs: Any) -> Tensor:

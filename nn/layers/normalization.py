@@ -202,15 +202,8 @@ class BatchNormalization(_Normalization):
 class LayerNormalization(_Normalization):
     """`gamma · (inputs - mean) / √(variance + epsilon) + beta` over the last axis of each example.
 
-    Ba et al. (2016). Weights: gamma and beta, each (d,) for inputs (..., d).
-
-    Args:
-        axis: Only the last is supported.
-        epsilon: Added to the variance.
-        center, scale: Whether there are a beta and a gamma.
-        beta_initializer, gamma_initializer: See `nn.initializers`.
-        beta_regularizer, gamma_regularizer: See `nn.regularizers`.
-        **options: See `Layer`.
+    Ba et al. (2016). Weights: gamma and beta, each (d,) for inputs (..., d). For the arguments see
+    `BatchNormalization`; only the last axis is supported.
     """
 
     def __init__(

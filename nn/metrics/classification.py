@@ -86,12 +86,7 @@ class Precision(_ShareAtThresholds):
 
 
 class Recall(_ShareAtThresholds):
-    """The share of examples that were predicted positive among the true ones.
-
-    Args:
-        thresholds: A prediction above it is positive; in [0, 1], 0.5 by default. For several,
-            rising ones the result is an array.
-    """
+    """The share of those predicted positive among the true ones; `thresholds` as in `Precision`."""
 
     def __init__(
         self, thresholds: float | Sequence[float] | None = None, *, name: str = "recall"

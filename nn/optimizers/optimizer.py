@@ -190,8 +190,7 @@ class Optimizer(Updater):
         return self._membership.latest.reducers
 
     def _require_clipping_of_means(self) -> None:
-        """Refuse to clip where only the worker's own part of a mean is known: parameter servers
-        take it."""
+        """Refuse to clip a worker's own part of a mean that parameter servers take."""
         if not self._clipping.limits:
             return
         extended = get_strategy().extended
