@@ -27,6 +27,9 @@ from .peers import Peers
 # What a link moves in the time of a further hop of a ring, and of an exchange of halves, for which
 # both ranks have to have come. Measured over shared memory with up to 8 ranks.
 _HOP_BYTES, _EXCHANGE_BYTES = 16 << 10, 64 << 10
+# So many ranks send each other short messages all at once. Four would wait once less for it and
+# send one message more each, which takes longer where they share two cores.
+MAX_RANKS_AT_ONCE = 3
 _ZEROS = memoryview(bytes(HEADER_BYTES))
 
 
@@ -106,7 +109,7 @@ def ring_all_gather(peers: Peers, header: bytearray, arrays: Sequence[Array]) ->
 
 
 def gather_rows(peers: Peers, header: bytearray, row: bytes) -> list[bytes]:
-    """Return the equally long ``row`` of each rank, in log2(n) exchanges.
+    """Return the equally long ``row`` of each rank, in log2(n) exchanges; in one of few ranks.
 
     Each time a rank passes on all that it has to one twice as far (Bruck et al., "Efficient
     algorithms for all-to-all communications in multiport message-passing systems", 1997). Rows of
@@ -117,6 +120,13 @@ def gather_rows(peers: Peers, header: bytearray, row: bytes) -> list[bytes]:
     table = np.zeros((size, width), np.uint8)  # row i is that of rank - i
     table[0] = np.array(bytearray(row), np.uint8)
     num_known = 1
+    if size <= MAX_RANKS_AT_ONCE:  # as many messages, and all are waited for at once
+        others = [(i, (rank - i) % size) for i in range(1, size)]
+        for _, other in others:  # goes before the peer takes anything, for it is short
+            send_message(peers, other, header, [table[0]])
+        for i, other in others:
+            receive_message(peers, other, header, [Piece(table[i])])
+        num_known = size
     while num_known < size:
         count = min(num_known, size - num_known)
         known, unknown = table[:count], table[num_known : num_known + count]

@@ -22,6 +22,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -59,7 +60,7 @@ class Call:
     num_bytes: int = 0
     site: str = field(default="", compare=False)
 
-    @property
+    @cached_property
     def text(self) -> str:
         """The call in words; ranks whose texts are equal do the same."""
         return f"{self.operation} '{self.name}'" + (f" of {self.what}" if self.what else "")
@@ -69,7 +70,7 @@ class Call:
         """The text, and where the call was first made, if that is known."""
         return self.text + (f" (first at {self.site})" if self.site else "")
 
-    @property
+    @cached_property
     def digest(self) -> bytes:
         """Sixteen bytes that stand for the text."""
         return blake2b(self.text.encode(), digest_size=_DIGEST_BYTES).digest()

@@ -33,10 +33,13 @@ class RingBuffer:
     def write(self, position: int, data: memoryview) -> None:
         """Copy ``data`` to ``position`` in the stream, going on at the beginning after the end."""
         start = position % self._size
-        first = min(len(data), self._size - start)
-        self._copy(start, data[:first])
-        if first < len(data):
-            self._copy(0, data[first:])
+        stop = start + len(data)
+        if stop <= self._size:
+            self._copy(start, stop, data)
+        else:
+            first = self._size - start
+            self._copy(start, self._size, data[:first])
+            self._copy(0, stop - self._size, data[first:])
 
     def view(self, position: int, num_bytes: int) -> memoryview:
         """Return the bytes at ``position`` in the stream, in place or, around the end, joined."""
@@ -53,9 +56,8 @@ class RingBuffer:
         target[first:] = self._bytes[: stop - self._size]
         return target
 
-    def _copy(self, start: int, data: memoryview) -> None:
-        stop = start + len(data)
-        if len(data) <= _SMALL_COPY_BYTES:
+    def _copy(self, start: int, stop: int, data: memoryview) -> None:
+        if stop - start <= _SMALL_COPY_BYTES:
             self._bytes[start:stop] = data
         else:
             np.copyto(self.array[start:stop], np.frombuffer(data, np.uint8))

@@ -21,7 +21,7 @@ import select
 import socket
 import struct
 import threading
-from typing import final
+from typing import NoReturn, final
 
 from ..errors import LinkBroken
 from ..link import Link
@@ -154,11 +154,15 @@ class SharedMemoryLink(Link):
         if self._broken or words[self._out_words + _READER_CLOSED]:
             raise LinkBroken(self._broken or "it has closed its end")
         used_bytes = self._written - words[self._out_words + _READ]
-        self._check(used_bytes)
-        num_bytes = min(len(data), RING_BYTES - used_bytes, SEGMENT_BYTES)
+        if not 0 <= used_bytes <= RING_BYTES:
+            self._distrust()
+        num_bytes = min(RING_BYTES - used_bytes, SEGMENT_BYTES)
         if num_bytes == 0:
             return 0
-        self._out.write(self._written, data[:num_bytes])
+        if num_bytes < len(data):
+            data = data[:num_bytes]
+        num_bytes = len(data)
+        self._out.write(self._written, data)
         self._written += num_bytes
         words[self._out_words + _WRITTEN] = self._written
         self._order()
@@ -219,14 +223,14 @@ class SharedMemoryLink(Link):
 
     def _arrived_bytes(self) -> int:
         num_bytes = self._words[self._in_words + _WRITTEN] - self._read
-        self._check(num_bytes)
+        if not 0 <= num_bytes <= RING_BYTES:
+            self._distrust()
         return num_bytes
 
-    def _check(self, num_bytes: int) -> None:
+    def _distrust(self) -> NoReturn:
         """Do not believe the other side's counters beyond what can be."""
-        if not 0 <= num_bytes <= RING_BYTES:
-            self._broken = "its counters in shared memory make no sense"
-            raise LinkBroken(self._broken)
+        self._broken = "its counters in shared memory make no sense"
+        raise LinkBroken(self._broken)
 
     def _can_go_on(self, to_send: bool, to_receive: bool) -> bool:
         words = self._words
