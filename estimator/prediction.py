@@ -181,8 +181,8 @@ def _chosen(predictions: Any, keys: Sequence[str] | None) -> Any:
     missing = [key for key in keys if key not in predictions]
     if missing:
         raise ValueError(
-            f"predict_keys names {', '.join(missing)}; the predictions are "
-            f"{', '.join(sorted(predictions))}"
+            f"predict_keys names {', '.join(map(str, missing))}; the predictions are "
+            f"{', '.join(sorted(map(str, predictions)))}"
         )
     return {key: predictions[key] for key in keys}
 

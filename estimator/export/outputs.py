@@ -32,7 +32,10 @@ class ExportOutput(ABC):
 
     def _dtype_kind(self, name: str) -> str:
         """One letter for the kind of an output's dtype, as `numpy.dtype.kind` has it."""
-        return np.asarray(lift(self.outputs[name]).data).dtype.kind
+        data = lift(self.outputs[name]).data
+        dtype = data.dtype if hasattr(data, "dtype") else np.asarray(data).dtype
+        kind: str = dtype.kind
+        return kind
 
 
 @final

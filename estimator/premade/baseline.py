@@ -14,7 +14,7 @@ from ...strategies import get_variable
 from ..estimator import Estimator
 from ..model_function import count_examples
 from ..run_config import RunConfig
-from .heads import Head, RegressionHead, binary_or_multi_class_head
+from .heads import Head, RegressionHead, WeightColumn, binary_or_multi_class_head
 from .model import OptimizerArgument, Part, model_fn_of
 
 _LEARNING_RATE = 0.3
@@ -73,7 +73,7 @@ class BaselineClassifier(BaselineEstimator):
         self,
         model_dir: str | os.PathLike[str] | None = None,
         n_classes: int = 2,
-        weight_column: str | None = None,
+        weight_column: WeightColumn = None,
         label_vocabulary: Sequence[str | bytes] | None = None,
         optimizer: OptimizerArgument = "Ftrl",
         config: RunConfig | None = None,
@@ -99,7 +99,7 @@ class BaselineRegressor(BaselineEstimator):
         self,
         model_dir: str | os.PathLike[str] | None = None,
         label_dimension: int = 1,
-        weight_column: str | None = None,
+        weight_column: WeightColumn = None,
         optimizer: OptimizerArgument = "Ftrl",
         config: RunConfig | None = None,
         loss_reduction: Reduction | str = Reduction.SUM_OVER_BATCH_SIZE,

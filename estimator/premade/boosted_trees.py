@@ -32,7 +32,7 @@ from ..session import (
     SessionRunValues,
 )
 from ..specs import EstimatorSpec, ModeKeys
-from .heads import Head, RegressionHead, binary_or_multi_class_head
+from .heads import Head, RegressionHead, WeightColumn, binary_or_multi_class_head
 from .together import replica_of_all
 from .tree_ensemble import MOST_NODES, TreeEnsemble
 from .tree_growing import Growth, require_lightgbm
@@ -186,7 +186,7 @@ class BoostedTreesClassifier(BoostedTreesEstimator):
         n_batches_per_layer: int,
         model_dir: str | os.PathLike[str] | None = None,
         n_classes: int = 2,
-        weight_column: str | None = None,
+        weight_column: WeightColumn = None,
         label_vocabulary: Sequence[str | bytes] | None = None,
         **options: Unpack[TreeOptions],
     ) -> None:
@@ -215,7 +215,7 @@ class BoostedTreesRegressor(BoostedTreesEstimator):
         n_batches_per_layer: int,
         model_dir: str | os.PathLike[str] | None = None,
         label_dimension: int = 1,
-        weight_column: str | None = None,
+        weight_column: WeightColumn = None,
         **options: Unpack[TreeOptions],
     ) -> None:
         super().__init__(

@@ -15,7 +15,7 @@ from ..feature_column import DenseColumn, DenseFeatures
 from ..feature_column.base import dense_columns
 from ..run_config import RunConfig
 from ..warm_start import WarmStartSettings
-from .heads import Head, RegressionHead, binary_or_multi_class_head
+from .heads import Head, RegressionHead, WeightColumn, binary_or_multi_class_head
 from .model import OptimizerArgument, Part, model_fn_of
 
 Activation: TypeAlias = "str | Callable[[Any], Any] | None"
@@ -141,7 +141,7 @@ class DNNClassifier(DNNEstimator):
         feature_columns: Sequence[DenseColumn],
         model_dir: str | os.PathLike[str] | None = None,
         n_classes: int = 2,
-        weight_column: str | None = None,
+        weight_column: WeightColumn = None,
         label_vocabulary: Sequence[str | bytes] | None = None,
         optimizer: OptimizerArgument = "Adagrad",
         activation_fn: Activation = "relu",
@@ -182,7 +182,7 @@ class DNNRegressor(DNNEstimator):
         feature_columns: Sequence[DenseColumn],
         model_dir: str | os.PathLike[str] | None = None,
         label_dimension: int = 1,
-        weight_column: str | None = None,
+        weight_column: WeightColumn = None,
         optimizer: OptimizerArgument = "Adagrad",
         activation_fn: Activation = "relu",
         dropout: float | None = None,

@@ -12,7 +12,7 @@ from ..feature_column.base import any_columns, dense_columns
 from ..run_config import RunConfig
 from ..warm_start import WarmStartSettings
 from .dnn import Activation, DNNPart
-from .heads import Head, RegressionHead, binary_or_multi_class_head
+from .heads import Head, RegressionHead, WeightColumn, binary_or_multi_class_head
 from .linear import LinearPart, linear_rate
 from .model import OptimizerArgument, Part, model_fn_of
 
@@ -99,7 +99,7 @@ class DNNLinearCombinedClassifier(DNNLinearCombinedEstimator):
         dnn_activation_fn: Activation = "relu",
         dnn_dropout: float | None = None,
         n_classes: int = 2,
-        weight_column: str | None = None,
+        weight_column: WeightColumn = None,
         label_vocabulary: Sequence[str | bytes] | None = None,
         config: RunConfig | None = None,
         warm_start_from: str | os.PathLike[str] | WarmStartSettings | None = None,
@@ -147,7 +147,7 @@ class DNNLinearCombinedRegressor(DNNLinearCombinedEstimator):
         dnn_activation_fn: Activation = "relu",
         dnn_dropout: float | None = None,
         label_dimension: int = 1,
-        weight_column: str | None = None,
+        weight_column: WeightColumn = None,
         config: RunConfig | None = None,
         warm_start_from: str | os.PathLike[str] | WarmStartSettings | None = None,
         loss_reduction: Reduction | str = Reduction.SUM_OVER_BATCH_SIZE,

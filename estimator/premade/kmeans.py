@@ -8,11 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...autodiff import Array
+from ...autodiff import Array, lift
 from ...nn.arguments import check_choice, count
 from ...nn.metrics import Sum, to_host
 from ...nn.optimizers import TrainOp
-from ...nn.shapes import as_tensor
 from ...strategies import (
     COUNTER,
     ReplicaContext,
@@ -189,7 +188,7 @@ class _Centers:
         chosen = int(self._num_chosen)
         if chosen == self._choice.num_clusters:
             return
-        everyone = to_host(replica.all_gather(points, axis=0))
+        everyone = to_host(replica.all_gather(lift(points), axis=0))
         centers = self.values.numpy().copy()
         more = self._choice.more(everyone, centers[:chosen])
         centers[chosen : chosen + len(more)] = more
@@ -216,13 +215,15 @@ class _Centers:
         nearest = distances.argmin(axis=1)
         is_nearest = nearest[:, None] == np.arange(distances.shape[1], like=distances)
         of_center = is_nearest.astype(np.float64)
-        sums, counts = replica.all_reduce("SUM", (of_center.T @ points, of_center.sum(axis=0)))
+        sums, counts = replica.all_reduce(
+            "SUM", (lift(of_center.T @ points), lift(of_center.sum(axis=0)))
+        )
         before = _array(self._ahead)
         seen = _array(self._num_points) + counts if keeps_all else counts
         # The mean of all points seen, as the old mean and how far the new points pull it.
         pull = (sums - counts[:, None] * before) / np.maximum(seen, 1)[:, None]
-        self._ahead.assign((before + pull).astype(points.dtype))
-        self._num_points.assign(seen)
+        self._ahead.assign(lift((before + pull).astype(points.dtype)))
+        self._num_points.assign(lift(seen))
         if self._steps > 1 and (int(get_or_create_global_step()) + 1) % self._steps == 0:
             self.values.assign(self._ahead.numpy())
         return float(distances.min(axis=1).mean())
@@ -317,7 +318,7 @@ def _points(features: Any, columns: Sequence[DenseColumn] | None, is_cosine: boo
         points = DenseFeatures(columns, name="input_layer")(features).data
     else:
         named = sorted(features.items()) if isinstance(features, Mapping) else [("x", features)]
-        parts = [(name, as_tensor(leaf).data) for name, leaf in named]
+        parts = [(name, lift(leaf).data) for name, leaf in named]
         for name, part in parts:
             if part.dtype.kind not in "fiub" or part.ndim == 0:
                 raise ValueError(
@@ -344,7 +345,7 @@ def _distances(points: Array, centers: Array, is_cosine: bool) -> Array:
 
 
 def _array(variable: Variable) -> Array:
-    return as_tensor(variable).data.astype(np.float64)
+    return lift(variable).data.astype(np.float64)
 
 
 def _checked(centers: np.ndarray, shape: tuple[int, int]) -> np.ndarray:

@@ -15,7 +15,7 @@ from ..feature_column.base import any_columns
 from ..feature_column.rows import check_combiner
 from ..run_config import RunConfig
 from ..warm_start import WarmStartSettings
-from .heads import Head, RegressionHead, binary_or_multi_class_head
+from .heads import Head, RegressionHead, WeightColumn, binary_or_multi_class_head
 from .model import OptimizerArgument, Part, model_fn_of
 
 
@@ -105,7 +105,7 @@ class LinearClassifier(LinearEstimator):
         feature_columns: Sequence[FeatureColumn],
         model_dir: str | os.PathLike[str] | None = None,
         n_classes: int = 2,
-        weight_column: str | None = None,
+        weight_column: WeightColumn = None,
         label_vocabulary: Sequence[str | bytes] | None = None,
         optimizer: OptimizerArgument = "Ftrl",
         config: RunConfig | None = None,
@@ -137,7 +137,7 @@ class LinearRegressor(LinearEstimator):
         feature_columns: Sequence[FeatureColumn],
         model_dir: str | os.PathLike[str] | None = None,
         label_dimension: int = 1,
-        weight_column: str | None = None,
+        weight_column: WeightColumn = None,
         optimizer: OptimizerArgument = "Ftrl",
         config: RunConfig | None = None,
         warm_start_from: str | os.PathLike[str] | WarmStartSettings | None = None,

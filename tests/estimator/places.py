@@ -41,6 +41,8 @@ class Place:
 
 
 ONE = Place(1, make=lambda server_job, devices, model_dir: None)
+CARD = Place(1, make=lambda server_job, devices, model_dir: pl.OneDeviceStrategy("GPU:0"))
+"""With the fixture `a_card`."""
 PLACES = {
     "mirrored x 2": Place(
         2, make=lambda server_job, devices, model_dir: pl.MirroredStrategy(devices)

@@ -87,6 +87,17 @@ def test_any_head_will_do(tmp_path):
     assert found["predictions"] == pytest.approx(2.0, rel=1e-2)
 
 
+def test_baselines_learn_on_a_card(tmp_path, a_card):
+    config = pl.RunConfig(train_distribute=pl.OneDeviceStrategy("GPU:0"))
+    card = BaselineRegressor(tmp_path / "card", config=config)
+    host = BaselineRegressor(tmp_path / "host")
+    biases = [
+        model.train(dataset({"x": X}, TARGETS, 5)).get_variable_value("baseline/bias")
+        for model in (card, host)
+    ]
+    np.testing.assert_allclose(*biases, rtol=1e-6)
+
+
 def test_what_cannot_be_is_refused(tmp_path):
     with pytest.raises(TypeError, match=r"must be a Head.*it is 'mse'"):
         BaselineEstimator("mse", tmp_path)

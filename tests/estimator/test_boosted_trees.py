@@ -220,6 +220,17 @@ def test_es_21_trees_are_those_of_one_process(place, on_workers, server_job, tmp
         np.testing.assert_array_equal(several[name], expected, err_msg=name)
 
 
+def test_trees_grow_beside_a_card(tmp_path, a_card):
+    def logits(name, strategy):
+        config = pl.RunConfig(train_distribute=strategy)
+        options = {"weight_column": "w", "max_depth": 3, "n_trees": 3, "config": config}
+        model = BoostedTreesClassifier(COLUMNS, 1, tmp_path / name, **options)
+        return logits_of(model.train(batches(CANCER, MALIGNANT, w=WEIGHTS)), CANCER)
+
+    host, card = logits("host", None), logits("card", pl.OneDeviceStrategy("GPU:0"))
+    np.testing.assert_array_equal(card, host)
+
+
 def test_only_training_needs_lightgbm(tmp_path, monkeypatch):
     model = BoostedTreesClassifier(COLUMNS, 1, tmp_path, n_trees=2, max_depth=2)
     model.train(batches(CANCER, MALIGNANT))

@@ -17,7 +17,8 @@ from paceline.estimator import (
     PoissonRegressionHead,
     RegressionHead,
 )
-from paceline.nn import optimizers
+from paceline.estimator.feature_column import numeric_column
+from paceline.nn import layers, optimizers
 
 rng = np.random.default_rng(0)
 N = 500
@@ -293,6 +294,15 @@ def test_weights_do_not_change_the_divisor_of_the_loss(head, labels, expected):
     assert loss.item() == pytest.approx(expected + 3, rel=1e-5)
 
 
+def test_a_numeric_column_may_make_the_weights():
+    halved = numeric_column("w", normalizer_fn=lambda w: w / 2)
+    found, whole = (
+        MultiClassHead(3, weight_column=column).loss(CLASSES, Z3, {"w": WEIGHTS}).item()
+        for column in (halved, "w")
+    )
+    assert found == pytest.approx(whole / 2)
+
+
 def test_the_full_poisson_loss_has_the_logarithm_of_the_labels_factorial():
     labels = np.array([0.0, 1.0, 7.0])
     full, short = (PoissonRegressionHead(compute_full_loss=c) for c in (True, False))
@@ -374,7 +384,7 @@ def trained(head, logits_of, labels, tmp_path):
 def test_a_head_of_ones_own_has_four_methods(tmp_path):
     results, predictions = trained(
         AbsoluteHead(None, 1),
-        lambda features: pl.nn.layers.Dense(1)(features["x"]),
+        lambda features: layers.Dense(1)(features["x"]),
         Z3 @ np.array([[1.0], [2.0], [0.0]], np.float32),
         tmp_path,
     )
@@ -387,7 +397,7 @@ def test_a_model_is_trained_evaluated_and_used(tmp_path, case):
     head, (_, labels), metrics, predictions = KEYS[case]
     results, examples = trained(
         head,
-        lambda features: pl.nn.layers.Dense(head.logits_dimension)(features["x"]),
+        lambda features: layers.Dense(head.logits_dimension)(features["x"]),
         labels,
         tmp_path,
     )
@@ -482,7 +492,10 @@ MISMADE = {
         "one loss_reduction, they have",
     ),
     "loss": (lambda: RegressionHead(loss_fn=lambda a, b: 0), "must take labels and logits"),
-    "weight column": (lambda: RegressionHead(weight_column=3), "a feature's name, it is 3"),
+    "weight column": (
+        lambda: RegressionHead(weight_column=3),
+        "a feature's name or a numeric_column, it is 3",
+    ),
 }
 
 
@@ -497,6 +510,22 @@ def test_a_head_that_cannot_be_is_refused(case):
 def test_training_takes_an_optimizer_or_a_function(given):
     with pytest.raises(ValueError, match="either optimizer or train_op_fn, it was given"):
         RegressionHead().create_estimator_spec({}, "train", LOGITS, ONES, **given)
+
+
+def test_predictions_of_several_heads_are_chosen_by_pairs(tmp_path):
+    head = KEYS["several"][0]
+
+    def model_fn(features, mode):
+        return head.create_estimator_spec(features, mode, layers.Dense(4)(features))
+
+    model = pl.Estimator(model_fn, tmp_path)
+    chosen = {"input_fn": lambda: pl.Dataset.from_tensors(Z3), "allow_untrained": True}
+    found = next(model.predict(predict_keys=[("a", "predictions"), ("b", "classes")], **chosen))
+    assert found.keys() == {("a", "predictions"), ("b", "classes")}
+    with pytest.raises(
+        ValueError, match=r"names \('c', 'classes'\); the predictions are \('a', 'p"
+    ):
+        next(model.predict(predict_keys=[("c", "classes")], **chosen))
 
 
 def test_a_prediction_that_does_not_exist_is_named():

@@ -18,7 +18,7 @@ from paceline.estimator import (
 )
 from paceline.nn import layers, optimizers
 
-from .places import ONE, PLACES, dataset_of
+from .places import CARD, ONE, PLACES, dataset_of
 
 WORDS = ["red", "green", "blue"]
 
@@ -121,6 +121,22 @@ def test_es_21_training_and_metrics_are_those_of_one_process(
     np.testing.assert_allclose(several[0], one[0], rtol=1e-5, atol=1e-6)
     for found in several[1]:
         assert found == pytest.approx(one[1][0], rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_heads_compute_on_a_card(case, a_card, on_workers, server_job, tmp_path):
+    """Words stay on the host; what is looked up there meets logits on the card."""
+    make, labels = CASES[case]
+    head = make(weight_column="w", loss_reduction="sum")
+    batches = [list(batches_of(0, 1, labels))]
+    one = run(ONE, head, batches, on_workers, server_job, tmp_path / "one")
+    card = run(CARD, head, batches, on_workers, server_job, tmp_path / "card")
+    np.testing.assert_allclose(card[0], one[0], rtol=1e-5, atol=1e-6)
+    assert card[1] == [pytest.approx(one[1][0], rel=1e-5, abs=1e-6)]
+    with pl.OneDeviceStrategy("GPU:0").scope() as strategy:
+        logits = a_card(np.ones((2, head.logits_dimension), np.float32))
+        spec = strategy.run(lambda: head.create_estimator_spec({}, "infer", logits))
+    assert {len(value) for value in spec.predictions.values()} == {2}
 
 
 def test_workers_that_meet_at_servers_only_cannot_add_up(server_job):

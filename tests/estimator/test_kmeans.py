@@ -152,6 +152,18 @@ def test_es_21_centers_are_those_of_one_process(
     np.testing.assert_allclose(several, one, rtol=1e-10)
 
 
+@pytest.mark.parametrize("metric", ["squared_euclidean", "cosine"])
+def test_centers_move_on_a_card(tmp_path, a_card, metric):
+    def model(name, strategy):
+        config = pl.RunConfig(train_distribute=strategy, eval_distribute=strategy)
+        options = {"distance_metric": metric, "seed": 1, "config": config}
+        return KMeansClustering(3, tmp_path / name, **options).train(repeated)
+
+    host, card = model("host", None), model("card", pl.OneDeviceStrategy("GPU:0"))
+    np.testing.assert_allclose(card.cluster_centers(), host.cluster_centers(), rtol=1e-12)
+    assert card.score(in_batches) == pytest.approx(host.score(in_batches), rel=1e-6)
+
+
 REFUSED = {
     "method": ({"initial_clusters": "best"}, "'random' or 'kmeans_plus_plus', it is 'best'"),
     "metric": ({"distance_metric": "angle"}, "it is 'angle'"),

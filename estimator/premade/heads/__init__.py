@@ -6,6 +6,7 @@ from .multi import MultiHead
 from .multi_class import MultiClassHead, binary_or_multi_class_head
 from .multi_label import MultiLabelHead
 from .regression import LogisticRegressionHead, PoissonRegressionHead, RegressionHead
+from .weighted import WeightColumn
 
 __all__ = [
     "BinaryClassHead",
@@ -16,5 +17,6 @@ __all__ = [
     "MultiLabelHead",
     "PoissonRegressionHead",
     "RegressionHead",
+    "WeightColumn",
     "binary_or_multi_class_head",
 ]

@@ -14,7 +14,7 @@ from ...export import ClassificationOutput, ExportOutput, RegressionOutput
 from .head import checked_logits, chosen, serving_outputs
 from .labels import Classes, label_array
 from .thresholds import AtThresholds
-from .weighted import Batch, LossFunction, WeightedHead
+from .weighted import Batch, LossFunction, WeightColumn, WeightedHead
 
 
 class BinaryClassHead(WeightedHead):
@@ -38,7 +38,7 @@ class BinaryClassHead(WeightedHead):
 
     def __init__(
         self,
-        weight_column: str | None = None,
+        weight_column: WeightColumn = None,
         thresholds: Sequence[float] | None = None,
         label_vocabulary: Sequence[str | bytes] | None = None,
         loss_reduction: Reduction | str = Reduction.SUM_OVER_BATCH_SIZE,

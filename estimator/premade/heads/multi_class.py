@@ -14,7 +14,7 @@ from ...export import ClassificationOutput, ExportOutput
 from .binary_class import BinaryClassHead
 from .head import Head, checked_logits, chosen, serving_outputs
 from .labels import Classes, label_array
-from .weighted import Batch, LossFunction, WeightedHead
+from .weighted import Batch, LossFunction, WeightColumn, WeightedHead
 
 
 class MultiClassHead(WeightedHead):
@@ -37,7 +37,7 @@ class MultiClassHead(WeightedHead):
     def __init__(
         self,
         n_classes: int,
-        weight_column: str | None = None,
+        weight_column: WeightColumn = None,
         label_vocabulary: Sequence[str | bytes] | None = None,
         loss_reduction: Reduction | str = Reduction.SUM_OVER_BATCH_SIZE,
         loss_fn: LossFunction | None = None,
@@ -85,7 +85,7 @@ class MultiClassHead(WeightedHead):
 
 def binary_or_multi_class_head(
     n_classes: int,
-    weight_column: str | None = None,
+    weight_column: WeightColumn = None,
     label_vocabulary: Sequence[str | bytes] | None = None,
     loss_reduction: Reduction | str = Reduction.SUM_OVER_BATCH_SIZE,
 ) -> Head:

@@ -15,7 +15,7 @@ from ...export import ClassificationOutput, ExportOutput
 from .head import checked_logits, chosen, serving_outputs
 from .labels import Classes, as_text, label_array
 from .thresholds import AtThresholds
-from .weighted import Batch, LossFunction, WeightedHead
+from .weighted import Batch, LossFunction, WeightColumn, WeightedHead
 
 
 class MultiLabelHead(WeightedHead):
@@ -41,7 +41,7 @@ class MultiLabelHead(WeightedHead):
     def __init__(
         self,
         n_classes: int,
-        weight_column: str | None = None,
+        weight_column: WeightColumn = None,
         thresholds: Sequence[float] | None = None,
         label_vocabulary: Sequence[str | bytes] | None = None,
         loss_reduction: Reduction | str = Reduction.SUM_OVER_BATCH_SIZE,

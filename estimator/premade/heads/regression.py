@@ -13,7 +13,7 @@ from ....nn.metrics import Metric
 from ...export import ExportOutput, RegressionOutput
 from .head import checked_logits, chosen, serving_outputs
 from .labels import label_array, numbers
-from .weighted import Batch, LossFunction, WeightedHead
+from .weighted import Batch, LossFunction, WeightColumn, WeightedHead
 
 
 class RegressionHead(WeightedHead):
@@ -38,7 +38,7 @@ class RegressionHead(WeightedHead):
     def __init__(
         self,
         label_dimension: int = 1,
-        weight_column: str | None = None,
+        weight_column: WeightColumn = None,
         loss_reduction: Reduction | str = Reduction.SUM_OVER_BATCH_SIZE,
         loss_fn: LossFunction | None = None,
         inverse_link_fn: Callable[[Any], Any] | None = None,
@@ -87,7 +87,7 @@ class PoissonRegressionHead(RegressionHead):
     def __init__(
         self,
         label_dimension: int = 1,
-        weight_column: str | None = None,
+        weight_column: WeightColumn = None,
         loss_reduction: Reduction | str = Reduction.SUM_OVER_BATCH_SIZE,
         compute_full_loss: bool = True,
         name: str | None = None,
@@ -124,7 +124,7 @@ class LogisticRegressionHead(RegressionHead):
 
     def __init__(
         self,
-        weight_column: str | None = None,
+        weight_column: WeightColumn = None,
         loss_reduction: Reduction | str = Reduction.SUM_OVER_BATCH_SIZE,
         name: str | None = None,
     ) -> None:

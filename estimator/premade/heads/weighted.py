@@ -15,7 +15,11 @@ from ....nn.losses import Reduction
 from ....nn.metrics import Mean, Metric, to_host
 from ....nn.shapes import as_tensor
 from ....strategies import get_replica_context
+from ...feature_column import NumericColumn
 from .head import Head, checked_logits, total
+
+WeightColumn: TypeAlias = "str | NumericColumn | None"
+"""Where the examples' weights are: a feature, as it is or as a column makes it."""
 
 LossFunction: TypeAlias = Callable[..., Any]
 """`loss_fn(labels, logits)`, which may also name features and loss_reduction."""
@@ -62,12 +66,15 @@ class WeightedHead(Head):
         name: str | None,
         logits_dimension: int,
         loss_reduction: Reduction | str,
-        weight_column: str | None,
+        weight_column: WeightColumn,
         loss_fn: LossFunction | None,
     ) -> None:
         super().__init__(name, logits_dimension, loss_reduction)
-        if weight_column is not None and not isinstance(weight_column, str):
-            raise TypeError(f"weight_column must be a feature's name, it is {weight_column!r}")
+        if not isinstance(weight_column, str | NumericColumn | None):
+            raise TypeError(
+                f"weight_column must be a feature's name or a numeric_column, it is "
+                f"{weight_column!r}"
+            )
         self.weight_column = weight_column
         self._loss_fn = loss_fn
         self._loss_fn_takes = frozenset() if loss_fn is None else _arguments(loss_fn)
@@ -143,24 +150,17 @@ class WeightedHead(Head):
         return losses
 
     def _weights(self, features: Any, losses: Tensor) -> Array | None:
-        name = self.weight_column
-        if name is None:
+        column = self.weight_column
+        if column is None:
             return None
-        if not isinstance(features, Mapping) or name not in features:
-            there = ", ".join(features) if isinstance(features, Mapping) else "no dict"
-            raise ValueError(
-                f"weight_column {name!r} is no feature of the batch; input_fn gives {there}"
-            )
-        weights = as_tensor(features[name]).data
-        if weights.dtype.kind not in "fiub":
-            raise ValueError(f"weight_column {name!r} must hold numbers, it holds {weights.dtype}")
+        weights = _feature(features, column) if isinstance(column, str) else column.read(features)
         per_example = losses.shape[:-1]
         if weights.shape == per_example:
             weights = weights.reshape((*per_example, 1))
         is_wide = self.has_weights_per_logit and weights.shape == losses.shape
         if weights.shape != (*per_example, 1) and not is_wide:
             raise ValueError(
-                f"weight_column {name!r} has shape {weights.shape}; there must be a weight for "
+                f"weight_column {column!r} has shape {weights.shape}; there must be a weight for "
                 f"each example, of shape {per_example} or {(*per_example, 1)}"
             )
         return weights.astype(losses.dtype)
@@ -176,6 +176,23 @@ class WeightedHead(Head):
             return weighted.sum() / max(weighted.size, 1)
         num_examples = max(losses.shape[0], 1)
         return weighted.sum() * (_num_examples_of_all(losses.shape[0]) / num_examples)
+
+
+def _feature(features: Any, name: str) -> Array:
+    """The numbers of a feature.
+
+    Raises:
+        ValueError: There are none.
+    """
+    if not isinstance(features, Mapping) or name not in features:
+        there = ", ".join(features) if isinstance(features, Mapping) else "no dict"
+        raise ValueError(
+            f"weight_column {name!r} is no feature of the batch; input_fn gives {there}"
+        )
+    weights = as_tensor(features[name]).data
+    if weights.dtype.kind not in "fiub":
+        raise ValueError(f"weight_column {name!r} must hold numbers, it holds {weights.dtype}")
+    return weights
 
 
 def _num_examples_of_all(num_examples: int) -> float:
