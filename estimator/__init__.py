@@ -10,6 +10,7 @@ from .early_stopping import (
 )
 from .estimator import Estimator
 from .eval_metrics import read_eval_metrics
+from .explanation import explain
 from .export import BestExporter, Exporter, FinalExporter, LatestExporter
 from .extenders import add_metrics
 from .hooks import (
@@ -135,6 +136,7 @@ __all__ = [
     "add_metrics",
     "check_replicas",
     "classifier_parse_example_spec",
+    "explain",
     "export",
     "export_onnx",
     "feature_column",

@@ -89,9 +89,21 @@ def _joined(parts: Sequence[Any]) -> Any:
 
 
 def _losses(estimator: Estimator, strategy: Strategy, batches: Sequence[Any]) -> list[float]:
-    """Those of a run with these batches, which begins with initial values and is not kept."""
+    """Those of a trial with these batches."""
     hook = _Losses()
-    with tempfile.TemporaryDirectory(prefix="paceline-check-") as path:
+    train_on_trial(estimator, strategy, lambda: Dataset.from_generator(lambda: iter(batches)), hook)
+    return hook.losses
+
+
+def train_on_trial(
+    estimator: Estimator,
+    strategy: Strategy,
+    input_fn: Callable[..., Any],
+    hook: SessionRunHook,
+    steps: int | None = None,
+) -> None:
+    """Train the model from initial values, in a place of its own, and keep nothing of it."""
+    with tempfile.TemporaryDirectory(prefix="paceline-trial-") as path:
         config = estimator.config.replace(
             model_dir=path,
             train_distribute=strategy,
@@ -99,11 +111,11 @@ def _losses(estimator: Estimator, strategy: Strategy, batches: Sequence[Any]) ->
             tf_random_seed=estimator.config.tf_random_seed or 0,
             save_checkpoints_secs=None,
             save_checkpoints_steps=None,
+            save_summary_steps=0,
             log_step_count_steps=None,
         )
-        run = Estimator(estimator.model_fn, config=config, params=estimator.params or None)
-        run.train(lambda: Dataset.from_generator(lambda: iter(batches)), hooks=[hook])
-    return hook.losses
+        trial = Estimator(estimator.model_fn, config=config, params=estimator.params or None)
+        trial.train(input_fn, hooks=[hook], steps=steps)
 
 
 class _Losses(SessionRunHook):

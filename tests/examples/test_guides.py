@@ -115,6 +115,8 @@ def _snake(name: str) -> str:
 
 def test_a_predictor_answers_as_the_guide_says(run_guide, capsys):
     names = run_guide("estimator.md")
-    assert "model.ckpt-50" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "model.ckpt-50" in printed
+    assert "ms for 16 examples" in printed  # what `explain` says
     np.testing.assert_allclose(names["served"].get_variable_value("dense/kernel"), 2, atol=0.1)
     assert names["estimator"].evaluate(names["input_fn"])["mae"] < 1
