@@ -35,6 +35,19 @@ def digits_cnn(features, mode):
     )
 
 
+def sequential(features, mode):
+    """Convolution and pool as one operation, windows that overlap, and every activation."""
+    x = features["image"]
+    first = layers.Sequential([layers.Conv2D(4, 3, activation="relu"), layers.MaxPooling2D()])(x)
+    pool = layers.MaxPooling2D(3, strides=2, padding="same")
+    second = pool(layers.Conv2D(4, (3, 2), padding="same", use_bias=False, activation="tanh")(x))
+    outputs = {"first": first, "second": second}
+    flat = layers.Flatten()(x) - 0.5
+    for name in ("elu", "gelu", "leaky_relu", "silu", "softmax", "softplus", "swish", "linear"):
+        outputs[name] = layers.Activation(name)(flat)
+    return spec(mode, **outputs)
+
+
 def mlp_with_embedding(features, mode):
     rows = layers.Embedding(20, 5)(features["word"])
     words = np.mean(rows, axis=1)

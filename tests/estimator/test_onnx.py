@@ -40,6 +40,7 @@ def elsewhere(file, features):
     ("model_fn", "features"),
     [
         (exported_models.digits_cnn, IMAGES),
+        (exported_models.sequential, IMAGES),
         (exported_models.mlp_with_embedding, WORDS),
         (exported_models.numpy_functions, NUMBERS),
     ],

@@ -55,6 +55,18 @@ def test_the_guide_to_premade_models_shows_columns_and_heads(run_guide, capsys):
     assert names["iris"].evaluate(names["input_fn"])["accuracy"] > 0.9
 
 
+def test_the_guide_to_exports_serves_what_it_has_trained(run_guide, tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    blocks = (DOCS / "export.md").read_text("utf-8").split("```python\n")
+    (tmp_path / "digits_model.py").write_text(blocks[1].partition("```")[0])
+    monkeypatch.syspath_prepend(tmp_path)
+    names = run_guide("export.md")
+    np.testing.assert_array_equal(names["digit"], names["model"](names["batch"])["digit"])
+    scores = names["model"].signatures["classify"](names["batch"])["scores"]
+    np.testing.assert_array_equal(scores.argmax(-1), names["digit"])
+    assert len(names["result"].exports) == 3
+
+
 def test_the_verbs_of_a_communicator_do_what_the_guide_says(run_guide):
     names = run_guide("collectives.md")
     assert (names["gradients"] == 1).all()  # alone
