@@ -50,6 +50,7 @@ def look_up(address: Address, who: object, timeout_secs: float) -> tuple[int, An
     while True:
         try:
             found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+            # The same family for who listens and who calls: who listens on ::1 is not at 127.0.0.1.
             family, _, _, _, endpoint = min(found, key=lambda info: info[0] != socket.AF_INET)
             return family, endpoint
         except OSError as error:

@@ -76,6 +76,7 @@ def job_id(cluster_spec: ClusterSpec, environ: Mapping[str, str] = os.environ) -
     """
     if environ.get("PACELINE_JOB_ID"):
         return environ["PACELINE_JOB_ID"]
+    # Each task works it out from what all were told alike: before they have met, nobody can ask.
     names = ("SLURM_JOB_ID", "SLURM_STEP_ID", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
     told = [environ.get(name, "") for name in names]
     text = json.dumps([cluster_spec.without_evaluator().as_dict(), told], sort_keys=True)

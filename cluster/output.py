@@ -86,6 +86,8 @@ class CommonLines:
         self._counts[text] = counts  # now the youngest
         if len(self._counts) > _REMEMBERED_LINES:
             del self._counts[next(iter(self._counts))]
+        # By occurrences, as a line may come again: the second "saved" of one worker is news, that
+        # of another one is its echo.
         most = max(counts.values(), default=0)
         counts[name] += 1
         return counts[name] > most

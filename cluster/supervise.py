@@ -142,7 +142,7 @@ class _Watch:
             with suppress(BrokenPipeError):
                 self._note(f"{signal.Signals(number).name}: ending all tasks")
             self._ask_to_end()
-        elif number != signal.SIGPIPE:
+        elif number != signal.SIGPIPE:  # which comes with every line, and asks for nothing more
             self._kill_at = time.monotonic()
 
     def _ask_to_end(self) -> None:
@@ -156,7 +156,7 @@ class _Watch:
             self._ask_to_end()
         if self._kill_at is not None and time.monotonic() >= self._kill_at:
             self._job.signal(signal.SIGKILL)
-            self._kill_at = time.monotonic() + 1.0
+            self._kill_at = time.monotonic() + 1.0  # again: a rank may only now say who it is
         self._say_who_is_left()
         self._look_after_those_who_are_left()
 

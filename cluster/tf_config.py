@@ -121,6 +121,7 @@ def _load(text: str | None) -> dict[str, Any]:
 
 def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
+    # JSON's own reader takes the last one without a word, and half of a cluster would be gone.
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)

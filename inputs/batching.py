@@ -98,6 +98,8 @@ class _Batches(Elementwise):
         self._stack = stack
 
     def element(self, position: int) -> Any:
+        # The last batch of an iteration may be smaller: it takes nothing of the next one, which may
+        # have another order.
         iteration, index = divmod(position, self.length)
         start = iteration * self._inner.length
         first = start + index * self._size

@@ -78,7 +78,7 @@ class _InterleaveIterator(ElementIterator):
             part = self._slots[self._turn]
             if part is None and not self._has_ended:
                 part = self._slots[self._turn] = self._open_next()
-            if part is None:
+            if part is None:  # the input has ended: the open ones go on in turn
                 if not any(self._slots):
                     raise StopIteration
                 self._next_turn()

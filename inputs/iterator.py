@@ -153,6 +153,7 @@ class DatasetIterator:
 
     def close(self) -> None:
         """Ends the pass and any background thread; the iterator has no further elements."""
+        # What is closed can still be saved: a run's last checkpoint comes when the data have ended.
         if self._last_state is None:
             self._last_state = self._elements.get_state()
             self._elements.close()

@@ -233,6 +233,7 @@ class _IgnoringIterator(DerivedIterator):
                 raise
             except Exception as error:
                 state = self._inner.get_state()
+                # The same error from the same place would come for ever.
                 if state == state_after_error:
                     error.add_note(
                         "ignore_errors() cannot go on, since the input stays where it is. Put it "

@@ -185,7 +185,7 @@ class _RepeatIterator(ElementIterator):
 
     def _start_next_pass(self) -> None:
         self._pass.close()
-        if self._is_empty:
+        if self._is_empty:  # so would be all further passes, without end
             raise StopIteration
         self._num_finished += 1
         self._is_empty = True

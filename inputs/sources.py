@@ -264,7 +264,7 @@ class _IterableIterator(ElementIterator):
         close = getattr(self._items, "close", None)
         if close is not None:
             close()
-        self._items = iter(())
+        self._items = iter(())  # None would begin anew
 
 
 @final

@@ -95,6 +95,7 @@ class Metric(ABC):
 
     def total(self, variable: Variable) -> np.ndarray:
         """A part of the state, added up over all replicas."""
+        # Sums are aggregated before anything is divided: so the figure is never a mean of means.
         return variable.as_a_whole()
 
     @property

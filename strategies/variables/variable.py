@@ -263,6 +263,7 @@ class Variable(TensorLike, metaclass=_Constructed):
             write = partial(self._assign_agreed, how)
             replica.contribute(f"{how.value} of variable {self.name!r}", new, write)
         elif replica.has_examples or is_common:
+            # A new array, and not in place: expressions that have read the old one keep its value.
             index = replica.local_index
             leaf, device = cell.read(index), cell.device(index)
             leaf.data = device.put(how.applied(leaf.data, device.bring(new)))
