@@ -8,6 +8,7 @@ of floats take dense ones: `indicator_column` and `embedding_column` make one of
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -192,11 +193,11 @@ def _sorted(argument: str, columns: Any, kind: Any, advice: str) -> Sequence[Any
     for column in given:
         if not isinstance(column, kind):
             raise TypeError(f"{argument} holds {column!r}; {advice}")
-    names = [column.name for column in given]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
+    by_name = {column.name: column for column in given}
+    if len(by_name) < len(given):
+        twice = Counter(column.name for column in given).most_common(1)[0][0]
         raise ValueError(
-            f"{argument} has several columns called {', '.join(map(repr, twice))}; leave all but "
-            f"one out, as their variables would have one name"
+            f"{argument} has several columns called {twice!r}; leave all but one out, as their "
+            f"variables would have one name"
         )
-    return sorted(given, key=lambda column: column.name)
+    return [by_name[name] for name in sorted(by_name)]

@@ -10,10 +10,10 @@ import numpy as np
 
 from ...inputs import VarLenFeature
 from ...nn.arguments import count
-from .base import CategoricalColumn, Categories, Features, ParseSpec, feature, on_host
+from .base import CategoricalColumn, Categories, Features, ParseSpec
 from .categorical import HashColumn, WeightedColumn
 from .fingerprint import cat_fingerprints, fingerprints
-from .words import INTEGER, TEXT, are_there, as_words, read_words
+from .words import are_there, read_words
 
 _HASH_KEY = 0xDECAFCAFFE
 """What TensorFlow begins with."""
@@ -74,9 +74,8 @@ class CrossedColumn(CategoricalColumn):
         if not isinstance(leaf, str):
             ids = leaf.categories(features).ids
             return ids.view(np.uint64), ids >= 0
-        words = as_words(on_host(feature(features, leaf, self.name)))
-        is_text = words is None or words.dtype.kind == "S"  # None is refused there
-        words = read_words(features, leaf, self.name, TEXT if is_text else INTEGER)
+        words = read_words(features, leaf, self.name)
+        is_text = words.dtype.kind == "S"
         return fingerprints(words) if is_text else words.view(np.uint64), are_there(words)
 
 

@@ -1,9 +1,9 @@
 """FarmHash's Fingerprint64, by which TensorFlow puts words into buckets: on many words at once.
 
 The function that `farmhashna::Hash64` computes (https://github.com/google/farmhash), whose values
-are promised never to change. It reads a word at places that depend on its length, so that words of
-one length go through the same operations: here those are operations on arrays of 64-bit words,
-which wrap around as C's do. `tests/peers/fingerprints.json` has what the original answers.
+are promised never to change. It goes one of seven ways, by a word's length. Words that go the same
+one go through the same operations: here on arrays of 64-bit words, which wrap around as C's do.
+`tests/peers/fingerprints.json` has what the original answers.
 """
 
 from __future__ import annotations
@@ -33,9 +33,14 @@ def fingerprints(words: np.ndarray) -> np.ndarray:
     lengths = np.strings.str_len(flat)
     bytes_of = flat.view(np.uint8).reshape(len(flat), flat.dtype.itemsize)
     found = np.empty(len(flat), np.uint64)
-    for length in np.unique(lengths).tolist():
-        chosen = lengths == length
-        found[chosen] = _of_equal_length(_Text(bytes_of[chosen, :length]))
+    ways = np.searchsorted(_LONGEST, lengths)
+    # Beyond 64 bytes a word takes as many rounds as it has blocks before its last one.
+    ways = np.where(ways < len(_WAYS), ways, len(_WAYS) + (lengths - 1) // 64)
+    for way in np.unique(ways).tolist():
+        chosen = ways == way
+        text = _Text(bytes_of[chosen], lengths[chosen])
+        is_short = way < len(_WAYS)
+        found[chosen] = _WAYS[way](text) if is_short else _of_more(text, way - len(_WAYS))
     return found.reshape(words.shape)
 
 
@@ -46,52 +51,62 @@ def cat_fingerprints(first: Words, second: Words) -> Words:
 
 
 class _Text:
-    """Words of one length, and their bytes as little-endian numbers.
+    """Words, and their bytes as little-endian numbers.
 
     Args:
-        bytes_of: (number of words, length) bytes.
+        bytes_of: (number of words, longest length) bytes.
+        lengths: Of each word.
     """
 
-    def __init__(self, bytes_of: np.ndarray) -> None:
-        self.num, self.length = bytes_of.shape
+    def __init__(self, bytes_of: np.ndarray, lengths: np.ndarray) -> None:
         self._bytes = bytes_of
+        self._lengths = lengths
+        self.lengths: Words = lengths.astype(np.uint64)
 
     def at(self, place: int, num_bytes: int = 8) -> Words:
-        """The number that begins at a byte; a negative place counts from the end."""
-        start = place % self.length
-        part = np.ascontiguousarray(self._bytes[:, start : start + num_bytes])
+        """The numbers that begin at a byte of each word; a negative place counts from its end."""
+        if place < 0:
+            return self.from_places(self._lengths + place, num_bytes)
+        part = np.ascontiguousarray(self._bytes[:, place : place + num_bytes])
         return part.view(f"<u{num_bytes}")[:, 0].astype(np.uint64)
 
+    def from_places(self, places: np.ndarray, num_bytes: int = 8) -> Words:
+        """The same, at a place of its own in each word."""
+        part = np.take_along_axis(self._bytes, places[:, None] + np.arange(num_bytes), axis=1)
+        return part.view(f"<u{num_bytes}")[:, 0].astype(np.uint64)
 
-def _of_equal_length(text: _Text) -> Words:
-    if text.length == 0:
-        return np.full(text.num, _K2, np.uint64)
-    if text.length < 4:
-        return _of_1_to_3(text)
-    if text.length <= 16:
-        return _of_4_to_16(text)
-    if text.length <= 32:
-        return _of_17_to_32(text)
-    return _of_33_to_64(text) if text.length <= 64 else _of_more(text)
+    @property
+    def middle_byte(self) -> Words:
+        return self.from_places(self._lengths >> 1, 1)
+
+    @property
+    def factors(self) -> Words:
+        """What words of up to 64 bytes are multiplied by."""
+        return (self.lengths << 1) + _K2
+
+
+def _of_none(text: _Text) -> Words:
+    return np.full_like(text.lengths, _K2)
 
 
 def _of_1_to_3(text: _Text) -> Words:
-    first, middle, last = (text.at(place, 1) for place in (0, text.length >> 1, -1))
-    y = first + (middle << 8)
-    z = text.length + (last << 2)
+    y = text.at(0, 1) + (text.middle_byte << 8)
+    z = text.lengths + (text.at(-1, 1) << 2)
     return _mixed((y * _K2) ^ (z * _K0)) * _K2
 
 
-def _of_4_to_16(text: _Text) -> Words:
-    factor = _K2 + 2 * text.length
-    if text.length < 8:
-        return _joined(text.length + (text.at(0, 4) << 3), text.at(-4, 4), factor)
+def _of_4_to_7(text: _Text) -> Words:
+    return _joined(text.lengths + (text.at(0, 4) << 3), text.at(-4, 4), text.factors)
+
+
+def _of_8_to_16(text: _Text) -> Words:
+    factor = text.factors
     a, b = text.at(0) + _K2, text.at(-8)
     return _joined(_rotated(b, 37) * factor + a, (_rotated(a, 25) + b) * factor, factor)
 
 
 def _of_17_to_32(text: _Text) -> Words:
-    factor = _K2 + 2 * text.length
+    factor = text.factors
     a, b = text.at(0) * _K1, text.at(8)
     c, d = text.at(-8) * factor, text.at(-16) * _K2
     y = _rotated(a + b, 43) + _rotated(c, 30) + d
@@ -99,7 +114,7 @@ def _of_17_to_32(text: _Text) -> Words:
 
 
 def _of_33_to_64(text: _Text) -> Words:
-    factor = _K2 + 2 * text.length
+    factor = text.factors
     a, b = text.at(0) * _K2, text.at(8)
     c, d = text.at(-8) * factor, text.at(-16) * _K2
     y = _rotated(a + b, 43) + _rotated(c, 30) + d
@@ -110,15 +125,15 @@ def _of_33_to_64(text: _Text) -> Words:
     return _joined(y, e + _rotated(f + a, 18) + g, factor)
 
 
-def _of_more(text: _Text) -> Words:
-    """56 bytes of state, stirred by each 64 bytes of the words and then by the last 64."""
+def _of_more(text: _Text, num_rounds: int) -> Words:
+    """56 bytes of state, stirred by each 64 bytes of the words and then by their last 64."""
     seed = 81
     y_start = (seed * _K1 + 113) & _64_BITS
     z_start = ((y_start * _K2 + 113) & _64_BITS) ^ (((y_start * _K2 + 113) & _64_BITS) >> 47)
     x = text.at(0) + ((seed * _K2) & _64_BITS)
     y, z = np.full_like(x, y_start), np.full_like(x, (z_start * _K2) & _64_BITS)
     v = w = np.zeros_like(x), np.zeros_like(x)
-    for start in range(0, text.length - 1 - (text.length - 1) % 64, 64):
+    for start in range(0, 64 * num_rounds, 64):
         x = _rotated(x + y + v[0] + text.at(start + 8), 37) * _K1 ^ w[1]
         y = _rotated(y + v[1] + text.at(start + 48), 42) * _K1 + v[0] + text.at(start + 40)
         z = _rotated(z + w[0], 33) * _K1
@@ -126,10 +141,10 @@ def _of_more(text: _Text) -> Words:
         w = _weak(text, start + 32, z + w[1], y + text.at(start + 16))
         z, x = x, z
     factor = _K1 + ((z & 0xFF) << 1)
-    w = w[0] + ((text.length - 1) & 63), w[1]
+    w = w[0] + ((text.lengths - 1) & 63), w[1]
     v = v[0] + w[0], v[1]
     w = w[0] + v[0], w[1]
-    start = text.length - 64
+    start = -64
     x = _rotated(x + y + v[0] + text.at(start + 8), 37) * factor ^ w[1] * 9
     y = _rotated(y + v[1] + text.at(start + 48), 42) * factor + v[0] * 9 + text.at(start + 40)
     z = _rotated(z + w[0], 33) * factor
@@ -146,6 +161,10 @@ def _weak(text: _Text, start: int, a: Words, b: Words) -> tuple[Words, Words]:
     b = _rotated(b + a + z, 21)
     c = a + x + y
     return c + z, b + _rotated(c, 44) + a
+
+
+_WAYS = (_of_none, _of_1_to_3, _of_4_to_7, _of_8_to_16, _of_17_to_32, _of_33_to_64)
+_LONGEST = (0, 3, 7, 16, 32, 64)
 
 
 def _joined(u: Words, v: Words, factor: int | Words) -> Words:

@@ -14,6 +14,7 @@ from .base import Features, feature, on_host
 
 INTEGER = np.dtype(np.int64)
 TEXT = np.dtype(np.bytes_)
+_WANTED = {"i": "whole numbers", "S": "text (str or bytes)"}
 
 
 def word_dtype(column: str, dtype: Any) -> np.dtype:
@@ -32,14 +33,16 @@ def word_dtype(column: str, dtype: Any) -> np.dtype:
     return INTEGER if kind in "iu" else TEXT
 
 
-def read_words(features: Features, key: str, column: str, dtype: np.dtype) -> np.ndarray:
+def read_words(
+    features: Features, key: str, column: str, dtype: np.dtype | None = None
+) -> np.ndarray:
     """(batch, width) the words of a batch.
 
     Args:
         features: A batch of them, by key.
         key: Under which they are: (batch,) or (batch, width).
         column: Its name, for messages.
-        dtype: `TEXT` or `INTEGER`.
+        dtype: `INTEGER`, or of bytes of any length, such as `TEXT`; None for either.
 
     Returns:
         Bytes of UTF-8 (dtype "S"), or int64.
@@ -54,11 +57,12 @@ def read_words(features: Features, key: str, column: str, dtype: np.dtype) -> np
             f"padded with -1 or '' where an example has fewer categories; it has {given.shape}"
         )
     words = as_words(given)
-    if words is None or words.dtype.kind != dtype.kind:
-        wanted = "whole numbers" if dtype == INTEGER else "text (str or bytes)"
+    if words is None or (dtype is not None and words.dtype.kind != dtype.kind):
+        wanted = "text or whole numbers" if dtype is None else _WANTED[dtype.kind]
         raise ValueError(
-            f"feature column {column!r} takes {wanted}, feature {key!r} has dtype {given.dtype}"
-            f"{_of_objects(given)}; convert it in input_fn, or give the column its dtype"
+            f"feature column {column!r} takes {wanted}, feature {key!r} has dtype "
+            f"{given.dtype}{_of_objects(given)}; convert it in input_fn, or give the column its "
+            f"dtype"
         )
     return words.reshape(len(words), -1) if words.ndim == 2 else words[:, None]
 

@@ -82,14 +82,10 @@ class Optimizer(Updater):
         self._rule = rule
         self._clipping = Clipping(clipnorm, clipvalue, global_clipnorm)
         self._slot_values = rule.slots()
-        self._wished_name = name
-        self._be_named()
-        self._rows_only = sparse == "lazy" or rule.keeps_unread()
-
-    def _be_named(self) -> None:
-        begin = partial(_Kept.of, tuple(self._slot_values))
-        self._membership = Membership(self, self._wished_name, begin)
+        self._wished = name, partial(_Kept.of, tuple(self._slot_values))
+        self._membership = Membership(self, *self._wished)
         self.name = self._membership.name
+        self._rows_only = sparse == "lazy" or rule.keeps_unread()
 
     def named_here(self) -> Self:
         """A copy that is named as if the calling model had made it.
@@ -98,7 +94,8 @@ class Optimizer(Updater):
         is called "adam_3" if it is the fourth, and by another name when the script runs again.
         """
         other = copy.copy(self)
-        other._be_named()
+        other._membership = Membership(other, *self._wished)
+        other.name = other._membership.name
         return other
 
     @property
