@@ -27,7 +27,7 @@ from reference import (
 from scenarios import NUM_ROWS, NUM_TASKS, Run, Scenario, Topology, initial_value
 
 import paceline as pl
-from paceline.estimator import SessionRunHook
+from paceline.estimator import RegressionHead, SessionRunHook
 from paceline.estimator.saving import CheckpointShards
 from paceline.nn import layers, metrics, optimizers
 from paceline.strategies import (
@@ -40,6 +40,7 @@ from paceline.strategies import (
 )
 
 SECONDS = 20
+FEATURES = ("x", "row", "task", "weight")
 BYTES_PER_PACK = 64
 
 
@@ -191,7 +192,11 @@ def model_fn(features, labels, mode, params):
     outputs, penalty = model(features, is_training)
     if mode == pl.ModeKeys.PREDICT:
         return pl.EstimatorSpec(mode, predictions=outputs)
-    loss = np.mean(np.square(outputs - labels)) + penalty
+    if s.weighted:
+        head = RegressionHead(weight_column="weight")
+        loss = head.loss(labels, outputs[:, None], features, regularization_losses=[penalty])
+    else:
+        loss = np.mean(np.square(outputs - labels)) + penalty
     found = measured(labels, outputs) if s.metrics else {}
     if not is_training:
         return pl.EstimatorSpec(mode, loss=loss, eval_metric_ops=found)
@@ -361,7 +366,7 @@ def batches_of(scenario: Scenario, index: int, worker: int):
     first = worker * run.topology.replicas
     return [
         (
-            {name: examples[name][end - n : end] for name in ("x", "row", "task")},
+            {name: examples[name][end - n : end] for name in FEATURES},
             examples["y"][end - n : end],
         )
         for step, own in zip(ends, run.steps, strict=True)
@@ -442,7 +447,7 @@ def train(scenario: Scenario, index: int, model_dir: Path, source, params) -> li
 
 def predict(scenario: Scenario, model_dir: Path, examples, params) -> np.ndarray:
     """What the last checkpoint predicts for examples, in batches of two."""
-    features = {name: examples[name] for name in ("x", "row", "task")}
+    features = {name: examples[name] for name in FEATURES}
     config = config_of(scenario.evaluation)
     estimator = pl.Estimator(model_fn, model_dir, config, params[0])
     batches = pl.Dataset.from_tensor_slices(features).batch(2)
@@ -488,7 +493,7 @@ def distributed(scenario: Scenario, strategy, worker: int):
     ends = np.cumsum([sum(step) for step in run.steps])
     batches = [
         (
-            {name: examples[name][start:end] for name in ("x", "row", "task")},
+            {name: examples[name][start:end] for name in FEATURES},
             examples["y"][start:end],
         )
         for start, end in zip([0, *ends], ends, strict=False)
@@ -503,7 +508,8 @@ def make_step(s: Scenario, model: Model, both):
         features, labels = batch
         with pl.GradientTape(persistent=True) as tape:
             outputs, penalty = model(features, True)
-            loss = np.sum(np.square(outputs - labels)) / num_examples
+            weights = features["weight"] if s.weighted else 1.0
+            loss = np.sum(weights * np.square(outputs - labels)) / num_examples
             loss = loss + penalty / get_replica_context().num_replicas_in_sync
             losses = loss, 2.0 * loss
         variables = pl.strategies.current_store().trainable_variables()

@@ -229,7 +229,7 @@ class Reference:
         out = h @ tensors["out/kernel"] + tensors["out/bias"]
         for task in np.unique(batch["task"]) if s.heads else ():
             out = out + (batch["task"] == task)[:, None] * (h @ tensors[f"head_{task}"])
-        loss = np.square(out[:, 0] - batch["y"]).mean()
+        loss = (np.square(out[:, 0] - batch["y"]) * _weights(s, batch)).mean()
         if s.embedding == "penalized":
             loss = loss + PENALTY * np.square(table).sum()
         return loss, moments
@@ -271,7 +271,7 @@ class Reference:
         batch = s.examples(index)
         found = self.predicted(batch)
         squares = np.square(found - batch["y"])
-        loss = squares.mean()
+        loss = (squares * _weights(s, batch)).mean()
         if s.embedding == "penalized":
             loss += PENALTY * np.square(self.weights["table/embeddings"]).sum()
         results = {"loss": loss, "global_step": self.num_steps}
@@ -292,6 +292,10 @@ class Reference:
             heads = np.concatenate([h @ w[f"head_{t}"] for t in range(NUM_TASKS)], axis=1)
             out = out + heads[np.arange(len(out)), batch["task"]]
         return out
+
+
+def _weights(s: Scenario, batch):
+    return batch["weight"] if s.weighted else 1.0
 
 
 def _steps(run: Run, examples):

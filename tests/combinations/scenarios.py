@@ -128,6 +128,7 @@ class Scenario:
         embedding: How rows of a table are read: "sparse" has a gradient of the rows that were
             read, "lazy" too, and the optimizer passes over the others; "dense" has one of the whole
             table, "penalized" both.
+        weighted: Whether examples have weights, and a `RegressionHead` makes the loss of them.
         heads: Whether the model takes a branch for each task of which its batch has examples.
         unused: Whether there is a variable on which the loss does not depend.
         counts: Whether the model counts its examples, and takes a mean, in variables of its own.
@@ -148,6 +149,7 @@ class Scenario:
     second_optimizer: bool = False
     has_all_weights: bool = False
     embedding: str | None = None
+    weighted: bool = False
     heads: bool = False
     unused: bool = False
     counts: bool = False
@@ -216,6 +218,7 @@ class Scenario:
             "row": rng.integers(0, NUM_ROWS, n),
             "task": np.repeat(rng.integers(0, NUM_TASKS, n), rng.integers(1, 6, n))[:n],
             "y": np.sin(x.sum(axis=1)) + rng.normal(size=n),
+            "weight": rng.uniform(0.5, 3.0, n),
         }
 
 
@@ -263,6 +266,7 @@ def _scenario(random: Random) -> Scenario:
         embedding=random.choice(EMBEDDINGS),
         norm=random.choice(NORMS),
         **{flag: random.random() < 0.35 for flag in flags},
+        weighted=random.random() < 0.35,
     )
 
 

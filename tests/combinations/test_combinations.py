@@ -106,6 +106,7 @@ DECISIVE = {
     "decays": True,
     "second_optimizer": True,
     "embedding": "lazy",
+    "weighted": True,
     "heads": True,
     "unused": True,
     "counts": True,
