@@ -28,6 +28,8 @@ _logger = logging.getLogger("paceline")
 
 _NOTHING_SPECIAL = nullcontext()
 
+_ADVICE = " A learning rate that was tuned for one replica's batch may be scaled with that."
+
 
 def batches_for_replicas(
     input_fn: Callable[..., Any],
@@ -170,11 +172,12 @@ def log_batch_sizes(num_examples: int, strategy: Strategy) -> None:
     context = strategy.input_context()
     _logger.info(
         "Input: each batch goes to one replica; shard %d of %d, %d replica(s) in sync, "
-        "global batch %d in the first step.",
+        "global batch %d in the first step.%s",
         context.input_pipeline_id,
         context.num_input_pipelines,
         context.num_replicas_in_sync,
         num_examples,
+        _ADVICE if context.num_replicas_in_sync > 1 else "",
     )
 
 

@@ -77,6 +77,12 @@ class ModelFunction:
         with noting_inference_calls() as names:
             spec = _checked(self._model_fn(features=features, **arguments), ModeKeys.TRAIN)
         warn_of_likely_mistakes(spec.loss, count_examples(features), names)
+        if spec.eval_metric_ops:
+            _logger.info(
+                "eval_metric_ops are for evaluations: what the model gives while it trains (%s) is "
+                "left aside. paceline.summary.scalar shows a value of the batch in the same place.",
+                ", ".join(spec.eval_metric_ops),
+            )
         return spec
 
 

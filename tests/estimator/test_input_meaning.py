@@ -55,3 +55,15 @@ def test_in_23_arrays_for_several_replicas_are_refused_with_advice(
     message = r"each of 2 replicas would compute the same; return Dataset\.from_tensor_slices"
     with pytest.raises(ValueError, match=message):
         estimator.train(lambda: batch, steps=1)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_es_23_several_replicas_are_advised_of_the_learning_rate(
+    linear_model_fn, input_fn, tmp_path, lines, replicas
+):
+    strategy = pl.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
+    config = pl.RunConfig(train_distribute=strategy)
+    pl.Estimator(linear_model_fn, tmp_path, config).train(input_fn, steps=1)
+    (line,) = [line for line in lines() if "global batch" in line]
+    assert f"global batch {8 * replicas} in the first step." in line
+    assert ("A learning rate" in line) == (replicas > 1)

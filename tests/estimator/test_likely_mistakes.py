@@ -114,3 +114,26 @@ def test_a_model_in_double_precision_is_meant(warnings):
         return np.mean(np.square(layers.Dense(1, dtype="float64")(x)[:, 0] - y))
 
     assert warnings(loss_of, np.float64) == []
+
+
+def test_es_19_metrics_of_a_spec_that_trains_are_left_aside_and_named(tmp_path, caplog):
+    caplog.set_level(logging.INFO, logger="paceline")
+
+    def model_fn(features, labels, mode):
+        loss = np.mean(np.square(features @ pl.get_variable("w", (1, 1)) - labels))
+        mean = pl.nn.metrics.Mean(name="mean")
+        mean.update_state(labels)
+        return pl.EstimatorSpec(
+            mode,
+            loss=loss,
+            train_op=pl.nn.optimizers.SGD(0.1).minimize(loss),
+            eval_metric_ops={"mean label": mean},
+        )
+
+    x = np.ones((8, 1), np.float32)
+    pl.Estimator(model_fn, tmp_path).train(
+        lambda: pl.Dataset.from_tensor_slices((x, x)).batch(2), steps=3
+    )
+    lines = [r.getMessage() for r in caplog.records if "eval_metric_ops" in r.getMessage()]
+    assert len(lines) == 1
+    assert "(mean label) is left aside" in lines[0]

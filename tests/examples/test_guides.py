@@ -81,6 +81,37 @@ def test_the_verbs_of_a_communicator_do_what_the_guide_says(run_guide):
 def test_the_model_that_came_from_tensorflow_learns(run_guide):
     names = run_guide("migration.md")
     assert names["estimator"].evaluate(names["input_fn"], steps=8)["mae"] < 0.1
+    # ES-28: the tutorial of several workers, whose loss is the mean over the batch.
+    assert names["result"].global_step == 20
+    assert names["result"].metrics["loss"] < 2.3
+
+
+def test_es_26_the_guide_maps_every_name_of_tf_estimator():
+    """Those of TensorFlow 2.15, with `export` and `experimental`."""
+    rows = re.findall(r"^\| (.*?) \| .*? \|$", (DOCS / "migration.md").read_text("utf-8"), re.M)
+    mapped = {name.rpartition(".")[2] for row in rows for name in re.findall(r"[\w.]+", row)}
+    missing = [name for name in TF_ESTIMATOR_NAMES.split() if name not in mapped]
+    assert not missing
+
+
+TF_ESTIMATOR_NAMES = """
+BaselineClassifier BaselineEstimator BaselineRegressor BestExporter BinaryClassHead
+CheckpointSaverHook CheckpointSaverListener DNNClassifier DNNEstimator DNNLinearCombinedClassifier
+DNNLinearCombinedEstimator DNNLinearCombinedRegressor DNNRegressor Estimator EstimatorSpec EvalSpec
+Exporter FeedFnHook FinalExporter FinalOpsHook GlobalStepWaiterHook Head LatestExporter
+LinearClassifier LinearEstimator LinearRegressor LoggingTensorHook LogisticRegressionHead ModeKeys
+MultiClassHead MultiHead MultiLabelHead NanLossDuringTrainingError NanTensorHook
+PoissonRegressionHead ProfilerHook RegressionHead RunConfig SecondOrStepTimer SessionRunArgs
+SessionRunContext SessionRunHook SessionRunValues StepCounterHook StopAtStepHook SummarySaverHook
+TrainSpec VocabInfo WarmStartSettings add_metrics classifier_parse_example_spec
+regressor_parse_example_spec train_and_evaluate ClassificationOutput EvalOutput ExportOutput
+PredictOutput RegressionOutput ServingInputReceiver TensorServingInputReceiver
+build_parsing_serving_input_receiver_fn build_raw_serving_input_receiver_fn InMemoryEvaluatorHook
+KMeans LinearSDCA RNNClassifier RNNEstimator build_raw_supervised_input_receiver_fn call_logit_fn
+dnn_logit_fn_builder linear_logit_fn_builder make_early_stopping_hook
+make_stop_at_checkpoint_step_hook stop_if_higher_hook stop_if_lower_hook stop_if_no_decrease_hook
+stop_if_no_increase_hook
+"""
 
 
 def test_each_name_of_the_migration_table_exists():
