@@ -19,7 +19,7 @@ from ..autodiff import (
     softmax,
     softplus,
 )
-from .arguments import by_name
+from .arguments import meaning_of
 
 __all__ = [
     "elu",
@@ -62,10 +62,6 @@ def get(activation: str | Callable[[Any], Any] | None) -> Callable[[Any], Any]:
     """
     if activation is None:
         return linear
-    if isinstance(activation, str):
-        return by_name("activation", activation, _BY_NAME)
-    if not callable(activation):
-        raise TypeError(
-            f"activation must be a name, a function of an array or None, not {activation!r}"
-        )
-    return activation
+    allowed = "a name, a function of an array or None"
+    meant: Callable[[Any], Any] = meaning_of("activation", activation, _BY_NAME, allowed)
+    return meant

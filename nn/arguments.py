@@ -22,6 +22,15 @@ def by_name(kind: str, name: str, known: Mapping[str, Meaning]) -> Meaning:
     raise ValueError(f"no {kind} is called {name!r}; there are {', '.join(known)}")
 
 
+def meaning_of(kind: str, given: Any, known: Mapping[str, Any], allowed: str) -> Any:
+    """What an argument stands for: what is called so, or itself where it can be called."""
+    if isinstance(given, str):
+        return by_name(kind, given, known)
+    if not callable(given):
+        raise TypeError(f"{kind} must be {allowed}, not {given!r}")
+    return given
+
+
 def check_channels_last(layer: str, data_format: str | None) -> None:
     """Refuse a `data_format` that is not Keras's default."""
     if data_format not in (None, "channels_last"):

@@ -148,34 +148,14 @@ class VarianceScaling(Initializer):
         return np.asarray(stddev * _truncated_standard_normal(shape, rng)).astype(dtype)
 
 
-def glorot_uniform(seed: int | None = None) -> VarianceScaling:
-    """Uniform of variance 2 / (inputs + outputs): Glorot and Bengio (2010)."""
-    return VarianceScaling(1.0, "fan_avg", "uniform", seed)
-
-
-def glorot_normal(seed: int | None = None) -> VarianceScaling:
-    """Truncated normal of variance 2 / (inputs + outputs): Glorot and Bengio (2010)."""
-    return VarianceScaling(1.0, "fan_avg", "truncated_normal", seed)
-
-
-def he_uniform(seed: int | None = None) -> VarianceScaling:
-    """Uniform of variance 2 / inputs: He et al. (2015)."""
-    return VarianceScaling(2.0, "fan_in", "uniform", seed)
-
-
-def he_normal(seed: int | None = None) -> VarianceScaling:
-    """Truncated normal of variance 2 / inputs: He et al. (2015)."""
-    return VarianceScaling(2.0, "fan_in", "truncated_normal", seed)
-
-
-def lecun_uniform(seed: int | None = None) -> VarianceScaling:
-    """Uniform of variance 1 / inputs: LeCun et al. (1998)."""
-    return VarianceScaling(1.0, "fan_in", "uniform", seed)
-
-
-def lecun_normal(seed: int | None = None) -> VarianceScaling:
-    """Truncated normal of variance 1 / inputs: LeCun et al. (1998)."""
-    return VarianceScaling(1.0, "fan_in", "truncated_normal", seed)
+# Variances of 2 / (inputs + outputs): Glorot and Bengio (2010); of 2 / inputs: He et al. (2015); of
+# 1 / inputs: LeCun et al. (1998). All take a `seed`.
+glorot_uniform = partial(VarianceScaling, 1.0, "fan_avg", "uniform")
+glorot_normal = partial(VarianceScaling, 1.0, "fan_avg", "truncated_normal")
+he_uniform = partial(VarianceScaling, 2.0, "fan_in", "uniform")
+he_normal = partial(VarianceScaling, 2.0, "fan_in", "truncated_normal")
+lecun_uniform = partial(VarianceScaling, 1.0, "fan_in", "uniform")
+lecun_normal = partial(VarianceScaling, 1.0, "fan_in", "truncated_normal")
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import numpy as np
 
 from ..autodiff import Tensor, sigmoid_cross_entropy, softmax_cross_entropy
 from ..strategies import current_store, get_replica_context
-from .arguments import by_name
+from .arguments import meaning_of
 from .shapes import as_tensor, class_indices, like_predictions, like_values
 
 __all__ = [
@@ -312,13 +312,9 @@ def get(loss: str | Loss | Callable[[Any, Any], Tensor]) -> Loss:
     """
     if isinstance(loss, Loss):
         return loss
-    if not isinstance(loss, str):
-        if not callable(loss):
-            raise TypeError(
-                f"loss must be a name, a loss object or a function (y_true, y_pred), not {loss!r}"
-            )
-        return _FunctionLoss(loss)
-    return by_name("loss", loss, _BY_NAME)()
+    allowed = "a name, a loss object or a function (y_true, y_pred)"
+    meant = meaning_of("loss", loss, _BY_NAME, allowed)
+    return meant() if isinstance(loss, str) else _FunctionLoss(meant)
 
 
 def compute_average_loss(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..arguments import by_name
+from ..arguments import by_name, meaning_of
 from .accuracies import (
     Accuracy,
     BinaryAccuracy,
@@ -81,13 +81,9 @@ def get(metric: str | Metric | Callable[[Any, Any], Any]) -> Metric:
     """
     if isinstance(metric, Metric):
         return metric
-    if not isinstance(metric, str):
-        if not callable(metric):
-            raise TypeError(
-                f"metric must be a name, a metric or a function (y_true, y_pred), not {metric!r}"
-            )
-        return MeanMetricWrapper(metric)
-    return by_name("metric", metric, _BY_NAME)()
+    allowed = "a name, a metric or a function (y_true, y_pred)"
+    meant = meaning_of("metric", metric, _BY_NAME, allowed)
+    return meant() if isinstance(metric, str) else MeanMetricWrapper(meant)
 
 
 def check_name(name: str) -> None:
