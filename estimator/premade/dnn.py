@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, final
 
+from ... import summary
 from ...autodiff import Tensor
 from ...nn import activations, layers
 from ...nn.arguments import check_decay, count
@@ -74,7 +75,9 @@ class DNNPart(Part):
                     momentum=_MOMENTUM_OF_STATISTICS, name=f"{name}/batchnorm_{i}"
                 )
                 net = norm(net, training)
+            summary.histogram(f"{name}/activation", net)
         outputs: Tensor = layers.Dense(units, name="dnn/logits")(net)
+        summary.histogram("dnn/logits/activation", outputs)
         return outputs
 
 

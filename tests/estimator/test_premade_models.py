@@ -1,13 +1,17 @@
 """Linear models, networks, and both together: what they take, are called and report (ES-11)."""
 
+import json
+
 import numpy as np
 import pytest
 
 import paceline as pl
 from paceline import estimator as est
 from paceline import feature_column as fc
+from paceline import summary
 from paceline.checkpoint import latest_checkpoint, load
 from paceline.nn import optimizers
+from paceline.strategies import VariableStore
 
 X = fc.numeric_column("x")
 WORD = fc.categorical_column_with_vocabulary_list("word", ["a", "b", "c"])
@@ -62,7 +66,7 @@ def test_es_11_premade_models_are_classes_of_estimators(tmp_path, family):
         assert isinstance(estimator, pl.Estimator)
 
 
-def test_b1_construction_a_subclass_overrides_no_method():
+def test_b1_construction_a_subclass_overrides_no_method(tmp_path):
     class Mine(pl.Estimator):
         def __init__(self, model_dir):
             super().__init__(lambda features: None, model_dir)
@@ -70,7 +74,7 @@ def test_b1_construction_a_subclass_overrides_no_method():
         def summary(self):
             return self.model_dir
 
-    assert Mine("runs/mine").summary().endswith("mine")
+    assert Mine(tmp_path / "mine").summary().endswith("mine")
     with pytest.raises(TypeError, match="Eager overrides evaluate, train of Estimator"):
 
         class Eager(pl.Estimator):
@@ -324,6 +328,16 @@ def test_dropout_and_batch_normalization_are_for_training(tmp_path):
     assert first == second
     moving_mean = classifier.get_variable_value("dnn/hiddenlayer_0/batchnorm_0/moving_mean")
     assert np.abs(moving_mean).max() > 0
+
+
+def test_a_network_shows_how_its_layers_are_activated(tmp_path):
+    found = summary.Summaries()
+    model_fn = est.DNNRegressor(**DNN, model_dir=tmp_path).model_fn
+    with summary.collecting(found), VariableStore().building():
+        model_fn(*batch(), pl.ModeKeys.EVAL)
+    layers = ["dnn/hiddenlayer_0", "dnn/hiddenlayer_1", "dnn/logits"]
+    written = json.loads(found.added_up_as_text())[1]
+    assert list(written) == [f"{layer}/activation" for layer in layers]
 
 
 def test_a_model_begins_with_what_another_one_has_learned(tmp_path):
