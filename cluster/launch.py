@@ -61,6 +61,7 @@ class LaunchOptions:
     max_restarts: int = 0
     grace_secs: float = 10.0
     all_lines: bool = False
+    log_json: bool = False
 
 
 _OPTIONS = {field.name for field in fields(LaunchOptions)}
@@ -80,6 +81,8 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     add("--grace-secs", type=_secs, default=10.0, metavar="S", help="SIGTERM to SIGKILL (10)")
     every = "show what several workers log alike for each of them"
     add("--all-lines", action="store_true", help=every)
+    as_json = "print each line as an object of JSON, with the task that wrote it"
+    add("--log-json", action="store_true", help=as_json)
     add("-m", dest="is_module", action="store_true", help="the script is a module, as python -m")
     add("script", help="what each task runs")
     add("arguments", nargs=argparse.REMAINDER, help="its arguments")
@@ -166,9 +169,13 @@ class _Launcher:
         # Workers are compared with workers: what an evaluator finds, say, is news of its own.
         self._common: defaultdict[str, CommonLines] = defaultdict(CommonLines)
         names = [str(task) for task in self._tasks]
-        self._out = Prefixer(out, names, wants_colour(out, environ))
-        self._err = Prefixer(err, names, wants_colour(err, environ))
+        colours = (not options.log_json and wants_colour(stream, environ) for stream in (out, err))
+        streams = zip((out, err), colours, strict=True)
+        as_json = options.log_json
+        self._out, self._err = [Prefixer(s, names, colour, as_json) for s, colour in streams]
         self._environ = {**shared_environ(environ, len(self._tasks))}
+        if as_json:
+            self._environ["PACELINE_LOG"] = "json"
         self._mpirun: list[str] = []
         how = "gRPC"
         if options.backend == "mpi":

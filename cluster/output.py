@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import re
 import sys
@@ -28,14 +29,17 @@ _MPI_EPILOGUE = (*_MPI_ABORT, b"-----")
 
 
 class Prefixer:
-    """Writes lines to a stream, each after its task's name.
+    """Writes lines to a stream, each after its task's name, or with it as an object of JSON.
 
     A stream that takes nothing, as a file on a full disk, is no reason to end a job: what it does
     not take is counted, and told when it takes lines again.
     """
 
-    def __init__(self, stream: BinaryIO, names: Sequence[str], colour: bool) -> None:
+    def __init__(
+        self, stream: BinaryIO, names: Sequence[str], colour: bool, as_json: bool = False
+    ) -> None:
         self._stream = stream
+        self._as_json = as_json
         self._num_lost = 0
         self._has_reader = True
         self._prefixes = {
@@ -47,10 +51,10 @@ class Prefixer:
 
     def write(self, name: str, lines: Sequence[bytes]) -> None:
         """Print lines of one task. BrokenPipeError, once, where nobody reads them any more."""
-        prefix = self._prefixes.get(name) or f"[{name}] ".encode()
-        text = b"".join(prefix + line + b"\n" for line in lines)
+        text = b"".join(self._named(name, line) + b"\n" for line in lines)
         if self._num_lost:
-            text = f"[launch] {self._num_lost} lines could not be written\n".encode() + text
+            lost = f"{self._num_lost} lines could not be written".encode()
+            text = self._named("launch", lost) + b"\n" + text
         try:
             if self._has_reader:
                 self._stream.write(text)
@@ -61,6 +65,17 @@ class Prefixer:
             raise
         except OSError:
             self._num_lost += len(lines)
+
+    def _named(self, name: str, line: bytes) -> bytes:
+        if not self._as_json:
+            return (self._prefixes.get(name) or f"[{name}] ".encode()) + line
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):  # what the script prints by itself
+            found = {"message": line.decode(errors="backslashreplace")}
+        return json.dumps({"task": name, **found}).encode()
 
 
 class CommonLines:

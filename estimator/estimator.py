@@ -281,7 +281,8 @@ class Estimator:
                 f"variables of its own; leave eval_distribute out, or pass a MirroredStrategy"
             )
         is_chief = strategy.extended.worker_index == 0
-        _logger.info("Starting evaluation at %s", datetime.now(UTC).isoformat(timespec="seconds"))
+        where = f" ({name})" if name else ""
+        _logger.info("Starting evaluation%s at %s", where, _now())
         with (
             observe.short_tracebacks,
             self._dir.reading(checkpoint_path) if is_chief else nullcontext() as restored,
@@ -298,11 +299,16 @@ class Estimator:
             results = evaluate(session, batches, steps)
             if restored is not None and self._is_writer():
                 self._dir.note_metrics(restored.path, results, name)
-        if self._is_writer():
-            self._records.note(self.eval_dir(name), name, results)
+        _logger.info("Finished evaluation%s at %s", where, _now())
+        step = results["global_step"]
         shown = ", ".join(f"{k} = {v:.8g}" for k, v in results.items() if np.ndim(v) == 0)
-        where = f" ({name})" if name else ""
-        _logger.info("Evaluation%s at global step %d: %s", where, results["global_step"], shown)
+        _logger.info("Saving dict for global step %d: %s", step, shown, extra={"values": results})
+        if self._is_writer():
+            path = None if restored is None else os.fspath(restored.path)
+            self._records.note(self.eval_dir(name), name, results, path)
+            if path is not None:
+                text = "Saving 'checkpoint_path' summary for global step %d: %s"
+                _logger.info(text, step, path)
         return results
 
     def predict(
@@ -429,3 +435,7 @@ class Estimator:
                 f"would be noise; check model_dir, train first, or pass allow_untrained=True"
             )
         return restored
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

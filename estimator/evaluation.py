@@ -186,7 +186,7 @@ def evaluate(
         is_over = session.stop_requested or done == steps
         batch = None if is_over else next(batches, None)
     session.end()
-    _logger.info("Evaluated %d batch(es) in %.3f s.", done, time.monotonic() - started)
+    _logger.info("Inference Time : %.5fs, %d batch(es).", time.monotonic() - started, done)
     return session.results()
 
 

@@ -32,7 +32,9 @@ class EvaluationRecords:
         # An evaluator that looks at a thousand checkpoints leaves one file a directory.
         self._writers: dict[str, FileWriter] = {}
 
-    def note(self, directory: str, name: str | None, results: Mapping[str, Any]) -> None:
+    def note(
+        self, directory: str, name: str | None, results: Mapping[str, Any], path: str | None
+    ) -> None:
         """Note what an evaluation found.
 
         Args:
@@ -40,13 +42,14 @@ class EvaluationRecords:
                 all; of anything else a warning says that it is not shown.
             name: That of the evaluation, where there are several.
             results: As `Estimator.evaluate` returns them.
+            path: The checkpoint, if one was evaluated: a text called checkpoint_path.
         """
         if not history_steps(self._config):
             return
         step = int(results["global_step"])
         metrics = {n: v for n, v in results.items() if n != "global_step" and v is not None}
         if self._config.save_summary_steps:
-            self._write(directory, step, metrics)
+            self._write(directory, step, metrics, path)
         numbers = {n: float(v) for n, v in metrics.items() if _is_number(v)}
         history = history_of(self._config)
         history.note("evaluation", step=step, name=name or "", metrics=numbers)
@@ -54,7 +57,9 @@ class EvaluationRecords:
         if self._config.report:
             write_report_of(str(self._config.model_dir))
 
-    def _write(self, directory: str, step: int, metrics: Mapping[str, Any]) -> None:
+    def _write(
+        self, directory: str, step: int, metrics: Mapping[str, Any], path: str | None
+    ) -> None:
         if directory not in self._writers:
             self._writers[directory] = FileWriter(directory)
         writer = self._writers[directory]
@@ -66,6 +71,8 @@ class EvaluationRecords:
             else:
                 kind = type(value).__name__
                 _logger.warning("The metric %r is not shown: it is of type %s.", name, kind)
+        if path is not None:
+            writer.text("checkpoint_path", path, step)
         flush(writer, is_last=True)
 
 

@@ -73,7 +73,9 @@ class _Chief(CheckpointWriter):
         self._step, self._given_up = step, None
         part = checkpoint.share_of(values, 0, self._workers.size) if self._all_write else values
         self._saver.save(step, part, state=state, others=self._others)
-        _logger.info("Saving the checkpoint of step %d.", step)
+        told = {"global_step": step, "model_dir": self._saver.model_dir}
+        text = "Saving checkpoints for %d into %s/model.ckpt-%d."
+        _logger.info(text, step, self._saver.model_dir, step, extra={"values": told})
 
     def check(self) -> None:
         with self._losses_given_up():
@@ -105,7 +107,9 @@ class _Chief(CheckpointWriter):
         try:
             yield
             for path, step in self._saver.finished():
-                _logger.info("The checkpoint of step %d is on disk: %s", step, path)
+                told = {"global_step": step, "path": path}
+                text = "The checkpoint of step %d is on disk: %s"
+                _logger.info(text, step, path, extra={"values": told})
         except (CollectiveError, RefusedRequest) as error:
             self._given_up = error
             _logger.warning("The checkpoint of step %d is given up: %s", self._step, error)

@@ -97,6 +97,7 @@ class TrainingSession(Session):
         num_replicas = self.strategy.extended.num_local_replicas
         batch = first_with_examples(self._input, num_replicas)
         require_data(batch, self.strategy)
+        _logger.info("Calling model_fn.")
         self._make_step(batch)
         log_batch_sizes(self.num_examples, self.strategy)
 
@@ -203,6 +204,10 @@ class TrainingSession(Session):
 
     def _begin_run(self, strategy: Strategy, specs: Any) -> None:
         """In cross-replica context, when all variables exist: tell the hooks."""
+        _logger.info("Done calling model_fn.")
+        trained = self.store.trainable_variables()
+        num = sum(math.prod(variable.shape) for variable in trained)
+        _logger.info("The model has %d parameters in %d trainable variable(s).", num, len(trained))
         spec: EstimatorSpec = local_values(specs)[0]
         chief_hooks = spec.training_chief_hooks if strategy.extended.job.is_chief else ()
         with self.store.as_created():

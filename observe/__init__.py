@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .growing_file import GrowingFile
 from .history import History
-from .log import ensure_handler, log_once, logger
+from .log import JsonLines, ensure_handler, log_once, logger
 from .phases import PHASES, Collective, Span, Stopwatch, phase, wall_clock_offset_ns
 from .progress import Progress, Rate, RemoteProgress, progress
 from .report import write_report
@@ -17,6 +17,7 @@ __all__ = [
     "Collective",
     "GrowingFile",
     "History",
+    "JsonLines",
     "Progress",
     "Rate",
     "RemoteProgress",

@@ -156,6 +156,13 @@ class RunSaver(SessionRunHook):
         self.last_has_input = False
 
     def begin(self) -> None:
+        if self._decides:
+            when = "at the start and at the end"
+            if self._timer.every_steps is not None:
+                when = f"every {self._timer.every_steps} steps"
+            elif self._timer.every_secs is not None and math.isfinite(self._timer.every_secs):
+                when = f"every {self._timer.every_secs:g} s"
+            _logger.info("Create CheckpointSaverHook: %s, into %s.", when, self._directory)
         for listener in self._listeners:
             listener.begin()
 

@@ -60,7 +60,9 @@ class StepCounterHook(SessionRunHook):
         if self._timer.should_trigger_for_step(step):
             secs, steps = self._timer.update_last_triggered_step(step)
             if secs:
-                _logger.info("global_step/sec: %.5g", (steps or 0) / secs)
+                rate = (steps or 0) / secs
+                told = {"global_step": step, "global_step/sec": rate}
+                _logger.info("global_step/sec: %.5g", rate, extra={"values": told})
                 self._write(session, (steps or 0) / secs, self._num_examples / secs)
             self._num_examples = 0
 
@@ -128,7 +130,8 @@ class LoggingTensorHook(SessionRunHook):
             self._log(session.run(self._args.fetches), None)
 
     def _log(self, values: dict[str, Any], secs: float | None) -> None:
-        _logger.info(self._format(values) + (f" ({secs:.3f} sec)" if secs is not None else ""))
+        duration = f" ({secs:.3f} sec)" if secs is not None else ""
+        _logger.info("%s%s", self._format(values), duration, extra={"values": values})
 
 
 class ProgressHook(SessionRunHook):

@@ -14,6 +14,9 @@ class SecondOrStepTimer:
     Args:
         every_secs, every_steps: Exactly one of them, > 0.
         clock: Gives the present time in seconds.
+
+    Attributes:
+        every_secs, every_steps: As given.
     """
 
     def __init__(
@@ -31,8 +34,8 @@ class SecondOrStepTimer:
             raise ValueError(
                 f"every_secs and every_steps must be > 0, they are {every_secs} and {every_steps}"
             )
-        self._every_secs = every_secs
-        self._every_steps = every_steps
+        self.every_secs = every_secs
+        self.every_steps = every_steps
         self._clock = clock
         self._last_step: int | None = None
         self._last_time = 0.0
@@ -50,9 +53,9 @@ class SecondOrStepTimer:
             return True
         if step == self._last_step:
             return False
-        if self._every_steps is not None:
-            return step >= self._last_step + self._every_steps
-        return self._clock() >= self._last_time + (self._every_secs or 0)
+        if self.every_steps is not None:
+            return step >= self._last_step + self.every_steps
+        return self._clock() >= self._last_time + (self.every_secs or 0)
 
     def update_last_triggered_step(self, step: int) -> tuple[float | None, int | None]:
         """Note that it happened at `step`.

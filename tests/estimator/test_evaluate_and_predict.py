@@ -114,16 +114,6 @@ def test_evaluation_changes_nothing(trained, one_pass):
     assert trained.latest_checkpoint().endswith("-3")
 
 
-def test_evaluation_logs_each_of_a_few_steps(trained, one_pass, lines):
-    """OB-02."""
-    trained.evaluate(one_pass, steps=3)
-    assert [line for line in lines() if line.startswith("Evaluation [")] == [
-        "Evaluation [1/3]",
-        "Evaluation [2/3]",
-        "Evaluation [3/3]",
-    ]
-
-
 def test_predictions_come_example_by_example(trained, examples, one_pass):
     predictions = list(trained.predict(one_pass))
     expected = examples[0] @ trained.get_variable_value("w")

@@ -278,20 +278,3 @@ def test_a_save_that_fails_in_the_background_ends_the_run(estimator, input_fn):
 
     with pytest.raises(CheckpointError, match=r"cannot (save|write)"):
         estimator.train(input_fn, hooks=[Spoil()], steps=3)
-
-
-def test_the_log_tells_the_story_of_a_run(estimator, input_fn, lines):
-    """OB-01."""
-    estimator.train(input_fn, steps=101)
-    story = [
-        "Saving the checkpoint of step 0",
-        "Input: each batch goes to one replica",
-        "loss = ",
-        "global_step/sec",
-        "loss = ",
-        "Saving the checkpoint of step 101",
-        "Loss for final step",
-    ]
-    found = iter(lines())
-    for event in story:
-        assert any(event in line for line in found), event

@@ -43,7 +43,7 @@ def test_digits_reaches_its_accuracy(first_run):
 
 def test_digits_evaluates_as_it_goes(first_run):
     _, result = first_run
-    steps = re.findall(r"Evaluation at global step (\d+): accuracy", result.stderr)
+    steps = re.findall(r"Saving dict for global step (\d+): accuracy", result.stderr)
     assert steps == ["150", "300", "450", "600"]
 
 
@@ -59,7 +59,9 @@ def test_digits_prints_no_warning_and_few_lines(first_run):
     """OB-07."""
     _, result = first_run
     assert "WARNING" not in result.stderr
-    assert len(result.stderr.splitlines()) <= 48  # of five saves each has two
+    assert (
+        len(result.stderr.splitlines()) <= 56
+    )  # two of each of five saves, seven of each of four evaluations
 
 
 def test_digits_runs_as_two_workers_and_an_evaluator(tmp_path):
@@ -69,7 +71,7 @@ def test_digits_runs_as_two_workers_and_an_evaluator(tmp_path):
     launch = ["-m", "paceline", "launch", "--workers", "2", "--evaluator"]
     result = run(*launch, ROOT / "examples" / "digits.py", "--replicas", "1", cwd=tmp_path)
     assert "[worker 0] max_steps was reached at step 600: test accuracy 0.9" in result.stdout
-    evaluations = re.findall(r"\[(.*?)\] .* Evaluation at global step (\d+)", result.stderr)
+    evaluations = re.findall(r"\[(.*?)\] .* Saving dict for global step (\d+)", result.stderr)
     assert ("evaluator 0", "600") in evaluations
     assert {step for task, step in evaluations if task != "evaluator 0"} == {"600"}
     for worker in ("worker 0", "worker 1"):

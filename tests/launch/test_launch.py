@@ -46,6 +46,21 @@ sys.stdout.write("no end of line")
     assert "[worker 0] err" in result.err
 
 
+def test_on_request_each_line_is_json_of_tasks_and_launcher(run):
+    text = """
+from paceline.observe import ensure_handler, logger
+print("printed")
+ensure_handler()
+logger().info("logged", extra={"values": {"loss": 1.5}})
+"""
+    result = run(text, num_workers=2, log_json=True)
+    assert [json.loads(line)["message"] for line in result.out] == ["printed"] * 2
+    told = [json.loads(line) for line in result.err]
+    values = {line["task"]: line["values"] for line in told if line["message"] == "logged"}
+    assert values == {"worker 0": {"loss": 1.5}, "worker 1": {"loss": 1.5}}
+    assert any(line["task"] == "launch" for line in told)
+
+
 @pytest.mark.parametrize(
     ("how", "code", "told"),
     [

@@ -2,6 +2,7 @@
 
 import errno
 import io
+import json
 
 import pytest
 
@@ -46,6 +47,20 @@ def test_each_line_has_its_task_and_on_a_terminal_a_colour():
         prefixer.write("launch", [b"c"])
     assert plain.getvalue() == b"[worker 0] a\n[worker 0] b\n[launch] c\n"
     assert coloured.getvalue().startswith(b"\x1b[36m[worker 0]\x1b[0m a\n")
+
+
+def test_each_line_is_an_object_of_json_with_its_task_on_request():
+    stream = FullFor(1)
+    prefixer = Prefixer(stream, ["worker 0"], colour=False, as_json=True)
+    prefixer.write("worker 0", [b"lost"])
+    printed = b'"[" \xff [1]'
+    prefixer.write("worker 0", [b'{"level": "INFO", "values": {"loss": 1.5}}', printed, b"[1]"])
+    assert [json.loads(line) for line in stream.getvalue().splitlines()] == [
+        {"task": "launch", "message": "1 lines could not be written"},
+        {"task": "worker 0", "level": "INFO", "values": {"loss": 1.5}},
+        {"task": "worker 0", "message": '"[" \\xff [1]'},
+        {"task": "worker 0", "message": "[1]"},
+    ]
 
 
 class FullFor(io.BytesIO):

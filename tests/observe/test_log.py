@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
+import os
 import re
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from paceline.observe import ensure_handler, logger
@@ -94,3 +98,24 @@ def test_a_process_without_stderr_logs_nothing_and_goes_on(
     with fresh_logging():
         ensure_handler()
         logger().info("line")
+
+
+def test_lines_are_objects_of_json_on_request(capsys: Capture, fresh_logging: FreshLogging) -> None:
+    with fresh_logging():
+        ensure_handler({"PACELINE_LOG": "json"})
+        values = {"loss": float("nan"), "w": np.ones(2), "x": (np.float32(1), None), "y": Path("y")}
+        logger().info("loss = %s", 1, extra={"values": values})
+        try:
+            raise KeyError("boom")
+        except KeyError:
+            logger().exception("it failed")
+    told, failed = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert told["values"] == {"loss": "nan", "w": [1.0, 1.0], "x": [1.0, None], "y": "y"}
+    assert (told["level"], told["message"], told["pid"]) == ("INFO", "loss = 1", os.getpid())
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", told["time"])
+    assert failed["traceback"].endswith("KeyError: 'boom'")
+
+
+def test_another_form_of_lines_is_refused(fresh_logging: FreshLogging) -> None:
+    with fresh_logging(), pytest.raises(ValueError, match="must be text or json, it is 'xml'"):
+        ensure_handler({"PACELINE_LOG": "xml"})

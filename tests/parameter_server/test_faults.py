@@ -71,7 +71,7 @@ def test_a_worker_that_is_stopped_is_left_out_until_it_goes_on(start_job, timed,
 def test_a_ps_that_was_killed_is_filled_from_the_last_checkpoint(start_job, timed, way, ps):
     job = start_job(*way, evaluator=True)
     job.wait_until_all_train()
-    job["chief 0"].wait_for("Saving the checkpoint of step", times=3)
+    job["chief 0"].wait_for("Saving checkpoints for", times=3)
     job[ps].kill()
     for trainer in ("chief 0", "worker 0"):
         job[trainer].wait_for("is lost: ")
@@ -80,7 +80,7 @@ def test_a_ps_that_was_killed_is_filled_from_the_last_checkpoint(start_job, time
         for trainer in ("chief 0", "worker 0"):
             job[trainer].wait_for(") is back.")
             job[trainer].wait_for_more_steps()
-    job["chief 0"].wait_for("Saving the checkpoint of step", times=5)
+    job["chief 0"].wait_for("Saving checkpoints for", times=5)
     job.stop_training()
     job.require_success()
     assert re.search(rf"{ps} .* goes on from .*model.ckpt-\d+", job["chief 0"].output)
@@ -91,7 +91,7 @@ def test_a_ps_that_was_killed_is_filled_from_the_last_checkpoint(start_job, time
 def test_a_ps_that_does_not_come_back_ends_the_job_with_its_name(start_job, timed, way, ps):
     job = start_job(*way, "--absence-secs", 3, evaluator=True)
     job.wait_until_all_train()
-    job["evaluator 0"].wait_for("Evaluation at global step")
+    job["evaluator 0"].wait_for("Saving dict for global step")
     job[ps].kill()
     with timed(f"{ps} killed for good, {way}: the job has ended"):
         for name in job.names(ps, "evaluator 0"):
@@ -136,7 +136,7 @@ def test_a_chief_that_was_killed_takes_the_values_from_the_servers(start_job, ti
 def test_a_chief_that_does_not_come_back_ends_the_job_with_its_name(start_job, timed, way):
     job = start_job(*way, "--absence-secs", 4, num_workers=2, evaluator=True)
     job.wait_until_all_train()
-    job["evaluator 0"].wait_for("Evaluation at global step")
+    job["evaluator 0"].wait_for("Saving dict for global step")
     job["chief 0"].kill()
     job["worker 0"].wait_for_more_steps()
     with timed(f"chief killed for good, {way}: the job has ended"):
@@ -163,7 +163,7 @@ def test_a_chief_that_is_stopped_goes_on(start_job, timed):
 def test_an_evaluator_that_dies_changes_nothing(start_job, fault):
     job = start_job(evaluator=True)
     job.wait_until_all_train()
-    job["evaluator 0"].wait_for("Evaluation at global step")
+    job["evaluator 0"].wait_for("Saving dict for global step")
     job["evaluator 0"].signal(fault)
     for trainer in ("chief 0", "worker 0"):
         job[trainer].wait_for_more_steps()
@@ -174,9 +174,9 @@ def test_an_evaluator_that_dies_changes_nothing(start_job, fault):
 def test_an_evaluator_that_was_killed_comes_back(start_job):
     job = start_job(evaluator=True)
     job.wait_until_all_train()
-    job["evaluator 0"].wait_for("Evaluation at global step")
+    job["evaluator 0"].wait_for("Saving dict for global step")
     job["evaluator 0"].kill()
-    job.start("evaluator 0").wait_for("Evaluation at global step")
+    job.start("evaluator 0").wait_for("Saving dict for global step")
     job.stop_training()
     job.require_success()
 
@@ -191,7 +191,7 @@ def test_a_save_that_a_ps_does_not_survive_is_given_up(start_job, timed, way):
             job[trainer].wait_for(") is back.")
             job[trainer].wait_for_more_steps()
     job["chief 0"].wait_for("is given up: ")
-    job["chief 0"].wait_for("Saving the checkpoint of step", times=6)
+    job["chief 0"].wait_for("Saving checkpoints for", times=6)
     job.stop_training()
     job.require_success()
     newest = checkpoint.latest_checkpoint(job.model_dir, verify=True)

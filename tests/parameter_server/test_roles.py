@@ -124,7 +124,7 @@ def test_a_worker_that_leaves_by_sigterm_comes_back_where_it_left_its_input(star
 def test_a_job_that_was_killed_goes_on_from_its_last_checkpoint(start_job, way):
     job = start_job(*way)
     job.wait_until_all_train()
-    job["chief 0"].wait_for("Saving the checkpoint of step", times=4)
+    job["chief 0"].wait_for("Saving checkpoints for", times=4)
     for name in job.names():
         job[name].kill()
     saved = newest(job)
