@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -27,9 +27,13 @@ class HeldValues:
 
     Args:
         strategy: How the run is distributed.
+
+    Attributes:
+        follows: Whether later calls are to be noted: not where hooks hold nothing of the first.
     """
 
     def __init__(self, strategy: Strategy) -> None:
+        self.follows = True
         self._strategy = strategy
         self._hooks: Hooks | None = None
         self._first: dict[str, Any] = {}
@@ -58,14 +62,19 @@ class HeldValues:
         """The step was made: what was noted is what can be read from now on."""
         self._parts = [self._noted[replica] for replica in sorted(self._noted)]
 
-    def begin(self) -> None:
-        """All replicas have noted their first call: find the places, before hooks change."""
+    def begin(self, figures: Collection[str]) -> None:
+        """All replicas have noted their first call: find the places, before hooks change.
+
+        Args:
+            figures: What has a name and is known to the session without this.
+        """
         _, self._hooks, named = self._calls[0]
         held = dict(_held(self._hooks))
         # What no hook holds is known by its name only; else the first batch would stay in memory.
         known = {id(value) for value in held.values()}
         own = {n: v if isinstance(v, Metric) or id(v) in known else None for n, v in named.items()}
         self._first = {**own, **held}
+        self.follows = bool(held) or not own.keys() <= set(figures)
         for replica, (num_examples, hooks, named) in self._calls.items():
             found = {**named, **dict(_held(hooks))}
             self._noted[replica] = num_examples, {k: _array(v) for k, v in found.items()}

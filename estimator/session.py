@@ -233,7 +233,7 @@ class Session(ABC):
             chief_hooks: Those of this task that come before the ones of the call, as they do in
                 TensorFlow.
         """
-        self._held.begin()
+        self._held.begin(self.figures)
         place = self._num_own_hooks
         self._hooks[place:place] = _begun(chief_hooks)
         self._hooks += _begun(hooks)
@@ -243,8 +243,12 @@ class Session(ABC):
     def before_run(self) -> None:
         """Tell the hooks that a step is about to be made."""
         self.wants_summaries = False
-        self._requests = [_checked(hook, hook.before_run(self._context)) for hook in self._hooks]
-        self._announce([r.fetches for r in self._requests if r is not None])
+        context = self._context
+        self._requests = [hook.before_run(context) for hook in self._hooks]
+        asking = [
+            each for each in zip(self._hooks, self._requests, strict=True) if each[1] is not None
+        ]
+        self._announce([_checked(hook, request).fetches for hook, request in asking])
 
     def after_run(self) -> None:
         """Tell the hooks that it was made; each gets what it asked for before."""
@@ -372,10 +376,8 @@ def _begun(hooks: Sequence[SessionRunHook]) -> list[SessionRunHook]:
     return list(hooks)
 
 
-def _checked(hook: SessionRunHook, request: Any) -> SessionRunArgs | None:
-    """What a hook's `before_run` has returned."""
-    if request is None:
-        return None
+def _checked(hook: SessionRunHook, request: Any) -> SessionRunArgs:
+    """What a hook's `before_run` has returned, if not None."""
     if not isinstance(request, SessionRunArgs):
         raise TypeError(
             f"before_run of {type(hook).__name__} must return SessionRunArgs(fetches) or None, it "

@@ -166,8 +166,9 @@ class TrainingSession(Session):
                 spec = self._model(*split_features_and_labels(given.batch), ModeKeys.TRAIN)
             assert spec.loss is not None
             assert spec.train_op is not None
-            hooks = {name: getattr(spec, name) for name in _HOOKS}
-            self._held.note(replica.local_index, given.num_examples, hooks, {"loss": spec.loss})
+            if self._held.follows:
+                hooks = {name: getattr(spec, name) for name in _HOOKS}
+                self._held.note(index, given.num_examples, hooks, {"loss": spec.loss})
             if not self._is_built:
                 self._build(spec.train_op)
                 replica.merge_call(self._begin_run, (spec,))
@@ -218,7 +219,8 @@ class TrainingSession(Session):
 
     def _note(self, sums: Sequence[float]) -> None:
         """Take over what a step that was made came to, over all replicas of all workers."""
-        self._held.take_over()
+        if self._held.follows:
+            self._held.take_over()
         loss_times_examples, num_examples, *votes, _ = sums
         votes_to_save, votes_to_end, votes_to_stop, *others = votes
         num_stopping, num_asking, num_watching = others
