@@ -119,9 +119,8 @@ def _expm1(graph: Graph, step: Step, x: Any) -> str:
 @_form(np.log1p)
 def _log1p(graph: Graph, step: Step, x: Any) -> str:
     dtype = step.result.dtype
-    return str(
-        graph.node("Log", graph.node("Add", graph.operand(x, dtype), graph.constant(1, dtype)))
-    )
+    more = graph.node("Add", graph.operand(x, dtype), graph.constant(1, dtype))
+    return str(graph.node("Log", more))
 
 
 @_form(autodiff.leaky_relu)
@@ -334,11 +333,11 @@ def _astype(graph: Graph, step: Step, x: Any, dtype: Any = None) -> str:
 def _clip(
     graph: Graph, step: Step, x: Any, a_min: Any, a_max: Any, min: Any = None, max: Any = None
 ) -> str:
-    dtype = step.result.dtype
-    name = graph.operand(x, dtype)
-    for kind, bound in (("Max", min if a_min is None else a_min), ("Min", max or a_max)):
+    name = graph.operand(x, step.result.dtype)
+    bounds = {"Max": min if a_min is None else a_min, "Min": max if a_max is None else a_max}
+    for kind, bound in bounds.items():
         if bound is not None:
-            name = graph.node(kind, name, graph.operand(bound, dtype))
+            name = graph.node(kind, name, graph.operand(bound, step.result.dtype))
     return name
 
 

@@ -72,7 +72,7 @@ def numpy_functions(features, mode):
         "parts": np.concatenate([several[1], several[0]], axis=1),
         "cut": x[:, 1:][:, ::-1],
         "last": x[:, -1],
-        "clipped": np.clip(x, 0.2, 0.8),
+        "clipped": np.clip(x, 0.2, 0.8) + np.clip(x - 0.5, None, 0),
         "padded": np.pad(x, ((0, 0), (1, 0))),
         "flags": np.greater_equal(x, 0.5),
         "ones": np.where(x > 0.5, x * 0 + 1, 0),

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import paceline as pl
-from paceline.estimator import export, export_onnx
+from paceline.estimator import DNNClassifier, LinearRegressor, export, export_onnx
+from paceline.estimator.feature_column import numeric_column
 
 from . import exported_models
 
@@ -92,6 +93,26 @@ def test_onnx_refuses_inputs_that_it_has_no_form_for(tmp_path, model_fn, spec, w
     path = estimator.export_saved_model(tmp_path / "exports", receiver_fn)
     with pytest.raises(ValueError, match=words):
         export_onnx(path, tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize(
+    ("make", "signature", "output"),
+    [
+        (lambda columns, path: DNNClassifier([4], columns, path), "serving_default", "scores"),
+        (lambda columns, path: LinearRegressor(columns, path), "predict", "predictions"),
+    ],
+    ids=["DNNClassifier", "LinearRegressor"],
+)
+def test_onnx_has_premade_models_over_numeric_columns(tmp_path, make, signature, output):
+    estimator = make([numeric_column("x", shape=3)], tmp_path / "model")
+    labels = (NUMBERS["x"][:, :1] > 0.5).astype(np.int64)
+    estimator.train(lambda: pl.Dataset.from_tensor_slices((NUMBERS, labels)).batch(8))
+    receiver_fn = export.build_raw_serving_input_receiver_fn(NUMBERS)
+    path, file = estimator.export_saved_model(tmp_path, receiver_fn), str(tmp_path / "model.onnx")
+    loaded = pl.estimator.load(path, model_fn=estimator.model_fn)
+    export_onnx(loaded, file, signature, [output])
+    expected = loaded.signatures[signature](NUMBERS)[output]
+    np.testing.assert_allclose(elsewhere(file, NUMBERS)[output], expected, rtol=1e-5, atol=1e-5)
 
 
 def test_onnx_has_the_outputs_that_are_asked_for(tmp_path):
