@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Final, final
 
 from .markup import Markup, element, joined
@@ -16,7 +16,6 @@ WIDTH, HEIGHT = 620, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 12, 42
 _MOST_POINTS: Final = 400
 _SMOOTHED_FROM = 60
-_SMOOTHING = 0.9
 _LOG_FROM_RATIO = 200.0
 
 
@@ -56,7 +55,7 @@ def line_chart(
 ) -> Markup:
     """A figure with a title, a legend, axes with units, and curves over the global step.
 
-    A curve of many points is drawn pale, with its moving average above it. The values' axis begins
+    A curve of many points is drawn pale, with a moving average above it. The values' axis begins
     at 0 where they have a unit; else it is logarithmic where all are positive and the largest is
     200 times the smallest.
 
@@ -80,7 +79,7 @@ def line_chart(
         *[_value_tick(y(v), number(v)) for v in value_ticks],
         *[_step_tick(x(v), f"{v:,.0f}") for v in _ticks(first, last, 6, whole=True)],
         *[_mark(x(step)) for step in marks if first <= step <= last],
-        *[_line(s, x, y) for s in series],
+        *[_line(s, x, y, is_log) for s in series],
         _axis_title("global step", (WIDTH + _LEFT - _RIGHT) / 2, HEIGHT - 6),
     )
     shown = [{"label": s.label, "points": _thinned(s.curve)} for s in series]
@@ -198,7 +197,7 @@ def _mark(x: float) -> Markup:
     return element("line", line, class_="mark", x1=x, x2=x, y1=_TOP, y2=HEIGHT - _BOTTOM)
 
 
-def _line(series: Series, x: _Scale, y: _Scale) -> Markup:
+def _line(series: Series, x: _Scale, y: _Scale, is_log: bool) -> Markup:
     colour = f"s{series.colour}"
     points = _thinned(series.curve)
     if series.is_marked or len(points) == 1:
@@ -209,7 +208,7 @@ def _line(series: Series, x: _Scale, y: _Scale) -> Markup:
         return joined(_path(points, x, y, f"line {colour}"), *dots)
     if len(points) < _SMOOTHED_FROM:
         return _path(points, x, y, f"line {colour}")
-    smooth = _smoothed(points)
+    smooth = _smoothed(points, is_log)
     pale = _path(points, x, y, f"line pale {colour}")
     return joined(pale, _path(smooth, x, y, f"line {colour}"))
 
@@ -229,13 +228,16 @@ def _thinned(curve: Curve) -> Curve:
     return [(part[-1][0], math.fsum(v for _, v in part) / len(part)) for part in parts]
 
 
-def _smoothed(curve: Curve) -> Curve:
-    """The exponential moving average, without a bias to its first values."""
-    result, total, weight = [], 0.0, 0.0
-    for step, value in curve:
-        total = _SMOOTHING * total + (1 - _SMOOTHING) * value
-        weight = _SMOOTHING * weight + (1 - _SMOOTHING)
-        result.append((step, total / weight))
+def _smoothed(curve: Curve, is_log: bool) -> Curve:
+    """The mean over a twentieth of the points around each; of logarithms where these are drawn."""
+    half = max(1, len(curve) // 40)
+    values = [math.log(value) if is_log else value for _, value in curve]
+    sums = [0.0, *accumulate(values)]
+    result = []
+    for index, (step, _) in enumerate(curve):
+        begin, end = max(0, index - half), min(len(curve), index + half + 1)
+        mean = (sums[end] - sums[begin]) / (end - begin)
+        result.append((step, math.exp(mean) if is_log else mean))
     return result
 
 

@@ -54,7 +54,7 @@ svg.chart { width: 100%; height: auto; display: block; overflow: visible; }
 .grid { stroke: var(--line); } .axis { stroke: var(--muted); }
 .tick, .axis-title { fill: var(--muted); font-size: 12px; }
 .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
-.pale { opacity: 0.28; stroke-width: 1.2; }
+.pale { opacity: 0.38; stroke-width: 1.2; }
 .mark { stroke: var(--bad); stroke-dasharray: 3 4; stroke-width: 1.5; }
 .cursor { stroke: var(--muted); stroke-width: 1; visibility: hidden; }
 .s0 { stroke: var(--c0); } .s1 { stroke: var(--c1); } .s2 { stroke: var(--c2); }
@@ -86,7 +86,7 @@ table { border-collapse: collapse; width: 100%; font-size: 14px; }
 th { text-align: left; font-weight: 600; color: var(--muted); font-size: 13px; }
 th, td { padding: 6px 14px 6px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 tr:last-child td { border-bottom: 0; }
-td.number, th.number { text-align: right; }
+.events td:nth-child(-n+3) { white-space: nowrap; }
 code { font: 13px/1.5 ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace;
   overflow-wrap: anywhere; }
 details summary { cursor: pointer; color: var(--muted); margin: 10px 0; }

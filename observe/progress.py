@@ -26,6 +26,7 @@ _SECS_BETWEEN_LINES = 0.2
 _MIN_SECS_BETWEEN_DRAWINGS = 0.1
 _DRAWING_SHARE = 0.002  # of the time; a redraw takes about 1 ms
 _RATE_WINDOW_SECS = 10.0
+_FIGURES_WIDTH = 90
 
 
 class Progress(ABC):
@@ -223,7 +224,12 @@ def figures(
     if rate and left is not None:
         times += f" < {_clock(left / rate)}"
     parts = [f"{_rounded(rate)} {unit}/s"] if rate else []
-    return "  ".join([*parts, times, *(f"{k} {float(v):.4g}" for k, v in values.items())])
+    shown = [f"{name} {_value(float(value))}" for name, value in values.items()]
+    return "  ".join([*parts, times, *shown])
+
+
+def _value(value: float) -> str:
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.4g}"
 
 
 def _rounded(rate: float) -> str:
@@ -271,13 +277,22 @@ _screen = _Screen()
 def _new_display() -> Display:
     from rich.console import Console  # takes 0.1 s: only where there is a terminal
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.table import Column
 
+    console = Console(file=sys.stderr)
+    # Where the line is too narrow the bar is shorter, and then the last figures are left out.
+    bar_width = max(4, min(24, console.width - _FIGURES_WIDTH))
     return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[figures]}", markup=False),
-        console=Console(file=sys.stderr),
+        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
+        BarColumn(bar_width=bar_width),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        TextColumn(
+            "{task.fields[figures]}",
+            markup=False,
+            table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
+        ),
+        console=console,
+        expand=True,
         auto_refresh=False,
         # Output that goes to a file or a pipe must arrive there, not on the terminal.
         redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),

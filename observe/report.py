@@ -108,7 +108,8 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     if steps:
         loss = run.curve("loss")
         last = beginnings[-1].get("last_step") if beginnings else None
-        facts.append((f"steps of {last:,}" if last else "steps", f"{steps[-1]['step']:,}"))
+        of_all = f" of {last:,}" if last else ""
+        facts.append(("steps", f"{steps[-1]['step']:,}{of_all}"))
         facts += [("loss of the last step", number(loss[-1][1]))] if loss else []
     for name, by_name in run.metrics.items():
         for where, curve in by_name.items():
@@ -193,7 +194,8 @@ def _events(run: Run) -> Markup:
     ]
     saved = ", ".join(f"{step:,}" for step in sorted({e["step"] for e in run.checkpoints}))
     checkpoints = element("p", element("b", "Checkpoints of steps "), saved or "none")
-    return joined(table(["time (UTC)", "task", "step", "event"], rows), checkpoints)
+    listed = element("div", table(["time (UTC)", "task", "step", "event"], rows), class_="events")
+    return joined(listed, checkpoints)
 
 
 def _told(event: Event) -> Markup:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ from .recording import flush, one_writer
 from .timer import SecondOrStepTimer
 
 _logger = logging.getLogger("paceline")
+
+_RATE_WINDOW_SECS = 10.0
 
 
 class StepCounterHook(SessionRunHook):
@@ -135,7 +138,7 @@ class LoggingTensorHook(SessionRunHook):
 
 
 class ProgressHook(SessionRunHook):
-    """Draws a bar with steps, rate and loss where the output is a terminal.
+    """Draws a bar with steps, rates, time left and loss where the output is a terminal.
 
     Args:
         last_step: The global step at which training will end; None: unknown.
@@ -145,6 +148,8 @@ class ProgressHook(SessionRunHook):
     def __init__(self, last_step: int | None, start: int) -> None:
         self._total = None if last_step is None else last_step - start
         self._start = start
+        self._num_examples = 0
+        self._rate = observe.Rate(_RATE_WINDOW_SECS)
         self._bar: observe.Progress | None = None
 
     def after_create_session(self, session: Session, coord: Any = None) -> None:
@@ -153,7 +158,10 @@ class ProgressHook(SessionRunHook):
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         session = run_context.session
         assert self._bar is not None
-        self._bar.update(session.global_step - self._start, loss=session.loss or 0.0)
+        self._num_examples += session.num_examples
+        rate = self._rate.update(self._num_examples, time.monotonic())
+        values = {"loss": session.loss or 0.0, "examples/s": rate or 0.0}
+        self._bar.update(session.global_step - self._start, **values)
 
     def close(self) -> None:
         """Take the bar away, also after an error."""

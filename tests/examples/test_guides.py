@@ -163,3 +163,11 @@ def test_a_predictor_answers_as_the_guide_says(run_guide, capsys):
     assert "ms for 16 examples" in printed  # what `explain` says
     np.testing.assert_allclose(names["served"].get_variable_value("dense/kernel"), 2, atol=0.1)
     assert names["estimator"].evaluate(names["input_fn"])["mae"] < 1
+
+
+def test_the_guide_to_what_a_run_shows_leaves_what_it_says(run_guide):
+    run_guide("observability.md")
+    left = {path.name.partition(".")[0] for path in Path("runs/shown").iterdir()}
+    assert left >= {"events", "history", "report", "timeline-20"}
+    curve = pl.observe.Run.read("runs/shown").curve("loss")
+    assert [step for step, _ in curve] == [10, 20, 30, 40, 50]

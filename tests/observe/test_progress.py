@@ -84,6 +84,19 @@ def test_on_a_terminal_the_bar_shows_count_rate_times_and_values(terminal: Termi
     assert re.match(r"train \S+ 200/200 [\d,]+ step/s  0:00:00 < 0:00:00  loss 0.1235", last)
 
 
+@pytest.mark.parametrize("width", [50, 60, 80])
+def test_in_a_narrow_terminal_the_count_is_whole_and_a_line_is_a_line(
+    monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    terminal = Terminal(monkeypatch)
+    monkeypatch.setenv("COLUMNS", str(width))
+    with terminal, progress(12_000, "train") as bar:
+        bar.update(6_000, loss=0.12345, **{"examples/s": 123456.0})
+        bar.update(12_000, loss=0.12345, **{"examples/s": 123456.0})
+    assert "12000/12000 " in terminal.lines[-1]
+    assert max(map(len, terminal.lines)) <= width
+
+
 def test_without_a_total_the_bar_counts(terminal: Terminal) -> None:
     with terminal, progress(None, "evaluate", unit="batch") as bar:
         bar.update(7)
