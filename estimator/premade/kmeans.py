@@ -106,7 +106,7 @@ class KMeansClustering(Estimator):
         is_cosine = distance_metric == self.COSINE_DISTANCE
         stop = [] if relative_tolerance is None else [_StopWhenSteady(relative_tolerance)]
 
-        def model_fn(features: Any, mode: ModeKeys) -> EstimatorSpec:
+        def model_fn(features: Any, labels: Any, mode: ModeKeys) -> EstimatorSpec:
             points = _points(features, feature_columns, is_cosine)
             centers = _Centers(points, choice, is_cosine, steps)
             if mode is not ModeKeys.TRAIN:

@@ -6,7 +6,7 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_iris
 
 import paceline as pl
-from paceline.estimator import KMeansClustering
+from paceline.estimator import KMeansClustering, export
 from paceline.estimator.feature_column import numeric_column
 
 from .places import ONE, PLACES, dataset_of
@@ -44,6 +44,20 @@ def test_mini_batches_come_near_to_the_best_of_ten(tmp_path, initial, excess):
     expected = KMeans(3, n_init=10, random_state=0).fit(IRIS)
     model = KMeansClustering(3, tmp_path, initial_clusters=initial, seed=3).train(repeated)
     assert model.score(in_batches) < (1 + excess) * expected.inertia_
+
+
+def test_an_export_tells_the_nearest_center(tmp_path):
+    """Labels, which an input_fn may give, are left alone."""
+    model = KMeansClustering(3, tmp_path / "model", initial_clusters=FIRST)
+    model.train(lambda: pl.Dataset.from_tensor_slices((IRIS, IRIS[:, 0])).batch(50))
+    receiver_fn = export.build_raw_serving_input_receiver_fn(
+        export.TensorSpec([None, 4], "float64")
+    )
+    path = model.export_saved_model(tmp_path / "exports", receiver_fn)
+    loaded = pl.estimator.load(path, model_fn=model.model_fn)
+    expected = list(model.predict_cluster_index(in_batches))
+    assert loaded(IRIS)["output"].tolist() == expected
+    assert sorted(loaded.signatures) == ["all_distances", "cluster_index", "serving_default"]
 
 
 def test_a_center_is_the_mean_of_all_points_that_it_was_told(tmp_path):

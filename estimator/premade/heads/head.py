@@ -150,7 +150,8 @@ class Head(ABC):
         loss = self.loss(labels, logits, features, mode, regularization_losses)
         if mode is ModeKeys.TRAIN:
             step = _step(loss, optimizer, trainable_variables, train_op_fn)
-            return EstimatorSpec(mode, loss=loss, train_op=group(step, *(update_ops or ())))
+            steps = group(step, *update_ops) if update_ops else step
+            return EstimatorSpec(mode, loss=loss, train_op=steps)
         metrics = self.update_metrics(
             self.metrics(regularization_losses),
             features,

@@ -52,7 +52,7 @@ class MultiClassHead(WeightedHead):
         return self._classes.ids(label_array(labels, logits, 1), logits)
 
     def example_losses(self, labels: Array, logits: Tensor) -> Tensor:
-        return softmax_cross_entropy(logits, labels[..., 0])[..., None]
+        return softmax_cross_entropy(logits, labels[..., 0]).reshape(labels.shape)
 
     def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[Any, Any]:
         logits = checked_logits(logits, self.logits_dimension)

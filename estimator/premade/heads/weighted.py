@@ -103,8 +103,8 @@ class WeightedHead(Head):
         mode: str | None = None,
         regularization_losses: Sequence[Any] | None = None,
     ) -> Tensor:
-        batch = self._batch(labels, logits, features)
-        return self._reduced(batch) + total(regularization_losses)
+        loss = self._reduced(self._batch(labels, logits, features))
+        return loss + total(regularization_losses) if regularization_losses else loss
 
     def update_metrics(
         self,
@@ -173,7 +173,7 @@ class WeightedHead(Head):
         losses = batch.losses
         weighted = losses if batch.weights is None else losses * batch.weights
         if self.loss_reduction is Reduction.SUM_OVER_BATCH_SIZE:
-            return weighted.sum() / max(weighted.size, 1)
+            return weighted.mean() if weighted.size else weighted.sum()
         num_examples = max(losses.shape[0], 1)
         return weighted.sum() * (_num_examples_of_all(losses.shape[0]) / num_examples)
 
