@@ -53,7 +53,7 @@ def explain(
         "batches": _batches(strategy),
         "saves": _saves(config),
         "log": _log(config),
-        "evaluation": _evaluation(config),
+        "evaluation": _evaluation(config, strategy),
     }
     if input_fn is not None:
         rows |= _measured(estimator, strategy, input_fn, steps)
@@ -116,9 +116,11 @@ def _log(config: RunConfig) -> str:
     return f"{lines}; " + (f"summaries every {summaries} steps" if summaries else "no summaries")
 
 
-def _evaluation(config: RunConfig) -> str:
+def _evaluation(config: RunConfig, strategy: Strategy) -> str:
     if config.task_info.has_evaluator:
         return "train_and_evaluate leaves it to the evaluator of the cluster"
+    if not strategy.extended.job.has_chief_in_step:
+        return "train_and_evaluate leaves it to the chief"
     under = repr(config.eval_distribute or get_strategy())
     return f"train_and_evaluate evaluates between two steps, under {under}"
 

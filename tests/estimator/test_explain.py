@@ -1,5 +1,7 @@
 """`explain`: what a run will do, before it runs (D-31)."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -65,6 +67,19 @@ def test_d_31_too_little_data_is_said(linear_model_fn, examples, tmp_path):
     estimator = pl.Estimator(linear_model_fn, tmp_path)
     rows = rows_of(explain(estimator, lambda: pl.Dataset.from_tensor_slices(examples).batch(24)))
     assert rows["a step"] == "not measured: input_fn gave fewer than 5 batches"
+
+
+def test_d_31_of_parameter_servers_it_says_what_lives_and_happens_where(
+    linear_model_fn, tmp_path, monkeypatch
+):
+    cluster = {"chief": ["localhost:1"], "worker": ["localhost:2"], "ps": ["localhost:3"]}
+    task = {"type": "worker", "index": 0}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
+    config = pl.RunConfig(train_distribute=pl.ParameterServerStrategy())
+    rows = rows_of(explain(pl.Estimator(linear_model_fn, tmp_path, config)))
+    assert rows["task"].startswith("worker 0 of 2 that train, under ParameterServerStrategy")
+    assert rows["variables"] == "on 1 parameter server(s); workers do not wait for each other"
+    assert rows["evaluation"] == "train_and_evaluate leaves it to the chief"
 
 
 def test_d_31_of_several_workers_it_says_what_they_do_and_measures_nothing(

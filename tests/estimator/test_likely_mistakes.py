@@ -60,6 +60,11 @@ def test_es_07_a_forgotten_training_is_warned_of(warnings, make, training, names
     )
 
 
+def test_es_07_a_call_that_leaves_training_out_is_warned_of(warnings):
+    (line,) = warnings(lambda x, y: squared(network(layers.Dropout(0.5))(x), y))
+    assert line.startswith("model_fn trains, but calls dropout with training=False")
+
+
 def test_evaluation_and_prediction_are_not_asked(tmp_path, caplog):
     def model_fn(features, labels, mode):
         outputs = network(layers.Dropout(0.5))(features)
