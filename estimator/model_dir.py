@@ -255,7 +255,7 @@ class ModelDir:
             if os.path.realpath(os.path.dirname(path)) == os.path.realpath(self.path):
                 record_eval_metrics(self.eval_dir(name), int(metrics["global_step"]), found)
         except checkpoint.CheckpointError as error:  # somebody else's directory, say
-            _logger.info("The metrics are not noted: %s", error)
+            _logger.info("The metrics are not noted beside the checkpoint: %s", error)
 
 
 def _input_states(reader: checkpoint.CheckpointReader) -> list[dict[str, Any]]:
