@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from ...autodiff import Tensor
 from ...nn import optimizers
 from ...nn.optimizers import Optimizer, TrainOp, group
-from ...strategies import current_store
+from ...strategies import VariableStore, current_store
 from ..specs import EstimatorSpec, ModeKeys
 from .heads import Head
 
@@ -89,7 +89,8 @@ def _optimizer_maker(
         # do so in any case, and a large table is not gone through in each step.
         sparse = "lazy" if optimizer.lower() == "ftrl" else "dense"
         make = partial(optimizers.get, optimizer, learning_rate=learning_rate, sparse=sparse)
-        make()  # an unknown name is refused here
+        with VariableStore().building():  # in which it takes no name from those outside models
+            make()  # an unknown optimizer is refused here
         return make
     if not callable(optimizer):
         raise TypeError(

@@ -125,6 +125,17 @@ def test_a_script_that_makes_its_optimizer_again_goes_on_with_the_same_one(tmp_p
         np.testing.assert_array_equal(parts[name], value, err_msg=name)
 
 
+def test_a_premade_model_takes_no_name_from_optimizers_outside(tmp_path):
+    """Or else what a script makes later has other names, and does not find its slots again."""
+
+    def number(optimizer):
+        return int(optimizer.name.removeprefix("sgd").removeprefix("_") or 0)
+
+    before = optimizers.SGD()
+    est.DNNRegressor([3], [X], tmp_path, optimizer="SGD")
+    assert number(optimizers.SGD()) == number(before) + 1
+
+
 @pytest.mark.parametrize(
     ("optimizer", "num_columns", "rate"), [("Ftrl", 4, 0.2), ("ftrl", 36, 1 / 6), ("SGD", 36, 0.2)]
 )
