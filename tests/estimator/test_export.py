@@ -20,7 +20,6 @@ from paceline.inputs import FixedLenFeature, VarLenFeature, encode_example
 
 from . import served
 from .served import RECEIVER_FN, X, Y, input_fn
-from .test_any_strategy_to_any import KINDS
 
 PARAMS = {"units": 4}
 
@@ -105,19 +104,6 @@ def test_b1_export_serves_many_threads_at_once(path, trained):
         for row, answers in enumerate(threads.map(ask, range(4))):
             for answer in answers:
                 np.testing.assert_allclose(answer, expected[row], rtol=1e-6)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_b1_export_is_the_same_whatever_strategy_trained_it(kind, on_workers, server_job, tmp_path):
-    def work(strategy, index):
-        config = pl.RunConfig(train_distribute=strategy, tf_random_seed=1)
-        estimator = pl.Estimator(served.model_fn, tmp_path / "model", config, PARAMS)
-        estimator.train_and_report(input_fn, max_steps=3)
-
-    KINDS[kind].run(on_workers, server_job, work, str(tmp_path))
-    estimator = pl.Estimator(served.model_fn, tmp_path / "model", params=PARAMS)
-    loaded = pl.estimator.load(estimator.export_saved_model(tmp_path / "exports", RECEIVER_FN))
-    np.testing.assert_array_equal(loaded(X)["y"], predicted(estimator))
 
 
 def test_b1_export_takes_the_checkpoint_that_it_is_given(trained, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ from paceline.estimator import (
     Exporter,
     FinalExporter,
     LatestExporter,
+    Preempted,
+    SessionRunHook,
     train_and_evaluate,
 )
 from paceline.estimator.evaluator import ContinuousEvaluation, EndMarker, write_end_marker
@@ -177,8 +180,36 @@ def test_d_15_best_survives_a_restart_of_the_run(tmp_path):
     assert steps_of(estimator_in(tmp_path), "best") == before
 
 
+class Ends(SessionRunHook):
+    """Ends the run after its third step: for good, or to be continued."""
+
+    def __init__(self, for_good):
+        self._for_good = for_good
+
+    def before_run(self, run_context):
+        if run_context.session.global_step == 2:
+            run_context.session.wants_end = not self._for_good
+
+    def after_run(self, run_context, run_values):
+        if run_context.session.global_step == 3 and self._for_good:
+            run_context.request_stop()
+
+
+def test_b7_a_run_that_a_hook_ends_has_a_final_export_and_one_to_be_continued_has_none(tmp_path):
+    def run(name, for_good):
+        estimator, noting = estimator_in(tmp_path / name), Noting()
+        with nullcontext() if for_good else pytest.raises(Preempted):
+            train_and_evaluate(
+                estimator, pl.TrainSpec(input_fn, 6, hooks=[Ends(for_good)]), eval_spec(noting)
+            )
+        return noting.calls
+
+    assert run("ended", for_good=True) == [(2, False), (3, True)]
+    assert all(not is_final for _, is_final in run("preempted", for_good=False))
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_b7_one_process_of_a_job_exports_under_every_strategy(
+def test_b7_b1_export_one_process_of_a_job_exports_under_every_strategy(
     kind, on_workers, server_job, tmp_path
 ):
     found = {}
