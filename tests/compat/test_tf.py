@@ -78,6 +78,12 @@ def test_cl_16_a_tpu_is_refused_with_what_there_is(name):
         getattr(tf.tpu.experimental, name)(None)
 
 
+def test_ob_03_summaries_and_their_hooks_have_their_names():
+    assert tf.summary.scalar is pl.summary.scalar
+    assert tf.estimator.SummarySaverHook is pl.estimator.SummarySaverHook
+    assert tf.estimator.ProfilerHook is pl.estimator.ProfilerHook
+
+
 def test_a_script_of_the_guide_reads_as_before():
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     config = tf.estimator.RunConfig(train_distribute=strategy, eval_distribute=strategy)
