@@ -353,7 +353,8 @@ def _derivatives(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The first and second derivative of each example's loss along each of its logits.
 
-    The second ones are differences of the first ones, which float64 gives to 1e-8 or better.
+    The second ones are differences of the first ones, in float64 good to about 1e-7. A loss that
+    has none, as the absolute error, is followed along its slope: they are 1.
     """
 
     def slopes(at: np.ndarray) -> np.ndarray:
@@ -368,11 +369,14 @@ def _derivatives(
         shift = np.asarray(shift, like=logits)
         difference = slopes(logits + shift) - slopes(logits - shift)
         curvatures[:, logit] = difference[:, logit] / (2 * _STEP)
+    if curvatures.max(initial=0.0) < _NO_CURVATURE:
+        curvatures[...] = 1.0
     return slopes(logits), np.maximum(curvatures, _LEAST_CURVATURE)
 
 
 _STEP = 1e-3
 _LEAST_CURVATURE = 1e-16
+_NO_CURVATURE = 1e-9
 
 
 def _checked_depth(max_depth: int, num_trees: int, head: Head) -> int:

@@ -84,6 +84,8 @@ class Growth:
 
     def _leaf(self, slope: float, curvature: float) -> float:
         """The value of a leaf by the derivatives of the loss of all examples in it."""
+        if curvature + self.l2 < _LEAST_NODE_WEIGHT:
+            return 0.0  # no Newton's method: what is left of both derivatives is rounding
         beyond_l1 = float(np.sign(slope)) * max(abs(slope) - self.l1, 0.0)
         return -self.learning_rate * beyond_l1 / (curvature + self.l2)
 

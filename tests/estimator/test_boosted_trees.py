@@ -159,6 +159,18 @@ def test_any_head_gives_the_derivatives(tmp_path):
     assert found["prediction/mean"] == pytest.approx(counts.mean(), rel=0.1)
 
 
+def test_a_loss_without_curvature_is_followed_along_its_slope(tmp_path):
+    def absolute(labels, logits):
+        return np.abs(logits - labels)
+
+    target = CANCER[:, 0] / 10
+    model = BoostedTreesEstimator(
+        COLUMNS, 1, RegressionHead(loss_fn=absolute), tmp_path, n_trees=40, max_depth=3
+    )
+    model.train(batches(CANCER, target))
+    assert model.evaluate(batches(CANCER, target, repeat=1))["average_loss"] < 0.1 * target.mean()
+
+
 def test_a_tree_of_several_batches_is_that_of_one(tmp_path):
     options = {"n_trees": 3, "max_depth": 3}
     one = BoostedTreesClassifier(COLUMNS, 1, tmp_path / "one", **options)
