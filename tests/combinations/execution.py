@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import importlib.util
+import itertools
 import sys
 import threading
 from contextlib import contextmanager, nullcontext
@@ -427,15 +428,18 @@ def train(scenario: Scenario, index: int, model_dir: Path, source, params) -> li
         def input_fn():
             return dataset_of(batches + surplus)
 
+        hooks = [reports[worker]]
+        if run.ends == "early stop":
+            hooks.append(stop_with_step(estimator, num_steps))
         if not run.evaluates:
-            estimator.train_and_report(input_fn, [reports[worker]], steps)
+            estimator.train_and_report(input_fn, hooks, steps)
             return
         on_same = pl.EvalSpec(
             lambda: dataset_of(batches_of(scenario, index, worker)), steps=None, throttle_secs=0
         )
         start = 0 if run.begins in ("anew", "warm", "partly warm") else steps_so_far
         max_steps = None if steps is None else start + steps
-        spec = pl.TrainSpec(input_fn, max_steps, [reports[worker]])
+        spec = pl.TrainSpec(input_fn, max_steps, hooks)
         reports[worker].evaluated = pl.train_and_evaluate(estimator, spec, on_same).metrics
 
     newest = pl.checkpoint.latest_checkpoint(model_dir) if model_dir.exists() else None
@@ -443,6 +447,13 @@ def train(scenario: Scenario, index: int, model_dir: Path, source, params) -> li
     with pytest.raises(KilledError) if kills else nullcontext():
         on_topology(run.topology, work, model_dir)
     return reports
+
+
+def stop_with_step(estimator: pl.Estimator, num_steps: int) -> SessionRunHook:
+    """A hook that lets all workers stop after so many steps; the chief counts them."""
+    asked = itertools.count(1)
+    should_stop = lambda: next(asked) == num_steps  # noqa: E731
+    return pl.estimator.make_early_stopping_hook(estimator, should_stop, None, 1)
 
 
 def predict(scenario: Scenario, model_dir: Path, examples, params) -> np.ndarray:

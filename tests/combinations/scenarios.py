@@ -21,7 +21,7 @@ CLIPPING = (None, None, "clipnorm", "clipvalue", "global_clipnorm")
 EMBEDDINGS = (None, "sparse", "lazy", "dense", "penalized")
 NORMS = (None, None, "plain", "synchronized")
 BEGINS = ("resumed", "resumed", "interrupted", "warm", "partly warm")
-ENDS = ("data", "data", "steps", "request")
+ENDS = ("data", "data", "steps", "request", "early stop")
 LOOPS = ("estimator",) * 6 + ("dealt", "global") * 2
 
 
@@ -65,7 +65,8 @@ class Run:
             last run was killed and this one goes on with its input; "warm", a new model that begins
             with the last one's weights, or "partly warm", with its kernels only.
         ends: With its "data"; or these go on, and it ends with the number of "steps" that was asked
-            for, or at the "request" of a hook of the last worker.
+            for, at the "request" of a hook of the last worker, or with an "early stop" that the
+            chief decides on.
         saves: Whether each step is saved.
         evaluates: Whether the workers evaluate on the same data where they save, and at the end.
     """

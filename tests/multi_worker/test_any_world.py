@@ -193,7 +193,7 @@ def test_es_15_train_and_evaluate_gives_what_numpy_does(
     np.testing.assert_allclose(estimator.get_variable_value("w"), w, rtol=1e-12)
     assert result.metrics["loss"] == pytest.approx(np.mean((x @ w - y) ** 2), rel=1e-6)
     assert result.metrics["mean"] == pytest.approx(np.mean(y), rel=1e-6)
-    saved = [record for record in caplog.records if "Saving the checkpoint" in record.getMessage()]
+    saved = [record for record in caplog.records if "Saving checkpoints for" in record.getMessage()]
     assert bool(saved) == (workers.rank == 0)
 
 
