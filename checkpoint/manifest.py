@@ -14,6 +14,7 @@ import json
 import math
 import os
 from datetime import datetime
+from functools import lru_cache
 from typing import Annotated, Any, Final, Literal
 
 import numpy as np
@@ -173,6 +174,7 @@ def format_manifest(manifest: Manifest) -> str:
     return json.dumps({_CHECKSUM: _checksum(content), **content}, indent=1, allow_nan=False) + "\n"
 
 
+@lru_cache(maxsize=1)  # who looks for a newer checkpoint reads the same one again and again
 def parse_manifest(data: bytes) -> Manifest:
     """Reads what `format_manifest` wrote, or says in a ValueError what is wrong with it."""
     try:
