@@ -40,11 +40,16 @@ class Link(ABC):
         swap_bytes: The longest array for which two ranks had better send each other the whole of it
             than halves back and forth. The bytes are the same; the one has no waiting in the
             middle, the other half the arithmetic.
+        spins: Whether a wait may poll before it sleeps; not where bytes come by threads of this
+            process, which need the core.
     """
 
-    def __init__(self, segment_bytes: int, swap_bytes: int = 1 << 20) -> None:
+    def __init__(
+        self, segment_bytes: int, swap_bytes: int = 1 << 20, *, spins: bool = True
+    ) -> None:
         self.segment_bytes = segment_bytes
         self.swap_bytes = swap_bytes
+        self.spins = spins
 
     @abstractmethod
     def try_send(self, data: memoryview) -> int:

@@ -112,6 +112,8 @@ class World:
             with self._lock:
                 self._links[rank] = link
                 closed = self.closed
+                # One such link is enough: its threads run whomever this rank waits for.
+                self.spin_secs = self.spin_secs if link.spins else 0.0
             if closed:
                 link.close()
         return link

@@ -46,7 +46,7 @@ class StreamLink(Link):
     """
 
     def __init__(self, stream: Stream, messages: Iterator[bytes]) -> None:
-        super().__init__(SEGMENT_BYTES)
+        super().__init__(SEGMENT_BYTES, spins=False)
         stream.joins = True
         self._stream = stream
         self._messages = messages

@@ -205,7 +205,7 @@ class Negotiation:
         self._has_begun = self._is_taken = False
         self._picked: Picked | None = None
         self._problem = ""
-        self._tried: tuple[str, Link] | None = None  # touched by the session's reader only
+        self._tried: tuple[str, Link] | None = None
         self._answers: SimpleQueue[Answer | None] = SimpleQueue()
 
     def pick(self) -> Picked:
@@ -246,8 +246,9 @@ class Negotiation:
     def end(self, reason: str) -> None:
         """Give up, as the session has ended; a link that somebody has taken lives on."""
         self._answers.put(None)
-        self._drop()
+        # In this order: the reader may be connecting, and looks for a problem when it has.
         self._fail(reason)
+        self._drop()
         with self._changed:
             link = self._picked.link if self._picked and not self._is_taken else None
         if link is not None:
@@ -338,20 +339,28 @@ class Negotiation:
             if problem := transport.unavailable():
                 raise OSError(problem)
             proof = self._stream.prove(offer.ticket)
-            self._tried = offer.kind, transport.connect(self._ends, offer.address, proof)
+            link = transport.connect(self._ends, offer.address, proof)
         except (OSError, LinkBroken) as error:
             return Answer(kind=offer.kind, problem=cut(str(error).lower()))
-        return Answer(kind=offer.kind, problem="")
+        with self._changed:
+            self._tried = offer.kind, link
+            problem = self._problem
+        if problem:  # an offer may come behind the news that the other end gives up
+            self._drop()
+        return Answer(kind=offer.kind, problem=cut(problem))
 
     def _keep(self, frame: Linked) -> Picked:
-        kind, link = self._tried or ("", None)
+        with self._changed:
+            (kind, link), self._tried = self._tried or ("", None), None
         if link is None or kind != frame.kind:
+            if link is not None:
+                link.close()
             raise FrameError("an agreement on a link that was not offered")
-        self._tried = None
         return Picked(link, kind, frame.why)
 
     def _drop(self) -> None:
         """Close what was connected and not agreed on."""
-        if self._tried is not None:
-            self._tried[1].close()
-            self._tried = None
+        with self._changed:
+            tried, self._tried = self._tried, None
+        if tried is not None:
+            tried[1].close()

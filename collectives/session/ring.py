@@ -110,7 +110,8 @@ def connect_ring(
         membership.connect,
         health=membership,
         timeout_secs=timeout_secs,
-        spin_secs=_spin_secs(num_here, links),
+        # To poll would keep ranks from working that share this host's processors.
+        spin_secs=0.0 if num_here > num_cores() else DEFAULT_SPIN_SECS,
         on_close=membership.close,
         report_secs=wait_report_secs,
     )
@@ -144,15 +145,6 @@ def members_fingerprint(members: Sequence[Member]) -> str:
     """Return what two members compare instead of their lists of members."""
     text = "\n".join(f"{member.rank} {member.task} {member.address}" for member in members)
     return blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def _spin_secs(num_here: int, links: Sequence[LinkKind]) -> float:
-    """Return how long waits should poll: not at all where that keeps others from working.
-
-    Those others are the ranks that share this host's processors, and the threads that gRPC needs
-    in this very process.
-    """
-    return 0.0 if links[0] == "grpc" or num_here > num_cores() else DEFAULT_SPIN_SECS
 
 
 def _nobody(rank: int) -> NoReturn:  # a world of one has no links

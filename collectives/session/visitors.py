@@ -14,10 +14,10 @@ from typing import final
 
 from .grpc_stream import Stream
 
-HANDSHAKE_SECS = 2.0
-"""How long a caller may take to prove who it is."""
+SILENCE_SECS = 2.0
+"""How long a caller may take to say anything."""
 CALL_SECS = 10.0
-"""How long calling somebody may take, with a connection that has to be made first."""
+"""How long calling somebody, and proving who one is, may take: on a busy machine seconds."""
 
 # Each process of a large job may call twice at the same time, and all from one address.
 _STRANGERS, _STRANGERS_A_CALLER, _MAX_STRANGERS = 64, 2, 256
@@ -46,15 +46,19 @@ class OpenStreams:
         self._max_strangers = _max_strangers(max_callers)
         self._changed = threading.Condition()
         self._open: set[Stream] = set()
-        # When the handshake must have ended; who has said nothing comes before who has.
+        # When the handshake must have ended.
         self._handshakes: dict[Stream, float] = {}
 
-    def add(self, stream: Stream, limit_secs: float = HANDSHAKE_SECS) -> None:
+    def add(self, stream: Stream, limit_secs: float = SILENCE_SECS) -> None:
         """Know of ``stream``, whose handshake may take ``limit_secs``."""
         with self._changed:
             self._open.add(stream)
             self._handshakes[stream] = time.monotonic() + limit_secs
-            strangers = [other for other in self._handshakes if other.peer_ip == stream.peer_ip]
+            # Those with least time left go first: who has said nothing before who has.
+            strangers = sorted(
+                (other for other in self._handshakes if other.peer_ip == stream.peer_ip),
+                key=self._handshakes.__getitem__,
+            )
         for other in strangers[: max(0, len(strangers) - self._max_strangers)]:
             other.cancel()
 
@@ -66,10 +70,14 @@ class OpenStreams:
             self._changed.notify_all()
 
     def hear(self, stream: Stream) -> None:
-        """Note that a stranger has said something: others have to go before it."""
+        """Note that a stranger has said something: others have to go before it.
+
+        It is given as long as callers wait for an answer. Most likely it is a member whose proof
+        takes long on a busy machine, and if not, it goes first among its like when there are many.
+        """
         with self._changed:
-            if stream in self._handshakes:
-                self._handshakes[stream] = self._handshakes.pop(stream)
+            if self._handshakes.pop(stream, None) is not None:
+                self._handshakes[stream] = time.monotonic() + CALL_SECS
 
     def identify(self, stream: Stream) -> None:
         """Note that ``stream`` is no stranger's: its handshake has ended."""

@@ -28,6 +28,7 @@ from paceline.collectives.calls import (
 )
 from paceline.collectives.errors import LinkBroken, LinkTimeout
 from paceline.collectives.in_process import in_process_link_pair
+from paceline.collectives.peers import World
 
 MEMBERS = [Member(rank, f"worker {rank}", f"host-{'abc'[rank]}:2222") for rank in range(3)]
 
@@ -244,3 +245,16 @@ def test_what_was_sent_before_closing_can_still_be_read():
     assert bytes(buffer) == b"last words"
     with pytest.raises(LinkBroken):
         there.receive_into(memoryview(buffer), time.monotonic() + 1)
+
+
+def test_nobody_polls_beside_the_threads_of_a_link():
+    """They bring what is polled for, and need the core for it."""
+    links = in_process_link_pair()
+    links[1].spins = False
+    members = [Member(rank, f"worker {rank}") for rank in range(3)]
+    world = World(members, 2, links.__getitem__, None, spin_secs=1e-3, on_close=None)
+    world.link(0)
+    assert world.spin_secs == 1e-3
+    world.link(1)
+    assert world.spin_secs == 0.0
+    world.close("")

@@ -34,7 +34,7 @@ from paceline.collectives.session.handshake import (
 from paceline.collectives.session.links import LinkEnds, Negotiation
 from paceline.collectives.session.ring import members_fingerprint
 from paceline.collectives.session.sockets import Listener, TcpTransport, pack_hello
-from paceline.collectives.session.visitors import HANDSHAKE_SECS, TurnedAway
+from paceline.collectives.session.visitors import CALL_SECS, SILENCE_SECS, OpenStreams, TurnedAway
 
 TOKEN = "a secret that nobody guesses"
 MEMBERS = tuple(Member(rank, f"worker {rank}", f"127.0.0.1:{rank + 1}") for rank in range(2))
@@ -298,8 +298,38 @@ def test_a_caller_that_says_nothing_is_cut_off(loopback, connect):
     with pytest.raises(StreamError):
         for _ in channel.open():
             pass
-    assert HANDSHAKE_SECS <= time.monotonic() - began < HANDSHAKE_SECS + 8
+    assert SILENCE_SECS <= time.monotonic() - began < SILENCE_SECS + 8
     channel.close()
+
+
+class Watched:
+    """A stream that says whether it was broken."""
+
+    peer_ip = "10.0.0.7"
+
+    def __init__(self):
+        self.is_broken = False
+
+    def cancel(self):
+        self.is_broken = True
+
+
+def test_a_caller_that_has_said_something_has_time_for_its_proof_and_goes_after_silent_ones():
+    """A member of a busy machine may need seconds."""
+    streams = OpenStreams(max_callers=1)
+    speaking = Watched()
+    streams.add(speaking)
+    streams.hear(speaking)
+    silent = [Watched() for _ in range(100)]
+    for stream in silent:
+        streams.add(stream)
+    assert silent[0].is_broken
+    assert not silent[-1].is_broken
+    streams.cancel_overdue(SILENCE_SECS)
+    assert silent[-1].is_broken
+    assert not speaking.is_broken
+    streams.cancel_overdue(CALL_SECS)
+    assert speaking.is_broken
 
 
 def test_silent_and_slow_connections_do_not_keep_the_expected_one_out():

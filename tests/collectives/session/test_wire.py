@@ -42,6 +42,7 @@ FRAMES = [
     frames.Linked(kind="grpc", why="no TCP: connection refused"),
     frames.NoLink(reason="none in common"),
     frames.WantLink(),
+    frames.ShowStacks(why="worker 1 has been waiting for worker 2 in all_reduce 'x': 60 s"),
     frames.Parent(address="host-b:2222"),
     frames.Missing(names="worker 1 (host-b:2222)", remarks=""),
     frames.Ready(waiting_for="worker 3"),
@@ -133,7 +134,9 @@ def test_a_frame_that_is_too_long_is_refused_unread():
 def test_another_protocol_version_is_named():
     data = bytearray(frames.encode(frames.Heartbeat()))
     data[4] += 1
-    with pytest.raises(frames.VersionError, match="speaks protocol version 4, this is 3"):
+    ours = frames.PROTOCOL_VERSION
+    text = f"speaks protocol version {ours + 1}, this is {ours}"
+    with pytest.raises(frames.VersionError, match=text):
         frames.decode(bytes(data))
 
 
