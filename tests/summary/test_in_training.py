@@ -9,8 +9,10 @@ import pytest
 
 import paceline as pl
 from paceline.estimator import SessionRunHook, StepCounterHook, SummarySaverHook
+from paceline.estimator.saving import CheckpointShards
 from paceline.nn import optimizers
 from paceline.nn.optimizers import schedules
+from paceline.strategies import VariableStore
 
 X = np.random.default_rng(0).normal(size=(24, 3)).astype(np.float32)
 Y = X @ np.array([[1.0], [-2.0], [0.5]], np.float32)
@@ -279,6 +281,16 @@ def test_each_worker_notes_its_own_history(tmp_path, on_workers):
     assert [found[0]["is_chief"] for found in (first, second)] == [True, False]
     assert of_kind("checkpoint", first)
     assert not of_kind("checkpoint", second)
+
+
+def test_with_parameter_servers_the_chief_shows_its_own_steps(tmp_path, shown, server_job):
+    job = server_job(2, 1, storage=CheckpointShards(3, str(tmp_path)))
+    with VariableStore().building():
+        run = estimator(tmp_path, job.strategy(), log_gradient_norm=True)
+        run.train_and_report(batches(12))
+    require_same(shown(tmp_path), one_process(tmp_path / "one", shown))
+    steps = of_kind("steps", events(tmp_path))
+    assert steps[-1]["phases"]["communication"] > 0
 
 
 def test_a_disk_that_is_full_ends_no_run(tmp_path, caplog):
