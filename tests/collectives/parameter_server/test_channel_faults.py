@@ -395,13 +395,14 @@ def test_a_client_of_another_version_is_told_so(start_server, options):
     reports = []
     server, _ = start_server(report=reports.append)
     hello = bytearray(control_frames.encode(control_frames.Proof(proof="5a" * 32)))
-    hello[4] ^= 3 ^ 2
+    hello[4] = control_frames.PROTOCOL_VERSION + 1
     with closing(Channel(server.address)) as channel:
         stream = channel.open()
         stream.send(bytes(hello))
         refusal = control_frames.decode(next(iter(stream)))
     assert refusal.is_final  # and its header tells the client which version this is
-    assert "speaks protocol version 2, this is 3" in reports[0]
+    ours = control_frames.PROTOCOL_VERSION
+    assert f"speaks protocol version {ours + 1}, this is {ours}" in reports[0]
 
 
 def test_the_address_of_another_server_is_noticed(start_server, start_client, server_member):
