@@ -19,6 +19,7 @@ SEGMENT_BYTES = 512 << 10
 # goes round the end, and is received where it will be read.
 RING_BYTES = 4 << 20
 _MAX_MESSAGES = 16
+_LEAST_BYTES = 256
 
 WORD = struct.Struct("<I")
 
@@ -121,7 +122,8 @@ class Outgoing(_Direction):
             # A message that tells when it is received holds up the ring: so much is under way, and
             # no more. Short ones MPI copies, and they are over; one of them in a while must tell.
             # As messages overtake none, it tells of all before it.
-            self._unmatched_bytes += num_bytes
+            # The least that each counts keeps the unread announcements of tiny ones few, too.
+            self._unmatched_bytes += max(num_bytes, _LEAST_BYTES)
             tells = self._unmatched_bytes > SMALL_SEND_BYTES
             request = self._path.send(self._place(self._given, num_bytes), tells=tells)
             if tells:
