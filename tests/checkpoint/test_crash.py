@@ -223,7 +223,7 @@ def test_a_full_disk_is_named_and_what_was_there_stays(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == [".paceline-lock", "checkpoint", "model.ckpt-1"]
 
 
-def test_ck_08_many_savers_in_one_directory_never_tear_it(tmp_path: Path) -> None:
+def test_ck_08_d_25_many_savers_in_one_directory_never_tear_it(tmp_path: Path) -> None:
     errors: list[BaseException] = []
 
     def saver(worker: int) -> None:

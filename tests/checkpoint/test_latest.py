@@ -38,7 +38,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     return lambda: [record.getMessage() for record in caplog.records]
 
 
-def test_the_latest_is_the_one_saved_last(model_dir: Path, warnings: Callable) -> None:
+def test_b11_latest_is_the_one_saved_last(model_dir: Path, warnings: Callable) -> None:
     assert latest_checkpoint(model_dir) == str(model_dir / "model.ckpt-100")
     assert warnings() == []
 
@@ -163,7 +163,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
-def test_a_damaged_latest_gives_a_warning_and_the_newest_whole_one(
+def test_b11_latest_that_is_damaged_gives_a_warning_and_the_newest_whole_one(
     model_dir: Path, damage: Callable[[Path], object], warnings: Callable
 ) -> None:
     damage(model_dir / "model.ckpt-100")
@@ -172,7 +172,7 @@ def test_a_damaged_latest_gives_a_warning_and_the_newest_whole_one(
     assert [step for _, step in list_checkpoints(model_dir)] == [5, 10]
 
 
-def test_b12_if_all_are_damaged_it_is_an_error_and_no_silent_restart(model_dir: Path) -> None:
+def test_b12_silent_step_0_but_an_error_if_all_are_damaged(model_dir: Path) -> None:
     for path, _ in list_checkpoints(model_dir):
         (Path(path) / "manifest.json").write_text("{}")
     with pytest.raises(

@@ -53,7 +53,7 @@ def holder(tmp_path: Path):
 
 
 @pytest.mark.parametrize("write", [Saver, lambda path: save(path, 2, {})], ids=["run", "save"])
-def test_a_second_job_is_refused_with_the_first_ones_host_pid_and_time(
+def test_b11_one_manager_refuses_a_second_job_with_its_host_pid_and_time(
     tmp_path: Path, holder: subprocess.Popen, write
 ) -> None:
     expected = (

@@ -50,7 +50,7 @@ def steps_on_disk(model_dir: Path) -> list[int]:
         ([1, 2, 3], 0, []),
     ],
 )
-def test_the_oldest_beyond_the_limit_are_deleted_down_to_the_limit(
+def test_b11_retention_deletes_the_oldest_down_to_the_limit(
     saved: list[int], keep_max: int | None, deleted: list[int]
 ) -> None:
     """D-12: not one a save, but as many as it takes."""
@@ -78,7 +78,7 @@ def saved_at(*hours: float, metrics: dict[int, float] | None = None) -> list[Sav
         ([0, 100, 2000, 9000], 10_000, set()),
     ],
 )
-def test_one_of_every_n_hours_is_kept_the_last_before_the_span_ends(
+def test_b11_retention_keeps_the_last_one_of_every_n_hours(
     hours: list[float], every: float, kept: set[int]
 ) -> None:
     assert keep_one_every_n_hours(every)(saved_at(*hours)) == kept
@@ -237,7 +237,7 @@ def test_what_is_not_named_like_a_checkpoint_is_never_deleted(tmp_path: Path) ->
     assert before < set(os.listdir(tmp_path))
 
 
-def test_the_state_file_lists_the_survivors_oldest_first_with_their_times(tmp_path: Path) -> None:
+def test_b11_state_file_lists_the_survivors_oldest_first_with_their_times(tmp_path: Path) -> None:
     for step in (10, 20, 15):
         save(tmp_path, step, {}, keep_max=2)
     lines = (tmp_path / "checkpoint").read_text().splitlines()

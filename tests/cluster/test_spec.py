@@ -86,7 +86,7 @@ def test_an_evaluator_is_no_part_of_the_training_cluster():
         ({"worker": {True: "a:1"}}, ["cluster.worker", "True"]),
     ],
 )
-def test_d20_a_wrong_cluster_is_refused_with_key_value_and_fix(jobs, told):
+def test_d_20_a_wrong_cluster_is_refused_with_key_value_and_fix(jobs, told):
     with pytest.raises(ClusterError) as caught:
         ClusterSpec(jobs)
     for text in told:
@@ -141,7 +141,7 @@ def test_an_address_is_host_and_port(address, host, port):
         ("[::]:2222", "names no machine"),
     ],
 )
-def test_d20_a_malformed_address_is_refused_with_a_hint(address, hint):
+def test_d_20_a_malformed_address_is_refused_with_a_hint(address, hint):
     with pytest.raises(ClusterError) as caught:
         split_address(address)
     assert repr(address) in str(caught.value)

@@ -1,4 +1,4 @@
-"""What RunConfig derives from the cluster: each row of semantics.md B3."""
+"""What RunConfig derives from the cluster: each row of B3."""
 
 import json
 
@@ -35,7 +35,7 @@ MASTER = {"master": ["m:1"], "worker": ["w0:1"], "ps": ["p:1"]}
 
 @pytest.mark.parametrize("with_strategy", [False, True])
 @pytest.mark.parametrize("environ", [{}, {"TF_CONFIG": "{}"}])
-def test_no_tf_config_is_one_local_worker(environ, with_strategy):
+def test_b3_local_is_one_worker_without_tf_config(environ, with_strategy):
     found = task_info_of(TFConfigClusterResolver(environ=environ), with_strategy=with_strategy)
     assert (found.task_type, found.task_id) == ("worker", 0)
     assert found.is_chief
@@ -59,7 +59,9 @@ def test_no_tf_config_is_one_local_worker(environ, with_strategy):
         (("ps", 1), False, 5, "grpc://p1:1"),
     ],
 )
-def test_chief_is_0_then_workers_and_ps_last(task, is_chief, global_id, master, with_strategy):
+def test_b3_counts_and_ids_the_chief_is_0_then_workers_and_ps_last(
+    task, is_chief, global_id, master, with_strategy
+):
     found = place(CLUSTER, task, with_strategy)
     assert (found.task_type, found.task_id) == task
     assert found.is_chief is is_chief
@@ -74,7 +76,7 @@ def test_chief_is_0_then_workers_and_ps_last(task, is_chief, global_id, master, 
 
 @pytest.mark.parametrize("with_strategy", [False, True])
 @pytest.mark.parametrize("cluster", [CLUSTER, TRAINING])
-def test_an_evaluator_is_outside_the_cluster_listed_or_not(cluster, with_strategy):
+def test_b3_evaluator_is_outside_the_cluster_listed_or_not(cluster, with_strategy):
     found = place(cluster, ("evaluator", 0), with_strategy)
     assert found.cluster_spec == ClusterSpec({})
     assert found.num_worker_replicas == 0
@@ -89,25 +91,25 @@ def test_an_evaluator_is_outside_the_cluster_listed_or_not(cluster, with_strateg
     ("task", "is_chief", "global_id"),
     [(("worker", 0), True, 0), (("worker", 1), False, 1)],
 )
-def test_with_a_strategy_worker_0_is_chief_if_no_chief_is_listed(task, is_chief, global_id):
+def test_b3_with_strategy_worker_0_is_chief_if_none_is_listed(task, is_chief, global_id):
     found = place(WORKERS, task, with_strategy=True)
     assert found.is_chief is is_chief
     assert found.global_id_in_cluster == global_id
     assert found.num_worker_replicas == 2
 
 
-def test_without_a_strategy_the_cluster_must_list_its_chief():
+def test_b3_one_chief_has_to_be_listed_without_a_strategy():
     with pytest.raises(ClusterError, match=r"TF_CONFIG.*w0:1.*must have one 'chief'.*train_distr"):
         place(WORKERS, ("worker", 0))
 
 
 @pytest.mark.parametrize("with_strategy", [False, True])
-def test_there_is_only_one_chief(with_strategy):
+def test_b3_one_chief_at_most(with_strategy):
     with pytest.raises(ClusterError, match="only one"):
         place({"chief": ["a:1", "b:1"]}, ("chief", 0), with_strategy)
 
 
-def test_with_a_strategy_there_is_at_most_one_evaluator():
+def test_b3_with_strategy_there_is_at_most_one_evaluator():
     cluster = {**WORKERS, "evaluator": ["e0:1", "e1:1"]}
     with pytest.raises(ClusterError, match=r"cluster.evaluator is \['e0:1', 'e1:1'\]"):
         place(cluster, ("worker", 0), with_strategy=True)
@@ -130,9 +132,7 @@ def test_without_a_strategy_a_second_evaluator_is_refused_by_train_and_evaluate_
         (("ps", 0), False, False, 2),
     ],
 )
-def test_an_old_master_plays_chief_counts_as_worker_and_evaluates(
-    task, is_chief, evaluates, global_id
-):
+def test_b3_master_plays_chief_counts_as_worker_and_evaluates(task, is_chief, evaluates, global_id):
     found = place(MASTER, task)
     assert found.is_chief is is_chief
     assert found.evaluates is evaluates
@@ -140,7 +140,7 @@ def test_an_old_master_plays_chief_counts_as_worker_and_evaluates(
     assert found.num_worker_replicas == 2
 
 
-def test_one_node_needs_no_server():
+def test_b3_counts_and_ids_of_one_node_that_needs_no_server():
     found = place({"chief": ["c:1"]}, ("chief", 0))
     assert found.master == ""
     assert not found.starts_server
@@ -158,14 +158,23 @@ def test_session_masters_take_the_task_info_of_addresses():
 @pytest.mark.parametrize(
     ("environment", "serves"), [("cloud", True), ("google", False), ("", True)]
 )
-def test_googles_platform_starts_no_servers(environment, serves):
+def test_b3_environment_of_google_starts_no_servers(environment, serves):
     found = place(CLUSTER, ("worker", 0), environment=environment)
     assert found.environment == environment
     assert found.starts_server is serves
 
 
-def test_service_is_passed_through():
-    assert place(CLUSTER, ("worker", 0), service={"key": 1}).service == {"key": 1}
+def test_b3_service_masters_model_dir_are_taken_from_tf_config():
+    told = {
+        "service": {"key": 1},
+        "session_master": "grpc://x:1",
+        "eval_session_master": "grpc://y:1",
+        "model_dir": "/m",
+    }
+    found = place(CLUSTER, ("worker", 0), **told)
+    assert found.service == {"key": 1}
+    assert (found.master, found.evaluation_master) == ("grpc://x:1", "grpc://y:1")
+    assert agreed_model_dir(None, found) == "/m"
 
 
 @pytest.mark.parametrize(

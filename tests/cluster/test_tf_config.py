@@ -1,4 +1,4 @@
-"""TF_CONFIG: every platform's dialect, every rule of semantics.md B3, every error (CL-01, D-20)."""
+"""TF_CONFIG: every platform's dialect, every rule of B3, every error (CL-01, D-20)."""
 
 import json
 
@@ -144,7 +144,7 @@ def test_cl17_without_tf_config_there_is_one_worker(environ):
         ),
     ],
 )
-def test_d20_every_dialect_is_understood(name, config, cluster, place):
+def test_d_20_every_dialect_is_understood(name, config, cluster, place):
     resolver = resolver_of(config)
     assert resolver.cluster_spec().as_dict() == cluster
     assert resolver.task == place
@@ -173,22 +173,84 @@ WORKERS = {"cluster": {"worker": ["a:1", "b:1"]}}
         ({"rpc_layer": 3}, ["rpc_layer is 3", "string"]),
         ({"model_dir": 3}, ["model_dir is 3", "string"]),
         ({"model_dir": ""}, ["model_dir is ''", "leave it out"]),
-        ({"task": task("chief", 0)}, ["task.type is 'chief'", "no 'cluster'"]),
-        ({"task": task("evaluator", 0)}, ["task.type is 'evaluator'", "no 'cluster'"]),
-        ({"task": task("worker", 1)}, ["task.index is 1", "no 'cluster'"]),
-        (WORKERS, ["task.type is None", "'cluster' is given"]),
-        (WORKERS | {"task": {"index": 0}}, ["task.type is None", "say which task"]),
-        (WORKERS | {"task": {"type": ""}}, ["task.type is ''", "say which task"]),
-        (WORKERS | {"task": {"type": "worker"}}, ["task.index is None", "say which task"]),
-        (WORKERS | {"task": task("worker", -1)}, ["task.index is -1", "0, 1, 2"]),
-        (WORKERS | {"task": task("worker", 2)}, ["task.index is 2", "a:1", "may come from"]),
-        (WORKERS | {"task": task("worker", 0.5)}, ["task.index is 0.5", "0, 1, 2"]),
-        (WORKERS | {"task": task("worker", True)}, ["task.index is True"]),
-        (WORKERS | {"task": task("worker", "one")}, ["task.index is 'one'"]),
-        (WORKERS | {"task": task("ps", 0)}, ["task.type is 'ps'", "a:1", "may come from"]),
-        (WORKERS | {"task": task("master", 0)}, ["task.type is 'master'", "write one of worker"]),
-        (WORKERS | {"task": task("Worker", 0)}, ["task.type is 'Worker'"]),
-        (WORKERS | {"task": task(["worker"], 0)}, ["task.type is ['worker']"]),
+        pytest.param(
+            {"task": task("chief", 0)},
+            ["task.type is 'chief'", "no 'cluster'"],
+            id="B3.no_cluster_errors chief",
+        ),
+        pytest.param(
+            {"task": task("evaluator", 0)},
+            ["task.type is 'evaluator'", "no 'cluster'"],
+            id="B3.no_cluster_errors evaluator",
+        ),
+        pytest.param(
+            {"task": task("worker", 1)},
+            ["task.index is 1", "no 'cluster'"],
+            id="B3.no_cluster_errors worker 1",
+        ),
+        pytest.param(
+            WORKERS, ["task.type is None", "'cluster' is given"], id="B3.task_errors no task"
+        ),
+        pytest.param(
+            WORKERS | {"task": {"index": 0}},
+            ["task.type is None", "say which task"],
+            id="B3.task_errors no type",
+        ),
+        pytest.param(
+            WORKERS | {"task": {"type": ""}},
+            ["task.type is ''", "say which task"],
+            id="B3.task_errors empty type",
+        ),
+        pytest.param(
+            WORKERS | {"task": {"type": "worker"}},
+            ["task.index is None", "say which task"],
+            id="B3.task_errors no index",
+        ),
+        pytest.param(
+            WORKERS | {"task": task("worker", -1)},
+            ["task.index is -1", "0, 1, 2"],
+            id="B3.task_errors negative",
+        ),
+        pytest.param(
+            WORKERS | {"task": task("worker", 2)},
+            ["task.index is 2", "a:1", "may come from"],
+            id="B3.task_errors too large",
+        ),
+        pytest.param(
+            WORKERS | {"task": task("worker", 0.5)},
+            ["task.index is 0.5", "0, 1, 2"],
+            id="B3.task_errors half",
+        ),
+        pytest.param(
+            WORKERS | {"task": task("worker", True)},
+            ["task.index is True"],
+            id="B3.task_errors true",
+        ),
+        pytest.param(
+            WORKERS | {"task": task("worker", "one")},
+            ["task.index is 'one'"],
+            id="B3.task_errors a word",
+        ),
+        pytest.param(
+            WORKERS | {"task": task("ps", 0)},
+            ["task.type is 'ps'", "a:1", "may come from"],
+            id="B3.task_errors ps unlisted",
+        ),
+        pytest.param(
+            WORKERS | {"task": task("master", 0)},
+            ["task.type is 'master'", "write one of worker"],
+            id="B3.task_errors master unlisted",
+        ),
+        pytest.param(
+            WORKERS | {"task": task("Worker", 0)},
+            ["task.type is 'Worker'"],
+            id="B3.task_errors upper case",
+        ),
+        pytest.param(
+            WORKERS | {"task": task(["worker"], 0)},
+            ["task.type is ['worker']"],
+            id="B3.task_errors list",
+        ),
         (
             {"cluster": {"ps": ["a:1"]}, "task": task("ps", 0)},
             ["cluster is", "no chief and no worker"],
@@ -217,7 +279,7 @@ WORKERS = {"cluster": {"worker": ["a:1", "b:1"]}}
         ),
     ],
 )
-def test_d20_an_error_names_tf_config_the_key_the_value_and_the_fix(config, told):
+def test_d_20_an_error_names_tf_config_the_key_the_value_and_the_fix(config, told):
     with pytest.raises(ClusterError) as caught:
         resolver_of(config)
     assert str(caught.value).startswith("TF_CONFIG")

@@ -38,7 +38,7 @@ def test_results(case):
 
 
 @pytest.mark.parametrize("case", conformance.mismatches(SIZES), ids=str)
-def test_mismatches(case):
+def test_d_10_mismatches_name_both_calls_and_where_they_were_made(case):
     case(run)
 
 

@@ -508,7 +508,7 @@ DIFFERENCES: dict[str, tuple[Body, Body, Sequence[str]]] = {
 
 
 def check_first_use(run: Run, size: int, difference: str) -> None:
-    """The last rank differs; all hear what each has called (pain D-26), and where (D-10)."""
+    """The last rank differs; all hear what each has called (D-26), and where (D-10)."""
     common, other, texts = DIFFERENCES[difference]
 
     def body(communicator: Communicator) -> str:
@@ -571,7 +571,7 @@ def check_another_message_than_expected(run: Run, size: int) -> None:
 
 
 def check_a_rank_that_raises(run: Run, size: int) -> None:
-    """Its reason reaches the others, which wait for it (pain D-21)."""
+    """Its reason reaches the others, which wait for it (D-21)."""
 
     def body(communicator: Communicator) -> None:
         array = np.zeros(1000)

@@ -72,8 +72,7 @@ def wrong_mode(features, labels, mode):
         (wrong_mode, ValueError, "called in mode ModeKeys.TRAIN .* ModeKeys.EVAL; pass mode=mode"),
     ],
 )
-def test_what_a_model_fn_may_forget(model_fn, error, message, tmp_path):
-    """ES-04."""
+def test_es_04_what_a_model_fn_may_forget(model_fn, error, message, tmp_path):
     with pytest.raises(error, match=message):
         trained(model_fn, tmp_path, batches(FEATURES, LABELS))
 
@@ -86,8 +85,7 @@ def test_an_error_in_one_replica_names_it(tmp_path):
     assert re.match(r"Raised in replica [01] of 2", caught.value.__notes__[0])
 
 
-def test_the_tutorials_predict_branch_is_refused_with_the_right_fields():
-    """ES-05."""
+def test_es_05_the_tutorials_predict_branch_is_refused_with_the_right_fields():
     with pytest.raises(TypeError, match=r"no field labels; its fields are mode, predictions, loss"):
         pl.EstimatorSpec(labels=None, predictions={"logits": FEATURES})
 
@@ -123,7 +121,7 @@ def test_a_label_out_of_range(tmp_path, label):
         trained(model_fn, tmp_path, batches(FEATURES, labels))
 
 
-def test_an_unknown_argument_of_model_fn(tmp_path):
+def test_b1_construction_an_unknown_argument_of_model_fn(tmp_path):
     def model_fn(features, labels, mode, learning_rate):
         raise AssertionError
 
@@ -139,7 +137,7 @@ def test_an_unknown_argument_of_input_fn(tmp_path):
         trained(no_loss, tmp_path, input_fn)
 
 
-def test_params_that_model_fn_does_not_take(tmp_path):
+def test_b1_construction_params_that_model_fn_does_not_take(tmp_path):
     with pytest.raises(ValueError, match="no argument named params; add it"):
         pl.Estimator(no_loss, tmp_path, params={"a": 1})
 
@@ -152,7 +150,7 @@ def test_labels_that_model_fn_does_not_take(tmp_path):
         trained(model_fn, tmp_path, batches(FEATURES, LABELS))
 
 
-def test_both_steps_and_max_steps(tmp_path):
+def test_b1_train_takes_steps_or_max_steps(tmp_path):
     with pytest.raises(ValueError, match="steps=1 and max_steps=2 exclude each other"):
         trained(no_loss, tmp_path, batches(FEATURES, LABELS), max_steps=2)
 
@@ -198,8 +196,7 @@ def test_a_variable_that_is_not_in_the_checkpoint(tmp_path):
         trained(model_of("new"), tmp_path, batches(FEATURES, LABELS))
 
 
-def test_two_model_dirs(tmp_path):
-    """ES-01."""
+def test_es_01_model_dirs_that_differ_are_refused(tmp_path):
     config = pl.RunConfig(model_dir=tmp_path / "a")
     with pytest.raises(ValueError, match=r"/b' in the call and .*/a' in config"):
         pl.Estimator(no_loss, tmp_path / "b", config)

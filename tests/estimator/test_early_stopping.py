@@ -1,4 +1,4 @@
-"""Early stopping on any strategy (semantics.md B9, B12; D-27, D-28)."""
+"""Early stopping on any strategy (B9, B12; D-27, D-28)."""
 
 import numpy as np
 import pytest
@@ -69,7 +69,7 @@ def test_b9_a_missing_metric_is_named_with_those_that_there_are():
         Threshold("auc", 0, 1, True).reason({3: {"loss": 1, "accuracy": 1}})
 
 
-def test_the_history_outlives_the_checkpoints(linear_model_fn, tmp_path, input_fn, one_pass):
+def test_d_27_the_history_outlives_the_checkpoints(linear_model_fn, tmp_path, input_fn, one_pass):
     """D-27: a small file, in the order of steps, of evaluations with and without a name."""
     config = pl.RunConfig(save_checkpoints_steps=1, keep_checkpoint_max=2)
     estimator = pl.Estimator(linear_model_fn, tmp_path, config)
@@ -141,7 +141,7 @@ def train_and_evaluate(strategy, directory, input_fn, eval_fn, hook, name=None):
 
 @pytest.mark.parametrize("how_often", HOW_OFTEN)
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_b9_b12_early_stopping_on_any_strategy_of_one_process(
+def test_b9_b12_early_stopping_strategy_is_any_of_one_process(
     tmp_path, input_fn, one_pass, lines, strategy, how_often
 ):
     """By seconds, too: the strategy has no say in that, which refused them in TensorFlow."""
@@ -178,7 +178,7 @@ def test_b9_all_workers_stop_after_the_same_step_and_the_chief_alone_decides(
     assert asked == [0] * 4
 
 
-def test_d28_an_evaluator_beside_a_job_that_stops_early_ends_with_it(tmp_path, input_fn, one_pass):
+def test_d_28_an_evaluator_beside_a_job_that_stops_early_ends_with_it(tmp_path, input_fn, one_pass):
     """And it is what the chief stops by: nobody else evaluates."""
 
     def main(strategy, task):
@@ -209,7 +209,9 @@ def test_b9_a_run_that_is_started_again_stops_after_its_first_step(tmp_path, inp
     assert ends == [7, 8]
 
 
-def test_evaluations_with_a_name_are_found_by_their_directory(tmp_path, input_fn, one_pass, lines):
+def test_d_27_evaluations_with_a_name_are_found_by_their_directory(
+    tmp_path, input_fn, one_pass, lines
+):
     """D-27, tensorflow#25272: without it nothing would ever stop, so there is a warning."""
 
     def in_val(estimator):

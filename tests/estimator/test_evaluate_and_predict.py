@@ -14,7 +14,7 @@ def trained(estimator, input_fn):
     return estimator.train(input_fn, steps=3)
 
 
-def test_evaluation_gives_metrics_loss_and_step(trained, one_pass):
+def test_b1_evaluate_gives_metrics_loss_and_step(trained, one_pass):
     results = trained.evaluate(one_pass)
     assert list(results) == ["global_step", "loss", "mean_label"]
     assert results["global_step"] == 3
@@ -22,7 +22,7 @@ def test_evaluation_gives_metrics_loss_and_step(trained, one_pass):
 
 @pytest.mark.parametrize("replicas", [1, 2, 3])
 @pytest.mark.parametrize("batch_size", [48, 8, 7, 5])
-def test_metrics_and_loss_are_exact_over_batches_and_replicas(
+def test_es_21_b10_streaming_exact_metrics_and_loss_over_batches_and_replicas(
     linear_model_fn, input_fn, examples, tmp_path, replicas, batch_size
 ):
     """Ruling 6, ES-21: the means over all examples, never means of means."""
@@ -36,6 +36,29 @@ def test_metrics_and_loss_are_exact_over_batches_and_replicas(
     assert results["mean_label"] == pytest.approx(np.mean(y), rel=1e-6)
 
 
+@pytest.mark.parametrize(("to_train", "to_evaluate"), [(2, 1), (1, 2)])
+def test_es_09_training_and_evaluation_have_a_strategy_each(
+    linear_model_fn, examples, tmp_path, to_train, to_evaluate
+):
+    """One replica on the same global batches is the oracle."""
+
+    def run(name, to_train, to_evaluate):
+        config = pl.RunConfig(
+            train_distribute=pl.MirroredStrategy([f"CPU:{i}" for i in range(to_train)]),
+            eval_distribute=pl.MirroredStrategy([f"CPU:{i}" for i in range(to_evaluate)]),
+        )
+        estimator = pl.Estimator(linear_model_fn, tmp_path / name, config)
+        data = pl.Dataset.from_tensor_slices(examples)
+        estimator.train(lambda: data.batch(16 // to_train).repeat(), steps=3)
+        found = estimator.evaluate(lambda: data.batch(7))
+        return found, estimator.get_variable_value("w")
+
+    found, weights = run("two strategies", to_train, to_evaluate)
+    expected, expected_weights = run("one replica", 1, 1)
+    assert found == pytest.approx(expected, rel=1e-6)
+    np.testing.assert_allclose(weights, expected_weights, rtol=1e-6)
+
+
 def test_evaluation_takes_as_many_batches_as_it_is_told(trained, examples):
     results = trained.evaluate(lambda: pl.Dataset.from_tensor_slices(examples).batch(8), steps=2)
     assert results["mean_label"] == pytest.approx(np.mean(examples[1][:16]), rel=1e-6)
@@ -47,7 +70,7 @@ def test_evaluating_twice_does_not_add_up(trained, one_pass):
 
 @pytest.mark.parametrize("hooks", [(), [pl.estimator.SessionRunHook()]])
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_b1_what_an_evaluation_counts_is_the_same_with_and_without_hooks(
+def test_b1_evaluate_counts_the_same_with_and_without_hooks(
     linear_model_fn, trained, examples, hooks, replicas
 ):
     strategy = pl.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
@@ -67,7 +90,7 @@ def test_a_given_checkpoint_is_evaluated(trained, one_pass, lines):
     assert any(line.endswith(start) for line in lines() if "Restoring" in line)
 
 
-def test_without_a_checkpoint_the_initial_values_are_evaluated_with_a_warning(
+def test_b1_evaluate_without_a_checkpoint_takes_the_initial_values_with_a_warning(
     estimator, one_pass, examples, caplog
 ):
     results = estimator.evaluate(one_pass)
@@ -114,13 +137,13 @@ def test_evaluation_changes_nothing(trained, one_pass):
     assert trained.latest_checkpoint().endswith("-3")
 
 
-def test_predictions_come_example_by_example(trained, examples, one_pass):
+def test_b1_predict_gives_example_by_example(trained, examples, one_pass):
     predictions = list(trained.predict(one_pass))
     expected = examples[0] @ trained.get_variable_value("w")
     np.testing.assert_array_equal([p["y"] for p in predictions], expected)
 
 
-def test_predictions_come_in_batches_on_request(trained, one_pass):
+def test_b1_predict_gives_batches_on_request(trained, one_pass):
     batches = list(trained.predict(one_pass, yield_single_examples=False))
     assert [b["y"].shape for b in batches] == [(8, 1)] * 6
 
@@ -134,26 +157,25 @@ def test_predict_keys_choose(trained, one_pass):
     assert set(next(trained.predict(one_pass, predict_keys=["twice"]))) == {"twice"}
 
 
-def test_unknown_predict_keys_are_refused_with_those_there_are(trained, one_pass):
+def test_b1_predict_refuses_unknown_keys_with_those_there_are(trained, one_pass):
     with pytest.raises(ValueError, match=r"predict_keys names z; the predictions are twice, y"):
         next(trained.predict(one_pass, predict_keys=["z"]))
 
 
-def test_two_predictions_can_be_interleaved(trained, one_pass):
-    """D-19."""
+def test_d_19_two_predictions_can_be_interleaved(trained, one_pass):
     first, second = trained.predict(one_pass), trained.predict(one_pass)
     pairs = list(zip(first, second, strict=True))
     assert len(pairs) == 48
     assert all(a["y"] == b["y"] for a, b in pairs)
 
 
-def test_variables_can_be_read_from_the_newest_checkpoint(trained):
+def test_b1_variables_can_be_read_from_the_newest_checkpoint(trained):
     assert trained.get_variable_names() == ["global_step", "sgd/iterations", "w"]
     with pytest.raises(ValueError, match=r"'v' is not in .*model.ckpt-3"):
         trained.get_variable_value("v")
 
 
-def test_without_a_checkpoint_there_are_no_variables(estimator):
+def test_b1_variables_are_not_there_without_a_checkpoint(estimator):
     assert estimator.latest_checkpoint() is None
     with pytest.raises(ValueError, match="train first"):
         estimator.get_variable_names()

@@ -1,4 +1,4 @@
-"""The evaluator beside training (semantics.md B6, with B12 mended), on a clock of its own."""
+"""The evaluator beside training (B6, with B12 mended), on a clock of its own."""
 
 import shutil
 from pathlib import Path
@@ -81,7 +81,7 @@ def test_a_checkpoint_that_servers_wrote_some_steps_ahead_of_its_name_is_not_the
     assert end == EndMarker(8, "max_steps was reached")
 
 
-def test_it_evaluates_what_is_saved_until_the_run_has_ended(evaluated, train_to, end_at):
+def test_b6_loop_evaluates_what_is_saved_until_the_run_has_ended(evaluated, train_to, end_at):
     end, steps = evaluated(
         [(5, train_to(2)), (22, train_to(4)), (33, train_to(6)), (34, end_at(6))]
     )
@@ -135,13 +135,15 @@ def test_a_last_checkpoint_beyond_max_steps_is_waited_for(evaluated, train_to, e
     assert end == EndMarker(7, "it ended")
 
 
-def test_it_ends_at_max_steps_without_a_mark(evaluated, train_to):
+def test_b6_loop_ends_at_max_steps_without_a_mark(evaluated, train_to):
     end, steps = evaluated([(0, train_to(5))], max_steps=5)
     assert [step for step, _ in steps] == [5]
     assert end.global_step == 5
 
 
-def test_d_28_it_ends_with_a_run_that_was_stopped_early(evaluated, train_to, end_at):
+def test_d_28_b12_evaluator_never_ends_but_with_a_run_that_was_stopped_early(
+    evaluated, train_to, end_at
+):
     end, steps = evaluated([(20, train_to(3)), (21, end_at(3))], max_steps=100)
     assert [step for step, _ in steps] == [3]
     assert end == EndMarker(3, "it ended")
@@ -168,8 +170,9 @@ def test_where_no_run_follows_it_leaves_soon(evaluated, train_to, end_at, max_st
     assert steps == [(2, pytest.approx(0, abs=1))]
 
 
-def test_it_says_which_checkpoints_it_leaves_out(evaluated, train_to, end_at, lines):
-    """B12."""
+def test_b12_unevaluated_notice_names_the_checkpoints_that_are_left_out(
+    evaluated, train_to, end_at, lines
+):
     events = [(0, train_to(1)), (3, train_to(2)), (4, train_to(3)), (25, train_to(4))]
     _, steps = evaluated([*events, (26, end_at(4))])
     assert [step for step, _ in steps] == [1, 3, 4]
@@ -178,7 +181,7 @@ def test_it_says_which_checkpoints_it_leaves_out(evaluated, train_to, end_at, li
 
 
 @pytest.mark.parametrize("when", ["before it is opened", "while it is read"])
-def test_d_11_a_checkpoint_that_is_deleted_meanwhile_is_passed_over(
+def test_d_11_b12_deletion_race_what_is_deleted_meanwhile_is_passed_over(
     estimator, one_pass, train_to, monkeypatch, when
 ):
     """The one that came in its place is evaluated."""

@@ -143,7 +143,7 @@ KEYS = {
 
 
 @pytest.mark.parametrize("case", KEYS)
-def test_b10_metrics_and_predictions_have_the_names_of_tensorflow(case):
+def test_b10_canned_keys_of_metrics_and_predictions_are_those_of_tensorflow(case):
     head, (logits, labels), metrics, predictions = KEYS[case]
     assert set(evaluated(head, logits, labels)) == metrics
     assert set(head.predictions(logits)) == predictions

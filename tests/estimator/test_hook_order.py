@@ -1,4 +1,4 @@
-"""Who is told what, and when: the life of hooks as a table (semantics.md B8)."""
+"""Who is told what, and when: the life of hooks as a table (B8)."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The life of a hook, and the hooks that come with the package (semantics.md B8)."""
+"""The life of a hook, and the hooks that come with the package (B8)."""
 
 import json
 
@@ -83,7 +83,7 @@ ONE_RUN = ["begin", "created at 2", "before", "after", "before", "after", "end a
     ("verb", "field"),
     [("evaluate", "evaluation_hooks"), ("predict", "prediction_hooks")],
 )
-def test_evaluation_and_prediction_tell_hooks_what_training_tells_them(
+def test_b8_life_cycle_of_evaluations_and_predictions_is_that_of_training(
     estimator, linear_model_fn, input_fn, examples, verb, field
 ):
     """B8.life_cycle: hooks of the call and of the spec; `before_run` comes before the step."""
@@ -133,7 +133,7 @@ def test_a_hook_of_a_tensorflow_script_is_given_a_coordinator(estimator, one_pas
 
 @pytest.mark.parametrize("verb", ["train", "evaluate"])
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_the_loss_itself_and_variables_can_be_asked_for(one_pass, tmp_path, lines, verb, replicas):
+def test_b8_fetches_are_the_loss_itself_and_variables(one_pass, tmp_path, lines, verb, replicas):
     """B8.fetches, as in every TensorFlow script: LoggingTensorHook({"loss": loss})."""
 
     def model_fn(features, labels, mode):
@@ -201,20 +201,22 @@ def test_hooks_of_the_spec_take_part(input_fn, tmp_path):
 
 
 @pytest.mark.parametrize(("arguments", "last"), [({"num_steps": 3}, 5), ({"last_step": 4}, 4)])
-def test_stop_at_step(estimator, input_fn, arguments, last):
+def test_b8_stop_at_step_counts_from_here_or_from_the_beginning(
+    estimator, input_fn, arguments, last
+):
     estimator.train(input_fn, steps=2)
     estimator.train(input_fn, hooks=[StopAtStepHook(**arguments)])
     assert int(estimator.get_variable_value("global_step")) == last
 
 
-def test_stop_at_step_takes_exactly_one_limit():
+def test_b8_stop_at_step_takes_exactly_one_limit():
     with pytest.raises(ValueError, match="exactly one"):
         StopAtStepHook()
     with pytest.raises(ValueError, match="exactly one"):
         StopAtStepHook(num_steps=1, last_step=2)
 
 
-def test_a_nan_loss_can_end_the_run_quietly_and_is_not_saved(writer, lines):
+def test_b8_nan_tensor_can_end_the_run_quietly_and_nothing_is_saved(writer, lines):
     class Context:
         """Enough of a run for hooks."""
 
@@ -242,7 +244,7 @@ def test_a_nan_loss_can_end_the_run_quietly_and_is_not_saved(writer, lines):
     assert any("Step 7 is not saved" in line for line in lines())
 
 
-def test_logging_tensor_logs_by_local_steps_and_shows_the_time_from_the_second_line_on(
+def test_b8_logging_tensor_counts_local_steps_and_shows_the_time_from_the_second_line_on(
     estimator, input_fn, lines
 ):
     hook = LoggingTensorHook({"l": "loss", "n": "step"}, every_n_iter=2, at_end=True)
@@ -254,15 +256,13 @@ def test_logging_tensor_logs_by_local_steps_and_shows_the_time_from_the_second_l
     assert "sec" in mine[1]
 
 
-def test_logging_tensor_takes_a_formatter(estimator, input_fn, lines):
+def test_b8_logging_tensor_takes_a_formatter(estimator, input_fn, lines):
     hook = LoggingTensorHook(["loss"], at_end=True, formatter=lambda values: f"<{sorted(values)}>")
     estimator.train(input_fn, hooks=[hook], steps=1)
     assert "<['loss']>" in lines()
 
 
-def test_the_step_counter_warns_of_a_step_that_does_not_move(lines):
-    """ES-06."""
-
+def test_es_06_b8_step_counter_warns_of_a_step_that_does_not_move(lines):
     class RunContext:
         class session:  # noqa: N801
             global_step = 3
@@ -295,8 +295,9 @@ class Listener(CheckpointSaverListener):
         self.entries.append(f"end {global_step_value}")
 
 
-def test_listeners_hear_of_each_checkpoint(linear_model_fn, input_fn, tmp_path):
-    """CK-11."""
+def test_ck_11_b8_checkpoint_saver_listener_hears_of_each_checkpoint(
+    linear_model_fn, input_fn, tmp_path
+):
     listener = Listener()
     config = pl.RunConfig(save_checkpoints_steps=2)
     pl.Estimator(linear_model_fn, tmp_path, config).train(
@@ -323,7 +324,7 @@ def test_ck_11_each_save_has_a_line_when_it_begins_and_one_when_it_is_on_disk(
     ]
 
 
-def test_a_listener_can_end_the_run(linear_model_fn, input_fn, tmp_path):
+def test_b8_checkpoint_saver_listener_can_end_the_run(linear_model_fn, input_fn, tmp_path):
     config = pl.RunConfig(save_checkpoints_steps=2)
     estimator = pl.Estimator(linear_model_fn, tmp_path, config)
     estimator.train(input_fn, saving_listeners=[Listener(stop_at=4)])
@@ -331,13 +332,13 @@ def test_a_listener_can_end_the_run(linear_model_fn, input_fn, tmp_path):
 
 
 class TestTimer:
-    def test_it_triggers_first_always_and_never_twice_for_one_step(self):
+    def test_b8_second_or_step_timer_triggers_first_always_and_never_twice_for_one_step(self):
         timer = SecondOrStepTimer(every_steps=3)
         assert timer.should_trigger_for_step(5)
         timer.update_last_triggered_step(5)
         assert not timer.should_trigger_for_step(5)
 
-    def test_it_triggers_every_so_many_steps(self):
+    def test_b8_second_or_step_timer_triggers_every_so_many_steps(self):
         timer = SecondOrStepTimer(every_steps=3)
         timer.update_last_triggered_step(5)
         assert [timer.should_trigger_for_step(s) for s in (6, 7, 8, 9)] == [
@@ -347,7 +348,7 @@ class TestTimer:
             True,
         ]
 
-    def test_it_triggers_every_so_many_seconds(self):
+    def test_b8_second_or_step_timer_triggers_every_so_many_seconds(self):
         now = [0.0]
         timer = SecondOrStepTimer(every_secs=10, clock=lambda: now[0])
         assert timer.update_last_triggered_step(0) == (None, None)

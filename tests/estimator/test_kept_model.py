@@ -64,7 +64,7 @@ STRATEGIES = {
 
 
 @pytest.mark.parametrize("kind", STRATEGIES)
-def test_d_18_a_second_evaluation_restores_nothing_and_finds_the_same(
+def test_d_18_b12_rebuild_per_call_but_a_second_evaluation_restores_nothing(
     kind, model_fn, drawn, trained
 ):
     config = pl.RunConfig(eval_distribute=STRATEGIES[kind]())

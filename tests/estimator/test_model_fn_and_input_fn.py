@@ -46,8 +46,7 @@ X = np.ones((6, 2), np.float32)
         (partial(bound, params={"mine": 2}, scale=3), None),
     ],
 )
-def test_model_fn_gets_the_arguments_that_it_names(model_fn, params, tmp_path):
-    """ES-02."""
+def test_es_02_model_fn_gets_the_arguments_that_it_names(model_fn, params, tmp_path):
     config = pl.RunConfig(tf_random_seed=5)
     estimator = pl.Estimator(model_fn, tmp_path, config, params=params)
     estimator.train(lambda: pl.Dataset.from_tensor_slices(X).batch(2), steps=1)
@@ -94,8 +93,7 @@ def test_one_batch_may_stand_for_a_dataset(tmp_path):
     assert int(estimator.get_variable_value("global_step")) == 3
 
 
-def test_mode_keys_equal_their_strings():
-    """ES-03."""
+def test_es_03_mode_keys_equal_their_strings():
     assert pl.ModeKeys.TRAIN == "train"
     assert pl.ModeKeys.EVAL == "eval"
     assert pl.ModeKeys.PREDICT == "infer"
@@ -159,7 +157,7 @@ def test_input_fn_gets_an_empty_dict_where_no_params_are_given(tmp_path):
     pl.Estimator(features_and_mode, tmp_path).train(input_fn, steps=1)
 
 
-def test_params_are_copied(tmp_path):
+def test_b1_construction_copies_params(tmp_path):
     params = {"list": [1]}
     seen = []
 

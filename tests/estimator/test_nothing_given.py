@@ -1,4 +1,4 @@
-"""None stands for "not given" wherever TensorFlow takes it (semantics.md B1, B2, B5)."""
+"""None stands for "not given" wherever TensorFlow takes it (B1, B2, B5)."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""The hooks that TensorFlow's scripts bring along, with their arguments (semantics.md B8)."""
+"""The hooks that TensorFlow's scripts bring along, with their arguments (B8)."""
 
 import pytest
 
@@ -11,6 +11,7 @@ from paceline.estimator import (
     FinalOpsHook,
     GlobalStepWaiterHook,
     InMemoryEvaluatorHook,
+    ProfilerHook,
     SecondOrStepTimer,
     SessionRunHook,
     StopAtCheckpointStepHook,
@@ -135,11 +136,18 @@ def test_b8_final_ops_keeps_the_values_of_the_end(
     assert values["weights"][0].tolist() == weights.tolist()
 
 
-def test_b8_what_would_be_fed_is_given_by_input_fn():
-    with pytest.raises(ValueError, match=r"no placeholders .* let input_fn give"):
-        FeedFnHook(lambda: {"x": 1})
-    with pytest.raises(ValueError, match="no session to take a final_ops_feed_dict"):
-        FinalOpsHook("loss", {"x": 1})
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: FinalOpsHook("loss", {"x": 1}), "no session to take a final_ops_feed_dict"),
+        (lambda: FeedFnHook(lambda: {"x": 1}), r"no placeholders .* let input_fn give"),
+        (ProfilerHook, "exactly one of save_steps, save_secs and steps"),
+    ],
+    ids=["FinalOpsHook", "FeedFnHook", "ProfilerHook"],
+)
+def test_b8_final_ops_feed_fn_profiler_say_what_they_cannot_do(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
 
 
 @pytest.mark.parametrize("every", [2, 3, 100])
@@ -193,13 +201,13 @@ def test_b8_stop_at_checkpoint_step_ends_there(estimator, input_fn):
     assert steps_in(estimator.model_dir)[-1] == 4
 
 
-def test_b8_nobody_waits_for_a_step_that_all_make_together(estimator, input_fn):
+def test_b8_global_step_waiter_is_refused_where_all_make_each_step_together(estimator, input_fn):
     with pytest.raises(ValueError, match="nobody makes one while this worker waits"):
         estimator.train(input_fn, [GlobalStepWaiterHook(3)], steps=1)
     estimator.train(input_fn, [GlobalStepWaiterHook(0)], steps=1)
 
 
-def test_b8_a_timer_can_be_reset():
+def test_b8_second_or_step_timer_can_be_reset():
     timer = SecondOrStepTimer(every_steps=10)
     timer.update_last_triggered_step(3)
     assert timer.last_triggered_step() == 3

@@ -47,7 +47,7 @@ def estimator(tmp_path):
 
 @pytest.mark.parametrize("replicas", [1, 2, 3])
 @pytest.mark.parametrize("params", [None, {"rate": 0.1}])
-def test_a_mean_over_the_examples_is_trained_alike(estimator, replicas, params):
+def test_d_16_a_mean_over_the_examples_is_trained_alike(estimator, replicas, params):
     made = estimator(mean, replicas, params)
     found = check_replicas(made, input_fn, steps=4)
     assert len(found) == 4
@@ -56,7 +56,7 @@ def test_a_mean_over_the_examples_is_trained_alike(estimator, replicas, params):
 
 
 @pytest.mark.parametrize("loss_of", [sum_, as_in_a_custom_loop])
-def test_another_loss_is_refused_with_what_a_loss_has_to_be(estimator, loss_of):
+def test_d_16_another_loss_is_refused_with_what_a_loss_has_to_be(estimator, loss_of):
     with pytest.raises(
         ValueError, match=r"loss of step 1 is .* on 2 replicas .*has to be the mean"
     ):

@@ -65,7 +65,7 @@ def shuffled(dataset, shard):
 
 
 @pytest.mark.parametrize(("num_workers", "num_replicas"), [(1, 1), (1, 2), (2, 1), (3, 2)])
-def test_the_steps_after_the_checkpoint_see_what_they_would_have_seen(
+def test_in_26_d_23_the_steps_after_the_checkpoint_see_what_they_would_have_seen(
     on_workers, tmp_path, num_workers, num_replicas, caplog
 ):
     caplog.set_level(logging.INFO, "paceline")

@@ -1,4 +1,4 @@
-"""RunConfig: fields, defaults and rules (semantics.md B2, ES-10)."""
+"""RunConfig: fields, defaults and rules (B2, ES-10)."""
 
 import copy
 import inspect
@@ -50,8 +50,7 @@ def test_es_10_the_27_printed_values_are_those_of_tensorflow():
     assert {name: getattr(config, name) for name in expected} == expected
 
 
-def test_the_description_names_every_field():
-    """ES-10."""
+def test_es_10_the_description_names_every_field():
     text = pl.RunConfig(save_checkpoints_steps=7).describe()
     assert "save_checkpoints_steps=7, save_checkpoints_secs=None" in text
     for name in (*pl.RunConfig.model_fields, "cluster_spec", "task_type", "is_chief", "master"):
@@ -98,7 +97,7 @@ def test_two_ways_of_saving_exclude_each_other():
         pl.RunConfig(save_checkpoints_steps=1, save_checkpoints_secs=2)
 
 
-def test_replace_follows_the_same_rule():
+def test_b2_replace_clears_the_other_way_of_saving():
     by_steps = pl.RunConfig(save_checkpoints_steps=5)
     by_secs = by_steps.replace(save_checkpoints_secs=3)
     assert (by_secs.save_checkpoints_steps, by_secs.save_checkpoints_secs) == (None, 3)
@@ -125,7 +124,7 @@ def test_replacing_by_none_leaves_the_other_way_of_saving(before, changes, after
     assert (config.save_checkpoints_steps, config.save_checkpoints_secs) == after
 
 
-def test_settings_may_be_given_by_position_in_tensorflow_s_order():
+def test_b2_fields_may_be_given_by_position_in_tensorflow_s_order():
     config = pl.RunConfig("dir", 3, 50, None, 7)
     expected = pl.RunConfig(
         model_dir="dir",
@@ -187,7 +186,7 @@ def test_one_client_that_drives_servers_elsewhere_is_refused(make):
         ({"checkpoint_save_graph_def": True}, 1),
     ],
 )
-def test_what_is_given_and_has_no_effect_is_warned_of(given, warnings, tmp_path, caplog):
+def test_b2_fields_without_effect_are_warned_of(given, warnings, tmp_path, caplog):
     with caplog.at_level(logging.WARNING, logger="paceline"):
         pl.Estimator(lambda features: None, tmp_path, pl.RunConfig(**{**given, "model_dir": None}))
     found = [record.getMessage() for record in caplog.records]
@@ -208,14 +207,14 @@ def test_the_log_shows_what_differs_from_the_defaults_in_a_line(tmp_path, caplog
     assert "keep_checkpoint_max=5" in whole
 
 
-def test_replace_keeps_the_rest_and_validates():
+def test_b2_replace_keeps_the_rest_and_validates():
     config = pl.RunConfig(tf_random_seed=3, save_checkpoints_steps=5).replace(model_dir="/m")
     assert (config.tf_random_seed, config.save_checkpoints_steps) == (3, 5)
     with pytest.raises(ValidationError, match="keep_checkpoint_max"):
         config.replace(keep_checkpoint_max=-1)
 
 
-def test_replace_refuses_what_is_derived():
+def test_b2_replace_refuses_what_is_derived():
     with pytest.raises(ValueError, match=r"cannot set is_chief; it can set .*model_dir"):
         pl.RunConfig().replace(is_chief=False)
 
@@ -240,7 +239,7 @@ def test_replace_refuses_what_is_derived():
         {"no_such_field": 1},
     ],
 )
-def test_what_is_out_of_range_is_refused_by_name(arguments):
+def test_b2_fields_out_of_range_are_refused_by_name(arguments):
     with pytest.raises(ValidationError, match=next(iter(arguments))):
         pl.RunConfig(**arguments)
 
@@ -260,8 +259,7 @@ def test_a_config_is_frozen():
     ],
     ids=["Mirrored", "OneDevice", "CentralStorage", "ParameterServer"],
 )
-def test_a_config_with_a_strategy_can_be_copied_and_pickled(make, monkeypatch):
-    """ES-25, D-05."""
+def test_es_25_d_05_a_config_with_a_strategy_can_be_copied_and_pickled(make, monkeypatch):
     cluster = {"worker": ["localhost:1"], "ps": ["localhost:2"]}
     job = {"cluster": cluster, "task": {"type": "worker", "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(job))

@@ -76,6 +76,11 @@ def test_b1_spec_replace_makes_another_one_of_the_same_mode():
         spec._replace(scaffold=None)
 
 
+def test_es_18_a_scaffold_is_refused_when_the_spec_is_made():
+    with pytest.raises(TypeError, match="no field scaffold; its fields are mode, predictions"):
+        predicted(scaffold=None)
+
+
 def test_b1_spec_fields_stand_in_the_order_of_tensorflow():
     spec = pl.EstimatorSpec("eval", None, 1.0, None, {}, {"a": {"y": SCORES}})
     assert spec.export_outputs.keys() == {"a", DEFAULT}

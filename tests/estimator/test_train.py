@@ -22,22 +22,21 @@ def saved_steps(estimator):
     return [step for _, step in pl.checkpoint.list_checkpoints(estimator.model_dir)]
 
 
-def test_training_returns_the_estimator_itself(estimator, input_fn):
-    """ES-08."""
+def test_es_08_training_returns_the_estimator_itself(estimator, input_fn):
     assert estimator.train(input_fn, steps=1) is estimator
 
 
-def test_steps_count_from_where_training_stands(estimator, input_fn):
+def test_b1_train_counts_steps_from_where_training_stands(estimator, input_fn):
     estimator.train(input_fn, steps=10).train(input_fn, steps=10)
     assert step_of(estimator) == 20
 
 
-def test_max_steps_counts_from_the_very_beginning(estimator, input_fn):
+def test_b1_train_counts_max_steps_from_the_very_beginning(estimator, input_fn):
     estimator.train(input_fn, max_steps=10).train(input_fn, max_steps=12)
     assert step_of(estimator) == 12
 
 
-def test_nothing_happens_when_max_steps_is_reached_already(estimator, input_fn):
+def test_b1_train_does_nothing_when_max_steps_is_reached_already(estimator, input_fn):
     estimator.train(input_fn, max_steps=5)
 
     def never():
@@ -170,7 +169,7 @@ def test_a_replica_without_examples_in_the_first_step_follows(
     assert step_of(estimator) == 1
 
 
-def test_a_nan_loss_ends_training_and_is_not_saved(input_fn, tmp_path):
+def test_b12_nan_checkpoint_a_loss_that_is_nan_ends_training_and_is_not_saved(input_fn, tmp_path):
     """Ruling 10."""
 
     def model_fn(features, labels, mode):

@@ -61,7 +61,7 @@ def firsts(values):
 
 
 @pytest.mark.parametrize("what", ["directory", "checkpoint", "settings"])
-def test_by_default_all_trainable_variables_and_not_the_step(tmp_path, old, what):
+def test_b1_warm_start_takes_all_trainable_variables_and_not_the_step(tmp_path, old, what):
     source = {
         "directory": old,
         "checkpoint": str(old / "model.ckpt-40"),

@@ -74,7 +74,7 @@ def ones():
         ({"keep_checkpoint_best": "unknown"}, [8]),
     ],
 )
-def test_the_best_are_kept_while_training_evaluates(tmp_path, settings, steps):
+def test_d_30_the_best_are_kept_while_training_evaluates(tmp_path, settings, steps):
     """D-30. The first checkpoint is not evaluated."""
     config = pl.RunConfig(save_checkpoints_steps=1, keep_checkpoint_max=1, **settings)
     pl.train_and_evaluate(

@@ -213,7 +213,9 @@ def test_es_21_evaluation_over_workers_is_exact(on_workers, size, tmp_path, exam
         assert results["mean"] == pytest.approx(np.mean(y), rel=1e-6)
 
 
-def test_train_and_evaluate_gives_every_worker_the_result(on_workers, tmp_path, input_fn, one_pass):
+def test_d_03_b12_none_return_but_the_result_on_every_worker(
+    on_workers, tmp_path, input_fn, one_pass
+):
     """Ruling 7, D-03."""
 
     def work(strategy, index):
@@ -230,7 +232,7 @@ def test_train_and_evaluate_gives_every_worker_the_result(on_workers, tmp_path, 
     assert first.metrics["global_step"] == first.global_step == 5
 
 
-def test_ck_10_without_model_dir_the_chief_chooses_for_all(on_workers):
+def test_ck_10_b12_temp_dir_per_worker_but_that_of_the_chief_for_all(on_workers):
     def work(strategy, index):
         return pl.Estimator(model_fn, config=pl.RunConfig(train_distribute=strategy)).model_dir
 

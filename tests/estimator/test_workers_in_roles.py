@@ -171,7 +171,15 @@ def test_d_02_with_an_evaluator_in_the_cluster_workers_evaluate_at_the_end_only(
     assert {result.metrics["global_step"] for result in results.values()} == {MAX_STEPS}
 
 
-@pytest.mark.parametrize("listed", ["worker worker", "chief worker", "master worker", "chief"])
+@pytest.mark.parametrize(
+    "listed",
+    [
+        "worker worker",
+        "chief worker",
+        pytest.param("master worker", id="B4.master_local"),  # a master evaluates itself
+        "chief",
+    ],
+)
 def test_d_02_an_evaluator_outside_the_cluster_needs_nothing_but_model_dir(job, listed):
     """The workers do not know of it, and evaluate too."""
     cluster, evaluations = cluster_of(listed), Evaluations()
@@ -184,7 +192,7 @@ def test_d_02_an_evaluator_outside_the_cluster_needs_nothing_but_model_dir(job, 
         assert evaluations.steps[task][-1] == MAX_STEPS
 
 
-def test_b3_a_master_has_no_evaluator_beside_it():
+def test_b3_master_has_no_evaluator_beside_it():
     """It evaluates itself."""
     config = tf_config(cluster_of("master worker"), "evaluator", 0)
     with pytest.raises(ClusterError, match="rename 'master' to 'chief'"):
@@ -192,7 +200,7 @@ def test_b3_a_master_has_no_evaluator_beside_it():
 
 
 @pytest.mark.parametrize("when", ["before", "during", "after"])
-def test_cl_15_the_evaluator_may_start_before_during_or_after_training(job, when):
+def test_cl_15_b4_evaluator_may_start_before_during_or_after_training(job, when):
     cluster, started_both = cluster_of("worker worker evaluator"), threading.Event()
 
     class WaitAtStep3(SessionRunHook):
@@ -243,7 +251,7 @@ def test_d_28_the_evaluator_leaves_when_training_is_stopped_early(job):
     assert {result.ended for result in results.values()} == {"a hook asked to stop on worker 2"}
 
 
-def test_b4_saving_listeners_are_told_on_the_chief_only(job):
+def test_b4_chief_alone_tells_saving_listeners(job):
     told = []
 
     class Listener(CheckpointSaverListener):
@@ -272,7 +280,7 @@ def test_a_listener_on_the_chief_ends_the_run_of_all(job):
     assert {result.global_step for result in started.wait().values()} == {4}
 
 
-def test_b4_training_chief_hooks_run_on_the_chief_only(tmp_path, linear_model_fn, input_fn):
+def test_b4_chief_alone_runs_training_chief_hooks(tmp_path, linear_model_fn, input_fn):
     ran = []
 
     def main(strategy, task):
@@ -322,7 +330,7 @@ def test_es_16_workers_that_would_train_apart_are_refused(
         pl.Estimator(linear_model_fn, tmp_path).train(input_fn, steps=1)
 
 
-def test_b3_a_second_evaluator_is_refused(monkeypatch, linear_model_fn, tmp_path, one_pass):
+def test_b3_evaluator_number_two_is_refused(monkeypatch, linear_model_fn, tmp_path, one_pass):
     monkeypatch.setenv("TF_CONFIG", tf_config(cluster_of("chief worker"), "evaluator", 1))
     estimator = pl.Estimator(linear_model_fn, tmp_path)
     with pytest.raises(ClusterError, match="there is only one evaluator"):
@@ -384,7 +392,7 @@ def test_workers_that_evaluate_apart_take_the_chiefs_checkpoint_too(
     assert first.metrics["global_step"] == 2
 
 
-def test_train_returns_when_the_last_checkpoint_is_written(
+def test_b12_chief_leaves_first_no_worker_returns_before_the_last_checkpoint_is_written(
     on_workers, linear_model_fn, tmp_path, input_fn
 ):
     """B12: the next line of a script finds it, on every worker."""
@@ -497,5 +505,5 @@ def test_es_21_a_worker_without_data_to_evaluate_is_named_on_all(
     ("cap", "waits"),
     [(None, [0, 0, 0]), (0, [0, 0, 0]), (3, [3, 3, 3]), (12, [5, 10, 12]), (60, [5, 10, 15])],
 )
-def test_b4_workers_of_their_own_begin_one_after_the_other_where_asked(cap, waits):
+def test_b4_worker_begins_after_the_one_before_it_where_asked(cap, waits):
     assert [start_delay_secs(cap, task_id) for task_id in range(3)] == waits

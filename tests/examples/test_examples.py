@@ -55,8 +55,7 @@ def test_digits_draws_eight_digits_and_writes_a_picture(first_run):
     assert (folder / "digits.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_digits_prints_no_warning_and_few_lines(first_run):
-    """OB-07."""
+def test_ob_07_digits_prints_no_warning_and_few_lines(first_run):
     _, result = first_run
     assert "WARNING" not in result.stderr
     assert (

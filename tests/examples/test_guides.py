@@ -78,7 +78,7 @@ def test_the_verbs_of_a_communicator_do_what_the_guide_says(run_guide):
         assert part.tolist() == [3] * (3 if rank == 0 else 2)
 
 
-def test_the_model_that_came_from_tensorflow_learns(run_guide):
+def test_es_28_the_model_that_came_from_tensorflow_learns(run_guide):
     names = run_guide("migration.md")
     assert names["estimator"].evaluate(names["input_fn"], steps=8)["mae"] < 0.1
     # ES-28: the tutorial of several workers, whose loss is the mean over the batch.

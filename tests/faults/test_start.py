@@ -7,7 +7,7 @@ import pytest
 from paceline.cluster import local_cluster
 
 
-def test_d01_who_is_missing_is_said_every_10_s_and_at_the_end(start_job, tmp_path):
+def test_d_01_who_is_missing_is_said_every_10_s_and_at_the_end(start_job, tmp_path):
     configs = local_cluster(3)
     absent = configs[0]["cluster"]["worker"][1]
     workers = start_job(

@@ -84,7 +84,7 @@ def test_all_of_several_survivors_name_the_same_culprit(survivors, tmp_path):
 
 
 @pytest.mark.parametrize("backend", ["grpc", "mpi"])
-def test_a_restarted_job_ends_as_if_nothing_had_happened(launch, tmp_path, weights, backend):
+def test_d_23_a_restarted_job_ends_as_if_nothing_had_happened(launch, tmp_path, weights, backend):
     """D-23: it goes on from the last checkpoint with the same data."""
     fault = ("--fault", "kill", "--by", "worker 1", "--once")
     job = launch(backend, "train.py", tmp_path, "--steps", 40, *fault, max_restarts=1)

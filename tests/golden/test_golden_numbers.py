@@ -88,6 +88,29 @@ def test_g02_evaluation_after_g01(regressor):
     assert metrics["global_step"] == 10
 
 
+def test_es_27_a_model_fn_of_ones_own_learns_what_the_premade_model_learns(
+    regressor, strategy, tmp_path
+):
+    """G-01, written by hand: equal to the bit, and so is the evaluation."""
+
+    def model_fn(features, labels, mode):
+        dense = layers.Dense(1, kernel_initializer="zeros", name="dense")
+        predictions = dense(np.stack([features["feats"]], axis=1))[:, 0]
+        loss = np.mean(np.square(predictions - labels))
+        train_op = optimizers.SGD(0.2).minimize(loss) if mode == pl.ModeKeys.TRAIN else None
+        return pl.EstimatorSpec(mode, predictions, loss, train_op)
+
+    config = pl.RunConfig(train_distribute=strategy, eval_distribute=strategy)
+    by_hand = pl.Estimator(model_fn, tmp_path / "by hand", config)
+    losses_of_both = []
+    for estimator in (regressor, by_hand):
+        hook = Losses()
+        estimator.train(feats_input_fn, hooks=[hook], steps=10)
+        losses_of_both.append((*hook.values, estimator.evaluate(feats_input_fn, steps=10)["loss"]))
+    premade, own = losses_of_both
+    assert own == premade
+
+
 # fmt: off
 G05 = [
     0.7598197, 0.75416803, 0.74857247, 0.7430326, 0.7375479, 0.7321177, 0.72674173, 0.72141916,

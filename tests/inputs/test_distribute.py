@@ -271,7 +271,7 @@ def test_in_17_a_distributed_iterator_goes_on_after_ten_steps() -> None:
         ),
     ],
 )
-def test_in_11_one_line_tells_how_the_data_is_dealt_out(distributed: Any, text: str) -> None:
+def test_in_11_d_06_one_line_tells_how_the_data_is_dealt_out(distributed: Any, text: str) -> None:
     assert distributed.describe() == text
 
 

@@ -142,7 +142,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(not MPIEXEC.exists(), reason="needs an MPI of this environment")
-def test_map_in_processes_neither_forks_a_rank_of_mpi_nor_joins_its_job(tmp_path: Path) -> None:
+def test_d_32_map_in_processes_neither_forks_a_rank_of_mpi_nor_joins_its_job(
+    tmp_path: Path,
+) -> None:
     script = tmp_path / "script.py"
     script.write_text(MPI_SCRIPT)
     done = subprocess.run(

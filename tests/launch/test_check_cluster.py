@@ -52,7 +52,7 @@ def test_tasks_that_check_at_the_same_time_reach_each_other():
     assert not [finding for findings in found for finding in findings if finding.problem]
 
 
-def test_d01_a_task_that_is_not_there_is_named_with_its_address_and_what_to_do():
+def test_d_01_a_task_that_is_not_there_is_named_with_its_address_and_what_to_do():
     spec = ClusterSpec({"worker": [free(), free()]})
     own, other = check_cluster(spec, OWN, timeout_secs=0.05)
     assert not own.problem
@@ -79,7 +79,7 @@ def test_an_own_address_of_another_machine_is_found_out(listening):
     assert "is not an address of this machine" in finding.problem
 
 
-def test_d01_a_loopback_address_among_others_is_a_mistake(listening):
+def test_d_01_a_loopback_address_among_others_is_a_mistake(listening):
     spec = ClusterSpec({"worker": [free(), "no-such-host.invalid:2222"]})
     finding = check_cluster(spec, OWN, timeout_secs=0.05)[0]
     assert "127.0.0.1 means another machine on each machine" in finding.problem

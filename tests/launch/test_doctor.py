@@ -14,7 +14,7 @@ def diagnoses():
     return doctor.diagnose(environ | {"OPENBLAS_CORETYPE": "Haswell"})
 
 
-def test_d08_every_part_is_named_with_its_version_or_a_reason(diagnoses):
+def test_d_08_every_part_is_named_with_its_version_or_a_reason(diagnoses):
     parts = [found.part for found in diagnoses]
     for part in ("Python", "NumPy", "malloc", "grpcio", "safetensors", "mpi4py", "mpirun", "CuPy"):
         assert part in parts

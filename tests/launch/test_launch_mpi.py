@@ -50,7 +50,7 @@ def test_cl14_ranks_get_their_roles_without_tf_config(run):
         ("after MPI_Init", "os._exit(5)", 5, "exit code 5"),
     ],
 )
-def test_d21_a_rank_that_fails_ends_the_job_with_its_traceback_last(run, when, how, code, told):
+def test_d_21_a_rank_that_fails_ends_the_job_with_its_traceback_last(run, when, how, code, told):
     fail = f"if RANK == '1':\n    {how}\n"
     init = "from mpi4py import MPI\n"
     text = fail + init if when.startswith("before") else init + fail
@@ -62,7 +62,7 @@ def test_d21_a_rank_that_fails_ends_the_job_with_its_traceback_last(run, when, h
 
 
 @needs_mpi
-def test_d21_no_rank_is_left_when_the_launcher_is_killed(script):
+def test_d_21_no_rank_is_left_when_the_launcher_is_killed(script):
     path = script("print(os.getpid(), flush=True)\nwait_for_ever()")
     command = [sys.executable, "-m", "paceline", "launch", "--backend", "mpi", path]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as launcher:
@@ -110,7 +110,7 @@ INTEL = "Intel(R) MPI Library for Linux* OS, Version 2021.11 Build 20231005"
         ("mpirun: command line tool of something else", ("", ())),
     ],
 )
-def test_d22_the_mpi_of_an_mpirun_is_recognised(text, expected):
+def test_d_22_the_mpi_of_an_mpirun_is_recognised(text, expected):
     assert read_version(text) == expected
 
 
@@ -123,14 +123,14 @@ def test_d22_the_mpi_of_an_mpirun_is_recognised(text, expected):
         ((4, 1, 4), 3, True, "--bind-to none --allow-run-as-root --oversubscribe", True),
     ],
 )
-def test_d22_open_mpi_gets_the_options_of_its_version(version, num_ranks, root, options, yields):
+def test_d_22_open_mpi_gets_the_options_of_its_version(version, num_ranks, root, options, yields):
     mpirun = Mpirun("/bin/mpirun", "Open MPI", version, True)
     found, environ = mpirun_options(mpirun, num_ranks, cores=2, root=root)
     assert " ".join(found) == options
     assert environ == ({"OMPI_MCA_mpi_yield_when_idle": "1"} if yields else {})
 
 
-def test_d22_mpich_needs_no_options():
+def test_d_22_mpich_needs_no_options():
     assert mpirun_options(Mpirun("/bin/mpirun", "MPICH", (5,), True), 9, 2, True) == ([], {})
 
 
@@ -145,7 +145,7 @@ def program(path, text):
     path.chmod(0o755)
 
 
-def test_d22_the_mpirun_beside_the_interpreter_is_preferred(tmp_path):
+def test_d_22_the_mpirun_beside_the_interpreter_is_preferred(tmp_path):
     for name in ("venv", "system"):
         (tmp_path / name).mkdir()
         program(tmp_path / name / "mpirun", f"echo 'mpirun (Open MPI) 5.0.{len(name)}'")
@@ -166,7 +166,7 @@ def test_d22_the_mpirun_beside_the_interpreter_is_preferred(tmp_path):
         ("exit 1", "no known MPI"),
     ],
 )
-def test_d22_without_a_usable_mpirun_the_error_says_how_to_install_one(tmp_path, text, told):
+def test_d_22_without_a_usable_mpirun_the_error_says_how_to_install_one(tmp_path, text, told):
     if text:
         program(tmp_path / "mpirun", text)
     with pytest.raises(ClusterError, match=r"pip install 'paceline\[mpich\]'") as caught:

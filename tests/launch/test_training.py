@@ -73,7 +73,7 @@ def test_cl14_the_switch_is_in_the_help(capsys):
     assert "PACELINE_ROLES=evaluator" in capsys.readouterr().out
 
 
-def test_600_steps_print_few_lines_and_no_warning(train):
+def test_d_06_600_steps_print_few_lines_and_no_warning(train):
     """TensorFlow prints 147 to 174 lines here."""
     result = train("--steps", "600", "--save-every", "0")
     assert result.code == 0, result.err

@@ -40,7 +40,7 @@ def alone(make):
 
 @pytest.mark.parametrize("num_replicas", [2, 4])
 @pytest.mark.parametrize("make", MAKERS)
-def test_mb_20_replicas_together_measure_what_one_does(make, num_replicas):
+def test_mb_20_d_17_replicas_together_measure_what_one_does(make, num_replicas):
     strategy = MirroredStrategy([f"CPU:{i}" for i in range(num_replicas)])
     with strategy.scope():
         metric = make()

@@ -1,4 +1,4 @@
-"""Early stopping where trainers make steps of their own (semantics.md B9)."""
+"""Early stopping where trainers make steps of their own (B9)."""
 
 import numpy as np
 import pytest

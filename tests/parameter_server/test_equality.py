@@ -115,7 +115,7 @@ def test_one_worker_in_step_is_mirrored_over_one_replica_bit_for_bit(
 
 @pytest.mark.parametrize("max_staleness", [None, 0, 2])
 @pytest.mark.parametrize("partitioner", PARTITIONERS.values(), ids=PARTITIONERS)
-def test_how_variables_are_cut_changes_no_bit(servers, tmp_path, partitioner, max_staleness):
+def test_es_22_how_variables_are_cut_changes_no_bit(servers, tmp_path, partitioner, max_staleness):
     params = {"optimizer": OPTIMIZERS["Adam"], "batch_norm": True}
     mirrored = pl.MirroredStrategy(["CPU:0"])
     expected = trained(tmp_path / "mirrored", mirrored, 8, **params)
@@ -189,7 +189,7 @@ def test_a_table_split_in_two_is_restored_by_another_number_of_servers(
     goes_on(split, on_servers(num_servers, partitioner))
 
 
-def test_a_table_split_in_two_is_restored_without_servers(goes_on, on_servers):
+def test_es_22_a_table_split_in_two_is_restored_without_servers(goes_on, on_servers):
     goes_on(on_servers(2, FixedShardsPartitioner(2)), on_mirrored)
 
 

@@ -23,7 +23,7 @@ each_ps = pytest.mark.parametrize("ps", ["ps 0", pytest.param("ps 1", marks=pyte
 
 
 @in_both_ways_one_slow
-def test_a_worker_that_is_killed_stops_nobody(start_job, timed, way):
+def test_d_24_a_worker_that_is_killed_stops_nobody(start_job, timed, way):
     job = start_job(*way, "--absence-secs", 4, num_workers=2)
     job.wait_until_all_train()
     job["worker 1"].kill()
@@ -39,7 +39,7 @@ def test_a_worker_that_is_killed_stops_nobody(start_job, timed, way):
 
 
 @in_both_ways
-def test_a_worker_that_was_killed_comes_back_and_goes_on_with_its_input(start_job, timed, way):
+def test_d_24_a_worker_that_was_killed_comes_back_and_goes_on_with_its_input(start_job, timed, way):
     job = start_job(*way)
     job.wait_until_all_train()
     job["worker 0"].kill()
@@ -52,7 +52,7 @@ def test_a_worker_that_was_killed_comes_back_and_goes_on_with_its_input(start_jo
 
 
 @in_both_ways_one_slow
-def test_a_worker_that_is_stopped_is_left_out_until_it_goes_on(start_job, timed, way):
+def test_d_24_a_worker_that_is_stopped_is_left_out_until_it_goes_on(start_job, timed, way):
     job = start_job(*way, "--silence-secs", 3)
     job.wait_until_all_train()
     job["worker 0"].signal(signal.SIGSTOP)
@@ -68,7 +68,7 @@ def test_a_worker_that_is_stopped_is_left_out_until_it_goes_on(start_job, timed,
 
 @in_both_ways
 @each_ps
-def test_a_ps_that_was_killed_is_filled_from_the_last_checkpoint(start_job, timed, way, ps):
+def test_d_24_a_ps_that_was_killed_is_filled_from_the_last_checkpoint(start_job, timed, way, ps):
     job = start_job(*way, evaluator=True)
     job.wait_until_all_train()
     job["chief 0"].wait_for("Saving checkpoints for", times=3)
@@ -88,7 +88,7 @@ def test_a_ps_that_was_killed_is_filled_from_the_last_checkpoint(start_job, time
 
 @in_both_ways_one_slow
 @each_ps
-def test_a_ps_that_does_not_come_back_ends_the_job_with_its_name(start_job, timed, way, ps):
+def test_d_24_a_ps_that_does_not_come_back_ends_the_job_with_its_name(start_job, timed, way, ps):
     job = start_job(*way, "--absence-secs", 3, evaluator=True)
     job.wait_until_all_train()
     job["evaluator 0"].wait_for("Saving dict for global step")
@@ -100,7 +100,7 @@ def test_a_ps_that_does_not_come_back_ends_the_job_with_its_name(start_job, time
 
 
 @in_both_ways_one_slow
-def test_a_ps_that_is_stopped_goes_on_with_what_it_has(start_job, timed, way):
+def test_d_24_a_ps_that_is_stopped_goes_on_with_what_it_has(start_job, timed, way):
     job = start_job(*way, "--silence-secs", 3)
     job.wait_until_all_train()
     job["ps 1"].signal(signal.SIGSTOP)
@@ -117,7 +117,7 @@ def test_a_ps_that_is_stopped_goes_on_with_what_it_has(start_job, timed, way):
 
 
 @in_both_ways_one_slow
-def test_a_chief_that_was_killed_takes_the_values_from_the_servers(start_job, timed, way):
+def test_d_24_a_chief_that_was_killed_takes_the_values_from_the_servers(start_job, timed, way):
     job = start_job(*way, "--absence-secs", 30, evaluator=True)
     job.wait_until_all_train()
     job["chief 0"].kill()
@@ -133,7 +133,7 @@ def test_a_chief_that_was_killed_takes_the_values_from_the_servers(start_job, ti
 
 
 @in_both_ways_one_slow
-def test_a_chief_that_does_not_come_back_ends_the_job_with_its_name(start_job, timed, way):
+def test_d_24_a_chief_that_does_not_come_back_ends_the_job_with_its_name(start_job, timed, way):
     job = start_job(*way, "--absence-secs", 4, num_workers=2, evaluator=True)
     job.wait_until_all_train()
     job["evaluator 0"].wait_for("Saving dict for global step")
@@ -145,7 +145,7 @@ def test_a_chief_that_does_not_come_back_ends_the_job_with_its_name(start_job, t
     assert job["evaluator 0"].is_running
 
 
-def test_a_chief_that_is_stopped_goes_on(start_job, timed):
+def test_d_24_a_chief_that_is_stopped_goes_on(start_job, timed):
     job = start_job("--silence-secs", 3)
     job.wait_until_all_train()
     job["chief 0"].signal(signal.SIGSTOP)
@@ -160,7 +160,7 @@ def test_a_chief_that_is_stopped_goes_on(start_job, timed):
 
 
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
-def test_an_evaluator_that_dies_changes_nothing(start_job, fault):
+def test_d_24_an_evaluator_that_dies_changes_nothing(start_job, fault):
     job = start_job(evaluator=True)
     job.wait_until_all_train()
     job["evaluator 0"].wait_for("Saving dict for global step")
@@ -171,7 +171,7 @@ def test_an_evaluator_that_dies_changes_nothing(start_job, fault):
     job.require_success("evaluator 0")
 
 
-def test_an_evaluator_that_was_killed_comes_back(start_job):
+def test_d_24_an_evaluator_that_was_killed_comes_back(start_job):
     job = start_job(evaluator=True)
     job.wait_until_all_train()
     job["evaluator 0"].wait_for("Saving dict for global step")
@@ -182,7 +182,7 @@ def test_an_evaluator_that_was_killed_comes_back(start_job):
 
 
 @in_both_ways_one_slow
-def test_a_save_that_a_ps_does_not_survive_is_given_up(start_job, timed, way):
+def test_d_24_a_save_that_a_ps_does_not_survive_is_given_up(start_job, timed, way):
     job = start_job(*way, "--by", "ps 1", "--dies-in-write", 3)
     job["ps 1"].wait_for("AT THE FAULT")
     with timed(f"ps 1 killed in a save, {way}: all make steps again"):
@@ -200,7 +200,7 @@ def test_a_save_that_a_ps_does_not_survive_is_given_up(start_job, timed, way):
 
 
 @in_both_ways_one_slow
-def test_a_last_save_that_a_ps_does_not_survive_is_an_error(start_job, way):
+def test_d_24_a_last_save_that_a_ps_does_not_survive_is_an_error(start_job, way):
     """What was learned would be lost in silence otherwise."""
     arguments = ("--save-every", 100_000, "--absence-secs", 3)
     job = start_job(*way, *arguments, "--by", "ps 1", "--dies-in-write", 2)
@@ -223,7 +223,7 @@ def test_who_has_finished_does_not_wait_for_ever_for_a_chief_that_died(start_job
 
 
 @in_both_ways_one_slow
-def test_a_job_whose_trainers_all_died_ends_on_the_servers(start_job, way):
+def test_d_24_a_job_whose_trainers_all_died_ends_on_the_servers(start_job, way):
     job = start_job(*way, "--absence-secs", 3)
     job.wait_until_all_train()
     for trainer in ("chief 0", "worker 0"):

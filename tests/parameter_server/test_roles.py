@@ -35,7 +35,9 @@ def newest(job):
 
 @in_both_ways
 @pytest.mark.parametrize("chief", [True, False], ids=["chief", "worker 0 is the chief"])
-def test_cl05_every_role_ends_by_itself_with_the_same_result(start_job, way, chief):
+def test_cl_05_b4_ps_and_every_other_role_end_by_themselves_with_the_same_result(
+    start_job, way, chief
+):
     """CL-05, D-03, D-04: one process per task, the same program everywhere."""
     num_workers = 2 if chief else 3
     job = start_job("--max-steps", 60, *way, num_workers=num_workers, chief=chief, evaluator=True)
@@ -61,7 +63,9 @@ def require_one_result(output, *names):
 
 
 @pytest.mark.parametrize(("backend", "links"), [("grpc", DEFAULT_LINKS), ("mpi", ["mpi"])])
-def test_under_the_launcher_every_role_ends_by_itself(start_launcher, tmp_path, backend, links):
+def test_d_04_b12_ps_never_ends_but_every_role_does_under_the_launcher(
+    start_launcher, tmp_path, backend, links
+):
     arguments = ("--backend", backend, "--workers", 2, "--ps", 2, "--chief", "--evaluator")
     output = start_launcher(arguments, tmp_path / "model", "--max-steps", 60, "--links", *links)
     names = ("chief 0", "worker 0", "worker 1", "ps 0", "ps 1", "evaluator 0")

@@ -36,7 +36,7 @@ def train(strategy, directory, hooks):
     estimator.train_and_report(lambda: data, hooks=hooks, max_steps=MAX_STEPS)
 
 
-def test_it_waits_for_the_step_and_the_chief_for_nobody(servers, tmp_path):
+def test_b8_global_step_waiter_waits_for_the_step_and_the_chief_for_nobody(servers, tmp_path):
     firsts = [First(), First()]
 
     def call(strategy, rank):

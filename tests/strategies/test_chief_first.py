@@ -6,7 +6,9 @@ import paceline as pl
 
 
 @pytest.mark.parametrize("num_workers", [1, 2, 3])
-def test_the_chief_has_ended_the_block_when_the_others_begin_it(on_workers, tmp_path, num_workers):
+def test_d_10_the_chief_has_ended_the_block_when_the_others_begin_it(
+    on_workers, tmp_path, num_workers
+):
     prepared = tmp_path / "vocabulary"
     who = []
 

@@ -296,7 +296,9 @@ def test_a_gradient_may_come_in_the_other_form(planned_as, two_replicas):
     assert part.values.tolist() == [[1.0], [2.0]]
 
 
-def test_a_variable_that_no_replica_uses_is_left_out_and_named_once(several_replicas, log_lines):
+def test_d_09_a_variable_that_no_replica_uses_is_left_out_and_named_once(
+    several_replicas, log_lines
+):
     n = several_replicas.num_replicas_in_sync
     used, unused, table = make_variables(several_replicas, (2,), (3,), (4, 1))
     reducer = make_reducer(several_replicas, [used, unused, table], sparse=[table])

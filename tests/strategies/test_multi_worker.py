@@ -124,7 +124,7 @@ def alone(monkeypatch):
 
 
 @pytest.mark.parametrize("communication", [None, "AUTO", "ring", "RING"])
-def test_st_35_alone_without_tf_config_it_works_and_says_so(alone, log_lines, communication):
+def test_st_35_ob_05_alone_without_tf_config_it_works_and_says_so(alone, log_lines, communication):
     strategy = pl.MultiWorkerMirroredStrategy(communication)
     assert isinstance(strategy.cluster_resolver, TFConfigClusterResolver)
     assert strategy.num_replicas_in_sync == 1
@@ -161,7 +161,7 @@ def test_st_35_variables_start_equal_from_different_seeds(outcomes):
         np.testing.assert_array_equal(copies[0], pl.get_variable("w", (4, 3)).numpy())
 
 
-def test_st_35_the_log_names_the_worker_and_all_replicas(outcomes, log_lines):
+def test_st_35_ob_05_the_log_names_the_worker_and_all_replicas(outcomes, log_lines):
     values(outcomes(2, on_each(lambda strategy, index: None, num_replicas=2)))
     told = "\n".join(log_lines(logging.INFO))
     assert "Workers communicate by RING (as asked for; " in told  # CO-10, and which devices
@@ -191,7 +191,7 @@ def test_st_37_a_worker_that_skips_a_collective_is_named(outcomes):
             assert told in str(error)
 
 
-def test_st_37_a_worker_that_calls_with_another_shape_is_named(outcomes):
+def test_st_37_d_26_a_worker_that_calls_with_another_shape_is_named(outcomes):
     """D-26; G-10's error for shapes that differ, over workers."""
     for error in outcomes(2, on_each(lambda s, index: s.reduce("SUM", np.ones(3 + index)))):
         assert isinstance(error, MismatchError)

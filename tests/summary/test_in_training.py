@@ -140,7 +140,9 @@ def test_a_replica_without_examples_is_left_out_and_unequal_ones_count_by_exampl
 
 
 @pytest.mark.parametrize("who", [0, 1])
-def test_a_hook_of_one_worker_alone_shows_that_workers_part(tmp_path, shown, on_workers, who):
+def test_b8_summary_saver_of_one_worker_alone_shows_that_workers_part(
+    tmp_path, shown, on_workers, who
+):
     def work(strategy, index):
         hook = SummarySaverHook(save_steps=1, output_dir=tmp_path / f"hook{index}")
         hooks = [hook] if index == who else []
@@ -189,7 +191,7 @@ def test_what_cannot_be_shown_ends_the_run_at_its_first_step(tmp_path):
         estimator(tmp_path, model=wrong).train(batches(24))
 
 
-def test_ob_03_evaluations_write_metrics_at_their_global_step_by_name(tmp_path, shown):
+def test_ob_03_b1_evaluate_writes_metrics_at_their_global_step_by_name(tmp_path, shown):
     trained = estimator(tmp_path)
     for _ in range(2):
         trained.train(batches(8), steps=3)
@@ -202,7 +204,7 @@ def test_ob_03_evaluations_write_metrics_at_their_global_step_by_name(tmp_path, 
         assert found.scalars("mean_label") == [(step, pytest.approx(Y.mean())) for step in (3, 6)]
 
 
-def test_an_evaluation_shows_what_its_hooks_ask_for(tmp_path, shown):
+def test_b8_summary_saver_shows_the_first_step_of_an_evaluation_always(tmp_path, shown):
     hook = SummarySaverHook(save_steps=100, output_dir=tmp_path / "shown")
     model = partial(model_fn, evaluation_hooks=[hook])
     trained = estimator(tmp_path, model=model)
@@ -311,12 +313,12 @@ def test_a_disk_that_is_full_ends_no_run(tmp_path, caplog):
         partial(StepCounterHook, 1, None, "d", pl.summary.FileWriter("d")),
     ],
 )
-def test_b8_summary_hooks_say_what_they_need(make):
+def test_b8_summary_saver_and_step_counter_say_what_they_need(make):
     with pytest.raises(ValueError, match="exactly one of"):
         make()
 
 
-def test_b8_a_step_counter_writes_where_it_is_told_to(tmp_path, shown):
+def test_b8_step_counter_writes_where_it_is_told_to(tmp_path, shown):
     hook = StepCounterHook(every_n_steps=1, output_dir=tmp_path / "rates")
     estimator(tmp_path / "run", save_summary_steps=0).train(batches(8), [hook])
     found = shown(tmp_path / "rates")

@@ -1,4 +1,4 @@
-"""Faults of a client or a server (faults.md E2) on loopback: who is told what, and how soon."""
+"""Faults of a client or a server (E2) on loopback: who is told what, and how soon."""
 
 import itertools
 import re

@@ -1,4 +1,4 @@
-"""Faults of a member (faults.md E2), as processes on loopback: who notices what, and how soon."""
+"""Faults of a member (E2), as processes on loopback: who notices what, and how soon."""
 
 import signal
 import threading

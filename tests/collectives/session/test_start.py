@@ -1,4 +1,4 @@
-"""How members find each other, and what is said when they do not (pain D-01, faults E2)."""
+"""How members find each other, and what is said when they do not (D-01, E2)."""
 
 import gc
 import logging
