@@ -155,6 +155,48 @@ def test_d_20_every_dialect_is_understood(name, config, cluster, place):
 WORKERS = {"cluster": {"worker": ["a:1", "b:1"]}}
 
 
+def assert_refused(config, told):
+    with pytest.raises(ClusterError) as caught:
+        resolver_of(config)
+    assert str(caught.value).startswith("TF_CONFIG")
+    for text in told:
+        assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"task": task("chief", 0)}, ["task.type is 'chief'", "no 'cluster'"]),
+        ({"task": task("evaluator", 0)}, ["task.type is 'evaluator'", "no 'cluster'"]),
+        ({"task": task("worker", 1)}, ["task.index is 1", "no 'cluster'"]),
+    ],
+)
+def test_b3_no_cluster_errors_name_the_key_and_the_value(config, told):
+    assert_refused(config, told)
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        (WORKERS, ["task.type is None", "'cluster' is given"]),
+        (WORKERS | {"task": {"index": 0}}, ["task.type is None", "say which task"]),
+        (WORKERS | {"task": {"type": ""}}, ["task.type is ''", "say which task"]),
+        (WORKERS | {"task": {"type": "worker"}}, ["task.index is None", "say which task"]),
+        (WORKERS | {"task": task("worker", -1)}, ["task.index is -1", "0, 1, 2"]),
+        (WORKERS | {"task": task("worker", 2)}, ["task.index is 2", "a:1", "may come from"]),
+        (WORKERS | {"task": task("worker", 0.5)}, ["task.index is 0.5", "0, 1, 2"]),
+        (WORKERS | {"task": task("worker", True)}, ["task.index is True"]),
+        (WORKERS | {"task": task("worker", "one")}, ["task.index is 'one'"]),
+        (WORKERS | {"task": task("ps", 0)}, ["task.type is 'ps'", "a:1", "may come from"]),
+        (WORKERS | {"task": task("master", 0)}, ["task.type is 'master'", "write one of worker"]),
+        (WORKERS | {"task": task("Worker", 0)}, ["task.type is 'Worker'"]),
+        (WORKERS | {"task": task(["worker"], 0)}, ["task.type is ['worker']"]),
+    ],
+)
+def test_b3_task_errors_name_the_key_and_what_there_is(config, told):
+    assert_refused(config, told)
+
+
 @pytest.mark.parametrize(
     ("config", "told"),
     [
@@ -173,84 +215,6 @@ WORKERS = {"cluster": {"worker": ["a:1", "b:1"]}}
         ({"rpc_layer": 3}, ["rpc_layer is 3", "string"]),
         ({"model_dir": 3}, ["model_dir is 3", "string"]),
         ({"model_dir": ""}, ["model_dir is ''", "leave it out"]),
-        pytest.param(
-            {"task": task("chief", 0)},
-            ["task.type is 'chief'", "no 'cluster'"],
-            id="B3.no_cluster_errors chief",
-        ),
-        pytest.param(
-            {"task": task("evaluator", 0)},
-            ["task.type is 'evaluator'", "no 'cluster'"],
-            id="B3.no_cluster_errors evaluator",
-        ),
-        pytest.param(
-            {"task": task("worker", 1)},
-            ["task.index is 1", "no 'cluster'"],
-            id="B3.no_cluster_errors worker 1",
-        ),
-        pytest.param(
-            WORKERS, ["task.type is None", "'cluster' is given"], id="B3.task_errors no task"
-        ),
-        pytest.param(
-            WORKERS | {"task": {"index": 0}},
-            ["task.type is None", "say which task"],
-            id="B3.task_errors no type",
-        ),
-        pytest.param(
-            WORKERS | {"task": {"type": ""}},
-            ["task.type is ''", "say which task"],
-            id="B3.task_errors empty type",
-        ),
-        pytest.param(
-            WORKERS | {"task": {"type": "worker"}},
-            ["task.index is None", "say which task"],
-            id="B3.task_errors no index",
-        ),
-        pytest.param(
-            WORKERS | {"task": task("worker", -1)},
-            ["task.index is -1", "0, 1, 2"],
-            id="B3.task_errors negative",
-        ),
-        pytest.param(
-            WORKERS | {"task": task("worker", 2)},
-            ["task.index is 2", "a:1", "may come from"],
-            id="B3.task_errors too large",
-        ),
-        pytest.param(
-            WORKERS | {"task": task("worker", 0.5)},
-            ["task.index is 0.5", "0, 1, 2"],
-            id="B3.task_errors half",
-        ),
-        pytest.param(
-            WORKERS | {"task": task("worker", True)},
-            ["task.index is True"],
-            id="B3.task_errors true",
-        ),
-        pytest.param(
-            WORKERS | {"task": task("worker", "one")},
-            ["task.index is 'one'"],
-            id="B3.task_errors a word",
-        ),
-        pytest.param(
-            WORKERS | {"task": task("ps", 0)},
-            ["task.type is 'ps'", "a:1", "may come from"],
-            id="B3.task_errors ps unlisted",
-        ),
-        pytest.param(
-            WORKERS | {"task": task("master", 0)},
-            ["task.type is 'master'", "write one of worker"],
-            id="B3.task_errors master unlisted",
-        ),
-        pytest.param(
-            WORKERS | {"task": task("Worker", 0)},
-            ["task.type is 'Worker'"],
-            id="B3.task_errors upper case",
-        ),
-        pytest.param(
-            WORKERS | {"task": task(["worker"], 0)},
-            ["task.type is ['worker']"],
-            id="B3.task_errors list",
-        ),
         (
             {"cluster": {"ps": ["a:1"]}, "task": task("ps", 0)},
             ["cluster is", "no chief and no worker"],
@@ -280,11 +244,7 @@ WORKERS = {"cluster": {"worker": ["a:1", "b:1"]}}
     ],
 )
 def test_d_20_an_error_names_tf_config_the_key_the_value_and_the_fix(config, told):
-    with pytest.raises(ClusterError) as caught:
-        resolver_of(config)
-    assert str(caught.value).startswith("TF_CONFIG")
-    for text in told:
-        assert text in str(caught.value)
+    assert_refused(config, told)
 
 
 def test_cl06_arguments_win_over_the_variable():
