@@ -31,11 +31,12 @@ class EvaluationRecords:
         self._config = config
         # An evaluator that looks at a thousand checkpoints leaves one file a directory.
         self._writers: dict[str, FileWriter] = {}
+        self._latest: dict[str, tuple[int, dict[str, float]]] = {}
 
     def note(
         self, directory: str, name: str | None, results: Mapping[str, Any], path: str | None
     ) -> None:
-        """Note what an evaluation found.
+        """Note what an evaluation found, unless the one before has found the same.
 
         Args:
             directory: That of its summaries: numbers as scalars, arrays as histograms, None not at
@@ -48,9 +49,12 @@ class EvaluationRecords:
             return
         step = int(results["global_step"])
         metrics = {n: v for n, v in results.items() if n != "global_step" and v is not None}
+        numbers = {n: float(v) for n, v in metrics.items() if _is_number(v)}
+        if len(numbers) == len(metrics) and self._latest.get(directory) == (step, numbers):
+            return
+        self._latest[directory] = step, numbers
         if self._config.save_summary_steps:
             self._write(directory, step, metrics, path)
-        numbers = {n: float(v) for n, v in metrics.items() if _is_number(v)}
         history = history_of(self._config)
         history.note("evaluation", step=step, name=name or "", metrics=numbers)
         history.close()
