@@ -1,8 +1,7 @@
 """`Servers`: all parameter servers of a job as one, seen from a trainer.
 
-Each request goes to those servers that it concerns, to all of them at once. A server that has died
-is waited for and named meanwhile; when it is back, the chief fills it again from the last
-checkpoint, and everybody goes on.
+Each request goes to all servers that it concerns at once. One that has died is waited for and named
+meanwhile; when it is back, the chief fills it from the last checkpoint, and everybody goes on.
 """
 
 from __future__ import annotations

@@ -76,14 +76,17 @@ class Job(ABC):
         """The chief's account of how the job ended, on every task; `text` is this task's own."""
 
     @property
-    @abstractmethod
     def is_ending(self) -> bool:
-        """Whether a task that cannot leave alone has asked all to end."""
+        """Whether a task that cannot leave alone has asked all to end.
+
+        Tasks that make all steps together hear of that, and of `stop_all`, with the sums of a step.
+        """
+        return False
 
     @property
-    @abstractmethod
     def is_stopping(self) -> bool:
         """Whether a task that makes steps of its own has said that nothing is left to train."""
+        return False
 
     @abstractmethod
     def stop_all(self) -> None:
@@ -153,14 +156,6 @@ class WorkersJob(Job):
 
     def share_result(self, text: str) -> str:
         return text
-
-    @property
-    def is_ending(self) -> bool:
-        return False  # what one is asked travels in the sums of a step
-
-    @property
-    def is_stopping(self) -> bool:
-        return False  # as does this
 
     def stop_all(self) -> None:
         """They hear of it in the sums of the step."""
