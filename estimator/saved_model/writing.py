@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, final
 import numpy as np
 
 from ...checkpoint import plain_json, save_export
+from ...observe import log_once
 from ...strategies import DEFAULT_STRATEGY, VariableStore
 from ..export import Receiver
 from ..model_function import ModelFunction
@@ -118,11 +119,12 @@ def export_model(
     path = save_export(base, exported.step, values, files)
     _logger.info("The model of step %d is exported to %s", exported.step, path)
     if path_of_function is None:
-        _logger.warning(
-            "model_fn %r cannot be imported by who loads %s: they must pass it, as in "
-            "load(path, model_fn=...). Define it at the top of a module other than the script.",
-            getattr(exported.model_fn, "__qualname__", exported.model_fn),
-            path,
+        log_once(
+            logging.WARNING,
+            "Who loads exports of model_fn %r must pass it, as it cannot be imported: "
+            "load(path, model_fn=...), with a function at the top of a module, or the model_fn of "
+            "a premade Estimator that is made alike.",
+            getattr(exported.model_fn, "__qualname__", repr(exported.model_fn)),
         )
     return path
 
