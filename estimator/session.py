@@ -213,10 +213,10 @@ class Session(ABC):
 
         `request_stop` does so after a step, at the price of a call of the model that comes to
         nothing, but it is no matter of tasks that make steps of their own: here these, the workers
-        of parameter servers, end after the step in which they hear of it.
+        of parameter servers, end as soon as the global step is the one that this step leads to.
         """
         self.wants_stop = True
-        self.strategy.extended.job.stop_all()
+        self.strategy.extended.job.stop_all(self.global_step + 1)
 
     @property
     def stop_requested(self) -> bool:

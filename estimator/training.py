@@ -230,11 +230,12 @@ class TrainingSession(Session):
         self.save_is_agreed = votes_to_save > 0
         self.end_is_agreed = votes_to_end > 0
         self._all_stop = votes_to_stop > 0 or num_stopping == self.strategy.extended.num_replicas
-        if votes_to_stop > 0 or self.strategy.extended.job.is_stopping:
-            self._context.request_stop()
         # Read, not counted: with asynchronous servers others have made steps meanwhile.
         self._step_index, self._global_step = self._global_step, self._count()
         self.strategy.extended.workers.at_step(self._global_step)
+        stop_step = self.strategy.extended.job.stop_step
+        if votes_to_stop > 0 or (stop_step is not None and self._global_step >= stop_step):
+            self._context.request_stop()
         if num_asking > 0:
             self._read_shared()
         if num_watching > 0:

@@ -59,7 +59,9 @@ ENDING_KEY = "ending"
 """Under it a trainer says why all are to end; each of them learns that with its next push."""
 
 STOPPING_KEY = "stopping"
-"""Under it a trainer says why there is nothing left to train, which all learn in the same way."""
+"""Under it a trainer says after which global step nothing is left to train: with their push or pull
+of that step all know it. It comes before the trainer's own push, so that in step nobody ends
+earlier than another, or later."""
 
 _HANG_UP_SECS = 10.0
 MAX_KEYS = 10_000
@@ -280,7 +282,8 @@ class ParameterServer:
         with self._state.lock:
             self._texts.post(request.key, request.text)
             self._state.is_ending |= request.key == ENDING_KEY
-            self._state.is_stopping |= request.key == STOPPING_KEY
+            if request.key == STOPPING_KEY:
+                self._state.stop_step = None if request.text is None else int(request.text)
             self._state.tell()
         return Reply()
 

@@ -39,7 +39,7 @@ class State:
         version: How many updates were made, counted from the beginning of the job.
         has_begun: Whether an update was made here.
         is_ending: Whether a trainer has said that all are to end.
-        is_stopping: Whether one has said that nothing is left to train.
+        stop_step: The global step after which nothing is left to train, if one has said so.
         is_ready: Whether a trainer has used the variables, which thus are all there.
     """
 
@@ -53,7 +53,7 @@ class State:
         self.has_begun = False
         self.is_ready = False
         self.is_ending = False
-        self.is_stopping = False
+        self.stop_step: int | None = None
         self._clock = clock
         self._failure: str | None = None
         # Progress is made many times a second, and most of those who wait do not wait for it.

@@ -91,9 +91,13 @@ class Create(Request):
 
 
 class Pulled(Reply):
-    """`version`, and one array for each id; none at all where `waiting_for` has names."""
+    """`version`, and one array for each id; none at all where `waiting_for` has names.
+
+    `stop_step`: as in `Pushed`, for a trainer whose push had to wait for the others.
+    """
 
     version: Natural
+    stop_step: Natural | None = None
     waiting_for: Names = ()
 
 
@@ -164,7 +168,7 @@ class Pushed(Reply):
         staleness: How many updates by others came between this trainer's pull and this push.
         dropped: Whether it came too late for its step and changed nothing.
         is_ending: Whether a trainer has said that all are to end.
-        is_stopping: Whether one has said that nothing is left to train.
+        stop_step: The global step after which nothing is left to train, if a trainer has said so.
         waiting_for: Who has not pushed this step yet. The push is kept; PULL with `min_version` one
             above its step waits on.
     """
@@ -173,7 +177,7 @@ class Pushed(Reply):
     staleness: Natural = 0
     dropped: bool = False
     is_ending: bool = False
-    is_stopping: bool = False
+    stop_step: Natural | None = None
     waiting_for: Names = ()
 
 

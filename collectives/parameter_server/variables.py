@@ -93,7 +93,7 @@ class Variables:
                 waiting_for = state.names(self._updates.missing())
                 return Pulled(version=state.version, waiting_for=waiting_for), []
         version, values = self._read(wanted)
-        return Pulled(version=version), values
+        return Pulled(version=version, stop_step=state.stop_step), values
 
     def push(
         self, trainer: Trainer, request: Push, arrays: Sequence[Array]
@@ -106,8 +106,8 @@ class Variables:
             state.is_ready = True
             self._check_trainer(trainer, request)
         pushed = self._updates.push(trainer, request, changes)
-        if state.is_ending or state.is_stopping:
-            told = {"is_ending": state.is_ending, "is_stopping": state.is_stopping}
+        if state.is_ending or state.stop_step is not None:
+            told = {"is_ending": state.is_ending, "stop_step": state.stop_step}
             pushed = pushed.model_copy(update=told)
         if pushed.waiting_for or not wanted:
             return pushed, []

@@ -134,11 +134,14 @@ class TrainerJob(Job):
         return self._servers().is_ending
 
     @property
-    def is_stopping(self) -> bool:
-        return self._servers().is_stopping
+    def stop_step(self) -> int | None:
+        return self._servers().stop_step
 
-    def stop_all(self) -> None:
-        self._servers().post(STOPPING_KEY, f"trainer {self.trainer_index} has found it")
+    def stop_all(self, step: int) -> None:
+        servers = self._servers()
+        servers.post(STOPPING_KEY, str(step))
+        for server in range(1, len(servers.names)):
+            servers.ask(server, Post(key=STOPPING_KEY, text=str(step)))
 
     def leave(self) -> None:
         if self.can_leave_alone:  # the others go on, and it may come back

@@ -24,6 +24,7 @@ from ...collectives.parameter_server import (
     ParameterClient,
     Post,
     Pull,
+    Pulled,
     Push,
     Pushed,
     Read,
@@ -94,7 +95,7 @@ class Servers:
         num_dropped: How many steps of this trainer came too late to count.
         num_restarts: How often a server was found to be a new one, with older values.
         is_ending: Whether a trainer has said that all are to end.
-        is_stopping: Whether one has said that nothing is left to train.
+        stop_step: The global step after which nothing is left to train, if one has said so.
         has_snapshot: Whether all servers keep their values as they were before the next push.
     """
 
@@ -111,7 +112,7 @@ class Servers:
         self.num_dropped = 0
         self.num_restarts = 0
         self.is_ending = False
-        self.is_stopping = False
+        self.stop_step: int | None = None
         self.has_snapshot = False
         self._is_chief = terms.is_chief
         self._is_synchronous = terms.is_synchronous
@@ -342,11 +343,8 @@ class Servers:
             self._join_at_clock()
 
     def _join_at_clock(self) -> None:
-        """Contribute, on all servers, from a step on that none of them has begun.
-
-        It may be later than the clock said. Otherwise one server might wait for this trainer's part
-        in a step that another one has made without it.
-        """
+        """Contribute, on all servers, from a step on that none of them has begun."""
+        # Otherwise one might wait for this trainer's part in a step that another has made without.
         while True:
             joined = self.ask_each(Join(from_version=self._clock))
             newest = max(reply.version for reply in joined)
@@ -360,6 +358,7 @@ class Servers:
         while left:
             min_version = self._clock if self._is_synchronous else 0
             replies = self.ask_all({s: wanted.request(min_version) for s, wanted in left.items()})
+            self._note_stop(replies)
             for server, reply in replies.items():
                 if not reply.waiting_for:
                     del left[server]
@@ -370,13 +369,17 @@ class Servers:
                 else:
                     wait.report(f"no word from {', '.join(reply.waiting_for)}")
 
+    def _note_stop(self, replies: Mapping[int, Pushed | Pulled]) -> None:
+        for reply in replies.values():
+            self.stop_step = self.stop_step if reply.stop_step is None else reply.stop_step
+
     def _take_note(self, replies: Mapping[int, Pushed]) -> bool:
         """Keep what servers say of a push; return whether the values in them are too old now."""
         self.staleness = max((reply.staleness for reply in replies.values()), default=0)
         for server, reply in replies.items():
             self._versions[server] = reply.version
         self.is_ending |= any(reply.is_ending for reply in replies.values())
-        self.is_stopping |= any(reply.is_stopping for reply in replies.values())
+        self._note_stop(replies)
         is_dropped = any(reply.dropped for reply in replies.values())
         self.num_dropped += is_dropped
         if is_dropped or (self._is_synchronous and max(self._versions) > self._clock):
@@ -432,11 +435,7 @@ class Servers:
         _logger.warning("%s goes on from %s.", self.names[server], path)
 
     def _wait_until_filled(self, server: int, client: ParameterClient) -> None:
-        """Return when the chief has given a server that was started anew its variables.
-
-        Raises:
-            CollectiveError: It has not done so in time.
-        """
+        """Return when the chief has given a server that was started anew its variables, in time."""
         name = self.names[server]
         wait = ReportedWait(f"the chief to fill {name} again", self.absence_secs)
         while not client.ask(Join(returning=True)).is_ready:

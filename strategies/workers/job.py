@@ -84,13 +84,13 @@ class Job(ABC):
         return False
 
     @property
-    def is_stopping(self) -> bool:
-        """Whether a task that makes steps of its own has said that nothing is left to train."""
-        return False
+    def stop_step(self) -> int | None:
+        """The global step at which all tasks stop, if one that makes its own steps has said so."""
+        return None
 
     @abstractmethod
-    def stop_all(self) -> None:
-        """Say so to all tasks; those that make this task's next step as well stop after it."""
+    def stop_all(self, step: int) -> None:
+        """Before this task's next step: let all tasks stop once the global step is `step`."""
 
     @abstractmethod
     def leave(self) -> None:
@@ -157,7 +157,7 @@ class WorkersJob(Job):
     def share_result(self, text: str) -> str:
         return text
 
-    def stop_all(self) -> None:
+    def stop_all(self, step: int) -> None:
         """They hear of it in the sums of the step."""
 
     def leave(self) -> None:

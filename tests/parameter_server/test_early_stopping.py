@@ -48,3 +48,29 @@ def test_b9_all_trainers_stop_when_the_chief_has_decided(
     assert all(count.made >= 1 for count in counts)
     if max_staleness == 0:  # as all make the steps of the chief, and no other
         assert {count.last for count in counts} == {STEP + 1}
+
+
+class StopAhead(SessionRunHook):
+    """Has the chief announce in its third step that all stop after the sixth one."""
+
+    def before_run(self, run_context):
+        job = run_context.session.strategy.extended.job
+        if job.is_chief and run_context.session.global_step == 2:
+            job.stop_all(6)
+
+
+@pytest.mark.parametrize("num_trainers", [1, 2, 3])
+def test_b9_in_step_all_end_at_the_step_that_was_announced_however_early_they_hear_of_it(
+    servers, tmp_path, num_trainers
+):
+    counts = [Steps() for _ in range(num_trainers)]
+
+    def train(strategy, rank):
+        estimator = pl.Estimator(
+            model_fn, tmp_path / "model", pl.RunConfig(train_distribute=strategy)
+        )
+        data = pl.Dataset.from_tensors(np.ones((4, 3), np.float32)).repeat()
+        estimator.train_and_report(lambda: data, hooks=[counts[rank], StopAhead()])
+
+    servers(2, num_trainers, 0).train(train)
+    assert [(count.made, count.last) for count in counts] == [(6, 6)] * num_trainers

@@ -94,7 +94,7 @@ def test_a_table_of_which_rows_are_read_is_never_here_as_a_whole(server_job):
             strategy.run(step)
         spent = strategy.extended.figures["megabytes"] - before
         assert not table.cell.is_here
-        assert spent < 0.02  # ten steps; the table has 1.6 MB
+        assert spent < 0.1  # ten steps; the table has 1.6 MB
         with strategy.scope():
             values = table.numpy()
     np.testing.assert_allclose(

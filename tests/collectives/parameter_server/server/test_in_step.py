@@ -6,7 +6,15 @@ import threading
 import numpy as np
 import pytest
 
-from paceline.collectives.parameter_server import Done, Join, Pull, Status, WaitDone
+from paceline.collectives.parameter_server import (
+    STOPPING_KEY,
+    Done,
+    Join,
+    Post,
+    Pull,
+    Status,
+    WaitDone,
+)
 from paceline.collectives.parameter_server.aggregation import Agreement
 
 
@@ -53,6 +61,17 @@ def test_who_waits_is_told_at_once(make_synchronous):
         pass  # the other thread's push has not come yet
     thread.join(5)
     assert [(reply.version, reply.waiting_for) for reply in replies] == [(1, ())]
+
+
+def test_b9_who_has_pushed_before_the_stop_was_announced_hears_of_it_with_the_step(
+    make_synchronous,
+):
+    job = make_synchronous(2)
+    early = job.push(1, ones())
+    assert (early.waiting_for, early.stop_step) == (("chief",), None)
+    job.ask(0, Post(key=STOPPING_KEY, text="1"))
+    assert job.push(0, ones()).stop_step == 1
+    assert job.ask(1, Pull(ids=(0,), min_version=1)).stop_step == 1
 
 
 def test_a_trainer_may_wait_on_with_a_pull(make_synchronous):
