@@ -9,6 +9,8 @@ from typing import Any, NoReturn, final
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from ...inputs import nest
+
 
 class SymbolicTensor(NDArrayOperatorsMixin):
     """A function, applied to other symbolic tensors; it has no values yet.
@@ -74,29 +76,21 @@ class Input(SymbolicTensor):
 
 def is_symbolic(value: Any) -> bool:
     """Whether it is a symbolic tensor, or a list, tuple or dict with some."""
-    if isinstance(value, (list, tuple)):
-        return any(map(is_symbolic, value))
-    if isinstance(value, dict):
-        return any(map(is_symbolic, value.values()))
+    if isinstance(value, (list, tuple, dict)):
+        return bool(symbolic_in(value))
     return isinstance(value, SymbolicTensor)
 
 
 def map_symbolic(change: Callable[[SymbolicTensor], Any], structure: Any) -> Any:
     """The structure with each symbolic tensor changed."""
-    if isinstance(structure, SymbolicTensor):
-        return change(structure)
-    if isinstance(structure, (list, tuple)):
-        return type(structure)([map_symbolic(change, part) for part in structure])
-    if isinstance(structure, dict):
-        return {key: map_symbolic(change, part) for key, part in structure.items()}
-    return structure
+    return nest.map_structure(
+        lambda leaf: change(leaf) if isinstance(leaf, SymbolicTensor) else leaf, structure
+    )
 
 
 def symbolic_in(structure: Any) -> list[SymbolicTensor]:
     """The symbolic tensors of a structure, in order."""
-    found: list[SymbolicTensor] = []
-    map_symbolic(found.append, structure)
-    return found
+    return [leaf for leaf in nest.flatten(structure) if isinstance(leaf, SymbolicTensor)]
 
 
 def in_order(outputs: Any) -> Iterator[SymbolicTensor]:
