@@ -13,7 +13,7 @@ from .devices.cross_device_ops import (
     ReduceOp,
     ReductionToOneDevice,
 )
-from .devices.device import Device, list_devices, to_host
+from .devices.device import Device, list_devices, set_visible_devices, to_host
 from .extended import StrategyExtended
 from .gradients.reduction import GradientReducer
 from .mirrored import MirroredStrategy
@@ -129,6 +129,7 @@ __all__ = [
     "placed",
     "select_replica",
     "set_seed",
+    "set_visible_devices",
     "to_host",
     "uniform_of_variance",
     "variable_creator_scope",

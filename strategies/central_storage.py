@@ -20,7 +20,7 @@ class CentralStorageStrategy(Strategy):
 
     Args:
         compute_devices: Names of the devices that run the step, one replica each; by default all
-            GPUs, or the host where there is none.
+            visible GPUs, or CPUs where there is none.
         parameter_device: The name of the device that holds the variables; by default the GPU that
             computes if it is the only one, else the host.
         cross_device_ops: How gradients are added up; by default `ReductionToOneDevice`.

@@ -17,7 +17,8 @@ class MirroredStrategy(Strategy):
 
     Args:
         devices: Device names, such as ["GPU:0", "GPU:1"] or ["CPU:0", "CPU:1"]; by default all
-            GPUs, or the host where there is none. Logical CPUs are replica threads.
+            visible GPUs, or the visible CPUs where there is none: one, or as many as
+            `set_visible_devices` was given. Logical CPUs are replica threads.
         cross_device_ops: How gradients are added up; by default NCCL on GPUs and
             `ReductionToOneDevice` on the host.
         strict_devices: Whether a GPU that is not there is an error; else a logical CPU stands in

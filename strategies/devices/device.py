@@ -1,7 +1,7 @@
 """Devices: their names, which of them are here, and how arrays get onto them.
 
 `CPU:i` is logical: there are as many as one asks for, and all share the host's memory. `GPU:i` is a
-card that CuPy can see.
+card that CuPy can see. Strategies that are given no devices take those that are *visible*.
 """
 
 from __future__ import annotations
@@ -92,25 +92,87 @@ def to_host(array: Array) -> np.ndarray:
     return array.get()
 
 
-def list_devices(kind: str) -> tuple[Device, ...]:
-    """The devices of one kind in this process: every visible GPU, or the one host CPU.
+_visible: dict[str, tuple[Device, ...]] = {}
+"""By kind, what the program has chosen. A kind that is not here has all its cards, or one CPU."""
+
+
+def list_devices(kind: str, hidden: bool = False) -> tuple[Device, ...]:
+    """The visible devices of one kind: every GPU and the one host CPU, if nothing else was chosen.
 
     Of other kinds, TPUs for instance, there are none.
+
+    Args:
+        kind: "CPU" or "GPU", in any case.
+        hidden: Whether to list what the machine has, whatever was chosen.
     """
-    if kind.upper() == "GPU":
+    kind = kind.upper()
+    if kind in _visible and not hidden:
+        return _visible[kind]
+    if kind == "GPU":
         return tuple(Device("GPU", i) for i in range(gpu.count()))
-    return (HOST,) if kind.upper() == "CPU" else ()
+    return (HOST,) if kind == "CPU" else ()
+
+
+def set_visible_devices(devices: Iterable[str | Device] | None, kind: str) -> None:
+    """Choose the devices of one kind for strategies that are given none when they are made.
+
+    `set_visible_devices(["CPU:0", "CPU:1"], "CPU")` gives this process two logical CPUs, so that
+    `MirroredStrategy()` has two replicas where there is no GPU; `set_visible_devices([], "GPU")`
+    hides the GPUs. It holds for the process, and changes no strategy that is there already.
+
+    Args:
+        devices: Their names; None takes the choice back.
+        kind: "CPU" or "GPU".
+
+    Raises:
+        ValueError: `kind` is another one, a device is of another kind, named twice, or a GPU that
+            is not here; or there would be no CPU.
+    """
+    kind = kind.upper()
+    if kind not in ("CPU", "GPU"):
+        raise ValueError(f"kind must be 'CPU' or 'GPU', it is {kind!r}")
+    if devices is None:
+        _visible.pop(kind, None)
+        return
+    chosen = _distinct(devices)
+    others = [str(d) for d in chosen if d.kind != kind]
+    if others:
+        raise ValueError(f"{', '.join(others)} cannot be chosen as devices of kind {kind}")
+    if kind == "CPU" and not chosen:
+        raise ValueError("the CPU cannot be hidden, since it runs the program; name 'CPU:0'")
+    absent = [str(d) for d in chosen if kind == "GPU" and d.index >= gpu.count()]
+    if absent:
+        raise ValueError(f"{', '.join(absent)} is not here: CuPy sees {gpu.count()} GPU(s)")
+    _visible[kind] = chosen
 
 
 def default_devices(num_accelerators: Mapping[str, int] | None = None) -> tuple[Device, ...]:
-    """The devices to run on where none are asked for: all visible GPUs, or the host.
+    """The devices to run on where none are asked for: all visible GPUs, or all visible CPUs.
 
-    A cluster's description may say of each task {"GPU": 2}, the first two, or {"GPU": 0}, the host.
+    A cluster's description may say of each task {"GPU": 2}, the first two, or {"GPU": 0}, its CPUs.
     """
     asked = {kind.upper(): number for kind, number in (num_accelerators or {}).items()}
     visible = list_devices("GPU")
-    gpus = (Device("GPU", i) for i in range(asked.get("GPU", len(visible))))
-    return tuple(gpus) or (HOST,)
+    wanted = asked.get("GPU", len(visible))
+    missing = [Device("GPU", i) for i in range(wanted) if Device("GPU", i) not in visible]
+    return (*visible, *missing)[:wanted] or list_devices("CPU")
+
+
+def _distinct(names: Iterable[str | Device]) -> tuple[Device, ...]:
+    """The devices of these names.
+
+    Raises:
+        ValueError: One is named twice, or is no device name.
+    """
+    if isinstance(names, str):
+        raise ValueError(f"devices must be a list of names, got {names!r}; write [{names!r}]")
+    devices = tuple(Device.parse(name) for name in names)
+    twice = sorted({str(d) for d in devices if devices.count(d) > 1})
+    if twice:
+        raise ValueError(
+            f"devices names {', '.join(twice)} more than once; each can hold one replica"
+        )
+    return devices
 
 
 def resolve(names: Iterable[str | Device], strict: bool = False) -> tuple[Device, ...]:
@@ -126,20 +188,14 @@ def resolve(names: Iterable[str | Device], strict: bool = False) -> tuple[Device
     Raises:
         ValueError: No device, one named twice, or (strict) one that is not there.
     """
-    if isinstance(names, str):
-        raise ValueError(f"devices must be a list of names, got {names!r}; write [{names!r}]")
-    devices = [Device.parse(name) for name in names]
+    devices = _distinct(names)
     if not devices:
         raise ValueError("devices is empty; name at least one, such as 'CPU:0', or pass None")
-    twice = sorted({str(d) for d in devices if devices.count(d) > 1})
-    if twice:
-        raise ValueError(
-            f"devices names {', '.join(twice)} more than once; each can hold one replica"
-        )
     visible = list_devices("GPU")
-    absent = [d for d in devices if d.kind == "GPU" and d.index >= len(visible)]
+    indexes = {device.index for device in visible}
+    absent = [d for d in devices if d.kind == "GPU" and d.index not in indexes]
     if not absent:
-        return tuple(devices)
+        return devices
     names_absent = ", ".join(f"GPU:{d.index}" for d in absent)
     seen = f"{len(visible)} GPU(s) visible to CuPy"
     if strict:

@@ -28,6 +28,7 @@ from paceline.strategies import (
     get_replica_context,
     get_strategy,
     list_devices,
+    set_visible_devices,
 )
 
 PER_REPLICA = InputOptions(experimental_replication_mode=InputReplicationMode.PER_REPLICA)
@@ -386,3 +387,49 @@ def test_a_copy_on_the_host_is_a_copy():
     assert copied.flags.c_contiguous
     assert not np.shares_memory(copied, array)
     assert list_devices("CPU") == (Device("CPU", 0),)
+
+
+@pytest.fixture
+def two_logical_cpus(monkeypatch):
+    monkeypatch.setattr("paceline.strategies.devices.device._visible", {})
+    set_visible_devices([], "GPU")
+    set_visible_devices(["CPU:0", "CPU:1"], "CPU")
+
+
+@pytest.mark.usefixtures("two_logical_cpus")
+@pytest.mark.parametrize(
+    "make", [MirroredStrategy, CentralStorageStrategy, MultiWorkerMirroredStrategy]
+)
+def test_st_32_cl_16_strategies_without_devices_take_the_logical_ones(make):
+    assert make().extended.worker_devices == (str(Device("CPU", 0)), str(Device("CPU", 1)))
+    assert list_devices("cpu") == (Device("CPU", 0), Device("CPU", 1))
+    assert list_devices("CPU", hidden=True) == (Device("CPU", 0),)
+    set_visible_devices(None, "CPU")
+    assert make().num_replicas_in_sync == 1
+
+
+@pytest.mark.usefixtures("two_logical_cpus")
+def test_st_33_cl_16_a_hidden_gpu_is_not_here(monkeypatch, caplog):
+    monkeypatch.setattr("paceline.strategies.devices.gpu.count", lambda: 2)
+    set_visible_devices(["GPU:1"], "GPU")
+    assert list_devices("GPU") == (Device("GPU", 1),)
+    assert list_devices("GPU", hidden=True) == (Device("GPU", 0), Device("GPU", 1))
+    strategy = MirroredStrategy(["GPU:0", "GPU:1"])
+    assert strategy.extended.worker_devices == (str(Device("CPU", 0)), str(Device("GPU", 1)))
+    assert "Devices GPU:0 are not here" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("devices", "kind", "error"),
+    [
+        (["TPU:0"], "TPU", "kind must be 'CPU' or 'GPU', it is 'TPU'"),
+        (["CPU:0"], "GPU", "device:CPU:0 cannot be chosen as devices of kind GPU"),
+        ([], "CPU", "the CPU cannot be hidden"),
+        (["GPU:99"], "GPU", r"device:GPU:99 is not here: CuPy sees \d+ GPU"),
+        (["CPU:0", "CPU:0"], "CPU", "CPU:0 more than once"),
+        ("CPU:0", "CPU", r"write \['CPU:0'\]"),
+    ],
+)
+def test_cl_16_choices_that_cannot_be_meant_are_refused(devices, kind, error):
+    with pytest.raises(ValueError, match=error):
+        set_visible_devices(devices, kind)
