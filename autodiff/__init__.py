@@ -48,7 +48,7 @@ from .tensor import (
     stop_gradient,
     watched,
 )
-from .tracing import Call, trace
+from .tracing import Call, functions_by_name, trace
 
 __all__ = [
     "Array",
@@ -66,6 +66,7 @@ __all__ = [
     "dense",
     "elu",
     "erf",
+    "functions_by_name",
     "gelu",
     "implements",
     "leaky_relu",

@@ -98,6 +98,11 @@ class _Recorder:
         return self._operations[frame.f_code]
 
 
+def functions_by_name() -> dict[str, Callable[..., Any]]:
+    """NumPy's functions and Python's operators that work on tensors, by their import paths."""
+    return {f"{getattr(f, '__module__', None) or 'numpy'}.{f.__name__}": f for f in _FUNCTIONS}
+
+
 def _by_code() -> dict[CodeType, Callable[..., Any]]:
     found: dict[CodeType, Callable[..., Any]] = {ours.__code__: ours for ours in _OURS}
     for function, ours in _FUNCTIONS.items():

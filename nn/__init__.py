@@ -15,13 +15,17 @@ from . import activations, initializers, layers, losses, metrics, optimizers, re
 from .activations import swish, tanh
 from .layers import Input, Model, Sequential
 from .losses import compute_average_loss, scale_regularization_loss
+from .serialization import Serializable, custom_object_scope, deserialize, serialize
 
 __all__ = [
     "Input",
     "Model",
     "Sequential",
+    "Serializable",
     "activations",
     "compute_average_loss",
+    "custom_object_scope",
+    "deserialize",
     "elu",
     "gelu",
     "initializers",
@@ -34,6 +38,7 @@ __all__ = [
     "regularizers",
     "relu",
     "scale_regularization_loss",
+    "serialize",
     "sigmoid",
     "silu",
     "softmax",

@@ -19,6 +19,7 @@ import numpy as np
 
 from ..strategies import drawn, fans, uniform_of_variance
 from .arguments import by_name, check_choice
+from .serialization import Serializable
 
 Shape: TypeAlias = "tuple[int, ...]"
 
@@ -26,7 +27,7 @@ _TRUNCATED_STDDEV = 0.87962566103423978
 """The standard deviation of a standard normal distribution that is cut off at ±2."""
 
 
-class Initializer(ABC):
+class Initializer(Serializable, ABC):
     """Gives the initial value of a variable."""
 
     @abstractmethod

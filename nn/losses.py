@@ -23,6 +23,7 @@ import numpy as np
 from ..autodiff import Tensor, sigmoid_cross_entropy, softmax_cross_entropy
 from ..strategies import current_store, get_replica_context
 from .arguments import meaning_of
+from .serialization import Serializable
 from .shapes import as_tensor, class_indices, like_predictions, like_values
 
 __all__ = [
@@ -153,7 +154,7 @@ class Reduction(enum.StrEnum):
             raise ValueError(f"reduction must be one of {known}, it is {value!r}") from None
 
 
-class Loss(ABC):
+class Loss(Serializable, ABC):
     """A loss with its reduction. A subclass says in `call` what the loss of each example is.
 
     Args:

@@ -10,10 +10,11 @@ import numpy as np
 
 from ..autodiff import Tensor
 from .arguments import by_name
+from .serialization import Serializable
 
 
 @dataclass(frozen=True)
-class L1L2:
+class L1L2(Serializable):
     """`l1 · Σ|w| + l2 · Σw²` of a weight, as a scalar tensor."""
 
     l1: float = 0.0

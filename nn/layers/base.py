@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +25,7 @@ from ...strategies import (
     get_variable,
 )
 from .. import initializers
+from ..serialization import Config, Serializable
 from .symbolic import SymbolicTensor, is_symbolic
 
 Shape: TypeAlias = "tuple[int, ...]"
@@ -60,7 +62,7 @@ class LayerOptions(TypedDict, total=False):
     input_shape: Shape | None
 
 
-class Layer(ABC):
+class Layer(Serializable, ABC):
     """A function of arrays with named weights.
 
     A layer is cheap to make: it holds its options, and asks for its weights when it is called. They
@@ -278,6 +280,24 @@ class Layer(ABC):
             )
         for weight, value in zip(weights, values, strict=True):
             weight.assign(value)
+
+    def get_config(self) -> Config:
+        # As the layer is now: its name was counted up, say, and it may have been frozen since.
+        return super().get_config() | self.taken({"name": self.name, "trainable": self.trainable})
+
+    def count_params(self) -> int:
+        """The number of numbers in its weights.
+
+        Raises:
+            ValueError: They are not known before the first call.
+        """
+        weights = self.weights
+        if not weights and not self._called:
+            raise ValueError(
+                f"the weights of {self!r} are made by its first call: call it with a batch, or "
+                f"give the first layer an input_shape"
+            )
+        return sum(math.prod(weight.shape) for weight in weights)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"

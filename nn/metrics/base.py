@@ -17,9 +17,10 @@ from ...strategies import (
     current_store,
     get_variable,
 )
+from ..serialization import Serializable
 
 
-class Metric(ABC):
+class Metric(Serializable, ABC):
     """A figure over any number of batches and replicas.
 
     Its state is sums and counts in float64, kept in variables of which every replica has its own;
@@ -51,17 +52,10 @@ class Metric(ABC):
     is_updated = False
     """Whether this object was ever given a batch."""
 
-    _arguments: tuple[tuple[Any, ...], dict[str, Any]]
-
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "update_state" in vars(cls):
             cls.update_state = _noted(cls.update_state)  # type: ignore[method-assign]
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        metric = super().__new__(cls)
-        metric._arguments = (args, kwargs)
-        return metric
 
     def __init__(self, name: str) -> None:
         self.name = current_store().unique_name(name, self)

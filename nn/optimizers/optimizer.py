@@ -30,6 +30,7 @@ from ...strategies import (
     get_variable,
     make_step,
 )
+from ..serialization import Serializable
 from . import schedules
 from .clipping import Clipping
 from .rules import Rule
@@ -37,7 +38,7 @@ from .rules import Rule
 LearningRate: TypeAlias = "float | Callable[[int], float]"
 
 
-class Optimizer(Updater):
+class Optimizer(Serializable, Updater):
     """Changes variables along their gradients, by one rule, in step on all replicas.
 
     Two ways lead to a change, and they differ in who divides the loss:

@@ -11,8 +11,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ..serialization import Serializable
 
-class LearningRateSchedule(ABC):
+
+class LearningRateSchedule(Serializable, ABC):
     """The learning rate as a function of the step."""
 
     @abstractmethod
