@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
+import numpy as np
+
+from ..autodiff import Array, TensorLike, Vjp, record
 from ..inputs import nest
 from ..observe import log_once
 from .devices.arrays import as_array
@@ -17,6 +20,7 @@ from .replicas.frame import Frame, current_frame, entered
 from .replicas.interrupts import InterruptsPutOff
 from .replicas.rendezvous import Rendezvous
 from .replicas.values import PerReplica, regroup, select_replica
+from .workers.joining import CommunicationOptions
 
 
 class CurrentStrategy(Protocol):
@@ -47,15 +51,25 @@ class ReplicaContext:
 
     Attributes:
         device: Where this replica computes.
+        loss_weight: What the gradients of this replica's loss are multiplied by later; other than 1
+            only while a step goes backward that averages over the examples of all replicas.
     """
 
-    __slots__ = ("_rendezvous", "device", "has_examples", "local_index", "strategy")
+    __slots__ = (
+        "_rendezvous",
+        "device",
+        "has_examples",
+        "local_index",
+        "loss_weight",
+        "strategy",
+    )
 
     def __init__(self, strategy: CurrentStrategy, local_index: int, rendezvous: Rendezvous) -> None:
         self.strategy = strategy
         self.device = strategy.extended.replica_devices[local_index]
         self.local_index = local_index
         self.has_examples = True
+        self.loss_weight = 1.0
         self._rendezvous = rendezvous
 
     def stand_in(self) -> None:
@@ -120,45 +134,87 @@ class ReplicaContext:
 
         return self.exchange(place, (value, self.has_examples), combine_contributions)
 
-    def all_reduce(self, reduce_op: ReduceOp | str, value: Any, options: Any = None) -> Any:
+    def all_reduce(
+        self,
+        reduce_op: ReduceOp | str,
+        value: Any,
+        options: CommunicationOptions | None = None,
+    ) -> Any:
         """Combine a structure of arrays over all replicas; every replica gets the result.
+
+        All arrays of the structure that have one dtype travel together.
 
         Args:
             reduce_op: `ReduceOp.SUM` or `ReduceOp.MEAN`, or its name.
             value: A tensor, an array, a number or `IndexedSlices`, or a nested structure of them,
-                of equal shapes on all replicas. No gradient flows through the result.
-            options: Accepted for TensorFlow's signature, with a warning: a strategy has its own.
+                of equal shapes on all replicas.
+            options: How workers talk to each other this time: their `bytes_per_pack` and
+                `timeout_seconds`. What else they hold is the strategy's, and warned about.
 
         Returns:
-            The same structure with the combined arrays, on this replica's device and its own.
+            The same structure with the combined arrays, on this replica's device and its own. A
+            tensor gives a tensor of its dtype, through which gradients flow back to all replicas,
+            who then must all go backward through it: the loss is that of all replicas together.
 
         Raises:
             ValueError: Structures or shapes differ between replicas.
+            OverflowError: A tensor of whole numbers has a sum beyond its dtype.
         """
-        _warn_of(options, self)
+        _warn_of_the_strategys(options, self)
         op = ReduceOp.parse(reduce_op)
-        reduce = partial(self.strategy.extended.all_reduce, op)
-        return self._combined(f"all_reduce({op.name})", value, reduce)
+        reduce = partial(self.strategy.extended.all_reduce, op, options=options)
+        results = self._combined(f"all_reduce({op.name})", value, reduce)
 
-    def all_gather(self, value: Any, axis: int, options: Any = None) -> Any:
+        def back(gradient: Array, outs: Any) -> tuple[Array]:
+            # The gradient of a sum over replicas is the sum over replicas of their gradients.
+            weight = self.loss_weight
+            return (self.all_reduce(op, gradient * weight, options) / (weight or 1.0),)
+
+        return nest.map_structure(lambda g, result: _like_given(g, result, back), value, results)
+
+    def all_gather(self, value: Any, axis: int, options: CommunicationOptions | None = None) -> Any:
         """Concatenate the replicas' arrays along `axis`, in replica order; every replica gets all.
 
         Args:
             value: An array or tensor of rank ≥ 1, or a nested structure of them; the lengths along
                 `axis` may differ between replicas.
             axis: In [0, rank).
-            options: Accepted for TensorFlow's signature, with a warning: a strategy has its own.
+            options: Taken as TensorFlow does; what of them `all_reduce` heeds has no effect here.
 
         Returns:
-            The same structure with the joined arrays, on this replica's device and its own.
+            The same structure with the joined arrays, on this replica's device and its own;
+            tensors of tensors, and with their gradients, as for `all_reduce`.
 
         Raises:
             ValueError: Structures, or shapes apart from `axis`, differ between replicas; a value is
-                a scalar or `IndexedSlices`; `axis` is out of range.
+                a scalar or `IndexedSlices`; or `axis` is out of range.
         """
-        _warn_of(options, self)
-        gather = partial(self.strategy.extended.all_gather, axis)
-        return self._combined(f"all_gather(axis={axis})", value, gather)
+        _warn_of_the_strategys(options, self)
+        gather = self.strategy.extended.all_gather
+
+        def gather_each(
+            values: Sequence[Sequence[Any]], has_examples: Sequence[bool]
+        ) -> list[list[Any]]:
+            return [gather(axis, parts, has_examples) for parts in values]
+
+        results = self._combined(f"all_gather(axis={axis})", value, gather_each)
+
+        def with_gradient(given: Any, result: Array) -> Any:
+            return _like_given(given, result, partial(self._scattered, given, axis))
+
+        return nest.map_structure(with_gradient, value, results)
+
+    def _scattered(self, given: TensorLike, axis: int, gradient: Array, outs: Any) -> tuple[Array]:
+        """The sum over replicas of what flows back to a joined array, and of it the own part."""
+        shape, index = given.shape, self.replica_id_in_sync_group
+        lengths = np.zeros(self.num_replicas_in_sync, np.int64)
+        lengths[index] = shape[axis]
+        weight = self.loss_weight
+        lengths, total = self.all_reduce(ReduceOp.SUM, (lengths, gradient * weight))
+        begin = int(lengths[:index].sum())
+        own = total[(slice(None),) * axis + (slice(begin, begin + int(lengths[index])),)]
+        # What a replica without examples gave was left out.
+        return (own / (weight or 1.0) if own.shape == shape else np.zeros(shape, like=gradient),)
 
     def merge_call(
         self,
@@ -194,15 +250,16 @@ class ReplicaContext:
         self,
         place: str,
         value: Any,
-        combine: Callable[[Sequence[Any], Sequence[bool]], Sequence[Any]],
+        combine: Callable[[Sequence[Sequence[Any]], Sequence[bool]], Sequence[Sequence[Any]]],
     ) -> Any:
         """This replica's part of what `combine` makes of each leaf's arrays of all replicas."""
 
         def combine_structures(arrivals: list[tuple[Any, bool]]) -> Any:
             structures, has_examples = zip(*arrivals, strict=True)
-            return nest.map_structure(
-                lambda *parts: PerReplica(combine(parts, has_examples)), *structures
-            )
+            first = structures[0]
+            columns = zip(*[nest.leaves_in_order_of(first, s) for s in structures], strict=True)
+            combined = combine(list(columns), has_examples)
+            return nest.repacked(first, [PerReplica(parts) for parts in combined])
 
         mine = nest.map_structure(as_array, value)
         return self._part_of(self.exchange(place, (mine, self.has_examples), combine_structures))
@@ -213,11 +270,32 @@ class ReplicaContext:
         )
 
 
-def _warn_of(options: Any, replica: ReplicaContext) -> None:
-    """Say once on this worker that the options of a single collective have no effect."""
-    if options is not None and replica.local_index == 0:
+def _like_given(given: Any, result: Any, vjp: Vjp) -> Any:
+    """A combined array as a tensor where a tensor was given, in its dtype."""
+    if not isinstance(given, TensorLike):
+        return result
+    tensor = given.tensor()
+    dtype = tensor.data.dtype
+    if dtype.kind in "iu" and result.dtype.kind == dtype.kind:  # added up in 64 bits
+        wide, result = result, result.astype(dtype)
+        if not np.array_equal(wide, result):
+            raise OverflowError(
+                f"the sum over the replicas of a tensor of dtype {dtype} is beyond it; convert the "
+                f"tensor with .astype(np.int64) first"
+            )
+    return record(result, (tensor,), vjp)
+
+
+def _warn_of_the_strategys(options: CommunicationOptions | None, replica: ReplicaContext) -> None:
+    """Say once on this worker which options of a single collective have no effect."""
+    if options is None or replica.local_index:
+        return
+    honoured = CommunicationOptions(
+        bytes_per_pack=options.bytes_per_pack, timeout_seconds=options.timeout_seconds
+    )
+    if options != honoured:
         log_once(
             logging.WARNING,
-            "The options of all_reduce and all_gather have no effect; give CommunicationOptions to "
-            "the strategy, for all of its collectives.",
+            "Of the options of a single collective bytes_per_pack and timeout_seconds have an "
+            "effect; give others to the strategy, for all of its collectives.",
         )

@@ -14,7 +14,7 @@ from .replicas.values import local_values
 from .variables.cell import RemoteStorage, Storage
 from .variables.local import LocalStorage
 from .workers.job import Job, VariableServer, WorkersJob
-from .workers.joining import BYTES_PER_PACK
+from .workers.joining import BYTES_PER_PACK, CommunicationOptions
 from .workers.workers import Workers
 
 
@@ -105,30 +105,40 @@ class StrategyExtended:
         return self.workers.rank
 
     def reduce_to(
-        self, reduce_op: ReduceOp | str, value: Any, destinations: Device | str = HOST
+        self,
+        reduce_op: ReduceOp | str,
+        value: Any,
+        destinations: Device | str = HOST,
+        options: CommunicationOptions | None = None,
     ) -> Summand:
         """Combine the replicas' arrays, of equal shapes, on a device of choice.
 
         Args:
             reduce_op: SUM or MEAN.
-            value: One array (tensor, number, `IndexedSlices`) per local replica, as a `PerReplica`;
-                a plain value where there is a single replica.
-            destinations: The device that gets the result.
-
-        Raises:
-            RuntimeError: Called in replica context.
-            ValueError: The shapes differ, or there is not one value for each replica.
+            value: A `PerReplica`, or with a single replica a plain value.
+            destinations: A device, or its name.
+            options: As in `ReplicaContext.all_reduce`.
         """
-        require_no_replica("reduce_to")
-        parts = [as_array(part) for part in self.parts_of("reduce_to", value)]
-        op, destination = ReduceOp.parse(reduce_op), Device.parse(destinations)
-        return self._reduced(op, parts, self.has_examples(), destination)
+        return self.batch_reduce_to(reduce_op, [(value, destinations)], options)[0]
 
     def batch_reduce_to(
-        self, reduce_op: ReduceOp | str, value_destination_pairs: Sequence[tuple[Any, Any]]
+        self,
+        reduce_op: ReduceOp | str,
+        value_destination_pairs: Sequence[tuple[Any, Device | str]],
+        options: CommunicationOptions | None = None,
     ) -> list[Summand]:
-        """`reduce_to` for several (value, destination) pairs at once."""
-        return [self.reduce_to(reduce_op, v, d) for v, d in value_destination_pairs]
+        """`reduce_to` for several (value, destination) pairs at once.
+
+        Between workers arrays of one dtype travel together.
+        """
+        require_no_replica("reduce_to")
+        values = [
+            [as_array(part) for part in self.parts_of("reduce_to", value)]
+            for value, _ in value_destination_pairs
+        ]
+        destinations = [Device.parse(device) for _, device in value_destination_pairs]
+        op = ReduceOp.parse(reduce_op)
+        return self._reduced(op, values, self.has_examples(), destinations, options)
 
     def has_examples(self) -> Sequence[bool]:
         """For each local replica, whether what it gave to the calling `merge_call` counts.
@@ -139,17 +149,24 @@ class StrategyExtended:
         return (True,) * self.num_local_replicas if known is None else known
 
     def all_reduce(
-        self, op: ReduceOp, parts: Sequence[Summand], has_examples: Sequence[bool]
-    ) -> list[Summand]:
+        self,
+        op: ReduceOp,
+        values: Sequence[Sequence[Summand]],
+        has_examples: Sequence[bool],
+        options: CommunicationOptions | None = None,
+    ) -> list[list[Summand]]:
         """The combination of the local replicas' arrays, once for each of them on its device.
 
         Args:
             op: How to combine them.
-            parts: One for each local replica.
-            has_examples: Whether it counts. Where none does on any worker, all do: the step is not
-                made, and what programs exchange should be numbers as ever.
+            values: Any number of them, each with one array for each local replica.
+            has_examples: For each replica, whether it counts. Where none does on any worker, all
+                do: the step is not made, and what programs exchange should be numbers as ever.
+            options: How workers talk to each other this time.
         """
-        return self._spread(self._reduced(op, parts, has_examples, self.replica_devices[0]))
+        devices = [self.replica_devices[0]] * len(values)
+        totals = self._reduced(op, values, has_examples, devices, options)
+        return [self._spread(total) for total in totals]
 
     def all_gather(
         self, axis: int, parts: Sequence[Summand], has_examples: Sequence[bool]
@@ -206,25 +223,52 @@ class StrategyExtended:
     def _reduced(
         self,
         op: ReduceOp,
-        parts: Sequence[Summand],
+        values: Sequence[Sequence[Summand]],
         has_examples: Sequence[bool],
-        destination: Device,
-    ) -> Summand:
-        counted = [part for part, has in zip(parts, has_examples, strict=True) if has]
+        destinations: Sequence[Device],
+        options: CommunicationOptions | None,
+    ) -> list[Summand]:
+        if not values:
+            return []
+        chosen = options or CommunicationOptions()
         # What does not count is left out, not multiplied by zero: it may be no number.
-        local = self._added_up(counted or [nothing_like(parts[0])], destination)
-        total, count = self.workers.add_up_counted(local, len(counted), "reduce")
+        counted = [
+            [part for part, has in zip(parts, has_examples, strict=True) if has]
+            or [nothing_like(parts[0])]
+            for parts in values
+        ]
+        totals, count = self.workers.add_up_counted(
+            self._added_up(counted, destinations),
+            sum(has_examples),
+            "reduce",
+            chosen.bytes_per_pack or self.bytes_per_pack,
+            chosen.timeout_seconds,
+        )
         # Where nobody has examples all count: the model goes on with numbers as ever, and the step
         # is not made.
         if not count:
-            return self._reduced(op, parts, (True,) * len(parts), destination)
-        total = moved(total, destination)
-        return total if op is ReduceOp.SUM else _divided(total, count)
+            everyone = (True,) * len(has_examples)
+            return self._reduced(op, values, everyone, destinations, options)
+        totals = [moved(t, device) for t, device in zip(totals, destinations, strict=True)]
+        return totals if op is ReduceOp.SUM else [_divided(total, count) for total in totals]
 
-    def _added_up(self, parts: Sequence[Summand], destination: Device) -> Summand:
-        if any(isinstance(part, IndexedSlices) for part in parts):
-            return add_up([moved(part, destination) for part in parts])
-        return self.cross_device_ops.reduce(summands(parts), destination)
+    def _added_up(
+        self, values: Sequence[Sequence[Summand]], destinations: Sequence[Device]
+    ) -> list[Summand]:
+        """The sum of each value's parts on its destination."""
+        sums: list[Any] = [None] * len(values)
+        dense = []
+        for index, (parts, destination) in enumerate(zip(values, destinations, strict=True)):
+            if any(isinstance(part, IndexedSlices) for part in parts):
+                sums[index] = add_up([moved(part, destination) for part in parts])
+            else:
+                dense.append((index, summands(parts), destination))
+        if dense:
+            indexes, arrays, devices = zip(*dense, strict=True)
+            reduced = self.cross_device_ops.batch_reduce(arrays, devices)
+            for index, total in zip(indexes, reduced, strict=True):
+                sums[index] = total
+        return sums
 
     def _spread(self, result: Summand) -> list[Summand]:
         """`result` for the first replica, on whose device it is, and copies for the others."""

@@ -294,10 +294,12 @@ def make_step(
     # All are prepared before the first is filled: what workers agree on here, and the buckets that
     # another replica fills meanwhile, would else go out in an order that chance decides.
     with phase("backward"):
+        replica.loss_weight = float(num_examples) if average else 1.0
         for update in train_op.updates:
             update.prepare()
         for update in train_op.updates:
             update.fill(replica, this_round)
+        replica.loss_weight = 1.0
     with InterruptsPutOff() as interrupts:
         # All losses were followed before any variable changes.
         with phase("communication"):

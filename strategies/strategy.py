@@ -240,11 +240,13 @@ class Strategy:
         """
         self._require_outside("reduce")
         op = ReduceOp.parse(reduce_op)
-        return nest.map_structure(lambda leaf: self._reduce_one(op, leaf, axis), value)
+        if axis is not None:
+            return nest.map_structure(lambda leaf: self._reduce_one(op, leaf, axis), value)
+        pairs = [(leaf, HOST) for leaf in nest.flatten(value)]
+        totals = self._extended.batch_reduce_to(op, pairs)
+        return nest.repacked(value, [_on_host(total) for total in totals])
 
-    def _reduce_one(self, op: ReduceOp, value: Any, axis: int | None) -> Any:
-        if axis is None:
-            return _on_host(self._extended.reduce_to(op, value))
+    def _reduce_one(self, op: ReduceOp, value: Any, axis: int) -> Any:
         arrays = [to_host(as_array(part)) for part in self._extended.parts_of("reduce", value)]
         for array in arrays:
             _check_axis(axis, array.ndim)

@@ -188,7 +188,7 @@ class _Centers:
         chosen = int(self._num_chosen)
         if chosen == self._choice.num_clusters:
             return
-        everyone = to_host(replica.all_gather(lift(points), axis=0))
+        everyone = to_host(replica.all_gather(points, axis=0))
         centers = self.values.numpy().copy()
         more = self._choice.more(everyone, centers[:chosen])
         centers[chosen : chosen + len(more)] = more
@@ -215,9 +215,7 @@ class _Centers:
         nearest = distances.argmin(axis=1)
         is_nearest = nearest[:, None] == np.arange(distances.shape[1], like=distances)
         of_center = is_nearest.astype(np.float64)
-        sums, counts = replica.all_reduce(
-            "SUM", (lift(of_center.T @ points), lift(of_center.sum(axis=0)))
-        )
+        sums, counts = replica.all_reduce("SUM", (of_center.T @ points, of_center.sum(axis=0)))
         before = _array(self._ahead)
         seen = _array(self._num_points) + counts if keeps_all else counts
         # The mean of all points seen, as the old mean and how far the new points pull it.

@@ -28,8 +28,8 @@ def as_array(value: Any) -> Summand:
         return tensor.data
     if isinstance(value, IndexedSlices):
         return value
-    known = isinstance(value, np.ndarray) or hasattr(value, "__cuda_array_interface__")
-    array = value if known else np.asarray(value)
+    is_array = hasattr(value, "__array_ufunc__") and not isinstance(value, np.generic)
+    array = value if is_array else np.asarray(value)
     if array.dtype.kind in _NO_NUMBERS:
         raise TypeError(f"a number, an array or a tensor is needed here, got {value!r}")
     return array

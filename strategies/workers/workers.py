@@ -144,18 +144,57 @@ class Workers:
             self.communicator.all_reduce(flat, _with_shape(name, value.shape))
         return flat.reshape(value.shape)
 
-    def add_up_counted(self, value: Summand, count: int, name: str) -> tuple[Summand, float]:
-        """The sum of all workers' values, and that of their counts, which travel with them."""
+    def add_up_counted(
+        self,
+        values: Sequence[Summand],
+        count: int,
+        name: str,
+        bytes_per_pack: int,
+        timeout_secs: float | None = None,
+    ) -> tuple[list[Summand], float]:
+        """The sums of all workers' values, and that of their counts, which travel with them.
+
+        Arrays of one dtype travel together, up to `bytes_per_pack`, `IndexedSlices` by themselves.
+
+        Args:
+            values: As many on each worker, of the same shapes.
+            count: What to add up besides; small enough for the dtypes of the values.
+            name: What the exchange is for.
+            bytes_per_pack: Where the next pack begins.
+            timeout_secs: How long a worker may keep the others waiting, if not as long as ever.
+        """
         if self.size == 1:
-            return value, count
-        if isinstance(value, IndexedSlices):
+            return list(values), count
+        usual = self.communicator.timeout_secs
+        self.communicator.timeout_secs = usual if timeout_secs is None else timeout_secs
+        try:
+            return self._added_up_in_packs(values, count, name, bytes_per_pack)
+        finally:
+            self.communicator.timeout_secs = usual
+
+    def _added_up_in_packs(
+        self, values: Sequence[Summand], count: int, name: str, bytes_per_pack: int
+    ) -> tuple[list[Summand], float]:
+        sums, total = list(values), float(count)
+        packs = _packs(values, bytes_per_pack)
+        for pack in packs:
+            arrays = [to_host(values[index]) for index in pack]
+            self.num_collectives += 1
+            counted = np.asarray(count, arrays[0].dtype).reshape(1)
+            flat = np.concatenate([*(array.reshape(-1) for array in arrays), counted])
+            with Collective(name):
+                shapes = ", ".join(str(array.shape) for array in arrays)
+                self.communicator.all_reduce(flat, f"{name} of shape {shapes}")
+            total, end = float(flat[-1].real), 0
+            for index, array in zip(pack, arrays, strict=True):
+                begin, end = end, end + array.size
+                sums[index] = flat[begin:end].reshape(array.shape)
+        if not packs:
             (total,) = self.add_up_numbers([count], f"count of {name}")
-            return self.add_up(value, name), total
-        self.num_collectives += 1
-        flat = np.append(_flat_copy(value), np.asarray(count, value.dtype))
-        with Collective(name):
-            self.communicator.all_reduce(flat, _with_shape(name, value.shape))
-        return flat[:-1].reshape(value.shape), float(flat[-1].real)
+        for index, value in enumerate(values):
+            if isinstance(value, IndexedSlices):
+                sums[index] = self.add_up(value, name)
+        return sums, total
 
     def gather_slices(self, slices: IndexedSlices, name: str) -> list[IndexedSlices]:
         """All workers' slices, in the order of workers."""
@@ -231,6 +270,22 @@ class Workers:
         flat = _flat_copy(value)
         self.communicator.broadcast(flat, _with_shape(name, value.shape))
         return flat.reshape(value.shape)
+
+
+def _packs(values: Sequence[Summand], bytes_per_pack: int) -> list[list[int]]:
+    """The numbers of the dense values that travel together: of one dtype, and of so many bytes."""
+    packs: list[list[int]] = []
+    open_packs: dict[np.dtype, tuple[list[int], int]] = {}
+    for index, value in enumerate(values):
+        if isinstance(value, IndexedSlices):
+            continue
+        pack, num_bytes = open_packs.get(value.dtype, ([], 0))
+        if not pack or num_bytes >= bytes_per_pack:
+            pack, num_bytes = [], 0
+            packs.append(pack)
+        pack.append(index)
+        open_packs[value.dtype] = pack, num_bytes + value.nbytes
+    return packs
 
 
 def _with_shape(name: str, shape: tuple[object, ...]) -> str:

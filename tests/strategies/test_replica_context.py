@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from paceline.autodiff import IndexedSlices, Tensor
+from paceline.autodiff import GradientTape, IndexedSlices, Tensor
 from paceline.observe import log_once
 from paceline.strategies import CommunicationOptions, Variable, get_replica_context
 
@@ -67,7 +67,7 @@ def test_st_24_a_variable_is_its_copy_of_the_replica(several_replicas):
     with several_replicas.scope():
         variable = Variable(3.0)
     n = several_replicas.num_replicas_in_sync
-    assert set(several_replicas.run(lambda: float(all_reduce("SUM", variable)))) == {3.0 * n}
+    assert set(several_replicas.run(lambda: all_reduce("SUM", variable).item())) == {3.0 * n}
 
 
 def test_st_24_every_replica_owns_its_result(every_strategy):
@@ -242,12 +242,74 @@ def test_st_24_outside_any_scope_there_is_one_replica():
 @pytest.mark.parametrize(
     ("verb", "arguments"), [("all_reduce", ("SUM", 1.0)), ("all_gather", (np.ones(1), 0))]
 )
-def test_options_of_one_collective_are_warned_about_once(two_replicas, log_lines, verb, arguments):
+def test_st_24_options_that_are_the_strategys_are_warned_about_once(
+    two_replicas, log_lines, verb, arguments
+):
     log_once.cache_clear()
-    for options in (None, CommunicationOptions(), CommunicationOptions()):
+    small, ring = CommunicationOptions(bytes_per_pack=9), CommunicationOptions(links=["tcp"])
+    for options in (None, small, ring, ring):
         two_replicas.run(
             lambda options=options: getattr(get_replica_context(), verb)(
                 *arguments, options=options
             )
         )
-    assert len([line for line in log_lines() if "have no effect" in line]) == 1
+    assert len([line for line in log_lines() if "give others to the strategy" in line]) == 1
+
+
+def gradients(strategy, loss_of, values):
+    """The gradient of the replicas' losses with respect to each replica's values."""
+
+    def step():
+        mine = Tensor(values[replica_id()], requires_grad=True)
+        with GradientTape() as tape:
+            tape.watch(mine)
+            loss = loss_of(mine)
+        return tape.gradient(loss, mine)
+
+    return in_each_replica(strategy, step)
+
+
+@pytest.mark.parametrize(("op", "factor"), [("SUM", 1.0), ("MEAN", 1 / 3)])
+def test_st_24_gradients_flow_back_to_all_replicas(op, factor, mirrored):
+    """loss_r = (r + 1) Σ y², y the sum: the loss of all is 6 Σ y², its gradient 12 y."""
+    values = [np.array([1.0, 2.0]), np.array([3.0, 5.0]), np.array([-1.0, 0.5])]
+
+    def loss_of(mine):
+        return (replica_id() + 1.0) * np.square(all_reduce(op, {"x": mine})["x"]).sum()
+
+    for gradient in gradients(mirrored(3), loss_of, values):
+        np.testing.assert_allclose(gradient, factor * 12 * factor * sum(values), rtol=1e-15)
+
+
+def test_st_25_gradients_of_a_joined_array_come_back_to_their_replica(mirrored):
+    """loss_r = (r + 1) Σ i · y_i over the joined rows: what each gets is 6 i of its own rows."""
+
+    def loss_of(mine):
+        joined = get_replica_context().all_gather(mine, axis=0)
+        return (replica_id() + 1.0) * (joined * np.arange(6.0)).sum()
+
+    found = gradients(mirrored(3), loss_of, [np.ones(1), np.ones(2), np.ones(3)])
+    assert [list(gradient) for gradient in found] == [[0], [6, 12], [18, 24, 30]]
+
+
+def test_st_24_st_25_a_replica_that_stands_in_has_no_part_in_gradients(mirrored):
+    def loss_of(mine):
+        replica = get_replica_context()
+        if replica_id() == 1:
+            replica.stand_in()
+        total, joined = replica.all_reduce("SUM", mine), replica.all_gather(mine, axis=0)
+        assert joined.shape == (4,)
+        return np.square(total).sum() + (joined * np.arange(4.0)).sum()
+
+    values = [np.array([1.0, 2.0]), np.full(2, np.nan), np.array([3.0, 4.0])]
+    first, stands_in, last = gradients(mirrored(3), loss_of, values)
+    np.testing.assert_array_equal(first, 2 * (2 * np.array([4.0, 6.0])) + 2 * np.array([0.0, 1.0]))
+    np.testing.assert_array_equal(last, 2 * (2 * np.array([4.0, 6.0])) + 2 * np.array([2.0, 3.0]))
+    assert stands_in.shape == (2,)
+
+
+def test_st_24_tensors_keep_their_dtype_and_say_where_it_is_too_narrow(two_replicas):
+    total = two_replicas.run(lambda: all_reduce("SUM", Tensor(np.int32(replica_id()))))
+    assert [(t.dtype, t.item()) for t in total] == [(np.int32, 1)] * 2
+    with pytest.raises(OverflowError, match=r"dtype int8 is beyond it; .*astype\(np.int64\)"):
+        two_replicas.run(lambda: all_reduce("SUM", Tensor(np.int8(100))))

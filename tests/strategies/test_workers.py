@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
+from paceline.autodiff import GradientTape, Tensor
 from paceline.collectives import CollectiveError
 from paceline.nn import optimizers
 from paceline.strategies import (
+    CommunicationOptions,
     PerReplica,
     Variable,
     VariableAggregation,
@@ -63,6 +65,76 @@ def test_st_14_reduce_and_all_reduce_take_all_replicas(on_workers, size, op):
     for values in on_workers(workers, replicas, both):
         for value in values:
             np.testing.assert_allclose(value, total if op == "SUM" else total / n)
+
+
+@pytest.mark.parametrize(
+    ("options", "num_exchanges"),
+    [(None, 2), (CommunicationOptions(bytes_per_pack=8), 4), (CommunicationOptions(), 2)],
+)
+def test_st_24_a_structure_travels_at_once_for_each_dtype(on_workers, options, num_exchanges):
+    """Three arrays of float32 in one exchange, or in three, and one of whole numbers."""
+
+    def step():
+        replica = get_replica_context()
+        ones = np.ones(2, np.float32)
+        value = {"a": [ones, 2 * ones], "n": replica.replica_id_in_sync_group, "b": 3 * ones}
+        return replica.all_reduce("SUM", value, options=options)
+
+    def counted(strategy, index):
+        workers = strategy.extended.workers
+        before = workers.num_collectives
+        return strategy.run(step), workers.num_collectives - before
+
+    for result, num_collectives in on_workers(2, 1, counted):
+        assert num_collectives == num_exchanges
+        assert [result["a"][0].tolist(), result["a"][1].tolist()] == [[2, 2], [4, 4]]
+        assert (result["n"].item(), result["b"].tolist()) == (1, [6, 6])
+
+
+def test_st_14_st_23_batches_of_reductions_travel_at_once(on_workers):
+    def reduced(strategy, index):
+        values = [strategy.run(lambda k=k: np.full(k, index + 1.0)) for k in range(1, 4)]
+        before = strategy.extended.workers.num_collectives
+        batch = strategy.extended.batch_reduce_to("MEAN", [(v, "CPU:0") for v in values])
+        whole = strategy.reduce("SUM", {"each": values})
+        assert strategy.extended.workers.num_collectives == before + 2
+        return batch, whole["each"]
+
+    for batch, whole in on_workers(2, 2, reduced):
+        for k in range(3):
+            np.testing.assert_array_equal(batch[k], np.full(k + 1, 1.5))
+            np.testing.assert_array_equal(whole[k], np.full(k + 1, 6.0))
+
+
+def test_st_24_gradients_flow_back_over_workers(on_workers):
+    """Σ of the squares of the mean over four replicas, once for each: the gradient is 2 mean."""
+
+    def step():
+        replica = get_replica_context()
+        mine = Tensor(np.float64([replica.replica_id_in_sync_group]), requires_grad=True)
+        with GradientTape() as tape:
+            tape.watch(mine)
+            joined = replica.all_gather(mine, axis=0)
+            loss = np.square(replica.all_reduce("MEAN", mine)).sum() + joined[3]
+        return tape.gradient(loss, mine)
+
+    found = [
+        gradient.item()
+        for of_worker in on_workers(2, 2, lambda strategy, index: strategy.run(step))
+        for gradient in of_worker
+    ]
+    assert found == [3.0, 3.0, 3.0, 7.0]
+
+
+def test_st_24_a_time_of_one_exchange_holds_for_it_only(on_workers):
+    def reduced(strategy, index):
+        communicator = strategy.extended.workers.communicator
+        usual = communicator.timeout_secs
+        options = CommunicationOptions(timeout_seconds=1234)
+        strategy.run(lambda: get_replica_context().all_reduce("SUM", 1.0, options=options))
+        return communicator.timeout_secs == usual, communicator._backend.timeout_secs
+
+    assert on_workers(2, 1, reduced) == [(True, 1234)] * 2
 
 
 def test_st_16_a_mean_over_the_batch_counts_every_example(on_workers):
