@@ -32,6 +32,7 @@ from .cross_entropy import sigmoid_cross_entropy, softmax_cross_entropy
 from .dense import dense
 from .indexed_slices import IndexedSlices
 from .pooling import avg_pool2d, max_pool2d
+from .printing import PRINT_OPTIONS, set_print_options
 from .reductions import logsumexp
 from .tensor import (
     Array,
@@ -51,6 +52,7 @@ from .tensor import (
 from .tracing import Call, functions_by_name, trace
 
 __all__ = [
+    "PRINT_OPTIONS",
     "Array",
     "Call",
     "GradientTape",
@@ -79,6 +81,7 @@ __all__ = [
     "no_grad",
     "record",
     "relu",
+    "set_print_options",
     "sigmoid",
     "sigmoid_cross_entropy",
     "silu",

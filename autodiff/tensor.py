@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from .printing import described, printed
 from .refusals import (
     check_arguments,
     plain_number,
@@ -338,8 +339,10 @@ class Tensor(TensorLike):
         return f"a tensor of shape {self.data.shape}"
 
     def __repr__(self) -> str:
-        came_from = ", requires_grad=True" if self.requires_grad else ""
-        return f"Tensor({self.data!r}, shape={self.data.shape}, dtype={self.data.dtype}{came_from})"
+        return described(self.numpy(), ", requires_grad=True" if self.requires_grad else "")
+
+    def __str__(self) -> str:
+        return printed(self.numpy())
 
 
 class MutableLeaf(Tensor):

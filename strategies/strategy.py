@@ -10,9 +10,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Self
 
-import numpy as np
-
-from ..autodiff import IndexedSlices, watched
+from ..autodiff import watched
 from ..inputs import (
     Dataset,
     DistributedDataset,
@@ -40,7 +38,7 @@ from .replicas.frame import (
 )
 from .replicas.rendezvous import Rendezvous
 from .replicas.threads import run_replicas
-from .replicas.values import local_values, placed, regroup, select_replica
+from .replicas.values import for_caller, local_values, placed, regroup, select_replica
 from .variables.names import count_names_apart
 from .variables.variable import Variable
 
@@ -230,23 +228,28 @@ class Strategy:
                 divides by the true number of elements.
 
         Returns:
-            NumPy arrays (or scalars) in the structure of `value`. Whole numbers and truth values
-            are added in 64 bits, floats keep their width. `IndexedSlices` stay such.
+            In the structure of `value`, NumPy arrays (or scalars), or tensors of the same dtype
+            where the replicas gave tensors. Whole numbers and truth values in arrays are added in
+            64 bits, floats keep their width. `IndexedSlices` stay such.
 
         Raises:
             RuntimeError: Called in a replica, or in the scope of another strategy.
             ValueError: There is not one value for each replica, shapes differ, or `axis` is out of
                 range.
+            OverflowError: The sum of tensors of whole numbers is beyond their dtype.
         """
         self._require_outside("reduce")
         op = ReduceOp.parse(reduce_op)
-        if axis is not None:
-            return nest.map_structure(lambda leaf: self._reduce_one(op, leaf, axis), value)
-        pairs = [(leaf, HOST) for leaf in nest.flatten(value)]
-        totals = self._extended.batch_reduce_to(op, pairs)
-        return nest.repacked(value, [_on_host(total) for total in totals])
+        leaves = nest.flatten(value)
+        if axis is None:
+            totals = self._extended.batch_reduce_to(op, [(leaf, HOST) for leaf in leaves])
+        else:
+            totals = [self._reduce_one(op, leaf, axis) for leaf in leaves]
+        pairs = zip(leaves, totals, strict=True)
+        combined = [for_caller(local_values(leaf), total) for leaf, total in pairs]
+        return nest.repacked(value, combined)
 
-    def _reduce_one(self, op: ReduceOp, value: Any, axis: int) -> Any:
+    def _reduce_one(self, op: ReduceOp, value: Any, axis: int) -> Summand:
         arrays = [to_host(as_array(part)) for part in self._extended.parts_of("reduce", value)]
         for array in arrays:
             _check_axis(axis, array.ndim)
@@ -256,10 +259,12 @@ class Strategy:
             counted = zip(arrays, self._extended.has_examples(), strict=True)
             here = sum(array.shape[axis] for array, has in counted if has)
             total = mean_of(total, sum(self._extended.workers.gather_numbers(here, "examples")))
-        return _on_host(total)
+        return total
 
-    def gather(self, value: Any, axis: int) -> np.ndarray:
+    def gather(self, value: Any, axis: int) -> Any:
         """Concatenate the replicas' arrays along `axis`, in replica order, on the host.
+
+        The result is an array, or a tensor where the replicas gave tensors.
 
         Args:
             value: A `PerReplica` of dense arrays of rank ≥ 1; with one replica also a plain array.
@@ -273,7 +278,8 @@ class Strategy:
         self._require_outside("gather")
         parts = [as_array(part) for part in self._extended.parts_of("gather", value)]
         counted = self._extended.has_examples()
-        return to_host(self._extended.gather_to(parts, axis, HOST, counted))
+        gathered = self._extended.gather_to(parts, axis, HOST, counted)
+        return for_caller(local_values(value), gathered)
 
     def experimental_local_results(self, value: Any) -> tuple[Any, ...]:
         """This worker's values as a tuple in replica order; a plain value as a 1-tuple.
@@ -424,14 +430,6 @@ class Strategy:
         require_no_replica(verb)
         if self is not default_frame().strategy:
             require_no_other(self, verb)
-
-
-def _on_host(value: Summand) -> Any:
-    """A result for the caller: a scalar where it has no dimension."""
-    if isinstance(value, IndexedSlices):
-        return value
-    array = to_host(value)
-    return array[()] if array.ndim == 0 else array
 
 
 def _check_axis(axis: int, ndim: int) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from paceline import collectives
+from paceline.autodiff import PRINT_OPTIONS, set_print_options
 from paceline.cluster import ClusterSpec, Task
 from paceline.collectives.parameter_server import InProcessServer, ParameterServer
 from paceline.nn.optimizers import server_rules
@@ -31,6 +32,16 @@ from paceline.strategies.parameter_server.storage import ServerStorage
 from paceline.strategies.variables.local import LocalStorage
 from paceline.strategies.workers.joining import BYTES_PER_PACK
 from paceline.strategies.workers.workers import Workers
+
+
+@pytest.fixture
+def plain_printing():
+    """Tensors print as this package's own, whoever has imported `compat.tf`."""
+    before = PRINT_OPTIONS.prefix, PRINT_OPTIONS.suffix
+    set_print_options()
+    yield
+    set_print_options(*before)
+
 
 TIMED = "time: "
 """How names of times begin among the properties of a test."""

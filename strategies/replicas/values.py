@@ -7,8 +7,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from ...autodiff import IndexedSlices, Tensor
 from ...inputs import nest
-from ..devices.device import Device
+from ..devices.arrays import Summand
+from ..devices.device import Device, to_host
 
 
 class DistributedValues:
@@ -75,6 +77,31 @@ def regroup(results: Sequence[Any]) -> Any:
 def local_values(value: Any) -> tuple[Any, ...]:
     """The values of the local replicas; a single value counts as that of the only one."""
     return value.values if isinstance(value, DistributedValues) else (value,)
+
+
+def for_caller(parts: Sequence[Any], combined: Summand) -> Any:
+    """What the replicas' parts were combined to, on the host: an array, or a scalar without axes.
+
+    Where the replicas gave tensors it is a tensor of their dtype.
+
+    Raises:
+        OverflowError: It is beyond this dtype, of whole numbers.
+    """
+    if isinstance(combined, IndexedSlices):
+        return combined
+    array = to_host(combined)
+    if not all(isinstance(part, Tensor) for part in parts):
+        return array[()] if array.ndim == 0 else array
+    dtype = np.result_type(*[part.dtype for part in parts])
+    if array.dtype.kind != dtype.kind:
+        return Tensor(array)
+    narrow = array.astype(dtype, copy=False)
+    if dtype.kind in "iu" and (narrow != array).any():
+        raise OverflowError(
+            f"the sum of the replicas' tensors of {dtype} is beyond it; give them a wider dtype "
+            f"before they are reduced, with .astype(np.int64)"
+        )
+    return Tensor(narrow)
 
 
 def placed(batch: Any, device: Device) -> Any:

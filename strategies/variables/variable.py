@@ -11,7 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from ...autodiff import Array, IndexedSlices, MutableLeaf, Tensor, TensorLike, record, snapshot
+from ...autodiff import (
+    PRINT_OPTIONS,
+    Array,
+    IndexedSlices,
+    MutableLeaf,
+    Tensor,
+    TensorLike,
+    record,
+    snapshot,
+)
 from ..context import CurrentStrategy, ReplicaContext
 from ..devices.arrays import as_array
 from ..devices.device import Device, to_host
@@ -347,9 +356,10 @@ class Variable(TensorLike, metaclass=_Constructed):
 
     def __repr__(self) -> str:
         names = [self.name] + [f"{self.name}/replica_{i}" for i in range(1, self.num_copies)]
+        shown = PRINT_OPTIONS
         copies = [
-            f"<Variable {name!r} shape={leaf.data.shape} dtype={leaf.data.dtype}, "
-            f"numpy={to_host(leaf.data)}>"
+            f"<{shown.prefix}Variable {name + shown.suffix!r} shape={leaf.data.shape} "
+            f"dtype={leaf.data.dtype}, numpy={to_host(leaf.data)}>"
             for name, leaf in zip(names, self.cell.leaves, strict=True)
         ]
         if len(copies) == 1:

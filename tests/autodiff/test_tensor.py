@@ -120,9 +120,14 @@ def test_a_scalar_tensor_is_a_number_where_python_asks_for_one() -> None:
     assert float(stop_gradient(x)) == 2.5
 
 
-def test_the_printed_form_tells_values_shape_and_dtype() -> None:
-    expected = "Tensor(array([1., 2.]), shape=(2,), dtype=float64, requires_grad=True)"
-    assert repr(leaf([1.0, 2.0])) == f"{leaf([1.0, 2.0])}" == expected
+def test_the_printed_form_tells_values_shape_and_dtype(plain_printing) -> None:
+    expected = "<Tensor: shape=(2,), dtype=float64, numpy=array([1., 2.]), requires_grad=True>"
+    assert repr(leaf([1.0, 2.0])) == expected
+    assert repr(Tensor(np.array([[1]], np.int32))) == (
+        "<Tensor: shape=(1, 1), dtype=int32, numpy=\narray([[1]], dtype=int32)>"
+    )
+    assert f"{leaf([1.0, 2.0])}" == "Tensor([1. 2.], shape=(2,), dtype=float64)"
+    assert str(Tensor(np.float32(0.1))) == "Tensor(0.1, shape=(), dtype=float32)"
 
 
 def test_values_are_copied_out() -> None:

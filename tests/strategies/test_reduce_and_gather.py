@@ -143,8 +143,18 @@ def test_st_14_tensors_variables_and_numbers_are_values(every_strategy):
     total = every_strategy.reduce("SUM", result)
     np.testing.assert_array_equal(total[0], [n, n])
     np.testing.assert_array_equal(total[1], [n, 2 * n])
-    assert all(isinstance(part, np.ndarray) for part in total[:2])
+    assert all(isinstance(part, Tensor) for part in total[:2])
     assert total[2] == n
+
+
+def test_st_14_tensors_of_whole_numbers_keep_their_dtype_or_are_refused(two_replicas):
+    def reduced(number):
+        per_replica = two_replicas.run(lambda: Tensor(np.int32(number)))
+        return two_replicas.reduce("SUM", per_replica)
+
+    assert (reduced(3).dtype, reduced(3).item()) == (np.int32, 6)
+    with pytest.raises(OverflowError, match="tensors of int32 is beyond it; give them a wider"):
+        reduced(2**30)
 
 
 def test_st_14_what_is_no_number_is_refused(every_strategy):

@@ -44,7 +44,7 @@ def test_mb_01_a_copy_on_every_device_where_variables_live(every_strategy):
     )
 
 
-def test_mb_01_the_representation_lists_the_copies(two_replicas):
+def test_mb_01_the_representation_lists_the_copies(two_replicas, plain_printing):
     variable = variable_in(two_replicas, 1.0, name="shown")
     assert repr(variable) == (
         "MirroredVariable:{\n"
@@ -54,7 +54,7 @@ def test_mb_01_the_representation_lists_the_copies(two_replicas):
     )
 
 
-def test_mb_01_a_single_copy_is_shown_as_it_is():
+def test_mb_01_a_single_copy_is_shown_as_it_is(plain_printing):
     assert repr(Variable(1.0, name="alone")) == (
         "<Variable 'alone' shape=() dtype=float32, numpy=1.0>"
     )

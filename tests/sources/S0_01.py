@@ -1,0 +1,2 @@
+# Import TensorFlow
+import tensorflow as tf

@@ -1,0 +1,1 @@
+ps_strategy = tf.distribute.experimental.ParameterServerStrategy()

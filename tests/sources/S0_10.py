@@ -1,0 +1,1 @@
+default_strategy = tf.distribute.get_strategy()

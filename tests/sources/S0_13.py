@@ -1,0 +1,1 @@
+strategy = tf.distribute.OneDeviceStrategy(device="/gpu:0")

@@ -1,0 +1,3 @@
+tf.distribute.Strategy(
+    extended
+)

@@ -1,0 +1,3 @@
+distribute_datasets_from_function(
+    dataset_fn, options=None
+)

@@ -1,0 +1,3 @@
+experimental_distribute_dataset(
+    dataset, options=None
+)

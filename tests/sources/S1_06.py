@@ -1,0 +1,3 @@
+experimental_distribute_values_from_function(
+    value_fn
+)

@@ -1,0 +1,3 @@
+experimental_local_results(
+    value
+)

@@ -1,0 +1,3 @@
+gather(
+    value, axis
+)

@@ -1,0 +1,3 @@
+reduce(
+    reduce_op, value, axis
+)

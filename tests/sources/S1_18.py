@@ -1,0 +1,1 @@
+strategy.reduce("sum", per_replica_result, axis=None)

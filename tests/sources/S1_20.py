@@ -1,0 +1,3 @@
+run(
+    fn, args=(), kwargs=None, options=None
+)

@@ -1,0 +1,1 @@
+strategy = tf.distribute.experimental.MultiWorkerMirroredStrategy()
