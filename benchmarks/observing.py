@@ -22,14 +22,14 @@ import numpy as np
 
 import paceline as pl
 from paceline.estimator import SessionRunHook
-from paceline.nn import layers, losses, optimizers
+from paceline.nn import Sequential, layers, losses, optimizers
 from paceline.observe import phase, write_report
 
 EVERY, LAST = 100, 1100
 
 
 def model_fn(features: Any, labels: Any, mode: Any) -> pl.EstimatorSpec:
-    model = layers.Sequential([layers.Dense(512, activation="relu"), layers.Dense(10)])
+    model = Sequential([layers.Dense(512, activation="relu"), layers.Dense(10)])
     logits = model(features)
     loss = np.mean(losses.sparse_categorical_crossentropy(labels, logits, from_logits=True))
     pl.summary.scalar("mean", np.mean(logits))

@@ -30,7 +30,7 @@ import numpy as np
 
 import paceline as pl
 from paceline.cluster import tune_malloc
-from paceline.nn import layers, losses, optimizers
+from paceline.nn import Sequential, layers, losses, optimizers
 
 BATCH = 64
 LEARNING_RATE = 0.01
@@ -38,10 +38,10 @@ SHAPES = {"cnn": (28, 28, 1), "mlp": (784,), "mlp-large": (784,)}
 SIZES = {"mlp": (784, 256, 10), "mlp-large": (784, 1024, 1024, 10)}
 
 
-def build(model: str) -> layers.Sequential:
+def build(model: str) -> Sequential:
     """The model as a user would write it."""
     if model == "cnn":
-        return layers.Sequential(
+        return Sequential(
             [
                 layers.Conv2D(32, 3, activation="relu"),
                 layers.MaxPooling2D(),
@@ -51,7 +51,7 @@ def build(model: str) -> layers.Sequential:
             ]
         )
     hidden = [layers.Dense(n, activation="relu") for n in SIZES[model][1:-1]]
-    return layers.Sequential([*hidden, layers.Dense(10)])
+    return Sequential([*hidden, layers.Dense(10)])
 
 
 def mean_loss(labels: np.ndarray, logits: pl.Tensor) -> pl.Tensor:

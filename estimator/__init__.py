@@ -1,5 +1,13 @@
 """Estimator: training, evaluation and prediction around a `model_fn`."""
 
+from ..training import (
+    ModeKeys,
+    Preempted,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+)
 from . import export, feature_column
 from .early_stopping import (
     make_early_stopping_hook,
@@ -32,8 +40,7 @@ from .hooks import (
     SummarySaverHook,
 )
 from .model_to_estimator import model_to_estimator
-from .prediction import Predictor
-from .preemption import Preempted
+from .predictor import Predictor
 from .premade import (
     BaselineClassifier,
     BaselineEstimator,
@@ -66,8 +73,7 @@ from .replica_check import check_replicas
 from .roles import TrainAndEvaluateResult, train_and_evaluate
 from .run_config import DistributeConfig, RunConfig
 from .saved_model import LoadedModel, LoadedSignature, export_onnx, load
-from .session import SessionRunArgs, SessionRunContext, SessionRunHook, SessionRunValues
-from .specs import EstimatorSpec, EvalSpec, ModeKeys, TrainSpec
+from .specs import EstimatorSpec, EvalSpec, TrainSpec
 from .warm_start import VocabInfo, WarmStartSettings
 
 __all__ = [

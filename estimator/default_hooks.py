@@ -11,6 +11,7 @@ from typing import Any
 from ..cluster import restart_count
 from ..strategies import Job, Strategy, StrategyExtended
 from ..summary import FileWriter
+from ..training import SessionRunHook
 from .hooks import (
     CheckpointSaverListener,
     CheckpointWriter,
@@ -24,7 +25,6 @@ from .hooks import (
 )
 from .records import history_of, history_steps
 from .run_config import RunConfig
-from .session import SessionRunHook
 
 
 def saving(

@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
+from ..training import SessionRunContext, SessionRunHook, SessionRunValues
 from .estimator import Estimator
 from .eval_metrics import read_eval_metrics
 from .hooks import SecondOrStepTimer
-from .session import SessionRunContext, SessionRunHook, SessionRunValues
 
 _logger = logging.getLogger("paceline")
 

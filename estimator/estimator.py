@@ -22,19 +22,25 @@ from .. import observe
 from ..checkpoint import CheckpointReader
 from ..inputs import DatasetIterator
 from ..strategies import DEFAULT_STRATEGY, Strategy, get_strategy
-from .evaluation import EvaluationSession, evaluate
+from ..training import (
+    EvaluationSession,
+    ModeKeys,
+    PredictionSession,
+    SessionRunHook,
+    TrainingEnd,
+    evaluate,
+    predict,
+)
 from .hooks import CheckpointSaverListener
 from .input_function import batches_for_replicas
 from .model_dir import ModelDir, SavedModel, one_model_dir
 from .model_function import ModelFunction, copy_of_params
-from .prediction import PredictionSession, Predictor, predict
+from .predictor import Predictor
 from .records import EvaluationRecords
 from .run_config import RunConfig
 from .saved_model import Exported, ReceiverFn, export_model
-from .session import SessionRunHook
-from .specs import ModeKeys, TrainSpec
+from .specs import TrainSpec
 from .trainer import Trainer, require_one_end
-from .training import TrainingEnd
 from .warm_start import WarmStartSettings, settings_of
 
 _logger = logging.getLogger("paceline")

@@ -20,9 +20,9 @@ from ..checkpoint import (
     remove_text,
     write_text,
 )
+from ..training import Session, SessionRunHook
 from .estimator import Estimator
 from .export import Exports
-from .session import Session, SessionRunHook
 from .specs import EvalSpec
 
 _logger = logging.getLogger("paceline")

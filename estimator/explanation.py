@@ -9,10 +9,10 @@ from typing import Any, Final, final
 
 from ..checkpoint import latest_checkpoint, load
 from ..strategies import DEFAULT_STRATEGY, Strategy, get_strategy
+from ..training import SessionRunContext, SessionRunHook, SessionRunValues
 from .estimator import Estimator
 from .replica_check import train_on_trial
 from .run_config import RunConfig
-from .session import SessionRunContext, SessionRunHook, SessionRunValues
 
 _WARM_UP_STEPS: Final = 3
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from ..training import ModeKeys
 from .estimator import Estimator
 from .model_function import chosen_arguments
 from .run_config import RunConfig
-from .specs import EstimatorSpec, ModeKeys
+from .specs import EstimatorSpec
 
 _OF_MODEL = ("features", "labels", "mode", "params", "config")
 _OF_METRICS = ("features", "labels", "predictions", "config")

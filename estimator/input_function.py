@@ -1,34 +1,21 @@
-"""From a user's `input_fn` to what each replica computes with in a step."""
+"""From a user's `input_fn` to one batch for each replica and step."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Any, final
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from ..inputs import Dataset, DatasetIterator, InputContext, default_seed
-from ..strategies import (
-    PerReplica,
-    ReplicaContext,
-    Strategy,
-    StrategyExtended,
-    placed,
-    select_replica,
-)
-from .model_function import chosen_arguments, count_examples
+from ..strategies import Strategy, StrategyExtended
+from ..training import ModeKeys
+from .model_function import chosen_arguments
 from .run_config import RunConfig
-from .specs import ModeKeys
 
 _logger = logging.getLogger("paceline")
-
-_NOTHING_SPECIAL = nullcontext()
-
-_ADVICE = " A learning rate that was tuned for one replica's batch may be scaled with that."
 
 
 def batches_for_replicas(
@@ -160,122 +147,3 @@ def _as_dataset(result: Any, num_replicas: int) -> Dataset:
         f"input_fn must return a Dataset, or one batch as (features, labels), it returned "
         f"{result!r}; make a Dataset with paceline.Dataset.from_tensor_slices(...).batch(...)"
     )
-
-
-def log_batch_sizes(num_examples: int, strategy: Strategy) -> None:
-    """Say which meaning a batch has: what `input_fn` gives is what one replica takes.
-
-    Args:
-        num_examples: How many examples all replicas in sync, of all workers, took in the first
-            step.
-    """
-    context = strategy.input_context()
-    _logger.info(
-        "Input: each batch goes to one replica; shard %d of %d, %d replica(s) in sync, "
-        "global batch %d in the first step.%s",
-        context.input_pipeline_id,
-        context.num_input_pipelines,
-        context.num_replicas_in_sync,
-        num_examples,
-        _ADVICE if context.num_replicas_in_sync > 1 else "",
-    )
-
-
-def require_data(first_batch: Any, strategy: Strategy, purpose: str = "") -> None:
-    """Refuse to begin where a worker has no example at all: it could not even build the model.
-
-    Args:
-        first_batch: This worker's first with an example; None for none.
-        strategy: That of the run; all its workers call this.
-        purpose: What the batch was for, for the error.
-
-    Raises:
-        ValueError: On all workers, if one has no example.
-    """
-    has_data = int(first_batch is not None)
-    have_data = strategy.extended.workers.gather_numbers(has_data, f"first batch{purpose}")
-    without = [f"worker {i}" for i, has in enumerate(have_data) if not has]
-    if without:
-        who = "" if len(have_data) == 1 else f" on {', '.join(without)} of {len(have_data)}"
-        raise ValueError(
-            f"input_fn gave no batch{purpose}{who}: the dataset is empty. Check the files or "
-            f"arrays that it reads and that no filter, take or shard leaves nothing over"
-        )
-
-
-@dataclass(slots=True)
-class ReplicaBatch:
-    """What one replica computes with.
-
-    Args:
-        batch: Its batch; one that stands in for it where it has no examples.
-        num_examples: How many of them count: none of a batch that stands in.
-    """
-
-    batch: Any
-    num_examples: int
-
-    def taken_by(self, replica: ReplicaContext) -> AbstractContextManager[object]:
-        """In the block `replica` computes with it; see `ReplicaContext.stand_in`."""
-        if self.num_examples:
-            return _NOTHING_SPECIAL
-        replica.stand_in()
-        return np.errstate(all="ignore")  # nobody uses these numbers
-
-
-@final
-class ReplicaBatches:
-    """Gives each replica of this worker something to compute with, in every step.
-
-    A replica without examples runs the model on another's: on those of a replica of this worker
-    which has some in the same step, or else on those of the last step that had any. So all replicas
-    of all workers make the same calls in the same order, whatever their models exchange, and create
-    the same variables. What comes of it weighs nothing.
-
-    Args:
-        strategy: Whose replicas they are.
-    """
-
-    def __init__(self, strategy: Strategy) -> None:
-        self._devices = strategy.extended.replica_devices
-        self._latest: Any = None
-
-    def of_step(self, batches: Any) -> Any:
-        """A `ReplicaBatch` for each local replica, as `Strategy.run` takes them.
-
-        Args:
-            batches: What the input gives for the step, for each replica a batch that may be empty;
-                None where it has ended. The first one is not empty for all.
-        """
-        parts = replica_parts(batches, len(self._devices))
-        sizes = [count_examples(part) for part in parts] or [0] * len(self._devices)
-        full = next((part for part, size in zip(parts, sizes, strict=False) if size), None)
-        self._latest = self._latest if full is None else full
-        assert self._latest is not None, "who never had an example does not begin"
-        chosen = [
-            ReplicaBatch(parts[index], size)
-            if size
-            else ReplicaBatch(placed(self._latest, self._devices[index]), 0)
-            for index, size in enumerate(sizes)
-        ]
-        return chosen[0] if len(chosen) == 1 else PerReplica(chosen)
-
-
-def first_with_examples(batches: Iterable[Any], num_replicas: int) -> Any:
-    """The first batch that is not empty for all replicas of this worker; None if there is none.
-
-    It is the one from which a model can be built.
-    """
-    for batch in batches:
-        if any(count_examples(part) for part in replica_parts(batch, num_replicas)):
-            return batch
-    return None
-
-
-def replica_parts(batches: Any, num_replicas: int) -> list[Any]:
-    """The batch of each local replica; an empty list where there is none for any."""
-    if batches is None:
-        return []
-    if num_replicas == 1:  # the only one gets all as it is
-        return [batches]
-    return [select_replica(batches, index, num_replicas) for index in range(num_replicas)]

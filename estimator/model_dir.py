@@ -24,12 +24,12 @@ from ..strategies import (
     VariableStore,
     get_strategy,
 )
+from ..training import Session, SessionRunHook
 from .eval_metrics import record_eval_metrics
 from .hooks import CheckpointWriter
 from .kept_model import KeptModel
 from .run_config import RunConfig
 from .saving import Bystander, writer_of
-from .session import Session, SessionRunHook
 from .warm_start import WarmStart, WarmStartSettings
 
 _logger = logging.getLogger("paceline")

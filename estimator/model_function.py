@@ -15,8 +15,9 @@ from ..autodiff import Tensor
 from ..inputs import nest
 from ..nn.layers import noting_inference_calls
 from ..strategies import current_store
+from ..training import ModeKeys, count_examples
 from .run_config import RunConfig
-from .specs import EstimatorSpec, ModeKeys
+from .specs import EstimatorSpec
 
 _logger = logging.getLogger("paceline")
 
@@ -57,8 +58,9 @@ class ModelFunction:
         self._params = params or {}
         self._config = config
 
-    def __call__(self, features: Any, labels: Any, mode: ModeKeys) -> EstimatorSpec:
-        """The specification for one batch."""
+    def __call__(self, batch: Any, mode: ModeKeys) -> EstimatorSpec:
+        """The specification for one batch: features, or (features, labels)."""
+        features, labels = split_features_and_labels(batch)
         if labels is not None and "labels" not in self._names and mode is not ModeKeys.PREDICT:
             raise ValueError(
                 "input_fn gives labels but model_fn has no argument named labels; add it, "
@@ -123,15 +125,6 @@ def split_features_and_labels(batch: Any) -> tuple[Any, Any]:
             )
         return batch[0], batch[1]
     return batch, None
-
-
-def count_examples(batch: Any) -> int:
-    """The number of examples in a batch of (features, labels).
-
-    Raises:
-        ValueError: The arrays in it differ in their first dimension.
-    """
-    return nest.batch_size(batch, names=("features", "labels"))
 
 
 def chosen_arguments(

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .. import checkpoint
-from ..nn.layers import Model
+from ..nn import Model
+from ..training import ModeKeys
 from .estimator import Estimator
 from .model_dir import one_model_dir
 from .run_config import RunConfig
-from .specs import EstimatorSpec, ModeKeys
+from .specs import EstimatorSpec
 from .warm_start import WarmStartSettings
 
 

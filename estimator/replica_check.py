@@ -13,11 +13,9 @@ import numpy as np
 
 from ..inputs import Dataset, nest
 from ..strategies import DEFAULT_STRATEGY, Strategy, get_strategy, select_replica
+from ..training import ModeKeys, SessionRunContext, SessionRunHook, SessionRunValues, count_examples
 from .estimator import Estimator
 from .input_function import batches_for_replicas
-from .model_function import count_examples
-from .session import SessionRunContext, SessionRunHook, SessionRunValues
-from .specs import ModeKeys
 
 
 def check_replicas(

@@ -15,6 +15,7 @@ from ..cluster import ClusterError
 from ..nn.optimizers import server_rules
 from ..observe import phase, short_tracebacks
 from ..strategies import get_strategy
+from ..training import Session, SessionRunContext, SessionRunHook, SessionRunValues, SignalWatch
 from .estimator import Estimator
 from .evaluator import (
     ContinuousEvaluation,
@@ -24,10 +25,8 @@ from .evaluator import (
     write_end_marker,
 )
 from .export import Exports
-from .preemption import SignalWatch
 from .run_config import RunConfig
 from .saving import CheckpointShards
-from .session import Session, SessionRunContext, SessionRunHook, SessionRunValues
 from .specs import EvalSpec, TrainSpec
 
 _logger = logging.getLogger("paceline")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -11,20 +10,10 @@ import numpy as np
 
 from ..autodiff import Tensor, lift_array
 from ..nn.metrics import Metric
-from ..nn.optimizers import TrainOp, group
-from ..strategies import Variable, current_store
+from ..strategies import TrainOp, Variable, current_store, group
+from ..training import Figure, ModeKeys, SessionRunHook, Spec
 from .export import Exporter, checked_exporters, signatures
 from .hooks import CheckpointSaverListener
-from .session import SessionRunHook
-
-
-class ModeKeys(enum.StrEnum):
-    """For what a `model_fn` is called. Each equals its string."""
-
-    TRAIN = "train"
-    EVAL = "eval"
-    PREDICT = "infer"
-
 
 _FIELDS = (
     "mode",
@@ -40,7 +29,8 @@ _FIELDS = (
 )
 
 
-class EstimatorSpec:
+@final
+class EstimatorSpec(Spec):
     """What a `model_fn` found for one batch.
 
     Args:
@@ -66,7 +56,7 @@ class EstimatorSpec:
         TypeError: A field does not exist, or a value is of a wrong type.
     """
 
-    __slots__ = _FIELDS
+    __slots__ = ("export_outputs", "mode")
 
     def __init__(
         self,
@@ -88,15 +78,17 @@ class EstimatorSpec:
                 f"EstimatorSpec: {what}; its fields are {', '.join(_FIELDS)}, and mode is needed"
             )
         self.mode = ModeKeys(mode)
-        self.predictions = predictions
-        self.loss = None if loss is None else _scalar(loss)
-        self.train_op = _one_train_op(train_op)
-        self.eval_metric_ops = _metrics(eval_metric_ops, self.mode)
+        super().__init__(
+            predictions=predictions,
+            loss=None if loss is None else _scalar(loss),
+            train_op=_one_train_op(train_op),
+            eval_metric_ops=_metrics(eval_metric_ops, self.mode),
+            training_chief_hooks=tuple(training_chief_hooks or ()),
+            training_hooks=tuple(training_hooks or ()),
+            evaluation_hooks=tuple(evaluation_hooks or ()),
+            prediction_hooks=tuple(prediction_hooks or ()),
+        )
         self.export_outputs = None if export_outputs is None else signatures(export_outputs)
-        self.training_chief_hooks = tuple(training_chief_hooks or ())
-        self.training_hooks = tuple(training_hooks or ())
-        self.evaluation_hooks = tuple(evaluation_hooks or ())
-        self.prediction_hooks = tuple(prediction_hooks or ())
         for name, advice in _NEEDED[self.mode].items():
             if getattr(self, name) is None:
                 raise ValueError(
@@ -154,7 +146,7 @@ def _one_train_op(train_op: Any) -> TrainOp | None:
 
 @final
 @dataclass(frozen=True)
-class Figure:
+class FigureOfPair(Figure):
     """What a pair (value, update) has become: a figure that is asked for when all data are seen.
 
     Args:
@@ -168,11 +160,11 @@ class Figure:
         return lift_array(self.value()).numpy()
 
 
-def _metrics(metrics: Mapping[str, Any] | None, mode: ModeKeys) -> Mapping[str, Metric | Figure]:
+def _metrics(metrics: Mapping[str, Any] | None, mode: ModeKeys) -> Mapping[str, Figure]:
     return {name: _metric(name, given, mode) for name, given in (metrics or {}).items()}
 
 
-def _metric(name: str, given: Any, mode: ModeKeys) -> Metric | Figure:
+def _metric(name: str, given: Any, mode: ModeKeys) -> Figure:
     """A metric as it is given; of a pair the value, when its update has been made."""
     if name in ("loss", "global_step"):
         raise ValueError(f"eval_metric_ops: the name {name!r} is taken; choose another one")
@@ -185,7 +177,7 @@ def _metric(name: str, given: Any, mode: ModeKeys) -> Metric | Figure:
         )
     if update is not None and mode is ModeKeys.EVAL:
         update()
-    if isinstance(value, Figure):
+    if isinstance(value, FigureOfPair):
         return value
     if isinstance(value, Metric):
         _require_updated(name, value, mode)
@@ -193,9 +185,9 @@ def _metric(name: str, given: Any, mode: ModeKeys) -> Metric | Figure:
         return value
     if is_pair and isinstance(value, Variable):
         _require_own(name, [value])
-        return Figure(value.as_a_whole)
+        return FigureOfPair(value.as_a_whole)
     if is_pair and callable(value):
-        return Figure(value)
+        return FigureOfPair(value)
     raise TypeError(
         f"eval_metric_ops[{name!r}] must be a paceline.nn.metrics.Metric that was updated "
         f"with the batch, or a pair (value, update) whose value is one, a variable, or a function "

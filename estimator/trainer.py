@@ -11,15 +11,14 @@ from ..checkpoint import latest_checkpoint
 from ..cluster import tune_malloc
 from ..inputs import DatasetIterator
 from ..strategies import Strategy, get_strategy
+from ..training import EndOnSignalHook, ModeKeys, SignalWatch, TrainingEnd, TrainingSession, train
 from . import default_hooks
-from .hooks import CheckpointWriter, ProgressHook
+from .hooks import BuildReport, CheckpointWriter, NanTensorHook, ProgressHook
 from .input_function import UnreadInput, batches_for_replicas, continue_input
 from .model_dir import ModelDir
 from .model_function import ModelFunction, copy_of_params
-from .preemption import EndOnSignalHook, SignalWatch
 from .run_config import RunConfig
-from .specs import ModeKeys, TrainSpec
-from .training import TrainingEnd, TrainingSession, train
+from .specs import TrainSpec
 
 _logger = logging.getLogger("paceline")
 
@@ -104,11 +103,13 @@ class Trainer:
             if not states:
                 self._unread.warn_of(batches)
             # What may refuse the run comes before what saves its beginning.
-            own = [*restoring, progress, saver, *default_hooks.reporting(config, extended)]
+            own = [BuildReport(), NanTensorHook(), *restoring, progress, saver]
+            own += default_hooks.reporting(config, extended)
             own += default_hooks.recording(config, strategy, saver, last_step, source)
             own += default_hooks.ending(last_step)
             hooks = spec.hooks or ()
             session = TrainingSession(self._model, strategy, store, hooks, own, batches)
+            _logger.info("Calling model_fn.")
             end = train(session, last_step)
             self._unread.note(batches)
         if job.is_chief and not end.is_preempted and saver.last_has_input:

@@ -18,7 +18,7 @@ import numpy as np
 from ..autodiff import Array
 from ..checkpoint import CheckpointReader
 from ..strategies import Initializer, Variable
-from .session import Session, SessionRunHook
+from ..training import Session, SessionRunHook
 
 _logger = logging.getLogger("paceline")
 

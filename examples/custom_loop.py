@@ -20,7 +20,7 @@ import numpy as np
 
 import paceline as pl
 from paceline import nn
-from paceline.nn import layers, losses, metrics, optimizers
+from paceline.nn import Sequential, layers, losses, metrics, optimizers
 
 
 def load(split):
@@ -46,7 +46,7 @@ def main():
     pl.set_seed(1)  # on every worker: initial values, and the order of the data
     strategy = make_strategy(args.devices)
     with strategy.scope():
-        model = layers.Sequential(
+        model = Sequential(
             [
                 layers.Conv2D(32, 3, activation="relu", input_shape=(8, 8, 1)),
                 layers.MaxPooling2D(),

@@ -20,14 +20,14 @@ import os
 import numpy as np
 
 import paceline as pl
-from paceline.nn import layers, losses, metrics, optimizers
+from paceline.nn import Sequential, layers, losses, metrics, optimizers
 
 IMAGE = "█▓▒░ "[::-1]
 
 
 def model_fn(features, labels, mode, params):
     """Two small dense layers on top of one convolution: logits of the ten digits."""
-    model = layers.Sequential(
+    model = Sequential(
         [
             layers.Conv2D(32, 3, activation="relu"),
             layers.MaxPooling2D(),

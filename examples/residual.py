@@ -22,7 +22,7 @@ import os
 import numpy as np
 
 import paceline as pl
-from paceline.nn import layers, losses, metrics, optimizers
+from paceline.nn import Sequential, layers, losses, metrics, optimizers
 
 
 class ResidualBlock(layers.Layer):
@@ -35,7 +35,7 @@ class ResidualBlock(layers.Layer):
 
     def __init__(self, depth, strides=1, **options):
         super().__init__(**options)
-        self.convolutions = layers.Sequential(
+        self.convolutions = Sequential(
             [
                 layers.Conv2D(depth, 3, strides=strides, padding="same", use_bias=False),
                 layers.BatchNormalization(momentum=0.9, synchronized=True),

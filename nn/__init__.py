@@ -13,8 +13,9 @@ from ..autodiff import (
 )
 from . import activations, initializers, layers, losses, metrics, optimizers, regularizers
 from .activations import swish, tanh
-from .layers import Input, Model, Sequential
+from .layers import Input
 from .losses import compute_average_loss, scale_regularization_loss
+from .models import Model, Sequential
 from .serialization import Serializable, custom_object_scope, deserialize, serialize
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The hooks that come with the package; what a hook is says `session.py`."""
+"""The hooks that come with the package; what a hook is says `training/session.py`."""
 
 from .checkpoint_saver import (
     CheckpointSaverHook,
@@ -9,7 +9,7 @@ from .checkpoint_saver import (
 from .in_memory_evaluation import InMemoryEvaluatorHook
 from .profiling import ProfilerHook
 from .recording import HistoryHook, SummarySaverHook
-from .reporting import LoggingTensorHook, ProgressHook, StepCounterHook
+from .reporting import BuildReport, LoggingTensorHook, ProgressHook, StepCounterHook
 from .stopping import (
     NanLossDuringTrainingError,
     NanTensorHook,
@@ -21,6 +21,7 @@ from .values import FeedFnHook, FinalOpsHook
 from .waiting import GlobalStepWaiterHook
 
 __all__ = [
+    "BuildReport",
     "CheckpointSaverHook",
     "CheckpointSaverListener",
     "CheckpointWriter",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...observe import phase
-from ..session import (
+from ...training import (
     Session,
     SessionRunContext,
     SessionRunHook,

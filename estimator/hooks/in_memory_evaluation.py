@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ... import checkpoint
+from ...training import Session, SessionRunContext, SessionRunHook, SessionRunValues
 from ..eval_metrics import record_eval_metrics
-from ..session import Session, SessionRunContext, SessionRunHook, SessionRunValues
 from .timer import SecondOrStepTimer
 
 

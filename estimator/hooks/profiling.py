@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Any
 
 from ...observe import trace_events, wall_clock_offset_ns, write_timeline
-from ..session import Session, SessionRunContext, SessionRunHook, SessionRunValues
+from ...training import Session, SessionRunContext, SessionRunHook, SessionRunValues
 from .timer import SecondOrStepTimer
 
 _logger = logging.getLogger("paceline")

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from ...observe import History, write_report
 from ...summary import FileWriter
-from ..session import Session, SessionRunContext, SessionRunHook, SessionRunValues
+from ...training import Session, SessionRunContext, SessionRunHook, SessionRunValues
 from .checkpoint_saver import RunSaver
 from .timer import SecondOrStepTimer
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ import numpy as np
 
 from ... import observe
 from ...summary import FileWriter
-from ..session import (
+from ...training import (
     Session,
     SessionRunArgs,
     SessionRunContext,
@@ -25,6 +26,8 @@ from .timer import SecondOrStepTimer
 _logger = logging.getLogger("paceline")
 
 _RATE_WINDOW_SECS = 10.0
+
+_ADVICE = " A learning rate that was tuned for one replica's batch may be scaled with that."
 
 
 class StepCounterHook(SessionRunHook):
@@ -135,6 +138,37 @@ class LoggingTensorHook(SessionRunHook):
     def _log(self, values: dict[str, Any], secs: float | None) -> None:
         duration = f" ({secs:.3f} sec)" if secs is not None else ""
         _logger.info("%s%s", self._format(values), duration, extra={"values": values})
+
+
+class BuildReport(SessionRunHook):
+    """Says how large the model is, and which meaning a batch has.
+
+    What `input_fn` gives is what one replica takes.
+    """
+
+    _is_told = False
+
+    def after_create_session(self, session: Session, coord: Any = None) -> None:
+        _logger.info("Done calling model_fn.")
+        trained = session.store.trainable_variables()
+        num = sum(math.prod(variable.shape) for variable in trained)
+        _logger.info("The model has %d parameters in %d trainable variable(s).", num, len(trained))
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        if self._is_told:
+            return
+        self._is_told = True
+        session = run_context.session
+        context = session.strategy.input_context()
+        _logger.info(
+            "Input: each batch goes to one replica; shard %d of %d, %d replica(s) in sync, "
+            "global batch %d in the first step.%s",
+            context.input_pipeline_id,
+            context.num_input_pipelines,
+            context.num_replicas_in_sync,
+            session.num_examples,
+            _ADVICE if context.num_replicas_in_sync > 1 else "",
+        )
 
 
 class ProgressHook(SessionRunHook):

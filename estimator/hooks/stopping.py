@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..session import (
+from ...training import (
     Session,
     SessionRunArgs,
     SessionRunContext,

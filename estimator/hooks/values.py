@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from ..session import Session, SessionRunHook
+from ...training import Session, SessionRunHook
 
 
 class FinalOpsHook(SessionRunHook):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...strategies import get_or_create_global_step
-from ..session import Session, SessionRunContext, SessionRunHook
+from ...training import Session, SessionRunContext, SessionRunHook
 
 _logger = logging.getLogger("paceline")
 

@@ -11,8 +11,8 @@ import numpy as np
 from ...autodiff import Tensor, lift
 from ...nn.losses import Reduction
 from ...strategies import get_variable
+from ...training import count_examples
 from ..estimator import Estimator
-from ..model_function import count_examples
 from ..run_config import RunConfig
 from .heads import Head, RegressionHead, WeightColumn, binary_or_multi_class_head
 from .model import OptimizerArgument, Part, model_fn_of

@@ -21,17 +21,18 @@ from ...strategies import (
     get_or_create_global_step,
     get_variable,
 )
-from ..estimator import Estimator
-from ..feature_column import DenseColumn, DenseFeatures
-from ..feature_column.base import dense_columns
-from ..run_config import RunConfig
-from ..session import (
+from ...training import (
+    ModeKeys,
     Session,
     SessionRunContext,
     SessionRunHook,
     SessionRunValues,
 )
-from ..specs import EstimatorSpec, ModeKeys
+from ..estimator import Estimator
+from ..feature_column import DenseColumn, DenseFeatures
+from ..feature_column.base import dense_columns
+from ..run_config import RunConfig
+from ..specs import EstimatorSpec
 from .heads import Head, RegressionHead, WeightColumn, binary_or_multi_class_head
 from .together import replica_of_all
 from .tree_ensemble import MOST_NODES, TreeEnsemble

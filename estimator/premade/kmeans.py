@@ -19,12 +19,12 @@ from ...strategies import (
     get_or_create_global_step,
     get_variable,
 )
+from ...training import ModeKeys, SessionRunContext, SessionRunHook, SessionRunValues
 from ..estimator import Estimator
 from ..export import DEFAULT_SERVING_SIGNATURE_DEF_KEY, PredictOutput
 from ..feature_column import DenseColumn, DenseFeatures
 from ..run_config import RunConfig
-from ..session import SessionRunContext, SessionRunHook, SessionRunValues
-from ..specs import EstimatorSpec, ModeKeys
+from ..specs import EstimatorSpec
 from .together import replica_of_all
 
 InitialClusters = str | np.ndarray | Sequence[Any] | Callable[[np.ndarray, int], Any]

@@ -11,7 +11,8 @@ from ...autodiff import Tensor
 from ...nn import optimizers
 from ...nn.optimizers import Optimizer, TrainOp, group
 from ...strategies import VariableStore, current_store
-from ..specs import EstimatorSpec, ModeKeys
+from ...training import ModeKeys
+from ..specs import EstimatorSpec
 from .heads import Head
 
 OptimizerArgument: TypeAlias = "str | Optimizer | Callable[[], Optimizer]"

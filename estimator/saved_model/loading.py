@@ -13,10 +13,10 @@ from ...autodiff import Array
 from ...checkpoint import lease, list_exports
 from ...checkpoint import load as load_checkpoint
 from ...strategies import VariableStore
+from ...training import ModeKeys
 from ..export import DEFAULT_SERVING_SIGNATURE_DEF_KEY
 from ..model_function import ModelFunction
 from ..run_config import RunConfig
-from ..specs import ModeKeys
 from .running import Program, arrays_of
 from .signature import ExportInfo, ModeInfo, TensorInfo, as_input, imported, made_up, read_info
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from ...autodiff import lift_array
 from ...strategies import VariableStore
+from ...training import ModeKeys, spec_of
 from ..export import DEFAULT_SERVING_SIGNATURE_DEF_KEY, ExportOutput, PredictOutput
 from ..model_function import ModelFunction
-from ..prediction import spec_of
-from ..specs import EstimatorSpec, ModeKeys
+from ..specs import EstimatorSpec
 from .signature import PreparationInfo, prepare
 
 
@@ -39,7 +39,7 @@ class Program:
         """The outputs of all signatures for a batch."""
         features = prepare(self.features, inputs)
         labels = None if self.labels is None else prepare(self.labels, inputs)
-        spec = spec_of(self.model, self.store, features, labels, self.mode)
+        spec = spec_of(self.model, self.store, (features, labels), self.mode)
         if self.mode is ModeKeys.PREDICT:
             return _signatures(spec)
         return {self.mode.value: PredictOutput(_supervised(spec))}

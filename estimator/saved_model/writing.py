@@ -13,9 +13,9 @@ import numpy as np
 from ...checkpoint import plain_json, save_export
 from ...observe import log_once
 from ...strategies import DEFAULT_STRATEGY, VariableStore
+from ...training import ModeKeys
 from ..export import Receiver
 from ..model_function import ModelFunction
-from ..specs import ModeKeys
 from .running import Program, arrays_of
 from .signature import (
     FILE_NAME,

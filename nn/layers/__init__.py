@@ -1,15 +1,13 @@
 """Layers under Keras's names, with its argument order and defaults."""
 
-from .base import Layer, LayerOptions, noting_inference_calls
+from .base import Layer, LayerOptions, Shape, noting_inference_calls
 from .dense import Dense
 from .dropout import Dropout
 from .elementwise import Activation, Flatten
 from .embedding import Embedding
 from .images import AveragePooling2D, Conv2D, MaxPooling2D
-from .model import Model
 from .normalization import BatchNormalization, LayerNormalization
-from .sequential import Sequential
-from .symbolic import Input, SymbolicTensor
+from .symbolic import Input, SymbolicTensor, in_order, map_symbolic, symbolic_in
 
 __all__ = [
     "Activation",
@@ -25,8 +23,10 @@ __all__ = [
     "LayerNormalization",
     "LayerOptions",
     "MaxPooling2D",
-    "Model",
-    "Sequential",
+    "Shape",
     "SymbolicTensor",
+    "in_order",
+    "map_symbolic",
     "noting_inference_calls",
+    "symbolic_in",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, Self
@@ -17,10 +17,11 @@ from ...strategies import (
     current_store,
     get_variable,
 )
+from ...training import Figure
 from ..serialization import Serializable
 
 
-class Metric(Serializable, ABC):
+class Metric(Serializable, Figure):
     """A figure over any number of batches and replicas.
 
     Its state is sums and counts in float64, kept in variables of which every replica has its own;

@@ -4,7 +4,7 @@ import numpy as np
 
 import paceline as pl
 from paceline import autodiff
-from paceline.nn import layers, optimizers
+from paceline.nn import Sequential, layers, optimizers
 
 
 def spec(mode, **outputs):
@@ -38,7 +38,7 @@ def digits_cnn(features, mode):
 def sequential(features, mode):
     """Convolution and pool as one operation, windows that overlap, and every activation."""
     x = features["image"]
-    first = layers.Sequential([layers.Conv2D(4, 3, activation="relu"), layers.MaxPooling2D()])(x)
+    first = Sequential([layers.Conv2D(4, 3, activation="relu"), layers.MaxPooling2D()])(x)
     pool = layers.MaxPooling2D(3, strides=2, padding="same")
     second = pool(layers.Conv2D(4, (3, 2), padding="same", use_bias=False, activation="tanh")(x))
     outputs = {"first": first, "second": second}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import paceline as pl
-from paceline.nn import layers, losses, optimizers
+from paceline.nn import Sequential, layers, losses, optimizers
 
 N = 6
 
@@ -32,7 +32,7 @@ def warnings(tmp_path, caplog):
 
 
 def network(*hidden):
-    return layers.Sequential([layers.Dense(4), *hidden, layers.Dense(1)])
+    return Sequential([layers.Dense(4), *hidden, layers.Dense(1)])
 
 
 def squared(outputs, labels):
@@ -44,7 +44,7 @@ def squared(outputs, labels):
     [
         (lambda: layers.Dropout(0.5), False, "dropout"),
         (lambda: layers.BatchNormalization(), False, "batch_normalization"),
-        (lambda: layers.Sequential([layers.Dropout(0.5)]), False, "dropout"),
+        (lambda: Sequential([layers.Dropout(0.5)]), False, "dropout"),
         (lambda: layers.Dropout(0.5), True, None),
         (lambda: layers.BatchNormalization(trainable=False), False, None),
         (lambda: layers.LayerNormalization(), False, None),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import paceline as pl
-from paceline.nn import layers, optimizers
+from paceline.nn import Sequential, layers, optimizers
 
 
 def spec(features, mode):
@@ -105,7 +105,7 @@ def test_layers_built_anew_find_their_weights(tmp_path, replicas):
 
     def model_fn(features, mode):
         calls.append(1)
-        model = layers.Sequential([layers.Dense(3, activation="relu"), layers.Dense(1)])
+        model = Sequential([layers.Dense(3, activation="relu"), layers.Dense(1)])
         loss = np.mean(np.square(model(features)))
         return pl.EstimatorSpec(mode, loss=loss, train_op=optimizers.Adam().minimize(loss))
 

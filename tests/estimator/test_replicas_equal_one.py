@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import paceline as pl
-from paceline.nn import layers, losses, optimizers
+from paceline.nn import Sequential, layers, losses, optimizers
 
 GLOBAL_BATCH = 16
 STEPS = 200
@@ -22,7 +22,7 @@ def digits(dtype):
 
 def model_fn(features, labels, mode, params):
     dtype = params["dtype"]
-    model = layers.Sequential(
+    model = Sequential(
         [
             layers.Conv2D(32, 3, activation="relu", dtype=dtype),
             layers.MaxPooling2D(),

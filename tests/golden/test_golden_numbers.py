@@ -6,7 +6,7 @@ import pytest
 import paceline as pl
 from paceline.estimator import LinearRegressor
 from paceline.estimator.feature_column import numeric_column
-from paceline.nn import compute_average_loss, layers, losses, optimizers
+from paceline.nn import Sequential, compute_average_loss, layers, losses, optimizers
 
 from ..hooks import Losses
 
@@ -126,7 +126,7 @@ def test_g05_custom_loop_prints_the_guides_thirty_losses(strategy):
     global_batch_size = 20
     z = -np.log(np.expm1(np.float64(G05[0])))  # loss = ln(1 + e^-z) at the first step
     with strategy.scope():
-        model = layers.Sequential(
+        model = Sequential(
             [layers.Dense(1, input_shape=(1,), kernel_initializer=lambda *_: np.full((1, 1), z))]
         )
         optimizer = optimizers.SGD()

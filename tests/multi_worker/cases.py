@@ -19,7 +19,7 @@ from paceline.estimator import (
     stop_if_lower_hook,
 )
 from paceline.estimator.feature_column import numeric_column
-from paceline.nn import compute_average_loss, layers, losses, optimizers
+from paceline.nn import Sequential, compute_average_loss, layers, losses, optimizers
 from paceline.strategies import VariableStore, get_replica_context
 
 G05_FIRST_LOSS = 0.7598197
@@ -74,7 +74,7 @@ def g05(strategy, directory):
     """The guide's custom loop: thirty losses of a dense layer, from batches of 20 in all."""
     z = -np.log(np.expm1(np.float64(G05_FIRST_LOSS)))  # loss = ln(1 + e^-z) at the first step
     with strategy.scope():
-        model = layers.Sequential(
+        model = Sequential(
             [layers.Dense(1, input_shape=(1,), kernel_initializer=lambda *_: np.full((1, 1), z))]
         )
         optimizer = optimizers.SGD()
@@ -137,7 +137,7 @@ def cnn(dtype, strategy, directory):
 
 def _cnn_model_fn(features, labels, mode, params):
     dtype = params["dtype"]
-    model = layers.Sequential(
+    model = Sequential(
         [
             layers.Conv2D(32, 3, activation="relu", dtype=dtype),
             layers.MaxPooling2D(),
@@ -169,7 +169,7 @@ def checksums(strategy, directory):
     dataset = pl.Dataset.from_tensor_slices((x, np.sin(x[:, :2]))).batch(7)
     store = VariableStore(seed=strategy.extended.worker_index, averages_replicas=True)
     with store.building(), strategy.scope():
-        model = layers.Sequential(
+        model = Sequential(
             [
                 layers.Dense(8, activation="tanh", dtype="float64"),
                 layers.Dense(2, dtype="float64"),

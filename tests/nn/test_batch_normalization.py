@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from paceline.autodiff import Tensor, backward
-from paceline.nn.layers import BatchNormalization, Dense, LayerNormalization, Sequential
+from paceline.nn import Sequential
+from paceline.nn.layers import BatchNormalization, Dense, LayerNormalization
 from paceline.nn.losses import SparseCategoricalCrossentropy
 from paceline.nn.optimizers import SGD
 from paceline.strategies import MirroredStrategy, PerReplica, VariableStore

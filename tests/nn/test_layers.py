@@ -11,7 +11,7 @@ import pytest
 
 from paceline import nn
 from paceline.autodiff import IndexedSlices, Tensor, backward
-from paceline.nn import layers
+from paceline.nn import Sequential, layers
 from paceline.strategies import MirroredStrategy, Variable
 
 IMAGES = np.arange(2 * 4 * 4 * 1, dtype=np.float32).reshape(2, 4, 4, 1)
@@ -140,7 +140,7 @@ def test_with_a_length_unknown_weights_come_with_the_first_call():
 
 def test_outside_any_model_weights_live_as_long_as_their_layer():
     def build():
-        model = layers.Sequential([layers.Dense(4, input_shape=(3,)), layers.Dropout(0.5)])
+        model = Sequential([layers.Dense(4, input_shape=(3,)), layers.Dropout(0.5)])
         before = model(np.ones((2, 3)), training=True).shape
         kept = [v.numpy() for v in model.weights]
         gc.collect()

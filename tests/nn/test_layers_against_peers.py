@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from paceline.autodiff import Tensor, backward
-from paceline.nn import layers
+from paceline.nn import Sequential, layers
 
 TORCH = dict(np.load(Path(__file__).parents[1] / "peers" / "torch.npz"))
 CLOSE = {"rtol": 1e-9, "atol": 1e-11}
@@ -73,7 +73,7 @@ def test_batch_normalization_elsewhere():
 
 
 def test_a_whole_model():
-    model = layers.Sequential(
+    model = Sequential(
         [
             layers.Conv2D(4, 3, activation="relu", input_shape=(9, 9, 2), **F64),
             layers.MaxPooling2D(),

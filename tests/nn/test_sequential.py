@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from paceline.autodiff import Tensor, backward
-from paceline.nn import layers
-from paceline.nn.layers.sequential import fuse
+from paceline.nn import Sequential, layers
+from paceline.nn.models.sequential import fuse
 
 IMAGES = np.random.default_rng(0).normal(size=(3, 9, 9, 2)).astype(np.float32)
 
@@ -21,7 +21,7 @@ def convolution(**options):
 
 
 def test_layers_are_called_in_turn():
-    model = layers.Sequential([layers.Flatten(), layers.Dense(4), layers.Activation("relu")])
+    model = Sequential([layers.Flatten(), layers.Dense(4), layers.Activation("relu")])
     flat = IMAGES.reshape(3, -1)
     kernel, bias = (model(IMAGES), *model.get_weights())[1:]
     np.testing.assert_allclose(
@@ -30,7 +30,7 @@ def test_layers_are_called_in_turn():
 
 
 def test_without_a_shape_weights_come_with_the_first_call(store):
-    model = layers.Sequential([layers.Dense(4), layers.Dense(2)])
+    model = Sequential([layers.Dense(4), layers.Dense(2)])
     assert model.weights == []
     model(np.ones((1, 3)))
     assert names(model.weights) == ["dense/kernel", "dense/bias", "dense_1/kernel", "dense_1/bias"]
@@ -45,7 +45,7 @@ def test_without_a_shape_weights_come_with_the_first_call(store):
     ],
 )
 def test_with_a_shape_weights_are_created_at_once(store, entries):
-    layers.Sequential(entries())
+    Sequential(entries())
     assert {n: v.shape for n, v in store.variables.items()} == {
         "dense/kernel": (3, 4),
         "dense/bias": (4,),
@@ -57,7 +57,7 @@ def test_with_a_shape_weights_are_created_at_once(store, entries):
 def test_a_model_that_is_built_anew_knows_its_weights_before_the_call(store):
     for _ in range(3):
         with store.building():
-            model = layers.Sequential([layers.Dense(4, input_shape=(3,), kernel_regularizer="l2")])
+            model = Sequential([layers.Dense(4, input_shape=(3,), kernel_regularizer="l2")])
             assert names(model.trainable_variables) == ["dense/kernel", "dense/bias"]
             assert len(model.losses) == 1
 
@@ -72,12 +72,12 @@ def test_the_run_that_creates_weights_is_made_once_in_a_model(store):
 
     for _ in range(3):
         with store.building():
-            layers.Sequential([Counting(input_shape=(3,))])(np.ones((2, 3)))
+            Sequential([Counting(input_shape=(3,))])(np.ones((2, 3)))
     assert calls == [(1, 3), (2, 3), (2, 3), (2, 3)]
 
 
 def test_add_puts_a_layer_at_the_end():
-    model = layers.Sequential()
+    model = Sequential()
     model.add(layers.Input((9, 9, 2)))
     model.add(convolution())
     model.add(layers.MaxPooling2D())
@@ -88,8 +88,8 @@ def test_add_puts_a_layer_at_the_end():
 
 
 def test_models_nest_and_training_reaches_all_layers():
-    inner = layers.Sequential([layers.Dropout(0.5, seed=1)])
-    model = layers.Sequential([inner, layers.Activation("linear")])
+    inner = Sequential([layers.Dropout(0.5, seed=1)])
+    model = Sequential([inner, layers.Activation("linear")])
     ones = np.ones((4, 50), np.float32)
     np.testing.assert_array_equal(model(ones).numpy(), ones)
     assert set(np.unique(model(ones, training=True).numpy())) == {0.0, 2.0}
@@ -98,7 +98,7 @@ def test_models_nest_and_training_reaches_all_layers():
 @pytest.mark.parametrize("entry", [np.tanh, "relu", None])
 def test_what_is_no_layer_is_refused(entry):
     with pytest.raises(TypeError, match="Sequential takes layers"):
-        layers.Sequential([layers.Dense(1), entry])
+        Sequential([layers.Dense(1), entry])
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_convolution_and_a_maximum_give_the_same_together_and_in_turn(first, s
     assert (stage is not None) == together
     results = []
     for function in (
-        layers.Sequential([convolve, pool]),
+        Sequential([convolve, pool]),
         lambda x, training: pool(convolve(x, training), training),
     ):
         x = Tensor(IMAGES, requires_grad=True)

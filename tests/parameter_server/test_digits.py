@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import paceline as pl
-from paceline.nn import layers, losses, metrics, optimizers
+from paceline.nn import Sequential, layers, losses, metrics, optimizers
 
 NUM_STEPS = {0: 400, 2: 800, None: 1200}
 """By staleness: a step in step is one of both workers; how stale others are chance decides."""
@@ -16,7 +16,7 @@ stale a gradient is, eleven were seen. Gradients that are lost, or count twice, 
 
 def model_fn(features, labels, mode):
     """The network of examples/digits.py with half of its filters."""
-    model = layers.Sequential(
+    model = Sequential(
         [
             layers.Conv2D(16, 3, activation="relu"),
             layers.MaxPooling2D(),

@@ -15,9 +15,10 @@ MAY_IMPORT = {
     "collectives": {"cluster"},
     "checkpoint": {"collectives"},
     "strategies": {"collectives", "cluster", "inputs", "autodiff", "observe"},
-    "nn": {"strategies", "inputs", "autodiff", "checkpoint", "observe"},
+    "summary": {"strategies", "inputs", "autodiff", "observe"},
 }
-MAY_IMPORT["summary"] = {"strategies", "inputs", "autodiff", "observe"}
+MAY_IMPORT["training"] = {"summary", "strategies", "checkpoint", "inputs", "autodiff", "observe"}
+MAY_IMPORT["nn"] = {"training", *MAY_IMPORT["training"]}
 MAY_IMPORT["estimator"] = set(MAY_IMPORT)
 MAY_IMPORT["compat"] = {*MAY_IMPORT}
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from paceline.autodiff import IndexedSlices, leaves
-from paceline.nn import layers, optimizers
+from paceline.nn import Sequential, layers, optimizers
 from paceline.strategies import (
     DEFAULT_STRATEGY,
     Variable,
@@ -420,7 +420,7 @@ def test_set_seed_seeds_variables_outside_models():
 def test_set_seed_begins_names_anew_and_the_same_code_gives_the_same_model():
     def cell():
         set_seed(7)
-        model = layers.Sequential([layers.Dense(4), layers.Dense(2)])
+        model = Sequential([layers.Dense(4), layers.Dense(2)])
         optimizer = optimizers.Adam(0.1)
         return model, optimizer
 

@@ -15,8 +15,9 @@ from ....nn.metrics import Mean, Metric
 from ....nn.optimizers import Optimizer, TrainOp, group
 from ....nn.shapes import as_tensor
 from ....strategies import Variable
+from ....training import ModeKeys
 from ...export import DEFAULT_SERVING_SIGNATURE_DEF_KEY, ExportOutput, PredictOutput
-from ...specs import EstimatorSpec, ModeKeys
+from ...specs import EstimatorSpec
 
 
 class Head(ABC):

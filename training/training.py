@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,30 +9,22 @@ from typing import Any, final
 
 from ..autodiff import Array, Tensor
 from ..inputs import DatasetIterator
-from ..nn.optimizers import StepResult, TrainOp, make_step
 from ..observe import phase
 from ..strategies import (
+    StepResult,
     Strategy,
+    TrainOp,
     Variable,
     VariableStore,
     get_or_create_global_step,
     get_replica_context,
     local_values,
+    make_step,
 )
 from ..summary import Mean
-from .hooks import NanTensorHook
-from .input_function import (
-    ReplicaBatch,
-    ReplicaBatches,
-    first_with_examples,
-    log_batch_sizes,
-    require_data,
-)
-from .model_function import ModelFunction, split_features_and_labels
+from .batches import ReplicaBatch, ReplicaBatches, first_with_examples, require_data
 from .session import Session, SessionRunHook
-from .specs import EstimatorSpec, ModeKeys
-
-_logger = logging.getLogger("paceline")
+from .spec import ModeKeys, ModelCall, Spec
 
 _HOOKS = ("training_chief_hooks", "training_hooks")
 
@@ -47,20 +38,20 @@ class TrainingSession(Session):
         strategy: How to distribute it.
         store: Its variables; those of a checkpoint, or still to be made.
         hooks: Those of the call, told about each step.
-        own_hooks: Those of the package, told before; the watch over the loss is before all.
+        own_hooks: Those of the package, told before.
         batches: An iterator of one batch per replica and step.
     """
 
     def __init__(
         self,
-        model: ModelFunction,
+        model: ModelCall,
         strategy: Strategy,
         store: VariableStore,
         hooks: Sequence[SessionRunHook],
         own_hooks: Sequence[SessionRunHook],
         batches: DatasetIterator,
     ) -> None:
-        super().__init__(strategy, store, hooks, [NanTensorHook(), *own_hooks])
+        super().__init__(strategy, store, hooks, own_hooks)
         self.wants_summaries = True  # of the first step, before the hooks can be asked
         self._model = model
         self._input = batches
@@ -97,9 +88,7 @@ class TrainingSession(Session):
         num_replicas = self.strategy.extended.num_local_replicas
         batch = first_with_examples(self._input, num_replicas)
         require_data(batch, self.strategy)
-        _logger.info("Calling model_fn.")
         self._make_step(batch)
-        log_batch_sizes(self.num_examples, self.strategy)
 
     def make_next_step(self) -> bool:
         """Make the next step in which somebody has examples; return whether there was one.
@@ -163,7 +152,7 @@ class TrainingSession(Session):
             if self._step_counter is None:  # before the model: what it draws depends on the step
                 self._step_counter = get_or_create_global_step()
             with phase("forward"):
-                spec = self._model(*split_features_and_labels(given.batch), ModeKeys.TRAIN)
+                spec = self._model(given.batch, ModeKeys.TRAIN)
             assert spec.loss is not None
             assert spec.train_op is not None
             if self._held.follows:
@@ -205,11 +194,7 @@ class TrainingSession(Session):
 
     def _begin_run(self, strategy: Strategy, specs: Any) -> None:
         """In cross-replica context, when all variables exist: tell the hooks."""
-        _logger.info("Done calling model_fn.")
-        trained = self.store.trainable_variables()
-        num = sum(math.prod(variable.shape) for variable in trained)
-        _logger.info("The model has %d parameters in %d trainable variable(s).", num, len(trained))
-        spec: EstimatorSpec = local_values(specs)[0]
+        spec: Spec = local_values(specs)[0]
         chief_hooks = spec.training_chief_hooks if strategy.extended.job.is_chief else ()
         with self.store.as_created():
             self.created(spec.training_hooks, chief_hooks)

@@ -19,10 +19,9 @@ from ..strategies import (
     get_replica_context,
     local_values,
 )
-from .input_function import ReplicaBatch, ReplicaBatches, first_with_examples, require_data
-from .model_function import ModelFunction, split_features_and_labels
+from .batches import ReplicaBatch, ReplicaBatches, first_with_examples, require_data
 from .session import Session, SessionRunHook
-from .specs import EstimatorSpec, ModeKeys
+from .spec import ModeKeys, ModelCall, Spec
 
 _logger = logging.getLogger("paceline")
 
@@ -40,14 +39,14 @@ class EvaluationSession(Session):
 
     def __init__(
         self,
-        model: ModelFunction,
+        model: ModelCall,
         strategy: Strategy,
         store: VariableStore,
         hooks: Sequence[SessionRunHook],
     ) -> None:
         super().__init__(strategy, store, hooks)
         self._model = model
-        self._spec: EstimatorSpec | None = None
+        self._spec: Spec | None = None
         self._loss_times_examples = 0.0
         self._num_examples = 0
         self._step_counter: Variable | None = None
@@ -99,7 +98,7 @@ class EvaluationSession(Session):
             self._share_summaries()
         return True
 
-    def _is_watched(self, spec: EstimatorSpec) -> bool:
+    def _is_watched(self, spec: Spec) -> bool:
         """Whether hooks of any worker take part."""
         has_hooks = bool(self._hooks or spec.evaluation_hooks)
         return self.strategy.extended.workers.any_of_each([has_hooks], "who has hooks")[0]
@@ -124,7 +123,7 @@ class EvaluationSession(Session):
         showing = self._showing(replica.local_index, num_examples)
         with self.store.building(), no_grad(), given.taken_by(replica), showing:
             self._step_counter = get_or_create_global_step()
-            spec = self._model(*split_features_and_labels(given.batch), ModeKeys.EVAL)
+            spec = self._model(given.batch, ModeKeys.EVAL)
         assert spec.loss is not None
         hooks, named = {"evaluation_hooks": spec.evaluation_hooks}, {"loss": spec.loss}
         self._held.note(replica.local_index, num_examples, hooks, {**spec.eval_metric_ops, **named})
@@ -151,7 +150,7 @@ class _Evaluated:
 
     loss_times_examples: float
     num_examples: int
-    spec: EstimatorSpec
+    spec: Spec
 
 
 def _plain(value: Any) -> Any:

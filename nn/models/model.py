@@ -10,11 +10,10 @@ import numpy as np
 from ...autodiff import Tensor, lift
 from ...strategies import current_store
 from .. import losses, metrics, optimizers
+from ..layers import Input, Layer, SymbolicTensor, in_order, map_symbolic, symbolic_in
 from ..losses import Loss
 from ..metrics import Metric
 from ..optimizers import Optimizer
-from .base import Layer
-from .symbolic import Input, SymbolicTensor, in_order, map_symbolic, symbolic_in
 
 
 class Model(Layer):

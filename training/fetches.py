@@ -1,7 +1,8 @@
-"""Tensors and metrics that hooks ask for, over the calls of `model_fn`, replicas and workers."""
+"""Tensors and figures that hooks ask for, over the calls of a model, replicas and workers."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, final
 
@@ -9,11 +10,18 @@ import numpy as np
 
 from ..autodiff import Array, TensorLike, lift
 from ..inputs import nest
-from ..nn.metrics import Metric
 from ..strategies import Strategy, to_host
 
 Hooks: TypeAlias = "Mapping[str, Sequence[object]]"
 """What one call of `model_fn` made: the fields of its `EstimatorSpec` that are lists of hooks."""
+
+
+class Figure(ABC):
+    """A figure over all batches, replicas and workers that were seen so far: a metric."""
+
+    @abstractmethod
+    def result(self) -> Any:
+        """The figure; where there are several workers all of them call this."""
 
 
 @final
@@ -72,7 +80,7 @@ class HeldValues:
         held = dict(_held(self._hooks))
         # What no hook holds is known by its name only; else the first batch would stay in memory.
         known = {id(value) for value in held.values()}
-        own = {n: v if isinstance(v, Metric) or id(v) in known else None for n, v in named.items()}
+        own = {n: v if isinstance(v, Figure) or id(v) in known else None for n, v in named.items()}
         self._first = {**own, **held}
         self.follows = bool(held) or not own.keys() <= set(figures)
         for replica, (num_examples, hooks, named) in self._calls.items():
@@ -100,7 +108,7 @@ class HeldValues:
             TypeError: The latest call of `model_fn` holds nothing there.
         """
         first = self._first[place]
-        if isinstance(first, Metric):
+        if isinstance(first, Figure):
             with self._strategy.scope():
                 return first.result()
         parts = [(n, values[place]) for n, values in self._parts if place in values]
@@ -127,13 +135,13 @@ def _held(hooks: Hooks, first: Hooks | None = None) -> Iterator[tuple[str, Any]]
             for name, value in vars(hook).items():
                 root = f"{field}[{index}].{name}"
                 for place, leaf in zip(nest.paths(value, root), nest.flatten(value), strict=True):
-                    if isinstance(leaf, TensorLike | Metric | np.ndarray | np.generic):
+                    if isinstance(leaf, TensorLike | Figure | np.ndarray | np.generic):
                         yield place, leaf
 
 
 def _array(value: Any) -> Any:
     """What is kept of a value until the next step."""
-    return value if isinstance(value, Metric) else lift(value).data
+    return value if isinstance(value, Figure) else lift(value).data
 
 
 def _over_workers(parts: Sequence[tuple[int, Array]], strategy: Strategy, name: str) -> Any:

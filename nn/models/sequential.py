@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from ...autodiff import Tensor, conv2d_relu_max_pool2d, relu
-from .base import Layer, Shape
-from .images import Conv2D, MaxPooling2D
+from ..layers import Conv2D, Input, Layer, MaxPooling2D, Shape
 from .model import Model
-from .symbolic import Input
 
 Stage: TypeAlias = Callable[[Any, bool], Any]
 """`stage(inputs, training)`: a layer, or one function for two neighbours."""

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from typing import Any, Self, final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar, final
 
 import numpy as np
 
 from ..autodiff import lift, no_grad
 from ..inputs import nest
-from ..observe import short_tracebacks
 from ..strategies import DEFAULT_STRATEGY, VariableStore, get_or_create_global_step
-from .model_function import ModelFunction, split_features_and_labels
 from .session import Session, SessionRunHook
-from .specs import EstimatorSpec, ModeKeys
+from .spec import ModeKeys, ModelCall, Spec
+
+Found = TypeVar("Found", bound=Spec)
 
 
 @final
@@ -29,7 +27,7 @@ class PredictionSession(Session):
     """
 
     def __init__(
-        self, model: ModelFunction, store: VariableStore, hooks: Sequence[SessionRunHook]
+        self, model: ModelCall, store: VariableStore, hooks: Sequence[SessionRunHook]
     ) -> None:
         super().__init__(DEFAULT_STRATEGY, store, hooks)
         self._model = model
@@ -45,103 +43,47 @@ class PredictionSession(Session):
     def figures(self) -> Mapping[str, Any]:
         return {"loss": None}
 
-    def step(self, features: Any) -> Any:
-        """The predictions for one batch of features, as the model makes them.
+    def step(self, batch: Any) -> Any:
+        """The predictions for one batch, as the model makes them.
 
         Hooks are told that it is about to be predicted. Before the first one there are neither
         variables nor the model's hooks: so with hooks the model is called once more.
         """
         if not self._is_built:
             self._is_built = True
-            spec = self._call(features)
+            spec = self._call(batch)
             if not self._hooks and not spec.prediction_hooks:
                 return spec.predictions
             self.created(spec.prediction_hooks)
         self.before_run()
-        spec = self._call(features)
+        spec = self._call(batch)
         self._held.take_over()
         return spec.predictions
 
-    def _call(self, features: Any) -> EstimatorSpec:
-        spec = spec_of(self._model, self.store, features)
+    def _call(self, batch: Any) -> Spec:
+        spec = spec_of(self._model, self.store, batch)
         self._held.note(0, 1, {"prediction_hooks": spec.prediction_hooks}, {})
         return spec
 
 
 def spec_of(
-    model: ModelFunction,
+    model: Callable[[Any, ModeKeys], Found],
     store: VariableStore,
-    features: Any,
-    labels: Any = None,
+    batch: Any,
     mode: ModeKeys = ModeKeys.PREDICT,
-) -> EstimatorSpec:
+) -> Found:
     """What the model says of one batch; any number of threads may ask once its variables exist."""
 
-    def call() -> EstimatorSpec:
+    def call() -> Found:
         with store.building(), no_grad():
-            return model(features, labels, mode)
+            return model(batch, mode)
 
-    spec: EstimatorSpec = DEFAULT_STRATEGY.run(call)
+    spec: Found = DEFAULT_STRATEGY.run(call)
     return spec
 
 
-@final
-class Predictor:
-    """Predicts single requests with one checkpoint, restored once; `Estimator.predictor` makes it.
-
-    Any number of threads may call it at the same time; hooks take no part. The model stays in
-    memory, and nobody deletes the checkpoint, until it is closed (as a context manager, by `close`,
-    or when nobody holds it any more). A newer checkpoint needs a new one.
-
-    Args:
-        model: What to predict with.
-        store: Its variables.
-        checkpoint_path: Where their values come from; None for initial ones.
-        held: Closed with it.
-    """
-
-    def __init__(
-        self,
-        model: ModelFunction,
-        store: VariableStore,
-        checkpoint_path: str | None,
-        held: ExitStack,
-    ) -> None:
-        self.checkpoint_path = checkpoint_path
-        self._model = model
-        self._store = store
-        self._release = weakref.finalize(self, held.close)
-
-    def __call__(self, features: Any) -> Any:
-        """Predict one batch.
-
-        Args:
-            features: As `model_fn` takes them: an array, or a structure of arrays, with one row
-                per example.
-
-        Returns:
-            The predictions as `model_fn` makes them, in NumPy arrays.
-
-        Raises:
-            ValueError: It was closed.
-        """
-        if not self._release.alive:
-            raise ValueError("this Predictor is closed; make a new one with Estimator.predictor()")
-        with short_tracebacks:
-            return _on_host(spec_of(self._model, self._store, features).predictions)
-
-    def close(self) -> None:
-        """Predict nothing any more; the checkpoint may be deleted."""
-        self._release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-
-def _on_host(predictions: Any) -> Any:
+def on_host(predictions: Any) -> Any:
+    """Predictions in NumPy arrays."""
     return nest.map_structure(lambda value: np.asarray(lift(value).data), predictions)
 
 
@@ -157,9 +99,7 @@ def predict(
     be interleaved.
     """
     for batch in batches:
-        predictions = _on_host(
-            _chosen(session.step(split_features_and_labels(batch)[0]), predict_keys)
-        )
+        predictions = on_host(_chosen(session.step(batch), predict_keys))
         session.after_run()
         if yield_single_examples:
             yield from _examples(predictions)

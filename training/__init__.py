@@ -1,0 +1,41 @@
+"""The loop: training, evaluation and prediction of a model, with the hooks that take part."""
+
+from .batches import count_examples
+from .evaluation import EvaluationSession, evaluate
+from .fetches import Figure
+from .prediction import PredictionSession, on_host, predict, spec_of
+from .preemption import EndOnSignalHook, Preempted, SignalWatch
+from .session import (
+    Session,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+)
+from .spec import ModeKeys, ModelCall, Spec
+from .training import TrainingEnd, TrainingSession, train
+
+__all__ = [
+    "EndOnSignalHook",
+    "EvaluationSession",
+    "Figure",
+    "ModeKeys",
+    "ModelCall",
+    "PredictionSession",
+    "Preempted",
+    "Session",
+    "SessionRunArgs",
+    "SessionRunContext",
+    "SessionRunHook",
+    "SessionRunValues",
+    "SignalWatch",
+    "Spec",
+    "TrainingEnd",
+    "TrainingSession",
+    "count_examples",
+    "evaluate",
+    "on_host",
+    "predict",
+    "spec_of",
+    "train",
+]

@@ -1,0 +1,124 @@
+"""From what the input gives to what each replica computes with in a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from ..inputs import nest
+from ..strategies import PerReplica, ReplicaContext, Strategy, placed, select_replica
+
+_NOTHING_SPECIAL = nullcontext()
+
+
+def count_examples(batch: Any) -> int:
+    """The number of examples in a batch of (features, labels).
+
+    Raises:
+        ValueError: The arrays in it differ in their first dimension.
+    """
+    return nest.batch_size(batch, names=("features", "labels"))
+
+
+def require_data(first_batch: Any, strategy: Strategy, purpose: str = "") -> None:
+    """Refuse to begin where a worker has no example at all: it could not even build the model.
+
+    Args:
+        first_batch: This worker's first with an example; None for none.
+        strategy: That of the run; all its workers call this.
+        purpose: What the batch was for, for the error.
+
+    Raises:
+        ValueError: On all workers, if one has no example.
+    """
+    has_data = int(first_batch is not None)
+    have_data = strategy.extended.workers.gather_numbers(has_data, f"first batch{purpose}")
+    without = [f"worker {i}" for i, has in enumerate(have_data) if not has]
+    if without:
+        who = "" if len(have_data) == 1 else f" on {', '.join(without)} of {len(have_data)}"
+        raise ValueError(
+            f"input_fn gave no batch{purpose}{who}: the dataset is empty. Check the files or "
+            f"arrays that it reads and that no filter, take or shard leaves nothing over"
+        )
+
+
+@dataclass(slots=True)
+class ReplicaBatch:
+    """What one replica computes with.
+
+    Args:
+        batch: Its batch; one that stands in for it where it has no examples.
+        num_examples: How many of them count: none of a batch that stands in.
+    """
+
+    batch: Any
+    num_examples: int
+
+    def taken_by(self, replica: ReplicaContext) -> AbstractContextManager[object]:
+        """In the block `replica` computes with it; see `ReplicaContext.stand_in`."""
+        if self.num_examples:
+            return _NOTHING_SPECIAL
+        replica.stand_in()
+        return np.errstate(all="ignore")  # nobody uses these numbers
+
+
+@final
+class ReplicaBatches:
+    """Gives each replica of this worker something to compute with, in every step.
+
+    A replica without examples runs the model on another's: on those of a replica of this worker
+    which has some in the same step, or else on those of the last step that had any. So all replicas
+    of all workers make the same calls in the same order, whatever their models exchange, and create
+    the same variables. What comes of it weighs nothing.
+
+    Args:
+        strategy: Whose replicas they are.
+    """
+
+    def __init__(self, strategy: Strategy) -> None:
+        self._devices = strategy.extended.replica_devices
+        self._latest: Any = None
+
+    def of_step(self, batches: Any) -> Any:
+        """A `ReplicaBatch` for each local replica, as `Strategy.run` takes them.
+
+        Args:
+            batches: What the input gives for the step, for each replica a batch that may be empty;
+                None where it has ended. The first one is not empty for all.
+        """
+        parts = replica_parts(batches, len(self._devices))
+        sizes = [count_examples(part) for part in parts] or [0] * len(self._devices)
+        full = next((part for part, size in zip(parts, sizes, strict=False) if size), None)
+        self._latest = self._latest if full is None else full
+        assert self._latest is not None, "who never had an example does not begin"
+        chosen = [
+            ReplicaBatch(parts[index], size)
+            if size
+            else ReplicaBatch(placed(self._latest, self._devices[index]), 0)
+            for index, size in enumerate(sizes)
+        ]
+        return chosen[0] if len(chosen) == 1 else PerReplica(chosen)
+
+
+def first_with_examples(batches: Iterable[Any], num_replicas: int) -> Any:
+    """The first batch that is not empty for all replicas of this worker; None if there is none.
+
+    It is the one from which a model can be built.
+    """
+    for batch in batches:
+        if any(count_examples(part) for part in replica_parts(batch, num_replicas)):
+            return batch
+    return None
+
+
+def replica_parts(batches: Any, num_replicas: int) -> list[Any]:
+    """The batch of each local replica; an empty list where there is none for any."""
+    if batches is None:
+        return []
+    if num_replicas == 1:  # the only one gets all as it is
+        return [batches]
+    return [select_replica(batches, index, num_replicas) for index in range(num_replicas)]

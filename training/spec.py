@@ -1,0 +1,48 @@
+"""What the loop asks of a model: a function of a batch and a mode that gives a `Spec`."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from ..autodiff import Tensor
+from ..strategies import TrainOp
+from .fetches import Figure
+from .session import SessionRunHook
+
+
+class ModeKeys(enum.StrEnum):
+    """For what a model is called. Each equals its string."""
+
+    TRAIN = "train"
+    EVAL = "eval"
+    PREDICT = "infer"
+
+
+@dataclass(slots=True, kw_only=True)
+class Spec:
+    """What a model found for one batch.
+
+    Args:
+        predictions: An array or tensor, or a structure of them, with one row per example.
+        loss: A scalar, the mean over the examples of the batch. Needed to train and to evaluate.
+        train_op: The step that is to be made. Needed to train.
+        eval_metric_ops: Name → figure, which has counted this batch.
+        training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks: Hooks to run
+            besides those of the call; those of the first batch count.
+    """
+
+    predictions: Any = None
+    loss: Tensor | None = None
+    train_op: TrainOp | None = None
+    eval_metric_ops: Mapping[str, Figure] = field(default_factory=dict)
+    training_chief_hooks: Sequence[SessionRunHook] = ()
+    training_hooks: Sequence[SessionRunHook] = ()
+    evaluation_hooks: Sequence[SessionRunHook] = ()
+    prediction_hooks: Sequence[SessionRunHook] = ()
+
+
+ModelCall: TypeAlias = "Callable[[Any, ModeKeys], Spec]"
+"""`model(batch, mode)`: called in each replica, once for each batch."""
