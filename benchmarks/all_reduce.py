@@ -7,6 +7,7 @@ one call   raw mpi4py: one Allreduce in place
 chunks     raw mpi4py: chunks of 2 MiB, as our own communicator takes them
 mpi        our communicator over MPI
 shm, tcp, grpc   our ring over each kind of link
+mpi kept, shm kept   the same, of an array that the communicator has made (`Communicator.empty`)
 bare grpc  a gRPC stream and nothing else, as a yardstick for ours
 gloo       PyTorch's, where it is installed
 memcpy     copying as many bytes within one process, as a yardstick
@@ -39,10 +40,15 @@ from paceline.collectives import Communicator, Member
 
 SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 128 << 20)
 CHUNK = (2 << 20) // 4
-VARIANTS = ("one call", "chunks", "mpi", "shm", "tcp", "grpc", "bare grpc", "gloo", "memcpy")
+VARIANTS = (
+    *("one call", "chunks", "mpi", "mpi kept", "shm", "shm kept", "tcp", "grpc", "bare grpc"),
+    *("gloo", "memcpy"),
+)
 RATIOS = (
     ("mpi", "chunks"),
+    ("mpi kept", "chunks"),
     ("shm", "mpi"),
+    ("shm kept", "chunks"),
     ("tcp", "gloo"),
     ("grpc", "bare grpc"),
     ("grpc", "gloo"),
@@ -143,6 +149,20 @@ def over(communicator: Communicator) -> Variant:
     return lambda array: communicator.all_reduce(array, "array")
 
 
+def over_kept(communicator: Communicator) -> Variant:
+    """All-reduces of the communicator's own memory, in the place of an array of that length."""
+    kept: dict[int, Array] = {}
+
+    def reduce(array: Array) -> None:
+        if len(array) not in kept:
+            kept.clear()
+            kept[len(array)] = communicator.empty(array.shape, array.dtype, f"of {len(array)}")
+            kept[len(array)][:] = array
+        communicator.all_reduce(kept[len(array)], "kept")
+
+    return reduce
+
+
 @contextmanager
 def gloo(rank: int, port: int) -> Iterator[Variant]:
     import torch
@@ -172,12 +192,15 @@ def open_variants(
         from paceline.collectives.mpi import mpi_communicator
 
         mpi = stack.enter_context(mpi_communicator(expected_size=2))
-        variants |= raw_mpi() | {"mpi": over(mpi)}
+        variants |= raw_mpi() | {"mpi": over(mpi), "mpi kept": over_kept(mpi)}
     except ImportError as error:
         print(error, file=sys.stderr)
     for kind in ("shm", "tcp", "grpc"):
         if kind in wanted:
-            variants[kind] = over(stack.enter_context(ring(kind, rank, ports, job_id)))
+            communicator = stack.enter_context(ring(kind, rank, ports, job_id))
+            variants[kind] = over(communicator)
+            if kind == "shm":
+                variants["shm kept"] = over_kept(communicator)
     if "bare grpc" in wanted:
         variants["bare grpc"] = stack.enter_context(bare_grpc(rank, ports.pop()))
     if "gloo" in wanted:
@@ -211,7 +234,7 @@ def check(variants: dict[str, Variant]) -> None:
     for name, reduce in variants.items():
         array = np.ones(1000, np.float32)
         reduce(array)
-        assert name == "memcpy" or (array == 2).all(), name
+        assert name == "memcpy" or "kept" in name or (array == 2).all(), name
 
 
 def report(num_bytes: int, seconds: dict[str, float]) -> str:

@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
+import numpy as np
+
 from .arrays import Array, Op
 from .calls import Signature
 from .executor import Executor
@@ -57,6 +59,10 @@ class Backend(ABC):
     @abstractmethod
     def all_reduce(self, array: Array, signature: Signature) -> RepeatedAllReduce | None:
         """Reduce ``array`` in place; return what repeats it, if it is short."""
+
+    def empty(self, length: int, signature: Signature) -> Array:
+        """Return memory of which `all_reduce` is fastest, with zeros; all ranks call this."""
+        return np.zeros(length, signature.dtype)
 
     @abstractmethod
     def reduce_scatter(self, array: Array, signature: Signature) -> Array:

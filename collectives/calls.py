@@ -91,7 +91,10 @@ NOTHING = Call("nothing", "")
 
 
 class Signature(NamedTuple):
-    """What ranks must agree on in a call; a shape begins with `ANY_LENGTH` where it may differ."""
+    """What ranks must agree on in a call; a shape begins with `ANY_LENGTH` where it may differ.
+
+    `shared` is the number of the array in memory that they share, 0 for memory of their own.
+    """
 
     operation: str
     name: str
@@ -99,6 +102,7 @@ class Signature(NamedTuple):
     shape: tuple[int, ...]
     op: Op = Op.SUM
     root: int = 0
+    shared: int = 0
 
     @property
     def call(self) -> Call:
@@ -109,10 +113,11 @@ class Signature(NamedTuple):
                 what = ""
             case "broadcast":
                 what = f"{array} from rank {self.root}"
-            case "all_gather":
+            case "all_gather" | "empty":
                 what = array
             case _:
-                what = f"{array}, op {self.op.value}"
+                where = f", shared array {self.shared}" if self.shared else ""
+                what = f"{array}, op {self.op.value}{where}"
         num_bytes = 0 if ANY_LENGTH in self.shape else math.prod(self.shape) * self.dtype.itemsize
         return Call(self.operation, self.name, what, num_bytes, call_site())
 

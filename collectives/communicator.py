@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self, final
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from .arrays import Array, Op, check_array, check_rank
 from .backend import Backend, RepeatedAllReduce
@@ -74,6 +75,24 @@ class Communicator:
     def failure(self) -> str:
         """Why this communicator is of no use any more; empty while it is."""
         return self._backend.failure
+
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike, name: str) -> Array:
+        """Return a new array, of zeros, of which `all_reduce` is fastest. All ranks call this.
+
+        Where all ranks are on one host they share the memory of such arrays: an all-reduce adds
+        them up where they are. So nobody may touch the array while an all-reduce of it is under
+        way, and elsewhere it is this rank's own.
+
+        Args:
+            shape: The same on all ranks.
+            dtype: One of those that communicators move.
+            name: What it is for.
+        """
+        kind = np.dtype(dtype)
+        check_array(np.empty(0, kind), name)
+        with self._turn():
+            flat = self._backend.empty(math.prod(shape), Signature("empty", name, kind, shape))
+        return flat.reshape(shape)
 
     def all_reduce(self, array: Array, name: str, op: Op = Op.SUM) -> None:
         """Replace ``array`` on every rank by the elementwise reduction over all ranks, in place.

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from typing import final
 
 import numpy as np
@@ -31,6 +32,7 @@ from .full_duplex import Piece, receive_message, send_message
 from .link import Health, Link
 from .members import Member
 from .peers import DEFAULT_REPORT_SECS, Peers, World
+from .shared_arrays import SIGN, SharedAllReduce, SharedArray, SharedArrays
 from .small_all_reduce import SMALL_BYTES, SmallAllReduce
 
 DEFAULT_SPIN_SECS = 200e-6
@@ -95,6 +97,7 @@ class LinkedBackend(Backend):
         self._tag = tag
         self._agreement = Agreement(peers, tag)
         self._small: dict[Signature, SmallAllReduce] = {}
+        self._shared = SharedArrays(peers.rank)
         self._num_sent: Counter[int] = Counter()
         self._num_received: Counter[int] = Counter()
         self._num_splits = 0
@@ -123,6 +126,9 @@ class LinkedBackend(Backend):
 
     def all_reduce(self, array: Array, signature: Signature) -> RepeatedAllReduce | None:
         peers, num_bytes = self._peers, array.nbytes
+        shared = self._shared.find(array) if num_bytes > SMALL_BYTES else None
+        if shared is not None:
+            return self._shared_all_reduce(array, signature._replace(shared=shared.number), shared)
         agreed = self._agreement.next(signature)
         header, ufunc = agreed.header, agreed.ufunc
         if self.size == 1:
@@ -141,6 +147,26 @@ class LinkedBackend(Backend):
         else:
             algorithms.ring_all_reduce(peers, header, array, ufunc)
         return None
+
+    def _shared_all_reduce(
+        self, array: Array, signature: Signature, shared: SharedArray
+    ) -> RepeatedAllReduce:
+        agreed = self._agreement.next(signature)
+        meeting = self._small.get(signature)
+        if meeting is None:
+            peers, op = self._peers, signature.op
+            meeting = SmallAllReduce(self, peers, self._agreement, agreed, SIGN, op)
+            self._small[signature] = meeting
+        call = SharedAllReduce(meeting, self._peers.fail, shared, self.rank, array, signature.op)
+        call.reduce()
+        return call
+
+    def empty(self, length: int, signature: Signature) -> Array:
+        header = self._agreement.next(signature).header
+        if self.size == 1 or length * signature.dtype.itemsize <= SMALL_BYTES:
+            return super().empty(length, signature)
+        gather = partial(algorithms.gather_rows, self._peers, header)
+        return self._shared.make(length, signature.dtype, gather)
 
     def reduce_scatter(self, array: Array, signature: Signature) -> Array:
         agreed = self._agreement.next(signature)

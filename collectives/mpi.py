@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -48,6 +49,8 @@ from .mpi_start import (
     wait_for_ranks,
 )
 from .mpi_watchdog import Position, Watchdog, abort_job
+from .shared_arrays import SIGN, Meeting, SharedAllReduce, SharedArray, SharedArrays
+from .small_all_reduce import SMALL_BYTES
 
 _NO_DTYPE = np.dtype(bool)
 
@@ -113,7 +116,7 @@ class _Shared:
 
 
 @final
-class _Repeated(RepeatedAllReduce):
+class _Repeated(RepeatedAllReduce, Meeting):
     """A short all_reduce: it takes a few microseconds, and one more would be noticed."""
 
     def __init__(
@@ -144,6 +147,10 @@ class _Repeated(RepeatedAllReduce):
             raise
         finally:
             watchdog.now = None
+
+    def reduce(self, array: Array) -> None:
+        """`run`, where the call has its number already."""
+        self._all_reduce(self._in_place, (array, self._call.mpi_type), self._call.mpi_op)
 
 
 @final
@@ -198,6 +205,7 @@ class MpiBackend(Backend):
         self._mpi = shared.mpi
         self._data = data
         self._control = control
+        self._arrays = SharedArrays(data.rank)
         self._num_splits = 0
         self._is_closed = False
         self._guard = _Guard(self)
@@ -231,6 +239,9 @@ class MpiBackend(Backend):
             raise self.first_failure from error
 
     def all_reduce(self, array: Array, signature: Signature) -> RepeatedAllReduce | None:
+        shared = self._arrays.find(array) if array.nbytes > SMALL_BYTES else None
+        if shared is not None:
+            return self._shared_all_reduce(array, signature._replace(shared=shared.number), shared)
         call = self._begin(signature)
         # In MPI itself two all_reduces of equal length match, whatever they are called: in lanes of
         # their own, ranks that confuse them wait for each other, and the watchdog finds out.
@@ -240,6 +251,28 @@ class MpiBackend(Backend):
         if 0 < array.nbytes <= CHUNK_BYTES:
             return _Repeated(self, call, array, signature.op, self._mpi.IN_PLACE)
         return None
+
+    def _shared_all_reduce(
+        self, array: Array, signature: Signature, shared: SharedArray
+    ) -> RepeatedAllReduce:
+        call = self._begin(signature)
+        as_numbers = replace(call, mpi_type=self._mpi.INT64_T, mpi_op=self._mpi.SUM)
+        meeting = _Repeated(self, as_numbers, SIGN, signature.op, self._mpi.IN_PLACE)
+        fail = partial(self.fail, call=call.call)
+        repeated = SharedAllReduce(meeting, fail, shared, self.rank, array, signature.op)
+        repeated.reduce()
+        return repeated
+
+    def empty(self, length: int, signature: Signature) -> Array:
+        self._begin(signature)
+        if self.size == 1 or length * signature.dtype.itemsize <= SMALL_BYTES:
+            return super().empty(length, signature)
+        return self._arrays.make(length, signature.dtype, self._gather_rows)
+
+    def _gather_rows(self, row: bytes) -> list[bytes]:
+        table = np.empty((self.size, len(row)), np.uint8)
+        self._data.Allgather((np.frombuffer(row, np.uint8), self._mpi.BYTE), table)
+        return [found.tobytes() for found in table]
 
     def reduce_scatter(self, array: Array, signature: Signature) -> Array:
         call = self._begin(signature)

@@ -24,6 +24,7 @@ from .errors import LinkBroken
 from .full_duplex import Piece, receive_message, send_message
 from .link import Link
 from .peers import Peers, Waiter
+from .shared_arrays import Meeting
 
 # Arrays up to this size are sent header and all from a buffer of their own.
 SMALL_BYTES = 64 << 10
@@ -48,7 +49,7 @@ def _power_of_two(size: int) -> int:
 
 
 @final
-class SmallAllReduce(RepeatedAllReduce):
+class SmallAllReduce(RepeatedAllReduce, Meeting):
     """A short all_reduce, with all at hand to do it again on the same array."""
 
     def __init__(

@@ -175,6 +175,7 @@ class Update:
             frozenset(names),
             extended.num_local_replicas,
             extended.cross_device_ops,
+            extended.workers,
             extended.bytes_per_pack,
             meets,
         )

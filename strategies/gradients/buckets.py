@@ -64,18 +64,26 @@ class Bucket:
     """
 
     def __init__(
-        self, variables: Sequence[Variable], num_replicas: int, ops: CrossDeviceOps
+        self,
+        variables: Sequence[Variable],
+        num_replicas: int,
+        ops: CrossDeviceOps,
+        workers: Workers,
     ) -> None:
         self.variables = variables
         self._ops = ops
         self._devices = [variables[0].device_of(replica) for replica in range(num_replicas)]
         self._buffers: list[Array] = []
         self._views: list[list[Array]] = []
+        length = sum(v.size for v in variables) + len(variables)
         for replica, device in enumerate(self._devices):
             like = variables[0].leaf(replica).data
-            with device.use():
-                length = sum(v.size for v in variables) + len(variables)
-                buffer = np.zeros(length, like.dtype, like=like)
+            # What the first replica has filled, and the others were added to, is what travels.
+            if replica == 0 and isinstance(like, np.ndarray):
+                buffer = workers.empty_gradients(length, like.dtype, f"of {variables[0].name} …")
+            else:
+                with device.use():
+                    buffer = np.zeros(length, like.dtype, like=like)
             self._buffers.append(buffer)
             self._views.append(_cut(buffer, [v.shape for v in variables]))
         self._has_gradient = [[0] * len(variables) for _ in self._devices]

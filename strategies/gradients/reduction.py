@@ -33,6 +33,7 @@ class GradientReducer:
         sparse: The names of those whose gradients come as `IndexedSlices`.
         num_replicas: The number of local replicas that take part in each reduction.
         ops: How buffers of several replicas are added up.
+        workers: With whom they are added up after that; all of them make a reducer alike.
         bytes_per_pack: A bucket is closed when it has reached this size, the first one when it
             has reached a quarter of it.
         backward_communicates: Whether workers meet in the backward pass itself, as they do behind
@@ -53,6 +54,7 @@ class GradientReducer:
         sparse: frozenset[str],
         num_replicas: int,
         ops: CrossDeviceOps,
+        workers: Workers,
         bytes_per_pack: int = BYTES_PER_PACK,
         backward_communicates: bool = False,
     ) -> None:
@@ -61,7 +63,8 @@ class GradientReducer:
         self.variables = tuple(variables)
         self.backward_communicates = backward_communicates
         dense = [v for v in variables if v.name not in sparse]
-        buckets = [Bucket(b, num_replicas, ops) for b in plan_buckets(dense, bytes_per_pack)]
+        plan = plan_buckets(dense, bytes_per_pack)
+        buckets = [Bucket(variables, num_replicas, ops, workers) for variables in plan]
         rows = [Rows(v, num_replicas) for v in variables if v.name in sparse]
         self.parts: list[GradientPart] = [*buckets, *rows]
         self.into = [

@@ -6,6 +6,7 @@ All workers make the same calls in the same order. A worker that is alone gets i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -120,6 +121,12 @@ class Workers:
             return _DONE
         seen = Collective(name)
         return _Seen(self.communicator.start_all_reduce(numbers, name), seen)
+
+    def empty_gradients(self, length: int, dtype: np.dtype[Any], name: str) -> np.ndarray:
+        """Memory for gradients, all zeros, from which they are added up fastest."""
+        if self._communicator is None or self._wire_dtype is not None:
+            return np.zeros(length, dtype)
+        return self._communicator.empty((length,), dtype, f"gradients {name}")
 
     def start_adding_up_gradients(self, gradients: np.ndarray, name: str) -> Handle:
         """`start_adding_up`, by way of the narrower dtype if one was asked for."""

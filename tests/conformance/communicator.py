@@ -137,6 +137,36 @@ def check_all_reduce(run: Run, size: int, dtype: str, op: Op) -> None:
         assert_same(arrays, expected)
 
 
+def check_arrays_of_the_communicator(run: Run, size: int, dtype: str, op: Op) -> None:
+    """Arrays that `empty` has made are like any others, in whole, in part, and started."""
+
+    def body(communicator: Communicator) -> list[np.ndarray]:
+        results = []
+        for length in lengths(size):
+            array = communicator.empty((length,), dtype, f"array of {length}")
+            assert array.shape == (length,)
+            assert not array.any()
+            for turn in range(3):
+                array[:] = example(length, dtype, communicator.rank)
+                if turn == 1:
+                    communicator.start_all_reduce(array, "started", op).wait()
+                else:
+                    communicator.all_reduce(array, "reduced", op)
+                results.append(array.copy())
+            array[:] = example(length, dtype, communicator.rank)
+            half = array[: length // 2]
+            communicator.all_reduce(half, "half", op)
+            results.append(half.copy())
+        return results
+
+    expected = []
+    for n in lengths(size):
+        whole = reduced(n, dtype, op, size)
+        expected += [whole] * 3 + [whole[: n // 2]]
+    for arrays in results_of(run, size, body):
+        assert_same(arrays, expected)
+
+
 def check_reduce_scatter(run: Run, size: int, dtype: str, op: Op) -> None:
     def body(communicator: Communicator) -> list[np.ndarray]:
         return [
@@ -226,9 +256,12 @@ def check_equal_bits(run: Run, size: int, dtype: str, op: Op) -> None:
             array[rng.random(length) < 0.1] = 0.0
             array[rng.random(length) < 0.1] = -0.0
             array[rng.random(length) < 0.01] = np.nan
+            made = communicator.empty((length,), dtype, f"made {length}")
+            made[:] = array
             with np.errstate(all="ignore"):
                 communicator.all_reduce(array, f"n{length}", op)
-            results.append(array.tobytes())
+                communicator.all_reduce(made, f"made {length}", op)
+            results += [array.tobytes(), made.tobytes()]
         return results
 
     first, *others = results_of(run, size, body)
@@ -525,11 +558,12 @@ def check_first_use(run: Run, size: int, difference: str) -> None:
             assert text.count(f"(first at {__file__}:") == 2
 
 
-def check_skipped_call(run: Run, size: int, num_bytes: int) -> None:
+def check_skipped_call(run: Run, size: int, num_bytes: int, is_made: bool = False) -> None:
     """Rank 0 leaves out one of two calls that have been made before."""
 
     def body(communicator: Communicator) -> None:
-        array = np.zeros(num_bytes // 8)
+        shape = (num_bytes // 8,)
+        array = communicator.empty(shape, "float64", "made") if is_made else np.zeros(shape)
         for turn in range(6):
             if turn != 3 or communicator.rank != 0:
                 communicator.all_reduce(array, "a")
@@ -655,6 +689,7 @@ _MATRIX = [
         (name, check, (dtype, op))
         for name, check in (
             ("all_reduce", check_all_reduce),
+            ("arrays of the communicator", check_arrays_of_the_communicator),
             ("reduce_scatter", check_reduce_scatter),
         )
         for dtype in DTYPES
@@ -697,6 +732,7 @@ _LOSSES = [
     ("closing ends a wait", check_closing_ends_a_wait),
     ("another message than expected", check_another_message_than_expected),
     *(("a skipped call", check_skipped_call, (n,)) for n in (8, 1 << 12, 1 << 21)),
+    ("a skipped call of an array of the communicator", check_skipped_call, (1 << 20, True)),
     *(("another length", check_other_length, (n,)) for n in (8, 1 << 12, 1 << 21)),
 ]
 

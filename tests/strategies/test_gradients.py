@@ -32,6 +32,7 @@ def make_reducer(strategy, variables, sparse=(), bytes_per_pack=BYTES_PER_PACK):
         frozenset(v.name for v in sparse),
         extended.num_local_replicas,
         extended.cross_device_ops,
+        extended.workers,
         bytes_per_pack,
     )
 

@@ -1,0 +1,226 @@
+"""Arrays in memory that the ranks of one host share, and their all-reduce, which moves nothing.
+
+Each rank has an array of its own, as always; the others have mapped it. Then an all-reduce is: all
+have come; each rank combines its part of all arrays and writes the result into all of them; all
+have done so. The bytes are read and written once, where they are, instead of being copied into a
+ring and out of it.
+
+The memory has no name (memfd), so nothing is left behind however the ranks end. Another rank finds
+it through /proc by the numbers of process and descriptor, and believes that it is the right one
+when it finds in it what the owner has drawn at random. Where that does not work for all ranks (they
+are on several hosts, or do not see each other's processes) all of them use memory of their own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import platform
+import secrets
+import stat
+import struct
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+import numpy as np
+
+from .arrays import UFUNCS, Array, Op, part_bounds
+from .backend import RepeatedAllReduce
+
+Gather: TypeAlias = Callable[[bytes], list[bytes]]
+"""Returns the equally long rows of all ranks, who all call it."""
+
+_SECRET_BYTES = 32
+_OFFER = struct.Struct(f"<qq{_SECRET_BYTES}s")
+_NO_OFFER = bytes(_OFFER.size)
+# What is added up is still in the cache when it is written into the arrays of the others.
+_CHUNK_BYTES = 256 << 10
+SIGN: Array = np.zeros(1, np.int64)
+"""What ranks that meet add up: a number, for nothing at all need not wait for anybody."""
+
+
+@dataclass(frozen=True)
+class SharedArray:
+    """An array of this rank, and those of all ranks, in order, of the same length.
+
+    Attributes:
+        number: Which of the communicator's shared arrays, from 1.
+        all_ranks: As this rank sees them; its own is `all_ranks[rank]`.
+    """
+
+    number: int
+    all_ranks: Sequence[Array]
+
+
+@final
+class SharedArrays:
+    """Those of one communicator that are still in use.
+
+    Args:
+        rank: This rank, which gets the arrays.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._by_address: dict[int, SharedArray] = {}
+        self._num_made = 0
+
+    def make(self, length: int, dtype: np.dtype[Any], gather: Gather) -> Array:
+        """Return an array of zeros, shared if that works for all ranks, who all call this."""
+        num_bytes = length * dtype.itemsize
+        with _own_memory(num_bytes) as (offer, own):
+            memories = [
+                own if rank == self._rank else _mapped(theirs, num_bytes)
+                for rank, theirs in enumerate(gather(offer))
+            ]
+            # Nobody closes a descriptor before all have found it.
+            is_shared = all(row == b"\1" for row in gather(b"\1" if all(memories) else b"\0"))
+        self._num_made += 1
+        if not is_shared:
+            return np.zeros(length, dtype)
+        arrays = [np.frombuffer(memory, dtype, length) for memory in memories if memory]
+        # Not one of `arrays`: those must not keep alive what the caller lets go.
+        array = np.frombuffer(memories[self._rank] or b"", dtype, length)
+        address = _address(array)
+        self._by_address[address] = SharedArray(self._num_made, arrays)
+        weakref.finalize(array, self._by_address.pop, address, None)
+        return array
+
+    def find(self, array: Array) -> SharedArray | None:
+        """Return what `make` has made ``array``, or the same elements, from."""
+        if not self._by_address:
+            return None
+        found = self._by_address.get(_address(array))
+        if found is None:
+            return None
+        like = found.all_ranks[self._rank]
+        return found if like.size == array.size and like.dtype == array.dtype else None
+
+
+class Meeting(ABC):
+    """A short all-reduce of one call: when it returns, all ranks have come to it."""
+
+    @abstractmethod
+    def run(self, array: Array) -> None:
+        """Meet once more, with all checks that each call has."""
+
+    @abstractmethod
+    def reduce(self, array: Array) -> None:
+        """Meet, where the call has its number already."""
+
+
+@final
+class SharedAllReduce(RepeatedAllReduce):
+    """An all-reduce of a shared array.
+
+    Args:
+        meeting: How the ranks meet.
+        fail: Told of an error after which the arrays are undefined.
+        shared: The arrays.
+        rank: This rank.
+        array: Its array, as the caller has it.
+        op: How elements are combined.
+    """
+
+    def __init__(
+        self,
+        meeting: Meeting,
+        fail: Callable[[BaseException], object],
+        shared: SharedArray,
+        rank: int,
+        array: Array,
+        op: Op,
+    ) -> None:
+        super().__init__(array, op)
+        self._meeting = meeting
+        self._fail = fail
+        self._ufunc = UFUNCS[op]
+        start, stop = part_bounds(array.size, len(shared.all_ranks))[rank]
+        step = _CHUNK_BYTES // array.itemsize
+        bounds = [(first, min(first + step, stop)) for first in range(start, stop, step)]
+        self._chunks = [[a[slice(*b)] for a in shared.all_ranks] for b in bounds]
+
+    def run(self, array: Array) -> None:
+        self._meeting.run(SIGN)
+        self._combine()
+
+    def reduce(self) -> None:
+        """`run`, where the call has its number already."""
+        self._meeting.reduce(SIGN)
+        self._combine()
+
+    def _combine(self) -> None:
+        """Combine this rank's part of all arrays, in the order of ranks, and let all have it."""
+        ufunc = self._ufunc
+        try:
+            for first, *others in self._chunks:
+                for other in others:
+                    ufunc(first, other, out=first)
+                for other in others:
+                    other[:] = first
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self._meeting.run(SIGN)
+
+
+def is_supported() -> bool:
+    """Whether this platform has such memory, in which stores become visible in their order."""
+    is_x86 = platform.machine().lower() in ("x86_64", "amd64")
+    return is_x86 and hasattr(os, "memfd_create") and hasattr(fcntl, "F_ADD_SEALS")
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+@contextmanager
+def _own_memory(num_bytes: int) -> Iterator[tuple[bytes, mmap.mmap | None]]:
+    """Memory of this rank, and what others need to find it; None where there is none to be had."""
+    fd, memory, offer = -1, None, _NO_OFFER
+    try:
+        if is_supported() and num_bytes:
+            fd = os.memfd_create("paceline-array", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            os.ftruncate(fd, num_bytes + _SECRET_BYTES)
+            # Memory that shrinks under a reader would kill it.
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+            memory = mmap.mmap(fd, num_bytes + _SECRET_BYTES)
+            secret = secrets.token_bytes(_SECRET_BYTES)
+            memory[num_bytes:] = secret
+            offer = _OFFER.pack(os.getpid(), fd, secret)
+    except OSError:
+        memory = None
+    try:
+        yield offer, memory
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+def _mapped(offer: bytes, num_bytes: int) -> mmap.mmap | None:
+    """The memory that another rank offers, or None if it cannot be found here."""
+    pid, fd, secret = _OFFER.unpack(offer)
+    if not is_supported() or offer == _NO_OFFER:
+        return None
+    try:
+        # It may be another file, if the ranks count their processes apart: without waiting for it.
+        found = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        about, size = os.fstat(found), num_bytes + _SECRET_BYTES
+        if not stat.S_ISREG(about.st_mode) or about.st_size != size:
+            return None
+        if not fcntl.fcntl(found, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+            return None
+        memory = mmap.mmap(found, size)
+        return memory if secrets.compare_digest(memory[num_bytes:], secret) else None
+    except OSError:
+        return None
+    finally:
+        os.close(found)
