@@ -307,7 +307,7 @@ class Tensor(TensorLike):
         owner: Whatever the maker of a leaf wants to find again at its gradient.
     """
 
-    __slots__ = ("data", "inputs", "order", "owner", "requires_grad", "vjp")
+    __slots__ = ("data", "inputs", "mask", "order", "owner", "requires_grad", "vjp")
 
     changed_at = -1
     """The place in the order of creation of the last change of `data` in place."""

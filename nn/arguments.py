@@ -69,6 +69,12 @@ def check_number(argument: str, value: Any) -> None:
         raise ValueError(f"{argument} must be a finite number, it is {value!r}")
 
 
+def check_positive(argument: str, value: Any) -> None:
+    check_number(argument, value)
+    if value <= 0:
+        raise ValueError(f"{argument} must be positive, it is {value}")
+
+
 def check_not_negative(argument: str, value: Any) -> None:
     check_number(argument, value)
     if value < 0:

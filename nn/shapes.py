@@ -72,7 +72,25 @@ def check_range(name: str, indices: Any, size: int) -> None:
         )
 
 
-def like_values(name: str, sample_weight: Any, values: Any) -> Any:
+def floats(values: Any) -> Tensor:
+    """An array or tensor as a tensor of floats; whole numbers become float32."""
+    values = as_tensor(values)
+    return values if values.dtype.kind == "f" else values.astype(np.float32)
+
+
+def matched(name: str, y_true: Any, y_pred: Any) -> tuple[Tensor, Tensor]:
+    """Labels in the shape and dtype of the predictions, and these as floats."""
+    y_pred = floats(y_pred)
+    y_true = like_predictions(name, as_tensor(y_true), y_pred)
+    return y_true.astype(y_pred.dtype), y_pred
+
+
+def over_outputs(values: Any, axis: int = -1) -> Any:
+    """The mean over the outputs; of (n,) values each is the only one of its example."""
+    return values if values.ndim < 2 else values.mean(axis=axis)
+
+
+def like_values(name: str, sample_weight: Any, values: Any, argument: str = "sample_weight") -> Any:
     """`sample_weight`, for each example or value or one for all, as it broadcasts to `values`."""
     given, wanted = sample_weight.shape, values.shape
     if len(given) == len(wanted) + 1 and given[-1] == 1:
@@ -82,7 +100,7 @@ def like_values(name: str, sample_weight: Any, values: Any) -> Any:
         g not in (1, w) for g, w in zip(given, wanted, strict=False)
     ):
         raise ValueError(
-            f"{name}: sample_weight has shape {sample_weight.shape}, there are values of shape "
-            f"{wanted}; give one weight for each example, of shape {wanted[:1]}"
+            f"{name}: {argument} has shape {sample_weight.shape}, there are values of shape "
+            f"{wanted}; give one number for each example, of shape {wanted[:1]}"
         )
     return np.reshape(sample_weight, given)

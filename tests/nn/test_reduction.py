@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from paceline import nn
+from paceline.autodiff import Tensor
 from paceline.nn import losses
+from paceline.nn.masks import with_mask
 from paceline.strategies import MirroredStrategy, PerReplica, VariableStore
 
 LOSSES = np.array([1.0, 2.0, 3.0, 6.0], np.float32)
@@ -38,6 +40,28 @@ def test_mb_10_a_mean_is_allowed_where_replicas_are_averaged():
             lambda p: loss(np.zeros((2, 1)), p).item(), (halves(np.ones((4, 1))),)
         )
     assert values.values == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("cut", [2, 3, 4])
+@pytest.mark.parametrize(
+    ("reduction", "masked", "weighted"),
+    [("mean", True, False), ("mean", True, True), ("mean_with_sample_weight", False, True)],
+)
+def test_mb_10_a_mean_of_what_is_left_is_that_of_the_global_batch(reduction, masked, weighted, cut):
+    """Of two replicas, which weigh as many examples as they have; of none, in the last case."""
+    loss = losses.MeanAbsoluteError(reduction=reduction)
+    weights = np.array([1.0, 3.0, 0.5, 2.0]) if weighted else np.ones(4)
+    counts = np.array([True, False, True, True])
+
+    def step(p, counts, weights):
+        p = with_mask(Tensor(p[:, None]), counts) if masked else p[:, None]
+        return loss(np.zeros(p.shape), p, weights if weighted else None).item()
+
+    parts = (PerReplica(np.split(x, [cut])) for x in (LOSSES, counts, weights))
+    with VariableStore(averages_replicas=True).building():
+        first, second = MirroredStrategy(TWO).run(step, tuple(parts)).values
+    average = (cut * first + (4 - cut) * second) / 4
+    assert average == pytest.approx(step(LOSSES, counts, weights), rel=1e-6)
 
 
 def test_mb_10_a_mean_is_allowed_with_one_replica_and_without_a_strategy():

@@ -1,0 +1,183 @@
+"""From the losses of examples to one number: weights, masks, and who divides by what."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import numpy as np
+
+from ...autodiff import Array, Tensor
+from ...strategies import ReplicaContext, current_store, get_replica_context
+from ..shapes import as_tensor, like_values
+
+
+class Reduction(enum.StrEnum):
+    """What a loss object makes of the examples' losses. Strings and None are accepted as well."""
+
+    AUTO = "auto"
+    """The same as SUM_OVER_BATCH_SIZE."""
+    NONE = "none"
+    """One loss for each example."""
+    SUM = "sum"
+    """Their sum."""
+    SUM_OVER_BATCH_SIZE = "sum_over_batch_size"
+    """Their mean over this replica's batch; 0 of an empty one, as in Keras."""
+    MEAN = "mean"
+    """The same."""
+    MEAN_WITH_SAMPLE_WEIGHT = "mean_with_sample_weight"
+    """Their weighted mean: divided by the sum of the weights, and not by their number."""
+
+    @classmethod
+    def parse(cls, value: Reduction | str | None) -> Reduction:
+        """A `Reduction` from itself, from its value in any case, or from None for NONE."""
+        try:
+            return cls.NONE if value is None else cls(value.lower())
+        except (AttributeError, ValueError):
+            known = ", ".join(repr(member.value) for member in cls)
+            raise ValueError(f"reduction must be None or one of {known}, it is {value!r}") from None
+
+
+def weighted(name: str, losses: Any, sample_weight: Any) -> Tensor:
+    """Losses times their examples' weights; None leaves them as they are."""
+    losses = as_tensor(losses)
+    if sample_weight is None:
+        return losses
+    weight = as_tensor(sample_weight).astype(losses.dtype)
+    return losses * like_values(name, weight, losses)
+
+
+def reduced(
+    name: str, losses: Any, sample_weight: Any, mask: Array | None, how: Reduction
+) -> Tensor:
+    """What `how` says of the losses of one replica, weighted, and without those masked out.
+
+    A mean that is to divide by the sum of weights, or by what a mask leaves, divides by that of the
+    global batch where the replicas' means are averaged: all replicas must make the call.
+
+    Raises:
+        ValueError: A shape does not fit, or a mean is asked for where gradients are summed.
+    """
+    if mask is not None:
+        mask = np.broadcast_to(like_values(name, mask, losses, "mask"), losses.shape)
+        # What is masked out is left out, not multiplied by zero: padding may be no number.
+        losses = np.where(mask, losses, 0)
+    losses = weighted(name, losses, sample_weight)
+    if how is Reduction.NONE:
+        return losses
+    total = losses.sum()
+    if how is Reduction.SUM:
+        return total
+    _check_mean(how)
+    by_weight = how is Reduction.MEAN_WITH_SAMPLE_WEIGHT and sample_weight is not None
+    if mask is None and not by_weight:
+        return losses.mean() if losses.size else total
+    counted = np.ones(losses.shape) if mask is None else np.asarray(_on_host(mask), np.float64)
+    if by_weight:
+        counted = counted * like_values(name, _on_host(sample_weight), losses)
+    num_examples = losses.shape[0] if losses.ndim else 1
+    return total * _share_of_mean(num_examples, float(counted.sum()))
+
+
+def compute_average_loss(
+    per_example_loss: Any, sample_weight: Any = None, global_batch_size: int | None = None
+) -> Tensor:
+    """This replica's share of the mean loss over the global batch, for a custom training loop.
+
+    There gradients are summed over replicas, so that each replica divides by the *global* batch.
+    (`minimize` in an Estimator averages over replicas itself: there take the plain mean.)
+
+    Args:
+        per_example_loss: (n,) or (n, ...) losses of this replica's examples.
+        sample_weight: Weights of the examples; they do not change the divisor.
+        global_batch_size: By default this replica's batch times the number of replicas, which is
+            right where all batches are equal.
+
+    Returns:
+        A scalar: the sum of the (weighted) losses divided by `global_batch_size`.
+
+    Raises:
+        RuntimeError: It is called outside a replica, where there is no batch of one's own.
+        ValueError: `per_example_loss` is a scalar, or `global_batch_size` is not positive.
+    """
+    num_replicas = _replica_of("compute_average_loss").num_replicas_in_sync
+    losses = weighted("compute_average_loss", per_example_loss, sample_weight)
+    if losses.ndim == 0:
+        raise ValueError(
+            "per_example_loss must have one loss for each example, it is a scalar; "
+            "make the loss object with reduction=Reduction.NONE"
+        )
+    if global_batch_size is None:
+        global_batch_size = losses.shape[0] * num_replicas
+    elif not global_batch_size > 0:
+        raise ValueError(f"global_batch_size must be positive, it is {global_batch_size}")
+    if global_batch_size == 0:
+        return losses.sum()  # of nothing: a replica without data
+    return losses.sum() / float(global_batch_size)
+
+
+def scale_regularization_loss(regularization_loss: Any) -> Tensor:
+    """This replica's share of a penalty that all replicas compute alike: its sum over their number.
+
+    Raises:
+        RuntimeError: It is called outside a replica.
+    """
+    num_replicas = _replica_of("scale_regularization_loss").num_replicas_in_sync
+    return as_tensor(regularization_loss).sum() / float(num_replicas)
+
+
+def is_one_of_several() -> bool:
+    """Whether the caller has a part of a batch, of which other replicas have the rest."""
+    replica = get_replica_context()
+    return replica is not None and replica.num_replicas_in_sync > 1
+
+
+def _on_host(values: Any) -> np.ndarray:
+    return as_tensor(values).numpy()
+
+
+def _replica_of(caller: str) -> ReplicaContext:
+    replica = get_replica_context()
+    if replica is None:
+        raise RuntimeError(
+            f"{caller} was called in cross-replica context; call it in the step function that is "
+            f"given to strategy.run, where the losses of one replica are"
+        )
+    return replica
+
+
+def _check_mean(reduction: Reduction) -> None:
+    """Refuse a mean over one replica's batch where gradients of several replicas are summed.
+
+    The sum of N means is N times the loss that was meant; nothing else would show it.
+    """
+    replica = get_replica_context()
+    if replica is None or replica.num_replicas_in_sync == 1 or current_store().averages_replicas:
+        return
+    raise ValueError(
+        f"reduction {reduction.value!r} is the mean over one replica's batch, and in a custom loop "
+        f"over {replica.num_replicas_in_sync} replicas gradients are summed; make the loss with "
+        f"reduction=Reduction.NONE and pass what it gives to nn.compute_average_loss"
+    )
+
+
+def _share_of_mean(num_examples: int, counted: float) -> float:
+    """By what a replica multiplies its sum of losses, such that the average is the global mean.
+
+    The step averages replicas by their numbers of examples, n: with a factor of Σn / (n · Σcounted)
+    the average of the sums S is Σ(n · S · factor) / Σn = ΣS / Σcounted.
+    """
+    replica = get_replica_context()
+    if replica is None or replica.num_replicas_in_sync == 1:
+        return 1 / counted if counted else 0.0
+    extended = replica.strategy.extended
+    if extended.shard[0] != extended.num_workers:
+        raise ValueError(
+            "a mean over what a mask or weights leave divides by a number that several workers, "
+            "which make each step together at parameter servers (max_staleness=0), do not know of "
+            "each other; use reduction='sum_over_batch_size' without a mask, let workers make "
+            "steps of their own (max_staleness=None), or use MultiWorkerMirroredStrategy"
+        )
+    both = np.array([num_examples, counted], np.float64)
+    all_examples, all_counted = np.asarray(replica.all_reduce("SUM", both)).tolist()
+    return all_examples / (max(num_examples, 1) * all_counted) if all_counted else 0.0
