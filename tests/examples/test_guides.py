@@ -132,7 +132,7 @@ def test_each_name_of_the_migration_table_exists():
 @pytest.mark.parametrize(
     ("module", "besides"),
     [
-        (layers, {"LayerOptions", "noting_inference_calls"}),
+        (layers, {"LayerOptions", "Shape", "noting_inference_calls"}),
         (losses, {"get", "Loss"}),
         (metrics, {"get"}),
         (activations, {"get"}),
