@@ -10,6 +10,7 @@ restores takes what it needs by name.
     best_checkpoint     the best by a metric
     lease               nobody deletes what is being read
     save_export         one that is kept apart, with other files in it
+    save_at             the same, called as its owner wishes: a saved model
     keep_…, save_…      policies: which to keep, when to save
     CheckpointError     everything that can be wrong with a checkpoint or its directory
 """
@@ -26,7 +27,14 @@ from .directory import (
     read_latest,
 )
 from .errors import CheckpointError
-from .exports import delete_old_exports, list_exports, read_file, save_export
+from .exports import (
+    delete_old_exports,
+    list_exports,
+    newest_saved,
+    read_file,
+    save_at,
+    save_export,
+)
 from .parts import Checkpoint
 from .policies import (
     KeepPolicy,
@@ -71,6 +79,7 @@ __all__ = [
     "list_checkpoints",
     "list_exports",
     "load",
+    "newest_saved",
     "plain_json",
     "read_file",
     "read_latest",
@@ -80,6 +89,7 @@ __all__ = [
     "record_metrics",
     "remove_text",
     "save",
+    "save_at",
     "save_export",
     "share_of",
     "write_shard",

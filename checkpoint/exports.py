@@ -1,7 +1,8 @@
-"""Exports: checkpoints that are kept apart, each with other files in it and named by the time.
+"""Checkpoints that are kept apart: exports, and what is saved under a name of its own.
 
-An export is a checkpoint like others for who reads it. It belongs to no run: nothing lists it,
-nothing is deleted for it, and its name is ten digits, the seconds since 1970.
+They are checkpoints like others for who reads them. They belong to no run: nothing lists them,
+nothing is deleted for them. An export has other files in it, and ten digits as its name: the
+seconds since 1970.
 """
 
 from __future__ import annotations
@@ -12,16 +13,17 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import SupportsIndex
+from typing import SupportsIndex, final
 
-from .access import delete_unless_leased
+from .access import Hold, delete_unless_leased, remove_unless_leased
 from .directory import tidied
 from .errors import CheckpointError, explained
 from .manifest import format_manifest
-from .places import committer_of, store_of
+from .places import committer_of, exists, store_of, tidy
+from .reading import is_checkpoint, load
 from .slices import Arrays, pieces_of, plain
 from .storage import Committer
-from .writing import checked_step, manifest_of, write_part
+from .writing import checked_step, manifest_of, plain_state, write_part
 
 _NAME = re.compile(r"[0-9]{10}")
 _WEIGHTS = "weights.safetensors"
@@ -47,20 +49,98 @@ def save_export(
         CheckpointError: it cannot be written; nothing is to be seen of it.
         TypeError, ValueError: an argument that cannot be saved, before anything is written.
     """
-    root, step = os.fspath(base), checked_step(step)
-    pieces = {key: plain(piece) for key, piece in pieces_of(arrays).items()}
-    for name in files:
-        _check_relative(name)
+    root, content = os.fspath(base), _Content(step, arrays, files)
     with explained(root, "export to"), tidied(root) as hold:
         path = os.path.join(root, _next_name(root))
-        with _drafted(committer_of(root), path) as draft:
-            for name, content in files.items():
-                _write_file(draft, name, content)
-            part = write_part(draft, _WEIGHTS, pieces)
-            manifest = format_manifest(manifest_of(step, [part], {}, time.time()))
-            hold.require()
-            committer_of(root).commit(draft, path, manifest, [part.shard])
+        content.write(path, hold)
     return path
+
+
+def save_at(
+    path: str | os.PathLike[str],
+    arrays: Arrays,
+    *,
+    step: SupportsIndex = 0,
+    state: Mapping[str, object] | None = None,
+    overwrite: bool = True,
+) -> None:
+    """Saves arrays, and a little JSON, as the directory `path`: all of it or nothing.
+
+    Whoever looks sees what was there before or what is there after, also if the process is killed.
+
+    Args:
+        path: a directory or URL; its parents are made where they are missing.
+        arrays, step, state: as for `save`.
+        overwrite: whether to replace what was saved there before.
+
+    Raises:
+        CheckpointError: it cannot be written; or something was saved there and is not to be
+            overwritten; or something else is at that path, which is never replaced.
+        TypeError, ValueError: an argument that cannot be saved, before anything is written.
+    """
+    path, content = tidy(path), _Content(step, arrays, {}, state)
+    root = os.path.dirname(path) or os.curdir
+    with explained(path, "save to"), tidied(root) as hold:
+        if exists(path):
+            _require_replaceable(path, overwrite)
+        for replaced in content.write(path, hold):
+            remove_unless_leased(replaced)
+
+
+def newest_saved(directory: str | os.PathLike[str]) -> str | None:
+    """The path of the newest of what `save_at` has put into a directory; None without any.
+
+    Raises:
+        CheckpointError: the directory cannot be read, or one that is in it.
+    """
+    root = os.fspath(directory)
+    with explained(root, "read"):
+        paths = [os.path.join(root, name) for name in sorted(store_of(root).names(root))]
+    found = [path for path in paths if not os.path.basename(path).startswith(".")]
+    saved = [(load(path).created, path) for path in found if is_checkpoint(path)]
+    return max(saved)[1] if saved else None
+
+
+@final
+class _Content:
+    """What is to be written, checked beforehand."""
+
+    def __init__(
+        self,
+        step: SupportsIndex,
+        arrays: Arrays,
+        files: Files,
+        state: Mapping[str, object] | None = None,
+    ) -> None:
+        self._step, self._files = checked_step(step), files
+        self._pieces = {key: plain(piece) for key, piece in pieces_of(arrays).items()}
+        self._state = plain_state(state or {})
+        for name in files:
+            _check_relative(name)
+
+    def write(self, path: str, hold: Hold) -> list[str]:
+        """Write and commit it; the paths of what it has replaced, which are to be removed."""
+        committer = committer_of(path)
+        with _drafted(committer, path) as draft:
+            for name, content in self._files.items():
+                _write_file(draft, name, content)
+            part = write_part(draft, _WEIGHTS, self._pieces)
+            manifest = format_manifest(manifest_of(self._step, [part], self._state, time.time()))
+            hold.require()
+            return committer.commit(draft, path, manifest, [part.shard])
+
+
+def _require_replaceable(path: str, overwrite: bool) -> None:
+    if is_checkpoint(path):
+        if not overwrite:
+            raise CheckpointError(
+                f"'{path}' is there already: choose another path, or pass overwrite=True"
+            )
+    elif os.path.isfile(path) or store_of(path).names(path):
+        raise CheckpointError(
+            f"'{path}' is there already and was not saved by paceline, so that it is not replaced: "
+            f"choose another path, or remove it"
+        )
 
 
 def list_exports(base: str | os.PathLike[str]) -> list[str]:

@@ -11,7 +11,9 @@ from paceline.checkpoint import (
     lease,
     list_exports,
     load,
+    newest_saved,
     read_file,
+    save_at,
     save_export,
 )
 
@@ -74,3 +76,43 @@ def test_a_file_that_is_missing_or_larger_than_it_may_be_is_named(tmp_path):
         read_file(path, "a", 4)
     with pytest.raises(CheckpointError, match="b': it does not exist"):
         read_file(path, "b", 4)
+
+
+def test_ck_13_what_is_saved_under_a_name_is_replaced_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "models" / "best"
+    save_at(path, ARRAYS, step=7, state={"a": [1]})
+    save_at(path, {"v": np.ones(2)}, state={"a": [2]})
+    found = load(path)
+    assert (found.names, found.state) == (("v",), {"a": [2]})
+    found.verify()
+    with pytest.raises(CheckpointError, match=r"there already.*overwrite=True"):
+        save_at(path, ARRAYS, overwrite=False)
+    assert [name for name in os.listdir(path.parent) if not name.startswith(".paceline-lock")] == [
+        "best"
+    ]
+
+
+@pytest.mark.parametrize("is_file", [True, False], ids=["a file", "a directory"])
+def test_what_others_have_written_is_never_replaced(tmp_path, is_file):
+    path = tmp_path / "notes"
+    if not is_file:
+        path.mkdir()
+    (path if is_file else path / "diary").write_text("dear")
+    with pytest.raises(CheckpointError, match="was not saved by paceline"):
+        save_at(path, ARRAYS)
+    assert (path if is_file else path / "diary").read_text() == "dear"
+
+
+def test_an_empty_directory_may_be_filled(tmp_path):
+    (tmp_path / "m").mkdir()
+    save_at(tmp_path / "m", ARRAYS)
+    assert load(tmp_path / "m").names == ("w",)
+
+
+def test_the_newest_of_what_was_saved_under_names_is_found(tmp_path):
+    assert newest_saved(tmp_path / "missing") is None
+    for name in ("z", "a", "m"):
+        save_at(tmp_path / name, ARRAYS)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "file").write_text("")
+    assert newest_saved(tmp_path) == str(tmp_path / "m")
