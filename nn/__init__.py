@@ -15,7 +15,7 @@ from . import activations, initializers, layers, losses, metrics, optimizers, re
 from .activations import swish, tanh
 from .layers import Input
 from .losses import compute_average_loss, scale_regularization_loss
-from .models import Model, Sequential
+from .models import Model, Sequential, clone_model, model_from_json
 from .serialization import Serializable, custom_object_scope, deserialize, serialize
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Sequential",
     "Serializable",
     "activations",
+    "clone_model",
     "compute_average_loss",
     "custom_object_scope",
     "deserialize",
@@ -35,6 +36,7 @@ __all__ = [
     "log_softmax",
     "losses",
     "metrics",
+    "model_from_json",
     "optimizers",
     "regularizers",
     "relu",

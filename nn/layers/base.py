@@ -226,6 +226,10 @@ class Layer(Serializable, ABC):
         """The layers that this one holds as attributes, in the order in which they were set."""
         return list(_layers_in(vars(self).values()))
 
+    def graph(self) -> tuple[list[SymbolicTensor], list[SymbolicTensor]] | None:
+        """The inputs, and all that is computed of them, in order; None where nobody can know."""
+        return None
+
     @property
     def weights(self) -> list[Variable]:
         """All weights, those of sublayers included.
@@ -292,7 +296,8 @@ class Layer(Serializable, ABC):
             ValueError: They are not known before the first call.
         """
         weights = self.weights
-        if not weights and not self._called:
+        has_order = not self.sublayers or self.graph() is not None
+        if not self._called and not (weights and has_order):
             raise ValueError(
                 f"the weights of {self!r} are made by its first call: call it with a batch, or "
                 f"give the first layer an input_shape"

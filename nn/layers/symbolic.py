@@ -10,6 +10,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ...inputs import nest
+from ..serialization import Serializable
 
 
 class SymbolicTensor(NDArrayOperatorsMixin):
@@ -56,7 +57,7 @@ class SymbolicTensor(NDArrayOperatorsMixin):
 
 
 @final
-class Input(SymbolicTensor):
+class Input(Serializable, SymbolicTensor):
     """Where the arrays of a functional model come in; or the shape of a `Sequential`'s inputs.
 
     Args:

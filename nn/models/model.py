@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from ..layers import Input, Layer, SymbolicTensor, in_order, map_symbolic, symbo
 from ..losses import Loss
 from ..metrics import Metric
 from ..optimizers import Optimizer
+from ..serialization import serialize
+from .graph import graph_config, graph_of
+from .summary import write_summary
 
 
 class Model(Layer):
@@ -59,6 +63,73 @@ class Model(Layer):
         for tensor in self._steps:
             values[id(tensor)] = _computed(tensor, values, training)
         return map_symbolic(lambda tensor: lift(values[id(tensor)]), self.outputs)
+
+    def get_config(self) -> dict[str, Any]:
+        """What the model is made of, as plain values; see `Layer`.
+
+        Of a model of one's own with an `__init__` of its own: the arguments of that.
+        """
+        if type(self).__init__ is not Model.__init__:
+            return super().get_config()
+        name = {"name": self.name}
+        graph = self.outputs is not None
+        return name | (graph_config(self.inputs, self.outputs, self._steps) if graph else {})
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        if "calls" in config:
+            return cls(*graph_of(config), name=config["name"])
+        return super().from_config(config)
+
+    def to_json(self) -> str:
+        """What the model is made of, as JSON; its weights are not in it. See `model_from_json`.
+
+        Raises:
+            TypeError: An argument cannot be written down; it is named.
+        """
+        return json.dumps(serialize(self))
+
+    def graph(self) -> tuple[list[SymbolicTensor], list[SymbolicTensor]] | None:
+        return None if self.outputs is None else (symbolic_in(self.inputs), self._steps)
+
+    def get_layer(self, name: str | None = None, index: int | None = None) -> Layer:
+        """One of the model's layers.
+
+        Args:
+            name, index: Which; exactly one of them.
+
+        Raises:
+            ValueError: There is no such layer.
+        """
+        layers = self.layers or self.sublayers
+        if (name is None) == (index is None):
+            raise ValueError(f"give a name or an index, not name={name!r} and index={index!r}")
+        known = {layer.name: layer for layer in layers}
+        if index is not None and -len(layers) <= index < len(layers):
+            return layers[index]
+        if name in known:
+            return known[name]
+        wanted = f"called {name!r}" if index is None else f"number {index}"
+        raise ValueError(f"model {self.name!r} has no layer {wanted}; it has {', '.join(known)}")
+
+    def summary(
+        self,
+        line_length: int | None = None,
+        print_fn: Callable[[str], Any] = print,
+        expand_nested: bool = False,
+    ) -> None:
+        """Print a table of the layers, the shapes of their outputs and the sizes of their weights.
+
+        Args:
+            line_length: Its width in characters.
+            print_fn: Called with each line.
+            expand_nested: Whether to list the layers of layers, too.
+
+        Raises:
+            ValueError: The weights are not known before the first call.
+        """
+        self.count_params()
+        write_summary(self, print_fn, line_length, expand_nested)
 
     @property
     def output_names(self) -> list[str]:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from ...autodiff import Tensor, conv2d_relu_max_pool2d, relu
-from ..layers import Conv2D, Input, Layer, MaxPooling2D, Shape
+from ..layers import Conv2D, Input, Layer, MaxPooling2D, Shape, SymbolicTensor
+from ..serialization import serialize
 from .model import Model
 
 Stage: TypeAlias = Callable[[Any, bool], Any]
@@ -51,6 +52,21 @@ class Sequential(Model):
         for stage in self._stages:
             outputs = stage(outputs, training)
         return outputs
+
+    def get_config(self) -> dict[str, Any]:
+        if type(self).__init__ is not Sequential.__init__:
+            return super().get_config()
+        own = self.layers[0].input_shape if self.layers else None
+        first = [Input(self.input_shape)] if self.input_shape and not own else []
+        return {"name": self.name, "layers": serialize([*first, *self.layers])}
+
+    def graph(self) -> tuple[list[SymbolicTensor], list[SymbolicTensor]] | None:
+        if self.input_shape is None:
+            return None
+        tensors: list[SymbolicTensor] = [Input(self.input_shape)]
+        for layer in self.layers:
+            tensors.append(layer(tensors[-1]))
+        return tensors[:1], tensors[1:]
 
 
 def _stages(layers: list[Layer]) -> list[Stage]:

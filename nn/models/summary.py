@@ -1,0 +1,161 @@
+"""The table of a model: its layers, the shapes of their outputs, the numbers of their weights."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...autodiff import no_grad
+from ...inputs import nest
+from ...strategies import Variable
+from ..layers import Input, Layer, SymbolicTensor, map_symbolic, symbolic_in
+
+_TITLES = ("Layer (type)", "Output Shape", "Param #", "Connected to")
+_WIDTH, _ENDS = 65, (0.45, 0.85, 1.0)
+_WIDTH_OF_GRAPHS, _ENDS_OF_GRAPHS = 98, (0.33, 0.55, 0.67, 1.0)
+_UNITS = ("Byte", "KB", "MB", "GB", "TB")
+
+
+class Row(NamedTuple):
+    """A layer of the table, or an operation between layers."""
+
+    name: str
+    kind: str
+    shape: str
+    weights: Sequence[Variable]
+    sources: Sequence[str]
+    depth: int = 0
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        num_params = sum(map(_size, self.weights))
+        sources = ", ".join(f"{name}[0][0]" for name in self.sources)
+        name = f"{'|  ' * self.depth}{self.name} ({self.kind})"
+        return name, self.shape, str(num_params), f"[{sources}]"
+
+
+def write_summary(
+    model: Layer, print_fn: Callable[[str], Any], line_length: int | None, expand_nested: bool
+) -> None:
+    """See `Model.summary`."""
+    rows = list(_rows(model, expand_nested))
+    # In a row, as those of a `Sequential`, it goes without saying what is connected to what.
+    outer = [row for row in rows if not row.depth]
+    pairs = itertools.pairwise(outer)
+    graph = any(row.sources and list(row.sources) != [before.name] for before, row in pairs)
+    width = line_length or (_WIDTH_OF_GRAPHS if graph else _WIDTH)
+    ends = [int(width * end) for end in (_ENDS_OF_GRAPHS if graph else _ENDS)]
+    lines = [f'Model: "{model.name}"', "_" * width, _line(_TITLES, ends), "=" * width]
+    for row in rows:
+        lines += [_line(row.cells, ends), " " * width]
+    lines.append("=" * width)
+    trainable = set(map(id, model.trainable_weights))
+    weights = list({id(weight): weight for weight in model.weights}.values())
+    lines += [
+        f"Total params: {_counted(weights)}",
+        f"Trainable params: {_counted([w for w in weights if id(w) in trainable])}",
+        f"Non-trainable params: {_counted([w for w in weights if id(w) not in trainable])}",
+        "_" * width,
+    ]
+    for line in lines:
+        print_fn(line)
+
+
+def _rows(model: Any, expand_nested: bool, depth: int = 0) -> Iterator[Row]:
+    found = _of_layers(model, depth) if model.graph() is None else _of_graph(model, depth)
+    for row, layer in found:
+        yield row
+        if expand_nested and layer is not None and layer.sublayers:
+            yield from _rows(layer, expand_nested, depth + 1)
+
+
+def _of_graph(model: Any, depth: int) -> Iterator[tuple[Row, Layer | None]]:
+    """The inputs of a model, and what it computes of them, each layer once."""
+    inputs, steps = model.graph()
+    shapes = _shapes(inputs, steps)
+    names: dict[int, str] = {}
+    for number, tensor in enumerate(inputs, start=1):
+        names[id(tensor)] = name = tensor.name or f"input_{number}"
+        if model.inputs is not None:  # a `Sequential` does not list its input, as in Keras
+            yield Row(name, "InputLayer", f"[{shapes[id(tensor)]}]", (), (), depth), None
+    for step in steps:
+        layer = step.function if isinstance(step.function, Layer) else None
+        name = step.function.__name__ if layer is None else layer.name
+        is_new = layer is None or layer.name not in names.values()
+        number = sum(other.partition("#")[0] == name for other in names.values())
+        names[id(step)] = f"{name}#{number}" if layer is None and number else name
+        if is_new:
+            sources = [names[id(part)] for part in symbolic_in((step.args, step.kwargs))]
+            kind = "operation" if layer is None else type(layer).__name__
+            weights = () if layer is None else layer.weights
+            yield Row(names[id(step)], kind, shapes[id(step)], weights, sources, depth), layer
+
+
+def _of_layers(model: Layer, depth: int) -> Iterator[tuple[Row, Layer | None]]:
+    """The layers of a model of one's own, which alone knows how they are connected."""
+    before: list[str] = []
+    for layer in model.sublayers:
+        yield Row(layer.name, type(layer).__name__, "multiple", layer.weights, before, depth), layer
+        before = [layer.name]
+
+
+def _shapes(inputs: Sequence[SymbolicTensor], steps: Sequence[SymbolicTensor]) -> dict[int, str]:
+    """By the identity of a tensor, as text."""
+    places = [id(tensor) for tensor in (*inputs, *steps)]
+    try:
+        with no_grad():
+            of_two, of_three = _computed(inputs, steps, 2), _computed(inputs, steps, 3)
+    except (ValueError, TypeError, IndexError):  # such short ones, say, as no window fits into
+        return dict.fromkeys(places, "?")
+    return {place: _common(of_two[place], of_three[place]) for place in places}
+
+
+def _computed(
+    inputs: Sequence[SymbolicTensor], steps: Sequence[SymbolicTensor], length: int
+) -> dict[int, Any]:
+    """The values of all tensors for zeros of that length, where a length is open."""
+    values: dict[int, Any] = {}
+    for tensor in inputs:
+        assert isinstance(tensor, Input)
+        shape = (length, *(length if n is None else n for n in tensor.shape))
+        values[id(tensor)] = np.zeros(shape, tensor.dtype)
+    for step in steps:
+        given = map_symbolic(lambda part: values[id(part)], [list(step.args), step.kwargs])
+        values[id(step)] = step.function(*given[0], **given[1])
+    return values
+
+
+def _common(of_two: Any, of_three: Any) -> str:
+    """The shape of two values as text, with None for a length in which they differ."""
+    leaves = zip(nest.flatten(of_two), nest.flatten(of_three), strict=True)
+    shapes = [
+        tuple(n if n == m else None for n, m in zip(one.shape, other.shape, strict=True))
+        for one, other in leaves
+    ]
+    return str(shapes[0]) if len(shapes) == 1 else str(shapes)
+
+
+def _line(cells: Sequence[str], ends: Sequence[int]) -> str:
+    line = " "
+    for text, end in zip(cells, ends, strict=False):
+        line = f"{line}{text}"[: end - 1].ljust(end)
+    return line
+
+
+def _size(weight: Variable) -> int:
+    return math.prod(weight.shape)
+
+
+def _counted(weights: Iterable[Variable]) -> str:
+    """How many numbers, and how much memory they take."""
+    weights = list(weights)
+    num_bytes = float(sum(_size(weight) * weight.dtype.itemsize for weight in weights))
+    unit = 0
+    while num_bytes >= 1024 and unit < len(_UNITS) - 1:
+        num_bytes /= 1024
+        unit += 1
+    return f"{sum(map(_size, weights))} ({num_bytes:.2f} {_UNITS[unit]})"
