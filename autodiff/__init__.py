@@ -13,7 +13,18 @@ Overwrite an array after backward, or hand a copy to the model.
 
 # ruff: noqa: F401 (some modules are imported for what they enter into the table)
 
-from . import arithmetic, joining, linear_algebra, piecewise_constant
+from . import (
+    arithmetic,
+    choices,
+    diagonals,
+    einsum,
+    joining,
+    linear_algebra,
+    matrices,
+    piecewise_constant,
+    signals,
+    stacking,
+)
 from .activations import (
     elu,
     erf,
@@ -33,22 +44,10 @@ from .dense import dense
 from .indexed_slices import IndexedSlices
 from .pooling import avg_pool2d, max_pool2d
 from .printing import PRINT_OPTIONS, set_print_options
+from .recording import no_grad, watched
 from .reductions import logsumexp
-from .tensor import (
-    Array,
-    MutableLeaf,
-    Tensor,
-    TensorLike,
-    Vjp,
-    implements,
-    lift,
-    lift_array,
-    no_grad,
-    record,
-    snapshot,
-    stop_gradient,
-    watched,
-)
+from .tensor import MutableLeaf, Tensor, Vjp, lift, lift_array, record, snapshot, stop_gradient
+from .tensor_like import Array, TensorLike, implements
 from .tracing import Call, functions_by_name, trace
 
 __all__ = [

@@ -9,7 +9,8 @@ import numpy as np
 
 from .numerics import keep_where, total
 from .special import erf as _erf
-from .tensor import Array, Tensor, lift_array, record
+from .tensor import Tensor, lift_array, record
+from .tensor_like import Array
 
 
 def erf(x: Any) -> Tensor:

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from .numerics import keep_where, sum_dtype
-from .tensor import Array, Tensor, implements, lift, record
+from .numerics import keep_where, sum_dtype, total
+from .tensor import Tensor, lift, operand, record
+from .tensor_like import Array, implements
 
 
 def unbroadcast(gradient: Array, shape: tuple[int, ...], out: Array | None = None) -> Array:
@@ -20,6 +21,10 @@ def unbroadcast(gradient: Array, shape: tuple[int, ...], out: Array | None = Non
     """
     if gradient.shape == shape:
         return gradient
+    if type(gradient) is Tensor:
+        leading = tuple(range(gradient.ndim - len(shape)))
+        ones = tuple(i - len(shape) for i, n in enumerate(shape) if n == 1)
+        return total(gradient, (*leading, *ones), keepdims=True).reshape(shape)
     if len(shape) == 1 and shape[0] == gradient.shape[-1]:
         return sum_of_rows(gradient.reshape(math.prod(gradient.shape[:-1]), shape[0]), out)
     num_leading = gradient.ndim - len(shape)
@@ -49,42 +54,65 @@ def _unary(function: Callable[..., Any], carry: Callable[[Array, Array, Array], 
         x = lift(x)
         a = x.data
         y = function(a)
-        return record(y, (x,), lambda g, outs: (carry(g, a, y),))
+
+        def vjp(g: Array, outs: Any) -> Any:
+            if type(g) is Tensor:
+                u = operand(g, x, a)
+                return (carry(g, u, apply(u)),)
+            return (carry(g, a, y),)
+
+        return record(y, (x,), vjp)
 
     apply.__name__ = function.__name__
     implements(function)(apply)
 
 
+def times(g: Array, factor: Any) -> Array:
+    """g times a factor, in the memory of g."""
+    g *= factor
+    return g
+
+
+def _over(g: Array, divisor: Any) -> Array:
+    g /= divisor
+    return g
+
+
 def _times(derivative: Callable[[Array, Array], Any]) -> Callable[[Array, Array, Array], Array]:
-    return lambda g, x, y: np.multiply(g, derivative(x, y), out=g)
+    return lambda g, x, y: times(g, derivative(x, y))
 
 
-_unary(np.negative, lambda g, x, y: np.negative(g, out=g))
+_unary(np.negative, lambda g, x, y: times(g, -1))
 _unary(np.positive, lambda g, x, y: g)
-_unary(np.absolute, lambda g, x, y: keep_where(np.copysign(1, x) * g, x != 0))
+_unary(np.absolute, lambda g, x, y: keep_where(np.where(np.signbit(x), -g, g), x != 0))
+_unary(np.fabs, lambda g, x, y: keep_where(np.where(np.signbit(x), -g, g), x != 0))
+_unary(np.deg2rad, _times(lambda x, y: math.pi / 180))
+_unary(np.radians, _times(lambda x, y: math.pi / 180))
+_unary(np.rad2deg, _times(lambda x, y: 180 / math.pi))
+_unary(np.degrees, _times(lambda x, y: 180 / math.pi))
 _unary(np.square, _times(lambda x, y: 2 * x))
-_unary(np.sqrt, lambda g, x, y: np.divide(g, 2 * y, out=g))
-_unary(np.cbrt, lambda g, x, y: np.divide(g, 3 * y * y, out=g))
+_unary(np.sqrt, lambda g, x, y: _over(g, 2 * y))
+_unary(np.cbrt, lambda g, x, y: _over(g, 3 * y * y))
 _unary(np.reciprocal, _times(lambda x, y: -y * y))
-_unary(np.exp, lambda g, x, y: np.multiply(g, y, out=g))
+_unary(np.exp, lambda g, x, y: times(g, y))
 _unary(np.exp2, _times(lambda x, y: math.log(2) * y))
 _unary(np.expm1, _times(lambda x, y: y + 1))
-_unary(np.log, lambda g, x, y: np.divide(g, x, out=g))
-_unary(np.log2, lambda g, x, y: np.divide(g, math.log(2) * x, out=g))
-_unary(np.log10, lambda g, x, y: np.divide(g, math.log(10) * x, out=g))
-_unary(np.log1p, lambda g, x, y: np.divide(g, 1 + x, out=g))
+_unary(np.log, lambda g, x, y: _over(g, x))
+_unary(np.log2, lambda g, x, y: _over(g, math.log(2) * x))
+_unary(np.log10, lambda g, x, y: _over(g, math.log(10) * x))
+_unary(np.log1p, lambda g, x, y: _over(g, 1 + x))
 _unary(np.sin, _times(lambda x, y: np.cos(x)))
 _unary(np.cos, _times(lambda x, y: -np.sin(x)))
 _unary(np.tan, _times(lambda x, y: 1 + y * y))
-_unary(np.arcsin, lambda g, x, y: np.divide(g, np.sqrt(1 - x * x), out=g))
-_unary(np.arccos, lambda g, x, y: np.divide(g, -np.sqrt(1 - x * x), out=g))
-_unary(np.arctan, lambda g, x, y: np.divide(g, 1 + x * x, out=g))
+_unary(np.arcsin, lambda g, x, y: _over(g, np.sqrt(1 - x * x)))
+_unary(np.arccos, lambda g, x, y: _over(g, -np.sqrt(1 - x * x)))
+_unary(np.arctan, lambda g, x, y: _over(g, 1 + x * x))
 _unary(np.sinh, _times(lambda x, y: np.cosh(x)))
 _unary(np.cosh, _times(lambda x, y: np.sinh(x)))
 _unary(np.tanh, _times(lambda x, y: 1 - y * y))
-_unary(np.arcsinh, lambda g, x, y: np.divide(g, np.sqrt(x * x + 1), out=g))
-_unary(np.arccosh, lambda g, x, y: np.divide(g, np.sqrt(x * x - 1), out=g))
-_unary(np.arctanh, lambda g, x, y: np.divide(g, 1 - x * x, out=g))
+_unary(np.arcsinh, lambda g, x, y: _over(g, np.sqrt(x * x + 1)))
+_unary(np.arccosh, lambda g, x, y: _over(g, np.sqrt(x * x - 1)))
+_unary(np.arctanh, lambda g, x, y: _over(g, 1 - x * x))
 
 
 def _binary(
@@ -105,11 +133,14 @@ def _binary(
         y = (compute or function)(a, b)
 
         def vjp(g: Array, outs: Any) -> Any:
-            g1 = g2 = None
+            g1, g2, values = None, None, (a, b, y)
+            if type(g) is Tensor:
+                u, v = operand(g, x1, a), operand(g, x2, b)
+                values = (u, v, apply(u, v))
             if x2.requires_grad:
-                g2 = unbroadcast(to_second(g, a, b, y), b.shape, outs[1])
+                g2 = unbroadcast(to_second(g, *values), b.shape, outs[1])
             if x1.requires_grad:
-                g1 = unbroadcast(to_first(g, a, b, y), a.shape, outs[0])
+                g1 = unbroadcast(to_first(g, *values), a.shape, outs[0])
             return g1, g2
 
         return record(y, (x1, x2), vjp)
@@ -131,7 +162,11 @@ def _sum(function: Callable[..., Any], negate: bool) -> None:
                 g2 = unbroadcast(g, x2.data.shape, outs[1])
                 for_both = g2 is g and x1.requires_grad  # but no memory may go out twice
                 if negate:
-                    g2 = np.negative(g2, out=outs[1] if for_both else g2)
+                    g2 = (
+                        -g2
+                        if type(g) is Tensor
+                        else np.negative(g2, out=outs[1] if for_both else g2)
+                    )
                 elif for_both:
                     g2 = g.copy()
             if x1.requires_grad:
@@ -148,12 +183,12 @@ _sum(np.add, negate=False)
 _sum(np.subtract, negate=True)
 multiply = _binary(
     np.multiply,
-    lambda g, a, b, y: np.multiply(g, b, out=g),
+    lambda g, a, b, y: times(g, b),
     lambda g, a, b, y: np.multiply(g, a),
 )
 _binary(
     np.divide,
-    lambda g, a, b, y: np.divide(g, b, out=g),
+    lambda g, a, b, y: _over(g, b),
     lambda g, a, b, y: g * y / -b,
 )
 _binary(  # between its jumps
@@ -163,7 +198,7 @@ _binary(  # between its jumps
 )
 _binary(  # the derivative by b counts as 0 where a is 0
     np.power,
-    lambda g, a, b, y: np.multiply(g, _power_derivative(a, b), out=g),
+    lambda g, a, b, y: times(g, _power_derivative(a, b)),
     lambda g, a, b, y: g * y * _finite_log(a),
     compute=operator.pow,  # unlike np.power, it squares and takes roots where b is such a number
 )
@@ -190,6 +225,26 @@ def _extremum(
 
 _extremum(np.maximum, np.greater, np.greater_equal)
 _extremum(np.minimum, np.less, np.less_equal)
+_extremum(  # which "not a number" in the second operand loses, too
+    np.fmax,
+    lambda a, b: np.greater(a, b) | np.isnan(b),
+    lambda a, b: np.greater_equal(a, b) | np.isnan(b),
+)
+_extremum(
+    np.fmin,
+    lambda a, b: np.less(a, b) | np.isnan(b),
+    lambda a, b: np.less_equal(a, b) | np.isnan(b),
+)
+_binary(  # both derivatives count as 0 at the origin
+    np.arctan2,
+    lambda g, a, b, y: g * (b / _no_zero(a * a + b * b)),
+    lambda g, a, b, y: g * (-a / _no_zero(a * a + b * b)),
+)
+_binary(
+    np.hypot,
+    lambda g, a, b, y: g * (a / _no_zero(y)),
+    lambda g, a, b, y: g * (b / _no_zero(y)),
+)
 
 
 def _power_derivative(a: Array, b: Any) -> Any:
@@ -205,6 +260,10 @@ def _finite_log(a: Any) -> Any:
     return np.log(np.where(a == 0, 1, a))
 
 
+def _no_zero(x: Any) -> Any:
+    return np.where(x == 0, 1, x)
+
+
 def _share(a: Any, y: Array) -> Array:
     """exp(a) as a share of exp(y); of two numbers that are -inf none has a share."""
     return np.exp(a - np.where(y == -np.inf, 0, y))
@@ -215,43 +274,3 @@ def _halved_at_ties(g: Array, a: Any, b: Any) -> Array:
     share *= -0.5
     share += 1
     return g * share
-
-
-@implements(np.clip)
-def clip(
-    a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None
-) -> Tensor:
-    """The gradient passes where a lies within the bounds, the bounds included; they get none."""
-    low, high = lift(min if a_min is None else a_min), lift(max if a_max is None else a_max)
-    if low.requires_grad or high.requires_grad:
-        raise TypeError(
-            "the bounds of np.clip cannot have a gradient; use np.minimum(np.maximum(x, low), high)"
-        )
-    x = lift(a)
-    data = x.data
-    y = np.clip(data, low.data, high.data)
-
-    def vjp(g: Array, outs: Any) -> Any:
-        return (unbroadcast(keep_where(g, y == data, out=g), data.shape),)
-
-    return record(y, (x,), vjp)
-
-
-@implements(np.where)
-def where(condition: Any, x: Any = None, y: Any = None) -> Any:
-    """A choice between two; with `condition` alone, plain arrays of the positions that hold."""
-    chosen = lift(condition).data
-    if x is None and y is None:
-        return np.where(chosen)
-    x, y = lift(x), lift(y)
-    x_shape, y_shape = np.shape(x.data), np.shape(y.data)
-
-    def vjp(g: Array, outs: Any) -> Any:
-        refused, gx, gy = np.logical_not(chosen), None, None
-        if x.requires_grad:
-            gx = unbroadcast(keep_where(g, np.logical_not(refused)), x_shape, outs[0])
-        if y.requires_grad:
-            gy = unbroadcast(keep_where(g, refused, out=g), y_shape, outs[1])
-        return gx, gy
-
-    return record(np.where(chosen, x.data, y.data), (x, y), vjp)

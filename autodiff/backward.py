@@ -11,7 +11,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .indexed_slices import IndexedSlices, Patch
-from .tensor import Array, Tensor, TensorLike, check_floating, is_recording, lift, watched
+from .recording import is_recording, watched
+from .tensor import Tensor, check_floating, lift
+from .tensor_like import Array, TensorLike
 
 Gradient: TypeAlias = "Array | IndexedSlices"
 OnReady: TypeAlias = Callable[[Tensor, Gradient], None]
@@ -257,9 +259,10 @@ class GradientTape:
                 f"Tensor(array, requires_grad=True)"
             )
         source = tensor.tensor()
+        is_array = source is tensor
         if source.requires_grad:
             return
-        if source is not tensor:
+        if not is_array:
             raise TypeError(
                 f"{source.label} is not trainable; watch its value, and compute with that: "
                 f"value = variable.value(); tape.watch(value)"

@@ -25,7 +25,8 @@ import numpy as np
 
 from .numerics import keep_where
 from .pooling import mark_where, max_of_scratch_cells, to_winner, winner_dtype
-from .tensor import Array, Tensor, lift_array, record
+from .tensor import Tensor, lift_array, record
+from .tensor_like import Array
 from .windows import Windows, batch_first, contiguous, height_first, pad, pair, place_windows, unpad
 
 _FEW_CHANNELS = 4

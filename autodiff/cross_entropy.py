@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from .activations import logistic
-from .tensor import Array, Tensor, lift_array, record
+from .tensor import Tensor, lift_array, record
+from .tensor_like import Array
 
 
 def softmax_cross_entropy(logits: Any, labels: Any) -> Tensor:

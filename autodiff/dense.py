@@ -11,7 +11,8 @@ from .activations import logistic
 from .arithmetic import sum_of_rows
 from .linear_algebra import as_rows, product
 from .numerics import keep_where
-from .tensor import Array, Tensor, lift_array, record
+from .tensor import Tensor, lift_array, record
+from .tensor_like import Array
 
 # name: (y = f(y) in place, g = g f'(x) in place, with f' computed from y = f(x))
 ACTIVATIONS: dict[str, tuple[Callable[[Array], Any], Callable[[Array, Array], Any]]] = {

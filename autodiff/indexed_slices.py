@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .tensor import Array
+from .tensor_like import Array
 
 
 class IndexedSlices:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from types import EllipsisType
 from typing import Any
@@ -10,8 +11,9 @@ import numpy as np
 
 from .indexed_slices import IndexedSlices, Patch
 from .piecewise_constant import plain
-from .shapes import ravel
-from .tensor import Array, Tensor, TensorLike, implements, lift, lift_array, record, record_view
+from .shapes import moveaxis, ravel
+from .tensor import Tensor, lift, lift_array, record, record_view
+from .tensor_like import Array, TensorLike, implements
 
 _BASIC = (int, slice, EllipsisType, type(None), np.integer)
 
@@ -33,6 +35,21 @@ def getitem(a: Any, index: Any) -> Tensor:
         return record_view(x.data[index], x, lambda g, outs: (Patch(g, index),))
     repeats = any(_positions(array, x.data).dtype != np.bool_ for array in arrays)
     return record(x.data[index], (x,), lambda g, outs: (Patch(g, index, repeats),))
+
+
+def place(values: Any, index: Any, shape: tuple[int, ...], may_repeat: bool = False) -> Tensor:
+    """Zeros of `shape` to which `values` are added at `index`: `getitem` the other way round.
+
+    Args:
+        values: Of the shape of `zeros[index]`.
+        index: Anything that NumPy takes between the brackets.
+        shape: Of the result.
+        may_repeat: Whether `index` may name an element more than once.
+    """
+    x = lift(values)
+    patch = Patch(x.data, index, may_repeat)
+    zeros = np.zeros(shape, x.data.dtype, like=x.data)
+    return record(patch.add_to(zeros), (x,), lambda g, outs: (g[index],))
 
 
 @implements(np.take)
@@ -97,3 +114,20 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tensor:
 def sort(a: Any, axis: int | None = -1) -> Tensor:
     x = lift(a)
     return take_along_axis(x, np.argsort(x.data, axis=axis), axis)
+
+
+@implements(np.median)
+def median(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    """The middle one, or the mean of both in the middle, which then share the gradient."""
+    x = lift(a)
+    ndim = x.data.ndim
+    axes = tuple(range(ndim)) if axis is None else axis
+    axes = tuple(i % ndim for i in (axes if isinstance(axes, tuple) else (axes,)))
+    last = moveaxis(x, axes, range(ndim - len(axes), ndim))
+    rows = last.reshape((*last.shape[: ndim - len(axes)], math.prod(x.data.shape[i] for i in axes)))
+    length = rows.shape[-1]
+    ordered = sort(rows)
+    low, high = ordered[..., (length - 1) // 2], ordered[..., length // 2]
+    middle = low * 0.5 + high * 0.5
+    middle = np.where(np.isnan(rows).any(axis=-1), np.nan, middle)
+    return np.expand_dims(middle, axes) if keepdims else middle

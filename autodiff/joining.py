@@ -11,7 +11,8 @@ import numpy as np
 from .indexing import getitem, take
 from .numerics import total
 from .shapes import ravel
-from .tensor import Array, Tensor, implements, lift, record
+from .tensor import Tensor, lift, record
+from .tensor_like import Array, implements
 
 
 @implements(np.concatenate)

@@ -1,21 +1,20 @@
-"""Products of matrices, of stacks of them, and sums of products by subscripts."""
+"""Products of vectors, of matrices, and of stacks of them."""
 
 from __future__ import annotations
 
-import functools
 import math
-import string
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from .arithmetic import multiply, unbroadcast
-from .shapes import ravel, reshape, transpose
-from .tensor import Array, Tensor, implements, lift, lift_array, record
+from .reductions import sum
+from .shapes import moveaxis, ravel, reshape, transpose
+from .tensor import Tensor, lift, lift_array, lift_together, operand, record
+from .tensor_like import Array, implements
 
 
-@implements(np.matmul)
+@implements(np.matmul, np.linalg.matmul)
 def matmul(x1: Any, x2: Any) -> Tensor:
     x1, x2 = lift_array(x1), lift_array(x2)
     a, b = x1.data, x2.data
@@ -23,8 +22,9 @@ def matmul(x1: Any, x2: Any) -> Tensor:
         return _times_matrix(x1, x2)
 
     def vjp(g: Array, outs: Any) -> Any:
-        rows = a[None, :] if a.ndim == 1 else a
-        columns = b[:, None] if b.ndim == 1 else b
+        u, v = operand(g, x1, a), operand(g, x2, b)
+        rows = u[None, :] if a.ndim == 1 else u
+        columns = v[:, None] if b.ndim == 1 else v
         if b.ndim == 1:
             g = g[..., None]
         if a.ndim == 1:
@@ -47,6 +47,9 @@ def _times_matrix(x1: Tensor, x2: Tensor) -> Tensor:
     def vjp(g: Array, outs: Any) -> Any:
         g = as_rows(g)
         ga = gb = None
+        if type(g) is Tensor:
+            v, lines = operand(g, x2, b), as_rows(operand(g, x1, a))
+            return (g @ v.T).reshape(a.shape), lines.T @ g
         if x1.requires_grad:
             ga = product(g, b.T, outs[0] if a.ndim == 2 else None).reshape(a.shape)
         if x2.requires_grad:
@@ -81,13 +84,13 @@ def dot(a: Any, b: Any) -> Tensor:
     return tensordot(a, b, axes=(-1, -2))
 
 
-@implements(np.outer)
+@implements(np.outer, np.linalg.outer)
 def outer(a: Any, b: Any) -> Tensor:
     a, b = lift_together(a, b)
     return multiply(reshape(a, (-1, 1)), ravel(b))
 
 
-@implements(np.tensordot)
+@implements(np.tensordot, np.linalg.tensordot)
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Tensor:
     a, b = lift(a), lift(b)
     over_a, over_b = _contracted(axes, a.data.ndim, b.data.ndim)
@@ -108,113 +111,63 @@ def _contracted(axes: Any, ndim_a: int, ndim_b: int) -> tuple[list[int], list[in
     return [i % ndim_a for i in over_a], [i % ndim_b for i in over_b]
 
 
-def lift_together(*values: Any) -> tuple[Tensor, ...]:
-    """Operands of one operation as tensors: numbers become arrays beside the first array."""
-    tensors = tuple(lift(value) for value in values)
-    like = next((t.data for t in tensors if hasattr(t.data, "dtype")), np.empty(0))
-    return tuple(
-        tensor
-        if hasattr(tensor.data, "dtype")
-        else Tensor(np.asarray(tensor.data, np.result_type(tensor.data, like.dtype), like=like))
-        for tensor in tensors
-    )
+@implements(np.inner)
+def inner(a: Any, b: Any) -> Tensor:
+    """The products of the last axis of a with the last of b, whatever is before them."""
+    a, b = lift(a), lift(b)
+    if np.ndim(a.data) == 0 or np.ndim(b.data) == 0:
+        return multiply(a, b)
+    return tensordot(a, b, axes=(-1, -1))
 
 
-@implements(np.einsum)
-def einsum(subscripts: str, *operands: Any, optimize: Any = None) -> Tensor:
-    """Sums of products by subscripts, such as 'bij,bjk->bik'; '...' stands for any further axes.
-
-    A letter twice in one operand (a diagonal) is refused. `optimize` as in NumPy; by default it is
-    used where there is enough to compute.
-    """
-    if not isinstance(subscripts, str):
-        raise TypeError(
-            "np.einsum of a tensor takes its subscripts as one string, such as 'ij,jk->ik', "
-            "followed by the operands"
-        )
-    tensors = lift_together(*operands)
-    arrays = [tensor.data for tensor in tensors]
-    terms, result = _parse(subscripts, tuple([array.ndim for array in arrays]))
-
-    def vjp(g: Array, outs: Any) -> Any:
-        return [
-            _gradient_of(i, g, terms, result, arrays, optimize) if tensor.requires_grad else None
-            for i, tensor in enumerate(tensors)
-        ]
-
-    return record(_sum_of_products(terms, result, arrays, optimize), tensors, vjp)
+@implements(np.vdot)
+def vdot(a: Any, b: Any) -> Tensor:
+    a, b = lift_together(a, b)
+    return matmul(ravel(a), ravel(b))
 
 
-def _sum_of_products(
-    terms: Sequence[str], result: str, arrays: list[Array], optimize: Any
-) -> Array:
-    """`np.einsum`; its planning takes 30 µs, in which a plain loop adds 50000 products."""
-    if optimize is None:
-        sizes: dict[str, int] = {}
-        for term, array in zip(terms, arrays, strict=True):
-            sizes.update(zip(term, array.shape, strict=True))
-        optimize = len(arrays) > 1 and math.prod(sizes.values()) > 50_000
-    subscripts = f"{','.join(terms)}->{result}"
-    if any(array.dtype != np.float16 for array in arrays):
-        return np.einsum(subscripts, *arrays, optimize=optimize)
-    # NumPy would add up along outer axes in float16.
-    return np.einsum(subscripts, *arrays, optimize=optimize, dtype=np.float32).astype(np.float16)
+@implements(np.vecdot, np.linalg.vecdot)
+def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
+    a, b = (moveaxis(x, axis, -1) for x in lift_together(x1, x2))
+    return sum(a * b, -1)
 
 
-def _gradient_of(
-    i: int, g: Array, terms: Sequence[str], result: str, arrays: list[Array], optimize: Any
-) -> Array:
-    """The sum of products of g and all other operands, with operand i's letters for a result."""
-    others = [term for j, term in enumerate(terms) if j != i]
-    known = set(result).union(*others)
-    reached = "".join(letter for letter in terms[i] if letter in known)
-    factors = [array for j, array in enumerate(arrays) if j != i]
-    part = _sum_of_products([result, *others], reached, [g, *factors], optimize)
-    shape = arrays[i].shape
-    sizes = dict(zip(reached, part.shape, strict=True))
-    part = part.reshape([sizes.get(letter, 1) for letter in terms[i]])
-    if any(n == 1 != size for n, size in zip(part.shape, shape, strict=True)):
-        # The elements along a letter get the same that is its own, or of length 1 elsewhere.
-        full = np.empty(np.broadcast_shapes(part.shape, shape), g.dtype, like=g)
-        full[...] = part
-        part = full
-    return unbroadcast(part, shape)
+@implements(np.matvec)
+def matvec(x1: Any, x2: Any) -> Tensor:
+    return matmul(x1, np.expand_dims(lift_array(x2), -1)).squeeze(-1)
 
 
-@functools.lru_cache(maxsize=256)
-def _parse(subscripts: str, ndims: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
-    """The letters of each operand and of the result, with letters in place of the ellipses."""
-    inputs, arrow, result = subscripts.replace(" ", "").partition("->")
-    terms = inputs.split(",")
-    if len(terms) != len(ndims):
-        raise ValueError(
-            f"np.einsum: '{subscripts}' names {len(terms)} operands, but {len(ndims)} were given"
-        )
-    unused = [letter for letter in string.ascii_letters if letter not in subscripts]
-    most = max(ndim - len(term.replace("...", "")) for term, ndim in zip(terms, ndims, strict=True))
-    ellipsis = "".join(unused[: max(most, 0)])
-    named = tuple(
-        _expanded(term, ndim, ellipsis, subscripts) for term, ndim in zip(terms, ndims, strict=True)
-    )
-    if arrow and "..." in inputs and "..." not in result:
-        raise ValueError(f"np.einsum: '{subscripts}' has '...' in an operand but not in the result")
-    if not arrow:
-        once = [letter for letter in sorted(set(inputs) - set(",.")) if inputs.count(letter) == 1]
-        result = ("..." if "..." in inputs else "") + "".join(once)
-    return named, result.replace("...", ellipsis)
+@implements(np.vecmat)
+def vecmat(x1: Any, x2: Any) -> Tensor:
+    return matmul(np.expand_dims(lift_array(x1), -2), x2).squeeze(-2)
 
 
-def _expanded(term: str, ndim: int, ellipsis: str, subscripts: str) -> str:
-    """One operand's letters; its ellipsis takes as many of the last letters as it has axes."""
-    num_more = ndim - len(term.replace("...", ""))
-    if num_more < 0 or (num_more > 0 and "..." not in term):
-        raise ValueError(
-            f"np.einsum: the term '{term}' of '{subscripts}' does not fit an operand of {ndim} axes"
-        )
-    letters = term.replace("...", ellipsis[len(ellipsis) - num_more :])
-    if len(set(letters)) < len(letters):
-        raise ValueError(
-            f"np.einsum: the term '{term}' of '{subscripts}' has a letter twice, which is not "
-            f"differentiable here; index the diagonal first: x[np.arange(n), np.arange(n)]"
-        )
-    return letters
+@implements(np.cross)
+def cross(
+    a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None
+) -> Any:
+    """Of vectors in three dimensions."""
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    a, b = lift_together(a, b)
+    a, b = moveaxis(a, axisa, -1), moveaxis(b, axisb, -1)
+    if (a.shape[-1], b.shape[-1]) != (3, 3):
+        raise ValueError(f"np.cross takes vectors of 3 numbers, got {a.shape[-1]}, {b.shape[-1]}")
+    ahead = np.roll(a, -1, -1) * np.roll(b, -2, -1)
+    return np.moveaxis(ahead - np.roll(a, -2, -1) * np.roll(b, -1, -1), -1, axisc)
+
+
+@implements(np.linalg.cross)
+def linalg_cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
+    return cross(x1, x2, axis=axis)
+
+
+@implements(np.kron)
+def kron(a: Any, b: Any) -> Tensor:
+    a, b = lift_together(a, b)
+    ndim = max(a.data.ndim, b.data.ndim)
+    a, b = (reshape(x, (1,) * (ndim - x.data.ndim) + x.data.shape) for x in (a, b))
+    shape = [m * n for m, n in zip(a.data.shape, b.data.shape, strict=True)]
+    a = reshape(a, [n for length in a.data.shape for n in (length, 1)])
+    b = reshape(b, [n for length in b.data.shape for n in (1, length)])
+    return reshape(multiply(a, b), shape)

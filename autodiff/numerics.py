@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .tensor import Array
+from .tensor import Tensor, record
+from .tensor_like import Array
 
 _HALF = "e"
 """The code of float16: quicker to compare than dtypes are."""
@@ -22,6 +23,9 @@ def keep_where(values: Array, condition: Any, out: Array | None = None) -> Array
     The mask therefore multiplies the bits as whole numbers, which is as fast as a product of floats
     and ten times faster than `np.where`. `out` may be `values` itself, or memory apart from it.
     """
+    if type(values) is Tensor:
+        kept = keep_where(values.data, condition)
+        return record(kept, (values,), lambda g, outs: (keep_where(g, condition),))
     bits = _BITS[values.dtype]
     if out is None or out is values:  # as numbers first: a product with truth values is slower
         marks = condition.astype(bits)
@@ -55,4 +59,6 @@ def narrowed(result: Array, array: Array) -> Array:
 
 def total(array: Array, axis: Any = None, keepdims: bool = False) -> Array:
     """The sum as `np.sum` gives it, of float16 in float32: for what goes on from there."""
+    if type(array) is Tensor:  # sums in float32 by itself
+        return array.sum(axis=axis, keepdims=keepdims)
     return array.sum(axis=axis, keepdims=keepdims, dtype=sum_dtype(array))

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from .refusals import plain_number
-from .tensor import TensorLike, implements, lift
+from .tensor import lift
+from .tensor_like import TensorLike, implements
 
 
 def plain(value: Any) -> Any:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from .numerics import keep_where
-from .tensor import Array, Tensor, lift_array, record
+from .tensor import Tensor, lift_array, record
+from .tensor_like import Array
 from .windows import Windows, batch_first, height_first, pad, pair, place_windows, unpad
 
 

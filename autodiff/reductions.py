@@ -10,7 +10,8 @@ import numpy as np
 
 from .numerics import keep_where, narrowed, total, widened
 from .shapes import ravel
-from .tensor import Array, Tensor, implements, lift, lift_array, record
+from .tensor import Tensor, lift, lift_array, lift_together, operand, record
+from .tensor_like import Array, implements
 
 Axis = int | tuple[int, ...] | None
 
@@ -27,6 +28,8 @@ def spread(reduced: Array, shape: tuple[int, ...], axis: Axis) -> Array:
 
 def _filled(like: Array, value: Array, out: Array | None) -> Array:
     """A fresh array of `value`, broadcast to the shape of `like`."""
+    if type(value) is Tensor:
+        return np.broadcast_to(value, like.shape)
     full = np.empty_like(like) if out is None else out
     full[...] = value
     return full
@@ -58,6 +61,9 @@ def mean(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
 
 def _mean(data: Array, axis: Axis, keepdims: bool) -> tuple[Array, float]:
     """The mean as `np.mean` computes it, with less overhead, and the number of elements in it."""
+    if type(data) is Tensor:
+        mean_of = np.mean(data, axis, keepdims=keepdims)
+        return mean_of, data.size / mean_of.size if mean_of.size else 1.0
     sums = total(data, axis, keepdims)
     # Not by the lengths of the axes, which may be given in four ways.
     count = data.size / sums.size if sums.size else 1.0
@@ -67,10 +73,14 @@ def _mean(data: Array, axis: Axis, keepdims: bool) -> tuple[Array, float]:
 @implements(np.var)
 def var(a: Any, axis: Axis = None, *, ddof: int = 0, keepdims: bool = False) -> Tensor:
     x = lift(a)
-    deviation, y, degrees = _squared_deviation(widened(x.data), axis, ddof, keepdims)
+    wide = widened(x.data)
+    deviation, y, degrees = _squared_deviation(wide, axis, ddof, keepdims)
 
     def vjp(g: Array, outs: Any) -> Any:
         scale = spread(widened(g), deviation.shape, axis) * (2 / degrees)
+        if type(g) is Tensor:
+            again, _, _ = _squared_deviation(operand(g, x, wide), axis, ddof, keepdims)
+            return (again * scale,)
         return (np.multiply(deviation, scale, out=outs[0]),)
 
     return record(narrowed(y, x.data), (x,), vjp)
@@ -80,10 +90,15 @@ def var(a: Any, axis: Axis = None, *, ddof: int = 0, keepdims: bool = False) -> 
 def std(a: Any, axis: Axis = None, *, ddof: int = 0, keepdims: bool = False) -> Tensor:
     """The root of `var`; its gradient counts as 0 where all values are equal."""
     x = lift(a)
-    deviation, variance, degrees = _squared_deviation(widened(x.data), axis, ddof, keepdims)
+    wide = widened(x.data)
+    deviation, variance, degrees = _squared_deviation(wide, axis, ddof, keepdims)
     y = np.sqrt(variance)
 
     def vjp(g: Array, outs: Any) -> Any:
+        if type(g) is Tensor:
+            again, square, _ = _squared_deviation(operand(g, x, wide), axis, ddof, keepdims)
+            scale = g / (np.sqrt(np.where(y == 0, 1, square)) * degrees)
+            return (again * spread(scale, deviation.shape, axis),)
         scale = g / (np.where(y == 0, 1, y) * degrees)
         return (np.multiply(deviation, spread(scale, deviation.shape, axis), out=outs[0]),)
 
@@ -131,7 +146,7 @@ def prod(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     data, wide = x.data, widened(x.data)
 
     def vjp(g: Array, outs: Any) -> Any:
-        return (_product_of_others(wide, axis) * spread(g, data.shape, axis),)
+        return (_product_of_others(operand(g, x, wide), axis) * spread(g, data.shape, axis),)
 
     return record(narrowed(wide.prod(axis=axis, keepdims=keepdims), data), (x,), vjp)
 
@@ -147,10 +162,38 @@ def _product_of_others(data: Array, axis: Axis) -> Array:
     flat = last.reshape((*last.shape[:num_kept], math.prod(last.shape[num_kept:])))
     # The product of all before an element times that of all behind it: a zero is no trouble, as it
     # would be for the product of all divided by the element.
-    before, after = np.ones_like(flat), np.ones_like(flat)
-    before[..., 1:] = np.cumprod(flat[..., :-1], axis=-1)
-    after[..., :-1] = np.cumprod(flat[..., :0:-1], axis=-1)[..., ::-1]
-    return np.moveaxis((before * after).reshape(last.shape), ends, axes)
+    others = _products_before(flat, -1) * np.flip(_products_before(np.flip(flat, -1), -1), -1)
+    return np.moveaxis(others.reshape(last.shape), ends, axes)
+
+
+def _products_before(numbers: Array, axis: int) -> Array:
+    """For each element the product of all before it."""
+    head = (slice(None),) * (axis % numbers.ndim)
+    first = np.ones_like(numbers[(*head, slice(0, 1))])
+    products = np.cumprod(numbers[(*head, slice(0, -1))], axis)
+    return np.concatenate([first, products], axis)[(*head, slice(0, numbers.shape[axis]))]
+
+
+@implements(np.cumprod)
+def cumprod(a: Any, axis: int | None = None) -> Tensor:
+    x = lift(a)
+    if axis is None or not x.data.shape:
+        x, axis = ravel(x), 0
+    wide = widened(x.data)
+
+    def vjp(g: Array, outs: Any) -> Any:
+        numbers = np.moveaxis(operand(g, x, wide), axis, 0)
+        if not len(numbers):
+            return (g,)
+        parts = np.moveaxis(widened(g), axis, 0)
+        # By x_i: the product before it, times Σ g_k (product from behind x_i up to x_k), k >= i,
+        # which is summed from the end. So a zero is no trouble, as it would be for a quotient.
+        sums = [parts[-1]]
+        for i in range(len(numbers) - 1, 0, -1):
+            sums.append(parts[i - 1] + numbers[i] * sums[-1])
+        return (np.moveaxis(_products_before(numbers, 0) * np.stack(sums[::-1]), 0, axis),)
+
+    return record(narrowed(np.cumprod(wide, axis), x.data), (x,), vjp)
 
 
 @implements(np.cumsum)
@@ -163,6 +206,34 @@ def cumsum(a: Any, axis: int | None = None) -> Tensor:
         return (np.flip(np.cumsum(np.flip(widened(g), axis), axis), axis),)
 
     return record(narrowed(np.cumsum(widened(x.data), axis), x.data), (x,), vjp)
+
+
+@implements(np.average)
+def average(a: Any, axis: Axis = None, weights: Any = None, *, keepdims: bool = False) -> Tensor:
+    """The mean; with `weights`, of the shape of `a` or one for each place of `axis`, weighted."""
+    if weights is None:
+        return np.mean(a, axis, keepdims=keepdims)
+    x, w = lift_together(a, weights)
+    if w.data.shape != x.data.shape:
+        lengths = [x.data.shape[i] for i in (axis if isinstance(axis, tuple) else (axis or 0,))]
+        if axis is None or list(w.data.shape) != lengths:
+            raise ValueError(
+                f"np.average: weights of shape {w.data.shape} fit neither the array of shape "
+                f"{x.data.shape} nor its axis {axis}"
+            )
+        along = {i % x.data.ndim: i for i in (axis if isinstance(axis, tuple) else (axis,))}
+        order = np.argsort([i % x.data.ndim for i in along.values()])
+        w = w.transpose([int(i) for i in order])
+        w = w.reshape([n if i in along else 1 for i, n in enumerate(x.data.shape)])
+    scale = np.sum(np.broadcast_to(w, x.data.shape), axis, keepdims=keepdims)
+    if (scale == 0).any():
+        raise ZeroDivisionError("np.average: the weights sum to zero and cannot be normalized")
+    return np.sum(x * w, axis, keepdims=keepdims) / scale
+
+
+@implements(np.ptp)
+def ptp(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+    return np.max(a, axis, keepdims=keepdims) - np.min(a, axis, keepdims=keepdims)
 
 
 def logsumexp(x: Any, axis: Axis = None, *, keepdims: bool = False) -> Tensor:

@@ -12,35 +12,15 @@ _INSTEAD = {
     "add.accumulate": "np.cumsum",
     "add.at": "np.add of whole arrays",
     "add.reduce": "np.sum",
-    "append": "np.concatenate",
     "apply_along_axis": "whole-array expressions",
-    "arctan2": "np.arctan(y / x) and np.where for the quadrant",
-    "average": "np.sum(w * x, axis) / np.sum(w)",
     "block": "np.concatenate",
-    "column_stack": "np.stack(..., axis=1) of vectors, np.concatenate(..., axis=1) of matrices",
-    "convolve": "paceline.autodiff.conv2d",
-    "cross": "np.einsum or the sum written out",
-    "cumprod": "np.exp(np.cumsum(np.log(x))) for positive x",
-    "delete": "indexing with the positions that stay",
-    "diagonal": "x[np.arange(n), np.arange(n)]",
-    "diff": "x[1:] - x[:-1]",
-    "dstack": "np.stack(..., axis=2) of matrices",
     "erf": "paceline.autodiff.erf",
     "expit": "paceline.autodiff.sigmoid",
     "float_power": "x ** y",
-    "fmax": "np.maximum",
-    "fmin": "np.minimum",
     "gradient": "paceline.autodiff.backward or GradientTape",
-    "hstack": "np.concatenate, along axis=0 for vectors and axis=1 for matrices",
-    "hypot": "np.sqrt(x * x + y * y)",
-    "inner": "x @ y.T, or np.sum(x * y) of two vectors",
-    "insert": "np.concatenate",
-    "kron": "np.einsum",
-    "linalg.norm": "np.sqrt(np.sum(np.square(x), axis))",
     "log_softmax": "paceline.autodiff.log_softmax",
     "logsumexp": "paceline.autodiff.logsumexp",
     "maximum.reduce": "np.max",
-    "median": "np.mean, or a sort: np.take_along_axis(x, np.argsort(x, axis), axis)",
     "minimum.reduce": "np.min",
     "multiply.outer": "np.outer",
     "multiply.reduce": "np.prod",
@@ -48,16 +28,9 @@ _INSTEAD = {
     "nanmean": "np.where(np.isnan(x), 0, x) and the sums written out",
     "nanmin": "np.min(np.where(np.isnan(x), np.inf, x), axis)",
     "nansum": "np.sum(np.where(np.isnan(x), 0, x), axis)",
-    "ptp": "np.max(x, axis) - np.min(x, axis)",
-    "roll": "np.concatenate of two slices",
-    "rot90": "np.flip and np.transpose",
+    "percentile": "np.median, or np.sort and indexing",
+    "quantile": "np.median, or np.sort and indexing",
     "softmax": "paceline.autodiff.softmax",
-    "sort": "np.take_along_axis(x, np.argsort(x, axis), axis)",
-    "trace": "np.sum(x[np.arange(n), np.arange(n)])",
-    "tril": "x * np.tril(np.ones(x.shape, x.dtype))",
-    "triu": "x * np.triu(np.ones(x.shape, x.dtype))",
-    "vdot": "np.sum(x * y)",
-    "vstack": "np.stack of vectors, np.concatenate of matrices",
 }
 
 
@@ -103,6 +76,15 @@ def plain_number(called: str) -> TypeError:
         f"{called} of a tensor would cut it silently out of the gradient graph; inside a model "
         f"use np.exp(tensor) in place of math.exp(tensor), np.stack in place of array[i] = tensor, "
         f"np.broadcast_to in place of np.full; elsewhere .item() or .numpy() give the value"
+    )
+
+
+def array_of_tensors() -> TypeError:
+    """The refusal of `np.array(tensor)`, `np.array([tensor, tensor])`, `array[tensor]`."""
+    return TypeError(
+        "turning a tensor into a plain array would cut it silently out of the gradient graph; use "
+        "np.stack([t1, t2]) in place of np.array([t1, t2]), .numpy() for the value, or "
+        "stop_gradient(tensor) inside a model"
     )
 
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from .arithmetic import unbroadcast
 from .refusals import unknown_dtype
-from .tensor import Array, Tensor, implements, lift, lift_array, record, record_view
+from .tensor import Tensor, lift, lift_array, record, record_view
+from .tensor_like import Array, implements
 from .windows import contiguous
 
 
@@ -57,6 +58,11 @@ def transpose(a: Any, axes: Sequence[int] | None = None) -> Tensor:
     return record_view(x.data.transpose(axes), x, vjp)
 
 
+@implements(np.matrix_transpose, np.linalg.matrix_transpose)
+def matrix_transpose(x: Any) -> Tensor:
+    return swapaxes(x, -1, -2)
+
+
 @implements(np.swapaxes)
 def swapaxes(a: Any, axis1: int, axis2: int) -> Tensor:
     x = lift(a)
@@ -78,6 +84,36 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Tensor:
 def flip(m: Any, axis: int | tuple[int, ...] | None = None) -> Tensor:
     x = lift(m)
     return record_view(np.flip(x.data, axis), x, lambda g, outs: (np.flip(g, axis),))
+
+
+@implements(np.flipud)
+def flipud(m: Any) -> Tensor:
+    return flip(m, 0)
+
+
+@implements(np.fliplr)
+def fliplr(m: Any) -> Tensor:
+    return flip(m, 1)
+
+
+@implements(np.rot90)
+def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tensor:
+    x = lift(m)
+    first, second = (axis % x.data.ndim for axis in axes)
+    k %= 4
+    if k == 2:
+        return flip(x, (first, second))
+    if k == 1:
+        return swapaxes(flip(x, second), first, second)
+    return flip(swapaxes(x, first, second), second) if k else flip(flip(x, first), first)
+
+
+@implements(np.rollaxis)
+def rollaxis(a: Any, axis: int, start: int = 0) -> Tensor:
+    x = lift(a)
+    ndim = x.data.ndim
+    axis, start = axis % ndim, start + ndim * (start < 0)
+    return moveaxis(x, axis, start - (axis < start))
 
 
 @implements(np.roll)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .numerics import narrowed, widened
-from .tensor import Array
+from .tensor_like import Array
 
 # W. J. Cody, Rational Chebyshev Approximations for the Error Function, Math. Comp. 23 (1969), with
 # the coefficients of his CALERF; numerator and denominator, highest power first. The first pair

@@ -27,7 +27,8 @@ from .cross_entropy import sigmoid_cross_entropy, softmax_cross_entropy
 from .dense import dense
 from .pooling import avg_pool2d, max_pool2d
 from .reductions import logsumexp
-from .tensor import _FUNCTIONS, record, record_view
+from .tensor import record, record_view
+from .tensor_like import FUNCTIONS
 
 _OURS: tuple[Callable[..., Any], ...] = (
     *(elu, erf, gelu, leaky_relu, log_softmax, relu, sigmoid, silu, softmax, softplus),
@@ -100,12 +101,12 @@ class _Recorder:
 
 def functions_by_name() -> dict[str, Callable[..., Any]]:
     """NumPy's functions and Python's operators that work on tensors, by their import paths."""
-    return {f"{getattr(f, '__module__', None) or 'numpy'}.{f.__name__}": f for f in _FUNCTIONS}
+    return {f"{getattr(f, '__module__', None) or 'numpy'}.{f.__name__}": f for f in FUNCTIONS}
 
 
 def _by_code() -> dict[CodeType, Callable[..., Any]]:
     found: dict[CodeType, Callable[..., Any]] = {ours.__code__: ours for ours in _OURS}
-    for function, ours in _FUNCTIONS.items():
+    for function, ours in FUNCTIONS.items():
         found.setdefault(ours.__code__, function)
     return found
 

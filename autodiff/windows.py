@@ -14,7 +14,7 @@ from itertools import product
 
 import numpy as np
 
-from .tensor import Array
+from .tensor_like import Array
 
 _HEIGHT_FIRST = (1, 2, 0, 3)
 _BATCH_FIRST = (2, 0, 1, 3)

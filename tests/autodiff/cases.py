@@ -1,54 +1,16 @@
-"""The table that drives the tests: every differentiable function with inputs to try it on."""
+"""Every differentiable function with inputs to try it on."""
 
 from __future__ import annotations
-
-import zlib
-from collections.abc import Callable
-from typing import Any, NamedTuple
 
 import numpy as np
 
 import paceline.autodiff as ad
-from paceline.autodiff import Tensor, lift
+from paceline.autodiff import lift
 
+from . import matrix_cases  # noqa: F401 (which fills the table, too)
+from .case_table import case, constant, ints, spaced
 
-class Case(NamedTuple):
-    """A function and float64 inputs around which it is smooth."""
-
-    name: str
-    function: Callable[..., Any]
-    inputs: tuple[np.ndarray, ...]
-
-
-CASES: list[Case] = []
-
-
-def case(name: str, function: Callable[..., Any], *shapes: Any, **interval: float) -> None:
-    """Enter a function, with an input for each shape (or each array) given."""
-    rng = np.random.default_rng(zlib.crc32(name.encode()))
-    low, high = interval.get("low", -2.0), interval.get("high", 2.0)
-    inputs = tuple(
-        shape if isinstance(shape, np.ndarray) else rng.uniform(low, high, shape)
-        for shape in shapes
-    )
-    CASES.append(Case(name, function, inputs))
-
-
-def ints(values: Any, like: Any) -> Any:
-    """Whole numbers beside the data of a tensor, on its device."""
-    return np.asarray(np.array(values, np.int64), like=lift(like).data)
-
-
-def constant(values: Any, like: Any) -> Any:
-    """Numbers of the dtype of a tensor, on its device."""
-    data = lift(like).data
-    return np.asarray(np.array(values, data.dtype), like=data)
-
-
-def spaced(*shape: int) -> np.ndarray:
-    """Numbers that are far from equal and from zero, in a random order."""
-    size = int(np.prod(shape))
-    return np.random.default_rng(size).permutation(np.linspace(-1.9, 2.0, size)).reshape(shape)
+WINDOWS = np.lib.stride_tricks.sliding_window_view
 
 
 for symbol, operator in {
@@ -114,63 +76,6 @@ for ufunc in (np.arcsin, np.arccos, np.arcsinh, np.arctanh, np.cbrt):
 case("arccosh", np.arccosh, (2, 3), low=1.1)
 for ufunc in (np.sqrt, np.log, np.log2, np.log10, np.log1p, np.reciprocal, np.absolute):
     case(ufunc.__name__, ufunc, (2, 3), low=0.3)
-
-for first, second in [
-    ((3,), (3,)),
-    ((2, 3), (3,)),
-    ((3,), (3, 2)),
-    ((2, 3), (3, 4)),
-    ((2, 2, 3), (3, 4)),
-    ((2, 2, 3), (3,)),
-    ((3,), (2, 3, 2)),
-    ((2, 2, 3), (2, 3, 2)),
-    ((2, 1, 2, 3), (3, 3, 2)),
-    ((2, 3), (4, 3, 2)),
-]:
-    case(f"x @ y {first} {second}", lambda x, y: x @ y, first, second)
-case("array @ x", lambda x: constant([[1, 2], [3, 4], [0, 1]], x) @ x, (2, 3))
-case("x @ array", lambda x: x @ constant([[1, 2], [3, 4], [0, 1]], x), (2, 3))
-case("array * x + array", lambda x: constant([1, 2], x) * x + constant([3, 4], x), (2,))
-case("dot 1-d", np.dot, (3,), (3,))
-case("dot 2-d", np.dot, (2, 3), (3, 2))
-case("dot n-d", np.dot, (2, 3), (2, 3, 2))
-case("dot scalar", np.dot, (), (3, 2))
-case("outer", np.outer, (3,), (2, 2))
-case("outer of a number", lambda x: np.outer(x, 2.0), (3,))
-case("tensordot", np.tensordot, (2, 3, 4), (3, 4, 2))
-case(
-    "tensordot axes", lambda x, y: np.tensordot(x, y, axes=([0, -1], [1, 0])), (2, 3, 4), (4, 2, 5)
-)
-case("tensordot np.int64", lambda x, y: np.tensordot(x, y, np.int64(1)), (2, 3), (3, 2))
-case("tensordot none", lambda x, y: np.tensordot(x, y, axes=0), (2,), (3,))
-
-for subscripts, *shapes in [
-    ("ij,jk->ik", (2, 3), (3, 4)),
-    ("ij,jk", (2, 3), (3, 4)),
-    ("ba", (2, 3)),
-    ("bhqd,bhkd->bhqk", (2, 2, 3, 2), (2, 2, 2, 2)),
-    ("i,i->", (3,), (3,)),
-    ("ij->", (2, 3)),
-    ("ij->j", (2, 3)),
-    ("ij->ji", (2, 3)),
-    ("i,j->ij", (2,), (3,)),
-    ("ij,j->i", (2, 3), (3,)),
-    ("ij,k->k", (2, 3), (2,)),
-    ("ij,jk,kl->il", (2, 3), (3, 2), (2, 2)),
-    ("i,ij,j->", (2,), (2, 3), (3,)),
-    ("...i,ij->...j", (2, 2, 3), (3, 2)),
-    ("...ij,...jk->...ik", (2, 1, 2, 3), (3, 3, 2)),
-    ("...i,...i", (2, 3), (2, 3)),
-    ("...ij->...", (2, 2, 3)),
-]:
-    case(
-        f"einsum {subscripts}",
-        lambda *operands, subscripts=subscripts: np.einsum(subscripts, *operands),
-        *shapes,
-    )
-case("einsum of length 1", lambda x, y: np.einsum("ij,ij->i", x, y), (2, 3), (2, 1))
-case("einsum with a number", lambda x: np.einsum("ij,->ij", x, 2.0), (2, 3))
-case("einsum of one twice", lambda x: np.einsum("ij,kj->ik", x, x), (2, 3))
 
 for function in (np.sum, np.mean, np.max, np.min, np.prod, np.var, np.std, ad.logsumexp):
     for options in (
@@ -251,7 +156,7 @@ case("iteration", lambda x: sum(row * (i + 1) for i, row in enumerate(x)), (3, 2
 case("unpacking", lambda x: (lambda a, b: a * b)(*x), (2, 3))
 case("take", lambda x: np.take(x, ints([3, 0, 3], x)), (2, 3))
 case("take rows", lambda x: np.take(x, ints([[1, 0], [1, -1]], x), axis=0), (3, 2))
-case("take columns", lambda x: np.take(x, ints([1, 0, 1], x), axis=1), (3, 2))
+case("take columns", lambda x: x.take(ints([1, 0, 1], x), axis=1), (3, 2))
 case(
     "take_along_axis",
     lambda x: np.take_along_axis(x, ints([[1, 1], [0, 2]], x), axis=1),
@@ -304,6 +209,84 @@ case(
     (3,),
 )
 
+case("atleast", lambda x: np.atleast_1d(x) + np.atleast_2d(x) + np.atleast_3d(x), ())
+case("atleast of several", lambda x, y: np.hstack(np.atleast_1d(x, y)), (), (3,))
+case("atleast_3d of a vector", np.atleast_3d, (3,))
+case("vstack", lambda x, y: np.vstack([x, y]), (3,), (2, 3))
+case("hstack of vectors", lambda x, y: np.hstack([x, y]), (3,), ())
+case("hstack of matrices", lambda x, y: np.hstack([x, y]), (2, 1), (2, 3))
+case("dstack", lambda x, y: np.dstack([x, y]), (2, 3), (2, 3))
+case("column_stack", lambda x, y: np.column_stack([x, y]), (3,), (3, 2))
+case("unstack", lambda x: (lambda a, b: a * b)(*np.unstack(x, axis=1)), (3, 2))
+case("hsplit", lambda x: np.hsplit(x, 2)[1] * np.vsplit(x, 2)[0][0, 0], (2, 4))
+case("dsplit", lambda x: np.dsplit(x, [1])[1], (2, 2, 3))
+case("append", lambda x, y: np.append(x, y), (2, 2), (3,))
+case("append along", lambda x, y: np.append(x, y, axis=1), (2, 2), (2, 1))
+case("delete", lambda x: np.delete(x, [0, 2], axis=1), (2, 4))
+case("delete flat", lambda x: np.delete(x, 1), (2, 2))
+case("insert", lambda x, y: np.insert(x, 1, y, axis=1), (2, 3), (2,))
+case("insert several", lambda x, y: np.insert(x, [0, 2], y, axis=0), (3, 2), (2, 2))
+case("insert flat", lambda x: np.insert(x, 2, 5.0), (2, 2))
+case("broadcast_arrays", lambda x, y: np.multiply(*np.broadcast_arrays(x, y)), (2, 1), (3,))
+case("meshgrid", lambda x, y: np.divide(*np.meshgrid(x, y)), (2,), (3,), low=0.5)
+case("meshgrid ij", lambda x, y: np.divide(*np.meshgrid(x, y, indexing="ij")), (2,), (3,), low=1)
+case("sliding_window_view", lambda x: WINDOWS(x, 2, axis=1), (2, 4))
+case("sliding windows of 2 axes", lambda x: WINDOWS(x, (2, 3)), (3, 4))
+
+case("matrix_transpose", lambda x: np.matrix_transpose(x) * x.mT, (2, 2, 3))
+case("flips", lambda x: np.flipud(x) * np.fliplr(x), (2, 3))
+case("rot90", lambda x: np.rot90(x) * np.rot90(x, -1), (2, 3))
+case("rot90 twice", lambda x: np.rot90(x, 2, (1, 0)), (2, 3))
+case("rollaxis", lambda x: np.rollaxis(x, 2, 1), (2, 3, 4))
+case("diff", np.diff, (2, 3))
+case("diff of diff", lambda x: np.diff(x, 2, axis=0), (4, 2))
+case("diff with edges", lambda x, y: np.diff(x, prepend=0.0, append=y), (2, 3), (2, 2))
+case("interp", lambda x, y: np.interp(x, [0, 1, 2.5], y), np.array([-1, 0.2, 1.7, 3]), (3,))
+case("interp with ends", lambda x: np.interp(x, [0, 1], [2, 4], -1.0, 7.0), (5,))
+for mode in ("full", "same", "valid"):
+    case(f"convolve {mode}", lambda x, y, mode=mode: np.convolve(x, y, mode), (5,), (3,))
+case("convolve with a longer one", lambda x, y: np.convolve(x, y, "same"), (2,), (5,))
+case("cumprod", np.cumprod, (2, 3))
+case("cumprod with zeros", lambda x: np.cumprod(x, 1), np.array([[0.0, 2.0, 0.0], [1, 0, 3]]))
+case("average", lambda x: np.average(x, 1), (2, 3))
+case("average of weights", lambda x, y: np.average(x, weights=y), (2, 3), (2, 3), low=0.5)
+case("average along", lambda x, y: np.average(x, 1, y), (2, 3), (3,), low=0.5)
+case("average over axes", lambda x, y: np.average(x, (2, 0), y), (2, 3, 4), (4, 2), low=0.5)
+case("median", np.median, spaced(5))
+case("median axis", lambda x: np.median(x, 1, keepdims=True), spaced(2, 4))
+case("median axes", lambda x: np.median(x, (0, -1)), spaced(2, 4, 3))
+case("ptp", lambda x: np.ptp(x, 0), spaced(4, 2))
+case(
+    "select",
+    lambda x, y: np.select([lift(x).data > 1, lift(x).data > 0], [x * 2, y], -1.0),
+    *(spaced(5), (5,)),
+)
+case("nan_to_num", np.nan_to_num, np.array([1.0, -2.0]))
+case("arctan2", np.arctan2, np.array([1.0, -1, -2, 0.5]), np.array([-1.0, -1, 1, 2]))
+case("hypot", np.hypot, (2, 3), (3,))
+case("fmax", np.fmax, spaced(2, 3), (3,))
+case("fmin", np.fmin, spaced(2, 3), (3,))
+case("fabs", np.fabs, spaced(5))
+case("degrees", lambda x: np.degrees(x) + np.rad2deg(x), (3,))
+case("radians", lambda x: np.radians(x) + np.deg2rad(x), (3,))
+case(
+    "methods of shape",
+    lambda x: (
+        x.ravel() * x.flatten() + x.swapaxes(0, 1).reshape(-1) * x[None].squeeze().copy()[0, 0]
+    ),
+    (2, 2),
+)
+case(
+    "methods along axes",
+    lambda x: x.var(0) + x.std(axis=0) + x.prod(0) + x.cumsum(0)[1] + x.cumprod(0)[1],
+    (3, 2),
+)
+case(
+    "methods of products",
+    lambda x: x.clip(-1, 1).dot(x.T).repeat(2, 0),
+    (2, 3),
+)
+
 IMAGE, FILTERS = (2, 5, 4, 2), (3, 2, 2, 3)
 case("conv2d", ad.conv2d, IMAGE, FILTERS, (3,))
 case("conv2d without bias", ad.conv2d, IMAGE, FILTERS)
@@ -323,22 +306,3 @@ case("max_pool2d by one number", lambda x: ad.max_pool2d(x, 2, 1), spaced(*IMAGE
 case("conv2d by one number", lambda x, w: ad.conv2d(x, w, strides=2), IMAGE, FILTERS)
 case("avg_pool2d", ad.avg_pool2d, IMAGE)
 case("avg_pool2d same", lambda x: ad.avg_pool2d(x, (3, 2), (2, 2), "same"), IMAGE)
-
-
-def leaves_of(case: Case, dtype: Any = np.float64, array: Callable[..., Any] = np.asarray) -> list:
-    """A leaf for each input, from arrays that `array` makes."""
-    return [Tensor(array(x.astype(dtype)), requires_grad=True) for x in case.inputs]
-
-
-def weighted_sum(y: Any) -> Tensor:
-    """A scalar to which the elements of y contribute in different measure."""
-    y = lift(y)
-    weights = np.cos(np.arange(y.size).reshape(y.shape) + 0.3)
-    return np.sum(y * constant(weights, y))
-
-
-def dense_array(gradient: Any) -> Any:
-    """A gradient as a whole array in host memory."""
-    if isinstance(gradient, ad.IndexedSlices):
-        gradient = gradient.to_dense()
-    return gradient if isinstance(gradient, np.ndarray) else gradient.get()

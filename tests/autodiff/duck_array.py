@@ -25,6 +25,8 @@ FUNCTIONS = {
     *(np.argwhere, np.count_nonzero, np.flatnonzero, np.nonzero, np.searchsorted, np.digitize),
     *(np.ndim, np.shape, np.size, np.result_type, np.round, np.around),
     np.lib.stride_tricks.sliding_window_view,
+    *(np.linalg.cholesky, np.linalg.det, np.linalg.eigh, np.linalg.inv, np.linalg.slogdet),
+    *(np.linalg.solve, np.linalg.svd),
 }
 METHODS = {
     *("all", "any", "argmax", "argmin", "argsort", "astype", "clip", "copy", "cumsum", "dot"),
@@ -125,5 +127,6 @@ def _wrapped(value: Any) -> Any:
     if isinstance(value, (np.ndarray, np.generic)):
         return DuckArray(value)
     if isinstance(value, (tuple, list)) and any(isinstance(item, np.ndarray) for item in value):
-        return type(value)([_wrapped(item) for item in value])
+        items = [_wrapped(item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return value

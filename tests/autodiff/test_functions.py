@@ -12,7 +12,8 @@ import pytest
 import paceline.autodiff as ad
 from paceline.autodiff import IndexedSlices, Tensor, backward, lift, no_grad
 
-from .cases import CASES, Case, dense_array, leaves_of, weighted_sum
+from . import cases  # noqa: F401 (which fill the table)
+from .case_table import CASES, Case, dense_array, leaves_of, weighted_sum
 from .duck_array import DuckArray
 
 every_function = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])

@@ -25,20 +25,17 @@ V = Tensor(np.ones(3), requires_grad=True)
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: np.linalg.inv(X), ["'linalg.inv'", "stop_gradient(tensor).data"]),
-        (lambda: np.linalg.norm(X), ["'linalg.norm'", "np.sqrt(np.sum(np.square(x), axis))"]),
+        (lambda: np.linalg.pinv(X), ["'linalg.pinv'", "stop_gradient(tensor).data"]),
         (lambda: np.fft.fft(X), ["'fft.fft'", "stop_gradient(tensor).data"]),
-        (lambda: np.median(X), ["'median'", "np.take_along_axis"]),
-        (lambda: np.vstack([X, X]), ["'vstack'", "np.concatenate"]),
-        (lambda: np.trace(X), ["'trace'", "np.arange(n)"]),
-        (lambda: np.arctan2(X, X), ["'arctan2'", "np.arctan"]),
+        (lambda: np.block([X, X]), ["'block'", "np.concatenate"]),
+        (lambda: np.percentile(X, 5), ["'percentile'", "np.median"]),
         (lambda: np.nanmax(X), ["'nanmax'", "np.max(np.where(np.isnan(x), -np.inf, x), axis)"]),
         (lambda: np.fmod(X, X), ["'fmod'", "use stop_gradient(tensor).data"]),
         (lambda: np.partition(X, 1), ["'partition'"]),
         (lambda: np.add.reduce(X), ["'add.reduce'", "np.sum"]),
         (lambda: np.maximum.accumulate(X), ["'maximum.accumulate'"]),
         (lambda: np.multiply.outer(X, X), ["'multiply.outer'", "np.outer"]),
-        (lambda: np.interp(X, [0, 1], [0, 1]), ["'interp'"]),
+        (lambda: np.gradient(X), ["'gradient'", "GradientTape"]),
     ],
 )
 def test_an_unknown_function_is_refused_by_name(call: Any, words: list[str]) -> None:
@@ -59,8 +56,8 @@ def test_functions_of_other_libraries_are_refused_too() -> None:
 
 def test_tensors_without_a_gradient_are_refused_alike() -> None:
     """A model_fn that runs in evaluation runs in training too."""
-    with pytest.raises(TypeError, match=r"'linalg\.inv'"):
-        np.linalg.inv(Tensor(np.eye(2)))
+    with pytest.raises(TypeError, match=r"'linalg\.pinv'"):
+        np.linalg.pinv(Tensor(np.eye(2)))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +95,15 @@ def test_errors_inside_a_function_stay_as_they_are() -> None:
     [
         (lambda: np.pad(X, 1, mode="reflect"), "mode='constant' only, not 'reflect'"),
         (lambda: np.split(V, 2), "axis of length 3 into 2 equal parts"),
-        (lambda: np.einsum("ii->i", X), "'ii' of 'ii->i' has a letter twice"),
+        (lambda: np.linalg.svd(np.ones((2, 3)) * X[0, 0]), "takes full_matrices=False"),
+        (lambda: np.linalg.norm(X, "max"), "order of a matrix norm is 'fro', 'nuc'.*got 'max'"),
+        (lambda: np.linalg.norm(V, "fro"), "'fro' is one of matrices"),
+        (lambda: np.cross(X, X), "vectors of 3 numbers, got 2, 2"),
+        (lambda: np.average(X, weights=V), r"weights of shape \(3,\) fit neither"),
+        (lambda: np.select([X.data > 0], [X, X]), "a choice for each condition"),
+        (lambda: np.convolve(X, V), "takes two vectors"),
+        (lambda: np.diag(X[None]), "takes a vector or a matrix"),
+        (lambda: np.meshgrid(V, V, indexing="yx"), "indexing='xy' or 'ij', got 'yx'"),
         (lambda: np.einsum("ij,jk->ik", X), "names 2 operands, but 1 were given"),
         (lambda: np.einsum("ijk->i", X), "'ijk' of 'ijk->i' does not fit an operand of 2 axes"),
         (lambda: np.einsum("...i->i", X), "'...' in an operand but not in the result"),
@@ -187,9 +192,15 @@ def test_bounds_with_a_gradient_are_refused() -> None:
         np.clip(X, V[0], 1.0)
 
 
-def test_interleaved_einsum_operands_are_refused() -> None:
+@pytest.mark.parametrize("arguments", [(X, X), (X, [0, 1], X, "ij"), (X,)])
+def test_einsum_without_subscripts_is_refused(arguments: Any) -> None:
     with pytest.raises(TypeError, match="subscripts as one string"):
-        np.einsum(X, [0, 1], [1, 0])
+        np.einsum(*arguments)
+
+
+def test_weights_that_sum_to_zero_are_refused_as_by_numpy() -> None:
+    with pytest.raises(ZeroDivisionError, match="weights sum to zero"):
+        np.average(X, weights=np.zeros((2, 2)))
 
 
 @pytest.mark.parametrize(

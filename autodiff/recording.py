@@ -1,0 +1,55 @@
+"""What a thread remembers for gradients, and in which order: recorded or not, watched or not."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+creation_order = itertools.count()
+"""The places of operations, and of changes of variables, in the order in which they happen."""
+
+recording: ContextVar[bool] = ContextVar("paceline_recording", default=True)
+
+
+@contextmanager
+def no_grad() -> Iterator[None]:
+    """Within it operations remember nothing: for evaluation and prediction.
+
+    It holds for this thread, and for the replicas that a strategy runs from it.
+    """
+    token = recording.set(False)
+    try:
+        yield
+    finally:
+        recording.reset(token)
+
+
+_watched: ContextVar[bool] = ContextVar("paceline_watched", default=False)
+
+
+class watched:  # noqa: N801 (used in `with`, like a function; a class is entered faster)
+    """Within it a gradient will be wanted: a tensor becomes no plain number unasked.
+
+    A `GradientTape` and what a strategy runs, a `model_fn` for instance, are such places.
+    Elsewhere, as behind the step of a custom loop, `float(loss)` is what it looks like.
+    """
+
+    __slots__ = ("_token",)
+
+    def __enter__(self) -> None:
+        self._token = _watched.set(True)
+
+    def __exit__(self, *exc_info: object) -> None:
+        _watched.reset(self._token)
+
+
+def is_recording() -> bool:
+    """Whether operations of this thread remember how they came about."""
+    return recording.get()
+
+
+def is_watched() -> bool:
+    """Whether this thread is within a `watched` block."""
+    return _watched.get()
