@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         feature_column,
         train_and_evaluate,
     )
-    from .inputs import Dataset, InputContext, InputOptions
+    from .inputs import Dataset, InputContext, InputOptions, TensorSpec
     from .strategies import (
         CentralStorageStrategy,
         CommunicationImplementation,
@@ -48,10 +48,12 @@ if TYPE_CHECKING:
         ReductionToOneDevice,
         RunOptions,
         Strategy,
+        TPUStrategy,
         Variable,
         VariableAggregation,
         VariableSynchronization,
         chief_first,
+        function,
         get_or_create_global_step,
         get_replica_context,
         get_strategy,
@@ -88,7 +90,9 @@ __all__ = [
     "RunConfig",
     "RunOptions",
     "Strategy",
+    "TPUStrategy",
     "Tensor",
+    "TensorSpec",
     "TrainSpec",
     "Variable",
     "VariableAggregation",
@@ -100,6 +104,7 @@ __all__ = [
     "collectives",
     "estimator",
     "feature_column",
+    "function",
     "get_or_create_global_step",
     "get_replica_context",
     "get_strategy",

@@ -23,6 +23,7 @@ from .spec import ClusterError, ClusterSpec, Task
 from .task_info import TaskInfo, agreed_model_dir, is_same_directory, task_info_of
 from .tf_config import JobSettings, local_cluster
 from .token import MIN_TOKEN_CHARACTERS, job_token
+from .tpu import TPUClusterResolver
 
 __all__ = [
     "MIN_TOKEN_CHARACTERS",
@@ -35,6 +36,7 @@ __all__ = [
     "SimpleClusterResolver",
     "SlurmClusterResolver",
     "TFConfigClusterResolver",
+    "TPUClusterResolver",
     "Task",
     "TaskInfo",
     "TorchrunClusterResolver",

@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from ..cluster import TaskInfo, resolve, task_info_of
+from ..cluster import ClusterResolver, TaskInfo, resolve, task_info_of
 from ..strategies import Strategy
 
 
@@ -140,6 +140,7 @@ class RunConfig(BaseModel):
     checkpoint_save_graph_def: bool = True
 
     _task_info: TaskInfo = PrivateAttr()
+    _resolver: ClusterResolver | None = PrivateAttr()
 
     if not TYPE_CHECKING:  # type checkers see the fields, by keyword
 
@@ -149,6 +150,7 @@ class RunConfig(BaseModel):
             super().__init__(**_by_name(positional, settings))
             strategy = self.train_distribute or self.eval_distribute
             self._task_info = _task_info or _task_info_under(strategy, os.environ)
+            self._resolver = None if strategy is None else strategy.cluster_resolver
 
     @field_validator("model_dir", mode="before")
     @classmethod
@@ -238,53 +240,58 @@ class RunConfig(BaseModel):
         is_set_anew = any(changes.get(way) is not None for way in ways)
         saving = {way: None if is_set_anew else getattr(self, way) for way in ways}
         # The environment is not read again: this process stays the task that it is.
-        known = {} if changes.keys() & _DISTRIBUTION else {"_task_info": self._task_info}
+        known = {} if changes.keys() & _DISTRIBUTION else {"_task_info": self.task_info}
         return RunConfig(**{**kept, **saving, **changes, **known})
 
     @property
     def task_info(self) -> TaskInfo:
         """This process's place in the cluster, as its launcher or the strategy's resolver says."""
+        strategy = self.train_distribute or self.eval_distribute
+        resolver = None if strategy is None else strategy.cluster_resolver
+        if resolver is not self._resolver:  # the strategy was configured for a cluster since
+            self._task_info = _task_info_under(strategy, os.environ)
+            self._resolver = resolver
         return self._task_info
 
     @property
     def service(self) -> Any:
-        return self._task_info.service
+        return self.task_info.service
 
     @property
     def cluster_spec(self) -> dict[str, Any]:
-        return dict(self._task_info.cluster_spec.as_dict())
+        return dict(self.task_info.cluster_spec.as_dict())
 
     @property
     def task_type(self) -> str:
-        return self._task_info.task_type
+        return self.task_info.task_type
 
     @property
     def task_id(self) -> int:
-        return self._task_info.task_id
+        return self.task_info.task_id
 
     @property
     def global_id_in_cluster(self) -> int | None:
-        return self._task_info.global_id_in_cluster
+        return self.task_info.global_id_in_cluster
 
     @property
     def master(self) -> str:
-        return self._task_info.master
+        return self.task_info.master
 
     @property
     def evaluation_master(self) -> str:
-        return self._task_info.evaluation_master
+        return self.task_info.evaluation_master
 
     @property
     def is_chief(self) -> bool:
-        return self._task_info.is_chief
+        return self.task_info.is_chief
 
     @property
     def num_ps_replicas(self) -> int:
-        return self._task_info.num_ps_replicas
+        return self.task_info.num_ps_replicas
 
     @property
     def num_worker_replicas(self) -> int:
-        return self._task_info.num_worker_replicas
+        return self.task_info.num_worker_replicas
 
     @property
     def distribute_coordinator_mode(self) -> None:

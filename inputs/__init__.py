@@ -19,12 +19,11 @@ from .plan import INFINITE, UNKNOWN
 from .seeds import default_seed, seed_shuffles
 from .text_files import csv_rows, json_lines, text_lines
 from .tfrecord import TFRecordWriter, framed_record, tf_records
-from .values import ArraySpec, DatasetSpec
+from .values import DatasetSpec, TensorSpec
 
 __all__ = [
     "INFINITE",
     "UNKNOWN",
-    "ArraySpec",
     "AutoShardPolicy",
     "Dataset",
     "DatasetInfo",
@@ -37,6 +36,7 @@ __all__ = [
     "InputReplicationMode",
     "Options",
     "TFRecordWriter",
+    "TensorSpec",
     "VarLenFeature",
     "csv_rows",
     "default_seed",

@@ -24,7 +24,7 @@ from .elements import (
     take_up_to,
 )
 from .plan import UNKNOWN, Keeps, Plan, batched_cardinality
-from .values import ArraySpec, map_arrays, rows_of, stack_elements
+from .values import TensorSpec, map_arrays, rows_of, stack_elements
 
 Stack = Callable[[list[Any]], Any]
 """Makes one batch of a few elements."""
@@ -39,7 +39,7 @@ def batched(plan: Plan, size: int, drop_remainder: bool) -> Plan:
         stack=None,
         keeps=Keeps.FILES | Keeps.READY | Keeps.ANY_ORDER,
         known_spec=lambda: map_arrays(
-            lambda s: ArraySpec((size if drop_remainder else None, *s.shape), s.dtype), plan.spec()
+            lambda s: TensorSpec((size if drop_remainder else None, *s.shape), s.dtype), plan.spec()
         ),
     )
 
@@ -58,7 +58,7 @@ def unbatched(plan: Plan) -> Plan:
         "unbatch()",
         Keeps.FILES | Keeps.READY,
         cardinality=0 if plan.cardinality == 0 else UNKNOWN,
-        known_spec=lambda: map_arrays(lambda s: ArraySpec(s.shape[1:], s.dtype), plan.spec()),
+        known_spec=lambda: map_arrays(lambda s: TensorSpec(s.shape[1:], s.dtype), plan.spec()),
     )
 
 

@@ -79,7 +79,7 @@ class Dataset:
         Args:
             generator: called (or iterated) once for each pass. Each item must be a new object:
                 a buffer that is filled again would change elements that wait in a shuffle.
-            output_signature: in the structure of an element, an `ArraySpec` for each component.
+            output_signature: in the structure of an element, a `TensorSpec` for each component.
                 Items are converted to these dtypes and must have these shapes; None takes them as
                 they come.
             args: what the function is called with.
@@ -415,7 +415,7 @@ class Dataset:
 
     @property
     def element_spec(self) -> Any:
-        """The `ArraySpec` of each component; a dimension that may vary is None.
+        """The `TensorSpec` of each component; a dimension that may vary is None.
 
         For a mapped dataset or a generator this reads an element and describes that.
         """

@@ -14,7 +14,7 @@ import numpy as np
 
 from .array_files import read_idx
 from .dataset import Dataset
-from .values import ArraySpec
+from .values import TensorSpec
 
 _logger = logging.getLogger("paceline")
 
@@ -52,7 +52,7 @@ class DatasetInfo:
         name: what was asked for.
         description: where the data come from.
         splits: the sizes, by the splits' names.
-        features: "image", an `ArraySpec`, and "label", a `ClassLabel`.
+        features: "image", a `TensorSpec`, and "label", a `ClassLabel`.
         supervised_keys: the features that `as_supervised` pairs.
     """
 
@@ -180,7 +180,7 @@ def _chosen(datasets: dict[str, Dataset], split: str | Sequence[str]) -> Any:
 def _info(name: str, description: str, arrays: Arrays) -> DatasetInfo:
     images = next(iter(arrays.values()))[0]
     features = {
-        "image": ArraySpec(images.shape[1:], images.dtype),
+        "image": TensorSpec(images.shape[1:], images.dtype),
         "label": ClassLabel(_NUM_CLASSES),
     }
     splits = {split: SplitInfo(len(labels)) for split, (_, labels) in arrays.items()}

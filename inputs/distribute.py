@@ -28,6 +28,7 @@ from .splitting import (
     require_one_policy_and_order,
     split_points,
 )
+from .values import TensorSpec, map_arrays
 
 Wrap = Callable[[tuple[Any, ...]], Any]
 """Makes the element of a step from the tuple of its local batches."""
@@ -352,8 +353,11 @@ class DistributedDataset:
 
     @property
     def element_spec(self) -> Any:
-        """The `ArraySpec`s of the dataset's elements, before they are divided."""
-        return self._plan.spec()
+        """The `TensorSpec`s of a replica's batch; how many examples it has may vary."""
+        return map_arrays(
+            lambda s: TensorSpec((None, *s.shape[1:]) if s.shape else (), s.dtype),
+            self._plan.spec(),
+        )
 
     def __iter__(self) -> DatasetIterator:
         self._require_shared_seed()

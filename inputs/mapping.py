@@ -25,7 +25,7 @@ from .elements import (
     add_element_note,
 )
 from .plan import Keeps, Opening, Plan
-from .values import ArraySpec, as_element, rows_of
+from .values import TensorSpec, as_element, rows_of
 
 _logger = logging.getLogger("paceline")
 
@@ -268,15 +268,15 @@ class _IgnoringIterator(DerivedIterator):
 def _checked_signature(signature: Any) -> Any:
     paths = nest.paths(signature, "output_signature")
     for path, leaf in zip(paths, nest.flatten(signature), strict=True):
-        if not isinstance(leaf, ArraySpec):
-            raise TypeError(f"{path} must be an ArraySpec(shape, dtype), got {leaf!r}.")
-    return nest.map_structure(lambda s: ArraySpec(tuple(s.shape), np.dtype(s.dtype)), signature)
+        if not isinstance(leaf, TensorSpec):
+            raise TypeError(f"{path} must be a TensorSpec(shape, dtype), got {leaf!r}.")
+    return signature
 
 
 def _conformed(element: Any, *, signature: Any) -> Any:
     """The element with the dtypes of `signature`; an error names the component that has another."""
 
-    def convert(path: str, spec: ArraySpec, leaf: Any) -> Any:
+    def convert(path: str, spec: TensorSpec, leaf: Any) -> Any:
         if leaf is None or not _fits(leaf, spec):
             place = f"component {path}" if path else "an item"
             found = "None" if leaf is None else f"of shape {leaf.shape} and dtype {leaf.dtype}"
@@ -304,9 +304,5 @@ def _require_finite(element: Any) -> Any:
     return element
 
 
-def _fits(leaf: Any, spec: ArraySpec) -> bool:
-    return (
-        len(leaf.shape) == len(spec.shape)
-        and all(want in (None, have) for want, have in zip(spec.shape, leaf.shape, strict=True))
-        and np.can_cast(leaf.dtype, spec.dtype, "same_kind")
-    )
+def _fits(leaf: Any, spec: TensorSpec) -> bool:
+    return spec.has_shape(leaf.shape) and np.can_cast(leaf.dtype, spec.dtype, "same_kind")

@@ -114,7 +114,7 @@ class Plan:
     Args:
         text: the chain as the user wrote it; a saved state is only taken back by the same chain.
         cardinality: the number of elements, `INFINITE` or `UNKNOWN`.
-        known_spec: gives the `ArraySpec`s of an element; None if one must be read for that.
+        known_spec: gives the `TensorSpec`s of an element; None if one must be read for that.
         epoch: the cardinality of one pass over the source; None where nothing is repeated.
         batch_size: what the last `batch()` was given.
         file_counts: how many files each source can divide among workers; none if not all of the
@@ -174,7 +174,7 @@ class Plan:
         return replace(self, demands=replace(self.demands, **changes))
 
     def spec(self) -> Any:
-        """The `ArraySpec`s of an element, which may have to be read for that."""
+        """The `TensorSpec`s of an element, which may have to be read for that."""
         return _first_spec(self) if self.known_spec is None else self.known_spec()
 
     @property

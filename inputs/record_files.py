@@ -16,7 +16,7 @@ from .checks import COUNT, checked_fields
 from .elements import ElementIterator, State, Stream
 from .plan import UNKNOWN, Opening, Plan
 from .sources import Rows
-from .values import ArraySpec
+from .values import TensorSpec
 
 Path = str | os.PathLike[str]
 Files = Path | Sequence[Path]
@@ -75,7 +75,7 @@ def file_names_plan(files: Files) -> Plan:
         f"list_files({_summary(names.tolist())})",
         len(names),
         open=open_names,
-        known_spec=lambda: ArraySpec((), names.dtype),
+        known_spec=lambda: TensorSpec((), names.dtype),
         file_counts=(len(names),),
     )
 

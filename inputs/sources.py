@@ -27,7 +27,7 @@ from .elements import (
     as_indices,
 )
 from .plan import INFINITE, UNKNOWN, Plan
-from .values import ArraySpec, as_element, map_arrays, read_only_view, rows_of, spec_of
+from .values import TensorSpec, as_element, map_arrays, read_only_view, rows_of, spec_of
 
 _logger = logging.getLogger("paceline")
 
@@ -62,7 +62,7 @@ def slices_plan(tensors: Any) -> Plan:
         f"from_tensor_slices({length})",
         length,
         open=lambda _: Rows(rows, length),
-        known_spec=lambda: map_arrays(lambda a: ArraySpec(a.shape[1:], a.dtype), arrays),
+        known_spec=lambda: map_arrays(lambda a: TensorSpec(a.shape[1:], a.dtype), arrays),
         is_ready=not any(isinstance(leaf, np.memmap) for leaf in nest.flatten(tensors)),
     )
 

@@ -21,7 +21,7 @@ from .elements import (
 )
 from .options import AutoShardPolicy
 from .plan import Plan, Shard
-from .values import ArraySpec, map_arrays
+from .values import TensorSpec, map_arrays
 
 AnyHasData = Callable[[bool], bool]
 """Called by all workers before each step, with whether this one has data; whether any has."""
@@ -187,7 +187,7 @@ class UntilAllEndIterator(DerivedIterator):
 def empty_batch(spec: Any) -> Any:
     """A batch of no examples, of the spec that full ones have."""
 
-    def empty(array: ArraySpec) -> np.ndarray:
+    def empty(array: TensorSpec) -> np.ndarray:
         return np.empty((0, *[size or 0 for size in array.shape[1:]]), array.dtype)
 
     return map_arrays(empty, spec)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, final
 
@@ -20,11 +20,39 @@ from . import nest
 
 @final
 @dataclass(frozen=True)
-class ArraySpec:
-    """Shape and dtype of one component of an element; None is a dimension that may vary."""
+class TensorSpec:
+    """Shape and dtype of one array: of a component of an element, or of what a function takes.
 
-    shape: tuple[int | None, ...]
-    dtype: np.dtype[Any]
+    Args:
+        shape: Its lengths; None is one that may vary, and in the place of all of them any shape.
+        dtype: NumPy's, or its name.
+        name: What it stands for, if that is of interest; specs of different names are equal.
+
+    Raises:
+        ValueError: A length is negative.
+    """
+
+    shape: Any
+    dtype: Any = np.float32
+    name: str | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        lengths = None if self.shape is None else tuple(self.shape)
+        if any(length is not None and length < 0 for length in lengths or ()):
+            raise ValueError(f"shape must have lengths ≥ 0 or None, it is {lengths}")
+        object.__setattr__(self, "shape", lengths)
+        object.__setattr__(self, "dtype", np.dtype(self.dtype))
+
+    def __repr__(self) -> str:
+        named = "" if self.name is None else f", name={self.name!r}"
+        return f"TensorSpec(shape={self.shape}, dtype={self.dtype}{named})"
+
+    def has_shape(self, shape: Sequence[int]) -> bool:
+        """Whether an array of this shape is one of these."""
+        return self.shape is None or (
+            len(shape) == len(self.shape)
+            and all(want in (None, have) for want, have in zip(self.shape, shape, strict=True))
+        )
 
 
 @final
@@ -104,8 +132,8 @@ def read_only_view(array: np.ndarray) -> np.ndarray:
 
 
 def spec_of(element: Any) -> Any:
-    """The `ArraySpec` of each leaf."""
-    return map_arrays(lambda leaf: ArraySpec(leaf.shape, leaf.dtype), element)
+    """The `TensorSpec` of each leaf."""
+    return map_arrays(lambda leaf: TensorSpec(leaf.shape, leaf.dtype), element)
 
 
 def _as_array(value: Any, path: str) -> np.ndarray:

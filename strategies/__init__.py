@@ -15,6 +15,7 @@ from .devices.cross_device_ops import (
 )
 from .devices.device import Device, list_devices, set_visible_devices, to_host
 from .extended import StrategyExtended
+from .function import Function, function
 from .gradients.reduction import GradientReducer
 from .mirrored import MirroredStrategy
 from .multi_worker import MultiWorkerMirroredStrategy, chief_first
@@ -32,6 +33,7 @@ from .step import (
     make_step,
 )
 from .strategy import RunOptions, Strategy, ValueContext, get_strategy
+from .tpu import TPUStrategy
 from .variables.aggregation import (
     VariableAggregation,
     VariableSpec,
@@ -74,6 +76,7 @@ __all__ = [
     "Device",
     "DistributedValues",
     "FixedShardsPartitioner",
+    "Function",
     "GradientReducer",
     "HierarchicalCopyAllReduce",
     "Initializer",
@@ -100,6 +103,7 @@ __all__ = [
     "Storage",
     "Strategy",
     "StrategyExtended",
+    "TPUStrategy",
     "TrainOp",
     "Update",
     "Updater",
@@ -116,6 +120,7 @@ __all__ = [
     "current_store",
     "drawn",
     "fans",
+    "function",
     "get_or_create_global_step",
     "get_replica_context",
     "get_strategy",

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
-from ..cluster import ClusterError, ClusterResolver, resolve
+from ..cluster import (
+    ClusterError,
+    ClusterResolver,
+    ClusterSpec,
+    SimpleClusterResolver,
+    resolve,
+)
 from ..observe import ensure_handler
 from .devices.cross_device_ops import CrossDeviceOps, ReductionToOneDevice
 from .devices.device import Device, default_devices
@@ -63,15 +70,21 @@ class MultiWorkerMirroredStrategy(Strategy):
         ensure_handler()  # waiting for others is worth a line
         wish = CommunicationImplementation.AUTO if communication is None else communication
         options = communication_options or CommunicationOptions(implementation=wish)
-        self._resolver = cluster_resolver or resolve(os.environ)
-        asked: Sequence[str | Device] | None = devices
+        self._devices: Sequence[str | Device] | None = devices
+        self._ops = cross_device_ops or ReductionToOneDevice()
+        self._options = options
+        self._join(cluster_resolver or resolve(os.environ))
+
+    def _join(self, resolver: ClusterResolver) -> None:
+        """Become one of the workers that `resolver` names."""
+        asked = self._devices
         if asked is None:
-            asked = default_devices(self._resolver.num_accelerators())
-        resolved = resolve_devices(asked)
-        workers = Workers(join_workers(self._resolver, options), options.compressed_dtype)
-        ops = cross_device_ops or ReductionToOneDevice()
+            asked = default_devices(resolver.num_accelerators())
+        devices, options = resolve_devices(asked), self._options
+        workers = Workers(join_workers(resolver, options), options.compressed_dtype)
         bytes_per_pack = options.bytes_per_pack or BYTES_PER_PACK
-        super().__init__(StrategyExtended(resolved, resolved, ops, workers, bytes_per_pack))
+        self._resolver = resolver
+        super().__init__(StrategyExtended(devices, devices, self._ops, workers, bytes_per_pack))
         self._check_device_counts()
         _logger.info(
             "Using %r: worker %d of %d, %d replicas in all.",
@@ -80,6 +93,37 @@ class MultiWorkerMirroredStrategy(Strategy):
             self.extended.num_workers,
             self.num_replicas_in_sync,
         )
+
+    def configure(
+        self,
+        session_config: Any = None,
+        cluster_spec: ClusterSpec | Mapping[str, list[str]] | None = None,
+        task_type: str | None = None,
+        task_id: int | None = None,
+    ) -> None:
+        """Turn a strategy that was made alone into that of a worker, and wait for the others.
+
+        For programs that learn of their cluster when the strategy, or an Estimator with it, is
+        there already. All workers call it, before anything has made a variable.
+
+        Args:
+            session_config: Of no effect.
+            cluster_spec: All tasks; without it nothing happens.
+            task_type, task_id: This process.
+
+        Raises:
+            RuntimeError: The strategy has joined other workers before.
+            ClusterError, CollectiveError: As when a strategy is made.
+        """
+        if cluster_spec is None:
+            return
+        if self.extended.num_workers > 1:
+            raise RuntimeError(
+                f"{self!r} is worker {self.extended.worker_index} of {self.extended.num_workers} "
+                f"already and cannot be configured anew; make another strategy"
+            )
+        resolver = SimpleClusterResolver(cluster_spec, task_type=task_type, task_id=task_id)
+        self._join(resolver)
 
     @property
     def cluster_resolver(self) -> ClusterResolver:

@@ -28,6 +28,7 @@ from .devices.arrays import Summand, as_array
 from .devices.cross_device_ops import ReduceOp, mean_of
 from .devices.device import HOST, to_host
 from .extended import StrategyExtended
+from .old_names import OldNames
 from .replicas.frame import (
     Frame,
     current_frame,
@@ -87,7 +88,7 @@ def _construct(cls: type[Strategy], args: tuple[Any, ...], kwargs: dict[str, Any
     return cls(*args, **kwargs)
 
 
-class Strategy:
+class Strategy(OldNames):
     """A policy that distributes state and computation over devices.
 
     The step functions and models stay the same under every strategy; what differs is how a strategy

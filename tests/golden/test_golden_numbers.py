@@ -21,6 +21,7 @@ STRATEGIES = {
     "mirrored over 1": lambda: pl.MirroredStrategy(cpus(1)),
     "mirrored over 2": lambda: pl.MirroredStrategy(cpus(2)),
     "mirrored over 4": lambda: pl.MirroredStrategy(cpus(4)),
+    "simulated TPU of 2 cores": lambda: pl.TPUStrategy(simulate=2),
     "central storage over 2": lambda: pl.CentralStorageStrategy(cpus(2)),
 }
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.inputs import ArraySpec, load
+from paceline.inputs import TensorSpec, load
 
 scikit_learn = pytest.mark.skipif(not find_spec("sklearn"), reason="needs scikit-learn")
 
@@ -42,7 +42,7 @@ def test_in_22_load_gives_splits_and_info_as_tfds_does(tmp_path: Path) -> None:
         "train": 3,
         "test": 2,
     }
-    assert info.features["image"] == ArraySpec((28, 28, 1), np.dtype(np.uint8))
+    assert info.features["image"] == TensorSpec((28, 28, 1), np.dtype(np.uint8))
     assert info.features["label"].num_classes == 10
 
 

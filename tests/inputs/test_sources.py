@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.inputs import ArraySpec, Dataset, nest
+from paceline.inputs import Dataset, TensorSpec, nest
 
 Example = namedtuple("Example", ["image", "label"])
 
@@ -162,7 +162,7 @@ def test_a_map_function_that_raises_stopiteration_does_not_end_the_data() -> Non
 
 
 def test_a_signature_gives_dtypes_and_a_spec_without_reading() -> None:
-    signature = ({"x": ArraySpec((None,), np.float32)}, ArraySpec((), np.int32))
+    signature = ({"x": TensorSpec((None,), np.float32)}, TensorSpec((), np.int32))
     num_calls = 0
 
     def items(count: int) -> Iterator[Any]:
@@ -171,7 +171,7 @@ def test_a_signature_gives_dtypes_and_a_spec_without_reading() -> None:
         yield from (({"x": [1, 2]}, i) for i in range(count))
 
     dataset = Dataset.from_generator(items, signature, args=(3,))
-    assert dataset.batch(2).element_spec[1] == ArraySpec((None,), np.dtype(np.int32))
+    assert dataset.batch(2).element_spec[1] == TensorSpec((None,), np.dtype(np.int32))
     assert num_calls == 0
     features, label = list(dataset)[2]
     assert (features["x"].dtype, label.dtype, int(label)) == (np.float32, np.int32, 2)
@@ -186,7 +186,7 @@ def test_a_signature_gives_dtypes_and_a_spec_without_reading() -> None:
     ],
 )
 def test_an_item_that_differs_from_its_signature_is_named(item: Any, message: str) -> None:
-    signature = (ArraySpec((2,), np.float32), ArraySpec((), np.int64))
+    signature = (TensorSpec((2,), np.float32), TensorSpec((), np.int64))
     with pytest.raises(ValueError, match=message) as caught:
         list(Dataset.from_generator([([1.0, 2.0], 1), item], signature))
     assert caught.value.__notes__ == [
@@ -196,8 +196,8 @@ def test_an_item_that_differs_from_its_signature_is_named(item: Any, message: st
 
 
 def test_a_signature_is_made_of_specs() -> None:
-    with pytest.raises(TypeError, match=r"output_signature\[0\] must be an ArraySpec"):
-        Dataset.from_generator([(1, 2)], (np.float32, ArraySpec((), np.int64)))
+    with pytest.raises(TypeError, match=r"output_signature\[0\] must be a TensorSpec"):
+        Dataset.from_generator([(1, 2)], (np.float32, TensorSpec((), np.int64)))
 
 
 @pytest.mark.parametrize(

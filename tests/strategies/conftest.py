@@ -9,6 +9,7 @@ from paceline.strategies import (
     CentralStorageStrategy,
     MirroredStrategy,
     OneDeviceStrategy,
+    TPUStrategy,
     get_strategy,
 )
 
@@ -36,6 +37,7 @@ MAKERS = {
     "mirrored over 1": lambda: mirrored_over(1),
     "mirrored over 2": lambda: mirrored_over(2),
     "mirrored over 4": lambda: mirrored_over(4),
+    "simulated TPU of 2 cores": lambda: TPUStrategy(simulate=2),
     "central storage, 1 replica": lambda: central_over(1),
     "central storage, 2 replicas": lambda: central_over(2),
 }
