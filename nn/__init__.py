@@ -15,7 +15,7 @@ from . import activations, initializers, layers, losses, metrics, optimizers, re
 from .activations import swish, tanh
 from .layers import Input
 from .losses import compute_average_loss, scale_regularization_loss
-from .models import Model, Sequential, clone_model, model_from_json
+from .models import Model, Sequential, clone_model, load_model, model_from_json
 from .serialization import Serializable, custom_object_scope, deserialize, serialize
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "initializers",
     "layers",
     "leaky_relu",
+    "load_model",
     "log_softmax",
     "losses",
     "metrics",

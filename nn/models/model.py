@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
@@ -17,10 +16,11 @@ from ..metrics import Metric
 from ..optimizers import Optimizer
 from ..serialization import serialize
 from .graph import graph_config, graph_of
+from .saving import Savable
 from .summary import write_summary
 
 
-class Model(Layer):
+class Model(Savable):
     """Layers with inputs and outputs, which can be given a loss, an optimizer and metrics.
 
     Written in one of three ways, as in Keras: `Sequential([...])`, for layers one after the other;
@@ -80,14 +80,6 @@ class Model(Layer):
         if "calls" in config:
             return cls(*graph_of(config), name=config["name"])
         return super().from_config(config)
-
-    def to_json(self) -> str:
-        """What the model is made of, as JSON; its weights are not in it. See `model_from_json`.
-
-        Raises:
-            TypeError: An argument cannot be written down; it is named.
-        """
-        return json.dumps(serialize(self))
 
     def graph(self) -> tuple[list[SymbolicTensor], list[SymbolicTensor]] | None:
         return None if self.outputs is None else (symbolic_in(self.inputs), self._steps)
@@ -180,6 +172,16 @@ class Model(Layer):
     def is_compiled(self) -> bool:
         """Whether `compile` was called."""
         return "_compiled" in vars(self)
+
+    def get_compile_config(self) -> dict[str, Any] | None:
+        """What `compile` was given, as plain values; None where it was not called.
+
+        Raises:
+            TypeError: Something cannot be written down (a lambda); it is named.
+        """
+        if not self.is_compiled:
+            return None
+        return {"optimizer": serialize(self.optimizer), **serialize(self._compiled)}
 
     def compute_loss(self, y: Any, y_pred: Any, sample_weight: Any = None) -> Tensor:
         """The sum of the outputs' losses and of the penalties of weights, as a scalar.

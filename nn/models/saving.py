@@ -1,31 +1,292 @@
-"""Models as JSON; saving and loading them whole, or their weights."""
+"""Saving models whole, or their weights; and giving saved values to a model.
+
+What is saved is a checkpoint: the values of the variables by name, and in its state what the model
+is made of. Names are counted, and so they differ between processes: a model that is loaded has
+names of its own, and its first layer takes what was the first layer's.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any, TypeAlias
 
-from ..serialization import deserialize
-from .model import Model
+import numpy as np
+
+from ...checkpoint import CheckpointError, lease, load, newest_saved, save_at
+from ...strategies import Job, Variable, current_store, get_strategy
+from ..layers import Layer
+from ..optimizers import Optimizer
+from ..serialization import serialize
+
+_FORMAT = 1
+_HDF5 = (".h5", ".hdf5")
+
+Values: TypeAlias = dict[str, np.ndarray]
+Path: TypeAlias = "str | os.PathLike[str]"
 
 
-def model_from_json(text: str, custom_objects: Mapping[str, Any] | None = None) -> Model:
-    """The model that `Model.to_json` has written down, with new weights, not compiled.
+class Savable(Layer):
+    """What can be saved and loaded: a model."""
 
-    Args:
-        text: What it returned.
-        custom_objects: Classes and functions that are not of this package, by their names.
+    optimizer: Optimizer
+
+    @property
+    @abstractmethod
+    def is_compiled(self) -> bool:
+        """Whether there are an optimizer and a loss."""
+
+    @abstractmethod
+    def get_compile_config(self) -> dict[str, Any] | None:
+        """What it was compiled with, as plain values; None if it was not."""
+
+    @cached_property
+    def _pending(self) -> Values:
+        """Saved values of variables that do not exist yet, by their names here."""
+        return {}
+
+    def to_json(self) -> str:
+        """What the model is made of, as JSON; its weights are not in it. See `model_from_json`.
+
+        Raises:
+            TypeError: An argument cannot be written down; it is named.
+        """
+        return json.dumps(serialize(self))
+
+    def save(self, path: Path, overwrite: bool = True, include_optimizer: bool = True) -> None:
+        """Save the model whole: layers, weights, what it was compiled with, the optimizer's state.
+
+        All workers call it, in the scope of their strategy or not: the chief writes, and the others
+        return when that is done; who names another path than the chief writes there, too. Of
+        trainers at parameter servers, which are not in step, the chief writes and none waits.
+
+        Args:
+            path: Of a directory or URL, which appears whole or not at all.
+            overwrite: Whether to replace what was saved there before.
+            include_optimizer: Whether training is to go on from it.
+
+        Raises:
+            CheckpointError: It could not be written; on all workers alike.
+            TypeError: An argument of a layer cannot be written down; it is named.
+            ValueError: `path` is the name of an HDF5 file.
+        """
+        compiled = self.get_compile_config() if include_optimizer else None
+        content = {"model": serialize(self), "compile": compiled}
+        self._save(path, overwrite, content, include_optimizer and self.is_compiled)
+
+    def save_weights(self, path: Path, overwrite: bool = True) -> None:
+        """Save the weights alone; see `save` for who calls it, and for the arguments."""
+        self._save(path, overwrite, {}, include_optimizer=False)
+
+    def load_weights(self, path: Path) -> None:
+        """Take the weights of what `save` or `save_weights` has written, for a model alike.
+
+        Weights that are not created yet begin with theirs. All workers call it.
+
+        Args:
+            path: As given there; of a directory of several the newest; or a checkpoint of a run
+                whose variables have the same names.
+
+        Raises:
+            CheckpointError: There is nothing, or it is damaged.
+            ValueError: It does not fit; nothing is changed.
+        """
+        state, values = read_saved(path)
+        self.restore({**state, "optimizer": state.get("optimizer")}, values, with_optimizer=False)
+
+    def restore(
+        self, state: Mapping[str, Any], values: Values, with_optimizer: bool = True
+    ) -> None:
+        """Take what `read_saved` has found.
+
+        Raises:
+            ValueError: It does not fit; nothing is changed.
+        """
+        optimizer = self.optimizer if with_optimizer and self.is_compiled else None
+        restore(self, renamed(values, state, self, optimizer), optimizer, self._pending)
+
+    def _save(
+        self, path: Path, overwrite: bool, content: Mapping[str, Any], include_optimizer: bool
+    ) -> None:
+        path = checked_path(path)
+        variables, state = list(self.weights), {"optimizer": None, **content}
+        if include_optimizer:
+            variables += self.optimizer.existing_variables
+            state["optimizer"] = self.optimizer.name
+        job = _job_of(variables)
+        job.refresh()
+        # What was restored and is still to be created is not lost.
+        values = self._pending | {variable.name: variable.numpy() for variable in variables}
+        state |= {"saved_model": _FORMAT, "layers": [layer.name for layer in all_layers(self)]}
+        step = int(values.get(f"{state['optimizer']}/iterations", 0))
+        write = partial(save_at, path, values, step=step, state=state, overwrite=overwrite)
+        _by_the_chief(job, path, write)
+
+
+def _by_the_chief(job: Job, path: str, write: Callable[[], None]) -> None:
+    """Let the chief write, and others who want it elsewhere; all of them know how it ended."""
+    if not job.has_chief_in_step:
+        return
+    problem = ""
+    if job.is_chief:
+        try:
+            write()
+        except CheckpointError as error:
+            problem = str(error)
+    told = job.text_from_chief(f"{path}\n{problem}", "saved model")
+    path_of_chief, _, problem = told.partition("\n")
+    if problem:
+        raise CheckpointError(problem)
+    if path != path_of_chief:
+        write()
+
+
+def read_saved(path: Path) -> tuple[dict[str, Any], Values]:
+    """The state and the values of what was saved at `path`, or newest of all within it.
 
     Raises:
-        ValueError: It is no JSON of a model, or names what is neither here nor there.
+        CheckpointError: There is nothing, or it is damaged.
     """
-    model = deserialize(json.loads(text), custom_objects)
-    if not isinstance(model, Model):
-        raise ValueError(f"it is the JSON of {model!r}, which is no model: use nn.deserialize")
-    return model
+    path = checked_path(path)
+    if os.path.isfile(path):
+        raise CheckpointError(
+            f"'{path}' is a file, and paceline saves models as directories; a file of Keras's own "
+            f"is not read: in Keras, write np.savez(file, *model.get_weights()), and here give the "
+            f"arrays to model.set_weights"
+        )
+    try:
+        with lease(path):
+            return _content(path)
+    except CheckpointError:
+        newest = None if "://" in path else newest_saved(path)
+        if newest is None:
+            raise
+        with lease(newest):
+            return _content(newest)
 
 
-def clone_model(model: Model) -> Model:
-    """A model of the same class, layers and arguments, with weights of its own, not compiled."""
-    return type(model).from_config(model.get_config())
+def _content(path: str) -> tuple[dict[str, Any], Values]:
+    reader = load(path)
+    version = reader.state.get("saved_model", _FORMAT)
+    if version != _FORMAT:
+        raise CheckpointError(
+            f"'{path}' was saved in format {version}, this version of paceline reads {_FORMAT}"
+        )
+    return reader.state, reader.arrays()
+
+
+def renamed(
+    values: Values, state: Mapping[str, Any], model: Layer, optimizer: Optimizer | None
+) -> Values:
+    """Saved values by the names that they have in another model of the same layers.
+
+    Raises:
+        ValueError: The model has other layers.
+    """
+    layers = [layer.name for layer in all_layers(model)]
+    if "layers" not in state:  # a checkpoint of a run, which has other things as well
+        return {name: v for name, v in values.items() if name.rpartition("/")[0] in layers}
+    if len(layers) != len(state["layers"]):
+        raise ValueError(
+            f"model {model.name!r} has {len(layers)} layers ({', '.join(layers)}), the saved one "
+            f"has {len(state['layers'])} ({', '.join(state['layers'])})"
+        )
+    names = dict(zip(state["layers"], layers, strict=True))
+    prefix = f"{state['optimizer']}/"
+    found = {}
+    for name, value in values.items():
+        of_optimizer = state["optimizer"] is not None and name.startswith(prefix)
+        if not of_optimizer:
+            found[_renamed(name, names)] = value
+        elif optimizer is not None:
+            found[f"{optimizer.name}/{_renamed(name.removeprefix(prefix), names)}"] = value
+    return found
+
+
+def _renamed(name: str, layers: Mapping[str, str]) -> str:
+    """The name of a layer's variable where the layer has another name."""
+    parts = name.split("/")
+    for length in range(len(parts) - 1, 0, -1):
+        layer = layers.get("/".join(parts[:length]))
+        if layer is not None:
+            return "/".join([layer, *parts[length:]])
+    return name
+
+
+def restore(model: Layer, values: Values, optimizer: Optimizer | None, pending: Values) -> None:
+    """Give a model saved values; variables that do not exist yet begin with theirs.
+
+    Nothing is changed unless all fit. With several workers all call it.
+
+    Raises:
+        ValueError: The values are not those of such a model.
+    """
+    variables = [*model.weights, *([] if optimizer is None else optimizer.existing_variables)]
+    there = {variable.name: variable for variable in variables}
+    late = {name: value for name, value in values.items() if name not in there}
+    problems = [_misfit(variable, values.get(name)) for name, variable in there.items()]
+    # A layer has all of its weights or none; one that has none makes them in its first call.
+    built = {weight.name.rpartition("/")[0] for weight in model.weights}
+    problems += [
+        f"{name!r} is not in the model" for name in late if name.rpartition("/")[0] in built
+    ]
+    if any(problems):
+        raise ValueError(
+            f"what was saved does not fit model {model.name!r}: {'; '.join(filter(None, problems))}"
+        )
+    job = _job_of(variables)
+    for name, variable in there.items():
+        # Trainers at parameter servers share one value, which the chief sets.
+        if job.is_chief or not variable.is_remote:
+            variable.assign(values[name])
+    pending.clear()
+    pending.update(late)
+    if late:
+        current_store().restore_later(lambda name: pending.pop(name, None))
+
+
+def _misfit(variable: Variable, value: np.ndarray | None) -> str:
+    if value is None:
+        return f"{variable.name!r} is not in it"
+    if value.shape != variable.shape:
+        return f"{variable.name!r} has shape {variable.shape}, and {value.shape} in it"
+    return ""
+
+
+def all_layers(model: Layer) -> list[Layer]:
+    """The model and all layers in it, each once, in the order in which they were set."""
+    found: dict[int, Layer] = {}
+
+    def visit(layers: Iterable[Layer]) -> None:
+        for layer in layers:
+            if id(layer) not in found:
+                found[id(layer)] = layer
+                visit(layer.sublayers)
+
+    visit([model])
+    return list(found.values())
+
+
+def checked_path(path: Path) -> str:
+    """A path to save at or to load from.
+
+    Raises:
+        ValueError: It names a kind of file that others would take for what it is not.
+    """
+    text = os.fspath(path)
+    if text.lower().endswith(_HDF5):
+        raise ValueError(
+            f"'{text}' is the name of an HDF5 file, and paceline saves models as directories: "
+            f"leave the ending out, or call it '{text.rpartition('.')[0]}.keras'"
+        )
+    return text
+
+
+def _job_of(variables: Sequence[Variable]) -> Job:
+    """That of the strategy which the variables were made under."""
+    strategy = variables[0].strategy if variables else get_strategy()
+    job: Job = strategy.extended.job
+    return job

@@ -115,6 +115,12 @@ class Optimizer(Serializable, Updater):
         slots = self._membership.latest.slots.values()
         return [self.iterations, *(slot for _, of_one in slots for slot in of_one)]
 
+    @property
+    def existing_variables(self) -> list[Variable]:
+        """Those of `variables` that exist: before the first step none, and none is made by this."""
+        exists = self._membership.latest.iterations is not None
+        return self.variables if exists else []
+
     def restore_later(self, find: Callable[[str], Array | None]) -> None:
         """Ask `find(name)` what slots that do not exist yet begin with; for checkpoints."""
         current_store().restore_later(find)
