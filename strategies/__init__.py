@@ -26,14 +26,14 @@ from .replicas.values import DistributedValues, PerReplica, local_values, placed
 from .step import (
     StepResult,
     TrainOp,
-    Update,
-    Updater,
     apply_outside_replicas,
+    apply_reduced,
     group,
     make_step,
 )
 from .strategy import RunOptions, Strategy, ValueContext, get_strategy
 from .tpu import TPUStrategy
+from .update import Reduced, Update, Updater, once_outside_replicas
 from .variables.aggregation import (
     VariableAggregation,
     VariableSpec,
@@ -93,6 +93,7 @@ __all__ = [
     "Partitioner",
     "PerReplica",
     "ReduceOp",
+    "Reduced",
     "ReductionToOneDevice",
     "RemoteStorage",
     "ReplicaContext",
@@ -115,6 +116,7 @@ __all__ = [
     "VariableSynchronization",
     "add_up",
     "apply_outside_replicas",
+    "apply_reduced",
     "as_array",
     "chief_first",
     "current_store",
@@ -131,6 +133,7 @@ __all__ = [
     "list_devices",
     "local_values",
     "make_step",
+    "once_outside_replicas",
     "placed",
     "select_replica",
     "set_seed",

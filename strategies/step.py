@@ -8,210 +8,16 @@ copies of the variables; and what the storage of variables has put off is *settl
 
 from __future__ import annotations
 
-import math
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
-import numpy as np
-
-from ..autodiff import IndexedSlices, Tensor, backward, leaves
 from ..observe import phase
 from .context import ReplicaContext, get_replica_context
-from .devices.device import to_host
-from .gradients.buckets import Gradient
-from .gradients.reduction import GradientReducer, Offer, Round, Share
+from .gradients.reduction import Offer, Round
 from .replicas.interrupts import InterruptsPutOff
 from .strategy import get_strategy
-from .variables.cell import RuleStep
-from .variables.store import current_store
+from .update import Found, Reduced, Update, Updater, change_variables
 from .variables.variable import Variable
-
-Found: TypeAlias = "Mapping[Tensor, Gradient]"
-"""One replica's gradients, by the tensors that stand for variables there."""
-
-_STEPS_BETWEEN_CHECKSUMS = 1000
-
-
-class Updater(ABC):
-    """Who knows by which rule variables change: an optimizer.
-
-    Attributes:
-        name: The beginning of its variables' names.
-    """
-
-    name: str
-
-    @property
-    @abstractmethod
-    def iterations(self) -> Variable:
-        """The number of updates made so far: an int64 scalar."""
-
-    @property
-    @abstractmethod
-    def reducers(self) -> MutableMapping[tuple[Any, ...], GradientReducer]:
-        """What it keeps of the current model for the steps to come."""
-
-    @abstractmethod
-    def slots(self, variable: Variable) -> Sequence[Variable]:
-        """What the rule keeps beside `variable`, created at the first call."""
-
-    @abstractmethod
-    def clipped(
-        self, gradients: Sequence[tuple[Variable, Gradient]]
-    ) -> Sequence[tuple[Variable, Gradient]]:
-        """The gradients as they are applied, after they were reduced."""
-
-    @abstractmethod
-    def rule_step(self, num_updates: int, average: bool) -> RuleStep:
-        """How variables change that have seen so many updates."""
-
-    @abstractmethod
-    def described(self, num_updates: int) -> str:
-        """The update after so many, as a line that differs where another one would be made."""
-
-
-def _owners(tensors: Iterable[Tensor]) -> list[Variable]:
-    owners = [leaf.owner for leaf in tensors]
-    return [owner for owner in owners if isinstance(owner, Variable)]
-
-
-class Update:
-    """One optimizer's part of a step.
-
-    Args:
-        updater: The optimizer.
-        loss: A scalar tensor whose gradients are to be computed; None where they are `given`.
-        variables: What to change. By default all trainable variables of the model; outside models
-            those that the loss depends on.
-        given: This replica's gradients, where somebody has computed them before.
-    """
-
-    def __init__(
-        self,
-        updater: Updater,
-        loss: Tensor | None,
-        variables: Sequence[Variable] | None = None,
-        given: Found | None = None,
-    ) -> None:
-        self.updater = updater
-        self._loss = loss
-        self._given = given
-        self._variables = variables
-        self._found: Found | None = None
-        self._backward_communicates = False
-        self._reducer: GradientReducer
-
-    @property
-    def variables(self) -> Sequence[Variable]:
-        """What to change."""
-        if self._variables is None:
-            assert self._loss is not None
-            store = current_store()
-            of_loss = [] if store.keep else _owners(leaves(self._loss))
-            self._variables = store.trainable_variables() if store.keep else of_loss
-        return self._variables
-
-    def create_variables(self) -> None:
-        """Create what the optimizer keeps, so that a checkpoint before the first step is whole."""
-        _ = self.updater.iterations
-        for variable in self.variables:
-            self.updater.slots(variable)
-
-    def lines(self, replica: ReplicaContext) -> Sequence[str]:
-        """What all replicas and workers must do alike; now and then also checksums of values."""
-        index = replica.local_index
-        num_updates = int(self.updater.iterations.value_in(index))
-        names = ", ".join([variable.name for variable in self.variables])
-        lines = [self.updater.described(num_updates), f"gradients of {names}"]
-        if num_updates % _STEPS_BETWEEN_CHECKSUMS == 0:
-            lines += [v.checksum(index) for v in self.variables if not v.is_remote]
-        return lines
-
-    def prepare(self) -> None:
-        """In the first step, see which gradients are dense, and agree on it with all workers."""
-        # Anew in each call: what an earlier step has found is no gradient of this one.
-        self._found = self._given
-        # A reducer keeps its variables alive: while it is found, no other has the id of one.
-        key = ("gradients", self.updater.name, *map(id, self.variables))
-        reducers, store = self.updater.reducers, current_store()
-        reducer = reducers.get(key) or store.resources.get(key)
-        if reducer is None:
-            if self._loss is not None:
-                self._found = self._gradients_of_first_step(self._loss)
-            reducer = store.find_or_create(key, self._make_reducer)
-        self._reducer = reducers[key] = reducer
-
-    def _gradients_of_first_step(self, loss: Tensor) -> Found:
-        workers = get_strategy().extended.workers
-        num_collectives = workers.num_collectives
-        found = backward(loss)
-        harm = "they would be neither trained nor saved"
-        current_store().require_own(_owners(found), "the loss", harm)
-        self._backward_communicates = workers.num_collectives > num_collectives
-        return found
-
-    def _make_reducer(self) -> GradientReducer:
-        assert self._found is not None
-        extended, variables = get_strategy().extended, self.variables
-        # Also those of variables that have no gradient here: another worker's may have one, and
-        # where the chief alone creates variables it would wait for this.
-        for variable in variables:
-            self.updater.slots(variable)
-        by_rows = _owners(leaf for leaf, g in self._found.items() if isinstance(g, IndexedSlices))
-        *sparse, meets = extended.workers.any_of_each(
-            [
-                *[any(v is other for other in by_rows) for v in variables],
-                self._backward_communicates,
-            ],
-            f"whose gradients are rows, of {self.updater.name}",
-        )
-        names = [v.name for v, is_sparse in zip(variables, sparse, strict=True) if is_sparse]
-        # The reverse order of creation is about the order in which backward completes gradients,
-        # and the same on all workers, whatever the batches were that they began with.
-        return GradientReducer(
-            variables[::-1],
-            frozenset(names),
-            extended.num_local_replicas,
-            extended.cross_device_ops,
-            extended.workers,
-            extended.bytes_per_pack,
-            meets,
-        )
-
-    def fill(self, replica: ReplicaContext, this_round: Round) -> None:
-        """Compute this replica's gradients, and hand them over as they come."""
-        share = Share(this_round, self._reducer, replica.local_index)
-        if self._found is None:
-            assert self._loss is not None
-            backward(self._loss, None, share.into, share.take)
-        else:
-            for leaf, gradient in self._found.items():
-                share.take(leaf, gradient)
-        share.end()
-
-    def reduced_norm(self, local_index: int) -> float:
-        """The norm of the gradients of the step just made, over all replicas, before clipping."""
-        total = 0.0
-        for _, gradient in self._reducer.reduced(local_index):
-            rows = gradient.unique().values if isinstance(gradient, IndexedSlices) else gradient
-            numbers = to_host(rows).reshape(-1)
-            total += float(np.dot(numbers, numbers))
-        return math.sqrt(total)
-
-    def apply(self, replica: ReplicaContext, average: bool) -> None:
-        """Change this replica's copies along the reduced gradients; all replicas do so."""
-        index = replica.local_index
-        reduced = self._reducer.reduced(index)
-        change_variables(self.updater, reduced, index, average)
-        counter = self.updater.iterations
-        changed = (counter, *[variable for variable, _ in reduced])
-        is_alone = replica.strategy.extended.num_local_replicas == 1
-        if not is_alone and any(v.num_copies == 1 for v in changed):
-            # Nobody reads the shared copies before the first replica has written them.
-            replica.exchange("update of shared variables", None)
-        counter.cell.increase(index)
 
 
 class TrainOp:
@@ -297,7 +103,7 @@ def make_step(
     with phase("backward"):
         replica.loss_weight = float(num_examples) if average else 1.0
         for update in train_op.updates:
-            update.prepare()
+            update.prepare(replica.local_index)
         for update in train_op.updates:
             update.fill(replica, this_round)
         replica.loss_weight = 1.0
@@ -317,31 +123,39 @@ def make_step(
     return StepResult(is_made, vetoes > 0, totals)
 
 
-def apply_outside_replicas(
-    updater: Updater, gradients: Sequence[tuple[Variable, Gradient]]
-) -> None:
+def apply_outside_replicas(updater: Updater, gradients: Sequence[Reduced]) -> None:
     """In cross-replica context, change all copies along the gradients as they are given."""
-    extended, counter = get_strategy().extended, updater.iterations
+    extended = get_strategy().extended
+    updater.create_slots([variable for variable, _ in gradients])
     with InterruptsPutOff() as interrupts:
         interrupts.begin()
         for index in range(extended.num_local_replicas):
-            change_variables(updater, gradients, index, average=True)
-            counter.cell.increase(index)
+            for counter in updater.update(gradients, index, average=True):
+                counter.cell.increase(index)
         if extended.remote_storage is not None:
             extended.remote_storage.flush(1)
 
 
-def change_variables(
-    updater: Updater,
-    gradients: Sequence[tuple[Variable, Gradient]],
-    local_index: int,
-    average: bool,
-) -> None:
-    """Change what replica `local_index` sees of variables along reduced gradients."""
-    how = updater.rule_step(int(updater.iterations.value_in(local_index)), average)
-    for variable, gradient in updater.clipped(gradients):
-        slots = [slot.cell for slot in updater.slots(variable)]
-        variable.cell.update(gradient, slots, how, local_index)
+def apply_reduced(updater: Updater, variables: Sequence[Variable], given: Found) -> None:
+    """In each replica, change its copies along gradients that are the same on all replicas.
+
+    Args:
+        updater: The optimizer.
+        variables: What to change.
+        given: The gradients, reduced by the caller.
+    """
+    replica = get_replica_context()
+    assert replica is not None
+    index = replica.local_index
+    updater.create_slots(variables)
+    lines = Update(updater, None, variables, given).lines(replica)
+    this_round = agree(replica, 1, average=True, lines=lines)
+    gradients = [(v, given.get(v.leaf(index))) for v in variables]
+    with InterruptsPutOff() as interrupts:
+        reduce(replica, this_round, interrupts)
+        if this_round.totals[0] > 0:
+            change_variables(updater, gradients, replica, average=True)
+            settle(replica, this_round.num_examples_to_settle)
 
 
 def settle(replica: ReplicaContext, num_examples: float) -> None:

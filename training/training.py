@@ -179,7 +179,7 @@ class TrainingSession(Session):
         """Show the learning rate of each update; two of one name are numbered."""
         for update in train_op.updates:
             num_updates = int(update.updater.iterations.value_in(index))
-            rate = float(update.updater.rule_step(num_updates, average=True).learning_rate)
+            rate = float(update.updater.rate_after(num_updates))
             self._shown[index][0].note("learning_rate", Mean(rate, 1))
 
     def _show_norms(self, train_op: TrainOp, index: int) -> None:

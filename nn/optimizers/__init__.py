@@ -2,17 +2,38 @@
 
 from ...strategies import StepResult, TrainOp, group, make_step
 from . import schedules
-from .algorithms import SGD, Adagrad, Adam, AdamW, Ftrl, RMSprop, get
+from .algorithms import (
+    SGD,
+    Adadelta,
+    Adafactor,
+    Adagrad,
+    Adam,
+    Adamax,
+    AdamW,
+    Ftrl,
+    Lamb,
+    Lion,
+    Nadam,
+    RMSprop,
+    get,
+)
 from .clipping import clip_by_global_norm, clip_by_norm, clip_by_value, global_norm
+from .learning_rate import linearly_scaled
 from .optimizer import Optimizer
 from .rules import server_rules
 
 __all__ = [
     "SGD",
+    "Adadelta",
+    "Adafactor",
     "Adagrad",
     "Adam",
     "AdamW",
+    "Adamax",
     "Ftrl",
+    "Lamb",
+    "Lion",
+    "Nadam",
     "Optimizer",
     "RMSprop",
     "StepResult",
@@ -23,6 +44,7 @@ __all__ = [
     "get",
     "global_norm",
     "group",
+    "linearly_scaled",
     "make_step",
     "schedules",
     "server_rules",

@@ -1,6 +1,6 @@
 """The optimizers by name: Keras's arguments and defaults over the rules.
 
-All take `clipnorm`, `clipvalue`, `global_clipnorm` and `sparse`: see `Optimizer`.
+All take the options of `Optimizer`: `weight_decay`, `clipnorm`, `use_ema`, `sparse` and the others.
 """
 
 from __future__ import annotations
@@ -9,11 +9,21 @@ from collections.abc import Callable
 from typing import Any
 
 from ..arguments import by_name
-from .optimizer import LearningRate, Optimizer
+from .adaptive_rules import (
+    AdadeltaRule,
+    AdafactorRule,
+    AdamaxRule,
+    LambRule,
+    LionRule,
+    NadamRule,
+)
+from .learning_rate import LearningRate
+from .optimizer import Optimizer
+from .rule_optimizer import RuleOptimizer
 from .rules import AdagradRule, AdamRule, AdamWRule, FtrlRule, RMSpropRule, SGDRule
 
 
-class SGD(Optimizer):
+class SGD(RuleOptimizer):
     """Gradient descent with optional (Nesterov) momentum."""
 
     def __init__(
@@ -28,8 +38,8 @@ class SGD(Optimizer):
         super().__init__(rule, learning_rate, name, **options)
 
 
-class Adam(Optimizer):
-    """Adam (Kingma and Ba 2015)."""
+class Adam(RuleOptimizer):
+    """Adam (Kingma and Ba 2015), optionally AMSGrad (Reddi et al. 2018)."""
 
     def __init__(
         self,
@@ -37,14 +47,15 @@ class Adam(Optimizer):
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         epsilon: float = 1e-7,
+        amsgrad: bool = False,
         name: str = "adam",
         **options: Any,
     ) -> None:
-        rule = AdamRule(beta_1=beta_1, beta_2=beta_2, epsilon=epsilon)
+        rule = AdamRule(beta_1=beta_1, beta_2=beta_2, epsilon=epsilon, amsgrad=amsgrad)
         super().__init__(rule, learning_rate, name, **options)
 
 
-class AdamW(Optimizer):
+class AdamW(RuleOptimizer):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
 
     def __init__(
@@ -54,14 +65,21 @@ class AdamW(Optimizer):
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         epsilon: float = 1e-7,
+        amsgrad: bool = False,
         name: str = "adamw",
         **options: Any,
     ) -> None:
-        rule = AdamWRule(weight_decay=weight_decay, beta_1=beta_1, beta_2=beta_2, epsilon=epsilon)
+        rule = AdamWRule(
+            weight_decay=weight_decay,
+            beta_1=beta_1,
+            beta_2=beta_2,
+            epsilon=epsilon,
+            amsgrad=amsgrad,
+        )
         super().__init__(rule, learning_rate, name, **options)
 
 
-class Adagrad(Optimizer):
+class Adagrad(RuleOptimizer):
     """Adagrad (Duchi et al. 2011)."""
 
     def __init__(
@@ -76,7 +94,7 @@ class Adagrad(Optimizer):
         super().__init__(rule, learning_rate, name, **options)
 
 
-class RMSprop(Optimizer):
+class RMSprop(RuleOptimizer):
     """RMSprop (Tieleman and Hinton 2012), optionally centered and with momentum."""
 
     def __init__(
@@ -93,7 +111,7 @@ class RMSprop(Optimizer):
         super().__init__(rule, learning_rate, name, **options)
 
 
-class Ftrl(Optimizer):
+class Ftrl(RuleOptimizer):
     """FTRL-Proximal (McMahan et al. 2013)."""
 
     def __init__(
@@ -119,6 +137,109 @@ class Ftrl(Optimizer):
         super().__init__(rule, learning_rate, name, **options)
 
 
+class Adadelta(RuleOptimizer):
+    """Adadelta (Zeiler 2012); a learning rate of 1 is the paper's."""
+
+    def __init__(
+        self,
+        learning_rate: LearningRate = 0.001,
+        rho: float = 0.95,
+        epsilon: float = 1e-7,
+        name: str = "adadelta",
+        **options: Any,
+    ) -> None:
+        super().__init__(AdadeltaRule(rho=rho, epsilon=epsilon), learning_rate, name, **options)
+
+
+class Adamax(RuleOptimizer):
+    """Adamax (Kingma and Ba 2015, section 7.1)."""
+
+    def __init__(
+        self,
+        learning_rate: LearningRate = 0.001,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-7,
+        name: str = "adamax",
+        **options: Any,
+    ) -> None:
+        rule = AdamaxRule(beta_1=beta_1, beta_2=beta_2, epsilon=epsilon)
+        super().__init__(rule, learning_rate, name, **options)
+
+
+class Nadam(RuleOptimizer):
+    """Adam with Nesterov's momentum (Dozat 2016)."""
+
+    def __init__(
+        self,
+        learning_rate: LearningRate = 0.001,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-7,
+        name: str = "nadam",
+        **options: Any,
+    ) -> None:
+        rule = NadamRule(beta_1=beta_1, beta_2=beta_2, epsilon=epsilon)
+        super().__init__(rule, learning_rate, name, **options)
+
+
+class Lion(RuleOptimizer):
+    """Lion (Chen et al. 2023); its learning rate is smaller than Adam's, by 3 to 10 times."""
+
+    def __init__(
+        self,
+        learning_rate: LearningRate = 0.001,
+        beta_1: float = 0.9,
+        beta_2: float = 0.99,
+        name: str = "lion",
+        **options: Any,
+    ) -> None:
+        super().__init__(LionRule(beta_1=beta_1, beta_2=beta_2), learning_rate, name, **options)
+
+
+class Lamb(RuleOptimizer):
+    """Lamb (You et al. 2020), for large batches; not on parameter servers."""
+
+    def __init__(
+        self,
+        learning_rate: LearningRate = 0.001,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-7,
+        name: str = "lamb",
+        **options: Any,
+    ) -> None:
+        rule = LambRule(beta_1=beta_1, beta_2=beta_2, epsilon=epsilon)
+        super().__init__(rule, learning_rate, name, **options)
+
+
+class Adafactor(RuleOptimizer):
+    """Adafactor (Shazeer and Stern 2018), which keeps little; not on parameter servers.
+
+    With `relative_step` the learning rate is at most 1 over the root of the number of the update.
+    """
+
+    def __init__(
+        self,
+        learning_rate: LearningRate = 0.001,
+        beta_2_decay: float = -0.8,
+        epsilon_1: float = 1e-30,
+        epsilon_2: float = 1e-3,
+        clip_threshold: float = 1.0,
+        relative_step: bool = True,
+        name: str = "adafactor",
+        **options: Any,
+    ) -> None:
+        rule = AdafactorRule(
+            beta_2_decay=beta_2_decay,
+            epsilon_1=epsilon_1,
+            epsilon_2=epsilon_2,
+            clip_threshold=clip_threshold,
+            relative_step=relative_step,
+        )
+        super().__init__(rule, learning_rate, name, **options)
+
+
 _BY_NAME: dict[str, Callable[..., Optimizer]] = {
     "sgd": SGD,
     "adam": Adam,
@@ -126,6 +247,12 @@ _BY_NAME: dict[str, Callable[..., Optimizer]] = {
     "adagrad": Adagrad,
     "rmsprop": RMSprop,
     "ftrl": Ftrl,
+    "adadelta": Adadelta,
+    "adamax": Adamax,
+    "nadam": Nadam,
+    "lion": Lion,
+    "lamb": Lamb,
+    "adafactor": Adafactor,
 }
 
 

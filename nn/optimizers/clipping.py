@@ -82,7 +82,7 @@ def clip_by_norm(gradient: Any, clip_norm: float) -> Any:
         clip_norm: Positive.
     """
     _check_norm(clip_norm)
-    return _scaled(gradient, _factor(global_norm([gradient]), clip_norm))
+    return scaled(gradient, _factor(global_norm([gradient]), clip_norm))
 
 
 def clip_by_global_norm(
@@ -102,7 +102,7 @@ def clip_by_global_norm(
     _check_norm(clip_norm)
     norm = global_norm(gradients) if use_norm is None else float(use_norm)
     factor = _factor(norm, clip_norm)
-    return [None if g is None else _scaled(g, factor) for g in gradients], norm
+    return [None if g is None else scaled(g, factor) for g in gradients], norm
 
 
 def global_norm(gradients: Sequence[Any]) -> float:
@@ -121,7 +121,8 @@ def _factor(norm: float, clip_norm: float) -> float:
     return clip_norm / norm if norm > clip_norm else 1.0
 
 
-def _scaled(gradient: Any, factor: float) -> Any:
+def scaled(gradient: Any, factor: float) -> Any:
+    """A gradient times a number, in new memory."""
     if isinstance(gradient, IndexedSlices):
         return _with_values(gradient, gradient.values * factor)
     return gradient * factor

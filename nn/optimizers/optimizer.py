@@ -2,44 +2,35 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
-from functools import partial
-from typing import Any, Self, TypeAlias
+import inspect
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
 
-import numpy as np
-
-from ...autodiff import Array, Tensor
+from ...autodiff import IndexedSlices, Tensor, backward, no_grad
 from ...strategies import (
     COUNTER,
-    GradientReducer,
-    Membership,
-    RuleStep,
     TrainOp,
     Update,
-    Updater,
     Variable,
-    VariableSpec,
     add_up,
     apply_outside_replicas,
+    apply_reduced,
     as_array,
-    current_store,
     get_or_create_global_step,
     get_replica_context,
     get_strategy,
     get_variable,
     make_step,
+    once_outside_replicas,
 )
-from ..serialization import Serializable
-from . import schedules
-from .clipping import Clipping
-from .rules import Rule
-
-LearningRate: TypeAlias = "float | Callable[[int], float]"
+from .. import initializers
+from .clipping import scaled
+from .learning_rate import LearningRate
+from .state import AVERAGE, OptimizerState
 
 
-class Optimizer(Serializable, Updater):
-    """Changes variables along their gradients, by one rule, in step on all replicas.
+class Optimizer(OptimizerState):
+    """Changes variables along their gradients, in step on all replicas.
 
     Two ways lead to a change, and they differ in who divides the loss:
 
@@ -49,81 +40,62 @@ class Optimizer(Serializable, Updater):
     - `apply_gradients(...)`, for custom loops: gradients are *summed* over replicas; the loss is to
       be divided by the global batch size, as `nn.compute_average_loss` does.
 
+    To write one of your own, in Keras's manner: make what it keeps beside variables in `build`, and
+    change a variable in `update_step`. Both run outside of replicas, where `assign` sets the copies
+    of all; on parameter servers, which know the optimizers of this package only, it is refused.
+
+    >>> class SignDescent(Optimizer):
+    ...     def update_step(self, gradient, variable, learning_rate):
+    ...         variable.assign_sub(learning_rate * np.sign(gradient))
+    >>> SignDescent(learning_rate=0.5).learning_rate
+    0.5
+
     Args:
-        rule: The arithmetic with its numbers, and the slots that it keeps beside each variable.
-        learning_rate: A number ≥ 0, or a schedule: a function of the number of updates made so far.
         name: The beginning of its variables' names.
+        learning_rate: A number ≥ 0, a schedule (a function of the number of updates made so far),
+            or a function of no argument, which is asked in each step.
         clipnorm, clipvalue, global_clipnorm: At most one of them: the largest norm of each
             gradient, the largest absolute value of each element, the largest norm of all
-            gradients together. Applies to the gradients after they are reduced.
+            gradients together. Applies to the gradients after they are reduced (and accumulated).
+        weight_decay: Times the learning rate: the part of each variable that an update takes away
+            before anything else. See `exclude_from_weight_decay`.
+        use_ema: Keep the exponential moving average of each variable; see
+            `finalize_variable_values`.
+        ema_momentum: How much of the average stays in each update.
+        ema_overwrite_frequency: Let variables become their averages after each so many updates.
+        loss_scale_factor: What a loss is multiplied by before its gradients are computed, which
+            are divided by it after that: for losses in low precision. In a custom loop
+            `scale_loss` multiplies, and `apply_gradients` divides.
+        gradient_accumulation_steps: Change variables in every so many-th step only, along the mean
+            of the gradients of all since the last change. The sums so far are in checkpoints.
         sparse: What becomes of rows that a step did not read, where the gradient covers rows only
             (`IndexedSlices`, as of an `Embedding`). "dense": the same as with the dense gradient,
             which is zero there, as in Keras: moments and momentum decay and go on moving the rows.
             "lazy": they and their slots stay as they are; it is another algorithm, whose step
             costs as much as its batch and not as the table. SGD without momentum and Adagrad
-            change no such row in either way.
+            change no such row in either way, unless weights decay or are averaged. Lamb and
+            Adafactor, which look at whole variables, know "dense" only.
 
     Raises:
         ValueError: A negative learning rate, more than one way of clipping, or an unknown `sparse`.
     """
 
+    _takes_rate: ClassVar[bool] = True
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls._takes_rate = "learning_rate" in inspect.signature(cls.update_step).parameters
+
     def __init__(
-        self,
-        rule: Rule,
-        learning_rate: LearningRate,
-        name: str,
-        clipnorm: float | None = None,
-        clipvalue: float | None = None,
-        global_clipnorm: float | None = None,
-        sparse: str = "dense",
+        self, name: str = "optimizer", *, learning_rate: LearningRate = 0.001, **options: Any
     ) -> None:
-        if sparse not in ("dense", "lazy"):
-            raise ValueError(f"sparse must be 'dense' or 'lazy', it is {sparse!r}")
-        self.learning_rate = schedules.get(learning_rate)
-        self._rule = rule
-        self._clipping = Clipping(clipnorm, clipvalue, global_clipnorm)
-        self._slot_values = rule.slots()
-        self._wished = name, partial(_Kept.of, tuple(self._slot_values))
-        self._membership = Membership(self, *self._wished)
-        self.name = self._membership.name
-        self._rows_only = sparse == "lazy" or rule.keeps_unread()
+        super().__init__(name, learning_rate=learning_rate, **options)
+        self.built = self._built = False
+        self._index_dict: dict[str, int] = {}
 
-    def named_here(self) -> Self:
-        """A copy that is named as if the calling model had made it.
-
-        Outside models names are counted through the whole process: an optimizer that was made there
-        is called "adam_3" if it is the fourth, and by another name when the script runs again.
-        """
-        other = copy.copy(self)
-        other._membership = Membership(other, *self._wished)
-        other.name = other._membership.name
-        return other
-
-    @property
-    def iterations(self) -> Variable:
-        """The number of updates made so far: an int64 scalar variable."""
-        # Outside models a hook or a user asks, who means those of the model that was trained last.
-        is_in_model = current_store().keep
-        kept = self._membership.here(self) if is_in_model else self._membership.latest
-        if kept.iterations is None:
-            kept.iterations = get_variable(f"{self.name}/iterations", (), np.int64, 0, **COUNTER)
-        return kept.iterations
-
-    @property
-    def variables(self) -> list[Variable]:
-        """The number of updates, and the slots that exist so far."""
-        slots = self._membership.latest.slots.values()
-        return [self.iterations, *(slot for _, of_one in slots for slot in of_one)]
-
-    @property
-    def existing_variables(self) -> list[Variable]:
-        """Those of `variables` that exist: before the first step none, and none is made by this."""
-        exists = self._membership.latest.iterations is not None
-        return self.variables if exists else []
-
-    def restore_later(self, find: Callable[[str], Array | None]) -> None:
-        """Ask `find(name)` what slots that do not exist yet begin with; for checkpoints."""
-        current_store().restore_later(find)
+    def scale_loss(self, loss: Any) -> Any:
+        """The loss times `loss_scale_factor`, for `apply_gradients` of its gradients."""
+        return loss if self._scale == 1 else loss * self._scale
 
     def minimize(
         self,
@@ -140,24 +112,56 @@ class Optimizer(Serializable, Updater):
                 custom loop: those that the loss depends on). One that the loss depends on in no
                 replica is left as it is.
         """
-        if not isinstance(loss, Tensor):
-            raise TypeError(
-                f"loss must be a tensor computed from the model's variables, it is {type(loss)}; "
-                f"values from .numpy() have left the gradient graph"
-            )
-        if loss.size != 1:
-            raise ValueError(
-                f"loss must be a scalar, its shape is {loss.shape}; "
-                f"take its mean over the examples with np.mean(loss)"
-            )
+        _check_loss(loss)
         kept = self._membership.here(self)
         if global_step is None:
             # Outside a model nobody else would keep the count.
             kept.global_step = global_step = get_or_create_global_step()
-        self._require_clipping_of_means()
+        self._require_possible()
         return TrainOp([Update(self, loss, var_list)], [global_step])
 
-    def apply_gradients(self, grads_and_vars: Iterable[tuple[Any, Variable]]) -> None:
+    def compute_gradients(
+        self, loss: Any, var_list: Sequence[Variable] | None = None
+    ) -> list[tuple[Any, Variable]]:
+        """This replica's gradients, as `apply_gradients` takes them.
+
+        Args:
+            loss: A scalar tensor, or a function of no argument that computes it. It is multiplied
+                by `loss_scale_factor`.
+            var_list: By default what `minimize` changes.
+
+        Returns:
+            Pairs; the gradient of a variable that the loss does not depend on is None.
+        """
+        loss = loss() if callable(loss) else loss
+        _check_loss(loss)
+        variables = Update(self, loss, var_list).variables
+        found = backward(self.scale_loss(loss))
+        replica = get_replica_context()
+        index = 0 if replica is None else replica.local_index
+        return [(found.get(v.leaf(index)), v) for v in variables]
+
+    def aggregate_gradients(
+        self, grads_and_vars: Iterable[tuple[Any, Variable]]
+    ) -> list[tuple[Any, Variable]]:
+        """The sums over all replicas, for `apply_gradients(…, skip_gradients_aggregation=True)`.
+
+        Every replica must call it. Outside of replicas nothing happens to them.
+        """
+        pairs, replica = list(grads_and_vars), get_replica_context()
+        if replica is None:
+            return pairs
+        given = [g for g, _ in pairs if g is not None]
+        sums = iter(replica.all_reduce("sum", given) if given else ())
+        return [(None if g is None else next(sums), v) for g, v in pairs]
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Any, Variable]],
+        name: str | None = None,
+        skip_gradients_aggregation: bool = False,
+        experimental_aggregate_gradients: bool = True,
+    ) -> None:
         """Change each variable along its gradient, after summing gradients over replicas.
 
         In replica context every replica must call it, with the same variables. In cross-replica
@@ -167,6 +171,9 @@ class Optimizer(Serializable, Updater):
             grads_and_vars: Pairs; a gradient is an array, `IndexedSlices`, or None for nothing. A
                 variable that occurs twice has the sum of its gradients; one without a gradient on
                 any replica is left as it is.
+            name: Without effect.
+            skip_gradients_aggregation: Whether the caller has summed gradients, so that all
+                replicas give the same. `experimental_aggregate_gradients=False` is its older name.
 
         Raises:
             ValueError: No pair has a gradient.
@@ -177,98 +184,172 @@ class Optimizer(Serializable, Updater):
                 "no gradient is given for any variable; does the loss depend on the variables "
                 f"({', '.join(v.name for _, v in pairs) or 'none given'})?"
             )
+        if self._scale != 1:
+            pairs = [(None if g is None else scaled(g, 1 / self._scale), v) for g, v in pairs]
         self._membership.here(self)
-        self._require_clipping_of_means()
+        self._require_possible()
         replica = get_replica_context()
         variables, found = _summed(pairs, 0 if replica is None else replica.local_index)
-        if replica is not None:
-            update = Update(self, None, variables, found)
-            make_step(TrainOp([update]), 1, average=False)
-        else:
-            given = [(v, found[v.leaf(0)]) for v in variables if v.leaf(0) in found]
+        if replica is None:
+            given = [(v, found.get(v.leaf(0))) for v in variables]
             apply_outside_replicas(self, given)
+        elif skip_gradients_aggregation or not experimental_aggregate_gradients:
+            apply_reduced(self, variables, found)
+        else:
+            make_step(TrainOp([Update(self, None, variables, found)]), 1, average=False)
 
-    @property
-    def reducers(self) -> MutableMapping[tuple[Any, ...], GradientReducer]:
-        """What reduced the gradients of the model's earlier steps."""
-        return self._membership.latest.reducers
+    def _require_possible(self) -> None:
+        """Refuse what variables on parameter servers cannot have."""
+        remote = get_strategy().extended.remote_storage
+        if remote is None:
+            return
+        self._require_servers_can()
+        num_workers = get_strategy().extended.job.num_trainers
+        if self._clipping.limits and num_workers > 1 and remote.averages_workers:
+            raise ValueError(
+                f"optimizer {self.name!r} is to clip gradients ({self._clipping}), but where "
+                f"{num_workers} workers make each step together at parameter servers "
+                f"(max_staleness=0) each would clip its own, before the servers take the mean; "
+                f"leave it out, let workers make steps of their own (max_staleness=None), or use "
+                f"MultiWorkerMirroredStrategy"
+            )
 
-    def _require_clipping_of_means(self) -> None:
-        """Refuse to clip a worker's own part of a mean that parameter servers take."""
-        if not self._clipping.limits:
-            return
-        extended = get_strategy().extended
-        num_workers = extended.job.num_trainers
-        remote = extended.remote_storage
-        if num_workers == 1 or remote is None or not remote.averages_workers:
-            return
+    def _require_servers_can(self) -> None:
         raise ValueError(
-            f"optimizer {self.name!r} is to clip gradients ({self._clipping}), but where "
-            f"{num_workers} workers make each step together at parameter servers (max_staleness=0) "
-            f"each would clip its own, before the servers take the mean; leave it out, let workers "
-            f"make steps of their own (max_staleness=None), or use MultiWorkerMirroredStrategy"
+            f"{type(self).__name__} has an update_step of its own, and parameter servers know the "
+            f"optimizers of paceline.nn only; use one of these, or another strategy"
         )
 
-    def clipped(self, gradients: Sequence[tuple[Variable, Any]]) -> Sequence[tuple[Variable, Any]]:
-        """The gradients as they are applied, after they were reduced."""
-        if not self._clipping.limits:
-            return gradients
-        clipped = self._clipping.apply([g for _, g in gradients])
-        return [(v, g) for (v, _), g in zip(gradients, clipped, strict=True)]
+    def build(self, variables: Sequence[Variable]) -> None:
+        """Make what is kept beside `variables`, all that are to be trained; for subclasses.
 
-    def rule_step(self, num_updates: int, average: bool) -> RuleStep:
-        """How variables change that have seen so many updates."""
-        rate = self.learning_rate(num_updates)
-        return RuleStep(self._rule, rate, num_updates + 1, self._rows_only, average)
+        They call `super().build(variables)` and `add_variable_from_reference` for each.
+        """
+        self._index_dict = {variable.name: i for i, variable in enumerate(variables)}
+        self.built = True
 
-    def described(self, num_updates: int) -> str:
-        """The update after so many, as a line that differs where another one would be made."""
-        rate = float(self.learning_rate(num_updates))
-        settings: dict[str, Any] = {**self._rule.numbers, **self._clipping.limits}
-        settings |= {"learning_rate": rate, "sparse": "lazy" if self._rows_only else "dense"}
-        return f"update {num_updates} of {self.name!r} by {self._rule.name} with {settings}"
+    def update_step(self, gradient: Any, variable: Variable, learning_rate: float) -> None:
+        """Change one variable; for subclasses, which may leave the learning rate out.
 
-    def slots(self, variable: Variable) -> list[Variable]:
-        """What the rule keeps beside `variable`, created at the first call."""
-        if not self._slot_values:
-            return []
-        known = self._membership.latest.slots
-        # By the name and the variable: in another model the name means another one.
-        of, slots = known.get(variable.name, (None, []))
-        if of is not variable:
-            slots = [
-                current_store().get_variable(
-                    VariableSpec(name=f"{self.name}/{variable.name}/{slot}", **COUNTER),
-                    variable.shape,
-                    variable.dtype,
-                    start,
-                    beside=variable,
-                )
-                for slot, start in self._slot_values.items()
-            ]
-            known[variable.name] = variable, slots
-        return slots
+        Args:
+            gradient: Its gradient over all replicas, a dense array of its shape.
+            variable: Its `assign`, as that of what was made beside it, reaches all replicas.
+            learning_rate: That of this update.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} has no update_step(gradient, variable, learning_rate); write "
+            f"one, or use an optimizer of paceline.nn.optimizers"
+        )
+
+    def add_variable(
+        self, shape: tuple[int, ...], dtype: Any = None, initializer: Any = "zeros", name: str = ""
+    ) -> Variable:
+        """A variable of the optimizer's own, which is saved with the model."""
+        full_name = f"{self.name}/{name or 'variable'}"
+        return get_variable(full_name, shape, dtype, initializers.get(initializer), **COUNTER)
+
+    def add_variable_from_reference(
+        self,
+        reference_variable: Variable | None = None,
+        name: str = "",
+        initializer: Any = "zeros",
+        *,
+        model_variable: Variable | None = None,
+        variable_name: str = "",
+        shape: tuple[int, ...] | None = None,
+        initial_value: Any = None,
+    ) -> Variable:
+        """A variable beside another one, by default of its shape and of zeros, which is saved.
+
+        Args:
+            reference_variable, name: Beside which, and what it is called there;
+                `model_variable` and `variable_name` are their older names.
+            initializer, initial_value: What it begins with.
+            shape: Its own, if it is another one.
+        """
+        beside = reference_variable if model_variable is None else model_variable
+        if beside is None:
+            raise TypeError("add_variable_from_reference needs a reference_variable")
+        start = initializers.get(initializer) if initial_value is None else as_array(initial_value)
+        return self._slot(beside, name or variable_name or "slot", shape, start)
+
+    def add_slot(self, variable: Variable, name: str, initializer: Any = "zeros") -> Variable:
+        """`add_variable_from_reference` under its oldest name."""
+        return self.add_variable_from_reference(variable, name, initializer)
+
+    def get_slot(self, variable: Variable, name: str) -> Variable:
+        """What was made beside a variable under that name."""
+        return self._slots_of(variable)[name]
+
+    def _var_key(self, variable: Variable) -> str:
+        return variable.name
+
+    def _get_variable_index(self, variable: Variable) -> int:
+        return self._index_dict[variable.name]
+
+    def _create_own_slots(self, variables: Sequence[Variable]) -> None:
+        kept = self._membership.latest
+        with self._lock:
+            if self._built_for is not kept:
+                self.built = self._built = False
+                self._built_for = kept
+                self.build(list(variables))
+            for variable in variables if self.use_ema else ():
+                self._slot(variable, AVERAGE, None, None)
+            unknown = [v.name for v in variables if v.name not in self._index_dict]
+        if unknown:
+            raise ValueError(
+                f"optimizer {self.name!r} was built for {len(self._index_dict)} variables, and "
+                f"{', '.join(unknown)} are not among them; give it all variables in its first "
+                f"step, or make one optimizer for each set of variables"
+            )
+
+    def _change(
+        self,
+        gradients: Sequence[tuple[Variable, Any]],
+        num_updates: int,
+        local_index: int,
+        average: bool,
+    ) -> None:
+        def change() -> None:
+            rate = self.rate_after(num_updates)
+            with no_grad():
+                for variable, gradient in gradients:
+                    self._change_one(variable, gradient, rate, num_updates)
+
+        once_outside_replicas(change)
+
+    def _change_one(self, variable: Variable, gradient: Any, rate: float, num_updates: int) -> None:
+        if self.weight_decay and self._decays(variable):
+            variable.assign(variable.numpy() * (1 - rate * self.weight_decay))
+        # A copy: what a user keeps of it must not change with the next step's gradients.
+        is_sparse = isinstance(gradient, IndexedSlices)
+        own = gradient.to_dense() if is_sparse else gradient.copy()
+        if self._takes_rate:
+            self.update_step(own, variable, rate)
+        else:
+            self.update_step(own, variable)  # type: ignore[call-arg]
+        if not self.use_ema:
+            return
+        average = self._slot(variable, AVERAGE, None, None)
+        momentum = self.ema_momentum if num_updates else 0.0
+        average.assign(momentum * average.numpy() + (1 - momentum) * variable.numpy())
+        every = self.ema_overwrite_frequency
+        if every and (num_updates + 1) % every == 0:
+            variable.assign(average.numpy())
 
 
-class _Kept:
-    """What an optimizer has found in the store of one model."""
-
-    __slots__ = ("__weakref__", "global_step", "iterations", "reducers", "slots")
-
-    def __init__(self) -> None:
-        self.iterations: Variable | None = None
-        self.global_step: Variable | None = None
-        self.slots: dict[str, tuple[Variable, list[Variable]]] = {}
-        self.reducers: dict[tuple[Any, ...], GradientReducer] = {}
-
-    @staticmethod
-    def of(slots: Sequence[str], name: str) -> _Kept:
-        """What optimizers of this name have found, of which most are made anew for each step."""
-        kept: _Kept = current_store().find_or_create(("optimizer", name, *slots), _Kept)
-        return kept
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Kept:
-        return _Kept()  # a copy of an optimizer finds its variables by their names
+def _check_loss(loss: Any) -> None:
+    if not isinstance(loss, Tensor):
+        raise TypeError(
+            f"loss must be a tensor computed from the model's variables, it is {type(loss)}; "
+            f"values from .numpy() have left the gradient graph"
+        )
+    if loss.size != 1:
+        raise ValueError(
+            f"loss must be a scalar, its shape is {loss.shape}; "
+            f"take its mean over the examples with np.mean(loss)"
+        )
 
 
 def _summed(

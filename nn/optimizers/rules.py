@@ -1,90 +1,29 @@
-"""What an optimizer does to one block of one variable: pure arithmetic on one-dimensional arrays.
+"""The update rules of optimizers by name: pure arithmetic on arrays, see `Rule`.
 
-A rule is a value: a frozen dataclass of its numbers (hyper-parameters), which `update` follows. All
-are elementwise, so that a caller may cut a variable into blocks that fit the cache, into shards on
-several parameter servers, or pick the rows that a sparse gradient touches. Whatever is kept between
-steps is in the slots.
-
-The arithmetic stays in the dtype of the arrays: numbers are Python floats, which never widen
-float32. It is done in place, since a large variable is updated as fast as memory can be read. The
-formulas and defaults are those of Keras 2.15 unless said; `RULES` lists them by name.
+The formulas and defaults are those of Keras 2.15 unless said; `RULES` lists them.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from ...autodiff import Array
 from ...strategies import RuleStep
-from ..arguments import check_decay, check_fraction, check_not_negative, check_number
-
-Slots: TypeAlias = Sequence[Array]
-
-
-def _check_not_positive(argument: str, value: float) -> None:
-    check_number(argument, value)
-    if value > 0:
-        raise ValueError(f"{argument} must be ≤ 0, it is {value}")
-
-
-_RANGES: Mapping[str, Callable[[str, Any], None]] = {
-    "momentum": check_fraction,
-    "beta_1": check_decay,
-    "beta_2": check_decay,
-    "rho": check_decay,
-    "learning_rate_power": _check_not_positive,
-}
-"""What hyper-parameters may be that may not be anything from 0 on."""
-
-
-class Rule(ABC):
-    """An update rule with its hyper-parameters: a frozen dataclass of plain numbers."""
-
-    name: ClassVar[str]
-    _checks: ClassVar[Sequence[tuple[str, Callable[[str, Any], None]]]] = ()
-
-    def __init_subclass__(cls) -> None:
-        # Once for a class: an optimizer is made anew for each step.
-        own = [name for name, kind in cls.__annotations__.items() if kind == "float"]
-        checks = [(name, _RANGES.get(name, check_not_negative)) for name in own]
-        cls._checks = (*cls._checks, *checks)
-
-    def __post_init__(self) -> None:
-        numbers = self.__dict__
-        for name, check in self._checks:
-            check(name, numbers[name])
-
-    @property
-    def numbers(self) -> Mapping[str, float]:
-        """The hyper-parameters by name, as a parameter server is told them."""
-        return vars(self)
-
-    @abstractmethod
-    def slots(self) -> Mapping[str, float]:
-        """What is kept beside each variable, in `update`'s order: name → initial value."""
-
-    def keeps_unread(self) -> bool:
-        """Whether a gradient of zero changes nothing, so that unread rows may be passed over."""
-        return False
-
-    @abstractmethod
-    def update(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
-        """Change `value` along `gradient`.
-
-        Args:
-            value: 1-d and contiguous; overwritten, as is each of `slots`.
-            gradient: Of the same length; left alone, since other replicas read it too.
-            slots: One array for each of `self.slots()`.
-            rate: The learning rate of this update.
-            step: The number of this update, from 1.
-        """
+from .adaptive_rules import (
+    AdadeltaRule,
+    AdafactorRule,
+    AdamaxRule,
+    LambRule,
+    LionRule,
+    NadamRule,
+)
+from .rule import Rule, Slots
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,13 +38,13 @@ class SGDRule(Rule):
     momentum: float = 0.0
     nesterov: bool = False
 
-    def slots(self) -> Mapping[str, float]:
+    def own_slots(self) -> Mapping[str, float]:
         return {"momentum": 0.0} if self.momentum else {}
 
-    def keeps_unread(self) -> bool:
+    def rests_at_zero(self) -> bool:
         return not self.momentum
 
-    def update(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
+    def move(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
         change = rate * gradient
         if not self.momentum:
             value -= change
@@ -121,23 +60,25 @@ class SGDRule(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Moments(Rule):
+class AdamRule(Rule):
     """Kingma and Ba (2015), in the form at the end of their section 2.
 
     `epsilon` is added to the root of the moment as it is, not of the bias-corrected one: it is the
-    paper's "epsilon hat", as in Keras.
+    paper's "epsilon hat", as in Keras. With `amsgrad` the largest second moment so far divides
+    (Reddi et al. 2018).
     """
 
+    name = "adam"
     beta_1: float = 0.9
     beta_2: float = 0.999
     epsilon: float = 1e-7
+    amsgrad: bool = False
 
-    def slots(self) -> Mapping[str, float]:
-        return {"m": 0.0, "v": 0.0}
+    def own_slots(self) -> Mapping[str, float]:
+        return dict.fromkeys(("m", "v", "v_hat") if self.amsgrad else ("m", "v"), 0.0)
 
     def move(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
-        """Adam's update."""
-        m, v = slots
+        m, v = slots[0], slots[1]
         scratch = gradient * (1 - self.beta_1)
         m *= self.beta_1
         m += scratch
@@ -145,6 +86,8 @@ class _Moments(Rule):
         scratch *= 1 - self.beta_2
         v *= self.beta_2
         v += scratch
+        if self.amsgrad:
+            v = np.maximum(slots[2], v, out=slots[2])
         np.sqrt(v, out=scratch)
         scratch += self.epsilon
         np.divide(m, scratch, out=scratch)
@@ -155,25 +98,11 @@ class _Moments(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdamRule(_Moments):
-    """Kingma and Ba (2015); see `_Moments`."""
-
-    name = "adam"
-
-    def update(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
-        self.move(value, gradient, slots, rate, step)
-
-
-@dataclass(frozen=True, kw_only=True)
-class AdamWRule(_Moments):
-    """Adam with decoupled weight decay: Loshchilov and Hutter (2019). The decay comes first."""
+class AdamWRule(AdamRule):
+    """Adam with decoupled weight decay: Loshchilov and Hutter (2019)."""
 
     name = "adamw"
     weight_decay: float = 0.004
-
-    def update(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
-        value *= 1 - rate * self.weight_decay
-        self.move(value, gradient, slots, rate, step)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,13 +113,13 @@ class AdagradRule(Rule):
     initial_accumulator_value: float = 0.1
     epsilon: float = 1e-7
 
-    def slots(self) -> Mapping[str, float]:
+    def own_slots(self) -> Mapping[str, float]:
         return {"accumulator": self.initial_accumulator_value}
 
-    def keeps_unread(self) -> bool:
+    def rests_at_zero(self) -> bool:
         return True
 
-    def update(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
+    def move(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
         (accumulator,) = slots
         scratch = gradient * gradient
         accumulator += scratch
@@ -215,13 +144,13 @@ class RMSpropRule(Rule):
     epsilon: float = 1e-7
     centered: bool = False
 
-    def slots(self) -> Mapping[str, float]:
+    def own_slots(self) -> Mapping[str, float]:
         names = ["rms"]
         names += ["average_gradient"] if self.centered else []
         names += ["momentum"] if self.momentum else []
         return dict.fromkeys(names, 0.0)
 
-    def update(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
+    def move(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
         rms = slots[0]
         scratch = gradient * gradient
         scratch *= 1 - self.rho
@@ -266,10 +195,10 @@ class FtrlRule(Rule):
     l2_shrinkage_regularization_strength: float = 0.0
     beta: float = 0.0
 
-    def slots(self) -> Mapping[str, float]:
+    def own_slots(self) -> Mapping[str, float]:
         return {"accumulator": self.initial_accumulator_value, "linear": 0.0}
 
-    def update(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
+    def move(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
         if rate == 0:  # the start of a warm-up; the formula would divide by it
             return
         accumulator, linear = slots
@@ -295,18 +224,32 @@ def _power(accumulator: Array, exponent: float) -> Array:
     return np.sqrt(accumulator) if exponent == 0.5 else np.power(accumulator, exponent)
 
 
-_KINDS: tuple[type[Rule], ...] = (SGDRule, AdamRule, AdamWRule, AdagradRule, RMSpropRule, FtrlRule)
+_KINDS: tuple[type[Rule], ...] = (
+    SGDRule,
+    AdamRule,
+    AdamWRule,
+    AdagradRule,
+    RMSpropRule,
+    FtrlRule,
+    AdadeltaRule,
+    AdamaxRule,
+    NadamRule,
+    LionRule,
+    LambRule,
+    AdafactorRule,
+)
 RULES: Mapping[str, type[Rule]] = {kind.name: kind for kind in _KINDS}
-"""The update rules by name: the table that a parameter server is given."""
+"""The update rules by name."""
 
 
 def server_rules() -> dict[str, Callable[..., None]]:
-    """The update rules as a parameter server takes them.
+    """The update rules as a parameter server takes them: those that are elementwise.
 
     Each is `rule(value, gradient, slots, learning_rate, step, hyper)`, where `hyper` has the
     hyper-parameters by name. They work block by block, on arrays of any length.
     """
-    return {name: partial(_update_by_name, kind) for name, kind in RULES.items()}
+    elementwise = {name: kind for name, kind in RULES.items() if kind.is_elementwise}
+    return {name: partial(_update_by_name, kind) for name, kind in elementwise.items()}
 
 
 def _update_by_name(
@@ -318,7 +261,8 @@ def _update_by_name(
     step: int,
     hyper: Mapping[str, float],
 ) -> None:
-    rule = kind(**hyper)
+    numbers: Mapping[str, Any] = hyper
+    rule = kind(**numbers)
     if len(slots) != len(rule.slots()):
         raise ValueError(f"rule {rule.name!r} keeps {len(rule.slots())} slots, not {len(slots)}")
     RuleStep(rule, learning_rate, step).change(value, gradient, slots)

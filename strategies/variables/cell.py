@@ -28,10 +28,18 @@ class Rule(Protocol):
     @property
     def numbers(self) -> Mapping[str, float]: ...
 
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether a part of a variable can be updated without the rest."""
+
     def update(
         self, value: Array, gradient: Array, slots: Sequence[Array], rate: float, step: int
     ) -> None:
-        """Change `value` and `slots` (1-d, contiguous, of one length) in their `step`-th update."""
+        """Change `value` and `slots` in their `step`-th update.
+
+        They are 1-d, contiguous and of one length; or the whole, in its shape, where the rule is
+        not elementwise.
+        """
 
 
 @dataclass(slots=True)
@@ -58,9 +66,13 @@ class RuleStep:
         """Change a value and its slots, block by block: temporaries then stay in the cache.
 
         Args:
-            value, gradient, slots: Contiguous, of one shape.
+            value, gradient, slots: Contiguous, of one shape; the whole of a variable, where the
+                rule is not elementwise.
         """
         update, rate, step = self.rule.update, self.learning_rate, self.step
+        if not self.rule.is_elementwise:
+            update(value, gradient, slots, rate, step)
+            return
         value, gradient = value.reshape(-1), gradient.reshape(-1)
         slots = [slot.reshape(-1) for slot in slots]
         # Rules are elementwise: cut into blocks they give the same bits, and a rule with several

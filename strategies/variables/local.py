@@ -109,6 +109,9 @@ class LocalCell(Cell):
 
 def _update_all(value: Array, rows: IndexedSlices, slots: Sequence[Array], how: RuleStep) -> None:
     """Apply the rule to all rows, with a gradient of zero for those that were not read."""
+    if not how.rule.is_elementwise:
+        how.change(value, rows.to_dense(), slots)
+        return
     for block, gradient in dense_blocks(rows.indices, rows.values, len(value), BLOCK):
         how.change(value[block], gradient, [slot[block] for slot in slots])
 

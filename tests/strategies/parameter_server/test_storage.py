@@ -9,6 +9,7 @@ import pytest
 from paceline.collectives import CollectiveError
 from paceline.inputs import Dataset
 from paceline.nn import optimizers
+from paceline.nn.optimizers.rule_optimizer import RuleOptimizer
 from paceline.nn.optimizers.rules import SGDRule
 from paceline.strategies import (
     FixedShardsPartitioner,
@@ -279,7 +280,7 @@ def test_rules_of_ones_own_are_not_known_to_servers(server_job):
 
     def step():
         w = get_variable("w", (3,), initializer=0.0)
-        optimizers.Optimizer(Mine(), RATE, "mine").minimize(np.mean(w))()
+        RuleOptimizer(Mine(), RATE, "mine").minimize(np.mean(w))()
 
     with VariableStore().building(), pytest.raises(Exception, match="mine"):
         strategy.run(step)

@@ -166,9 +166,9 @@ REFUSED = {
         "optimizer must be one of the 1 that are given, from 0; for id 0 it is 1",
     ),
     "an unknown rule": (
-        push(Update(id=0), rule="lion"),
+        push(Update(id=0), rule="tiger"),
         [GRADIENT],
-        "rule 'lion' is unknown; there are adagrad, adam, adamw, add, assign, ftrl, rmsprop, sgd",
+        "rule 'tiger' is unknown; there are adadelta, adagrad, adam, adamax, adamw, add, assign",
     ),
     "hyper-parameters that a rule does not take": (
         push(Update(id=0), hyper={"momentum": 7.0}),

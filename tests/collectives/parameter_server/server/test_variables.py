@@ -13,6 +13,7 @@ from paceline.collectives.parameter_server import (
     ShardSpec,
     Update,
 )
+from paceline.nn.optimizers import server_rules
 from paceline.nn.optimizers.rules import RULES
 
 DTYPES = [
@@ -85,7 +86,7 @@ def test_rows_are_pulled_in_the_order_asked_for_beside_whole_variables(job):
     np.testing.assert_array_equal(rows, table[[5, 0, 5, 2]])
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", server_rules())
 @pytest.mark.parametrize("num_shards", [1, 3])
 def test_the_optimizer_runs_on_servers_as_it_does_at_home(make_job, update_rules, name, num_shards):
     """Bit for bit, however the variable is split, over dense and sparse steps."""
