@@ -38,17 +38,19 @@ from .activations import (
     softplus,
 )
 from .backward import GradientTape, backward, leaves
-from .convolution import conv2d, conv2d_relu_max_pool2d
+from .convolution import conv, conv2d, conv2d_relu_max_pool2d
 from .cross_entropy import sigmoid_cross_entropy, softmax_cross_entropy
 from .dense import dense
+from .depthwise_convolution import depthwise_conv
 from .indexed_slices import IndexedSlices
-from .pooling import avg_pool2d, max_pool2d
+from .pooling import avg_pool, avg_pool2d, max_pool, max_pool2d
 from .printing import PRINT_OPTIONS, set_print_options
 from .recording import no_grad, watched
 from .reductions import logsumexp
 from .tensor import MutableLeaf, Tensor, Vjp, lift, lift_array, record, snapshot, stop_gradient
 from .tensor_like import Array, TensorLike, implements
 from .tracing import Call, functions_by_name, trace
+from .transposed_convolution import conv_transpose
 
 __all__ = [
     "PRINT_OPTIONS",
@@ -60,11 +62,15 @@ __all__ = [
     "Tensor",
     "TensorLike",
     "Vjp",
+    "avg_pool",
     "avg_pool2d",
     "backward",
+    "conv",
     "conv2d",
     "conv2d_relu_max_pool2d",
+    "conv_transpose",
     "dense",
+    "depthwise_conv",
     "elu",
     "erf",
     "functions_by_name",
@@ -76,6 +82,7 @@ __all__ = [
     "lift_array",
     "log_softmax",
     "logsumexp",
+    "max_pool",
     "max_pool2d",
     "no_grad",
     "record",

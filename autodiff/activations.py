@@ -45,13 +45,36 @@ def logistic(a: Array, out: Array | None = None) -> Array:
     return np.divide(1, y, out=out)
 
 
-def relu(x: Any) -> Tensor:
-    """max(x, 0), with derivative 0 at 0."""
+def relu(
+    x: Any, negative_slope: float = 0.0, max_value: float | None = None, threshold: float = 0.0
+) -> Tensor:
+    """max(x, 0), with derivative 0 at 0; and Keras's options.
+
+    Args:
+        x: Any shape.
+        negative_slope: Below `threshold` the result is `negative_slope * (x - threshold)`.
+        max_value: What the result does not exceed.
+        threshold: Where x passes; from 0 on.
+    """
     x = lift_array(x)
     a = x.data
+    if negative_slope or threshold or max_value is not None:
+        return _bent(x, negative_slope, max_value, threshold)
     # Twice as fast as np.maximum with a number; but whole numbers would become floats.
     y = a.clip(0, np.inf) if a.dtype.kind == "f" else np.maximum(a, 0)
     return record(y, (x,), lambda g, outs: (keep_where(g, y > 0, out=g),))
+
+
+def _bent(x: Tensor, slope: float, most: float | None, threshold: float) -> Tensor:
+    a = x.data
+    passes = a >= threshold if threshold else a > 0
+    y = np.where(passes, a, slope * (a - threshold)).astype(a.dtype, copy=False)
+
+    def vjp(g: Array, outs: Any) -> Any:
+        g = np.where(passes, g, slope * g)
+        return (g if most is None else keep_where(g, a < most, out=g),)
+
+    return record(y if most is None else np.minimum(y, most), (x,), vjp)
 
 
 def leaky_relu(x: Any, negative_slope: float = 0.2) -> Tensor:

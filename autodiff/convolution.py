@@ -1,4 +1,4 @@
-"""Convolution of images, alone and in one with relu and max-pool.
+"""Convolution of images of any number of spatial axes, alone and in one with relu and max-pool.
 
 A row of output is one matrix product: patches (one line for each position of each example) times
 weights. Patches are gathered anew for each row, in forward and in backward, into a buffer that
@@ -23,13 +23,88 @@ from typing import Any
 
 import numpy as np
 
+from .joining import concatenate, split
 from .numerics import keep_where
 from .pooling import mark_where, max_of_scratch_cells, to_winner, winner_dtype
 from .tensor import Tensor, lift_array, record
 from .tensor_like import Array
-from .windows import Windows, batch_first, contiguous, height_first, pad, pair, place_windows, unpad
+from .windows import (
+    Index,
+    Windows,
+    axes_first,
+    batch_first,
+    check_images,
+    contiguous,
+    each_axis,
+    num_spatial_axes,
+    pad,
+    place_windows,
+    unpad,
+)
 
 _FEW_CHANNELS = 4
+
+
+def conv(
+    x: Any,
+    w: Any,
+    b: Any = None,
+    strides: int | Sequence[int] = 1,
+    padding: str = "valid",
+    activation: str | None = None,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Convolve images with a bank of filters (cross-correlation, as in all of deep learning).
+
+    Args:
+        x: (batch, axes…, channels), with one to three spatial axes.
+        w: (lengths…, channels / groups, filters).
+        b: (filters,), or None.
+        strides: The distance of windows along each axis, or one number for all.
+        padding: 'valid', 'same' as TensorFlow pads, or 'causal' (before each axis only).
+        activation: 'relu', done in place on the result, or None.
+        dilation: The distance of a window's cells along each axis, or one number for all.
+        groups: How many groups of channels there are, each with filters of its own.
+
+    Returns:
+        (batch, counts…, filters).
+    """
+    inputs = _checked(x, w, b, groups)
+    if activation not in (None, "relu"):
+        raise ValueError(f"activation must be 'relu' or None, got {activation!r}")
+    if groups > 1:
+        parts = zip(*(split(part, groups, axis=-1) for part in inputs), strict=True)
+        options = strides, padding, activation, dilation
+        return concatenate([_of_one_group(part, *options) for part in parts], axis=-1)
+    return _of_one_group(inputs, strides, padding, activation, dilation)
+
+
+def _of_one_group(
+    inputs: tuple[Tensor, ...],
+    strides: int | Sequence[int],
+    padding: str,
+    activation: str | None,
+    dilation: int | Sequence[int],
+) -> Tensor:
+    images, filters, *bias = [tensor.data for tensor in inputs]
+    windows = _placed(images, filters, strides, padding, dilation)
+    weights = _as_matrix(images, filters, *bias)
+    y = np.empty((*windows.count, len(images), filters.shape[-1]), weights.dtype, like=images)
+    zeros = np.zeros_like(y[windows.rows[0]])
+    no_pool = (1,) * len(windows.size)
+    patches_of_rows = patches(images, windows, weights.dtype, no_pool)
+    for row, of_row in zip(windows.rows, patches_of_rows, strict=True):
+        y_row = y[row]
+        np.matmul(of_row[:, : len(weights)], weights, out=lines(y_row))
+        if activation:
+            np.maximum(y_row, zeros, out=y_row)  # four times faster than with the number 0
+
+    def vjp(g: Array, outs: Any) -> Any:
+        g_rows = _rows_through_relu(g, y) if activation else rows_of(g)
+        return _gradients(g_rows, inputs, windows, no_pool, outs)
+
+    return record(batch_first(y), inputs, vjp)
 
 
 def conv2d(
@@ -40,37 +115,10 @@ def conv2d(
     padding: str = "valid",
     activation: str | None = None,
 ) -> Tensor:
-    """Convolve images with a bank of filters (cross-correlation, as in all of deep learning).
-
-    Args:
-        x: (batch, height, width, channels).
-        w: (height, width, channels, filters).
-        b: (filters,), or None.
-        strides: Vertical and horizontal distance of windows, or one number for both.
-        padding: 'valid', or 'same' as TensorFlow pads.
-        activation: 'relu', done in place on the result, or None.
-
-    Returns:
-        (batch, rows, columns, filters).
-    """
-    inputs = _checked(x, w, b)
-    if activation not in (None, "relu"):
-        raise ValueError(f"activation must be 'relu' or None, got {activation!r}")
-    images, filters, *bias = [tensor.data for tensor in inputs]
-    windows = place_windows(images, filters.shape[:2], pair(strides), padding)
-    weights = _as_matrix(images, filters, *bias)
-    y = np.empty((*windows.count, len(images), filters.shape[3]), weights.dtype, like=images)
-    zeros = np.zeros_like(y[0])
-    for y_row, patches in zip(y, _patches(images, windows, weights.dtype), strict=True):
-        np.matmul(patches[:, : len(weights)], weights, out=_lines(y_row))
-        if activation:
-            np.maximum(y_row, zeros, out=y_row)  # four times faster than with the number 0
-
-    def vjp(g: Array, outs: Any) -> Any:
-        g_rows = _rows_through_relu(g, y) if activation else map(contiguous, height_first(g))
-        return _gradients(g_rows, inputs, windows, (1, 1), outs)
-
-    return record(batch_first(y), inputs, vjp)
+    """`conv` of images (batch, height, width, channels)."""
+    x = lift_array(x)
+    check_images(x.data, 2)
+    return conv(x, w, b, strides, padding, activation)
 
 
 def conv2d_relu_max_pool2d(
@@ -96,8 +144,9 @@ def conv2d_relu_max_pool2d(
     """
     inputs = _checked(x, w, b)
     images, filters, *bias = [tensor.data for tensor in inputs]
-    pool = pair(pool_size)
-    windows = _cropped(place_windows(images, filters.shape[:2], pair(strides), padding), pool)
+    check_images(images, 2)
+    pool = each_axis(pool_size, 2)
+    windows = _cropped(_placed(images, filters, strides, padding, 1), pool)
     weights = _as_matrix(images, filters)
     rows, columns = windows.count[0] // pool[0], windows.count[1] // pool[1]
     y = np.empty((rows, columns, len(images), filters.shape[3]), weights.dtype, like=images)
@@ -109,8 +158,8 @@ def conv2d_relu_max_pool2d(
     bias_row, zeros = np.zeros_like(y[0]), np.zeros_like(y[0])
     if bias:
         bias_row[...] = bias[0]
-    for row, patches in enumerate(_patches(images, windows, weights.dtype, pool)):
-        np.matmul(patches[:, : len(weights)], weights, out=_lines(cells))
+    for row, of_row in enumerate(patches(images, windows, weights.dtype, pool)):
+        np.matmul(of_row[:, : len(weights)], weights, out=lines(cells))
         max_of_scratch_cells(cells, y[row], winner[row])
         np.add(y[row], bias_row, out=y[row])
         np.maximum(y[row], zeros, out=y[row])
@@ -123,83 +172,107 @@ def conv2d_relu_max_pool2d(
     return record(batch_first(y), inputs, vjp)
 
 
-def _checked(x: Any, w: Any, b: Any) -> tuple[Tensor, ...]:
+def _checked(x: Any, w: Any, b: Any, groups: int = 1) -> tuple[Tensor, ...]:
     """The inputs as tensors of shapes that go together."""
     inputs = tuple(lift_array(value) for value in ((x, w) if b is None else (x, w, b)))
     images, filters, *bias = [tensor.data.shape for tensor in inputs]
-    if len(filters) != 4 or len(images) != 4 or filters[2] != images[3]:
+    if groups < 1 or images[-1] % groups or filters[-1] % groups:
         raise ValueError(
-            f"x must have shape (batch, height, width, channels) and w (height, width, channels, "
-            f"filters) with the same number of channels, got {tuple(images)} and {tuple(filters)}"
+            f"{images[-1]} channels and {filters[-1]} filters cannot be split into {groups} groups"
         )
-    if bias and bias[0] != filters[3:]:
+    fits = len(images) == len(filters) and filters[-2] * groups == images[-1]
+    num_spatial_axes(inputs[0].data)
+    if not fits:
         raise ValueError(
-            f"b must have one element for each filter, shape {tuple(filters[3:])}, "
+            f"x must have shape (batch, axes…, channels) and w (lengths…, channels, filters) with "
+            f"as many axes and the same number of channels (of each group), got {tuple(images)} "
+            f"and {tuple(filters)}"
+        )
+    if bias and bias[0] != filters[-1:]:
+        raise ValueError(
+            f"b must have one element for each filter, shape {tuple(filters[-1:])}, "
             f"got shape {tuple(bias[0])}"
         )
     return inputs
 
 
-def _lines(row: Array) -> Array:
+def _placed(images: Array, filters: Array, strides: Any, padding: str, dilation: Any) -> Windows:
+    ndim = images.ndim - 2
+    distances = each_axis(strides, ndim), padding, each_axis(dilation, ndim)
+    return place_windows(images.shape[1:-1], filters.shape[:-2], *distances)
+
+
+def lines(row: Array) -> Array:
     """One row of an image (columns, batch, channels) as a matrix with a line for each position."""
     return row.reshape(math.prod(row.shape[:-1]), row.shape[-1])
 
 
+def rows_of(g: Array) -> Iterator[Array]:
+    """The rows of an image (batch, axes…, channels), each contiguous."""
+    flat = axes_first(g)
+    return (contiguous(flat[row]) for row in np.ndindex(flat.shape[:-3]))
+
+
 def _as_matrix(images: Array, filters: Array, *bias: Array) -> Array:
     """The weights as a matrix in the dtype of the result, the bias (if given) as its last line."""
-    weights = filters.reshape(-1, filters.shape[3])
+    weights = filters.reshape(-1, filters.shape[-1])
     if bias:
         weights = np.concatenate([weights, bias[0][np.newaxis]])
     return weights.astype(np.result_type(images, filters), copy=False)
 
 
-def _patches(
-    x: Array, windows: Windows, dtype: np.dtype, pool: tuple[int, int] = (1, 1)
-) -> Iterator[Array]:
+def patches(x: Array, windows: Windows, dtype: np.dtype, pool: Index) -> Iterator[Array]:
     """For each row of pools the matrix of the patches of its windows; all of them in one buffer.
 
     The matrix has a line for each cell of a pool, column of pools, and example, in this order. Its
     columns are the inputs of a patch, ones, and zeros up to a multiple of four, the unit of the
     matrix product's inner kernel.
     """
-    batch, channels = x.shape[0], x.shape[3]
+    batch, channels = x.shape[0], x.shape[-1]
     padded = pad(x, windows, 0, dtype)
-    num_inputs = windows.size[0] * windows.size[1] * channels
-    shape = (num_inputs + 4 - num_inputs % 4, pool[0] * windows.count[1] * batch)
+    num_inputs = math.prod(windows.size) * channels
+    num_lines = math.prod(pool[:-1]) * windows.count[-1] * batch
+    shape = (num_inputs + 4 - num_inputs % 4, num_lines)
     if channels <= _FEW_CHANNELS:
         # Runs of so few numbers are slow to copy. With the channels outermost in the image and the
         # matrix ordered column by column, a column is a few copies as long as the batch.
-        padded = padded.transpose(3, 0, 1, 2).copy().transpose(1, 2, 3, 0)
+        padded = np.moveaxis(np.moveaxis(padded, -1, 0).copy(), 0, -1)
         matrix = np.zeros(shape, dtype, like=x).T
     else:
         matrix = np.zeros(shape[::-1], dtype, like=x)
-    (rows, columns), (height, width) = windows.count, pool
-    by_pool = windows.view(padded).reshape(
-        rows // height, height, columns // width, width, batch, *windows.size, channels
-    )
-    by_cell = by_pool.transpose(0, 1, 3, 2, 4, 5, 6, 7)
+    by_cell = _by_cell_of_pool(windows.view(padded), windows.count, pool)
+    num_rows = len(pool) - 1
     matrix[:, num_inputs] = 1
-    patches = matrix[:, :num_inputs].reshape(by_cell.shape[1:])
-    for row_of_pools in by_cell:
-        patches[...] = row_of_pools
+    filled = matrix[:, :num_inputs].reshape(by_cell.shape[num_rows:])
+    for row in np.ndindex(by_cell.shape[:num_rows]):
+        filled[...] = by_cell[row]
         yield matrix
 
 
+def _by_cell_of_pool(by_window: Array, count: Index, pool: Index) -> Array:
+    """(*count, batch, *size, channels) as (rows of pools…, *pool, columns of pools, batch, …)."""
+    ndim = len(count)
+    apart = [n for pair in zip(count, pool, strict=True) for n in (pair[0] // pair[1], pair[1])]
+    by_pool = by_window.reshape(*apart, *by_window.shape[ndim:])
+    order = [*range(0, 2 * ndim - 2, 2), *range(1, 2 * ndim, 2), 2 * ndim - 2]
+    return by_pool.transpose(*order, *range(2 * ndim, by_pool.ndim))
+
+
 def _rows_through_relu(g: Array, y: Array) -> Iterator[Array]:
-    g_rows = height_first(g)
-    buffer = np.empty(g_rows.shape[1:], g.dtype, like=g)
-    for g_row, y_row in zip(g_rows, y, strict=True):
-        yield keep_where(g_row, y_row > 0, out=buffer)
+    g_rows = axes_first(g)
+    buffer = np.empty(g_rows.shape[-3:], g.dtype, like=g)
+    for row in np.ndindex(g_rows.shape[:-3]):
+        yield keep_where(g_rows[row], y[row] > 0, out=buffer)
 
 
-def _rows_through_pool(g: Array, pool: tuple[int, int], winner: Array) -> Iterator[Array]:
+def _rows_through_pool(g: Array, pool: Index, winner: Array) -> Iterator[Array]:
     cells = np.empty((pool[0] * pool[1], *winner.shape[1:]), g.dtype, like=g)
-    for g_row, winner_row in zip(height_first(g), winner, strict=True):
+    for g_row, winner_row in zip(axes_first(g), winner, strict=True):
         to_winner(contiguous(g_row), winner_row, cells)
         yield cells
 
 
-def _cropped(windows: Windows, pool_size: tuple[int, int]) -> Windows:
+def _cropped(windows: Windows, pool_size: Index) -> Windows:
     """The windows without the last rows and columns that no pool takes in."""
     (rows, columns), (height, width) = windows.count, pool_size
     if not (0 < height <= rows and 0 < width <= columns):
@@ -214,44 +287,53 @@ def _gradients(
     g_rows: Iterator[Array],
     inputs: tuple[Tensor, ...],
     windows: Windows,
-    pool: tuple[int, int],
+    pool: Index,
     outs: Sequence[Array | None],
 ) -> list[Array | None]:
-    """Gradients of `inputs` from the rows of that of the result, their lines as in `_patches`."""
+    """Gradients of `inputs` from the rows of that of the result, their lines as in `patches`."""
     x, w = inputs[0].data, inputs[1].data
     need_x, need_w = inputs[0].requires_grad, any(t.requires_grad for t in inputs[1:])
     dtype = np.result_type(x, w)
     sums: Array = 0
-    taps = w.reshape(-1, *w.shape[2:]).transpose(0, 2, 1)
-    patches = _patches(x, windows, dtype, pool) if need_w else repeat(None)
-    dx = np.zeros((*windows.padded, x.shape[0], x.shape[3]), dtype, like=x) if need_x else None
-    for row, (g_row, matrix) in enumerate(zip(g_rows, patches, strict=False)):
+    taps = as_taps(w)
+    of_rows = patches(x, windows, dtype, pool) if need_w else repeat(None)
+    shape = (*windows.padded, x.shape[0], x.shape[-1])
+    dx = np.zeros(shape, dtype, like=x) if need_x else None
+    rows_of_pools = np.ndindex(*(n // m for n, m in zip(windows.count[:-1], pool, strict=False)))
+    for row, g_row, matrix in zip(rows_of_pools, g_rows, of_rows, strict=False):
         if need_w:
-            sums += np.matmul(matrix.T, _lines(g_row))
+            sums += np.matmul(matrix.T, lines(g_row))
         if need_x:
-            _scatter(np.matmul(_lines(g_row), taps), windows, row, pool, dx)
+            scatter(np.matmul(lines(g_row), taps), windows, row, pool, dx)
     gradients = [unpad(dx, x, windows) if need_x else None]
     return gradients + (_parameters(sums, w, outs[1:]) if need_w else [None] * len(outs[1:]))
 
 
-def _scatter(parts: Array, windows: Windows, row: int, pool: tuple[int, int], dx: Array) -> None:
+def as_taps(w: Array) -> Array:
+    """For each cell of a window the matrix that carries filters back to channels."""
+    return w.reshape(-1, *w.shape[-2:]).transpose(0, 2, 1)
+
+
+def scatter(parts: Array, windows: Windows, row: Index, pool: Index, dx: Array) -> None:
     """Add to `dx` what one row of pools contributes; `parts` has a matrix for each tap.
 
     Windows overlap, so that the taps of one row meet in the same cells of the image: they are added
     one tap after the other, each to cells that are all different.
     """
-    (height, width), columns = pool, windows.count[1] // pool[1]
-    parts = parts.reshape(len(parts), height, width, columns, *dx.shape[2:])
-    for part, (p, q) in zip(parts, windows.positions, strict=True):
-        for i in range(height):
-            cells = windows.cells(dx, row * height + i, p, q)
-            for j in range(width):
-                cells[j::width] += part[i, j]
+    *lead, last = pool
+    parts = parts.reshape(len(parts), *pool, windows.count[-1] // last, *dx.shape[-2:])
+    first = [n * m for n, m in zip(row, lead, strict=True)]
+    for part, position in zip(parts, windows.positions, strict=True):
+        for cell in np.ndindex(*lead):
+            own_row = tuple([n + m for n, m in zip(first, cell, strict=True)])
+            cells = windows.cells(dx, own_row, position)
+            for j in range(last):
+                cells[j::last] += part[(*cell, j)]
 
 
 def _parameters(sums: Array, w: Array, outs: Sequence[Array | None]) -> list[Array | None]:
     """The gradients of the weights, and of the bias if there is one, from the lines of `sums`."""
-    num_lines = w.size // w.shape[3]
+    num_lines = w.size // w.shape[-1]
     parts = [sums[:num_lines].reshape(w.shape), sums[num_lines]]
     gradients: list[Array | None] = []
     for part, out in zip(parts, outs, strict=False):

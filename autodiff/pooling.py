@@ -1,4 +1,4 @@
-"""Max and average pooling of images.
+"""Max and average pooling of images, of any number of spatial axes.
 
 Everything goes row of windows by row of windows, so that what a row touches stays in the
 processor's cache. The cells of a window are first gathered into a block each: arithmetic on such
@@ -7,6 +7,7 @@ blocks is three times faster than on the interleaved cells of the image.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,105 @@ import numpy as np
 from .numerics import keep_where
 from .tensor import Tensor, lift_array, record
 from .tensor_like import Array
-from .windows import Windows, batch_first, height_first, pad, pair, place_windows, unpad
+from .windows import (
+    Index,
+    Windows,
+    axes_first,
+    batch_first,
+    check_images,
+    each_axis,
+    num_spatial_axes,
+    pad,
+    place_windows,
+    unpad,
+)
+
+
+def max_pool(
+    x: Any,
+    pool_size: int | Sequence[int] = 2,
+    strides: int | Sequence[int] | None = None,
+    padding: str = "valid",
+) -> Tensor:
+    """The maximum over each window of each channel; its first cell gets the gradient.
+
+    Args:
+        x: (batch, axes…, channels), with one to three spatial axes.
+        pool_size: The lengths of a window, or one number for all.
+        strides: The distance of windows along each axis; `pool_size` by default.
+        padding: 'valid' drops windows that do not fit; 'same' pads with cells that never win.
+
+    Returns:
+        (batch, counts…, channels).
+    """
+    x = lift_array(x)
+    images = x.data
+    windows = _placed(images, pool_size, strides, padding)
+    by_window = windows.view(pad(images, windows, -np.inf, images.dtype))
+    ndim = len(windows.size)
+    lead, of_size = range(ndim - 1), range(ndim + 1, 2 * ndim + 1)
+    by_cell = by_window.transpose(*lead, *of_size, ndim - 1, ndim, 2 * ndim + 1)
+    cells = np.empty((len(windows.positions), *by_cell.shape[-3:]), images.dtype, like=images)
+    y = np.empty((*windows.count, *cells.shape[2:]), images.dtype, like=images)
+    winner = np.empty(y.shape, winner_dtype(windows.size), like=images)
+    for row in windows.rows:
+        row_of_windows = by_cell[row]
+        cells.reshape(row_of_windows.shape)[...] = row_of_windows
+        max_of_cells(cells, y[row], winner[row])
+
+    def vjp(g: Array, outs: Any) -> Any:
+        dx = _empty_or_zeros(g, windows, images)
+        parts = np.empty((len(windows.positions), *winner.shape[-3:]), g.dtype, like=g)
+        g_rows = axes_first(g)
+        for row in windows.rows:
+            to_winner(g_rows[row], winner[row], parts)
+            for part, position in zip(parts, windows.positions, strict=True):
+                _put(part, windows, row, position, dx)
+        return (unpad(dx, images, windows),)
+
+    return record(batch_first(y), (x,), vjp)
+
+
+def avg_pool(
+    x: Any,
+    pool_size: int | Sequence[int] = 2,
+    strides: int | Sequence[int] | None = None,
+    padding: str = "valid",
+) -> Tensor:
+    """The mean over each window of each channel; padded cells do not count.
+
+    Args:
+        x: (batch, axes…, channels), with one to three spatial axes.
+        pool_size: The lengths of a window, or one number for all.
+        strides: The distance of windows along each axis; `pool_size` by default.
+        padding: 'valid' or 'same'.
+
+    Returns:
+        (batch, counts…, channels).
+    """
+    x = lift_array(x)
+    images = x.data
+    windows = _placed(images, pool_size, strides, padding)
+    padded = pad(images, windows, 0, images.dtype)
+    y = np.empty((*windows.count, *padded.shape[-2:]), images.dtype, like=images)
+    first, *others = windows.positions
+    for row in windows.rows:
+        y_row = y[row]
+        y_row[...] = windows.cells(padded, row, first)
+        for position in others:
+            y_row += windows.cells(padded, row, position)
+        y_row *= _shares(windows, row, y)
+
+    def vjp(g: Array, outs: Any) -> Any:
+        dx = _empty_or_zeros(g, windows, images)
+        g_rows = axes_first(g)
+        for row in windows.rows:
+            share = g_rows[row] * _shares(windows, row, g)
+            for position in windows.positions:
+                _put(share, windows, row, position, dx)
+        return (unpad(dx, images, windows),)
+
+    return record(batch_first(y), (x,), vjp)
 
 
 def max_pool2d(
@@ -24,39 +123,10 @@ def max_pool2d(
     strides: int | Sequence[int] | None = None,
     padding: str = "valid",
 ) -> Tensor:
-    """The maximum over each window of each channel; its first cell gets the gradient.
-
-    Args:
-        x: (batch, height, width, channels).
-        pool_size: Height and width of a window, or one number for both.
-        strides: Vertical and horizontal distance of windows; `pool_size` by default.
-        padding: 'valid' drops windows that do not fit; 'same' pads with cells that never win.
-
-    Returns:
-        (batch, rows, columns, channels).
-    """
+    """`max_pool` of images (batch, height, width, channels)."""
     x = lift_array(x)
-    images = x.data
-    windows = _placed(images, pool_size, strides, padding)
-    by_window = windows.view(pad(images, windows, -np.inf, images.dtype))
-    by_cell = by_window.transpose(0, 3, 4, 1, 2, 5)
-    cells = np.empty((len(windows.positions), *by_cell.shape[3:]), images.dtype, like=images)
-    y = np.empty((*windows.count, *cells.shape[2:]), images.dtype, like=images)
-    winner = np.empty(y.shape, winner_dtype(windows.size), like=images)
-    for row, row_of_windows in enumerate(by_cell):
-        cells.reshape(row_of_windows.shape)[...] = row_of_windows
-        max_of_cells(cells, y[row], winner[row])
-
-    def vjp(g: Array, outs: Any) -> Any:
-        dx = _empty_or_zeros(g, windows, images)
-        parts = np.empty((len(windows.positions), *winner.shape[1:]), g.dtype, like=g)
-        for row, g_row in enumerate(height_first(g)):
-            to_winner(g_row, winner[row], parts)
-            for part, (p, q) in zip(parts, windows.positions, strict=True):
-                _put(part, windows, row, p, q, dx)
-        return (unpad(dx, images, windows),)
-
-    return record(batch_first(y), (x,), vjp)
+    check_images(x.data, 2)
+    return max_pool(x, pool_size, strides, padding)
 
 
 def avg_pool2d(
@@ -65,47 +135,22 @@ def avg_pool2d(
     strides: int | Sequence[int] | None = None,
     padding: str = "valid",
 ) -> Tensor:
-    """The mean over each window of each channel; padded cells do not count.
-
-    Args:
-        x: (batch, height, width, channels).
-        pool_size: Height and width of a window, or one number for both.
-        strides: Vertical and horizontal distance of windows; `pool_size` by default.
-        padding: 'valid' or 'same'.
-
-    Returns:
-        (batch, rows, columns, channels).
-    """
+    """`avg_pool` of images (batch, height, width, channels)."""
     x = lift_array(x)
-    images = x.data
-    windows = _placed(images, pool_size, strides, padding)
-    padded = pad(images, windows, 0, images.dtype)
-    y = np.empty((*windows.count, *padded.shape[2:]), images.dtype, like=images)
-    for row, y_row in enumerate(y):
-        y_row[...] = windows.cells(padded, row, 0, 0)
-        for p, q in windows.positions[1:]:
-            y_row += windows.cells(padded, row, p, q)
-        y_row *= _shares(windows, row, y)
-
-    def vjp(g: Array, outs: Any) -> Any:
-        dx = _empty_or_zeros(g, windows, images)
-        for row, g_row in enumerate(height_first(g)):
-            share = g_row * _shares(windows, row, g)
-            for p, q in windows.positions:
-                _put(share, windows, row, p, q, dx)
-        return (unpad(dx, images, windows),)
-
-    return record(batch_first(y), (x,), vjp)
+    check_images(x.data, 2)
+    return avg_pool(x, pool_size, strides, padding)
 
 
 def _placed(images: Array, pool_size: int | Sequence[int], strides: Any, padding: str) -> Windows:
-    size = pair(pool_size)
-    return place_windows(images, size, size if strides is None else pair(strides), padding)
+    ndim = num_spatial_axes(images)
+    size = each_axis(pool_size, ndim)
+    distance = size if strides is None else each_axis(strides, ndim)
+    return place_windows(images.shape[1:-1], size, distance, padding)
 
 
-def winner_dtype(size: tuple[int, int]) -> np.dtype:
+def winner_dtype(size: Index) -> np.dtype:
     """The smallest integer type for positions within a window and one mark for 'none'."""
-    return np.min_scalar_type(size[0] * size[1])
+    return np.min_scalar_type(math.prod(size))
 
 
 def max_of_cells(cells: Array, y: Array, winner: Array) -> None:
@@ -157,9 +202,9 @@ def to_winner(g: Array, winner: Array, cells: Array) -> None:
     keep_where(g, winner == positions.reshape(-1, 1, 1, 1), out=cells)
 
 
-def _put(part: Array, windows: Windows, row: int, p: int, q: int, dx: Array) -> None:
+def _put(part: Array, windows: Windows, row: Index, position: Index, dx: Array) -> None:
     """Add one cell's part of the gradient to the padded image; see `_empty_or_zeros`."""
-    cells = windows.cells(dx, row, p, q)
+    cells = windows.cells(dx, row, position)
     if windows.tile:
         cells[...] = part
     else:
@@ -167,23 +212,21 @@ def _put(part: Array, windows: Windows, row: int, p: int, q: int, dx: Array) -> 
 
 
 def _empty_or_zeros(g: Array, windows: Windows, x: Array) -> Array:
-    """A height-first buffer for the gradient of the padded images: zeros unless all is written."""
-    shape = (*windows.padded, x.shape[0], x.shape[3])
+    """An axes-first buffer for the gradient of the padded images: zeros unless all is written."""
+    shape = (*windows.padded, x.shape[0], x.shape[-1])
     return (np.empty if windows.tile else np.zeros)(shape, g.dtype, like=g)
 
 
-def _shares(windows: Windows, row: int, like: Array) -> Array:
+def _shares(windows: Windows, row: Index, like: Array) -> Array:
     """One over the number of real cells in each window of a row, shape (columns, 1, 1)."""
-    top, left = windows.pad_before
-    rows = _real_cells(row, windows.strides[0], windows.size[0], top, windows.image[0])
-    columns = [
-        _real_cells(column, windows.strides[1], windows.size[1], left, windows.image[1])
-        for column in range(windows.count[1])
-    ]
-    shares = [[[1 / (rows * count)]] for count in columns]
+    of_row = math.prod(_real_cells(windows, axis, index) for axis, index in enumerate(row))
+    last = len(row)
+    columns = [_real_cells(windows, last, index) for index in range(windows.count[-1])]
+    shares = [[[1 / (of_row * count)]] for count in columns]
     return np.array(shares, like.dtype, like=like)
 
 
-def _real_cells(index: int, stride: int, size: int, pad_before: int, length: int) -> int:
-    first = index * stride - pad_before
-    return min(first + size, length) - max(first, 0)
+def _real_cells(windows: Windows, axis: int, index: int) -> int:
+    """How many cells of a window lie inside the image along an axis."""
+    first = index * windows.strides[axis] - windows.pad_before[axis]
+    return min(first + windows.size[axis], windows.image[axis]) - max(first, 0)

@@ -1,9 +1,12 @@
 """Sliding windows over images: where they lie, and the memory layout in which they are cheap.
 
-Users see images as (batch, height, width, channels). Inside, the memory of an image is ordered
-height, width, batch, channels: one position of every example lies together, so that a step of a
-window over a row of images is one contiguous block. NumPy's elementwise functions keep the order of
-memory, hence whole chains of layers keep this one without a copy.
+An image here has any number of spatial axes: a sequence has one, a volume three. Users see
+(batch, axes…, channels). Inside, the memory is ordered axes…, batch, channels: one position of
+every example lies together, so that a step of a window along the last axis is one contiguous block.
+NumPy's elementwise functions keep the order of memory, hence whole chains of layers keep this one
+without a copy.
+
+A *row* of windows are those along the last axis; it has an index for each of the axes before.
 """
 
 from __future__ import annotations
@@ -16,132 +19,192 @@ import numpy as np
 
 from .tensor_like import Array
 
-_HEIGHT_FIRST = (1, 2, 0, 3)
-_BATCH_FIRST = (2, 0, 1, 3)
+Index = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Windows:
-    """Where windows lie along height and width; each pair is (vertical, horizontal)."""
+    """Where windows lie; each tuple has a number for every spatial axis.
 
-    size: tuple[int, int]
-    strides: tuple[int, int]
-    image: tuple[int, int]
-    count: tuple[int, int]
-    pad_before: tuple[int, int]
-    pad_after: tuple[int, int]
+    Attributes:
+        size: How many cells a window has.
+        strides: The distance of neighbouring windows.
+        dilation: The distance of neighbouring cells of a window.
+        image: Lengths of the image.
+        count: How many windows there are.
+        pad_before, pad_after: How many cells are put around the image.
+    """
+
+    size: Index
+    strides: Index
+    dilation: Index
+    image: Index
+    count: Index
+    pad_before: Index
+    pad_after: Index
 
     @property
-    def padded(self) -> tuple[int, int]:
-        (height, width), (top, left), (bottom, right) = self.image, self.pad_before, self.pad_after
-        return top + height + bottom, left + width + right
+    def padded(self) -> Index:
+        sides = zip(self.pad_before, self.image, self.pad_after, strict=True)
+        return tuple([before + length + after for before, length, after in sides])
 
     @property
     def tile(self) -> bool:
         """Whether the windows cover every cell of the padded image exactly once."""
         covered = tuple(n * s for n, s in zip(self.count, self.strides, strict=True))
-        return self.size == self.strides and covered == self.padded
+        return self.size == self.strides and set(self.dilation) == {1} and covered == self.padded
 
     @property
-    def positions(self) -> list[tuple[int, int]]:
+    def positions(self) -> list[Index]:
         """The cells of a window, row by row."""
-        return list(product(range(self.size[0]), range(self.size[1])))
+        return list(product(*map(range, self.size)))
+
+    @property
+    def rows(self) -> list[Index]:
+        """The rows of windows."""
+        return list(product(*map(range, self.count[:-1])))
 
     def view(self, padded: Array) -> Array:
-        """All windows of a height-first image, (rows, columns, batch, *size, channels), no copy."""
-        views = np.lib.stride_tricks.sliding_window_view(padded, self.size, axis=(0, 1))
-        (rows, columns), (sh, sw) = self.count, self.strides
-        # Cut to the count: a pool may have left the last windows out that would fit.
-        return views[::sh, ::sw][:rows, :columns].transpose(0, 1, 2, 4, 5, 3)
-
-    def cells(self, padded: Array, row: int, p: int, q: int) -> Array:
-        """Cell (p, q) of all windows of one row, as a view of the padded height-first image."""
-        sh, sw = self.strides
-        return padded[row * sh + p, q : q + sw * (self.count[1] - 1) + 1 : sw]
-
-
-def pair(value: int | Sequence[int]) -> tuple[int, int]:
-    """The vertical and the horizontal of two numbers, from both or from one for both."""
-    numbers = (value, value) if isinstance(value, (int, np.integer)) else tuple(value)
-    if len(numbers) != 2 or not all(isinstance(n, (int, np.integer)) for n in numbers):
-        raise ValueError(
-            f"the size and the strides of windows are one or two whole numbers, got {value!r}"
+        """All windows of an image, (*count, batch, *size, channels), without a copy."""
+        ndim = len(self.size)
+        extents = tuple(
+            [(n - 1) * step + 1 for n, step in zip(self.size, self.dilation, strict=True)]
         )
-    return int(numbers[0]), int(numbers[1])
+        views: Array = np.lib.stride_tricks.sliding_window_view(
+            padded, extents, axis=tuple(range(ndim))
+        )
+        # Cut to the count: a pool may have left the last windows out that would fit.
+        apart = [
+            slice(None, n * step, step) for n, step in zip(self.count, self.strides, strict=True)
+        ]
+        cells = [slice(None, None, step) for step in self.dilation]
+        views = views[(*apart, slice(None), slice(None), *cells)]
+        return views.transpose(*range(ndim + 1), *range(ndim + 2, 2 * ndim + 2), ndim + 1)
+
+    def cells(self, padded: Array, row: Index, position: Index) -> Array:
+        """The cell at `position` of all windows of one row, as a view of the padded image."""
+        starts = [p * step for p, step in zip(position, self.dilation, strict=True)]
+        *lead, first = starts
+        at = [n * s + start for n, s, start in zip(row, self.strides, lead, strict=False)]
+        stride = self.strides[-1]
+        return padded[(*at, slice(first, first + stride * (self.count[-1] - 1) + 1, stride))]
+
+
+def each_axis(value: int | Sequence[int], ndim: int) -> Index:
+    """A number for each spatial axis, from as many or from one for all."""
+    numbers = (value,) * ndim if isinstance(value, (int, np.integer)) else tuple(value)
+    if len(numbers) != ndim or not all(isinstance(n, (int, np.integer)) for n in numbers):
+        many = "one whole number" if ndim == 1 else f"one or {_NUMBERS[ndim]} whole numbers"
+        raise ValueError(f"the size and the strides of windows are {many}, got {value!r}")
+    return tuple([int(n) for n in numbers])
+
+
+_NUMBERS = {2: "two", 3: "three"}
+_AXES = {1: "steps", 2: "height, width", 3: "depth, height, width"}
+
+
+def num_spatial_axes(images: Array) -> int:
+    """How many axes an image has between batch and channels: one to three."""
+    if images.ndim - 2 not in _AXES:
+        raise ValueError(
+            f"x must have shape (batch, axes…, channels) with one to three spatial axes, got "
+            f"{tuple(images.shape)}; add a channel axis with x[..., np.newaxis]"
+        )
+    return images.ndim - 2
+
+
+def check_images(images: Array, ndim: int) -> None:
+    """Refuse what has not so many spatial axes."""
+    if images.ndim != ndim + 2:
+        raise ValueError(
+            f"x must have shape (batch, {_AXES[ndim]}, channels), got {tuple(images.shape)}; "
+            f"add a channel axis with x[..., np.newaxis]"
+        )
 
 
 def place_windows(
-    images: Array, size: Sequence[int], strides: Sequence[int], padding: str
+    image: Sequence[int],
+    size: Sequence[int],
+    strides: Sequence[int],
+    padding: str,
+    dilation: Sequence[int] = (),
 ) -> Windows:
-    """Place windows over images of shape (batch, height, width, channels).
+    """Place windows over an image.
 
     Padding 'same' follows TensorFlow: ceil(length / stride) windows, and where the number of padded
-    cells is odd the additional one comes after the image.
+    cells is odd the additional one comes after the image. 'causal' pads before it only, so that no
+    window reaches beyond its own place.
+
+    Args:
+        image: Lengths of the spatial axes.
+        size, strides, dilation: Of the windows; no dilation is 1 everywhere.
+        padding: 'valid', 'same' or 'causal'.
     """
-    if images.ndim != 4:
-        raise ValueError(
-            f"x must have shape (batch, height, width, channels), got {tuple(images.shape)}; "
-            f"add a channel axis with x[..., np.newaxis]"
-        )
-    if min(*size, *strides) < 1:
+    dilation = tuple(dilation) or (1,) * len(size)
+    if min(*size, *strides, *dilation) < 1:
         raise ValueError(f"window {tuple(size)} and strides {tuple(strides)} must be at least 1")
-    image = images.shape[1:3]
-    placed = [_along_axis(*axis, padding) for axis in zip(image, size, strides, strict=True)]
+    extents = [(n - 1) * step + 1 for n, step in zip(size, dilation, strict=True)]
+    placed = [_along_axis(*axis, padding) for axis in zip(image, extents, strides, strict=True)]
     if min(count for count, _, _ in placed) < 1:
         raise ValueError(
-            f"a window of {tuple(size)} does not fit into an image of {tuple(image)}; "
+            f"a window of {tuple(extents)} does not fit into an image of {tuple(image)}; "
             f"use a smaller window or padding='same'"
         )
     count, before, after = zip(*placed, strict=True)
-    return Windows((size[0], size[1]), (strides[0], strides[1]), image, count, before, after)
+    return Windows(tuple(size), tuple(strides), dilation, tuple(image), count, before, after)
 
 
-def _along_axis(length: int, size: int, stride: int, padding: str) -> tuple[int, int, int]:
+def _along_axis(length: int, extent: int, stride: int, padding: str) -> tuple[int, int, int]:
     """Number of windows, padding before, padding after."""
     if padding == "valid":
-        return (length - size) // stride + 1, 0, 0
+        return (length - extent) // stride + 1, 0, 0
+    count = -(-length // stride)
     if padding == "same":
-        count = -(-length // stride)
-        total = max((count - 1) * stride + size - length, 0)
+        total = max((count - 1) * stride + extent - length, 0)
         return count, total // 2, total - total // 2
-    raise ValueError(f"padding must be 'valid' or 'same', got {padding!r}")
+    if padding == "causal":
+        return count, extent - 1, 0
+    raise ValueError(f"padding must be 'valid', 'same' or 'causal', got {padding!r}")
 
 
-def height_first(images: Array) -> Array:
-    """The view (height, width, batch, channels) of (batch, height, width, channels)."""
-    return images.transpose(_HEIGHT_FIRST)
+def axes_first(images: Array) -> Array:
+    """The view (axes…, batch, channels) of (batch, axes…, channels)."""
+    last = images.ndim - 1
+    return images.transpose(*range(1, last), 0, last)
 
 
 def batch_first(images: Array) -> Array:
-    """The view (batch, height, width, channels) of (height, width, batch, channels)."""
-    return images.transpose(_BATCH_FIRST)
+    """The view (batch, axes…, channels) of (axes…, batch, channels)."""
+    last = images.ndim - 1
+    return images.transpose(last - 1, *range(last - 1), last)
 
 
 def pad(images: Array, windows: Windows, fill: float, dtype: np.dtype) -> Array:
-    """The images height-first, padded and contiguous; a copy only where that takes one."""
-    source = height_first(images)
+    """The images axes-first, padded and contiguous; a copy only where that takes one."""
+    source = axes_first(images)
     if windows.padded == windows.image and source.flags.c_contiguous and source.dtype == dtype:
         return source
-    padded = np.empty(windows.padded + source.shape[2:], dtype, like=images)
+    padded = np.empty(windows.padded + source.shape[-2:], dtype, like=images)
     if windows.padded != windows.image:
         padded[...] = fill
-    _inside(padded, windows)[...] = source
+    inside(padded, windows)[...] = source
     return padded
 
 
 def unpad(gradient: Array, images: Array, windows: Windows) -> Array:
     """A gradient of `pad(images, ...)` as one of `images`, in their memory order."""
-    inside = batch_first(_inside(gradient, windows))
-    if windows.padded == windows.image and height_first(images).flags.c_contiguous:
-        return inside
+    found = batch_first(inside(gradient, windows))
+    if windows.padded == windows.image and axes_first(images).flags.c_contiguous:
+        return found
     result = np.empty_like(images, dtype=gradient.dtype)
-    result[...] = inside
+    result[...] = found
     return result
 
 
-def _inside(padded: Array, windows: Windows) -> Array:
-    (height, width), (top, left) = windows.image, windows.pad_before
-    return padded[top : top + height, left : left + width]
+def inside(padded: Array, windows: Windows) -> Array:
+    """A padded image without its padding, as a view."""
+    sides = zip(windows.pad_before, windows.image, strict=True)
+    return padded[tuple([slice(before, before + length) for before, length in sides])]
 
 
 def contiguous(array: Array) -> Array:

@@ -11,7 +11,16 @@ from ..autodiff import (
     softmax,
     softplus,
 )
-from . import activations, initializers, layers, losses, metrics, optimizers, regularizers
+from . import (
+    activations,
+    constraints,
+    initializers,
+    layers,
+    losses,
+    metrics,
+    optimizers,
+    regularizers,
+)
 from .activations import swish, tanh
 from .layers import Input
 from .losses import compute_average_loss, scale_regularization_loss
@@ -26,6 +35,7 @@ __all__ = [
     "activations",
     "clone_model",
     "compute_average_loss",
+    "constraints",
     "custom_object_scope",
     "deserialize",
     "elu",

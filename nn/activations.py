@@ -13,6 +13,7 @@ from ..autodiff import (
     gelu,
     leaky_relu,
     lift,
+    log_softmax,
     relu,
     sigmoid,
     silu,
@@ -23,20 +24,33 @@ from .arguments import meaning_of
 
 __all__ = [
     "elu",
+    "exponential",
     "gelu",
     "get",
+    "hard_sigmoid",
     "leaky_relu",
     "linear",
+    "log_softmax",
+    "mish",
     "relu",
+    "relu6",
+    "selu",
     "sigmoid",
     "silu",
     "softmax",
     "softplus",
+    "softsign",
     "swish",
     "tanh",
 ]
 
 swish = silu
+_SELU_SCALE, _SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
+
+
+def relu6(x: Any) -> Tensor:
+    """min(max(x, 0), 6)."""
+    return relu(x, max_value=6.0)
 
 
 def linear(x: Any) -> Tensor:
@@ -49,7 +63,36 @@ def tanh(x: Any) -> Any:
     return np.tanh(lift(x))
 
 
-_FUNCTIONS = (elu, gelu, leaky_relu, linear, relu, sigmoid, silu, softmax, softplus, tanh)
+def exponential(x: Any) -> Any:
+    """exp(x)."""
+    return np.exp(lift(x))
+
+
+def hard_sigmoid(x: Any) -> Any:
+    """A line through 0.5 with slope 0.2, between 0 and 1."""
+    return np.clip(0.2 * lift(x) + 0.5, 0.0, 1.0)
+
+
+def softsign(x: Any) -> Any:
+    """x / (1 + |x|)."""
+    x = lift(x)
+    return x / (1.0 + np.absolute(x))
+
+
+def selu(x: Any) -> Any:
+    """`elu`, scaled so that mean 0 and variance 1 are kept: Klambauer et al. (2017)."""
+    return _SELU_SCALE * elu(x, _SELU_ALPHA)
+
+
+def mish(x: Any) -> Any:
+    """x · tanh(softplus(x)): Misra (2019)."""
+    return lift(x) * np.tanh(softplus(x))
+
+
+_FUNCTIONS = (
+    *(elu, exponential, gelu, hard_sigmoid, leaky_relu, linear, log_softmax, mish, relu, relu6),
+    *(selu, sigmoid, silu, softmax, softplus, softsign, tanh),
+)
 _BY_NAME = {function.__name__: function for function in _FUNCTIONS} | {"swish": swish}
 
 

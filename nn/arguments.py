@@ -40,6 +40,15 @@ def check_channels_last(layer: str, data_format: str | None) -> None:
         )
 
 
+def check_no_activity_regularizer(layer: str, activity_regularizer: Any) -> None:
+    """Refuse what is not supported, before it is believed to work."""
+    if activity_regularizer is not None:
+        raise ValueError(
+            f"layer {layer!r} takes no activity_regularizer; add the penalty of its outputs to the "
+            f"loss, as in loss + penalty(outputs) / len(outputs)"
+        )
+
+
 def check_choice(argument: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         few = len(allowed) == 2

@@ -4,6 +4,9 @@ An initializer is a callable `(shape, dtype, rng) -> array`. The generator comes
 the model, seeded by the variable's name, so that a value depends neither on the order of creation
 nor on the number of replicas. Values are drawn in float64 and then converted: a float32 and a
 float64 model of one seed start from the same numbers.
+
+Called by hand as in Keras, `initializer(shape)`, those here draw from a generator of their seed.
+Callables of Keras's kind, `(shape, dtype) -> array`, are taken wherever those here are.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from .arguments import by_name, check_choice
 from .serialization import Serializable
 
 Shape: TypeAlias = "tuple[int, ...]"
+Rng: TypeAlias = "np.random.Generator | None"
 
 _TRUNCATED_STDDEV = 0.87962566103423978
 """The standard deviation of a standard normal distribution that is cut off at ±2."""
@@ -31,7 +35,7 @@ class Initializer(Serializable, ABC):
     """Gives the initial value of a variable."""
 
     @abstractmethod
-    def __call__(self, shape: Shape, dtype: Any, rng: np.random.Generator) -> np.ndarray:
+    def __call__(self, shape: Shape, dtype: Any = np.float32, rng: Rng = None) -> np.ndarray:
         """An array of `shape` and `dtype`; random ones are drawn from `rng`."""
 
 
@@ -39,7 +43,7 @@ class Initializer(Serializable, ABC):
 class Zeros(Initializer):
     """All zeros."""
 
-    def __call__(self, shape: Shape, dtype: Any, rng: np.random.Generator) -> np.ndarray:
+    def __call__(self, shape: Shape, dtype: Any = np.float32, rng: Rng = None) -> np.ndarray:
         return np.zeros(shape, dtype)
 
 
@@ -47,7 +51,7 @@ class Zeros(Initializer):
 class Ones(Initializer):
     """All ones."""
 
-    def __call__(self, shape: Shape, dtype: Any, rng: np.random.Generator) -> np.ndarray:
+    def __call__(self, shape: Shape, dtype: Any = np.float32, rng: Rng = None) -> np.ndarray:
         return np.ones(shape, dtype)
 
 
@@ -57,7 +61,7 @@ class Constant(Initializer):
 
     value: Any = 0.0
 
-    def __call__(self, shape: Shape, dtype: Any, rng: np.random.Generator) -> np.ndarray:
+    def __call__(self, shape: Shape, dtype: Any = np.float32, rng: Rng = None) -> np.ndarray:
         return np.full(shape, self.value, dtype)
 
 
@@ -74,7 +78,7 @@ class RandomUniform(Initializer):
     maxval: float = 0.05
     seed: int | None = None
 
-    def __call__(self, shape: Shape, dtype: Any, rng: np.random.Generator) -> np.ndarray:
+    def __call__(self, shape: Shape, dtype: Any = np.float32, rng: Rng = None) -> np.ndarray:
         rng = _generator(self.seed, rng)
         return drawn(partial(rng.uniform, self.minval, self.maxval), shape, dtype)
 
@@ -87,7 +91,7 @@ class RandomNormal(Initializer):
     stddev: float = 0.05
     seed: int | None = None
 
-    def __call__(self, shape: Shape, dtype: Any, rng: np.random.Generator) -> np.ndarray:
+    def __call__(self, shape: Shape, dtype: Any = np.float32, rng: Rng = None) -> np.ndarray:
         rng = _generator(self.seed, rng)
         return drawn(partial(rng.normal, self.mean, self.stddev), shape, dtype)
 
@@ -104,7 +108,7 @@ class TruncatedNormal(Initializer):
     stddev: float = 0.05
     seed: int | None = None
 
-    def __call__(self, shape: Shape, dtype: Any, rng: np.random.Generator) -> np.ndarray:
+    def __call__(self, shape: Shape, dtype: Any = np.float32, rng: Rng = None) -> np.ndarray:
         draws = _truncated_standard_normal(shape, _generator(self.seed, rng))
         return (self.mean + self.stddev * draws).astype(dtype)
 
@@ -135,7 +139,7 @@ class VarianceScaling(Initializer):
             "distribution", self.distribution, ("truncated_normal", "untruncated_normal", "uniform")
         )
 
-    def __call__(self, shape: Shape, dtype: Any, rng: np.random.Generator) -> np.ndarray:
+    def __call__(self, shape: Shape, dtype: Any = np.float32, rng: Rng = None) -> np.ndarray:
         rng = _generator(self.seed, rng)
         fan_in, fan_out = fans(shape)
         fan = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[self.mode]
@@ -170,7 +174,7 @@ class Orthogonal(Initializer):
     gain: float = 1.0
     seed: int | None = None
 
-    def __call__(self, shape: Shape, dtype: Any, rng: np.random.Generator) -> np.ndarray:
+    def __call__(self, shape: Shape, dtype: Any = np.float32, rng: Rng = None) -> np.ndarray:
         if len(shape) < 2:
             raise ValueError(f"orthogonal needs a variable of rank ≥ 2, this one has shape {shape}")
         num_rows, num_columns = math.prod(shape[:-1]), shape[-1]
@@ -181,8 +185,20 @@ class Orthogonal(Initializer):
         return (self.gain * matrix).reshape(shape).astype(dtype)
 
 
-def _generator(seed: int | None, rng: np.random.Generator) -> np.random.Generator:
-    return rng if seed is None else np.random.default_rng(seed)
+@dataclass(frozen=True)
+class Identity(Initializer):
+    """`gain` on the diagonal of a matrix, zeros elsewhere."""
+
+    gain: float = 1.0
+
+    def __call__(self, shape: Shape, dtype: Any = np.float32, rng: Rng = None) -> np.ndarray:
+        if len(shape) != 2:
+            raise ValueError(f"identity needs a variable of rank 2, this one has shape {shape}")
+        return self.gain * np.eye(*shape, dtype=dtype)
+
+
+def _generator(seed: int | None, rng: Rng) -> np.random.Generator:
+    return np.random.default_rng(seed) if rng is None or seed is not None else rng
 
 
 def _truncated_standard_normal(shape: Shape, rng: np.random.Generator) -> np.ndarray:
@@ -207,7 +223,8 @@ random_uniform = uniform = RandomUniform
 random_normal = normal = RandomNormal
 truncated_normal = TruncatedNormal
 variance_scaling = VarianceScaling
-orthogonal = Orthogonal
+orthogonal = OrthogonalInitializer = Orthogonal
+identity = Identity
 
 _MAKERS: dict[str, Callable[[], Initializer]] = {
     "constant": Constant,
@@ -215,6 +232,7 @@ _MAKERS: dict[str, Callable[[], Initializer]] = {
     "glorot_uniform": glorot_uniform,
     "he_normal": he_normal,
     "he_uniform": he_uniform,
+    "identity": Identity,
     "lecun_normal": lecun_normal,
     "lecun_uniform": lecun_uniform,
     "normal": RandomNormal,
@@ -234,15 +252,16 @@ def get(initializer: str | Callable[..., Any]) -> Callable[..., Any]:
 
     Args:
         initializer: A name ("glorot_uniform", or Keras's class name "GlorotUniform"), one of this
-            module's classes, or any callable `(shape, dtype, rng) -> array`.
+            module's classes, or any callable `(shape, dtype, rng) -> array`, also Keras's
+            `(shape, dtype) -> array`.
 
     Raises:
         ValueError: No initializer has this name.
         TypeError: It is neither a name nor callable.
     """
     if isinstance(initializer, str):
-        return by_name("initializer", initializer, _MAKERS)()
-    if any(initializer is maker for maker in _MAKERS.values()):
+        return by_name("initializer", initializer.removesuffix("Initializer"), _MAKERS)()
+    if isinstance(initializer, type) or any(initializer is maker for maker in _MAKERS.values()):
         return initializer()
     if not callable(initializer):
         raise TypeError(

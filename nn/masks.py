@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..autodiff import Array, Tensor
+from ..autodiff import Array, Tensor, lift, snapshot
 
 
 def mask_of(values: Any) -> Array | None:
@@ -24,3 +24,21 @@ def with_mask(values: Any, mask: Array | None) -> Tensor:
         values.mask = mask
     tensor: Tensor = values
     return tensor
+
+
+def masks_of(inputs: Any) -> Any:
+    """The mask of a tensor; of a list of tensors a list of masks, or None where none has one."""
+    if isinstance(inputs, (list, tuple)):
+        masks = [mask_of(part) for part in inputs]
+        return None if all(mask is None for mask in masks) else masks
+    return mask_of(inputs)
+
+
+def masked(outputs: Any, mask: Any) -> Any:
+    """The same values with a mask; for a list of tensors, a list of masks, of which any is None.
+
+    A new tensor: a layer may have returned what it was given, which others read with another mask.
+    """
+    if isinstance(mask, (list, tuple)):
+        return type(outputs)(masked(*pair) for pair in zip(outputs, mask, strict=True))
+    return outputs if mask is None else with_mask(snapshot(lift(outputs)), lift(mask).data)

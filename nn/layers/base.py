@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeAlias, TypedDict
+from typing import Any
 
 import numpy as np
 
 from ...autodiff import Array, Tensor, lift, no_grad
+from ...inputs import nest
+from ...observe import log_once
 from ...strategies import (
     Membership,
     Variable,
@@ -24,18 +27,19 @@ from ...strategies import (
     get_strategy,
     get_variable,
 )
-from .. import initializers
+from .. import constraints, initializers, regularizers
+from ..masks import masked, masks_of
 from ..serialization import Config, Serializable
+from .options import Constraint, Initializer, Regularizer, Shape, shape_of_one
 from .symbolic import SymbolicTensor, is_symbolic
-
-Shape: TypeAlias = "tuple[int, ...]"
-Initializer: TypeAlias = "str | Callable[..., Any]"
-Regularizer: TypeAlias = "str | Callable[[Any], Tensor] | None"
 
 _FLOAT32 = np.dtype(np.float32)
 _noted: ContextVar[list[str] | None] = ContextVar("paceline_inference_calls", default=None)
 """Where to note the names of layers that are called as outside training, if anybody wants to know:
 to find a `training=True` that was forgotten."""
+_training: ContextVar[bool] = ContextVar("paceline_training", default=False)
+"""Whether the layer that is being called was called for training: what layers in it go by that are
+not told."""
 
 
 @contextmanager
@@ -53,15 +57,6 @@ def noting_inference_calls() -> Iterator[list[str]]:
         _noted.reset(token)
 
 
-class LayerOptions(TypedDict, total=False):
-    """The keyword arguments that every layer has."""
-
-    name: str | None
-    trainable: bool
-    dtype: Any
-    input_shape: Shape | None
-
-
 class Layer(Serializable, ABC):
     """A function of arrays with named weights.
 
@@ -72,8 +67,12 @@ class Layer(Serializable, ABC):
     evaluation under way.
 
     To write one, set the options in `__init__` and compute in `call`, which asks for the weights
-    there. A layer may hold other layers as attributes, also in lists; their weights are among its
-    own.
+    there; or ask for them in `build(input_shape)`, which runs before the first call. A layer may
+    hold other layers as attributes, also in lists; their weights are among its own.
+
+    A layer whose `call` has an argument `mask` gets the mask of its inputs (see `nn.masks`). One
+    that sets `supports_masking = True` hands the mask on to its outputs, as `compute_mask` says;
+    any other that is given a mask drops it, and says so once.
 
     >>> class Scale(Layer):
     ...     def call(self, inputs):
@@ -90,16 +89,22 @@ class Layer(Serializable, ABC):
         input_shape: The shape of one example, without the batch. With it the weights are known
             before the first call, unless a length in it is None. `Sequential` reads that of its
             first layer.
+        input_dim: Keras's short form of `input_shape=(input_dim,)`.
+        batch_input_shape: Keras's form of it with the batch in front.
+        weights: The arrays that its weights begin with, in the order of `get_weights`.
     """
 
+    supports_masking = False
     _default_name = "layer"
-    _call_takes_training = True
+    _call_names: tuple[str, ...] = ("training",)
+    _builds = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls._default_name = _snake_case(cls.__name__)
         # Once for a class: to look at the signature takes longer than most layers.
-        cls._call_takes_training = "training" in inspect.signature(cls.call).parameters
+        cls._call_names = tuple(inspect.signature(cls.call).parameters)[2:]
+        cls._builds = cls.build is not Layer.build
 
     def __init__(
         self,
@@ -107,6 +112,9 @@ class Layer(Serializable, ABC):
         trainable: bool = True,
         dtype: Any = None,
         input_shape: Shape | None = None,
+        input_dim: int | None = None,
+        batch_input_shape: Shape | None = None,
+        weights: list[Any] | None = None,
     ) -> None:
         self._membership: Membership[dict[str, Variable]] = Membership(
             self, name or self._default_name, lambda name: {}
@@ -114,7 +122,10 @@ class Layer(Serializable, ABC):
         self.name = self._membership.name
         self.trainable = trainable
         self.dtype = _FLOAT32 if dtype is None else np.dtype(dtype)
-        self.input_shape = None if input_shape is None else tuple(input_shape)
+        self.input_shape = shape_of_one(input_shape, input_dim, batch_input_shape)
+        self.built = False
+        self._built_in: dict[str, Variable] | None = None
+        self._first_values = None if weights is None else list(weights)
         self._called = False
         self._regularizers: dict[str, Callable[[Any], Tensor]] = {}
 
@@ -122,34 +133,103 @@ class Layer(Serializable, ABC):
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """The layer's outputs, as `call(inputs)` or `call(inputs, training)`."""
 
-    def __call__(self, inputs: Any, training: bool = False) -> Any:
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """The layer's outputs for a batch of inputs, as a tensor.
 
         Args:
             inputs: An array or tensor; batch first, channels last. With an `Input`, or what layers
                 have made of it, the result is symbolic: see `Model`.
             training: Whether this is a training step: dropout drops, batch normalization uses and
-                collects the statistics of the batch.
+                collects the statistics of the batch. By default as the layer was called, if any,
+                in whose `call` this is; else not.
+            mask: Which parts of the inputs count, if not what the inputs say themselves.
+            *args, **kwargs: Whatever else `call` takes.
         """
-        if is_symbolic(inputs):
-            return SymbolicTensor(self, (inputs,), {"training": True} if training else {})
+        if args:
+            kwargs |= zip(self._call_names or ("training",), args, strict=False)
+        if is_symbolic(inputs) or (kwargs and is_symbolic(kwargs)):
+            return self._symbolic(inputs, kwargs)
+        outer = _training.get()
+        given = kwargs.pop("training", None)
+        training = outer if given is None else bool(given)
+        mask = kwargs.pop("mask", None)
+        mask = masks_of(inputs) if mask is None else mask
         self._called = True
-        if self._call_takes_training:
+        if self._builds:
+            self._build_here(inputs)
+        if "training" in self._call_names:
+            kwargs["training"] = training
             noted = None if training else _noted.get()
             # A frozen layer is meant to be called so; one of layers only hands it on to them.
             if noted is not None and self.trainable and not self.sublayers:
                 noted.append(self.name)
-            return self.call(inputs, training)
-        return self.call(inputs)
+        if "mask" in self._call_names:
+            kwargs["mask"] = mask
+        if training is outer:
+            outputs = self.call(inputs, **kwargs)
+        else:
+            token = _training.set(training)
+            try:
+                outputs = self.call(inputs, **kwargs)
+            finally:
+                _training.reset(token)
+        return outputs if mask is None else self._with_mask(inputs, outputs, mask)
+
+    def _symbolic(self, inputs: Any, kwargs: dict[str, Any]) -> Any:
+        """What a call will give, where the inputs have no values yet."""
+        given = {key: value for key, value in kwargs.items() if value is not None}
+        return SymbolicTensor(self, (inputs,), given)
+
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+        """The mask of the outputs, if the inputs have `mask`: the same, unless overridden."""
+        return mask
+
+    def _with_mask(self, inputs: Any, outputs: Any, mask: Any) -> Any:
+        if masks_of(outputs) is not None:
+            return outputs
+        if self.supports_masking:
+            return masked(outputs, self.compute_mask(inputs, mask))
+        if not self.sublayers:  # which have done with the mask what they do
+            log_once(
+                logging.WARNING,
+                "Layer %r was given inputs with a mask, which it does not support: what comes "
+                "behind it does not see the mask.",
+                self.name,
+            )
+        return outputs
+
+    def build(self, input_shape: Any) -> None:
+        """Create the weights for inputs of a shape, that of the batch included.
+
+        A layer may override it, to ask for its weights here and keep them as attributes: it is then
+        called before the first `call`, in each model that uses the layer.
+
+        Args:
+            input_shape: A tuple that begins with the batch, which may be None; for a layer of
+                several inputs, a list of them.
+        """
+        if not self._called:
+            self.input_shape = tuple(input_shape)[1:]
+            self.make_weights()
+        self.built = True
+
+    def _build_here(self, inputs: Any) -> None:
+        """Run `build`, if it has not been run in the calling model."""
+        weights = self._membership.here(self)
+        if weights is not self._built_in:
+            self._built_in = weights
+            self.build(nest.map_structure(np.shape, inputs))
+            self.built = True
 
     def add_weight(
         self,
-        name: str,
+        name: str = "weight",
         shape: Shape = (),
         dtype: Any = None,
-        initializer: Initializer = "glorot_uniform",
-        regularizer: Callable[[Any], Tensor] | None = None,
+        initializer: Initializer | None = None,
+        regularizer: Regularizer = None,
         trainable: bool = True,
+        constraint: Constraint = None,
         synchronization: VariableSynchronization = VariableSynchronization.AUTO,
         aggregation: VariableAggregation = VariableAggregation.NONE,
     ) -> Variable:
@@ -159,7 +239,8 @@ class Layer(Serializable, ABC):
             name: Its last name: the variable is "<layer>/<name>".
             shape: What the inputs call for; a weight that exists must have it.
             dtype: The layer's by default.
-            initializer, regularizer: See `nn.initializers` and `nn.regularizers`.
+            initializer: See `nn.initializers`; Glorot's uniform one by default.
+            regularizer, constraint: See `nn.regularizers` and `nn.constraints`.
             trainable: False for weights that the layer itself changes. A layer whose own
                 `trainable` is False has no trainable weights.
             synchronization, aggregation: See `Variable`.
@@ -175,14 +256,19 @@ class Layer(Serializable, ABC):
         if weight is None:
             weight = current_store().variables.get(full_name)
         if weight is None:
+            if self._first_values is not None and len(weights) < len(self._first_values):
+                first: Any = np.asarray(self._first_values[len(weights)], dtype or self.dtype)
+            else:
+                first = initializers.get("glorot_uniform" if initializer is None else initializer)
             weight = get_variable(
                 full_name,
                 shape,
                 dtype or self.dtype,
-                initializers.get(initializer),
+                first,
                 trainable and self.trainable,
                 synchronization,
                 aggregation,
+                constraint=constraints.get(constraint),
             )
         elif weight.shape != tuple(shape):
             raise ValueError(
@@ -191,9 +277,16 @@ class Layer(Serializable, ABC):
                 f"or give a second layer its own name"
             )
         weights[name] = weight
-        if regularizer is not None:
-            self._regularizers[name] = regularizer
+        penalty = regularizers.get(regularizer)
+        if penalty is not None:
+            self._regularizers[name] = penalty
         return weight
+
+    @property
+    def own_weights(self) -> dict[str, Variable]:
+        """Its weights by name, without those of sublayers; none before the first call."""
+        self.make_weights()
+        return self._weights
 
     @property
     def _weights(self) -> dict[str, Variable]:

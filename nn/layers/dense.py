@@ -7,14 +7,17 @@ from typing import Any, Unpack
 
 from ...autodiff import Tensor, dense
 from ...strategies import Variable
-from .. import activations, regularizers
-from ..arguments import count
-from .base import Initializer, Layer, LayerOptions, Regularizer, to_dtype
+from .. import activations
+from ..arguments import check_no_activity_regularizer, count
+from .base import Layer, to_dtype
+from .options import Constraint, Initializer, LayerOptions, Regularizer, WeightOf, weight_options
 
 
 class KernelLayer(Layer):
     """A product with a kernel, perhaps a bias, and an activation: see `Dense` and `Conv2D`."""
 
+    kernel = WeightOf()
+    bias = WeightOf()
     computes: tuple[Callable[[Any], Any], ...] = ()
     """The activations that the product computes along with itself, told by their names."""
 
@@ -26,21 +29,30 @@ class KernelLayer(Layer):
         bias_initializer: Initializer,
         kernel_regularizer: Regularizer,
         bias_regularizer: Regularizer,
+        activity_regularizer: None,
+        kernel_constraint: Constraint,
+        bias_constraint: Constraint,
         **options: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**options)
+        check_no_activity_regularizer(self.name, activity_regularizer)
         self.activation = activations.get(activation)
         self.computed = self.activation.__name__ if self.activation in self.computes else None
         self.use_bias = use_bias
-        self._kernel_options = kernel_initializer, regularizers.get(kernel_regularizer)
-        self._bias_options = bias_initializer, regularizers.get(bias_regularizer)
+        self._kernel_options = weight_options(
+            kernel_initializer, kernel_regularizer, kernel_constraint
+        )
+        self._bias_options = weight_options(bias_initializer, bias_regularizer, bias_constraint)
 
-    def kernel_and_bias(self, *shape: int) -> tuple[Variable, Variable | None]:
-        """The kernel of that shape, and the bias for its last axis."""
-        kernel = self.add_weight("kernel", shape, None, *self._kernel_options)
+    def kernel_and_bias(
+        self, *shape: int, units: int | None = None, name: str = "kernel"
+    ) -> tuple[Variable, Variable | None]:
+        """The kernel of that shape, and the bias for its last axis, or for so many units."""
+        kernel = self.add_weight(name, shape, **self._kernel_options)
         if not self.use_bias:
             return kernel, None
-        return kernel, self.add_weight("bias", shape[-1:], None, *self._bias_options)
+        bias_shape = shape[-1:] if units is None else (units,)
+        return kernel, self.add_weight("bias", bias_shape, **self._bias_options)
 
     def activated(self, product: Tensor) -> Tensor:
         """The layer's outputs: its activation, unless the product has computed that as well."""
@@ -58,9 +70,12 @@ class Dense(KernelLayer):
         use_bias: Whether there is a bias.
         kernel_initializer, bias_initializer: See `nn.initializers`.
         kernel_regularizer, bias_regularizer: See `nn.regularizers`.
+        activity_regularizer: Only None is supported.
+        kernel_constraint, bias_constraint: See `nn.constraints`.
         **options: See `Layer`.
     """
 
+    supports_masking = True
     computes = (activations.relu, activations.sigmoid, activations.tanh)
 
     def __init__(
@@ -72,11 +87,23 @@ class Dense(KernelLayer):
         bias_initializer: Initializer = "zeros",
         kernel_regularizer: Regularizer = None,
         bias_regularizer: Regularizer = None,
+        activity_regularizer: None = None,
+        kernel_constraint: Constraint = None,
+        bias_constraint: Constraint = None,
         **options: Unpack[LayerOptions],
     ) -> None:
-        initializers = kernel_initializer, bias_initializer
-        penalties = kernel_regularizer, bias_regularizer
-        super().__init__(activation, use_bias, *initializers, *penalties, **options)
+        super().__init__(
+            activation,
+            use_bias,
+            kernel_initializer,
+            bias_initializer,
+            kernel_regularizer,
+            bias_regularizer,
+            activity_regularizer,
+            kernel_constraint,
+            bias_constraint,
+            **options,
+        )
         self.units = count("units", units)
 
     def call(self, inputs: Any) -> Tensor:

@@ -1,21 +1,58 @@
-"""Dropout."""
+"""Dropout and noise."""
 
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import zlib
 from typing import Any, Unpack
 
 import numpy as np
 
-from ...autodiff import Tensor
+from ...autodiff import Array, Tensor
 from ...strategies import current_store, get_replica_context
-from ..arguments import count
-from .base import Layer, LayerOptions, to_floats
+from ..arguments import check_not_negative, count
+from .base import Layer, to_floats
+from .options import LayerOptions
+from .spatial import check_data_format
 
 
-class Dropout(Layer):
+class _Random(Layer):
+    """A layer that draws numbers: see `Dropout` for what they depend on."""
+
+    supports_masking = True
+
+    def __init__(self, seed: int | None = None, **options: Unpack[LayerOptions]) -> None:
+        super().__init__(**options)
+        store = current_store()
+        self.seed = seed
+        self._seed = store.seed if seed is None else seed
+        self._calls: _Calls = store.find_or_create(("dropout calls", self.name), _Calls)
+
+    def generator(self) -> np.random.Generator:
+        """What a call draws from."""
+        replica = get_replica_context()
+        replica_id = 0
+        if replica is not None:
+            # Among the replicas of all workers, also of those that are not in step with it: two
+            # asynchronous workers of one seed must not drop alike.
+            extended = replica.strategy.extended
+            first = extended.job.trainer_index * extended.num_local_replicas
+            replica_id = first + replica.local_index
+        global_step = current_store().variables.get("global_step")
+        step = 0 if global_step is None else int(global_step)
+        # What stands in for a batch does not count: the next one at this step is the first.
+        stands_in = replica is not None and not replica.has_examples
+        call = 0 if stands_in else self._calls.count(replica_id, step)
+        if self._seed is None:
+            return np.random.default_rng()
+        # A checksum of the name, not its hash, which differs between processes.
+        key = [self._seed, zlib.crc32(self.name.encode()), replica_id, step, call]
+        return np.random.default_rng(key)
+
+
+class Dropout(_Random):
     """In training, zero for a share `rate` of the inputs, and the others times 1 / (1 - rate).
 
     Outside training inputs pass through: Srivastava et al. (2014).
@@ -39,26 +76,26 @@ class Dropout(Layer):
         seed: int | None = None,
         **options: Unpack[LayerOptions],
     ) -> None:
-        super().__init__(**options)
+        super().__init__(seed, **options)
         if not 0 <= rate < 1:
             raise ValueError(f"rate must be at least 0 and below 1, it is {rate}")
         self.rate = rate
         self.noise_shape = _checked_noise_shape(noise_shape)
-        store = current_store()
-        self._seed = store.seed if seed is None else seed
-        self._calls: _Calls = store.find_or_create(("dropout calls", self.name), _Calls)
 
     def call(self, inputs: Any, training: bool) -> Tensor:
         inputs = to_floats(inputs, self.dtype)
         if not training or not self.rate:
             return inputs
-        shape = self._draw_shape(inputs.shape)
         # One product, forward and backward, with zeros and 1 / (1 - rate) in the inputs' dtype.
-        kept = self._generator().random(shape, np.float32) >= self.rate
-        factors = np.multiply(kept, 1.0 / (1.0 - self.rate), dtype=inputs.dtype)
-        return inputs * np.asarray(factors, like=inputs.data)
+        return inputs * self.factors(inputs, self.draw_shape(inputs.shape))
 
-    def _draw_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+    def factors(self, inputs: Tensor, shape: tuple[int, ...]) -> Array:
+        """Zeros and 1 / (1 - rate), in the inputs' dtype."""
+        kept = self.generator().random(shape, np.float32) >= self.rate
+        factors = np.multiply(kept, 1.0 / (1.0 - self.rate), dtype=inputs.dtype)
+        return np.asarray(factors, like=inputs.data)
+
+    def draw_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         if self.noise_shape is None:
             return shape
         pairs = list(itertools.zip_longest(self.noise_shape, shape))
@@ -70,25 +107,95 @@ class Dropout(Layer):
             )
         return tuple(n if m is None else m for m, n in pairs)
 
-    def _generator(self) -> np.random.Generator:
-        replica = get_replica_context()
-        replica_id = 0
-        if replica is not None:
-            # Among the replicas of all workers, also of those that are not in step with it: two
-            # asynchronous workers of one seed must not drop alike.
-            extended = replica.strategy.extended
-            first = extended.job.trainer_index * extended.num_local_replicas
-            replica_id = first + replica.local_index
-        global_step = current_store().variables.get("global_step")
-        step = 0 if global_step is None else int(global_step)
-        # What stands in for a batch does not count: the next one at this step is the first.
-        stands_in = replica is not None and not replica.has_examples
-        call = 0 if stands_in else self._calls.count(replica_id, step)
-        if self._seed is None:
-            return np.random.default_rng()
-        # A checksum of the name, not its hash, which differs between processes.
-        key = [self._seed, zlib.crc32(self.name.encode()), replica_id, step, call]
-        return np.random.default_rng(key)
+
+class _SpatialDropout(Dropout):
+    rank = 2
+
+    def __init__(
+        self, rate: float, data_format: str | None = None, **options: Unpack[LayerOptions]
+    ) -> None:
+        super().__init__(rate, **options)
+        self.data_format = check_data_format(data_format)
+
+    def draw_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        if len(shape) != self.rank + 2:
+            raise ValueError(
+                f"layer {self.name!r} takes inputs of rank {self.rank + 2}, it was given shape "
+                f"{shape}"
+            )
+        ones = (1,) * self.rank
+        if self.data_format == "channels_first":
+            return (*shape[:2], *ones)
+        return (shape[0], *ones, shape[-1])
+
+
+class SpatialDropout1D(_SpatialDropout):
+    """Dropout of whole channels of sequences (batch, steps, channels): Tompson et al. (2014)."""
+
+    rank = 1
+
+    def __init__(self, rate: float, **options: Unpack[LayerOptions]) -> None:
+        super().__init__(rate, **options)
+
+
+class SpatialDropout2D(_SpatialDropout):
+    """Dropout of whole channels of images: Tompson et al. (2014)."""
+
+
+class SpatialDropout3D(_SpatialDropout):
+    """Dropout of whole channels of volumes: Tompson et al. (2014)."""
+
+    rank = 3
+
+
+class GaussianNoise(_Random):
+    """In training, inputs plus normal noise of that standard deviation; elsewhere inputs pass.
+
+    Args:
+        stddev: Not negative.
+        seed: See `Dropout`.
+        **options: See `Layer`.
+    """
+
+    def __init__(
+        self, stddev: float, seed: int | None = None, **options: Unpack[LayerOptions]
+    ) -> None:
+        super().__init__(seed, **options)
+        check_not_negative("stddev", stddev)
+        self.stddev = stddev
+
+    def call(self, inputs: Any, training: bool) -> Tensor:
+        inputs = to_floats(inputs, self.dtype)
+        if not training or not self.stddev:
+            return inputs
+        return inputs + _normal(self.generator(), self.stddev, inputs)
+
+
+class GaussianDropout(_Random):
+    """In training, inputs times normal noise around 1 of standard deviation √(rate / (1 - rate)).
+
+    Srivastava et al. (2014), section 10: of the same mean and variance as `Dropout`.
+    """
+
+    def __init__(
+        self, rate: float, seed: int | None = None, **options: Unpack[LayerOptions]
+    ) -> None:
+        super().__init__(seed, **options)
+        if not 0 <= rate < 1:
+            raise ValueError(f"rate must be at least 0 and below 1, it is {rate}")
+        self.rate = rate
+
+    def call(self, inputs: Any, training: bool) -> Tensor:
+        inputs = to_floats(inputs, self.dtype)
+        if not training or not self.rate:
+            return inputs
+        stddev = math.sqrt(self.rate / (1 - self.rate))
+        return inputs * (1.0 + _normal(self.generator(), stddev, inputs))
+
+
+def _normal(rng: np.random.Generator, stddev: float, like: Tensor) -> Array:
+    noise = stddev * rng.standard_normal(like.shape, np.float32)
+    return np.asarray(noise.astype(like.dtype), like=like.data)
 
 
 def _checked_noise_shape(given: Any) -> tuple[int | None, ...] | None:

@@ -7,10 +7,11 @@ from typing import Any, Unpack
 import numpy as np
 
 from ...autodiff import Array, Tensor, lift
-from .. import regularizers
-from ..arguments import count
+from ..arguments import check_no_activity_regularizer, count
+from ..masks import masked
 from ..shapes import check_range, whole_numbers
-from .base import Initializer, Layer, LayerOptions, Regularizer
+from .base import Layer
+from .options import Constraint, Initializer, LayerOptions, Regularizer, WeightOf, weight_options
 
 
 class Embedding(Layer):
@@ -27,8 +28,15 @@ class Embedding(Layer):
         output_dim: Their length.
         embeddings_initializer: See `nn.initializers`.
         embeddings_regularizer: See `nn.regularizers`. It makes the gradient dense.
-        **options: See `Layer`.
+        activity_regularizer: Only None is supported.
+        embeddings_constraint: See `nn.constraints`.
+        mask_zero: Whether an index of 0 is filling: the outputs carry a mask that leaves it out.
+        input_length: Keras's short form of `input_shape=(input_length,)`.
+        **options: See `Layer`; `weights=[table]` for values of one's own.
     """
+
+    supports_masking = True
+    embeddings = WeightOf()
 
     def __init__(
         self,
@@ -36,18 +44,33 @@ class Embedding(Layer):
         output_dim: int,
         embeddings_initializer: Initializer = "uniform",
         embeddings_regularizer: Regularizer = None,
+        activity_regularizer: None = None,
+        embeddings_constraint: Constraint = None,
+        mask_zero: bool = False,
+        input_length: int | None = None,
         **options: Unpack[LayerOptions],
     ) -> None:
+        if input_length is not None:
+            options.setdefault("input_shape", (input_length,))
         super().__init__(**options)
+        check_no_activity_regularizer(self.name, activity_regularizer)
+        self.mask_zero = mask_zero
         self.input_dim = count("input_dim", input_dim)
         self.output_dim = count("output_dim", output_dim)
-        self._table_options = embeddings_initializer, regularizers.get(embeddings_regularizer)
+        self._table_options = weight_options(
+            embeddings_initializer, embeddings_regularizer, embeddings_constraint
+        )
 
     def call(self, inputs: Any) -> Tensor:
         shape = (self.input_dim, self.output_dim)
-        table = self.add_weight("embeddings", shape, None, *self._table_options)
+        table = self.add_weight("embeddings", shape, **self._table_options)
         indices = self._checked(lift(inputs).data)
-        return np.take(table, indices, axis=0)  # not of its value, which may be far away
+        rows = np.take(table, indices, axis=0)  # not of its value, which may be far away
+        return masked(rows, indices != 0) if self.mask_zero else rows
+
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+        """None, without `mask_zero`: indices have no mask of their own."""
+        return lift(inputs).data != 0 if self.mask_zero else None
 
     def _checked(self, indices: Array) -> Array:
         """Indices as integers, all of them rows of the table: NumPy would count -1 from the end."""

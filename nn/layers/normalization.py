@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any, Unpack
 
 import numpy as np
@@ -17,20 +18,24 @@ from ...strategies import (
     current_store,
     get_replica_context,
 )
-from .. import regularizers
-from ..arguments import check_fraction
-from .base import Initializer, Layer, LayerOptions, Regularizer, to_dtype
+from ..arguments import check_fraction, count
+from .base import Layer, to_dtype, to_floats
+from .options import Constraint, Initializer, LayerOptions, Regularizer, WeightOf, weight_options
 
 
 class _Normalization(Layer):
-    """`gamma · (inputs - mean) / √(variance + epsilon) + beta` along the last axis.
+    """`gamma · (inputs - mean) / √(variance + epsilon) + beta`.
 
     float16 is computed in float32, since squares overflow in it from 256 on.
     """
 
+    supports_masking = True
+    gamma = WeightOf()
+    beta = WeightOf()
+
     def __init__(
         self,
-        axis: int,
+        axis: int | Sequence[int],
         epsilon: float,
         center: bool,
         scale: bool,
@@ -38,34 +43,39 @@ class _Normalization(Layer):
         gamma_initializer: Initializer,
         beta_regularizer: Regularizer,
         gamma_regularizer: Regularizer,
+        beta_constraint: Constraint,
+        gamma_constraint: Constraint,
         **options: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**options)
-        self.axis = axis
+        self.axis = axis if isinstance(axis, int) else tuple(axis)
         self.epsilon = epsilon
         self.center = center
         self.scale = scale
-        self._beta_options = beta_initializer, regularizers.get(beta_regularizer)
-        self._gamma_options = gamma_initializer, regularizers.get(gamma_regularizer)
+        self._beta_options = weight_options(beta_initializer, beta_regularizer, beta_constraint)
+        self._gamma_options = weight_options(gamma_initializer, gamma_regularizer, gamma_constraint)
 
-    def prepare(self, inputs: Any) -> tuple[Tensor, Variable | None, Variable | None]:
-        """The inputs in the dtype to compute in, gamma and beta."""
-        wide = to_dtype(to_dtype(inputs, self.dtype), np.result_type(self.dtype, np.float32))
-        shape = wide.shape[-1:]
-        if self.axis not in (-1, wide.ndim - 1):
+    def to_wide(self, inputs: Any) -> Tensor:
+        """The inputs in the dtype to compute in."""
+        return to_dtype(to_dtype(inputs, self.dtype), np.result_type(self.dtype, np.float32))
+
+    def axes(self, ndim: int) -> tuple[int, ...]:
+        """`axis` as positions from 0, of inputs with so many axes."""
+        given = (self.axis,) if isinstance(self.axis, int) else self.axis
+        if any(not -ndim <= axis < ndim for axis in given):
             raise ValueError(
-                f"layer {self.name!r} normalizes over the last axis only (axis=-1), not "
-                f"axis={self.axis} of inputs of shape {wide.shape}; move that axis to the end with "
-                f"np.moveaxis"
+                f"layer {self.name!r} has axis={self.axis}, its inputs have {ndim} axes"
             )
-        gamma = self.add_weight("gamma", shape, None, *self._gamma_options) if self.scale else None
-        beta = self.add_weight("beta", shape, None, *self._beta_options) if self.center else None
-        return wide, gamma, beta
+        return tuple(sorted(axis % ndim for axis in given))
 
-    def normalized(
-        self, centered: Any, variance: Any, gamma: Variable | None, beta: Variable | None
-    ) -> Tensor:
-        """The outputs, of inputs less their mean."""
+    def gamma_and_beta(self, shape: tuple[int, ...]) -> tuple[Variable | None, Variable | None]:
+        """The weights, each of that shape."""
+        gamma = self.add_weight("gamma", shape, **self._gamma_options) if self.scale else None
+        beta = self.add_weight("beta", shape, **self._beta_options) if self.center else None
+        return gamma, beta
+
+    def normalized(self, centered: Any, variance: Any, gamma: Any, beta: Any) -> Tensor:
+        """The outputs, of inputs less their mean; gamma and beta broadcast to them."""
         factor = 1.0 / np.sqrt(variance + self.epsilon)
         if gamma is not None:
             factor = factor * gamma
@@ -88,19 +98,23 @@ class BatchNormalization(_Normalization):
     moving mean too.
 
     Args:
-        axis: The axis of the channels; only the last is supported.
+        axis: The axis of the channels: 1 where they come first.
         momentum: How much of the moving means is kept at each step.
         epsilon: Added to the variance.
         center, scale: Whether there are a beta and a gamma.
         beta_initializer, gamma_initializer, moving_mean_initializer, moving_variance_initializer:
             See `nn.initializers`.
         beta_regularizer, gamma_regularizer: See `nn.regularizers`.
+        beta_constraint, gamma_constraint: See `nn.constraints`.
         synchronized: Whether the statistics are taken over all replicas, which then meet here in
             each step, forward and backward. Workers at parameter servers do not: there it is over
             those of one worker.
         **options: See `Layer`. With `trainable=False` the layer uses its moving means in training
             too.
     """
+
+    moving_mean = WeightOf()
+    moving_variance = WeightOf()
 
     def __init__(
         self,
@@ -115,20 +129,30 @@ class BatchNormalization(_Normalization):
         moving_variance_initializer: Initializer = "ones",
         beta_regularizer: Regularizer = None,
         gamma_regularizer: Regularizer = None,
+        beta_constraint: Constraint = None,
+        gamma_constraint: Constraint = None,
         *,
         synchronized: bool = False,
         **options: Unpack[LayerOptions],
     ) -> None:
         initializers = beta_initializer, gamma_initializer
-        penalties = beta_regularizer, gamma_regularizer
-        super().__init__(axis, epsilon, center, scale, *initializers, *penalties, **options)
+        limits = beta_regularizer, gamma_regularizer, beta_constraint, gamma_constraint
+        super().__init__(axis, epsilon, center, scale, *initializers, *limits, **options)
         check_fraction("momentum", momentum)
         self.momentum = momentum
         self.synchronized = synchronized
         self._moving_initializers = moving_mean_initializer, moving_variance_initializer
 
-    def call(self, inputs: Any, training: bool) -> Tensor:
-        inputs, gamma, beta = self.prepare(inputs)
+    def call(self, inputs: Any, training: bool) -> Any:
+        wide = self.to_wide(inputs)
+        (axis,) = self.axes(wide.ndim)
+        if axis == wide.ndim - 1:
+            return self._of_channels_last(wide, training)
+        moved: Any = np.moveaxis(wide, axis, -1)  # type: ignore[type-var]
+        return np.moveaxis(self._of_channels_last(moved, training), -1, axis)  # type: ignore[type-var]
+
+    def _of_channels_last(self, inputs: Any, training: bool) -> Tensor:
+        gamma, beta = self.gamma_and_beta(inputs.shape[-1:])
         moving_mean, moving_variance = self._moving(inputs.shape[-1:])
         uses_batch = training and self.trainable
         batch = self._of_batch(inputs) if uses_batch else None
@@ -202,12 +226,62 @@ class BatchNormalization(_Normalization):
 class LayerNormalization(_Normalization):
     """`gamma · (inputs - mean) / √(variance + epsilon) + beta` over the last axis of each example.
 
-    Ba et al. (2016). Weights: gamma and beta, each (d,) for inputs (..., d). For the arguments see
-    `BatchNormalization`; only the last axis is supported.
+    Ba et al. (2016). Weights: gamma and beta, each (d,) for inputs (..., d).
+
+    Args:
+        axis: The axis, or axes, over which each example's mean and variance are; gamma and beta
+            have their lengths.
+        epsilon, center, scale, beta_initializer, gamma_initializer, beta_regularizer,
+            gamma_regularizer, beta_constraint, gamma_constraint, **options: See
+            `BatchNormalization`.
     """
 
     def __init__(
         self,
+        axis: int | Sequence[int] = -1,
+        epsilon: float = 1e-3,
+        center: bool = True,
+        scale: bool = True,
+        beta_initializer: Initializer = "zeros",
+        gamma_initializer: Initializer = "ones",
+        beta_regularizer: Regularizer = None,
+        gamma_regularizer: Regularizer = None,
+        beta_constraint: Constraint = None,
+        gamma_constraint: Constraint = None,
+        **options: Unpack[LayerOptions],
+    ) -> None:
+        initializers = beta_initializer, gamma_initializer
+        limits = beta_regularizer, gamma_regularizer, beta_constraint, gamma_constraint
+        super().__init__(axis, epsilon, center, scale, *initializers, *limits, **options)
+
+    def call(self, inputs: Any) -> Tensor:
+        wide = self.to_wide(inputs)
+        axes = self.axes(wide.ndim)
+        gamma, beta = self.gamma_and_beta(tuple(wide.shape[axis] for axis in axes))
+        if axes != (wide.ndim - 1,):
+            lengths = tuple(n if axis in axes else 1 for axis, n in enumerate(wide.shape))
+            gamma, beta = (None if w is None else np.reshape(w, lengths) for w in (gamma, beta))  # type: ignore
+        centered = wide - wide.mean(axis=axes, keepdims=True)
+        variance = np.square(centered).mean(axis=axes, keepdims=True)
+        return self.normalized(centered, variance, gamma, beta)
+
+
+class GroupNormalization(_Normalization):
+    """Normalization of groups of channels, over all positions of each example: Wu and He (2018).
+
+    Weights: gamma and beta, each (channels,).
+
+    Args:
+        groups: How many groups of neighbouring channels; -1 for one of each channel.
+        axis: That of the channels.
+        epsilon, center, scale, beta_initializer, gamma_initializer, beta_regularizer,
+            gamma_regularizer, beta_constraint, gamma_constraint, **options: See
+            `BatchNormalization`.
+    """
+
+    def __init__(
+        self,
+        groups: int = 32,
         axis: int = -1,
         epsilon: float = 1e-3,
         center: bool = True,
@@ -216,17 +290,48 @@ class LayerNormalization(_Normalization):
         gamma_initializer: Initializer = "ones",
         beta_regularizer: Regularizer = None,
         gamma_regularizer: Regularizer = None,
+        beta_constraint: Constraint = None,
+        gamma_constraint: Constraint = None,
         **options: Unpack[LayerOptions],
     ) -> None:
         initializers = beta_initializer, gamma_initializer
-        penalties = beta_regularizer, gamma_regularizer
-        super().__init__(axis, epsilon, center, scale, *initializers, *penalties, **options)
+        limits = beta_regularizer, gamma_regularizer, beta_constraint, gamma_constraint
+        super().__init__(axis, epsilon, center, scale, *initializers, *limits, **options)
+        self.groups = groups if groups == -1 else count("groups", groups)
 
-    def call(self, inputs: Any) -> Tensor:
-        inputs, gamma, beta = self.prepare(inputs)
-        centered = inputs - inputs.mean(axis=-1, keepdims=True)
-        variance = np.square(centered).mean(axis=-1, keepdims=True)
-        return self.normalized(centered, variance, gamma, beta)
+    def call(self, inputs: Any) -> Any:
+        wide: Any = self.to_wide(inputs)
+        (axis,) = self.axes(wide.ndim)
+        wide = np.moveaxis(wide, axis, -1)
+        channels = wide.shape[-1]
+        groups = channels if self.groups == -1 else self.groups
+        if channels % groups:
+            raise ValueError(
+                f"layer {self.name!r} splits channels into {groups} groups, there are {channels}"
+            )
+        grouped = np.reshape(wide, (len(wide), -1, groups, channels // groups))
+        gamma, beta = self.gamma_and_beta((channels,))
+        own = (groups, channels // groups)
+        gamma, beta = (None if w is None else np.reshape(w, own) for w in (gamma, beta))  # type: ignore
+        centered = grouped - grouped.mean(axis=(1, 3), keepdims=True)
+        variance = np.square(centered).mean(axis=(1, 3), keepdims=True)
+        outputs = self.normalized(centered, variance, gamma, beta).reshape(wide.shape)
+        return np.moveaxis(outputs, -1, axis)
+
+
+class UnitNormalization(Layer):
+    """Each example, scaled to a norm of 1 along `axis`."""
+
+    supports_masking = True
+
+    def __init__(self, axis: int | Sequence[int] = -1, **options: Unpack[LayerOptions]) -> None:
+        super().__init__(**options)
+        self.axis = axis if isinstance(axis, int) else tuple(axis)
+
+    def call(self, inputs: Any) -> Any:
+        inputs = to_floats(inputs, self.dtype)
+        squares = np.square(inputs).sum(axis=self.axis, keepdims=True)
+        return inputs / np.sqrt(np.maximum(squares, 1e-12))
 
 
 def _leave_as_they_are(*moving: Variable) -> None:

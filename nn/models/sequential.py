@@ -10,8 +10,8 @@ from ..layers import Conv2D, Input, Layer, MaxPooling2D, Shape, SymbolicTensor
 from ..serialization import serialize
 from .model import Model
 
-Stage: TypeAlias = Callable[[Any, bool], Any]
-"""`stage(inputs, training)`: a layer, or one function for two neighbours."""
+Stage: TypeAlias = Callable[..., Any]
+"""`stage(inputs, training=...)`: a layer, or one function for two neighbours."""
 
 
 class Sequential(Model):
@@ -50,7 +50,7 @@ class Sequential(Model):
     def call(self, inputs: Any, training: bool = False) -> Any:
         outputs = inputs
         for stage in self._stages:
-            outputs = stage(outputs, training)
+            outputs = stage(outputs, training=training)
         return outputs
 
     def get_config(self) -> dict[str, Any]:
@@ -90,9 +90,9 @@ def fuse(first: Layer, second: Layer) -> Stage | None:
     is the largest: three of four values of a 2 by 2 window are never written out, nor is their
     gradient.
     """
-    if type(first) is not Conv2D or type(second) is not MaxPooling2D:
+    if type(first) is not Conv2D or type(second) is not MaxPooling2D or not first.is_plain:
         return None
-    apart = second.strides == second.pool_size and second.padding == "valid"
+    apart = second.strides == second.pool_size and second.padding == "valid" and second.is_plain
     if first.activation is not relu or not apart:
         return None
 

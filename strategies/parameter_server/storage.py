@@ -102,6 +102,12 @@ class ServerStorage(RemoteStorage):
     ) -> Cell:
         if spec.keeps_own_values or not spec.saved:
             return self._local.create(spec, initial, beside)
+        if spec.constraint is not None:
+            raise ValueError(
+                f"variable {spec.name!r} has a constraint, which parameter servers, of which each "
+                f"may have a part of it, do not apply; leave it out, or keep variables with the "
+                f"workers: MultiWorkerMirroredStrategy"
+            )
         if self._placer is None:
             layout = self._servers().find(spec.name)
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -47,6 +47,7 @@ class VariableSpec(NamedTuple):
     synchronization: VariableSynchronization = VariableSynchronization.AUTO
     aggregation: VariableAggregation = VariableAggregation.NONE
     saved: bool = True
+    constraint: Callable[[Array], Array] | None = None
 
     def is_trained(self, dtype: np.dtype) -> bool:
         """Whether optimizers change it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from functools import partial
@@ -31,8 +32,8 @@ def initial_value(
         name: Its name, for errors.
         shape: Needed where `initializer` is a function or None; a number fills it.
         dtype: By default that of an array given as `initializer`, else float32.
-        initializer: `f(shape, dtype, rng)`, or the value itself; None draws from Glorot's uniform
-            distribution for matrices and gives zeros for the rest.
+        initializer: `f(shape, dtype, rng)`, Keras's `f(shape, dtype)`, or the value itself; None
+            draws from Glorot's uniform distribution for matrices and gives zeros for the rest.
     """
     if initializer is None or callable(initializer):
         if shape is None:
@@ -40,9 +41,10 @@ def initial_value(
                 f"variable {name!r} does not exist yet, and its shape is not given; "
                 f"pass shape=(...), or an array as initializer"
             )
-        draw = initializer or _default_initializer
         dtype = np.dtype(np.float32 if dtype is None else dtype)
-        value = initial_array(draw(tuple(shape), dtype, rng), dtype)
+        draw = _default_initializer if initializer is None else initializer
+        generator = (rng,) if _takes_generator(draw) else ()
+        value = initial_array(draw(tuple(shape), dtype, *generator), dtype)
     else:
         value = initial_array(initializer, dtype)
     if shape is not None and value.shape == ():
@@ -53,6 +55,16 @@ def initial_value(
             f"gives shape {value.shape}; make them equal, or leave shape out"
         )
     return value
+
+
+def _takes_generator(initializer: Callable[..., Any]) -> bool:
+    """Whether it is called as `f(shape, dtype, rng)`, and not as Keras's `f(shape, dtype)`."""
+    try:
+        parameters = inspect.signature(initializer).parameters.values()
+    except (TypeError, ValueError):  # of functions written in C nothing may be known
+        return True
+    positions = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return len(positions) > 2 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
 
 
 def initial_array(value: Any, dtype: Any = None) -> Array:

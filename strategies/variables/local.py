@@ -97,6 +97,8 @@ class LocalCell(Cell):
             _update_rows(value, gradient.unique(), arrays, how)
         else:
             _update_all(value, gradient.unique(), arrays, how)
+        if self.spec.constraint is not None:
+            value[...] = self.spec.constraint(value)
 
     def increase(self, local_index: int) -> None:
         if local_index and len(self.leaves) == 1:

@@ -397,6 +397,7 @@ def get_variable(
     synchronization: VariableSynchronization = VariableSynchronization.AUTO,
     aggregation: VariableAggregation = VariableAggregation.NONE,
     saved: bool = True,
+    constraint: Callable[[Array], Array] | None = None,
 ) -> Variable:
     """Find the variable of this name in the current model, or create it.
 
@@ -409,12 +410,12 @@ def get_variable(
         initializer: `f(shape, dtype, rng)`, or the initial value itself; Glorot uniform for
             matrices and zeros for the rest by default.
         trainable: Whether optimizers change it.
-        synchronization, aggregation, saved: See `Variable`.
+        synchronization, aggregation, saved, constraint: See `Variable`.
 
     Raises:
         ValueError: It exists with another shape or dtype, or cannot be created from what is given.
     """
-    spec = VariableSpec(name, trainable, synchronization, aggregation, saved)
+    spec = VariableSpec(name, trainable, synchronization, aggregation, saved, constraint)
     return current_store().get_variable(spec, shape, dtype, initializer)
 
 
@@ -426,11 +427,12 @@ def _construct(
     synchronization: VariableSynchronization = VariableSynchronization.AUTO,
     aggregation: VariableAggregation = VariableAggregation.NONE,
     saved: bool = True,
+    constraint: Callable[[Array], Array] | None = None,
 ) -> Variable:
     """`Variable(...)`: see its docstring."""
     store = current_store()
     own_name = store.unique_name(name or "Variable")
-    spec = VariableSpec(own_name, trainable, synchronization, aggregation, saved)
+    spec = VariableSpec(own_name, trainable, synchronization, aggregation, saved, constraint)
     variable = store.find_or_create_variable(spec, initial_value, dtype)
     shape = variable.shape
     if not callable(initial_value) and as_array(initial_value).shape != shape:

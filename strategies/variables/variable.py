@@ -75,6 +75,8 @@ class Variable(TensorLike, metaclass=_Constructed):
         dtype: Converts the initial value.
         synchronization, aggregation: When and how copies are brought together.
         saved: Whether it belongs into checkpoints.
+        constraint: A function of its value, as an array, that gives what it may be: applied after
+            each update by an optimizer.
 
     Raises:
         ValueError: The aggregation is a mean of whole numbers, or a sum of truth values; or the
@@ -117,6 +119,11 @@ class Variable(TensorLike, metaclass=_Constructed):
         if self.differs_between_replicas:
             return Tensor(self.device_of(0).bring(self._of_all_copies()))
         return self.cell.read(0)
+
+    @property
+    def constraint(self) -> Callable[[Array], Array] | None:
+        """What its value is held to by each update, if anything."""
+        return self.cell.spec.constraint
 
     @property
     def differs_between_replicas(self) -> bool:

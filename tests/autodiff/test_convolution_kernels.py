@@ -381,7 +381,7 @@ def test_replica_threads_do_not_disturb_each_other() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"padding": "full"}, "padding must be 'valid' or 'same', got 'full'"),
+        ({"padding": "full"}, "padding must be 'valid', 'same' or 'causal', got 'full'"),
         ({"strides": (0, 1)}, "at least 1"),
         ({"activation": "tanh"}, "activation must be 'relu' or None, got 'tanh'"),
         ({"x": np.ones((2, 5, 5))}, "batch, height, width, channels"),

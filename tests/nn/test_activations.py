@@ -53,7 +53,7 @@ def test_none_is_linear_and_functions_are_themselves():
 
 
 def test_what_is_no_activation_is_refused():
-    with pytest.raises(ValueError, match=r"'rleu'; there are elu, gelu"):
+    with pytest.raises(ValueError, match=r"'rleu'; there are elu, exponential, gelu"):
         activations.get("rleu")
     with pytest.raises(TypeError, match="a name, a function of an array or None, not 3"):
         activations.get(3)
