@@ -146,6 +146,13 @@ class TensorLike:
         return self.like().dtype
 
     @property
+    def device(self) -> str:
+        """The name of the device in whose memory it is; logical CPUs share that of the first."""
+        array = self.like()
+        here = "CPU:0" if isinstance(array, np.ndarray) else f"GPU:{array.device.id}"
+        return f"/job:localhost/replica:0/task:0/device:{here}"
+
+    @property
     def ndim(self) -> int:
         return self.like().ndim
 

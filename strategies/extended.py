@@ -85,6 +85,11 @@ class StrategyExtended:
         return self._job
 
     @property
+    def is_synchronous(self) -> bool:
+        """Whether each update is made of the gradients of all workers for the same step."""
+        return self.remote_storage is None or self.remote_storage.averages_workers
+
+    @property
     def figures(self) -> Mapping[str, float]:
         """What is worth knowing of where variables live after a step, by name."""
         return {} if self.remote_storage is None else self.remote_storage.figures

@@ -21,6 +21,7 @@ from .clipping import clip_by_global_norm, clip_by_norm, clip_by_value, global_n
 from .learning_rate import linearly_scaled
 from .optimizer import Optimizer
 from .rules import server_rules
+from .serving import train_or_serve
 
 __all__ = [
     "SGD",
@@ -48,4 +49,5 @@ __all__ = [
     "make_step",
     "schedules",
     "server_rules",
+    "train_or_serve",
 ]

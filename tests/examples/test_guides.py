@@ -45,7 +45,7 @@ def test_the_loop_of_one_s_own_learns(run_guide):
     names = run_guide("custom_loops.md")
     assert float(names["accuracy"].result()) > 0.9
     assert float(names["loss"]) < 0.2
-    assert int(names["optimizer"].iterations) == 80
+    assert int(names["optimizer"].iterations) == 90
 
 
 def test_the_guide_to_premade_models_shows_columns_and_heads(run_guide, capsys):

@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
+from paceline.autodiff import Tensor
 from paceline.cluster import SimpleClusterResolver
 from paceline.inputs import Dataset, InputContext, InputOptions, InputReplicationMode
 from paceline.observe import log_once
@@ -280,6 +281,19 @@ def test_st_31_one_device_holds_variables_and_computation():
     assert variable.device == name
     assert strategy.extended.worker_devices == strategy.extended.parameter_devices == (name,)
     assert strategy.run(lambda: get_replica_context().devices) == (name,)
+
+
+def test_st_31_tensors_and_batches_say_in_whose_memory_they_are(every_strategy, a_card):
+    host = "/job:localhost/replica:0/task:0/device:CPU:0"
+    with every_strategy.scope():
+        variable = Variable(1.0)
+    (batch, *_) = every_strategy.experimental_local_results(
+        next(iter(every_strategy.experimental_distribute_dataset(Dataset.range(8).batch(8))))
+    )
+    assert batch.device == "cpu"
+    activations = every_strategy.run(lambda: (2.0 * variable).device)
+    assert set(every_strategy.experimental_local_results(activations)) == {host}
+    assert Tensor(a_card(np.ones(2))).device == "/job:localhost/replica:0/task:0/device:GPU:0"
 
 
 @no_gpu
