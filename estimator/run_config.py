@@ -93,6 +93,10 @@ class RunConfig(BaseModel):
         experimental_max_worker_delay_secs: Lets workers that make steps of their own (parameter
             servers, without `max_staleness=0`) begin one after the other: worker i waits 5 (i + 1)
             seconds, but no longer than this. None or 0: all begin at once.
+        gradient_accumulation_steps: How many batches of its input each replica takes for one step:
+            their gradients are added up where they are, weighted by examples, and exchanged and
+            applied once, as those of one batch of all. The global step counts updates; the last
+            one takes what is left of the input.
         session_config, device_fn, protocol, session_creation_timeout_secs,
             checkpoint_save_graph_def: Accepted for TensorFlow's
             signature and checked as there. They have no effect; `Estimator` warns of those given.
@@ -138,6 +142,7 @@ class RunConfig(BaseModel):
     experimental_max_worker_delay_secs: int | None = Field(default=None, ge=0)
     session_creation_timeout_secs: float = Field(default=7200, gt=0)
     checkpoint_save_graph_def: bool = True
+    gradient_accumulation_steps: int = Field(default=1, ge=1)
 
     _task_info: TaskInfo = PrivateAttr()
     _resolver: ClusterResolver | None = PrivateAttr()

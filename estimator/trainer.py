@@ -108,7 +108,15 @@ class Trainer:
             own += default_hooks.recording(config, strategy, saver, last_step, source)
             own += default_hooks.ending(last_step)
             hooks = spec.hooks or ()
-            session = TrainingSession(self._model, strategy, store, hooks, own, batches)
+            session = TrainingSession(
+                self._model,
+                strategy,
+                store,
+                hooks,
+                own,
+                batches,
+                config.gradient_accumulation_steps,
+            )
             _logger.info("Calling model_fn.")
             end = train(session, last_step)
             self._unread.note(batches)

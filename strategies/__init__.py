@@ -26,6 +26,7 @@ from .replicas.values import DistributedValues, PerReplica, local_values, placed
 from .step import (
     StepResult,
     TrainOp,
+    accumulate,
     apply_outside_replicas,
     apply_reduced,
     group,
@@ -114,6 +115,7 @@ __all__ = [
     "VariableSpec",
     "VariableStore",
     "VariableSynchronization",
+    "accumulate",
     "add_up",
     "apply_outside_replicas",
     "apply_reduced",

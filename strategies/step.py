@@ -74,6 +74,7 @@ def make_step(
     sums: Sequence[float] = (),
     veto: bool = False,
     average: bool = True,
+    num_accumulated: int = 0,
 ) -> StepResult:
     """Make a training step; every replica must call it.
 
@@ -87,6 +88,7 @@ def make_step(
         sums: Numbers to add up over all replicas on the way.
         veto: Whether this replica asks that the step be not made.
         average: Whether gradients are averaged over all examples, or added up over replicas.
+        num_accumulated: The number of examples of which `accumulate` has this replica's gradients.
 
     Raises:
         RuntimeError: Called in cross-replica context.
@@ -97,7 +99,8 @@ def make_step(
     is_alone = replica.strategy.extended.num_replicas == 1
     lines = [] if is_alone else [line for u in train_op.updates for line in u.lines(replica)]
     with phase("communication"):
-        this_round = agree(replica, num_examples, average, (float(veto), *sums), lines)
+        own = num_examples if replica.has_examples else 0
+        this_round = agree(replica, own + num_accumulated, average, (float(veto), *sums), lines)
     # All are prepared before the first is filled: what workers agree on here, and the buckets that
     # another replica fills meanwhile, would else go out in an order that chance decides.
     with phase("backward"):
@@ -105,7 +108,7 @@ def make_step(
         for update in train_op.updates:
             update.prepare(replica.local_index)
         for update in train_op.updates:
-            update.fill(replica, this_round)
+            update.fill(replica, this_round, own, num_accumulated)
         replica.loss_weight = 1.0
     with InterruptsPutOff() as interrupts:
         # All losses were followed before any variable changes.
@@ -121,6 +124,29 @@ def make_step(
                     counter.cell.increase(replica.local_index)
             settle(replica, this_round.num_examples_to_settle)
     return StepResult(is_made, vetoes > 0, totals)
+
+
+def accumulate(train_op: TrainOp, num_examples: int, num_accumulated: int = 0) -> None:
+    """Compute the gradients of a batch, for the step that is made with the next one.
+
+    That step is `make_step(..., num_accumulated=...)`. So N batches are one that is N times as
+    large: nothing is exchanged and no variable changes in between. Every replica must call it, also
+    one without examples.
+
+    Args:
+        train_op: The replica's own.
+        num_examples: The number of examples of this replica, its weight.
+        num_accumulated: That of the batches of the same step before.
+    """
+    replica = get_replica_context()
+    assert replica is not None
+    own = num_examples if replica.has_examples else 0
+    with phase("backward"):
+        replica.loss_weight = float(num_examples)
+        for update in train_op.updates:
+            update.prepare(replica.local_index)
+            update.accumulate(replica.local_index, own, num_accumulated)
+        replica.loss_weight = 1.0
 
 
 def apply_outside_replicas(updater: Updater, gradients: Sequence[Reduced]) -> None:
@@ -149,7 +175,7 @@ def apply_reduced(updater: Updater, variables: Sequence[Variable], given: Found)
     index = replica.local_index
     updater.create_slots(variables)
     lines = Update(updater, None, variables, given).lines(replica)
-    this_round = agree(replica, 1, average=True, lines=lines)
+    this_round = agree(replica, int(replica.has_examples), average=True, lines=lines)
     gradients = [(v, given.get(v.leaf(index))) for v in variables]
     with InterruptsPutOff() as interrupts:
         reduce(replica, this_round, interrupts)
@@ -182,14 +208,13 @@ def agree(
     Args:
         replica: The caller.
         num_examples: How many examples are behind its gradients: its weight in an average. With 0
-            they are left out, as are those of a replica that stands in.
+            they are left out.
         average: Whether the result is the average over all examples, or the sum over replicas.
         sums: Numbers to add up over all replicas of all workers on the way.
         lines: What this replica is about to do, which must be the same for all of all workers.
     """
     place = f"{'averaging' if average else 'summing'} of gradients"
-    weight = num_examples if replica.has_examples else 0
-    offer = Offer(weight, sums, lines, average, replica.strategy.extended.workers)
+    offer = Offer(num_examples, sums, lines, average, replica.strategy.extended.workers)
     agreed: Round = replica.exchange(place, offer, Round)
     return agreed
 

@@ -193,8 +193,20 @@ class Update:
             meets,
         )
 
-    def fill(self, replica: ReplicaContext, this_round: Round) -> None:
-        """Compute this replica's gradients, and hand them over as they come."""
+    def fill(
+        self,
+        replica: ReplicaContext,
+        this_round: Round,
+        num_examples: float,
+        num_accumulated: float,
+    ) -> None:
+        """Compute this replica's gradients, and hand them over as they come.
+
+        With those of `num_accumulated` examples before, the means of all are handed over.
+        """
+        if num_accumulated:
+            self.accumulate(replica.local_index, num_examples, num_accumulated)
+            self._found = self._reducer.accumulations[replica.local_index].take()
         share = Share(this_round, self._reducer, replica.local_index)
         if self._found is None:
             assert self._loss is not None
@@ -203,6 +215,16 @@ class Update:
             for leaf, gradient in self._found.items():
                 share.take(leaf, gradient)
         share.end()
+
+    def accumulate(self, local_index: int, num_examples: float, num_accumulated: float) -> None:
+        """Compute this replica's gradients, and keep them for the step that is made of several."""
+        accumulation = self._reducer.accumulations[local_index]
+        if not num_accumulated:  # what an interrupted step has left is of no use
+            accumulation.begin()
+        if self._found is None:
+            assert self._loss is not None
+            self._found = backward(self._loss, self._seed(self._loss))
+        accumulation.add(self._found, num_examples)
 
     def _seed(self, loss: Tensor) -> Array | None:
         """The gradient that backward begins with."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, final
 
 from ..autodiff import Array, Tensor
@@ -16,6 +17,7 @@ from ..strategies import (
     TrainOp,
     Variable,
     VariableStore,
+    accumulate,
     get_or_create_global_step,
     get_replica_context,
     local_values,
@@ -39,7 +41,10 @@ class TrainingSession(Session):
         store: Its variables; those of a checkpoint, or still to be made.
         hooks: Those of the call, told about each step.
         own_hooks: Those of the package, told before.
-        batches: An iterator of one batch per replica and step.
+        batches: An iterator of one batch per replica.
+        batches_per_step: How many of them each replica takes for one step, which is that of one
+            batch of all their examples; the last step takes what is left. What hooks ask of a model
+            and what it shows are those of the last batch; the loss is that of all.
     """
 
     def __init__(
@@ -50,12 +55,14 @@ class TrainingSession(Session):
         hooks: Sequence[SessionRunHook],
         own_hooks: Sequence[SessionRunHook],
         batches: DatasetIterator,
+        batches_per_step: int = 1,
     ) -> None:
         super().__init__(strategy, store, hooks, own_hooks)
         self.wants_summaries = True  # of the first step, before the hooks can be asked
         self._model = model
         self._input = batches
         self._batches = ReplicaBatches(strategy)
+        self._batches_per_step = batches_per_step
         self._step_counter: Variable | None = None
         self._global_step = 0
         self._step_index = 0
@@ -65,6 +72,8 @@ class TrainingSession(Session):
         self._has_batch = False
         self._veto = False
         self._has_bad_loss = False
+        self._so_far: list[tuple[float, int]] = []
+        """Of each local replica: loss times examples, and examples, of batches before the last."""
 
     @property
     def global_step(self) -> int:
@@ -88,7 +97,7 @@ class TrainingSession(Session):
         num_replicas = self.strategy.extended.num_local_replicas
         batch = first_with_examples(self._input, num_replicas)
         require_data(batch, self.strategy)
-        self._make_step(batch)
+        self._make_step([batch, *self._next_batches(self._batches_per_step - 1)])
 
     def make_next_step(self) -> bool:
         """Make the next step in which somebody has examples; return whether there was one.
@@ -100,8 +109,8 @@ class TrainingSession(Session):
             self.before_run()
         while True:
             with phase("input"):
-                batch = None if self.stop_requested else next(self._input, None)
-            is_made, is_over = self._make_step(batch)
+                batches = self._next_batches(self._batches_per_step)
+            is_made, is_over = self._make_step(batches)
             if is_made or is_over:
                 return is_made
 
@@ -110,27 +119,38 @@ class TrainingSession(Session):
         self.strategy.extended.job.finish()
         self._global_step = self._count()
 
-    def _make_step(self, batches: Any) -> tuple[bool, bool]:
+    def _next_batches(self, num: int) -> Sequence[Any]:
+        """At most so many: fewer at the end of the input, none where this worker wants to stop."""
+        return () if self.stop_requested else tuple(islice(self._input, num))
+
+    def _make_step(self, batches: Sequence[Any]) -> tuple[bool, bool]:
         """Make one step on all replicas of all workers.
 
         Args:
-            batches: A batch per replica, or None for none. A replica whose batch is empty takes
-                part in everything and contributes nothing.
+            batches: A batch per replica, for each of the batches of a step. A replica whose batch
+                is empty takes part in everything and contributes nothing.
 
         Returns:
             Whether it was made, and whether it is the last: it is not made where all batches are
             empty, nor at the end, where nobody has a batch any more or a worker wants to stop.
         """
         is_alone = self.strategy.extended.num_workers == 1
-        if batches is None and (is_alone or self._all_stop):
+        if not batches and (is_alone or self._all_stop):
             return False, True  # nor is there another worker that makes a step
         # A worker whose data have ended computes on a batch that stands in: the others' models wait
         # for its part in what they exchange. Only the sums of the step tell whether any had data.
-        given, before = self._batches.of_step(batches), self._assigned_values()
-        if is_alone and not any(part.num_examples for part in local_values(given)):
+        parts, before = [self._batches.of_step(part) for part in batches], self._assigned_values()
+        num_missing = 0 if is_alone else self._batches_per_step - len(parts)
+        # In front: what hooks read is of the last one.
+        parts = [*(self._batches.of_step(None) for _ in range(num_missing)), *parts]
+        if is_alone and not any(p.num_examples for part in parts for p in local_values(part)):
             return False, False
-        self._has_batch, self._veto = batches is not None, self.stop_requested
-        result: StepResult = local_values(self.strategy.run(self._replica_step, (given,)))[0]
+        self._has_batch, self._veto = bool(batches), self.stop_requested
+        self._so_far = [(0.0, 0)] * self.strategy.extended.num_local_replicas
+        for part in parts[:-1]:
+            self.strategy.run(self._replica_step, (part, False))
+            self._is_built = True
+        result: StepResult = local_values(self.strategy.run(self._replica_step, (parts[-1],)))[0]
         self._is_built = True
         if not result.is_made:
             for leaf, value in before:
@@ -139,7 +159,7 @@ class TrainingSession(Session):
         self._note(result.sums)
         return True, False
 
-    def _replica_step(self, given: ReplicaBatch) -> StepResult:
+    def _replica_step(self, given: ReplicaBatch, is_last: bool = True) -> StepResult | None:
         replica = get_replica_context()
         assert replica is not None
         index = replica.local_index
@@ -161,16 +181,25 @@ class TrainingSession(Session):
             if not self._is_built:
                 self._build(spec.train_op)
                 replica.merge_call(self._begin_run, (spec,))
-            loss_times_examples = spec.loss.item() * given.num_examples if given.num_examples else 0
+            loss_times_examples, num_before = self._so_far[index]
+            num_examples = num_before + given.num_examples
+            if given.num_examples:
+                loss_times_examples += spec.loss.item() * given.num_examples
             self._has_bad_loss |= not math.isfinite(loss_times_examples)
+            if not is_last:
+                self._so_far[index] = loss_times_examples, num_examples
+                accumulate(spec.train_op, given.num_examples, num_before)
+                return None
             # The votes travel in the same exchange as the loss, so that all workers save, stop or
             # read together without a call of its own for that.
             stops = (self.wants_save, self.wants_end, self.wants_stop, self.will_stop)
             votes = (*stops, self._wants_shared, self.wants_summaries)
-            sums = (loss_times_examples, given.num_examples, *votes, self._has_batch)
+            sums = (loss_times_examples, num_examples, *votes, self._has_batch)
             if self.wants_summaries:
                 self._show_rates(spec.train_op, index)
-            result = make_step(spec.train_op, given.num_examples, sums, self._veto)
+            result = make_step(
+                spec.train_op, given.num_examples, sums, self._veto, num_accumulated=num_before
+            )
             if self.wants_summaries and self.wants_gradient_norm and result.is_made:
                 self._show_norms(spec.train_op, index)
             return result

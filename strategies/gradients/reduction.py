@@ -19,6 +19,7 @@ from ..devices.cross_device_ops import CrossDeviceOps
 from ..variables.variable import Variable
 from ..workers.joining import BYTES_PER_PACK
 from ..workers.workers import Workers
+from .accumulation import Accumulation
 from .agreement import digest, is_common, require_common
 from .buckets import Bucket, Gradient, GradientPart, Rows, plan_buckets
 
@@ -43,6 +44,7 @@ class GradientReducer:
         parts: The buckets, and the variables whose gradients travel as rows.
         into: For each replica, its slice of a bucket for each variable's tensor.
         places: For each replica, the part and the place in it of each variable's tensor.
+        accumulations: For each replica, the gradients of the next step that it has computed before.
 
     Raises:
         RuntimeError: A variable has copies for another number of replicas.
@@ -79,6 +81,7 @@ class GradientReducer:
             }
             for replica in range(num_replicas)
         ]
+        self.accumulations = [Accumulation() for _ in range(num_replicas)]
         self._named_unused = False
         self._lock = threading.Lock()
 
