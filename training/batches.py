@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any, final
 import numpy as np
 
 from ..inputs import nest
+from ..observe import log_once
 from ..strategies import PerReplica, ReplicaContext, Strategy, placed, select_replica
 
 _NOTHING_SPECIAL = nullcontext()
@@ -18,10 +20,18 @@ _NOTHING_SPECIAL = nullcontext()
 def count_examples(batch: Any) -> int:
     """The number of examples in a batch of (features, labels).
 
+    What has a single number in it is no batch but one example, of which a warning tells.
+
     Raises:
         ValueError: The arrays in it differ in their first dimension.
     """
-    return nest.batch_size(batch, names=("features", "labels"))
+    try:
+        return nest.batch_size(batch, names=("features", "labels"))
+    except ValueError as error:
+        if all(np.ndim(leaf) for leaf in nest.flatten(batch) if leaf is not None):
+            raise
+        log_once(logging.WARNING, "Each element of the input counts as one example: %s", error)
+        return 1
 
 
 def require_data(first_batch: Any, strategy: Strategy, purpose: str = "") -> None:

@@ -1,12 +1,109 @@
 """TensorFlow's names for the parts of this package: `import paceline.compat.tf as tf`.
 
-So far `tf.distribute`, `tf.estimator`, `tf.feature_column` and `tf.summary` (as a `model_fn` calls
-it: `tf.summary.scalar(name, value)`), and of `tf.config`, `tf.data` and `tf.tpu` what is said
-before a strategy is made.
+Modules and names are found when they are used (`paceline.compat.names`). Tensors and variables of
+the process are printed as TensorFlow prints them from then on.
 """
 
-from ... import estimator, summary
-from ...estimator import feature_column
-from . import config, data, distribute, tpu
+from importlib import import_module
+from typing import Any
 
-__all__ = ["config", "data", "distribute", "estimator", "feature_column", "summary", "tpu"]
+import numpy as np
+
+from ...autodiff import set_print_options
+from ..names import NameTable, register
+from .advice import advice
+
+_MODULES = (
+    "app",
+    "compat",
+    "config",
+    "contrib",
+    "data",
+    "debugging",
+    "distribute",
+    "estimator",
+    "flags",
+    "gfile",
+    "image",
+    "io",
+    "keras",
+    "layers",
+    "linalg",
+    "logging",
+    "losses",
+    "math",
+    "metrics",
+    "nest",
+    "nn",
+    "random",
+    "strings",
+    "summary",
+    "tpu",
+    "train",
+)
+NAMES = {
+    "GradientTape": "autodiff.GradientTape",
+    "IndexedSlices": "autodiff.IndexedSlices",
+    "Tensor": "autodiff.Tensor",
+    "TensorSpec": "inputs.TensorSpec",
+    "Variable": "strategies.Variable",
+    "VariableAggregation": "strategies.VariableAggregation",
+    "VariableSynchronization": "strategies.VariableSynchronization",
+    **{
+        name: f"compat.tf.linalg.{name}"
+        for name in (
+            "clip_by_global_norm",
+            "clip_by_norm",
+            "einsum",
+            "global_norm",
+            "matmul",
+            "norm",
+            "tensordot",
+        )
+    },
+    "get_variable": "strategies.get_variable",
+    "group": "compat.tf.control.group",
+    "variable_creator_scope": "strategies.variable_creator_scope",
+    "constant_initializer": "nn.initializers.Constant",
+    "ones_initializer": "nn.initializers.Ones",
+    "random_normal_initializer": "nn.initializers.RandomNormal",
+    "random_uniform_initializer": "nn.initializers.RandomUniform",
+    "truncated_normal_initializer": "nn.initializers.TruncatedNormal",
+    "zeros_initializer": "nn.initializers.Zeros",
+}
+_TABLE = NameTable(
+    __name__, ("compat.tf.arrays", "compat.tf.control", "compat.tf.math"), NAMES, advice
+)
+
+register(
+    __name__,
+    {
+        "feature_column": (("estimator.feature_column",), {}),
+        "initializers": (("nn.initializers",), {}),
+        "optimizers": (("nn.optimizers",), {}),
+    },
+    advice,
+)
+
+newaxis = None
+bool = np.dtype(np.bool_)  # TensorFlow's names of dtypes
+double = float64 = np.dtype(np.float64)
+float32 = np.dtype(np.float32)
+half = float16 = np.dtype(np.float16)
+int8, int16, int32, int64 = (np.dtype(t) for t in (np.int8, np.int16, np.int32, np.int64))
+uint8, uint16, uint32, uint64 = (np.dtype(t) for t in (np.uint8, np.uint16, np.uint32, np.uint64))
+string = np.dtype(np.str_)
+__version__ = "2.15.0"
+"""The version whose names these are."""
+
+set_print_options(prefix="tf.", suffix=":0")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
+    return globals().setdefault(name, _TABLE[name])
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES, *_TABLE})

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from ..arguments import by_name, meaning_of, snake_case
+from ..arguments import by_name, meaning_of
 from .accuracies import (
     Accuracy,
     BinaryAccuracy,
@@ -13,155 +13,58 @@ from .accuracies import (
     SparseCategoricalAccuracy,
     SparseTopKCategoricalAccuracy,
     TopKCategoricalAccuracy,
-    binary_accuracy,
-    categorical_accuracy,
-    sparse_categorical_accuracy,
-    sparse_top_k_categorical_accuracy,
-    top_k_categorical_accuracy,
 )
-from .auc import AUC
 from .base import Metric, to_host
-from .classification import (
-    FalseNegatives,
-    FalsePositives,
-    Precision,
-    Recall,
-    TrueNegatives,
-    TruePositives,
-)
-from .means import Mean, MeanMetricWrapper, MeanRelativeError, MeanTensor, Sum
-from .of_losses import (
-    BinaryCrossentropy,
-    CategoricalCrossentropy,
-    CategoricalHinge,
-    CosineSimilarity,
-    Hinge,
-    KLDivergence,
-    LogCoshError,
+from .classification import AUC, Precision, Recall
+from .means import (
+    Mean,
     MeanAbsoluteError,
-    MeanAbsolutePercentageError,
+    MeanMetricWrapper,
     MeanSquaredError,
-    MeanSquaredLogarithmicError,
-    Poisson,
     RootMeanSquaredError,
-    SparseCategoricalCrossentropy,
-    SquaredHinge,
+    Sum,
 )
-from .operating_points import (
-    PrecisionAtRecall,
-    RecallAtPrecision,
-    SensitivityAtSpecificity,
-    SpecificityAtSensitivity,
-)
-from .overlap import BinaryIoU, IoU, MeanIoU, OneHotIoU, OneHotMeanIoU
-from .scores import F1Score, FBetaScore, R2Score
 
 __all__ = [
     "AUC",
     "Accuracy",
     "BinaryAccuracy",
-    "BinaryCrossentropy",
-    "BinaryIoU",
     "CategoricalAccuracy",
-    "CategoricalCrossentropy",
-    "CategoricalHinge",
-    "CosineSimilarity",
-    "F1Score",
-    "FBetaScore",
-    "FalseNegatives",
-    "FalsePositives",
-    "Hinge",
-    "IoU",
-    "KLDivergence",
-    "LogCoshError",
     "Mean",
     "MeanAbsoluteError",
-    "MeanAbsolutePercentageError",
-    "MeanIoU",
     "MeanMetricWrapper",
-    "MeanRelativeError",
     "MeanSquaredError",
-    "MeanSquaredLogarithmicError",
-    "MeanTensor",
     "Metric",
-    "OneHotIoU",
-    "OneHotMeanIoU",
-    "Poisson",
     "Precision",
-    "PrecisionAtRecall",
-    "R2Score",
     "Recall",
-    "RecallAtPrecision",
     "RootMeanSquaredError",
-    "SensitivityAtSpecificity",
     "SparseCategoricalAccuracy",
-    "SparseCategoricalCrossentropy",
     "SparseTopKCategoricalAccuracy",
-    "SpecificityAtSensitivity",
-    "SquaredHinge",
     "Sum",
     "TopKCategoricalAccuracy",
-    "TrueNegatives",
-    "TruePositives",
-    "binary_accuracy",
-    "categorical_accuracy",
     "get",
-    "sparse_categorical_accuracy",
-    "sparse_top_k_categorical_accuracy",
     "to_host",
-    "top_k_categorical_accuracy",
 ]
 
-_WITHOUT_ARGUMENTS: tuple[type[Metric], ...] = (
-    AUC,
-    Accuracy,
-    BinaryAccuracy,
-    BinaryCrossentropy,
-    BinaryIoU,
-    CategoricalAccuracy,
-    CategoricalCrossentropy,
-    CategoricalHinge,
-    CosineSimilarity,
-    F1Score,
-    FBetaScore,
-    FalseNegatives,
-    FalsePositives,
-    Hinge,
-    KLDivergence,
-    LogCoshError,
-    Mean,
-    MeanAbsoluteError,
-    MeanAbsolutePercentageError,
-    MeanSquaredError,
-    MeanSquaredLogarithmicError,
-    MeanTensor,
-    Poisson,
-    Precision,
-    R2Score,
-    Recall,
-    RootMeanSquaredError,
-    SparseCategoricalAccuracy,
-    SparseCategoricalCrossentropy,
-    SparseTopKCategoricalAccuracy,
-    SquaredHinge,
-    Sum,
-    TopKCategoricalAccuracy,
-    TrueNegatives,
-    TruePositives,
-)
-
-_BY_NAME: Mapping[str, type[Metric]] = {
-    **{snake_case(each.__name__): each for each in _WITHOUT_ARGUMENTS},
+_BY_NAME: dict[str, Callable[[], Metric]] = {
+    "accuracy": Accuracy,
     "acc": Accuracy,
-    "bce": BinaryCrossentropy,
-    "kld": KLDivergence,
-    "kullback_leibler_divergence": KLDivergence,
-    "log_cosh": LogCoshError,
+    "auc": AUC,
+    "binary_accuracy": BinaryAccuracy,
+    "categorical_accuracy": CategoricalAccuracy,
     "mae": MeanAbsoluteError,
-    "mape": MeanAbsolutePercentageError,
+    "mean": Mean,
+    "mean_absolute_error": MeanAbsoluteError,
+    "mean_squared_error": MeanSquaredError,
     "mse": MeanSquaredError,
-    "msle": MeanSquaredLogarithmicError,
+    "precision": Precision,
+    "recall": Recall,
     "rmse": RootMeanSquaredError,
+    "root_mean_squared_error": RootMeanSquaredError,
+    "sparse_categorical_accuracy": SparseCategoricalAccuracy,
+    "sparse_top_k_categorical_accuracy": SparseTopKCategoricalAccuracy,
+    "sum": Sum,
+    "top_k_categorical_accuracy": TopKCategoricalAccuracy,
 }
 
 

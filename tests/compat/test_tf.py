@@ -2,13 +2,16 @@
 
 import importlib
 import logging
+import re
+import subprocess
+import sys
 
 import pytest
 
 import paceline as pl
 import paceline.compat.tf as tf
 from paceline.compat import tfds
-from paceline.strategies import list_devices
+from paceline.strategies import Device, list_devices, set_visible_devices
 
 
 def test_st_39_the_experimental_name_is_the_same_class():
@@ -24,23 +27,61 @@ def test_co_07_the_old_name_of_communication_implementation():
     assert old.RING is pl.CommunicationImplementation.RING
 
 
+def modules():
+    """All modules that stand for TensorFlow's, by name."""
+    for name in tf._MODULES:
+        importlib.import_module(f"paceline.compat.tf.{name}")
+    return {n: m for n, m in sys.modules.items() if n.startswith("paceline.compat.tf")}
+
+
+def test_mb_24_each_name_of_each_table_leads_somewhere():
+    missing = []
+    for full, module in modules().items():
+        for name in dir(module):
+            try:
+                getattr(module, name)
+            except (AttributeError, ImportError) as error:
+                missing.append((full, name, str(error)))
+    assert not missing
+
+
+@pytest.mark.parametrize("module", ["keras.layers", "keras.optimizers.schedules", "compat.v1"])
+def test_mb_24_modules_are_imported_as_tensorflows(module):
+    assert importlib.import_module(f"paceline.compat.tf.{module}")
+
+
+def test_mb_24_importing_the_names_imports_no_more_than_arrays():
+    code = "import sys, paceline.compat.tf; print(*[m for m in sys.modules if 'paceline.' in m])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    rooms = {name.split(".")[1] for name in ran.stdout.split()}
+    assert rooms == {"autodiff", "compat"}
+
+
 @pytest.mark.parametrize(
-    "name",
+    ("path", "advice"),
     [
-        "",
-        ".config",
-        ".data",
-        ".data.experimental",
-        ".distribute",
-        ".distribute.experimental",
-        ".distribute.cluster_resolver",
-        ".tpu",
-        ".tpu.experimental",
+        ("Session", "there is no graph"),
+        ("compat.v1.placeholder", "a function's arguments are its inputs"),
+        ("saved_model", "model.save"),
+        ("data.experimental.CsvDataset", "csv_rows"),
+        ("distribute.cluster_resolver.GCEClusterResolver", "TFConfigClusterResolver"),
+        ("nn.cumprod", "use np.cumprod"),
+        ("keras.layers.NoSuchLayer", "docs/migration.md says what is there"),
+        ("no_such_name", "docs/migration.md says what is there"),
     ],
 )
-def test_each_name_leads_somewhere(name):
-    module = importlib.import_module(f"paceline.compat.tf{name}")
-    assert all(hasattr(module, public) for public in module.__all__)
+def test_mb_24_a_missing_name_says_what_to_use_instead(path, advice):
+    *modules, name = path.split(".")
+    module = importlib.import_module(".".join(["paceline.compat.tf", *modules]))
+    with pytest.raises(AttributeError, match=rf"tf\.{re.escape(path)} has no counterpart") as error:
+        getattr(module, name)
+    assert advice in str(error.value)
+
+
+def test_mb_25_the_tutorials_workaround_is_a_note(caplog):
+    caplog.set_level(logging.INFO, "paceline")
+    tf.compat.v1.disable_eager_execution()
+    assert "there is no graph" in caplog.text
 
 
 def test_st_39_policies_stand_where_tensorflow_has_them():
@@ -72,14 +113,14 @@ def test_cl_16_connecting_to_a_cluster_is_what_a_strategy_does(caplog):
     assert "a strategy joins its workers when it is made" in caplog.text
 
 
-@pytest.mark.parametrize("name", tf.tpu.experimental.__all__)
+@pytest.mark.parametrize("name", ["initialize_tpu_system", "shutdown_tpu_system"])
 def test_cl_16_a_tpu_is_refused_with_what_there_is(name):
     with pytest.raises(RuntimeError, match=f"{name}: .* finds no TPU.* MirroredStrategy"):
         getattr(tf.tpu.experimental, name)(None)
 
 
 def test_ob_03_summaries_and_their_hooks_have_their_names():
-    assert tf.summary.scalar is pl.summary.scalar
+    assert tf.summary.FileWriter is pl.summary.FileWriter
     assert tf.estimator.SummarySaverHook is pl.estimator.SummarySaverHook
     assert tf.estimator.ProfilerHook is pl.estimator.ProfilerHook
 
@@ -90,5 +131,30 @@ def test_a_script_of_the_guide_reads_as_before():
     assert config.train_distribute is strategy
 
 
-def test_in_22_datasets_load_by_their_name():
-    assert tfds.load is pl.inputs.load
+def test_in_22_datasets_load_by_their_name(tmp_path):
+    (train, test), info = tfds.load(
+        "mnist", split=["train", "test"], as_supervised=True, with_info=True, batch_size=10
+    )
+    image, label = next(iter(train))
+    assert (image.shape, label.shape) == ((10, 28, 28, 1), (10,))
+    assert info.splits["test"].num_examples == 297 == sum(len(y) for _, y in test)
+    with pytest.raises(FileNotFoundError, match="train-images-idx3-ubyte"):
+        tfds.load("mnist", environ={"PACELINE_MNIST": str(tmp_path)})
+
+
+def test_cl_16_a_process_is_given_two_logical_cpus():
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    two = [tf.config.LogicalDeviceConfiguration()] * 2
+    tf.config.set_logical_device_configuration(cpu, two)
+    try:
+        assert [str(d)[-5:] for d in tf.config.list_logical_devices("CPU")] == ["CPU:0", "CPU:1"]
+        assert tf.config.list_physical_devices("CPU") == (cpu,)
+        assert tf.distribute.MirroredStrategy().num_replicas_in_sync == 2
+        assert tf.config.get_logical_device_configuration(cpu) == two
+    finally:
+        set_visible_devices(None, "CPU")
+
+
+def test_cl_16_a_gpu_is_not_divided():
+    with pytest.raises(ValueError, match="holds one replica"):
+        tf.config.set_logical_device_configuration(Device("GPU", 0), [])

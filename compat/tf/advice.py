@@ -1,0 +1,101 @@
+"""What to use instead of names of TensorFlow that have no counterpart here."""
+
+from collections.abc import Mapping
+
+_GRAPH = "there is no graph: models and steps are plain Python, run as written"
+_SPARSE = "pad to equal length, or use feature columns, which take lists of ids"
+_INSTEAD: Mapping[str, str] = {
+    "tf.Graph": _GRAPH,
+    "tf.Session": _GRAPH,
+    "tf.InteractiveSession": _GRAPH,
+    "tf.ConfigProto": _GRAPH + "; leave session_config away",
+    "tf.GPUOptions": _GRAPH,
+    "tf.placeholder": _GRAPH + "; a function's arguments are its inputs",
+    "tf.global_variables_initializer": _GRAPH + "; variables have their values when they are made",
+    "tf.gradients": "use tf.GradientTape",
+    "tf.hessians": "use nested tf.GradientTape",
+    "tf.get_default_graph": _GRAPH,
+    "tf.global_variables": "use model.variables, or tf.train.list_variables of a checkpoint",
+    "tf.trainable_variables": "use model.trainable_variables",
+    "tf.get_collection": _GRAPH + "; losses of layers are in model.losses",
+    "tf.add_to_collection": _GRAPH + "; add_loss of a layer keeps a loss",
+    "tf.custom_gradient": "write the function of NumPy's; paceline.autodiff.record takes a vjp",
+    "tf.Module": "use tf.keras.Model or tf.keras.layers.Layer",
+    "tf.SparseTensor": _SPARSE,
+    "tf.RaggedTensor": _SPARSE,
+    "tf.ragged": _SPARSE,
+    "tf.sparse": _SPARSE,
+    "tf.TensorArray": "use a Python list and tf.stack",
+    "tf.TensorShape": "shapes are tuples",
+    "tf.TypeSpec": "use tf.TensorSpec; dataset.element_spec says what elements are made of",
+    "tf.autograph": _GRAPH,
+    "tf.saved_model": "use Estimator.export_saved_model or model.save, and paceline.estimator.load",
+    "tf.lite": "export with paceline.estimator.export_onnx",
+    "tf.lookup": "use a dict in Dataset.map, or a categorical column with a vocabulary",
+    "tf.profiler": "use tf.estimator.ProfilerHook",
+    "tf.raw_ops": "use NumPy's functions",
+    "tf.signal": "use np.fft on arrays of the input",
+    "tf.test": "use pytest and np.testing",
+    "tf.xla": _GRAPH,
+    "tf.parallel_stack": "use tf.stack",
+    "tf.scan": "use a Python loop and tf.stack",
+    "tf.foldl": "use functools.reduce",
+    "tf.queue": "use tf.data.Dataset",
+    "tf.data.Iterator": "use iter(dataset)",
+    "tf.data.NumpyIterator": "use iter(dataset), which gives NumPy arrays",
+    "tf.data.IteratorSpec": "use dataset.element_spec",
+    "tf.data.FixedLengthRecordDataset": "use np.memmap and tf.data.Dataset.from_tensor_slices",
+    "tf.data.ThreadingOptions": "use num_parallel_calls of Dataset.map",
+    "tf.data.experimental.AutotuneAlgorithm": "prefetch() tunes its depth by itself",
+    "tf.data.experimental.AutotuneOptions": "prefetch() tunes its depth by itself",
+    "tf.data.experimental.CsvDataset": "use paceline.inputs.csv_rows",
+    "tf.data.experimental.DatasetInitializer": _GRAPH,
+    "tf.data.experimental.ExternalStatePolicy": "an iterator's get_state() saves its own",
+    "tf.data.experimental.OptimizationOptions": "chains of operations are planned by themselves",
+    "tf.data.experimental.Optional": "use next(iterator, None)",
+    "tf.data.experimental.RandomDataset": "use tf.data.Dataset.from_generator and np.random",
+    "tf.data.experimental.Reducer": "use functools.reduce over the dataset",
+    "tf.data.experimental.SqlDataset": "use tf.data.Dataset.from_generator and sqlite3",
+    "tf.data.experimental.ThreadingOptions": "use num_parallel_calls of Dataset.map",
+    "tf.data.experimental.copy_to_device": "a strategy brings batches to its devices",
+    "tf.data.experimental.prefetch_to_device": "a strategy brings batches to its devices",
+    "tf.data.experimental.make_csv_dataset": "use paceline.inputs.csv_rows",
+    "tf.data.experimental.make_batched_features_dataset": "use paceline.inputs.tf_records, "
+    "parse_example in Dataset.map, and batch",
+    "tf.data.experimental.make_saveable_from_iterator": "iterators have get_state and set_state; "
+    "an Estimator saves them with the model",
+    "tf.data.experimental.service": "workers read their own shards; there is no input service",
+    "tf.distribute.Server": "tasks join by their resolver: run the script once per task, as "
+    "`paceline launch` does",
+    "tf.distribute.coordinator": "parameter servers are trained by tf.estimator.train_and_evaluate",
+    "tf.distribute.experimental_set_strategy": "use `with strategy.scope():`",
+    "tf.distribute.experimental.coordinator": "parameter servers are trained by "
+    "tf.estimator.train_and_evaluate",
+    "tf.distribute.experimental.PreemptionCheckpointHandler": "an Estimator saves when the process "
+    "is told to end, and goes on from there",
+    "tf.distribute.experimental.PreemptionWatcher": "an Estimator saves when the process is told "
+    "to end; paceline.estimator.Preempted says so",
+    "tf.distribute.experimental.TerminationConfig": "an Estimator saves when the process is told "
+    "to end, and goes on from there",
+    "tf.distribute.experimental.rpc": "use paceline.collectives",
+    "tf.distribute.cluster_resolver.GCEClusterResolver": "use TFConfigClusterResolver",
+    "tf.distribute.cluster_resolver.KubernetesClusterResolver": "set TF_CONFIG in the manifest "
+    "(examples/kubernetes.py), and use TFConfigClusterResolver",
+    "tf.distribute.cluster_resolver.KubernetesExecutableLocation": "set TF_CONFIG in the manifest",
+    "tf.distribute.cluster_resolver.UnionResolver": "give one SimpleClusterResolver of a "
+    "ClusterSpec",
+    "tf.estimator.export.EvalOutput": "an export predicts; evaluate with Estimator.evaluate",
+    "tf.estimator.tpu": "there are no TPUs here; use tf.distribute.MirroredStrategy",
+    "tf.train.Scaffold": "leave it away: variables are made with their values, and saved by the "
+    "Estimator",
+    "tf.train.MonitoredTrainingSession": "use tf.estimator.Estimator",
+    "tf.train.Server": "use `paceline launch`, or run the script once per task",
+    "tf.train.Saver": "use tf.train.Checkpoint, or an Estimator, which saves by itself",
+    "tf.train.Coordinator": "use tf.data.Dataset",
+    "tf.train.QueueRunner": "use tf.data.Dataset",
+}
+
+
+def advice() -> Mapping[str, str]:
+    """What to use instead, by the full name."""
+    return _INSTEAD

@@ -1,0 +1,93 @@
+"""`tf.compat`: `v1`, the names of TensorFlow 1, and `v2`, those of `tf` itself."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from ..names import NameTable, register, serve
+from . import NAMES
+from .advice import advice
+
+__getattr__, __dir__ = serve(NameTable(__name__, advice=advice))
+_logger = logging.getLogger("paceline")
+_HERE = "compat.tf.compat."
+_ARRAYS = "compat.tf.arrays."
+_V1 = {
+    "ConfigProto": _HERE + "ConfigProto",
+    "GPUOptions": _HERE + "ConfigProto",
+    "disable_eager_execution": _HERE + "disable_eager_execution",
+    "disable_v2_behavior": _HERE + "disable_eager_execution",
+    "enable_eager_execution": _HERE + "enable_eager_execution",
+    "enable_v2_behavior": _HERE + "enable_eager_execution",
+    "random_normal": "compat.tf.random.normal",
+    "random_uniform": "compat.tf.random.uniform",
+    "set_random_seed": "strategies.set_seed",
+    "to_float": _ARRAYS + "to_float",
+    "to_int32": _ARRAYS + "to_int32",
+    "to_int64": _ARRAYS + "to_int64",
+}
+_MODULES = (
+    "app",
+    "config",
+    "data",
+    "distribute",
+    "estimator",
+    "feature_column",
+    "flags",
+    "gfile",
+    "image",
+    "initializers",
+    "io",
+    "keras",
+    "layers",
+    "linalg",
+    "logging",
+    "losses",
+    "math",
+    "metrics",
+    "nest",
+    "nn",
+    "random",
+    "strings",
+    "summary",
+    "train",
+)
+_DTYPES = ("bool", "float16", "float32", "float64", "int32", "int64", "string", "uint8", "double")
+_OF_TF = {name: f"compat.tf.{name}" for name in (*_MODULES, *_DTYPES)}
+
+
+def disable_eager_execution() -> None:
+    """Nothing but a note: there is no graph that could be turned on."""
+    _logger.info(
+        "disable_eager_execution has nothing to do: there is no graph, model_fn is called for "
+        "each batch."
+    )
+
+
+def enable_eager_execution(*args: Any, **kwargs: Any) -> None:
+    """Nothing: code runs as it is written."""
+
+
+def ConfigProto(**options: Any) -> dict[str, Any]:  # noqa: N802
+    """What `RunConfig(session_config=...)` takes, with a warning that it has no effect."""
+    return options
+
+
+def as_text(bytes_or_text: Any, encoding: str = "utf-8") -> str:
+    """Text from bytes or text."""
+    return bytes_or_text.decode(encoding) if isinstance(bytes_or_text, bytes) else bytes_or_text
+
+
+def as_bytes(bytes_or_text: Any, encoding: str = "utf-8") -> bytes:
+    """Bytes from bytes or text."""
+    return bytes_or_text.encode(encoding) if isinstance(bytes_or_text, str) else bytes_or_text
+
+
+as_str = as_text
+_SAME = ("compat.tf.arrays", "compat.tf.control", "compat.tf.math")
+register(
+    __name__,
+    {"v1": (_SAME, {**_OF_TF, **NAMES, **_V1}), "v2": (_SAME, {**_OF_TF, **NAMES})},
+    advice,
+)

@@ -1,0 +1,124 @@
+"""`tf.data`: datasets and their options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ... import inputs
+from ...inputs import INFINITE, UNKNOWN, Dataset
+from ..names import NameTable, register, serve
+from .advice import advice
+
+AUTOTUNE = -1
+INFINITE_CARDINALITY, UNKNOWN_CARDINALITY = INFINITE, UNKNOWN
+_NAMES = {
+    "Dataset": "inputs.Dataset",
+    "DatasetSpec": "inputs.DatasetSpec",
+    "Options": "inputs.Options",
+    "TFRecordDataset": "inputs.tf_records",
+}
+
+__getattr__, __dir__ = serve(NameTable(__name__, renamed=_NAMES, advice=advice))
+
+
+def TextLineDataset(filenames: Any, *unused: Any, **hints: Any) -> Dataset:  # noqa: N802
+    """The lines of text files."""
+    return inputs.text_lines(filenames)
+
+
+def map_and_batch(
+    map_func: Callable[..., Any],
+    batch_size: int,
+    num_parallel_batches: int | None = None,
+    drop_remainder: bool = False,
+    num_parallel_calls: int | None = None,
+) -> Callable[[Dataset], Dataset]:
+    """For `dataset.apply`: `map` and `batch`."""
+    calls = num_parallel_calls or (num_parallel_batches and AUTOTUNE)
+    return lambda data: data.map_and_batch(map_func, batch_size, drop_remainder, calls)
+
+
+def shuffle_and_repeat(
+    buffer_size: int, count: int | None = None, seed: int | None = None
+) -> Callable[[Dataset], Dataset]:
+    """For `dataset.apply`: `shuffle` and `repeat`."""
+    return lambda data: data.shuffle(buffer_size, seed).repeat(count)
+
+
+def parallel_interleave(
+    map_func: Callable[..., Dataset], cycle_length: int, block_length: int = 1, **hints: Any
+) -> Callable[[Dataset], Dataset]:
+    """For `dataset.apply`: `interleave` that reads ahead."""
+    return lambda data: data.interleave(map_func, cycle_length, block_length, AUTOTUNE)
+
+
+def enumerate_dataset(start: int = 0) -> Callable[[Dataset], Dataset]:
+    """For `dataset.apply`: `enumerate`."""
+    return lambda data: data.enumerate(start)
+
+
+def unbatch() -> Callable[[Dataset], Dataset]:
+    """For `dataset.apply`: `unbatch`."""
+    return lambda data: data.unbatch()
+
+
+def ignore_errors(log_warning: bool = False) -> Callable[[Dataset], Dataset]:
+    """For `dataset.apply`: `ignore_errors`."""
+    return lambda data: data.ignore_errors()
+
+
+def cardinality(dataset: Dataset) -> int:
+    """The number of elements; -1 of an endless one, -2 where it is not known."""
+    return dataset.cardinality()
+
+
+def get_single_element(dataset: Dataset) -> Any:
+    """The only element.
+
+    Raises:
+        ValueError: There is none, or more than one.
+    """
+    found = list(dataset.take(2))
+    if len(found) != 1:
+        raise ValueError(f"the dataset has {'no' if not found else 'more than one'} element")
+    return found[0]
+
+
+def Counter(start: int = 0, step: int = 1, dtype: Any = None) -> Dataset:  # noqa: N802
+    """Numbers from `start` on without end."""
+    return Dataset.range(start, 2**62 if step > 0 else -(2**62), step)
+
+
+def get_structure(dataset: Dataset) -> Any:
+    """What elements are made of."""
+    return dataset.element_spec
+
+
+def make_one_shot_iterator(dataset: Dataset) -> Any:
+    """TensorFlow 1's: `iter(dataset)`."""
+    return iter(dataset)
+
+
+_PREFIX = "compat.tf.data."
+_FUNCTIONS = (
+    "AUTOTUNE",
+    "Counter",
+    "INFINITE_CARDINALITY",
+    "UNKNOWN_CARDINALITY",
+    "cardinality",
+    "enumerate_dataset",
+    "get_single_element",
+    "get_structure",
+    "ignore_errors",
+    "map_and_batch",
+    "parallel_interleave",
+    "shuffle_and_repeat",
+    "unbatch",
+)
+_EXPERIMENTAL = {
+    **{name: f"{_PREFIX}{name}" for name in _FUNCTIONS},
+    "AutoShardPolicy": "inputs.AutoShardPolicy",
+    "TFRecordWriter": "inputs.TFRecordWriter",
+}
+register(__name__, {"experimental": ((), _EXPERIMENTAL)}, advice)

@@ -1,0 +1,103 @@
+"""`tf.keras`: layers, models, losses and the rest, which here are `paceline.nn`."""
+
+from typing import Any
+
+import numpy as np
+
+from ..names import NameTable, register, serve
+from .advice import advice
+
+_NAMES = {
+    "Input": "nn.Input",
+    "Model": "nn.Model",
+    "Sequential": "nn.Sequential",
+}
+_MODELS = {
+    "Model": "nn.Model",
+    "Sequential": "nn.Sequential",
+    "clone_model": "nn.clone_model",
+    "load_model": "nn.load_model",
+    "model_from_json": "nn.model_from_json",
+}
+_OPTIMIZERS = {"deserialize": "nn.optimizers.get"}
+_TABLES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
+    "activations": (("nn.activations",), {}),
+    "backend": (("compat.tf.keras_backend",), {}),
+    "constraints": (("nn.constraints",), {}),
+    "datasets": ((), {}),
+    "datasets.mnist": ((), {"load_data": "compat.tf.keras.load_mnist"}),
+    "estimator": ((), {"model_to_estimator": "estimator.model_to_estimator"}),
+    "initializers": (
+        ("nn.initializers",),
+        {
+            "glorot_normal": "nn.initializers.GlorotNormal",
+            "glorot_uniform": "nn.initializers.GlorotUniform",
+            "he_normal": "nn.initializers.HeNormal",
+            "he_uniform": "nn.initializers.HeUniform",
+            "ones": "nn.initializers.Ones",
+            "zeros": "nn.initializers.Zeros",
+        },
+    ),
+    "layers": (
+        ("nn.layers",),
+        {
+            "Input": "nn.Input",
+            "InputLayer": "nn.Input",
+            "experimental.SyncBatchNormalization": "nn.layers.BatchNormalization",
+        },
+    ),
+    "losses": (("nn.losses",), {}),
+    "metrics": (("nn.metrics",), {}),
+    "models": ((), _MODELS),
+    "optimizers": (("nn.optimizers",), _OPTIMIZERS),
+    "optimizers.legacy": (("nn.optimizers",), {}),
+    "optimizers.experimental": (("nn.optimizers",), {}),
+    "optimizers.schedules": (("nn.optimizers.schedules",), {}),
+    "regularizers": (
+        ("nn.regularizers",),
+        {"l1": "nn.regularizers.L1", "l2": "nn.regularizers.L2"},
+    ),
+    "utils": (
+        (),
+        {
+            "CustomObjectScope": "nn.custom_object_scope",
+            "custom_object_scope": "nn.custom_object_scope",
+            "set_random_seed": "strategies.set_seed",
+            "to_categorical": "compat.tf.keras.to_categorical",
+        },
+    ),
+}
+
+__getattr__, __dir__ = serve(NameTable(__name__, renamed=_NAMES, advice=advice))
+register(__name__, _TABLES, advice)
+
+
+def to_categorical(y: Any, num_classes: int | None = None, dtype: Any = "float32") -> np.ndarray:
+    """Class numbers as rows of zeros with a one.
+
+    Raises:
+        ValueError: A number is not below `num_classes`.
+    """
+    numbers = np.asarray(y, np.int64)
+    if numbers.ndim > 1 and numbers.shape[-1] == 1:
+        numbers = numbers[..., 0]
+    n = int(numbers.max()) + 1 if num_classes is None else num_classes
+    if numbers.size and not 0 <= numbers.min() <= numbers.max() < n:
+        raise ValueError(f"class numbers must be from 0 to {n - 1}, there is {numbers.max()}")
+    return np.eye(n, dtype=dtype)[numbers]
+
+
+def load_mnist(path: str = "mnist.npz") -> tuple[Any, Any]:
+    """`tf.keras.datasets.mnist.load_data()`: ((images, labels) to train, (images, labels) to test).
+
+    From the IDX files in the folder PACELINE_MNIST names; without it scikit-learn's digits,
+    enlarged. Images are uint8 (n, 28, 28), labels uint8.
+    """
+    from .. import tfds
+
+    def arrays(split: str) -> tuple[np.ndarray, np.ndarray]:
+        data = tfds.load("mnist", split=split, as_supervised=True)
+        images, labels = next(iter(data.batch(data.cardinality())))
+        return images[..., 0], labels.astype(np.uint8)
+
+    return arrays("train"), arrays("test")

@@ -1,0 +1,271 @@
+"""`tf.math`: functions of tensors element by element, and along axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ... import autodiff
+from .conversion import as_tensor, axes, cast, convert, operands
+
+_ELEMENTWISE: dict[str, Callable[..., Any]] = {
+    "abs": np.abs,
+    "acos": np.arccos,
+    "acosh": np.arccosh,
+    "add": np.add,
+    "asin": np.arcsin,
+    "asinh": np.arcsinh,
+    "atan": np.arctan,
+    "atan2": np.arctan2,
+    "atanh": np.arctanh,
+    "ceil": np.ceil,
+    "cos": np.cos,
+    "cosh": np.cosh,
+    "divide": np.divide,
+    "equal": np.equal,
+    "erf": autodiff.erf,
+    "exp": np.exp,
+    "expm1": np.expm1,
+    "floor": np.floor,
+    "floordiv": np.floor_divide,
+    "floormod": np.remainder,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+    "is_finite": np.isfinite,
+    "is_inf": np.isinf,
+    "is_nan": np.isnan,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "log": np.log,
+    "log1p": np.log1p,
+    "log_sigmoid": lambda x: -autodiff.softplus(-x),
+    "logical_and": np.logical_and,
+    "logical_not": np.logical_not,
+    "logical_or": np.logical_or,
+    "logical_xor": np.logical_xor,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "mod": np.remainder,
+    "multiply": np.multiply,
+    "negative": np.negative,
+    "not_equal": np.not_equal,
+    "pow": np.power,
+    "real": np.real,
+    "reciprocal": lambda x: 1 / x,
+    "round": np.round,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "scalar_mul": np.multiply,
+    "sigmoid": autodiff.sigmoid,
+    "sign": np.sign,
+    "sin": np.sin,
+    "sinh": np.sinh,
+    "softplus": autodiff.softplus,
+    "sqrt": np.sqrt,
+    "square": np.square,
+    "squared_difference": lambda x, y: np.square(x - y),
+    "subtract": np.subtract,
+    "tan": np.tan,
+    "tanh": np.tanh,
+    "truediv": np.true_divide,
+    "xdivy": lambda x, y: divide_no_nan(x, y),
+}
+_REDUCTIONS: dict[str, Callable[..., Any]] = {
+    "reduce_all": np.all,
+    "reduce_any": np.any,
+    "reduce_logsumexp": autodiff.logsumexp,
+    "reduce_max": np.max,
+    "reduce_mean": np.mean,
+    "reduce_min": np.min,
+    "reduce_prod": np.prod,
+    "reduce_std": np.std,
+    "reduce_sum": np.sum,
+    "reduce_variance": np.var,
+}
+_OTHERS = (
+    "accumulate_n",
+    "add_n",
+    "argmax",
+    "argmin",
+    "confusion_matrix",
+    "count_nonzero",
+    "cumsum",
+    "divide_no_nan",
+    "in_top_k",
+    "l2_normalize",
+    "multiply_no_nan",
+    "reduce_euclidean_norm",
+    "segment_sum",
+    "softmax",
+    "top_k",
+    "unsorted_segment_sum",
+    "zero_fraction",
+)
+__all__ = [*_ELEMENTWISE, *_REDUCTIONS, *_OTHERS]
+
+
+def _of_elements(function: Callable[..., Any]) -> Callable[..., Any]:
+    def apply(*args: Any, name: str | None = None, **named: Any) -> Any:
+        return as_tensor(function(*operands(*args, *named.values())))
+
+    return apply
+
+
+def _of_axes(function: Callable[..., Any]) -> Callable[..., Any]:
+    def reduce(
+        input_tensor: Any,
+        axis: Any = None,
+        keepdims: bool = False,
+        name: str | None = None,
+        **old: Any,
+    ) -> Any:
+        axis, keepdims = _old_names(axis, keepdims, **old)
+        x = convert(input_tensor)
+        result = as_tensor(function(x, axis=axes(axis), keepdims=keepdims))
+        return result if x.dtype.kind not in "iu" else cast(result, x.dtype)
+
+    return reduce
+
+
+def _old_names(
+    axis: Any, keepdims: bool, reduction_indices: Any = None, keep_dims: bool | None = None
+) -> tuple[Any, bool]:
+    """The spellings of TensorFlow 1."""
+    axis = axis if reduction_indices is None else reduction_indices
+    return axis, keepdims if keep_dims is None else keep_dims
+
+
+for _names, _make in ((_ELEMENTWISE, _of_elements), (_REDUCTIONS, _of_axes)):
+    for _name, _function in _names.items():
+        globals()[_name] = _make(_function)
+        globals()[_name].__name__ = _name
+
+
+def add_n(inputs: Any, name: str | None = None) -> Any:
+    """The sum of tensors of one shape."""
+    first, *rest = [convert(x) for x in inputs]
+    for other in rest:
+        first = first + other
+    return first
+
+
+accumulate_n = add_n
+
+
+def argmax(
+    input: Any, axis: int | None = None, output_type: Any = np.int64, name: str | None = None
+) -> Any:
+    """The position of the largest value along an axis, by default the first."""
+    return cast(np.argmax(convert(input), axis=0 if axis is None else axis), output_type)
+
+
+def argmin(
+    input: Any, axis: int | None = None, output_type: Any = np.int64, name: str | None = None
+) -> Any:
+    """The position of the smallest value along an axis, by default the first."""
+    return cast(np.argmax(-convert(input), axis=0 if axis is None else axis), output_type)
+
+
+def confusion_matrix(
+    labels: Any,
+    predictions: Any,
+    num_classes: int | None = None,
+    weights: Any = None,
+    dtype: Any = np.int32,
+    name: str | None = None,
+) -> Any:
+    """How many of each class (row) were predicted to be of each (column)."""
+    rows, columns = np.asarray(convert(labels)), np.asarray(convert(predictions))
+    n = num_classes or int(max(rows.max(), columns.max())) + 1
+    matrix = np.zeros((n, n), dtype)
+    np.add.at(matrix, (rows, columns), 1 if weights is None else np.asarray(convert(weights)))
+    return as_tensor(matrix)
+
+
+def count_nonzero(
+    input: Any,
+    axis: Any = None,
+    keepdims: bool = False,
+    dtype: Any = np.int64,
+    name: str | None = None,
+) -> Any:
+    """How many values are not zero."""
+    return cast(np.sum(cast(convert(input) != 0, dtype), axis=axes(axis), keepdims=keepdims), dtype)
+
+
+def cumsum(x: Any, axis: int = 0, exclusive: bool = False, reverse: bool = False) -> Any:
+    """Sums up to each element, with it unless `exclusive`; from the end if `reverse`."""
+    x = convert(x)
+    if reverse:
+        return np.flip(cumsum(np.flip(x, axis), axis, exclusive), axis)
+    sums = np.cumsum(x, axis=axis)
+    return as_tensor(sums - x if exclusive else sums)
+
+
+def divide_no_nan(x: Any, y: Any, name: str | None = None) -> Any:
+    """`x / y`, and 0 where y is 0."""
+    x, y = operands(x, y)
+    is_zero = np.asarray(y) == 0
+    return as_tensor(np.where(is_zero, 0, x / np.where(is_zero, 1, y)))
+
+
+def multiply_no_nan(x: Any, y: Any, name: str | None = None) -> Any:
+    """`x * y`, and 0 where y is 0, whatever x is."""
+    x, y = operands(x, y)
+    is_zero = np.asarray(y) == 0
+    return as_tensor(np.where(is_zero, 0, np.where(is_zero, 0, x) * y))
+
+
+def in_top_k(targets: Any, predictions: Any, k: int, name: str | None = None) -> Any:
+    """Whether fewer than k classes are predicted with more than the true one."""
+    scores, rows = np.asarray(convert(predictions)), np.asarray(convert(targets))
+    of_target = np.take_along_axis(scores, rows[:, None], axis=1)
+    return as_tensor((scores > of_target).sum(axis=1) < k)
+
+
+def l2_normalize(x: Any, axis: Any = None, epsilon: float = 1e-12, name: str | None = None) -> Any:
+    """`x` divided by its norm along axes."""
+    x = convert(x)
+    squares = np.sum(np.square(x), axis=axes(axis), keepdims=True)
+    return x / np.sqrt(np.maximum(squares, epsilon))
+
+
+def reduce_euclidean_norm(input_tensor: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """The square root of the sum of squares."""
+    squares = np.square(convert(input_tensor))
+    return as_tensor(np.sqrt(np.sum(squares, axis=axes(axis), keepdims=keepdims)))
+
+
+def unsorted_segment_sum(
+    data: Any, segment_ids: Any, num_segments: int, name: str | None = None
+) -> Any:
+    """The sums of the rows that have the same number."""
+    numbers = np.asarray(convert(segment_ids))
+    chosen = numbers[None, :] == np.arange(num_segments)[:, None]
+    data = convert(data)
+    rows = np.reshape(data, (data.shape[0], -1))
+    sums = np.matmul(chosen.astype(data.dtype), rows)
+    return as_tensor(np.reshape(sums, (num_segments, *data.shape[1:])))
+
+
+def segment_sum(data: Any, segment_ids: Any, name: str | None = None) -> Any:
+    """The sums of the rows that have the same number, up to the largest."""
+    return unsorted_segment_sum(data, segment_ids, int(np.max(np.asarray(segment_ids))) + 1)
+
+
+def softmax(logits: Any, axis: int = -1, name: str | None = None) -> Any:
+    """Probabilities from logits."""
+    return autodiff.softmax(convert(logits), axis)
+
+
+def top_k(input: Any, k: int = 1, sorted: bool = True, name: str | None = None) -> Any:
+    """The k largest values along the last axis and their positions, largest first."""
+    x = convert(input)
+    positions = np.argsort(-np.asarray(x), axis=-1, kind="stable")[..., :k]
+    return np.take_along_axis(x, positions, -1), as_tensor(positions.astype(np.int32))
+
+
+def zero_fraction(value: Any, name: str | None = None) -> Any:
+    """The part of the values that is zero."""
+    return as_tensor(np.float32(np.mean(np.asarray(convert(value)) == 0)))

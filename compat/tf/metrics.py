@@ -1,0 +1,70 @@
+"""`tf.metrics` of TensorFlow 1: pairs (value, update) for `eval_metric_ops`, and Keras's classes.
+
+An `EstimatorSpec` makes the update in an evaluation, and gives what all batches of all replicas and
+workers come to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ... import nn
+from ..names import NameTable, serve
+from .advice import advice
+from .conversion import convert
+
+__getattr__, __dir__ = serve(NameTable(__name__, ("nn.metrics",), advice=advice))
+
+Pair = tuple[Any, Callable[[], Any]]
+
+
+def _pair(metric: Any, *values: Any, weights: Any) -> Pair:
+    arrays = [np.asarray(convert(v)) for v in values]
+    sample_weight = None if weights is None else np.asarray(convert(weights))
+    return metric, lambda: metric.update_state(*arrays, sample_weight=sample_weight)
+
+
+def _of_predictions(metric: str) -> Callable[..., Pair]:
+    def make(
+        labels: Any,
+        predictions: Any,
+        weights: Any = None,
+        metrics_collections: Any = None,
+        updates_collections: Any = None,
+        name: str | None = None,
+        **options: Any,
+    ) -> Pair:
+        return _pair(getattr(nn.metrics, metric)(**options), labels, predictions, weights=weights)
+
+    return make
+
+
+accuracy = _of_predictions("Accuracy")
+auc = _of_predictions("AUC")
+mean_absolute_error = _of_predictions("MeanAbsoluteError")
+mean_squared_error = _of_predictions("MeanSquaredError")
+precision = _of_predictions("Precision")
+recall = _of_predictions("Recall")
+root_mean_squared_error = _of_predictions("RootMeanSquaredError")
+
+
+def mean(
+    values: Any,
+    weights: Any = None,
+    metrics_collections: Any = None,
+    updates_collections: Any = None,
+    name: str | None = None,
+) -> Pair:
+    """The mean of all values."""
+    return _pair(nn.metrics.Mean(), values, weights=weights)
+
+
+def sparse_top_k(
+    labels: Any, predictions: Any, k: int, weights: Any = None, name: str | None = None
+) -> Pair:
+    """How often the true class is among the k of the largest scores."""
+    metric = nn.metrics.SparseTopKCategoricalAccuracy(k)
+    return _pair(metric, labels, predictions, weights=weights)

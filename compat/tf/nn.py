@@ -1,0 +1,194 @@
+"""`tf.nn`: activations, losses of logits, convolutions: TensorFlow's arguments on our functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ... import autodiff
+from ...autodiff import Tensor
+from ..names import NameTable, serve
+from .advice import advice
+from .conversion import as_tensor, axes, convert
+
+__getattr__, __dir__ = serve(
+    NameTable(__name__, ("nn", "autodiff", "nn.activations", "compat.tf.math"), advice=advice)
+)
+
+
+def sparse_softmax_cross_entropy_with_logits(
+    labels: Any, logits: Any, name: str | None = None
+) -> Any:
+    """For each example, the cross entropy of its class number and softmax of its logits."""
+    return autodiff.softmax_cross_entropy(convert(logits), np.asarray(convert(labels)))
+
+
+def softmax_cross_entropy_with_logits(
+    labels: Any, logits: Any, axis: int = -1, name: str | None = None
+) -> Any:
+    """For each example, the cross entropy of its probabilities and softmax of its logits."""
+    if axis != -1:
+        labels, logits = (np.moveaxis(convert(x), axis, -1) for x in (labels, logits))
+    return -np.sum(convert(labels) * autodiff.log_softmax(convert(logits)), axis=-1)
+
+
+softmax_cross_entropy_with_logits_v2 = softmax_cross_entropy_with_logits
+
+
+def sigmoid_cross_entropy_with_logits(labels: Any, logits: Any, name: str | None = None) -> Any:
+    """For each logit, the cross entropy of its label and sigmoid."""
+    return autodiff.sigmoid_cross_entropy(convert(logits), convert(labels))
+
+
+def weighted_cross_entropy_with_logits(
+    labels: Any, logits: Any, pos_weight: Any, name: str | None = None
+) -> Any:
+    """The same, where positive labels count `pos_weight` times."""
+    z, x = convert(labels), convert(logits)
+    return (1 - z) * x + (1 + (pos_weight - 1) * z) * autodiff.softplus(-x)
+
+
+def leaky_relu(features: Any, alpha: float = 0.2, name: str | None = None) -> Any:
+    """x where it is positive, and else `alpha * x`."""
+    return autodiff.leaky_relu(convert(features), alpha)
+
+
+def relu6(features: Any, name: str | None = None) -> Any:
+    """Between 0 and 6."""
+    return np.minimum(autodiff.relu(convert(features)), 6)
+
+
+def bias_add(value: Any, bias: Any, data_format: str | None = None, name: str | None = None) -> Any:
+    """A bias for the last axis."""
+    return convert(value) + convert(bias)
+
+
+def conv2d(
+    input: Any,
+    filters: Any = None,
+    strides: Any = 1,
+    padding: str = "VALID",
+    data_format: str = "NHWC",
+    dilations: Any = None,
+    name: str | None = None,
+    filter: Any = None,
+) -> Any:
+    """The convolution of images (batch, height, width, channels)."""
+    _require_plain("conv2d", data_format, dilations)
+    kernel = convert(filter if filters is None else filters)
+    zeros = np.zeros(kernel.shape[-1], kernel.dtype)
+    return autodiff.conv2d(
+        convert(input), kernel, zeros, strides=_of_plane(strides), padding=padding.lower()
+    )
+
+
+def max_pool2d(
+    input: Any,
+    ksize: Any,
+    strides: Any = None,
+    padding: str = "VALID",
+    data_format: str = "NHWC",
+    name: str | None = None,
+) -> Any:
+    """The largest value of each window."""
+    _require_plain("max_pool2d", data_format)
+    return autodiff.max_pool2d(
+        convert(input), _of_plane(ksize), strides=_of_plane(strides), padding=padding.lower()
+    )
+
+
+def avg_pool2d(
+    input: Any,
+    ksize: Any,
+    strides: Any = None,
+    padding: str = "VALID",
+    data_format: str = "NHWC",
+    name: str | None = None,
+) -> Any:
+    """The mean of each window."""
+    _require_plain("avg_pool2d", data_format)
+    return autodiff.avg_pool2d(
+        convert(input), _of_plane(ksize), strides=_of_plane(strides), padding=padding.lower()
+    )
+
+
+max_pool, avg_pool = max_pool2d, avg_pool2d
+
+
+def _of_plane(sizes: Any) -> Any:
+    """Of [1, height, width, 1] the two in the middle."""
+    if sizes is None or isinstance(sizes, int):
+        return sizes
+    numbers = [int(n) for n in sizes]
+    if len(numbers) == 4:
+        return tuple(numbers[1:3])
+    return numbers[0] if len(numbers) == 1 else tuple(numbers)
+
+
+def _require_plain(name: str, data_format: str, dilations: Any = None) -> None:
+    if data_format != "NHWC" or dilations not in (None, 1, [1, 1], [1, 1, 1, 1]):
+        raise ValueError(
+            f"tf.nn.{name} takes images as (batch, height, width, channels), NHWC, without "
+            f"dilations; transpose them with np.transpose, or use a layer of paceline.nn"
+        )
+
+
+def dropout(
+    x: Any,
+    rate: Any = None,
+    noise_shape: Any = None,
+    seed: int | None = None,
+    name: str | None = None,
+    keep_prob: float | None = None,
+) -> Any:
+    """A part `rate` of the elements is zero, the others are scaled up."""
+    from ... import nn
+
+    if noise_shape is not None:
+        raise ValueError("tf.nn.dropout: noise_shape is not there; multiply with a mask of zeros")
+    rate = 1 - keep_prob if rate is None and keep_prob is not None else rate
+    return nn.layers.Dropout(rate, seed=seed)(convert(x), training=True)
+
+
+def embedding_lookup(params: Any, ids: Any, *unused: Any, name: str | None = None) -> Any:
+    """The rows of a table at these numbers."""
+    return np.take(convert(params), np.asarray(convert(ids)), axis=0)
+
+
+def l2_loss(t: Any, name: str | None = None) -> Any:
+    """Half the sum of squares."""
+    return np.sum(np.square(convert(t))) / 2
+
+
+def moments(
+    x: Any, axes: Any, shift: Any = None, keepdims: bool = False, name: str | None = None
+) -> tuple[Any, Any]:
+    """Mean and variance along axes."""
+    x, axis = convert(x), _axes(axes)
+    mean, variance = (f(x, axis=axis, keepdims=keepdims) for f in (np.mean, np.var))
+    return as_tensor(mean), as_tensor(variance)
+
+
+_axes = axes
+
+
+def batch_normalization(
+    x: Any,
+    mean: Any,
+    variance: Any,
+    offset: Any,
+    scale: Any,
+    variance_epsilon: float,
+    name: str | None = None,
+) -> Any:
+    """`scale * (x - mean) / √(variance + epsilon) + offset`."""
+    factor = 1 / np.sqrt(convert(variance) + variance_epsilon)
+    factor = factor if scale is None else factor * convert(scale)
+    normal = (convert(x) - convert(mean)) * factor
+    return normal if offset is None else normal + convert(offset)
+
+
+def xw_plus_b(x: Any, weights: Any, biases: Any, name: str | None = None) -> Tensor:
+    """A dense layer without activation."""
+    return np.matmul(convert(x), convert(weights)) + convert(biases)

@@ -1,0 +1,88 @@
+"""`tf.random`: numbers from one generator of the process, which `set_seed` begins anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ... import strategies
+from ...autodiff import Tensor
+from ..names import NameTable, serve
+from .advice import advice
+from .conversion import convert, integers
+
+__getattr__, __dir__ = serve(NameTable(__name__, advice=advice))
+_generators = [np.random.default_rng()]
+
+
+def set_seed(seed: int | None) -> None:
+    """Begin anew with this seed: numbers, initial values of variables, dropout and shuffles."""
+    strategies.set_seed(seed)
+    _generators[0] = np.random.default_rng(seed)
+
+
+set_random_seed = set_seed
+
+
+def _generator(seed: int | None) -> np.random.Generator:
+    return _generators[0] if seed is None else np.random.default_rng(seed)
+
+
+def normal(
+    shape: Any,
+    mean: Any = 0.0,
+    stddev: Any = 1.0,
+    dtype: Any = np.float32,
+    seed: int | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """Numbers of a normal distribution."""
+    drawn = _generator(seed).standard_normal(integers(shape))
+    return Tensor((np.asarray(mean) + np.asarray(stddev) * drawn).astype(dtype))
+
+
+def truncated_normal(
+    shape: Any,
+    mean: Any = 0.0,
+    stddev: Any = 1.0,
+    dtype: Any = np.float32,
+    seed: int | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """Numbers of a normal distribution, those beyond two deviations drawn again."""
+    generator = _generator(seed)
+    drawn = generator.standard_normal(integers(shape))
+    while (beyond := np.abs(drawn) > 2).any():
+        drawn[beyond] = generator.standard_normal(int(beyond.sum()))
+    return Tensor((np.asarray(mean) + np.asarray(stddev) * drawn).astype(dtype))
+
+
+def uniform(
+    shape: Any,
+    minval: Any = 0,
+    maxval: Any = None,
+    dtype: Any = np.float32,
+    seed: int | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """Numbers from `minval` to below `maxval`: 1, if they are no whole numbers."""
+    generator, lengths = _generator(seed), integers(shape)
+    if np.dtype(dtype).kind in "iu":
+        return Tensor(generator.integers(minval, maxval, lengths, dtype))
+    return Tensor(generator.uniform(minval, 1 if maxval is None else maxval, lengths).astype(dtype))
+
+
+def shuffle(value: Any, seed: int | None = None, name: str | None = None) -> Any:
+    """The rows in another order."""
+    value = convert(value)
+    return value[_generator(seed).permutation(len(value))]
+
+
+def categorical(
+    logits: Any, num_samples: int, dtype: Any = np.int64, seed: int | None = None
+) -> Tensor:
+    """For each row of logits so many class numbers."""
+    scores = np.asarray(convert(logits))[:, None, :]
+    noise = _generator(seed).gumbel(size=(len(scores), num_samples, scores.shape[-1]))
+    return Tensor(np.argmax(scores + noise, axis=-1).astype(dtype))

@@ -1,0 +1,105 @@
+"""`tf.summary`: with a step into the writer at hand, without one as a `model_fn` shows itself.
+
+writer = tf.summary.create_file_writer("logs")
+with writer.as_default():
+    tf.summary.scalar("loss", loss, step=step)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+
+from ... import summary
+from ...summary import FileWriter
+from ..names import NameTable, serve
+from .advice import advice
+from .conversion import convert
+
+__getattr__, __dir__ = serve(
+    NameTable(__name__, renamed={"FileWriter": "summary.FileWriter"}, advice=advice)
+)
+_default: ContextVar[tuple[FileWriter | None, Any]] = ContextVar(
+    "paceline_compat_summary", default=(None, None)
+)
+
+
+class SummaryWriter:
+    """A file of events; `as_default` makes it the one that the functions here write into."""
+
+    def __init__(self, logdir: Any) -> None:
+        self._writer = FileWriter(logdir)
+
+    @contextmanager
+    def as_default(self, step: int | None = None) -> Iterator[SummaryWriter]:
+        """Within it, the functions here write into this file."""
+        token = _default.set((self._writer, step))
+        try:
+            yield self
+        finally:
+            _default.reset(token)
+            self.flush()
+
+    set_as_default = as_default
+
+    def flush(self) -> None:
+        """Bring what was written to the file."""
+        self._writer.flush()
+
+    def close(self) -> None:
+        """End the file."""
+        self._writer.close()
+
+    def __enter__(self) -> SummaryWriter:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+def create_file_writer(logdir: Any, *unused: Any, **hints: Any) -> SummaryWriter:
+    """A file of events in this directory."""
+    return SummaryWriter(logdir)
+
+
+def _write(kind: str, name: str, value: Any, step: Any) -> None:
+    writer, default_step = _default.get()
+    step = default_step if step is None else step
+    if writer is None and step is None:
+        getattr(summary, kind)(name, value)
+    elif writer is not None:
+        if step is None:
+            raise ValueError(
+                f"tf.summary.{kind}({name!r}, ...) needs step=, or a writer's as_default(step=...)"
+            )
+        getattr(writer, kind)(name, value, int(step))
+
+
+def scalar(
+    name: str, data: Any, step: Any = None, description: str | None = None, **hints: Any
+) -> None:
+    """A number."""
+    _write("scalar", name, data, step)
+
+
+def histogram(name: str, data: Any, step: Any = None, buckets: Any = None, **hints: Any) -> None:
+    """How numbers are distributed."""
+    _write("histogram", name, data, step)
+
+
+def image(name: str, data: Any, step: Any = None, max_outputs: int = 3, **hints: Any) -> None:
+    """Images (batch, height, width, channels)."""
+    _write("image", name, np.asarray(convert(data))[:max_outputs], step)
+
+
+def text(name: str, data: Any, step: Any = None, description: str | None = None) -> None:
+    """Text."""
+    _write("text", name, data, step)
+
+
+def merge_all(*unused: Any, **hints: Any) -> None:
+    """Nothing: summaries of a `model_fn` are written by themselves."""

@@ -1,5 +1,0 @@
-"""`tf.tpu`: there are none here; what asks for one says so."""
-
-from . import experimental
-
-__all__ = ["experimental"]

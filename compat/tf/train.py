@@ -1,0 +1,259 @@
+"""`tf.train`: checkpoints, hooks, and the optimizers of TensorFlow 1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import checkpoint
+from ...inputs import encode_example
+from ...nn import optimizers
+from ...nn.optimizers import schedules
+from ..names import NameTable, register, serve
+from .advice import advice
+
+_E = "estimator."
+_NAMES = {
+    **{
+        name: _E + name
+        for name in (
+            "CheckpointSaverHook",
+            "CheckpointSaverListener",
+            "FeedFnHook",
+            "FinalOpsHook",
+            "GlobalStepWaiterHook",
+            "LoggingTensorHook",
+            "NanLossDuringTrainingError",
+            "NanTensorHook",
+            "ProfilerHook",
+            "SecondOrStepTimer",
+            "SessionRunArgs",
+            "SessionRunContext",
+            "SessionRunHook",
+            "SessionRunValues",
+            "StepCounterHook",
+            "StopAtStepHook",
+            "SummarySaverHook",
+            "VocabInfo",
+        )
+    },
+    "Checkpoint": "checkpoint.Checkpoint",
+    "ClusterSpec": "cluster.ClusterSpec",
+    "create_global_step": "strategies.get_or_create_global_step",
+    "get_global_step": "strategies.get_or_create_global_step",
+    "get_or_create_global_step": "strategies.get_or_create_global_step",
+    "latest_checkpoint": "checkpoint.latest_checkpoint",
+    "load_checkpoint": "checkpoint.load",
+}
+
+__getattr__, __dir__ = serve(NameTable(__name__, renamed=_NAMES, advice=advice))
+register(__name__, {"experimental": ((), {})}, advice)
+
+
+def GradientDescentOptimizer(  # noqa: N802
+    learning_rate: Any, use_locking: bool = False, name: str = "GradientDescent"
+) -> optimizers.Optimizer:
+    """`SGD`."""
+    return optimizers.SGD(_rate(learning_rate), name=name)
+
+
+def MomentumOptimizer(  # noqa: N802
+    learning_rate: Any,
+    momentum: float,
+    use_locking: bool = False,
+    name: str = "Momentum",
+    use_nesterov: bool = False,
+) -> optimizers.Optimizer:
+    """`SGD` with momentum."""
+    return optimizers.SGD(_rate(learning_rate), momentum, use_nesterov, name=name)
+
+
+def AdamOptimizer(  # noqa: N802
+    learning_rate: Any = 0.001,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-8,
+    use_locking: bool = False,
+    name: str = "Adam",
+) -> optimizers.Optimizer:
+    """`Adam`."""
+    return optimizers.Adam(_rate(learning_rate), beta1, beta2, epsilon, name=name)
+
+
+def AdagradOptimizer(  # noqa: N802
+    learning_rate: Any,
+    initial_accumulator_value: float = 0.1,
+    use_locking: bool = False,
+    name: str = "Adagrad",
+) -> optimizers.Optimizer:
+    """`Adagrad`."""
+    return optimizers.Adagrad(_rate(learning_rate), initial_accumulator_value, name=name)
+
+
+def RMSPropOptimizer(  # noqa: N802
+    learning_rate: Any,
+    decay: float = 0.9,
+    momentum: float = 0.0,
+    epsilon: float = 1e-10,
+    use_locking: bool = False,
+    centered: bool = False,
+    name: str = "RMSProp",
+) -> optimizers.Optimizer:
+    """`RMSprop`."""
+    rate = _rate(learning_rate)
+    return optimizers.RMSprop(rate, decay, momentum, epsilon, centered, name=name)
+
+
+def FtrlOptimizer(  # noqa: N802
+    learning_rate: Any,
+    learning_rate_power: float = -0.5,
+    initial_accumulator_value: float = 0.1,
+    l1_regularization_strength: float = 0.0,
+    l2_regularization_strength: float = 0.0,
+    use_locking: bool = False,
+    name: str = "Ftrl",
+) -> optimizers.Optimizer:
+    """`Ftrl`."""
+    return optimizers.Ftrl(
+        _rate(learning_rate),
+        learning_rate_power,
+        initial_accumulator_value,
+        l1_regularization_strength,
+        l2_regularization_strength,
+        name=name,
+    )
+
+
+def _rate(rate: Any) -> Any:
+    """A rate that may be a tensor, as a number."""
+    return rate if callable(rate) and not hasattr(rate, "dtype") else float(rate)
+
+
+def exponential_decay(
+    learning_rate: float,
+    global_step: Any,
+    decay_steps: int,
+    decay_rate: float,
+    staircase: bool = False,
+    name: str | None = None,
+) -> float:
+    """The rate at this step."""
+    schedule = schedules.ExponentialDecay(learning_rate, decay_steps, decay_rate, staircase)
+    return float(schedule(int(global_step)))
+
+
+def inverse_time_decay(
+    learning_rate: float,
+    global_step: Any,
+    decay_steps: int,
+    decay_rate: float,
+    staircase: bool = False,
+    name: str | None = None,
+) -> float:
+    """The rate at this step."""
+    periods = int(global_step) / decay_steps
+    return learning_rate / (1 + decay_rate * (np.floor(periods) if staircase else periods))
+
+
+def polynomial_decay(
+    learning_rate: float,
+    global_step: Any,
+    decay_steps: int,
+    end_learning_rate: float = 0.0001,
+    power: float = 1.0,
+    cycle: bool = False,
+    name: str | None = None,
+) -> float:
+    """The rate at this step."""
+    schedule = schedules.PolynomialDecay(
+        learning_rate, decay_steps, end_learning_rate, power, cycle
+    )
+    return float(schedule(int(global_step)))
+
+
+def cosine_decay(
+    learning_rate: float,
+    global_step: Any,
+    decay_steps: int,
+    alpha: float = 0.0,
+    name: str | None = None,
+) -> float:
+    """The rate at this step."""
+    return float(schedules.CosineDecay(learning_rate, decay_steps, alpha)(int(global_step)))
+
+
+def piecewise_constant(
+    x: Any, boundaries: Sequence[int], values: Sequence[float], name: str | None = None
+) -> float:
+    """The rate at this step."""
+    return float(schedules.PiecewiseConstantDecay(boundaries, values)(int(x)))
+
+
+def list_variables(ckpt_dir_or_file: str) -> list[tuple[str, tuple[int, ...]]]:
+    """Names and shapes of what a checkpoint (or the last one of a directory) holds."""
+    return sorted(checkpoint.load(_checkpoint(ckpt_dir_or_file)).shapes.items())
+
+
+def load_variable(ckpt_dir_or_file: str, name: str) -> np.ndarray:
+    """One array of a checkpoint (or of the last one of a directory)."""
+    return checkpoint.load(_checkpoint(ckpt_dir_or_file)).read(name)
+
+
+def _checkpoint(path: str) -> Any:
+    return checkpoint.latest_checkpoint(path) or path
+
+
+class _Values:
+    """What an `Example` is made of: `BytesList`, `FloatList` and `Int64List` hold `value`."""
+
+    dtype: Any = None
+
+    def __init__(self, value: Any = ()) -> None:
+        self.value = value if self.dtype is None else np.asarray(value, self.dtype)
+
+
+class BytesList(_Values):
+    """Bytes or text."""
+
+    def __init__(self, value: Any = ()) -> None:
+        super().__init__(list(value))
+
+
+class FloatList(_Values):
+    """Numbers as float32."""
+
+    dtype = np.float32
+
+
+class Int64List(_Values):
+    """Whole numbers."""
+
+    dtype = np.int64
+
+
+def Feature(  # noqa: N802
+    bytes_list: BytesList | None = None,
+    float_list: FloatList | None = None,
+    int64_list: Int64List | None = None,
+) -> Any:
+    """The values of one feature."""
+    given = [v for v in (bytes_list, float_list, int64_list) if v is not None]
+    return given[0].value if given else []
+
+
+def Features(feature: Mapping[str, Any]) -> dict[str, Any]:  # noqa: N802
+    """The features of an example by name."""
+    return dict(feature)
+
+
+class Example:
+    """An example to be written into a TFRecord file."""
+
+    def __init__(self, features: Mapping[str, Any]) -> None:
+        self.features = features
+
+    def SerializeToString(self) -> bytes:  # noqa: N802
+        """The example as bytes."""
+        return encode_example(self.features)
