@@ -19,7 +19,7 @@ from .extended import StrategyExtended
 from .replicas.frame import Frame, current_frame, entered
 from .replicas.interrupts import InterruptsPutOff
 from .replicas.rendezvous import Rendezvous
-from .replicas.values import PerReplica, regroup, select_replica
+from .replicas.values import PerReplica, narrowed, regroup, select_replica
 from .workers.joining import CommunicationOptions
 
 
@@ -275,15 +275,7 @@ def _like_given(given: Any, result: Any, vjp: Vjp) -> Any:
     if not isinstance(given, TensorLike):
         return result
     tensor = given.tensor()
-    dtype = tensor.data.dtype
-    if dtype.kind in "iu" and result.dtype.kind == dtype.kind:  # added up in 64 bits
-        wide, result = result, result.astype(dtype)
-        if not np.array_equal(wide, result):
-            raise OverflowError(
-                f"the sum over the replicas of a tensor of dtype {dtype} is beyond it; convert the "
-                f"tensor with .astype(np.int64) first"
-            )
-    return record(result, (tensor,), vjp)
+    return record(narrowed(result, tensor.data.dtype), (tensor,), vjp)
 
 
 def _warn_of_the_strategys(options: CommunicationOptions | None, replica: ReplicaContext) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...autodiff import IndexedSlices, Tensor
+from ...autodiff import Array, IndexedSlices, Tensor
 from ...inputs import nest
 from ..devices.arrays import Summand
 from ..devices.device import Device, to_host
@@ -82,7 +82,8 @@ def local_values(value: Any) -> tuple[Any, ...]:
 def for_caller(parts: Sequence[Any], combined: Summand) -> Any:
     """What the replicas' parts were combined to, on the host: an array, or a scalar without axes.
 
-    Where the replicas gave tensors it is a tensor of their dtype.
+    Where the replicas gave tensors it is a tensor of their dtype, where they gave Python's numbers
+    it is such a number.
 
     Raises:
         OverflowError: It is beyond this dtype, of whole numbers.
@@ -90,18 +91,30 @@ def for_caller(parts: Sequence[Any], combined: Summand) -> Any:
     if isinstance(combined, IndexedSlices):
         return combined
     array = to_host(combined)
-    if not all(isinstance(part, Tensor) for part in parts):
-        return array[()] if array.ndim == 0 else array
-    dtype = np.result_type(*[part.dtype for part in parts])
-    if array.dtype.kind != dtype.kind:
-        return Tensor(array)
-    narrow = array.astype(dtype, copy=False)
-    if dtype.kind in "iu" and (narrow != array).any():
+    if all(isinstance(part, Tensor) for part in parts):
+        dtype = np.result_type(*[part.dtype for part in parts])
+        return Tensor(narrowed(array, dtype))
+    if array.ndim:
+        return array
+    return array.item() if all(type(part) in (int, float) for part in parts) else array[()]
+
+
+def narrowed(total: Array, dtype: np.dtype) -> Array:
+    """What tensors of `dtype` were combined to, in that dtype; a mean of whole numbers as it is.
+
+    Raises:
+        OverflowError: It is beyond this dtype, of whole numbers.
+    """
+    if total.dtype.kind != dtype.kind:
+        return total
+    narrow = total.astype(dtype, copy=False)
+    # Whole numbers were added up in 64 bits.
+    if dtype.kind in "iu" and narrow is not total and (narrow != total).any():
         raise OverflowError(
             f"the sum of the replicas' tensors of {dtype} is beyond it; give them a wider dtype "
             f"before they are reduced, with .astype(np.int64)"
         )
-    return Tensor(narrow)
+    return narrow
 
 
 def placed(batch: Any, device: Device) -> Any:

@@ -190,8 +190,7 @@ class Workers:
             counted = np.asarray(count, arrays[0].dtype).reshape(1)
             flat = np.concatenate([*(array.reshape(-1) for array in arrays), counted])
             with Collective(name):
-                shapes = ", ".join(str(array.shape) for array in arrays)
-                self.communicator.all_reduce(flat, f"{name} of shape {shapes}")
+                self.communicator.all_reduce(flat, _with_shape(name, *(a.shape for a in arrays)))
             total, end = float(flat[-1].real), 0
             for index, array in zip(pack, arrays, strict=True):
                 begin, end = end, end + array.size
@@ -295,9 +294,10 @@ def _packs(values: Sequence[Summand], bytes_per_pack: int) -> list[list[int]]:
     return packs
 
 
-def _with_shape(name: str, shape: tuple[object, ...]) -> str:
+def _with_shape(name: str, *shapes: tuple[object, ...]) -> str:
     """A name by which workers whose arrays differ in shape find out; what travels is flat."""
-    return f"{name} of shape ({', '.join(map(str, shape))})"
+    texts = [f"({', '.join(map(str, shape))})" for shape in shapes]
+    return f"{name} of shape {', '.join(texts)}"
 
 
 def _flat_copy(value: Summand) -> np.ndarray:

@@ -294,3 +294,13 @@ def test_st_23_the_batch_form_equals_a_loop(every_strategy):
     loop = [every_strategy.extended.reduce_to("MEAN", *pair) for pair in pairs]
     for one, other in zip(batch, loop, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("value", "op", "factor"), [(1.5, "SUM", 1), (3, "SUM", 1), (3, "MEAN", 0)]
+)
+def test_st_14_of_plain_numbers_comes_a_plain_number(every_strategy, value, op, factor):
+    n = every_strategy.num_replicas_in_sync if factor else 1
+    total = every_strategy.reduce(op, every_strategy.run(lambda: value))
+    assert total == value * n
+    assert type(total) is (float if op == "MEAN" else type(value))

@@ -311,5 +311,5 @@ def test_st_24_st_25_a_replica_that_stands_in_has_no_part_in_gradients(mirrored)
 def test_st_24_tensors_keep_their_dtype_and_say_where_it_is_too_narrow(two_replicas):
     total = two_replicas.run(lambda: all_reduce("SUM", Tensor(np.int32(replica_id()))))
     assert [(t.dtype, t.item()) for t in total] == [(np.int32, 1)] * 2
-    with pytest.raises(OverflowError, match=r"dtype int8 is beyond it; .*astype\(np.int64\)"):
+    with pytest.raises(OverflowError, match=r"tensors of int8 is beyond it; .*astype\(np.int64\)"):
         two_replicas.run(lambda: all_reduce("SUM", Tensor(np.int8(100))))
