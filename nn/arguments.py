@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -20,6 +21,11 @@ def by_name(kind: str, name: str, known: Mapping[str, Meaning]) -> Meaning:
         if other.replace("_", "") == wanted:
             return meaning
     raise ValueError(f"no {kind} is called {name!r}; there are {', '.join(known)}")
+
+
+def snake_case(name: str) -> str:
+    """The name of a class as that of its objects: "MeanSquaredError" is "mean_squared_error"."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 def meaning_of(kind: str, given: Any, known: Mapping[str, Any], allowed: str) -> Any:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from ...autodiff import Array, Tensor
-from ..arguments import check_fraction, check_not_negative, check_positive
+from ..arguments import check_fraction, check_not_negative, check_positive, snake_case
+from ..function_classes import FunctionClass
 from ..masks import mask_of
 from ..serialization import Serializable
 from ..shapes import as_tensor
@@ -47,7 +46,7 @@ class Loss(Serializable, ABC):
         dtype: Any = None,
     ) -> None:
         self.reduction = Reduction.parse(reduction)
-        self.name = name or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__).lower()
+        self.name = name or snake_case(type(self).__name__)
         self.dtype = None if dtype is None else np.dtype(dtype)
 
     @abstractmethod
@@ -101,39 +100,19 @@ class FunctionLoss(Loss):
         return losses
 
 
-class ClassOfFunction(FunctionLoss):
+class ClassOfFunction(FunctionClass, FunctionLoss):
     """A class of losses, written as `class Huber(ClassOfFunction, of=huber)`.
 
-    Its arguments are the function's options, followed by `reduction`, `name` and `dtype`, as all of
-    Keras's are.
+    It takes the function's options, followed by `reduction`, `name` and `dtype`.
     """
 
-    function: ClassVar[Callable[..., Any]]
-    arguments: ClassVar[inspect.Signature]
-
-    def __init_subclass__(cls, of: Callable[..., Any] | None = None, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if of is None:  # a user's subclass, which has its function already
-            return
-        cls.function = staticmethod(of)
-        options = list(inspect.signature(of).parameters.values())[2:]
-        defaults = {option.name: option.default for option in options}
-        defaults |= {"reduction": "auto", "name": of.__name__, "dtype": None}
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        arguments = [inspect.Parameter(n, kind, default=d) for n, d in defaults.items()]
-        cls.arguments = cls.__signature__ = inspect.Signature(arguments)  # type: ignore[attr-defined]
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        try:
-            given = self.arguments.bind(*args, **kwargs).arguments
-        except TypeError as error:
-            raise TypeError(f"{type(self).__name__}{self.arguments}: {error}") from None
-        super().__init__(type(self).function, **given)
+        FunctionLoss.__init__(self, type(self).function, **self._bound(args, kwargs))
 
     @classmethod
-    def _signature(cls) -> inspect.Signature:
-        is_own = cls.__init__ is ClassOfFunction.__init__
-        return cls.arguments if is_own else super()._signature()
+    def _all_arguments(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        name = cls.function.__name__
+        return {**options, "reduction": "auto", "name": name, "dtype": None}
 
 
 def _both(first: Array | None, second: Array | None) -> Array | None:

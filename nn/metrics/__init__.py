@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..arguments import by_name, meaning_of
+from ..arguments import by_name, meaning_of, snake_case
 from .accuracies import (
     Accuracy,
     BinaryAccuracy,
@@ -13,58 +13,155 @@ from .accuracies import (
     SparseCategoricalAccuracy,
     SparseTopKCategoricalAccuracy,
     TopKCategoricalAccuracy,
+    binary_accuracy,
+    categorical_accuracy,
+    sparse_categorical_accuracy,
+    sparse_top_k_categorical_accuracy,
+    top_k_categorical_accuracy,
 )
+from .auc import AUC
 from .base import Metric, to_host
-from .classification import AUC, Precision, Recall
-from .means import (
-    Mean,
-    MeanAbsoluteError,
-    MeanMetricWrapper,
-    MeanSquaredError,
-    RootMeanSquaredError,
-    Sum,
+from .classification import (
+    FalseNegatives,
+    FalsePositives,
+    Precision,
+    Recall,
+    TrueNegatives,
+    TruePositives,
 )
+from .means import Mean, MeanMetricWrapper, MeanRelativeError, MeanTensor, Sum
+from .of_losses import (
+    BinaryCrossentropy,
+    CategoricalCrossentropy,
+    CategoricalHinge,
+    CosineSimilarity,
+    Hinge,
+    KLDivergence,
+    LogCoshError,
+    MeanAbsoluteError,
+    MeanAbsolutePercentageError,
+    MeanSquaredError,
+    MeanSquaredLogarithmicError,
+    Poisson,
+    RootMeanSquaredError,
+    SparseCategoricalCrossentropy,
+    SquaredHinge,
+)
+from .operating_points import (
+    PrecisionAtRecall,
+    RecallAtPrecision,
+    SensitivityAtSpecificity,
+    SpecificityAtSensitivity,
+)
+from .overlap import BinaryIoU, IoU, MeanIoU, OneHotIoU, OneHotMeanIoU
+from .scores import F1Score, FBetaScore, R2Score
 
 __all__ = [
     "AUC",
     "Accuracy",
     "BinaryAccuracy",
+    "BinaryCrossentropy",
+    "BinaryIoU",
     "CategoricalAccuracy",
+    "CategoricalCrossentropy",
+    "CategoricalHinge",
+    "CosineSimilarity",
+    "F1Score",
+    "FBetaScore",
+    "FalseNegatives",
+    "FalsePositives",
+    "Hinge",
+    "IoU",
+    "KLDivergence",
+    "LogCoshError",
     "Mean",
     "MeanAbsoluteError",
+    "MeanAbsolutePercentageError",
+    "MeanIoU",
     "MeanMetricWrapper",
+    "MeanRelativeError",
     "MeanSquaredError",
+    "MeanSquaredLogarithmicError",
+    "MeanTensor",
     "Metric",
+    "OneHotIoU",
+    "OneHotMeanIoU",
+    "Poisson",
     "Precision",
+    "PrecisionAtRecall",
+    "R2Score",
     "Recall",
+    "RecallAtPrecision",
     "RootMeanSquaredError",
+    "SensitivityAtSpecificity",
     "SparseCategoricalAccuracy",
+    "SparseCategoricalCrossentropy",
     "SparseTopKCategoricalAccuracy",
+    "SpecificityAtSensitivity",
+    "SquaredHinge",
     "Sum",
     "TopKCategoricalAccuracy",
+    "TrueNegatives",
+    "TruePositives",
+    "binary_accuracy",
+    "categorical_accuracy",
     "get",
+    "sparse_categorical_accuracy",
+    "sparse_top_k_categorical_accuracy",
     "to_host",
+    "top_k_categorical_accuracy",
 ]
 
-_BY_NAME: dict[str, Callable[[], Metric]] = {
-    "accuracy": Accuracy,
+_WITHOUT_ARGUMENTS: tuple[type[Metric], ...] = (
+    AUC,
+    Accuracy,
+    BinaryAccuracy,
+    BinaryCrossentropy,
+    BinaryIoU,
+    CategoricalAccuracy,
+    CategoricalCrossentropy,
+    CategoricalHinge,
+    CosineSimilarity,
+    F1Score,
+    FBetaScore,
+    FalseNegatives,
+    FalsePositives,
+    Hinge,
+    KLDivergence,
+    LogCoshError,
+    Mean,
+    MeanAbsoluteError,
+    MeanAbsolutePercentageError,
+    MeanSquaredError,
+    MeanSquaredLogarithmicError,
+    MeanTensor,
+    Poisson,
+    Precision,
+    R2Score,
+    Recall,
+    RootMeanSquaredError,
+    SparseCategoricalAccuracy,
+    SparseCategoricalCrossentropy,
+    SparseTopKCategoricalAccuracy,
+    SquaredHinge,
+    Sum,
+    TopKCategoricalAccuracy,
+    TrueNegatives,
+    TruePositives,
+)
+
+_BY_NAME: Mapping[str, type[Metric]] = {
+    **{snake_case(each.__name__): each for each in _WITHOUT_ARGUMENTS},
     "acc": Accuracy,
-    "auc": AUC,
-    "binary_accuracy": BinaryAccuracy,
-    "categorical_accuracy": CategoricalAccuracy,
+    "bce": BinaryCrossentropy,
+    "kld": KLDivergence,
+    "kullback_leibler_divergence": KLDivergence,
+    "log_cosh": LogCoshError,
     "mae": MeanAbsoluteError,
-    "mean": Mean,
-    "mean_absolute_error": MeanAbsoluteError,
-    "mean_squared_error": MeanSquaredError,
+    "mape": MeanAbsolutePercentageError,
     "mse": MeanSquaredError,
-    "precision": Precision,
-    "recall": Recall,
+    "msle": MeanSquaredLogarithmicError,
     "rmse": RootMeanSquaredError,
-    "root_mean_squared_error": RootMeanSquaredError,
-    "sparse_categorical_accuracy": SparseCategoricalAccuracy,
-    "sparse_top_k_categorical_accuracy": SparseTopKCategoricalAccuracy,
-    "sum": Sum,
-    "top_k_categorical_accuracy": TopKCategoricalAccuracy,
 }
 
 

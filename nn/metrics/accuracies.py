@@ -10,85 +10,107 @@ from typing import Any
 
 import numpy as np
 
+from ..arguments import count
 from ..shapes import check_range, class_indices, like_predictions
-from .means import MeanMetricWrapper
+from .base import to_host
+from .means import MeanMetricWrapper, MeanOfFunction
 
 
-class Accuracy(MeanMetricWrapper):
-    """How often predictions equal labels."""
-
-    def __init__(self, name: str = "accuracy") -> None:
-        super().__init__(accuracy, name)
-
-
-class BinaryAccuracy(MeanMetricWrapper):
-    """How often predictions are above `threshold` where labels are 1, and not where they are 0."""
-
-    def __init__(self, name: str = "binary_accuracy", *, threshold: float = 0.5) -> None:
-        super().__init__(binary_accuracy, name, threshold=threshold)
-
-
-class CategoricalAccuracy(MeanMetricWrapper):
-    """How often the largest prediction is that of the label's class; labels are one-hot."""
-
-    def __init__(self, name: str = "categorical_accuracy") -> None:
-        super().__init__(categorical_accuracy, name)
-
-
-class SparseCategoricalAccuracy(MeanMetricWrapper):
-    """How often the largest prediction is that of the label; labels are class numbers."""
-
-    def __init__(self, name: str = "sparse_categorical_accuracy") -> None:
-        super().__init__(sparse_categorical_accuracy, name)
-
-
-class TopKCategoricalAccuracy(MeanMetricWrapper):
-    """How often the label's class is among the `k` largest predictions; labels are one-hot."""
-
-    def __init__(self, k: int = 5, name: str = "top_k_categorical_accuracy") -> None:
-        super().__init__(top_k_categorical_accuracy, name, k=_checked_k(k))
-
-
-class SparseTopKCategoricalAccuracy(MeanMetricWrapper):
-    """How often the label is among the `k` largest predictions; labels are class numbers."""
-
-    def __init__(self, k: int = 5, name: str = "sparse_top_k_categorical_accuracy") -> None:
-        super().__init__(sparse_top_k_categorical_accuracy, name, k=_checked_k(k))
-
-
-def accuracy(y_true: np.ndarray, y_pred: np.ndarray) -> np.ndarray:
+def accuracy(y_true: Any, y_pred: Any) -> np.ndarray:
+    """Whether each prediction equals its label."""
+    y_true, y_pred = to_host(y_true), to_host(y_pred)
     return _hits(like_predictions("accuracy", y_true, y_pred) == y_pred)
 
 
-def binary_accuracy(y_true: np.ndarray, y_pred: np.ndarray, threshold: float) -> np.ndarray:
+def binary_accuracy(y_true: Any, y_pred: Any, threshold: float = 0.5) -> np.ndarray:
+    """Whether each prediction is above `threshold` where the label is 1, and not where it is 0."""
+    y_true, y_pred = to_host(y_true), to_host(y_pred)
     y_true = like_predictions("binary_accuracy", y_true, y_pred)
     hits = _hits((y_pred > threshold) == y_true)
     return hits if hits.ndim < 2 else np.mean(hits, axis=-1)
 
 
-def categorical_accuracy(y_true: np.ndarray, y_pred: np.ndarray) -> np.ndarray:
+def categorical_accuracy(y_true: Any, y_pred: Any) -> np.ndarray:
+    """Whether the largest prediction is that of the label's class; labels are one-hot."""
+    y_true, y_pred = to_host(y_true), to_host(y_pred)
     y_true = like_predictions("categorical_accuracy", y_true, y_pred)
     return _hits(np.argmax(y_true, axis=-1) == np.argmax(y_pred, axis=-1))
 
 
-def sparse_categorical_accuracy(y_true: np.ndarray, y_pred: np.ndarray) -> np.ndarray:
+def sparse_categorical_accuracy(y_true: Any, y_pred: Any) -> np.ndarray:
+    """Whether the largest prediction is that of the label; labels are class numbers."""
+    y_true, y_pred = to_host(y_true), to_host(y_pred)
     labels = _class_indices("sparse_categorical_accuracy", y_true, y_pred)
     return _hits(labels == np.argmax(y_pred, axis=-1))
 
 
-def top_k_categorical_accuracy(y_true: np.ndarray, y_pred: np.ndarray, k: int) -> np.ndarray:
+def top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5) -> np.ndarray:
+    """Whether the label's class is among the `k` largest predictions; labels are one-hot."""
+    y_true, y_pred = to_host(y_true), to_host(y_pred)
     y_true = like_predictions("top_k_categorical_accuracy", y_true, y_pred)
     return _in_top_k(np.argmax(y_true, axis=-1), y_pred, k)
 
 
-def sparse_top_k_categorical_accuracy(y_true: np.ndarray, y_pred: np.ndarray, k: int) -> Any:
-    return _in_top_k(_class_indices("sparse_top_k_categorical_accuracy", y_true, y_pred), y_pred, k)
+def sparse_top_k_categorical_accuracy(
+    y_true: Any, y_pred: Any, k: int = 5, from_sorted_ids: bool = False
+) -> np.ndarray:
+    """Whether the label is among the `k` largest predictions; labels are class numbers.
+
+    Args:
+        y_true: (...) or (..., 1).
+        y_pred: (..., classes).
+        k: At least 1.
+        from_sorted_ids: Whether `y_pred` are class numbers, the best first, and not scores.
+    """
+    y_true, y_pred = to_host(y_true), to_host(y_pred)
+    name = "sparse_top_k_categorical_accuracy"
+    if from_sorted_ids:
+        labels = class_indices(name, y_true, y_pred)
+        return _hits(np.any(y_pred[..., :k] == labels[..., np.newaxis], axis=-1))
+    return _in_top_k(_class_indices(name, y_true, y_pred), y_pred, k)
 
 
-def _checked_k(k: int) -> int:
-    if k < 1:
-        raise ValueError(f"k must be at least 1, it is {k}")
-    return k
+class Accuracy(MeanOfFunction, of=accuracy):
+    """How often predictions equal labels."""
+
+
+class BinaryAccuracy(MeanOfFunction, of=binary_accuracy):
+    """How often predictions are above `threshold` where labels are 1, and not where they are 0."""
+
+
+class CategoricalAccuracy(MeanOfFunction, of=categorical_accuracy):
+    """How often the largest prediction is that of the label's class; labels are one-hot."""
+
+
+class SparseCategoricalAccuracy(MeanOfFunction, of=sparse_categorical_accuracy):
+    """How often the largest prediction is that of the label; labels are class numbers."""
+
+
+class TopKCategoricalAccuracy(MeanMetricWrapper):
+    """How often the label's class is among the `k` largest predictions; labels are one-hot."""
+
+    def __init__(
+        self, k: int = 5, name: str = "top_k_categorical_accuracy", dtype: Any = None
+    ) -> None:
+        super().__init__(top_k_categorical_accuracy, name, dtype, k=count("k", k))
+
+
+class SparseTopKCategoricalAccuracy(MeanMetricWrapper):
+    """How often the label is among the `k` largest predictions; labels are class numbers.
+
+    Args:
+        from_sorted_ids: Whether predictions are class numbers, the best first, and not scores.
+    """
+
+    def __init__(
+        self,
+        k: int = 5,
+        name: str = "sparse_top_k_categorical_accuracy",
+        dtype: Any = None,
+        from_sorted_ids: bool = False,
+    ) -> None:
+        options = {"k": count("k", k), "from_sorted_ids": from_sorted_ids}
+        super().__init__(sparse_top_k_categorical_accuracy, name, dtype, **options)
 
 
 def _class_indices(name: str, y_true: np.ndarray, y_pred: np.ndarray) -> np.ndarray:

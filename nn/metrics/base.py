@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, Self
 
@@ -15,52 +15,62 @@ from ...strategies import (
     VariableAggregation,
     VariableSynchronization,
     current_store,
+    get_replica_context,
     get_variable,
 )
 from ...training import Figure
+from .. import initializers
+from ..arguments import snake_case
+from ..masks import mask_of
 from ..serialization import Serializable
+from ..shapes import like_values
 
 
 class Metric(Serializable, Figure):
     """A figure over any number of batches and replicas.
 
     Its state is sums and counts in float64, kept in variables of which every replica has its own;
-    `result` adds them up over the replicas first and computes the figure from the totals. It is
-    therefore exact: never a mean of means.
+    `result` runs once for all replicas, where each variable reads as the sum over all replicas of
+    all workers, and computes the figure from these. It is therefore exact: never a mean of means.
 
     A subclass makes its state with `add_weight` in `__init__`, adds to it in `update_state`, and
-    computes the figure in `result` from what `total` returns.
+    computes the figure in `result`.
 
     >>> class ErrorCount(Metric):
     ...     def __init__(self, name="error_count"):
     ...         super().__init__(name)
-    ...         self.errors = self.add_weight("errors")
+    ...         self.errors = self.add_weight("errors", initializer="zeros")
     ...
-    ...     def update_state(self, y_true, y_pred):
+    ...     def update_state(self, y_true, y_pred, sample_weight=None):
     ...         self.errors.assign_add(np.sum(to_host(y_true) != to_host(y_pred)))
     ...
     ...     def result(self):
-    ...         return float(self.total(self.errors))
+    ...         return self.errors
     >>> errors = ErrorCount()
-    >>> errors.update_state([1, 2, 3], [1, 2, 4])
-    >>> errors.result()
+    >>> errors([1, 2, 3], [1, 2, 4])
     1.0
 
     Args:
-        name: Made unique in the model with a number where it is taken.
+        name: Made unique in the model with a number where it is taken; by default the class's in
+            snake case.
+        dtype: What results are rounded to; by default they are Python floats (or float64 arrays).
+            Sums are float64 in any case.
     """
 
     is_updated = False
     """Whether this object was ever given a batch."""
 
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
         if "update_state" in vars(cls):
             cls.update_state = _noted(cls.update_state)  # type: ignore[method-assign]
+        if "result" in vars(cls):
+            cls.result = _of_all(cls.result)  # type: ignore[method-assign, assignment]
 
-    def __init__(self, name: str) -> None:
-        self.name = current_store().unique_name(name, self)
-        self._state: list[Variable] = []
+    def __init__(self, name: str | None = None, dtype: Any = None) -> None:
+        self.name = current_store().unique_name(name or snake_case(type(self).__name__), self)
+        self.dtype = None if dtype is None else np.dtype(dtype)
+        self._state: dict[str, Variable] = {}
 
     @abstractmethod
     def update_state(self, *args: Any, **kwargs: Any) -> None:
@@ -73,51 +83,100 @@ class Metric(Serializable, Figure):
         In replica context all replicas must call it. Without data it is 0.0.
         """
 
-    def add_weight(self, name: str, shape: tuple[int, ...] = ()) -> Variable:
-        """A part of the state: the variable "<metric>/<name>", a sum that starts at zero."""
-        variable = get_variable(
-            f"{self.name}/{name}",
-            shape,
-            np.float64,  # float32 stops counting at 2²⁴ examples
-            0.0,
-            trainable=False,
-            synchronization=VariableSynchronization.ON_READ,
-            aggregation=VariableAggregation.SUM,
-            saved=False,
-        )
-        self._state.append(variable)
-        return variable
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Add a batch, and give the figure over everything added so far on all replicas."""
+        self.update_state(*args, **kwargs)
+        return self.result()
+
+    def add_weight(
+        self,
+        name: str | None = None,
+        shape: tuple[int, ...] = (),
+        initializer: Any = "zeros",
+        dtype: Any = None,
+    ) -> Variable:
+        """A part of the state: the variable "<metric>/<name>", a sum that starts at zero.
+
+        It may be made in `update_state` too, when a batch shows the shape: by the first call.
+
+        Args:
+            name: By default one with a number.
+            shape: Of what is added up.
+            initializer: Zeros, in one of the ways to say so.
+            dtype: Taken as Keras does; sums are kept in float64.
+
+        Raises:
+            ValueError: The initializer gives something else: each replica would add it.
+        """
+        name = name or f"value_{len(self._state)}"
+        if name not in self._state:
+            self._require_zeros(name, initializer)
+            self._state[name] = get_variable(
+                f"{self.name}/{name}",
+                shape,
+                np.float64,  # float32 stops counting at 2²⁴ examples
+                0.0,
+                trainable=False,
+                synchronization=VariableSynchronization.ON_READ,
+                aggregation=VariableAggregation.SUM,
+                saved=False,
+            )
+        return self._state[name]
+
+    add_variable = add_weight
+
+    def _require_zeros(self, name: str, initializer: Any) -> None:
+        if initializer is None or initializer in ("zeros", 0):
+            return
+        begin = initializers.get(initializer)((), np.dtype(np.float64), np.random.default_rng(0))
+        if np.any(begin):
+            raise ValueError(
+                f"{self.name}/{name} must begin at zero, and initializer={initializer!r} does not: "
+                f"what replicas have collected is added up; add a constant in result()"
+            )
 
     def total(self, variable: Variable) -> np.ndarray:
-        """A part of the state, added up over all replicas."""
+        """A part of the state on the host, added up over all replicas."""
         # Sums are aggregated before anything is divided: so the figure is never a mean of means.
         return variable.as_a_whole()
 
     @property
     def variables(self) -> list[Variable]:
         """The state."""
-        return list(self._state)
+        return list(self._state.values())
 
     def reset_state(self) -> None:
         """Forget everything: in cross-replica context on all replicas, else on this one."""
-        for variable in self._state:
+        for variable in self._state.values():
             variable.assign(np.zeros(variable.shape))
 
-    def merge_state(self, other: Metric) -> None:
-        """Add what another metric of the same kind and options has collected.
+    def reset_states(self) -> None:
+        """`reset_state` under its older name."""
+        self.reset_state()
+
+    def merge_state(self, metrics: Metric | Iterable[Metric]) -> None:
+        """Add what others of the same kind and options have collected: one metric, or several.
 
         Raises:
-            ValueError: The other one's state has other shapes.
+            ValueError: The state of one has other parts or shapes.
         """
-        shapes, theirs = ([v.shape for v in metric.variables] for metric in (self, other))
-        if shapes != theirs:
+        for other in [metrics] if isinstance(metrics, Metric) else metrics:
+            self._require_same_parts(other)
+            for name, more in other._state.items():
+                self.add_weight(name, more.shape).assign_add(more.numpy())
+            self.is_updated = self.is_updated or other.is_updated
+
+    def _require_same_parts(self, other: Metric) -> None:
+        ours, theirs = (
+            {name: variable.shape for name, variable in metric._state.items()}
+            for metric in (self, other)
+        )
+        # One that has seen no batch may not know its parts yet.
+        if ours and theirs and ours != theirs:
             raise ValueError(
-                f"metric {self.name!r} has a state of shapes {shapes} and {other.name!r} one of "
+                f"metric {self.name!r} has a state of shapes {ours} and {other.name!r} one of "
                 f"{theirs}; only metrics of the same class and options can be merged"
             )
-        for variable, more in zip(self._state, other.variables, strict=True):
-            variable.assign_add(more.numpy())
-        self.is_updated = self.is_updated or other.is_updated
 
     def clone(self) -> Self:
         """A metric of the same class, made with the same arguments, for the calling model."""
@@ -139,6 +198,23 @@ def _noted(update_state: Callable[..., None]) -> Callable[..., None]:
     return update
 
 
+def _of_all(result: Callable[[Metric], Any]) -> Callable[[Metric], Any]:
+    """`result`, called where variables read as their sums over replicas, and as plain numbers."""
+
+    @wraps(result)
+    def figure(self: Metric) -> Any:
+        replica = get_replica_context()
+        if replica is not None:
+            return replica.merge_call(lambda strategy: figure(self))
+        value = result(self)
+        plain = to_host(value) if isinstance(value, TensorLike) else value
+        if self.dtype is not None:
+            return np.asarray(plain, self.dtype)[()]
+        return float(plain) if isinstance(plain, np.ndarray) and plain.ndim == 0 else plain
+
+    return figure
+
+
 def to_host(values: Any) -> np.ndarray:
     """The values of an array, tensor or number in host memory, outside any gradient graph."""
     if isinstance(values, TensorLike):
@@ -146,3 +222,24 @@ def to_host(values: Any) -> np.ndarray:
     if np.isscalar(values) or isinstance(values, np.ndarray | list | tuple):
         return np.asarray(values)
     return Tensor(values).numpy()
+
+
+def batch_on_host(
+    name: str, y_true: Any, y_pred: Any, sample_weight: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Labels, predictions and weights of a batch, without what the predictions' mask excludes.
+
+    Args:
+        name: Of the metric, for messages.
+        y_true, y_pred: With the same leading axes where there is a mask over these.
+        sample_weight: None, or a weight for each example or for each position that a mask tells.
+    """
+    mask = mask_of(y_pred)
+    y_true, y_pred = to_host(y_true), to_host(y_pred)
+    weight = None if sample_weight is None else to_host(sample_weight)
+    if mask is None:
+        return y_true, y_pred, weight
+    kept = to_host(mask)
+    if weight is not None:
+        weight = np.broadcast_to(like_values(name, weight, kept), kept.shape)[kept]
+    return y_true[kept], y_pred[kept], weight

@@ -1,75 +1,95 @@
-"""Precision, recall and the area under a curve, from counts at thresholds.
-
-What is collected is a histogram: between which two thresholds a prediction lies, for the positive
-examples and for the negative ones. It is additive, and one pass over a batch whatever the number of
-thresholds; true and false positives and negatives at every threshold are sums over it.
-"""
+"""Precision, recall, and the counts behind them, at thresholds."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ..arguments import check_choice
-from ..shapes import like_predictions, like_values
-from .base import Metric, to_host
+from ..arguments import count
+from .base import Metric, batch_on_host
+from .confusion import Confusion, confusion, histogram, precision, sensitivity
 
 
-class Confusion(NamedTuple):
-    """Weighted counts, each an array with one entry for each threshold."""
+class Counts:
+    """Histograms over thresholds as part of a metric's state: "negatives" and "positives".
 
-    true_positives: np.ndarray
-    false_positives: np.ndarray
-    false_negatives: np.ndarray
-    true_negatives: np.ndarray
+    Args:
+        num_labels: How many are counted, each for itself; None counts all predictions together.
+    """
 
-
-class _Counts:
-    """A histogram over thresholds as part of a metric's state: "negatives" and "positives"."""
-
-    def __init__(self, metric: Metric, thresholds: Sequence[float]) -> None:
+    def __init__(
+        self, metric: Metric, thresholds: Sequence[float], num_labels: int | None = None
+    ) -> None:
         self.thresholds = thresholds
+        self.num_labels = num_labels
+        bins = (len(thresholds) + 1,)
+        shape = bins if num_labels is None else (num_labels, *bins)
         self._metric = metric
-        self._parts = [
-            metric.add_weight(name, (len(thresholds) + 1,)) for name in ("negatives", "positives")
-        ]
+        self._parts = [metric.add_weight(name, shape) for name in ("negatives", "positives")]
 
-    def add(self, y_true: np.ndarray, y_pred: np.ndarray, sample_weight: Any) -> None:
-        weight = None if sample_weight is None else to_host(sample_weight)
-        counts = histogram(self._metric.name, y_true, y_pred, self.thresholds, weight)
-        for part, delta in zip(self._parts, counts, strict=True):
+    def add(self, y_true: np.ndarray, y_pred: np.ndarray, weight: np.ndarray | None) -> None:
+        if self.num_labels is None:
+            found = self._histogram(y_true, y_pred, weight)
+        else:
+            columns = range(self.num_labels)
+            each = [self._histogram(y_true[:, i], y_pred[:, i], weight) for i in columns]
+            found = np.stack(each, axis=1)
+        for part, delta in zip(self._parts, found, strict=True):
             part.assign_add(delta)
 
-    def confusion(self) -> Confusion:
-        return confusion(np.stack([self._metric.total(part) for part in self._parts]))
+    def _histogram(
+        self, y_true: np.ndarray, y_pred: np.ndarray, weight: np.ndarray | None
+    ) -> np.ndarray:
+        return histogram(self._metric.name, y_true, y_pred, self.thresholds, weight)
+
+    def confusions(self) -> list[Confusion]:
+        """Of all predictions, or of each label."""
+        parts = np.stack([self._metric.total(part) for part in self._parts])
+        labels = parts.reshape(2, -1, parts.shape[-1])
+        return [confusion(labels[:, i]) for i in range(labels.shape[1])]
 
 
-class _ShareAtThresholds(Metric):
-    """A share that is computed from the counts at each threshold. A subclass says which."""
+class AtThresholds(Metric):
+    """A figure from the counts at each threshold. A subclass says which."""
 
-    def __init__(self, thresholds: float | Sequence[float] | None, name: str) -> None:
-        super().__init__(name)
-        self._counts = _Counts(self, _checked(thresholds))
+    def __init__(
+        self,
+        thresholds: float | Sequence[float] | None,
+        name: str | None,
+        dtype: Any,
+        top_k: int | None = None,
+        class_id: int | None = None,
+    ) -> None:
+        super().__init__(name, dtype)
+        self._top_k = None if top_k is None else count("top_k", top_k)
+        self._class_id = class_id
+        self._takes_best = top_k is not None and thresholds is None
+        self._counts = Counts(self, checked_thresholds(thresholds))
         self._is_scalar = thresholds is None or np.isscalar(thresholds)
 
     @abstractmethod
-    def share(self, counts: Confusion) -> np.ndarray:
-        """The share at each threshold."""
+    def figure(self, counts: Confusion) -> np.ndarray:
+        """The figure at each threshold."""
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Add labels 0 or 1 and predictions in [0, 1], with a weight for each example if given."""
-        self._counts.add(to_host(y_true), to_host(y_pred), sample_weight)
+        y_true, y_pred, weight = batch_on_host(self.name, y_true, y_pred, sample_weight)
+        if self._top_k is not None:
+            best = among_best(y_pred, self._top_k)
+            y_pred = best.astype(np.float64) if self._takes_best else np.where(best, y_pred, 0)
+        self._counts.add(*of_class(self.name, y_true, y_pred, self._class_id), weight)
 
     def result(self) -> Any:
-        shares = self.share(self._counts.confusion())
-        return float(shares[0]) if self._is_scalar else shares
+        (counts,) = self._counts.confusions()
+        figures = self.figure(counts)
+        return float(figures[0]) if self._is_scalar else figures
 
 
-class Precision(_ShareAtThresholds):
-    """The share of true ones among the examples that were predicted positive.
+class TruePositives(AtThresholds):
+    """The (weighted) number of positive examples that were predicted positive.
 
     Args:
         thresholds: A prediction above it is positive; in [0, 1], 0.5 by default. For several,
@@ -77,72 +97,92 @@ class Precision(_ShareAtThresholds):
     """
 
     def __init__(
-        self, thresholds: float | Sequence[float] | None = None, *, name: str = "precision"
+        self,
+        thresholds: float | Sequence[float] | None = None,
+        name: str | None = None,
+        dtype: Any = None,
     ) -> None:
-        super().__init__(thresholds, name)
+        super().__init__(thresholds, name, dtype)
 
-    def share(self, counts: Confusion) -> np.ndarray:
-        return ratio(counts.true_positives, counts.true_positives + counts.false_positives)
-
-
-class Recall(_ShareAtThresholds):
-    """The share of those predicted positive among the true ones; `thresholds` as in `Precision`."""
-
-    def __init__(
-        self, thresholds: float | Sequence[float] | None = None, *, name: str = "recall"
-    ) -> None:
-        super().__init__(thresholds, name)
-
-    def share(self, counts: Confusion) -> np.ndarray:
-        return ratio(counts.true_positives, counts.true_positives + counts.false_negatives)
+    def figure(self, counts: Confusion) -> np.ndarray:
+        return counts.true_positives
 
 
-class AUC(Metric):
-    """The area under the ROC or the precision-recall curve, from counts at many thresholds.
+class TrueNegatives(TruePositives):
+    """The (weighted) number of negative examples that were not predicted positive."""
+
+    def figure(self, counts: Confusion) -> np.ndarray:
+        return counts.true_negatives
+
+
+class FalsePositives(TruePositives):
+    """The (weighted) number of negative examples that were predicted positive."""
+
+    def figure(self, counts: Confusion) -> np.ndarray:
+        return counts.false_positives
+
+
+class FalseNegatives(TruePositives):
+    """The (weighted) number of positive examples that were not predicted positive."""
+
+    def figure(self, counts: Confusion) -> np.ndarray:
+        return counts.false_negatives
+
+
+class Precision(AtThresholds):
+    """The share of true ones among the examples that were predicted positive.
 
     Args:
-        num_thresholds: Evenly spaced over [0, 1]; more are more exact.
-        curve: "ROC" or "PR".
-        summation_method: "interpolation", or "minoring" or "majoring" for bounds of the area.
-        thresholds: Rising, in (0, 1), in the place of evenly spaced ones; the ends are added.
-        from_logits: Whether predictions are logits, to be put through a sigmoid.
+        thresholds: See `TruePositives`.
+        top_k: Positive are at most the `top_k` largest predictions along the last axis: all of
+            them, or with `thresholds` those that are above.
+        class_id: Count only this place of the last axis.
     """
 
     def __init__(
         self,
-        num_thresholds: int = 200,
-        curve: str = "ROC",
-        summation_method: str = "interpolation",
-        *,
-        name: str = "auc",
-        thresholds: Sequence[float] | None = None,
-        from_logits: bool = False,
+        thresholds: float | Sequence[float] | None = None,
+        top_k: int | None = None,
+        class_id: int | None = None,
+        name: str | None = None,
+        dtype: Any = None,
     ) -> None:
-        super().__init__(name)
-        if thresholds is not None:
-            ends = evenly_spaced(2)
-            thresholds = [ends[0], *_checked(thresholds), ends[1]]
-        elif num_thresholds < 2:
-            raise ValueError(f"num_thresholds must be at least 2, it is {num_thresholds}")
-        curve = check_choice("curve", curve.upper(), ("ROC", "PR"))
-        self._area = area_under_roc if curve == "ROC" else area_under_pr
-        methods = ("interpolation", "minoring", "majoring")
-        self._summation = check_choice("summation_method", summation_method, methods)
-        self._from_logits = from_logits
-        self._counts = _Counts(self, thresholds or evenly_spaced(num_thresholds))
+        super().__init__(thresholds, name, dtype, top_k, class_id)
 
-    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Add labels 0 or 1 and predictions, with a weight for each example if given."""
-        predictions = to_host(y_pred)
-        if self._from_logits:
-            predictions = 0.5 * (1 + np.tanh(0.5 * predictions.astype(np.float64)))
-        self._counts.add(to_host(y_true), predictions, sample_weight)
-
-    def result(self) -> float:
-        return self._area(self._counts.confusion(), self._summation)
+    def figure(self, counts: Confusion) -> np.ndarray:
+        return precision(counts)
 
 
-def _checked(thresholds: float | Sequence[float] | None) -> list[float]:
+class Recall(Precision):
+    """The share of those predicted positive among the true ones; arguments as of `Precision`."""
+
+    def figure(self, counts: Confusion) -> np.ndarray:
+        return sensitivity(counts)
+
+
+def among_best(y_pred: np.ndarray, k: int) -> np.ndarray:
+    """Which predictions are among the `k` largest along the last axis; of equal ones the first."""
+    order = np.argsort(-y_pred, axis=-1, kind="stable")
+    found = np.zeros(y_pred.shape, bool)
+    np.put_along_axis(found, order[..., :k], True, axis=-1)
+    return found
+
+
+def of_class(
+    name: str, y_true: np.ndarray, y_pred: np.ndarray, class_id: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and predictions, or of them what stands at one place of the last axis."""
+    if class_id is None:
+        return y_true, y_pred
+    if y_true.shape != y_pred.shape or not y_pred.ndim or not 0 <= class_id < y_pred.shape[-1]:
+        raise ValueError(
+            f"{name}: class_id={class_id} calls for labels and predictions of one shape, with that "
+            f"place in their last axis; they have shapes {y_true.shape} and {y_pred.shape}"
+        )
+    return y_true[..., class_id], y_pred[..., class_id]
+
+
+def checked_thresholds(thresholds: float | Sequence[float] | None) -> list[float]:
     """Thresholds as a list: rising, in [0, 1]."""
     if thresholds is None:
         return [0.5]
@@ -156,107 +196,3 @@ def _checked(thresholds: float | Sequence[float] | None) -> list[float]:
     ):
         raise ValueError(f"thresholds must rise and lie in [0, 1], they are {thresholds!r}")
     return [float(t) for t in given]
-
-
-def histogram(
-    name: str,
-    y_true: np.ndarray,
-    y_pred: np.ndarray,
-    thresholds: Sequence[float],
-    sample_weight: np.ndarray | None = None,
-) -> np.ndarray:
-    """Weighted counts of examples by label and by the number of thresholds below the prediction.
-
-    Args:
-        name: Of the metric, for messages.
-        y_true: Labels 0 or 1.
-        y_pred: Predictions in [0, 1], of the labels' shape.
-        thresholds: Rising, k of them.
-        sample_weight: One for each example or each prediction.
-
-    Returns:
-        (2, k + 1) float64: negatives, positives. Bin i: predictions above exactly i thresholds.
-    """
-    labels = like_predictions(name, y_true, y_pred)
-    if not ((labels == 0) | (labels == 1)).all():
-        raise ValueError(f"{name}: labels must be 0 or 1, y_true holds others")
-    if not ((y_pred >= 0) & (y_pred <= 1)).all():
-        raise ValueError(
-            f"{name}: predictions must be in [0, 1], y_pred holds others; "
-            f"pass probabilities, such as sigmoid(logits)"
-        )
-    weight = None
-    if sample_weight is not None:
-        weight = np.broadcast_to(like_values(name, sample_weight, y_pred), y_pred.shape).ravel()
-    num_bins = len(thresholds) + 1
-    # In the predictions' own dtype: a float32 prediction of 0.3 is not above the threshold 0.3.
-    dtype = y_pred.dtype if y_pred.dtype.kind == "f" else np.float64
-    bins = np.searchsorted(np.asarray(thresholds, dtype), y_pred.ravel(), side="left")
-    # One histogram for both labels: the bins of the positive examples follow the others.
-    bins += num_bins * (labels.ravel() == 1)
-    counts = np.bincount(bins, weights=weight, minlength=2 * num_bins)
-    return counts.astype(np.float64).reshape(2, num_bins)
-
-
-def confusion(counts: np.ndarray) -> Confusion:
-    """The four counts at each threshold, where a prediction above the threshold is a positive."""
-    # Bin i is above thresholds 0 … i - 1: sums from the right count what is above a threshold, sums
-    # from the left what is not.
-    above = np.cumsum(counts[:, ::-1], axis=1)[:, ::-1][:, 1:]
-    below = np.cumsum(counts, axis=1)[:, :-1]
-    return Confusion(above[1], above[0], below[1], below[0])
-
-
-def ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """`part / whole`, and 0 where the whole is 0."""
-    return np.divide(part, whole, out=np.zeros(part.shape), where=whole != 0)
-
-
-def evenly_spaced(num_thresholds: int) -> list[float]:
-    """Thresholds from just below 0 to just above 1, as Keras spaces them."""
-    inner = [i / (num_thresholds - 1) for i in range(1, num_thresholds - 1)]
-    return [-1e-7, *inner, 1 + 1e-7]
-
-
-def area_under_roc(c: Confusion, summation: str = "interpolation") -> float:
-    """The area under the curve of recall over the share of false positives, at rising thresholds.
-
-    "interpolation" joins the points by lines, "minoring" and "majoring" take the lower and the
-    higher end of each interval.
-    """
-    recall = ratio(c.true_positives, c.true_positives + c.false_negatives)
-    fallout = ratio(c.false_positives, c.false_positives + c.true_negatives)
-    return _area(fallout, recall, summation)
-
-
-def area_under_pr(c: Confusion, summation: str = "interpolation") -> float:
-    """The area under the curve of precision over recall.
-
-    Between two thresholds precision is no line in recall; "interpolation" goes along the curve that
-    Davis and Goadrich (2006) derive, where true positives are linear in all positives.
-    """
-    positives = c.true_positives + c.false_positives
-    labelled = c.true_positives + c.false_negatives
-    if summation != "interpolation":
-        return _area(
-            ratio(c.true_positives, labelled), ratio(c.true_positives, positives), summation
-        )
-    gained_hits = c.true_positives[:-1] - c.true_positives[1:]
-    # Counts of negative weights are cut to 0, as Keras does.
-    slope = ratio(gained_hits, np.maximum(positives[:-1] - positives[1:], 0))
-    offset = c.true_positives[1:] - slope * positives[1:]
-    both = (positives[:-1] > 0) & (positives[1:] > 0)
-    growth = np.where(both, ratio(positives[:-1], positives[1:]), 1.0)
-    pieces = slope * (gained_hits + offset * np.log(growth))
-    return float(np.sum(ratio(pieces, np.maximum(labelled[1:], 0))))
-
-
-def _area(x: np.ndarray, y: np.ndarray, summation: str) -> float:
-    """The area under points whose x falls with the threshold."""
-    if summation == "minoring":
-        heights = np.minimum(y[:-1], y[1:])
-    elif summation == "majoring":
-        heights = np.maximum(y[:-1], y[1:])
-    else:
-        heights = (y[:-1] + y[1:]) / 2
-    return float(np.sum((x[:-1] - x[1:]) * heights))

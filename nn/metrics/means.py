@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+from ..function_classes import FunctionClass
+from ..masks import mask_of
 from ..shapes import like_predictions, like_values
-from .base import Metric, to_host
+from .base import Metric, batch_on_host, to_host
+from .confusion import ratio
 
 
 class Sum(Metric):
     """The (weighted) sum of values."""
 
-    def __init__(self, name: str = "sum") -> None:
-        super().__init__(name)
+    def __init__(self, name: str = "sum", dtype: Any = None) -> None:
+        super().__init__(name, dtype)
         self._total = self.add_weight("total")
 
     def update_state(self, values: Any, sample_weight: Any = None) -> None:
         """Add values of any shape; weights are one for each value or for each example."""
-        self._total.assign_add(_weighted_total(self.name, values, sample_weight)[0])
+        values, weight = _with_weights(self.name, values, sample_weight)
+        self._total.assign_add(np.sum(values * weight))
 
     def result(self) -> float:
         return float(self.total(self._total))
@@ -30,16 +33,20 @@ class Sum(Metric):
 class _WeightedMean(Metric):
     """A metric whose state is the two sums behind a weighted mean."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
+    def __init__(self, name: str | None, dtype: Any = None) -> None:
+        super().__init__(name, dtype)
         self._total = self.add_weight("total")
         self._count = self.add_weight("count")
 
     def add(self, values: Any, sample_weight: Any) -> None:
         """Add values of any shape; weights are one for each value or for each example."""
-        total, count = _weighted_total(self.name, values, sample_weight)
-        self._total.assign_add(total)
-        self._count.assign_add(count)
+        mask = mask_of(values)
+        values, weight = _with_weights(self.name, values, sample_weight)
+        if mask is not None:
+            mask = np.broadcast_to(like_values(self.name, to_host(mask), values), values.shape)
+            values, weight = values[mask], weight[mask]
+        self._total.assign_add(np.sum(values * weight))
+        self._count.assign_add(np.sum(weight))
 
     def mean(self) -> float:
         """The mean over all replicas; 0.0 where nothing was counted."""
@@ -51,8 +58,8 @@ class _WeightedMean(Metric):
 class Mean(_WeightedMean):
     """The (weighted) mean of values."""
 
-    def __init__(self, name: str = "mean") -> None:
-        super().__init__(name)
+    def __init__(self, name: str = "mean", dtype: Any = None) -> None:
+        super().__init__(name, dtype)
 
     def update_state(self, values: Any, sample_weight: Any = None) -> None:
         """Add values of any shape; weights are one for each value or for each example."""
@@ -62,73 +69,105 @@ class Mean(_WeightedMean):
         return self.mean()
 
 
+class MeanTensor(Metric):
+    """The (weighted) mean of arrays of one shape, element by element.
+
+    Args:
+        shape: Theirs; by default that of the first.
+    """
+
+    def __init__(
+        self, name: str = "mean_tensor", dtype: Any = None, shape: tuple[int, ...] | None = None
+    ) -> None:
+        super().__init__(name, dtype)
+        self._shape = shape
+
+    def update_state(self, values: Any, sample_weight: Any = None) -> None:
+        """Add an array; weights are of its shape, or one for each of its first axis."""
+        values, weight = _with_weights(self.name, values, sample_weight)
+        self._shape = values.shape if self._shape is None else tuple(self._shape)
+        if values.shape != self._shape:
+            raise ValueError(
+                f"{self.name}: values must have the shape {self._shape}, of which it takes the "
+                f"mean; they have {values.shape}"
+            )
+        self.add_weight("total", self._shape).assign_add(values * weight)
+        self.add_weight("count", self._shape).assign_add(weight)
+
+    def result(self) -> Any:
+        """The mean as an array of the values' shape; 0.0 without data."""
+        if not self._state:
+            return 0.0
+        return ratio(self.total(self._state["total"]), self.total(self._state["count"]))
+
+
 class MeanMetricWrapper(_WeightedMean):
     """The mean of any `fn(y_true, y_pred, **kwargs)` that gives one value for each example.
 
     A loss function will do. `fn` is given NumPy arrays.
     """
 
-    def __init__(self, fn: Callable[..., Any], name: str | None = None, **kwargs: Any) -> None:
-        super().__init__(name or fn.__name__)
+    def __init__(
+        self, fn: Callable[..., Any], name: str | None = None, dtype: Any = None, **kwargs: Any
+    ) -> None:
+        super().__init__(name or getattr(fn, "__name__", None), dtype)
         self._fn = fn
         self._kwargs = kwargs
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Add a batch of labels and predictions, with one weight for each example if given."""
-        self.add(self._fn(to_host(y_true), to_host(y_pred), **self._kwargs), sample_weight)
+        y_true, y_pred, weight = batch_on_host(self.name, y_true, y_pred, sample_weight)
+        self.add(self._fn(y_true, y_pred, **self._kwargs), weight)
 
     def result(self) -> float:
         return self.mean()
 
 
-class MeanSquaredError(MeanMetricWrapper):
-    """The mean of `(y_pred - y_true)²`."""
+class MeanOfFunction(FunctionClass, MeanMetricWrapper):
+    """A class of metrics, written as `class Poisson(MeanOfFunction, of=poisson)`.
 
-    def __init__(self, name: str = "mean_squared_error") -> None:
-        super().__init__(squared_error, name)
+    It takes `name`, `dtype` and the function's options.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        MeanMetricWrapper.__init__(self, type(self).function, **self._bound(args, kwargs))
+
+    @classmethod
+    def _all_arguments(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"name": cls.function.__name__, "dtype": None, **options}
 
 
-class MeanAbsoluteError(MeanMetricWrapper):
-    """The mean of `|y_pred - y_true|`."""
+class MeanRelativeError(_WeightedMean):
+    """The mean of `|y_pred - y_true| / normalizer`; where that is 0 an error counts as 0.
 
-    def __init__(self, name: str = "mean_absolute_error") -> None:
-        super().__init__(absolute_error, name)
+    Args:
+        normalizer: For each example, as `y_true`.
+    """
 
+    def __init__(
+        self, normalizer: Any, name: str = "mean_relative_error", dtype: Any = None
+    ) -> None:
+        super().__init__(name, dtype)
+        self._normalizer = np.asarray(to_host(normalizer), np.float64)
 
-class RootMeanSquaredError(MeanMetricWrapper):
-    """The root of the mean of `(y_pred - y_true)²`."""
-
-    def __init__(self, name: str = "root_mean_squared_error") -> None:
-        super().__init__(squared_error, name)
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        """Add a batch of labels and predictions, with one weight for each example if given."""
+        y_true, y_pred = to_host(y_true), to_host(y_pred)
+        y_true = like_predictions(self.name, y_true, y_pred)
+        error = np.abs(np.subtract(y_pred, y_true, dtype=np.float64))
+        normalizer = np.broadcast_to(
+            like_predictions(self.name, self._normalizer, y_pred), y_pred.shape
+        )
+        self.add(ratio(error, normalizer), sample_weight)
 
     def result(self) -> float:
-        return math.sqrt(self.mean())
+        return self.mean()
 
 
-def squared_error(y_true: np.ndarray, y_pred: np.ndarray) -> np.ndarray:
-    """`(y_pred - y_true)²` in float64, as a mean over outputs."""
-    return _over_outputs(np.square(_error("mean_squared_error", y_true, y_pred)))
-
-
-def absolute_error(y_true: np.ndarray, y_pred: np.ndarray) -> np.ndarray:
-    """`|y_pred - y_true|` in float64, as a mean over outputs."""
-    return _over_outputs(np.abs(_error("mean_absolute_error", y_true, y_pred)))
-
-
-def _over_outputs(values: np.ndarray) -> np.ndarray:
-    return values if values.ndim < 2 else np.mean(values, axis=-1)
-
-
-def _error(name: str, y_true: np.ndarray, y_pred: np.ndarray) -> np.ndarray:
-    y_true = like_predictions(name, y_true, y_pred)
-    return np.subtract(y_pred, y_true, dtype=np.float64)
-
-
-def _weighted_total(name: str, values: Any, sample_weight: Any) -> tuple[float, float]:
-    """The sum of weighted values and that of weights (of values or examples), in float64."""
-    values = to_host(values)
+def _with_weights(name: str, values: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Values in float64, and the weight of each (given for each of them, or for each example)."""
+    values = np.asarray(to_host(values), np.float64)
     if sample_weight is None:
-        return float(np.sum(values, dtype=np.float64)), float(values.size)
+        return values, np.ones(values.shape)
     weight = like_values(name, to_host(sample_weight), values).astype(np.float64)
-    weight = np.broadcast_to(weight, values.shape)
-    return float(np.sum(values * weight)), float(np.sum(weight))
+    return values, np.broadcast_to(weight, values.shape)

@@ -471,7 +471,11 @@ def test_what_is_wrong_with_a_batch_is_said(case):
 
 MISMADE = {
     "no reduction": (lambda: RegressionHead(loss_reduction="none"), "one for each example"),
-    "unknown": (lambda: RegressionHead(loss_reduction="average"), "must be one of 'auto'"),
+    "by weights": (
+        lambda: RegressionHead(loss_reduction="mean_with_sample_weight"),
+        "must be 'sum_over_batch_size' or 'sum', it is",
+    ),
+    "unknown": (lambda: RegressionHead(loss_reduction="average"), "must be None or one of 'auto'"),
     "threshold": (lambda: BinaryClassHead(thresholds=[0.0]), r"in \(0, 1\), one is 0"),
     "two classes": (lambda: MultiClassHead(2), "use BinaryClassHead"),
     "one class": (lambda: MultiLabelHead(1), "at least 2, it is 1"),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from paceline.nn.metrics import classification as c
+from paceline.nn.metrics import confusion as c
 
 THRESHOLDS = [0.0, 0.25, 0.5, 0.75, 1.0]
 LABELS = np.array([1, 0, 1, 1, 0, 0, 1])

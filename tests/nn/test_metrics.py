@@ -9,6 +9,7 @@ import pytest
 
 from paceline.autodiff import Tensor
 from paceline.nn import losses, metrics
+from paceline.nn.masks import with_mask
 
 COLUMN = np.array([[1], [1], [0], [0]])
 ONE_HOT, CLASSES = np.array([[0, 0, 1], [0, 1, 0]]), np.array([2, 1])
@@ -204,5 +205,116 @@ def test_get_knows_names_metrics_and_functions():
     own = metrics.get(losses.mean_absolute_error)
     own.update_state(np.zeros(2), np.array([1.0, 2.0]))
     assert (own.name, own.result()) == ("mean_absolute_error_1", 1.5)
-    with pytest.raises(ValueError, match="no metric is called 'f1'; there are accuracy"):
-        metrics.get("f1")
+    with pytest.raises(ValueError, match=r"no metric is called 'f2'; there are auc, acc.*f1_score"):
+        metrics.get("f2")
+
+
+def test_a_call_adds_a_batch_and_gives_the_figure_so_far():
+    metric = metrics.Mean()
+    assert (metric([1.0, 3.0]), metric(5.0)) == (2.0, 3.0)
+
+
+def test_a_dtype_is_that_of_the_result_and_not_of_the_sums():
+    metric = metrics.Mean("third", np.float32)
+    result = metric([0.0, 0.0, 1.0])
+    assert result.dtype == np.float32
+    assert result == np.float32(1 / 3)
+    assert metric.variables[0].dtype == np.float64
+    assert metrics.Precision([0.1, 0.9], dtype="float16")([0, 1], [0.5, 0.5]).dtype == np.float16
+
+
+def test_names_are_those_of_the_class_unless_they_are_given():
+    assert metrics.TruePositives().name == "true_positives"
+    assert metrics.MeanIoU(2).name == "mean_io_u"
+    assert metrics.AUC(name="area").name == "area"
+
+
+def test_the_mean_of_arrays_goes_element_by_element():
+    metric = metrics.MeanTensor()
+    assert metric.result() == 0.0
+    metric.update_state([1.0, 2.0])
+    metric.update_state([3.0, 8.0], sample_weight=[1, 0])
+    np.testing.assert_array_equal(metric.result(), [2.0, 2.0])
+    with pytest.raises(ValueError, match=r"must have the shape \(2,\).*they have \(3,\)"):
+        metric.update_state([1.0, 2.0, 3.0])
+
+
+def test_an_error_may_be_relative_to_what_is_given():
+    metric = metrics.MeanRelativeError(normalizer=[1, 3, 2, 0])
+    assert metric([1, 3, 2, 3], [2, 4, 6, 8]) == (1 + 1 / 3 + 2 + 0) / 4
+
+
+MASK = np.array([[True, True, False], [True, False, False]])
+MASKED = [
+    (metrics.MeanSquaredError, np.zeros((2, 3, 1)), np.full((2, 3, 1), np.nan)),
+    (metrics.BinaryAccuracy, np.zeros((2, 3)), np.full((2, 3), 0.2)),
+    (metrics.SparseCategoricalCrossentropy, np.zeros((2, 3), int), np.full((2, 3, 4), 0.25)),
+    (metrics.AUC, np.array([[0, 1, 1], [1, 0, 0]]), np.array([[0.1, 0.7, 0.2], [0.6, 0.9, 2.0]])),
+    (lambda: metrics.MeanIoU(2), np.zeros((2, 3)), np.array([[0, 1, 1], [0, 1, 7]])),
+]
+
+
+@pytest.mark.parametrize(("make", "y", "p"), MASKED)
+@pytest.mark.parametrize("weights", [None, np.array([2.0, 1.0])])
+def test_what_a_mask_excludes_is_not_counted(make, y, p, weights):
+    p = np.where(MASK.reshape(2, 3, *(1,) * (p.ndim - 2)), np.nan_to_num(p, nan=3.0), p)
+    spread = None if weights is None else np.repeat(weights[:, None], 3, 1)[MASK]
+    expected = make()(y[MASK], p[MASK], spread)
+    assert make()(y, with_mask(Tensor(p), MASK), weights) == expected
+    assert expected > 0
+
+
+def test_an_ignored_class_counts_in_no_mean():
+    metric = metrics.SparseCategoricalCrossentropy(ignore_class=-1)
+    p = np.array([[0.5, 0.5], [0.1, 0.9], [0.25, 0.75]])
+    assert metric([0, -1, 1], p) == pytest.approx((math.log(2) - math.log(0.75)) / 2)
+    iou = metrics.MeanIoU(2, ignore_class=255)
+    assert iou([0, 255, 1, 1], [0, 1, 1, 0]) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("metric", "y", "p", "message"),
+    [
+        (metrics.MeanIoU(2), [0, 2], [0, 1], r"mean_io_u: labels must be in \[0, 2\)"),
+        (metrics.MeanIoU(2), [0, 1], [0, 0.5], "predictions must be class numbers"),
+        (metrics.F1Score(), [0, 1], [0.2, 0.5], r"predictions have the shape \(n, classes\)"),
+        (metrics.F1Score(), [[2, 0]], [[0.2, 0.5]], "labels must be 0 or 1.*from 0 to 2"),
+        (metrics.R2Score(), np.ones((1, 1, 1)), np.ones((1, 1, 1)), r"shape \(n,\) or"),
+        (metrics.Precision(class_id=3), [[0, 1]], [[0.1, 0.2]], "class_id=3 calls for"),
+        (metrics.AUC(multi_label=True), [0, 1], [0.1, 0.2], r"the shape \(n, labels\)"),
+        (metrics.AUC(label_weights=[1, 2]), [[1]], [[0.5]], "with 2 labels; they have"),
+    ],
+)
+def test_what_has_no_such_figure_is_refused(metric, y, p, message):
+    with pytest.raises(ValueError, match=message):
+        metric.update_state(np.array(y), np.array(p))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: metrics.SensitivityAtSpecificity(1.5), "specificity must be between 0 and 1"),
+        (lambda: metrics.PrecisionAtRecall(0.5, 0), "num_thresholds must be a positive integer"),
+        (lambda: metrics.Precision(top_k=0), "top_k must be a positive integer, it is 0"),
+        (lambda: metrics.FBetaScore("binary"), "average must be one of .*, it is 'binary'"),
+        (lambda: metrics.FBetaScore(beta=0), "beta must be positive"),
+        (lambda: metrics.IoU(2, [2]), r"target_class_ids must be in \[0, 2\)"),
+        (lambda: metrics.MeanIoU(1.5), "num_classes must be a positive integer"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_a_constant_has_no_variance_to_explain():
+    assert metrics.R2Score()([2.0, 2.0], np.array([2.0, 2.0])) == 1.0
+    assert metrics.R2Score()([2.0, 2.0], np.array([2.0, 3.0])) == 0.0
+    adjusted = metrics.R2Score(num_regressors=1)
+    assert adjusted([1.0, 2.0, 3.0, 4.0], np.array([1.0, 2.0, 3.0, 5.0])) == pytest.approx(0.7)
+
+
+def test_functions_of_metrics_measure_each_example():
+    assert metrics.binary_accuracy([1, 0], [0.4, 0.2], threshold=0.3).tolist() == [1, 1]
+    assert metrics.sparse_categorical_accuracy([1, 0], SCORES[:, :2]).tolist() == [1, 0]
+    assert metrics.top_k_categorical_accuracy(ONE_HOT, SCORES, k=2).tolist() == [1, 1]

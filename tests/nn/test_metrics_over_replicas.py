@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paceline.nn import metrics
+from paceline.autodiff import Tensor
+from paceline.nn import initializers, metrics
 from paceline.strategies import (
     CentralStorageStrategy,
     MirroredStrategy,
@@ -137,3 +138,57 @@ def test_a_metric_that_is_built_anew_in_each_replica_keeps_one_state(store):
     assert {metric.name for metric in made} == {"mean"}
     with strategy.scope():
         assert made[-1].result() == 3.0
+
+
+class MeanInKerasManner(metrics.Metric):
+    """Reads its variables as they are, and returns one of them or what it computes from two."""
+
+    def __init__(self, name="keras_mean", returns_sum=False, **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.total_of = self.add_weight(name="total", initializer="zeros")
+        self.count = self.add_weight(name="count", initializer="zeros", dtype="int32")
+        self.returns_sum = returns_sum
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.total_of.assign_add(np.sum(Tensor(y_pred) - y_true))
+        self.count.assign_add(len(y_true))
+
+    def result(self):
+        return self.total_of if self.returns_sum else self.total_of / self.count
+
+    def reset_state(self):
+        self.total_of.assign(0)
+        self.count.assign(0.0)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 2), (2, 1), (2, 2)])
+@pytest.mark.parametrize("returns_sum", [False, True])
+def test_mb_20_a_metric_written_for_keras_is_exact_over_replicas_and_workers(
+    on_workers, size, returns_sum
+):
+    num_workers, num_replicas = size
+    labels, predictions = np.zeros(7), np.arange(7.0)
+    cuts = sorted([1, 4, 7][: num_workers * num_replicas - 1])  # the last of four has none
+    parts = [np.split(array, cuts) for array in (labels, predictions)]
+
+    def work(strategy, index):
+        with strategy.scope():
+            metric = MeanInKerasManner(returns_sum=returns_sum)
+        mine = slice(num_replicas * index, num_replicas * (index + 1))
+        results = strategy.run(metric, tuple(PerReplica(part[mine]) for part in parts))
+        with strategy.scope():
+            found = [*getattr(results, "values", [results]), metric.result()]
+            metric.reset_state()
+            return [*found, [float(v.numpy()) for v in metric.variables]]
+
+    for *found, after in on_workers(*size, work):
+        assert set(found) == {21.0 if returns_sum else 3.0}
+        assert all(type(value) is float for value in found)
+        assert after == [0.0, 0.0]
+
+
+def test_a_state_that_begins_elsewhere_than_at_zero_would_count_once_for_each_replica():
+    for initializer in ("zeros", None, 0, initializers.Zeros()):
+        MeanInKerasManner().add_weight("more", (2,), initializer)
+    with pytest.raises(ValueError, match=r"mean/best must begin at zero, and initializer='ones'"):
+        metrics.Mean().add_weight("best", initializer="ones")

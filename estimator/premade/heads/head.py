@@ -238,12 +238,13 @@ def checked_logits(logits: Any, dimension: int) -> Tensor:
 
 def _checked(reduction: Reduction | str) -> Reduction:
     parsed = Reduction.parse(reduction)
-    if parsed is Reduction.NONE:
+    if parsed in (Reduction.NONE, Reduction.MEAN_WITH_SAMPLE_WEIGHT):
         raise ValueError(
-            "loss_reduction must be 'sum_over_batch_size' or 'sum': a model is trained by one "
-            "number, and 'none' leaves one for each example"
+            f"loss_reduction must be 'sum_over_batch_size' or 'sum', it is {parsed.value!r}: a "
+            f"model is trained by one number and not by one for each example, and the weights of "
+            f"examples do not change by what a head divides"
         )
-    return Reduction.SUM_OVER_BATCH_SIZE if parsed is Reduction.AUTO else parsed
+    return Reduction.SUM if parsed is Reduction.SUM else Reduction.SUM_OVER_BATCH_SIZE
 
 
 def _step(
