@@ -100,20 +100,29 @@ class MutableLeaf(Tensor):
     step keep it too, but only until backward, and a copy in each step would be wasted on them.
     Backward therefore compares `changed_at` with the place of the operations that read the leaf,
     and refuses those that are older.
+
+    Who copies the array behind the owner's back `lend`s it: the next change waits for that.
     """
 
-    __slots__ = ("_is_shared", "changed_at")
+    __slots__ = ("_before_change", "_is_shared", "changed_at")
 
     def __init__(self, data: Array, requires_grad: bool, owner: Any = None) -> None:
         super().__init__(data, requires_grad, owner)
         self.changed_at = -1
         self._is_shared = False
+        self._before_change: Callable[[], object] | None = None
 
     def share(self) -> None:
         self._is_shared = True
 
+    def lend(self, before_change: Callable[[], object]) -> None:
+        self._before_change = before_change
+
     def writable(self) -> Array:
         """`data`, about to be overwritten."""
+        if self._before_change is not None:
+            self._before_change()
+            self._before_change = None
         if self._is_shared:
             self.data = self.data.copy()
             self._is_shared = False

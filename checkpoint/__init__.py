@@ -18,6 +18,7 @@ restores takes what it needs by name.
 from __future__ import annotations
 
 from .access import lease
+from .background import PendingCopies
 from .directory import (
     best_checkpoint,
     fingerprint,
@@ -59,6 +60,7 @@ __all__ = [
     "CheckpointReader",
     "KeepPolicy",
     "OtherWriters",
+    "PendingCopies",
     "Saved",
     "Saver",
     "ShardSaver",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Generic, TypeVar, final
+from typing import Final, Generic, TypeAlias, TypeVar, final
 
 import numpy as np
 
@@ -13,8 +13,9 @@ from .slices import Piece
 
 THREAD_NAME: Final = "paceline-save"
 _ALIGNMENT: Final = 64
-_LARGE_BYTES: Final = 16 << 20
 Result = TypeVar("Result")
+PendingCopies: TypeAlias = Mapping[str, Callable[[], None]]
+"""By the names of arrays: what returns when the array has been copied, and may change."""
 
 
 @final
@@ -64,6 +65,26 @@ class Background(Generic[Result]):
 
 
 @final
+class _PendingCopy:
+    """A copy of arrays that is made behind the back of who changes them, or by them before they do.
+
+    Args:
+        pairs: Targets and sources; the sources are let go when they were copied.
+    """
+
+    def __init__(self, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
+        self._pairs = pairs
+        self._making = threading.Lock()
+
+    def make(self) -> None:
+        """Returns when it is made: by the caller, unless another thread is at it or has done so."""
+        with self._making:
+            for target, source in self._pairs:
+                np.copyto(target, source, casting="equiv")
+            self._pairs = ()
+
+
+@final
 class Snapshot:
     """Holds one copy of what is to be written, while the originals change.
 
@@ -74,35 +95,27 @@ class Snapshot:
     def __init__(self) -> None:
         self._buffer = np.empty(0, np.uint8)
 
-    def take(self, pieces: Mapping[str, Piece]) -> dict[str, Piece]:
-        """The pieces with copies of their arrays, row-major and little-endian.
+    def begin(self, pieces: Mapping[str, Piece]) -> tuple[dict[str, Piece], PendingCopies]:
+        """Takes a copy of the pieces, which is still to be made.
 
-        They are overwritten by the next call.
+        Returns:
+            The pieces with the arrays of the copy, row-major and little-endian, which are
+            overwritten by the next call; and the copies to be made, by the names of tensors.
         """
         ends = np.cumsum([0, *(_padded(piece.array.nbytes) for piece in pieces.values())])
         if len(self._buffer) < ends[-1]:
             self._buffer = np.empty(0, np.uint8)  # the old one goes before the new one comes
             self._buffer = np.empty(ends[-1], np.uint8)
-        copies = {
-            key: replace(piece, array=self._place(piece.array, int(start)))
-            for (key, piece), start in zip(pieces.items(), ends, strict=False)
-        }
-        pairs = [(copies[key].array, piece.array) for key, piece in pieces.items()]
-        middle = int(np.searchsorted(ends, ends[-1] / 2)) if ends[-1] >= _LARGE_BYTES else 0
-        # One core alone does not use the memory's whole bandwidth.
-        with Background(lambda: _copy(pairs[:middle])) as half:
-            _copy(pairs[middle:])
-        half.result()
-        return copies
+        copies: dict[str, Piece] = {}
+        pairs: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+        for (key, piece), start in zip(pieces.items(), ends.tolist(), strict=False):
+            copies[key] = replace(piece, array=self._place(piece.array, start))
+            pairs.setdefault(piece.name, []).append((copies[key].array, piece.array))
+        return copies, {name: _PendingCopy(of_name).make for name, of_name in pairs.items()}
 
     def _place(self, array: np.ndarray, start: int) -> np.ndarray:
         place = self._buffer[start : start + array.nbytes]
         return place.view(array.dtype.newbyteorder("<")).reshape(array.shape)
-
-
-def _copy(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
-    for copy, array in pairs:
-        np.copyto(copy, array, casting="equiv")
 
 
 def _padded(num_bytes: int) -> int:

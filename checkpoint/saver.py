@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Final, SupportsIndex, final
 
-from .background import Background, Snapshot
+from .background import Background, PendingCopies, Snapshot
 from .directory import refuse_others_checkpoints, tidied
 from .errors import CheckpointError, explained
 from .names import shard_name
@@ -91,9 +91,36 @@ class Saver:
         """Begins to save `model.ckpt-<step>`; the arrays may change as soon as it returns.
 
         Args:
+            step, arrays, state, others: see `start`.
+
+        Raises:
+            CheckpointError, TypeError, ValueError: see `start`.
+        """
+        copies = self.start(step, arrays, state=state, others=others)
+        # From the other end than the thread: one core alone does not use the memory's bandwidth.
+        for copy in reversed(tuple(copies.values())):
+            copy()
+
+    def start(
+        self,
+        step: SupportsIndex,
+        arrays: Arrays,
+        *,
+        state: Mapping[str, object] | None = None,
+        others: OtherWriters | None = None,
+    ) -> PendingCopies:
+        """Begins to save `model.ckpt-<step>`, and returns before the arrays are copied.
+
+        Who changes an array in place calls what is returned for its name first: the array has
+        mostly been copied by then, else it is now.
+
+        Args:
             step, arrays, state: see `paceline.checkpoint.save`.
             others: who writes shards beside the first one, which is this process's. They begin
                 before this returns, and the checkpoint is visible only once all have reported.
+
+        Returns:
+            By the names of arrays, functions that return when the array has been copied.
 
         Raises:
             CheckpointError: an earlier save failed, or this object is closed.
@@ -111,14 +138,21 @@ class Saver:
             # The others copy what they hold before this returns: all parts are of one moment.
             if others is not None:
                 others.begin(draft.path)
-            copies = self._snapshot.take(pieces)
+            copies, pending = self._snapshot.begin(pieces)
         except BaseException:
             draft.abandon()
             raise
         self._step = step
+
         # The thread refers to this object. Nobody else may, and the lock would go with it in the
         # midst of the write.
-        self._write = Background(lambda: draft.finish(copies, content, self._keep, others))
+        def write() -> str:
+            for copy in pending.values():
+                copy()
+            return draft.finish(copies, content, self._keep, others)
+
+        self._write = Background(write)
+        return pending
 
     def finished(self) -> list[tuple[str, int]]:
         """(path, step) of the checkpoints that have become visible since the last call, in order.
@@ -187,8 +221,8 @@ class Saver:
 class ShardSaver:
     """Writes one shard of each checkpoint that a `Saver` of another process commits.
 
-    As there, `save` returns when the arrays are copied. The report for who commits is left beside
-    the shard, where `collect_reports` finds it.
+    As there, `start` returns before the arrays are copied. The report for who commits is left
+    beside the shard, where `collect_reports` finds it.
 
     Args:
         index, count: which writer this is (0 is the one that commits), and of how many.
@@ -199,16 +233,26 @@ class ShardSaver:
         self._snapshot = Snapshot()
         self._write: Background[None] | None = None
 
-    def save(self, draft: str, arrays: Arrays) -> None:
+    def start(self, draft: str, arrays: Arrays) -> PendingCopies:
         """Begins to write a shard of the unfinished checkpoint at `draft`.
+
+        Returns:
+            As `Saver.start`.
 
         Raises:
             CheckpointError: the one before could not be written.
         """
         pieces = pieces_of(arrays)
         self.wait()
-        copies = self._snapshot.take(pieces)
-        self._write = Background(lambda: _write_and_report(draft, self._shard, copies))
+        copies, pending = self._snapshot.begin(pieces)
+
+        def write() -> None:
+            for copy in pending.values():
+                copy()
+            _write_and_report(draft, self._shard, copies)
+
+        self._write = Background(write)
+        return pending
 
     def check(self) -> None:
         """Raises what has gone wrong in the background; does not wait."""

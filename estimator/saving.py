@@ -29,8 +29,8 @@ class Bystander(CheckpointWriter):
     def prepare(self) -> None:
         pass
 
-    def save(self, step: int, values: Values, state: dict[str, Any]) -> None:
-        pass
+    def save(self, step: int, values: Values, state: dict[str, Any]) -> checkpoint.PendingCopies:
+        return {}
 
     def check(self) -> None:
         pass
@@ -69,13 +69,14 @@ class _Chief(CheckpointWriter):
         with self._losses_given_up():  # the next one is not given up
             self._saver.prepare()
 
-    def save(self, step: int, values: Values, state: dict[str, Any]) -> None:
+    def save(self, step: int, values: Values, state: dict[str, Any]) -> checkpoint.PendingCopies:
         self._step, self._given_up = step, None
         part = checkpoint.share_of(values, 0, self._workers.size) if self._all_write else values
-        self._saver.save(step, part, state=state, others=self._others)
+        copies = self._saver.start(step, part, state=state, others=self._others)
         told = {"global_step": step, "model_dir": self._saver.model_dir}
         text = "Saving checkpoints for %d into %s/model.ckpt-%d."
         _logger.info(text, step, self._saver.model_dir, step, extra={"values": told})
+        return copies
 
     def check(self) -> None:
         with self._losses_given_up():
@@ -150,10 +151,11 @@ class _Helper(CheckpointWriter):
     def prepare(self) -> None:
         self._saver.wait()
 
-    def save(self, step: int, values: Values, state: dict[str, Any]) -> None:
-        # The chief's `Saver.save` calls `_OtherWorkers.begin` at the same step: a common call.
+    def save(self, step: int, values: Values, state: dict[str, Any]) -> checkpoint.PendingCopies:
+        # The chief's `Saver.start` calls `_OtherWorkers.begin` at the same step: a common call.
         draft = self._workers.text_from_chief("", "draft of a checkpoint")
-        self._saver.save(draft, checkpoint.share_of(values, self._workers.rank, self._workers.size))
+        part = checkpoint.share_of(values, self._workers.rank, self._workers.size)
+        return self._saver.start(draft, part)
 
     def check(self) -> None:
         self._saver.check()

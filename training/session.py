@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..autodiff import Tensor
+from ..checkpoint import PendingCopies
 from ..inputs import nest
 from ..observe import Stopwatch
 from ..strategies import Strategy, Variable, VariableStore
@@ -189,10 +190,14 @@ class Session(ABC):
     def values(self) -> dict[str, Any]:
         """The values of all variables that belong into a checkpoint, by name.
 
-        They are not copies: the next step changes them.
+        They are not copies: the next step changes them, but for those that are lent.
         """
         with self.strategy.scope():
             return self.store.saved_values()
+
+    def lend(self, copies: PendingCopies) -> None:
+        """Let no step change a value before it was copied."""
+        self.store.lend(copies)
 
     def tell_input_state(self, state: Callable[[], dict[str, Any]]) -> None:
         """Let checkpoints hold where this worker's input stands."""

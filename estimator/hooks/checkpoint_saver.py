@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from ...checkpoint import PendingCopies
 from ...observe import phase
 from ...training import (
     Session,
@@ -29,13 +30,16 @@ class CheckpointWriter(ABC):
         """Return when nothing is being written: what is saved next is of a moment after that."""
 
     @abstractmethod
-    def save(self, step: int, values: dict[str, Any], state: dict[str, Any]) -> None:
-        """Begin to save, after `prepare`; the values may change as soon as it returns.
+    def save(self, step: int, values: dict[str, Any], state: dict[str, Any]) -> PendingCopies:
+        """Begin to save, after `prepare`.
 
         Args:
             step: The global step.
             values: Of all variables, by name.
             state: What else the checkpoint is to hold, as JSON: where the input stands.
+
+        Returns:
+            What is to be called before the values of these names change in place.
         """
 
     @abstractmethod
@@ -244,7 +248,7 @@ class RunSaver(SessionRunHook):
         values, states = session.values(), [] if input_ends else session.input_states()
         self.last_has_input = not input_ends
         state = {} if input_ends else {"input": states}
-        self._writer.save(session.global_step, values, state)
+        session.lend(self._writer.save(session.global_step, values, state))
 
 
 def _real(directory: str) -> str:

@@ -182,15 +182,17 @@ class VariableStore:
         return [v for v in list(self.variables.values()) if v.trainable]
 
     def saved_values(self) -> dict[str, np.ndarray]:
-        """The values that this worker puts into a checkpoint. Call it in cross-replica context.
+        """What this worker saves, in cross-replica context: all that does not live elsewhere.
 
-        Those that live in other processes are not among them: these write them.
-
-        What is in host memory is not copied: the next update changes it.
+        What is in host memory is not copied: the next update changes it, unless it was `lend`.
         """
-        here = [(n, v) for n, v in list(self.variables.items()) if not v.is_remote]
-        saved = [(name, v) for name, v in here if v.saved]
+        saved = [(n, v) for n, v in list(self.variables.items()) if v.saved and not v.is_remote]
         return {name: to_host(v.tensor().data) for name, v in saved}
+
+    def lend(self, before_change: Mapping[str, Callable[[], object]]) -> None:
+        """Call these, by name, before the saved value of a variable is changed in place."""
+        for name, copied in before_change.items():
+            self.variables[name].leaf(0).lend(copied)
 
     def _note_beginning(self, variable: Variable) -> None:
         if self._beginnings is not None and not variable.is_remote:

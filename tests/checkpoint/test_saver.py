@@ -286,3 +286,19 @@ def test_left_overs_are_removed_at_the_start(
     with Saver(tmp_path):
         assert os.listdir(tmp_path) == [".paceline-lock"]
     assert any("left over from an interrupted save" in message for message in messages())
+
+
+def test_a_started_save_keeps_the_values_that_are_copied_before_they_change(
+    tmp_path: Path, gate: Gate
+) -> None:
+    arrays = {f"x{index}": np.full(1000, index, np.float32) for index in range(20)}
+    with Saver(tmp_path) as saver:
+        copies = saver.start(1, {**arrays, "pair": np.zeros(2)})
+        assert copies.keys() == {*arrays, "pair"}
+        for index, (name, array) in enumerate(arrays.items()):
+            copies[name]()
+            array += 100 + index
+        copies["x3"]()  # it has been copied: what it is now does not count
+        gate.opened.set()
+    for index, name in enumerate(arrays):
+        assert (load(tmp_path / "model.ckpt-1").read(name) == index).all()

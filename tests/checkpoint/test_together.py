@@ -69,7 +69,7 @@ def save_together(root: Path, count: int, steps: int) -> None:
 
     def share(draft: str):
         for index, helper in enumerate(helpers, start=1):
-            helper.save(draft, share_of(arrays, index, count))
+            helper.start(draft, share_of(arrays, index, count))
         return partial(collect_reports, draft, count, lambda: False)
 
     with Saver(root) as saver:
@@ -101,7 +101,7 @@ def test_who_cannot_write_says_so_to_who_commits(tmp_path: Path) -> None:
     def share(draft: str):
         # A file is in the way of the shard.
         Path(draft, "data-00001-of-00002.safetensors").mkdir()
-        helper.save(draft, {"x": np.zeros(3)})
+        helper.start(draft, {"x": np.zeros(3)})
         return partial(collect_reports, draft, 2, lambda: False)
 
     with Saver(tmp_path) as saver:
@@ -115,7 +115,7 @@ def test_who_cannot_write_says_so_to_who_commits(tmp_path: Path) -> None:
 
 def test_a_draft_that_a_worker_does_not_see_is_an_error_there(tmp_path: Path) -> None:
     helper = ShardSaver(1, 2)
-    helper.save(str(tmp_path / "elsewhere"), {"x": np.zeros(3)})
+    helper.start(str(tmp_path / "elsewhere"), {"x": np.zeros(3)})
     with pytest.raises(CheckpointError, match="cannot write"):
         helper.wait()
     helper.check()  # it is told once
@@ -134,7 +134,7 @@ def test_a_draft_may_be_committed_as_soon_as_the_report_is_seen(
 
     monkeypatch.setattr(os, "replace", replace_and_commit)
     helper = ShardSaver(1, 2)
-    helper.save(str(draft), {"x": np.zeros(3)})
+    helper.start(str(draft), {"x": np.zeros(3)})
     helper.wait()
     assert collect_reports(str(tmp_path / "committed"), 2, lambda: False)
 

@@ -56,9 +56,12 @@ def test_values_are_collected_only_when_the_save_before_is_written(writer):
             writer.calls.append("states")
             return []
 
+        def lend(self, copies):
+            writer.calls.append("lend")
+
     hook = RunSaver("", writer, save_steps=1)
     hook.after_create_session(Run())
-    assert writer.calls == ["prepare", "values", "states", "save"]
+    assert writer.calls == ["prepare", "values", "states", "save", "lend"]
 
 
 @pytest.mark.parametrize("num_workers", [1, 2, 3])

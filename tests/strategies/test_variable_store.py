@@ -2,6 +2,7 @@
 
 import gc
 import threading
+from functools import partial
 from weakref import ref
 
 import numpy as np
@@ -11,6 +12,7 @@ from paceline.autodiff import IndexedSlices, leaves
 from paceline.nn import Sequential, layers, optimizers
 from paceline.strategies import (
     DEFAULT_STRATEGY,
+    MirroredStrategy,
     Variable,
     VariableAggregation,
     VariableStore,
@@ -517,3 +519,37 @@ def test_variables_are_as_created_once_and_what_is_assigned_then_stays(store, tw
         assert [copy.tolist() for copy in chosen.local_values()] == [[7.0, 8.0]] * 2
         with store.as_created():
             assert moved.numpy().tolist() == [5.0, 6.0]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("num_replicas", [1, 2])
+def test_what_was_lent_is_copied_before_a_step_changes_it(num_replicas, sparse):
+    strategy = MirroredStrategy([f"CPU:{i}" for i in range(num_replicas)])
+    store, optimizer = VariableStore(), optimizers.SGD(0.5, momentum=0.9)
+    copies = {}
+
+    def lend():
+        with strategy.scope():
+            values = store.saved_values()
+        store.lend(
+            {n: partial(lambda n, v: copies.setdefault(n, v.copy()), n, values[n]) for n in values}
+        )
+        return {name: value.copy() for name, value in values.items()}
+
+    def step():
+        with store.building():
+            table = get_variable("table", (5, 2), initializer=ones)
+            loss = np.sum(table[np.array([0, 3])] if sparse else np.square(table))
+            optimizer.minimize(loss)()
+
+    with strategy.scope():
+        strategy.run(step)
+        for _ in range(2):
+            copies.clear()
+            expected = lend()
+            strategy.run(step)
+            changed = {name for name in expected if "table" in name}
+            assert len(changed) == 2
+            for name in changed:
+                np.testing.assert_array_equal(copies[name], expected[name])
+                assert not np.array_equal(store.variables[name].numpy(), expected[name])
