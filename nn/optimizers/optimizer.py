@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from ...autodiff import IndexedSlices, Tensor, backward, no_grad
+from ...observe import log_once
 from ...strategies import (
     COUNTER,
     TrainOp,
@@ -189,11 +191,15 @@ class Optimizer(OptimizerState):
         self._membership.here(self)
         self._require_possible()
         replica = get_replica_context()
-        variables, found = _summed(pairs, 0 if replica is None else replica.local_index)
+        index = 0 if replica is None else replica.local_index
+        variables, found = _summed(pairs, index)
+        is_reduced = skip_gradients_aggregation or not experimental_aggregate_gradients
+        if replica is None or is_reduced:
+            _warn_of_missing(v.name for v in variables if v.leaf(index) not in found)
         if replica is None:
             given = [(v, found.get(v.leaf(0))) for v in variables]
             apply_outside_replicas(self, given)
-        elif skip_gradients_aggregation or not experimental_aggregate_gradients:
+        elif is_reduced:
             apply_reduced(self, variables, found)
         else:
             make_step(TrainOp([Update(self, None, variables, found)]), 1, average=False)
@@ -350,6 +356,13 @@ def _check_loss(loss: Any) -> None:
             f"loss must be a scalar, its shape is {loss.shape}; "
             f"take its mean over the examples with np.mean(loss)"
         )
+
+
+def _warn_of_missing(names: Iterable[str]) -> None:
+    """Say once which variables have no gradient, where no step that reduces them would."""
+    if missing := ", ".join(names):
+        message = "No gradient is given for some variables, which stay as they are: %s."
+        log_once(logging.WARNING, message, missing)
 
 
 def _summed(

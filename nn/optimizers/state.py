@@ -198,7 +198,8 @@ class OptimizerState(Serializable, Updater):
 
     def rate_after(self, num_updates: int) -> float:
         """The learning rate of the update after so many."""
-        return (self._membership.latest.assigned_rate or self._learning_rate)(num_updates)
+        schedule = self._membership.latest.assigned_rate or self._learning_rate
+        return float(schedule(num_updates))  # one of a user's may give a tensor
 
     def _build_learning_rate(self, learning_rate: LearningRate) -> Callable[[int], float]:
         """For `__init__` of subclasses, as in Keras 2.15: `self._learning_rate = …`."""
