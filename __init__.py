@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         strategies,
         summary,
     )
-    from .autodiff import GradientTape, Tensor, no_grad, stop_gradient
+    from .autodiff import GradientTape, Tensor, custom_gradient, no_grad, stop_gradient
     from .estimator import (
         Estimator,
         EstimatorSpec,
@@ -102,6 +102,7 @@ __all__ = [
     "chief_first",
     "cluster",
     "collectives",
+    "custom_gradient",
     "estimator",
     "feature_column",
     "function",

@@ -37,9 +37,10 @@ from .activations import (
     softmax,
     softplus,
 )
-from .backward import GradientTape, backward, leaves
+from .backward import backward, leaves
 from .convolution import conv, conv2d, conv2d_relu_max_pool2d
 from .cross_entropy import sigmoid_cross_entropy, softmax_cross_entropy
+from .custom import custom_gradient, record
 from .dense import dense
 from .depthwise_convolution import depthwise_conv
 from .indexed_slices import IndexedSlices
@@ -47,7 +48,8 @@ from .pooling import avg_pool, avg_pool2d, max_pool, max_pool2d
 from .printing import PRINT_OPTIONS, set_print_options
 from .recording import no_grad, watched
 from .reductions import logsumexp
-from .tensor import MutableLeaf, Tensor, Vjp, lift, lift_array, record, snapshot, stop_gradient
+from .tape import ForwardAccumulator, GradientTape
+from .tensor import MutableLeaf, Tensor, Vjp, lift, lift_array, snapshot, stop_gradient
 from .tensor_like import Array, TensorLike, implements
 from .tracing import Call, functions_by_name, trace
 from .transposed_convolution import conv_transpose
@@ -56,6 +58,7 @@ __all__ = [
     "PRINT_OPTIONS",
     "Array",
     "Call",
+    "ForwardAccumulator",
     "GradientTape",
     "IndexedSlices",
     "MutableLeaf",
@@ -69,6 +72,7 @@ __all__ = [
     "conv2d",
     "conv2d_relu_max_pool2d",
     "conv_transpose",
+    "custom_gradient",
     "dense",
     "depthwise_conv",
     "elu",

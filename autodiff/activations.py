@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from .arithmetic import times
+from .higher_order import by_definition
 from .numerics import keep_where, total
 from .special import erf as _erf
-from .tensor import Tensor, lift_array, record
+from .tensor import Tensor, lift_array, operand, record
 from .tensor_like import Array
 
 
@@ -19,7 +21,7 @@ def erf(x: Any) -> Tensor:
     a = x.data
 
     def vjp(g: Array, outs: Any) -> Any:
-        return (np.multiply(g, _exp_of_square(-1, a) * (2 / math.sqrt(math.pi)), out=g),)
+        return (times(g, _exp_of_square(-1, operand(g, x, a)) * (2 / math.sqrt(math.pi))),)
 
     return record(_erf(a), (x,), vjp)
 
@@ -33,8 +35,14 @@ def _exp_of_square(scale: float, a: Array) -> Array:
 def sigmoid(x: Any) -> Tensor:
     """1 / (1 + exp(-x))."""
     x = lift_array(x)
-    y = logistic(x.data)
-    return record(y, (x,), lambda g, outs: (np.multiply(g, y * (1 - y), out=g),))
+    a = x.data
+    y = logistic(a)
+
+    def vjp(g: Array, outs: Any) -> Any:
+        s = sigmoid(operand(g, x, a)) if type(g) is Tensor else y
+        return (times(g, s * (1 - s)),)
+
+    return record(y, (x,), vjp)
 
 
 def logistic(a: Array, out: Array | None = None) -> Array:
@@ -95,7 +103,10 @@ def elu(x: Any, alpha: float = 1.0) -> Tensor:
     below = alpha * np.expm1(np.minimum(a, 0))
 
     def vjp(g: Array, outs: Any) -> Any:
-        return (np.multiply(g, np.where(a > 0, 1, below + alpha), out=g),)
+        slope = below
+        if type(g) is Tensor:
+            slope = alpha * np.expm1(np.minimum(operand(g, x, a), 0))
+        return (times(g, np.where(a > 0, 1, slope + alpha)),)
 
     return record(np.where(a > 0, a, below), (x,), vjp)
 
@@ -106,7 +117,11 @@ def softplus(x: Any) -> Tensor:
     a = x.data
     # log(1 + exp(a)) = a + log(1 + exp(-a)): of the two forms the one whose exp is at most 1.
     y = np.log1p(np.exp(-np.absolute(a))) + np.maximum(a, 0)
-    return record(y, (x,), lambda g, outs: (np.multiply(g, logistic(a), out=g),))
+
+    def vjp(g: Array, outs: Any) -> Any:
+        return (times(g, sigmoid(operand(g, x, a)) if type(g) is Tensor else logistic(a)),)
+
+    return record(y, (x,), vjp)
 
 
 def silu(x: Any) -> Tensor:
@@ -116,7 +131,11 @@ def silu(x: Any) -> Tensor:
     s = logistic(a)
 
     def vjp(g: Array, outs: Any) -> Any:
-        return (np.multiply(g, s * (1 + a * (1 - s)), out=g),)
+        u, share = a, s
+        if type(g) is Tensor:
+            u = operand(g, x, a)
+            share = sigmoid(u)
+        return (times(g, share * (1 + u * (1 - share))),)
 
     return record(a * s, (x,), vjp)
 
@@ -137,10 +156,17 @@ def gelu(x: Any, approximate: bool = False) -> Tensor:
         slope = None
 
     def vjp(g: Array, outs: Any) -> Any:
+        if type(g) is Tensor:
+            return by_definition(lambda x: _plain_gelu(x, approximate), g, (x,), (a,))
         density = _exp_of_square(-0.5, a) / math.sqrt(2 * math.pi) if slope is None else slope
-        return (np.multiply(g, share + a * density, out=g),)
+        return (times(g, share + a * density),)
 
     return record(a * share, (x,), vjp)
+
+
+def _plain_gelu(x: Tensor, approximate: bool) -> Any:
+    share = _tanh_share(x)[0] if approximate else 0.5 * (1 + erf(x * math.sqrt(0.5)))
+    return x * share
 
 
 def _tanh_share(a: Array) -> tuple[Array, Array]:
@@ -155,12 +181,14 @@ def _tanh_share(a: Array) -> tuple[Array, Array]:
 def softmax(x: Any, axis: int | tuple[int, ...] = -1) -> Tensor:
     """exp(x), scaled to sum to 1 along `axis`."""
     x = lift_array(x)
-    y = np.exp(x.data - x.data.max(axis=axis, keepdims=True))  # a shift cancels; none overflows
+    a = x.data
+    y = np.exp(a - a.max(axis=axis, keepdims=True))  # a shift cancels; none overflows
     y /= total(y, axis, keepdims=True)
 
     def vjp(g: Array, outs: Any) -> Any:  # y (g - Σ g y)
-        g *= y
-        g -= y * total(g, axis, keepdims=True)
+        shares = softmax(operand(g, x, a), axis) if type(g) is Tensor else y
+        g *= shares
+        g -= shares * total(g, axis, keepdims=True)
         return (g,)
 
     return record(y, (x,), vjp)
@@ -170,12 +198,14 @@ def log_softmax(x: Any, axis: int | tuple[int, ...] = -1) -> Tensor:
     """log(softmax(x)), exact also where softmax(x) is too small to be a number."""
     x = lift_array(x)
     # Not log(softmax): the logarithm is taken of the sum alone, which is at least exp(0).
-    shifted = x.data - x.data.max(axis=axis, keepdims=True)
+    a = x.data
+    shifted = a - a.max(axis=axis, keepdims=True)
     shares = np.exp(shifted)
     y = shifted - np.log(total(shares, axis, keepdims=True)).astype(shares.dtype, copy=False)
 
     def vjp(g: Array, outs: Any) -> Any:
-        g -= np.exp(y) * total(g, axis, keepdims=True)
+        shares = softmax(operand(g, x, a), axis) if type(g) is Tensor else np.exp(y)
+        g -= shares * total(g, axis, keepdims=True)
         return (g,)
 
     return record(y, (x,), vjp)

@@ -84,8 +84,8 @@ def _times(derivative: Callable[[Array, Array], Any]) -> Callable[[Array, Array,
 
 _unary(np.negative, lambda g, x, y: times(g, -1))
 _unary(np.positive, lambda g, x, y: g)
-_unary(np.absolute, lambda g, x, y: keep_where(np.where(np.signbit(x), -g, g), x != 0))
-_unary(np.fabs, lambda g, x, y: keep_where(np.where(np.signbit(x), -g, g), x != 0))
+_unary(np.absolute, lambda g, x, y: keep_where(np.copysign(1, x) * g, x != 0))
+_unary(np.fabs, lambda g, x, y: keep_where(np.copysign(1, x) * g, x != 0))
 _unary(np.deg2rad, _times(lambda x, y: math.pi / 180))
 _unary(np.radians, _times(lambda x, y: math.pi / 180))
 _unary(np.rad2deg, _times(lambda x, y: 180 / math.pi))
@@ -133,14 +133,15 @@ def _binary(
         y = (compute or function)(a, b)
 
         def vjp(g: Array, outs: Any) -> Any:
-            g1, g2, values = None, None, (a, b, y)
+            g1 = g2 = None
+            u, v, w = a, b, y
             if type(g) is Tensor:
                 u, v = operand(g, x1, a), operand(g, x2, b)
-                values = (u, v, apply(u, v))
+                w = apply(u, v)
             if x2.requires_grad:
-                g2 = unbroadcast(to_second(g, *values), b.shape, outs[1])
+                g2 = unbroadcast(to_second(g, u, v, w), b.shape, outs[1])
             if x1.requires_grad:
-                g1 = unbroadcast(to_first(g, *values), a.shape, outs[0])
+                g1 = unbroadcast(to_first(g, u, v, w), a.shape, outs[0])
             return g1, g2
 
         return record(y, (x1, x2), vjp)
@@ -201,6 +202,11 @@ _binary(  # the derivative by b counts as 0 where a is 0
     lambda g, a, b, y: times(g, _power_derivative(a, b)),
     lambda g, a, b, y: g * y * _finite_log(a),
     compute=operator.pow,  # unlike np.power, it squares and takes roots where b is such a number
+)
+_binary(
+    np.copysign,
+    lambda g, a, b, y: np.copysign(1, a) * np.copysign(1, b) * g,
+    lambda g, a, b, y: np.zeros_like(g),
 )
 _binary(
     np.logaddexp,

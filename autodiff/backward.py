@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
-from contextvars import ContextVar
 from operator import attrgetter
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from .indexed_slices import IndexedSlices, Patch
-from .recording import is_recording, watched
-from .tensor import Tensor, check_floating, lift
-from .tensor_like import Array, TensorLike
+from .tensor import Tensor
+from .tensor_like import Array
 
 Gradient: TypeAlias = "Array | IndexedSlices"
 OnReady: TypeAlias = Callable[[Tensor, Gradient], None]
@@ -50,7 +47,7 @@ def backward(
             "there is nothing to differentiate: the loss depends on no variable "
             "(was it computed under no_grad, through stop_gradient, or from .numpy() values?)"
         )
-    nodes, uses_left = _reachable(root)
+    nodes, uses_left = reachable(root)
     run = _Run(root, seed, into or {}, uses_left, on_ready)
     kept = frozenset(keep)
     for node in nodes:
@@ -169,15 +166,19 @@ def _seed(data: Array, given: Any) -> Array:
     return seed
 
 
-def _reachable(root: Tensor) -> tuple[list[Tensor], dict[Tensor, int]]:
+def reachable(
+    root: Tensor, ends: Collection[Tensor] = ()
+) -> tuple[list[Tensor], dict[Tensor, int]]:
     """The operations below `root`, newest first, and how often each leaf is used by them.
 
     A tensor is made after its inputs, so that newest first is an order in which every gradient is
-    complete before it is carried on.
+    complete before it is carried on. Below `ends` it does not look.
     """
     nodes: list[Tensor] = []
     uses: dict[Tensor, int] = {}
     seen = {root}
+    if ends:
+        seen.update(ends)
     stack = [root] if root.vjp is not None else []
     while stack:
         node = stack.pop()
@@ -207,104 +208,4 @@ def _changed(leaf: Tensor) -> RuntimeError:
 
 def leaves(root: Tensor) -> list[Tensor]:
     """The leaves that `root` depends on and that require a gradient."""
-    return list(_reachable(root)[1])
-
-
-_open_tapes: ContextVar[tuple[GradientTape, ...]] = ContextVar("paceline_open_tapes", default=())
-
-
-class GradientTape:
-    """The familiar spelling for gradients in a custom loop.
-
-    Every operation is remembered anyway, tape or not; the tape gives `gradient` and `watch` a home,
-    and inside it a tensor becomes no plain number by `float` (see `watched`). It can be asked more
-    than once: after an update of the variables a persistent one answers with the values that they
-    had, another one refuses.
-
-    Gradients are plain arrays: a gradient of a gradient is refused.
-
-    >>> x = Tensor(np.array([1.0, 2.0], np.float32))
-    >>> with GradientTape() as tape:
-    ...     tape.watch(x)
-    ...     y = np.sum(x * x)
-    >>> tape.gradient(y, x)
-    array([2., 4.], dtype=float32)
-    """
-
-    def __init__(self, persistent: bool = False) -> None:
-        self.persistent = persistent
-        self._watching = ExitStack()
-
-    def __enter__(self) -> GradientTape:
-        self._watching.enter_context(watched())
-        _open_tapes.set((*_open_tapes.get(), self))
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        _open_tapes.set(tuple(tape for tape in _open_tapes.get() if tape is not self))
-        self._watching.close()
-
-    def watch(self, tensor: TensorLike) -> None:
-        """Make a tensor that was not computed from others a leaf with a gradient.
-
-        Args:
-            tensor: Of a floating dtype. A trainable variable is watched anyway.
-
-        Raises:
-            TypeError: It has no gradient: whole numbers, an array, a variable that is not trained.
-        """
-        if not isinstance(tensor, TensorLike):
-            raise TypeError(
-                f"a tape watches a tensor, not {type(tensor).__name__}; make one by "
-                f"Tensor(array, requires_grad=True)"
-            )
-        source = tensor.tensor()
-        is_array = source is tensor
-        if source.requires_grad:
-            return
-        if not is_array:
-            raise TypeError(
-                f"{source.label} is not trainable; watch its value, and compute with that: "
-                f"value = variable.value(); tape.watch(value)"
-            )
-        check_floating(source.data.dtype)
-        source.requires_grad = True
-
-    def gradient(self, target: Any, sources: Any) -> Any:
-        """The gradient of `target` (of its sum, where it is no scalar) for each of `sources`.
-
-        Args:
-            target: A tensor.
-            sources: A tensor or variable, or a list, tuple or dict of them.
-
-        Returns:
-            Gradients in the structure of `sources`: arrays, `IndexedSlices` where only rows of a
-            source were read, or None for a source that `target` does not depend on.
-
-        Raises:
-            RuntimeError: Called in the block of another tape or of a persistent one, which would
-                have to differentiate the gradient; or a variable was changed since (see above).
-        """
-        self._check_order()
-        if isinstance(sources, TensorLike):
-            return self.gradient(target, [sources])[0]
-        if isinstance(sources, dict):
-            found = self.gradient(target, list(sources.values()))
-            return dict(zip(sources, found, strict=True))
-        tensors = [lift(source) for source in sources]
-        gradients = backward(lift(target), keep=tensors)
-        if self.persistent:
-            for tensor in gradients:
-                tensor.share()
-        return type(sources)(gradients.get(tensor) for tensor in tensors)
-
-    def _check_order(self) -> None:
-        """Refuse what would be a gradient of the first order where one of the second is meant."""
-        for tape in _open_tapes.get() if is_recording() else ():
-            if tape is not self or self.persistent:
-                raise RuntimeError(
-                    "a gradient that is computed in the block of another GradientTape, or of a "
-                    "persistent one, would have a gradient itself, which is not supported: here "
-                    "it is a plain array; call gradient() after the block, or under no_grad() "
-                    "where its own gradient is not wanted"
-                )
+    return list(reachable(root)[1])

@@ -15,7 +15,9 @@ to which they belong, so that the pool is a maximum of contiguous blocks.
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import repeat
@@ -23,9 +25,11 @@ from typing import Any
 
 import numpy as np
 
+from .activations import relu
+from .higher_order import by_definition
 from .joining import concatenate, split
 from .numerics import keep_where
-from .pooling import mark_where, max_of_scratch_cells, to_winner, winner_dtype
+from .pooling import mark_where, max_of_scratch_cells, max_pool2d, to_winner, winner_dtype
 from .tensor import Tensor, lift_array, record
 from .tensor_like import Array
 from .windows import (
@@ -39,6 +43,7 @@ from .windows import (
     num_spatial_axes,
     pad,
     place_windows,
+    taps,
     unpad,
 )
 
@@ -87,7 +92,8 @@ def _of_one_group(
     activation: str | None,
     dilation: int | Sequence[int],
 ) -> Tensor:
-    images, filters, *bias = [tensor.data for tensor in inputs]
+    saved = tuple([tensor.data for tensor in inputs])
+    images, filters, *bias = saved
     windows = _placed(images, filters, strides, padding, dilation)
     weights = _as_matrix(images, filters, *bias)
     y = np.empty((*windows.count, len(images), filters.shape[-1]), weights.dtype, like=images)
@@ -101,6 +107,9 @@ def _of_one_group(
             np.maximum(y_row, zeros, out=y_row)  # four times faster than with the number 0
 
     def vjp(g: Array, outs: Any) -> Any:
+        if type(g) is Tensor:
+            define = functools.partial(_by_taps, windows, activation)
+            return by_definition(define, g, inputs, saved)
         g_rows = _rows_through_relu(g, y) if activation else rows_of(g)
         return _gradients(g_rows, inputs, windows, no_pool, outs)
 
@@ -143,7 +152,8 @@ def conv2d_relu_max_pool2d(
         (batch, rows, columns, filters).
     """
     inputs = _checked(x, w, b)
-    images, filters, *bias = [tensor.data for tensor in inputs]
+    saved = tuple([tensor.data for tensor in inputs])
+    images, filters, *bias = saved
     check_images(images, 2)
     pool = each_axis(pool_size, 2)
     windows = _cropped(_placed(images, filters, strides, padding, 1), pool)
@@ -166,10 +176,22 @@ def conv2d_relu_max_pool2d(
         # Where relu let nothing through, no cell gets a gradient: none has this number.
         mark_where(y[row] <= 0, len(cells), winner[row])
 
+    def in_two_steps(x: Tensor, w: Tensor, b: Any = None) -> Tensor:
+        return max_pool2d(conv2d(x, w, b, strides, padding, "relu"), pool)
+
     def vjp(g: Array, outs: Any) -> Any:
+        if type(g) is Tensor:
+            return by_definition(in_two_steps, g, inputs, saved)
         return _gradients(_rows_through_pool(g, pool, winner), inputs, windows, pool, outs)
 
     return record(batch_first(y), inputs, vjp)
+
+
+def _by_taps(windows: Windows, activation: str | None, x: Tensor, w: Tensor, *b: Tensor) -> Any:
+    """The convolution as a sum of products, one for each cell of the window."""
+    parts = zip(taps(x, windows, 0), windows.positions, strict=True)
+    y = functools.reduce(operator.add, (tap @ w[position] for tap, position in parts), *b)
+    return relu(y) if activation else y
 
 
 def _checked(x: Any, w: Any, b: Any, groups: int = 1) -> tuple[Tensor, ...]:
@@ -215,7 +237,7 @@ def rows_of(g: Array) -> Iterator[Array]:
 
 def _as_matrix(images: Array, filters: Array, *bias: Array) -> Array:
     """The weights as a matrix in the dtype of the result, the bias (if given) as its last line."""
-    weights = filters.reshape(-1, filters.shape[-1])
+    weights = lines(filters)
     if bias:
         weights = np.concatenate([weights, bias[0][np.newaxis]])
     return weights.astype(np.result_type(images, filters), copy=False)
@@ -311,7 +333,7 @@ def _gradients(
 
 def as_taps(w: Array) -> Array:
     """For each cell of a window the matrix that carries filters back to channels."""
-    return w.reshape(-1, *w.shape[-2:]).transpose(0, 2, 1)
+    return w.reshape(math.prod(w.shape[:-2]), *w.shape[-2:]).transpose(0, 2, 1)
 
 
 def scatter(parts: Array, windows: Windows, row: Index, pool: Index, dx: Array) -> None:
@@ -333,7 +355,7 @@ def scatter(parts: Array, windows: Windows, row: Index, pool: Index, dx: Array) 
 
 def _parameters(sums: Array, w: Array, outs: Sequence[Array | None]) -> list[Array | None]:
     """The gradients of the weights, and of the bias if there is one, from the lines of `sums`."""
-    num_lines = w.size // w.shape[-1]
+    num_lines = math.prod(w.shape[:-1])
     parts = [sums[:num_lines].reshape(w.shape), sums[num_lines]]
     gradients: list[Array | None] = []
     for part, out in zip(parts, outs, strict=False):

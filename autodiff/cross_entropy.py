@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .activations import logistic
+from .activations import log_softmax, logistic, softplus
+from .higher_order import by_definition
 from .tensor import Tensor, lift_array, record
 from .tensor_like import Array
 
@@ -47,12 +48,19 @@ def softmax_cross_entropy(logits: Any, labels: Any) -> Tensor:
     losses -= shifted[examples, picked]
 
     def vjp(g: Array, outs: Any) -> Any:
+        if type(g) is Tensor:
+            return by_definition(lambda z: _of_classes(z, target), g, (logits,), (z,))
         g = g.reshape(-1)
         dz = weights * (g / total)[:, None]  # g (softmax(z) - one_hot), with neither made
         dz[examples, picked] -= g
         return (dz.reshape(z.shape),)
 
     return record(losses.reshape(target.shape), (logits,), vjp)
+
+
+def _of_classes(logits: Tensor, labels: Array) -> Any:
+    shares: Any = log_softmax(logits)
+    return -np.take_along_axis(shares, labels[..., None], -1)[..., 0]
 
 
 def check_labels(labels: Array, num_classes: int) -> None:
@@ -70,11 +78,15 @@ def check_labels(labels: Array, num_classes: int) -> None:
 
 def _soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """-sum(targets * log_softmax(logits)) along the last axis."""
-    target = targets.data
-    log_share = logits.data - logits.data.max(axis=-1, keepdims=True)
+    z, target = logits.data, targets.data
+    log_share = z - z.max(axis=-1, keepdims=True)
     log_share -= np.log(np.exp(log_share).sum(axis=-1, keepdims=True))
 
     def vjp(g: Array, outs: Any) -> Any:
+        if type(g) is Tensor:
+            return by_definition(
+                lambda z, t: -np.sum(t * log_softmax(z), axis=-1), g, (logits, targets), (z, target)
+            )
         g = g[..., None]
         dz = None
         if logits.requires_grad:
@@ -107,6 +119,8 @@ def sigmoid_cross_entropy(logits: Any, targets: Any) -> Tensor:
     losses = np.maximum(z, 0) - z * t + np.log1p(np.exp(-np.absolute(z)))
 
     def vjp(g: Array, outs: Any) -> Any:
+        if type(g) is Tensor:
+            return by_definition(lambda z, t: softplus(z) - z * t, g, (logits, targets), (z, t))
         dt = g * -z if targets.requires_grad else None
         return np.multiply(g, logistic(z) - t, out=g) if logits.requires_grad else None, dt
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from .activations import logistic
+from .activations import logistic, relu, sigmoid
 from .arithmetic import sum_of_rows
+from .higher_order import by_definition
 from .linear_algebra import as_rows, product
 from .numerics import keep_where
 from .tensor import Tensor, lift_array, record
@@ -29,6 +31,8 @@ ACTIVATIONS: dict[str, tuple[Callable[[Array], Any], Callable[[Array, Array], An
         lambda g, y: np.multiply(g, y * (1 - y), out=g),
     ),
 }
+
+PLAIN: dict[str, Callable[[Any], Any]] = {"relu": relu, "tanh": np.tanh, "sigmoid": sigmoid}
 
 
 def dense(x: Any, w: Any, b: Any = None, activation: str | None = None) -> Tensor:
@@ -55,11 +59,15 @@ def dense(x: Any, w: Any, b: Any = None, activation: str | None = None) -> Tenso
     rows = as_rows(a)
     y = product(rows, weights)
     if b is not None:
-        y += inputs[2].data
+        bias = inputs[2].data
+        y += bias
     if activation is not None:
         ACTIVATIONS[activation][0](y)
 
     def vjp(g: Array, outs: Any) -> Any:
+        if type(g) is Tensor:
+            saved = (a, weights) if b is None else (a, weights, bias)
+            return by_definition(partial(_plain_dense, activation), g, inputs, saved)
         g = as_rows(g)
         if activation is not None:
             ACTIVATIONS[activation][1](g, y)
@@ -74,6 +82,13 @@ def dense(x: Any, w: Any, b: Any = None, activation: str | None = None) -> Tenso
         return gradients
 
     return record(y if a.ndim == 2 else y.reshape(*a.shape[:-1], y.shape[1]), inputs, vjp)
+
+
+def _plain_dense(activation: str | None, x: Tensor, w: Tensor, *b: Tensor) -> Any:
+    y = x @ w
+    for bias in b:
+        y = y + bias
+    return PLAIN[activation](y) if activation is not None else y
 
 
 def _check_shapes(inputs: tuple[Tensor, ...]) -> None:

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from .convolution import rows_of
+from .higher_order import by_definition
 from .joining import repeat
 from .shapes import reshape
 from .tensor import Tensor, lift_array, record
 from .tensor_like import Array
-from .windows import batch_first, each_axis, num_spatial_axes, pad, place_windows, unpad
+from .windows import batch_first, each_axis, num_spatial_axes, pad, place_windows, taps, unpad
 
 
 def depthwise_conv(
@@ -62,7 +63,13 @@ def _one_filter_each(x: Tensor, w: Tensor, strides: Any, padding: str, dilation:
         for position in windows.positions:
             y_row += windows.cells(padded, row, position) * filters[position]
 
+    def of_taps(x: Tensor, w: Tensor) -> Any:
+        parts = zip(taps(x, windows, 0), windows.positions, strict=True)
+        return sum(tap * w[position] for tap, position in parts)
+
     def vjp(g: Array, outs: Any) -> Any:
+        if type(g) is Tensor:
+            return by_definition(of_taps, g, (x, w), (images, filters))
         dx = np.zeros(padded.shape, dtype, like=g)
         dw = np.zeros(filters.shape, dtype, like=g)
         for row, g_row in zip(windows.rows, rows_of(g), strict=True):

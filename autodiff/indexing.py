@@ -12,7 +12,7 @@ import numpy as np
 from .indexed_slices import IndexedSlices, Patch
 from .piecewise_constant import plain
 from .shapes import moveaxis, ravel
-from .tensor import Tensor, lift, lift_array, record, record_view
+from .tensor import Tensor, lift, lift_array, note_read, record, record_view
 from .tensor_like import Array, TensorLike, implements
 
 _BASIC = (int, slice, EllipsisType, type(None), np.integer)
@@ -80,6 +80,8 @@ def _positions(index: Any, data: Array) -> Array:
 
 def _rows(source: TensorLike, rows: Array) -> Tensor:
     x, data = source.read_rows(rows)
+    if x is not source:
+        note_read(source, x)
     shape = x.data.shape
 
     def vjp(g: Array, outs: Any) -> Any:

@@ -1,9 +1,9 @@
 """Linear equations, decompositions and norms of matrices: `np.linalg`.
 
-The gradient of a decomposition divides by differences of eigenvalues or singular values. Where two
-are equal, its share counts as 0: right for whatever does not depend on which vectors of their
-common space were chosen, as nothing well-defined does. A gradient with respect to a symmetric
-matrix is symmetric, as in PyTorch, although NumPy reads one triangle only.
+The gradient of eigenvectors and singular vectors divides by differences of their values. Where two
+are equal the vectors are any of a common space, and the gradient is "not a number", as PyTorch's;
+that of the values alone is right there, too. A gradient with respect to a symmetric matrix is
+symmetric, as in PyTorch, although NumPy reads one triangle only.
 """
 
 from __future__ import annotations
@@ -66,21 +66,24 @@ def det(a: Any) -> Tensor:
     x = lift_array(a)
     values = x.data
 
+    y = np.linalg.det(values)
+
     def vjp(g: Array, outs: Any) -> Any:
-        if type(g) is Tensor:
-            m = operand(g, x, values)
+        m = operand(g, x, values)
+        if type(g) is Tensor and not (y == 0).any():
+            # By vectors that are not determined where singular values are equal it would be none.
             cofactors = np.linalg.det(m)[..., None, None] * _swapped(np.linalg.inv(m))
         else:
-            cofactors = _cofactors(values)
+            cofactors = _cofactors(m)
         return (g[..., None, None] * cofactors,)
 
-    return record(np.linalg.det(values), (x,), vjp)
+    return record(y, (x,), vjp)
 
 
-def _cofactors(a: Array) -> Array:
+def _cofactors(a: Any) -> Any:
     # Of U diag(s) Vh they are det(U Vh) U diag(products of all other s) Vh: nothing is divided by.
     u, s, vh = np.linalg.svd(a)
-    others = np.where(np.eye(s.shape[-1], dtype=bool, like=a), 1, s[..., None, :]).prod(axis=-1)
+    others = np.where(np.eye(s.shape[-1], dtype=bool, like=s), 1, s[..., None, :]).prod(axis=-1)
     return np.linalg.det(u @ vh)[..., None, None] * (u * others[..., None, :]) @ vh
 
 
@@ -155,9 +158,10 @@ def eigvalsh(a: Any, UPLO: Any = "L") -> Tensor:  # noqa: N803 (NumPy's name)
 
 
 def _one_over(differences: Any) -> Any:
-    """1 / x, and 0 where x is 0."""
+    """1 / x off the diagonal, where a 0 gives "not a number"; and 0 on it."""
     is_zero = differences == 0
-    return np.where(is_zero, 0, 1 / np.where(is_zero, 1, differences))
+    diagonal = np.eye(is_zero.shape[-1], dtype=bool, like=is_zero)
+    return np.where(diagonal, 0, np.where(is_zero, np.nan, 1 / np.where(is_zero, 1, differences)))
 
 
 class SVDResult(NamedTuple):
@@ -214,7 +218,9 @@ def _to_left_vectors(g: Any, u: Any, s: Any, vh: Any) -> Any:
     turned = (inner - _swapped(inner)) * _one_over(differences) * s[..., None, :]
     part = u @ turned @ vh
     if u.shape[-2] > u.shape[-1]:
-        part = part + ((g - u @ inner) * _one_over(s)[..., None, :]) @ vh
+        is_zero = s == 0
+        inverse = np.where(is_zero, np.nan, 1 / np.where(is_zero, 1, s))
+        part = part + ((g - u @ inner) * inverse[..., None, :]) @ vh
     return part
 
 

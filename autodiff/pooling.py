@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .higher_order import by_definition
 from .numerics import keep_where
 from .tensor import Tensor, lift_array, record
 from .tensor_like import Array
@@ -26,6 +27,7 @@ from .windows import (
     num_spatial_axes,
     pad,
     place_windows,
+    taps,
     unpad,
 )
 
@@ -62,7 +64,13 @@ def max_pool(
         cells.reshape(row_of_windows.shape)[...] = row_of_windows
         max_of_cells(cells, y[row], winner[row])
 
+    def of_winners(x: Tensor) -> Any:
+        chosen = batch_first(winner).astype(np.intp)[None]
+        return np.take_along_axis(np.stack(taps(x, windows, -np.inf)), chosen, 0)[0]
+
     def vjp(g: Array, outs: Any) -> Any:
+        if type(g) is Tensor:
+            return by_definition(of_winners, g, (x,), (images,))
         dx = _empty_or_zeros(g, windows, images)
         parts = np.empty((len(windows.positions), *winner.shape[-3:]), g.dtype, like=g)
         g_rows = axes_first(g)
@@ -105,7 +113,13 @@ def avg_pool(
             y_row += windows.cells(padded, row, position)
         y_row *= _shares(windows, row, y)
 
+    def of_taps(x: Tensor) -> Any:
+        is_real = np.ones((1, *images.shape[1:-1], 1), images.dtype, like=images)
+        return sum(taps(x, windows, 0)) / sum(taps(is_real, windows, 0))
+
     def vjp(g: Array, outs: Any) -> Any:
+        if type(g) is Tensor:
+            return by_definition(of_taps, g, (x,), (images,))
         dx = _empty_or_zeros(g, windows, images)
         g_rows = axes_first(g)
         for row in windows.rows:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 creation_order = itertools.count()
 """The places of operations, and of changes of variables, in the order in which they happen."""
@@ -25,6 +26,9 @@ def no_grad() -> Iterator[None]:
     finally:
         recording.reset(token)
 
+
+open_tapes: ContextVar[tuple[Any, ...]] = ContextVar("paceline_open_tapes", default=())
+"""The `GradientTape`s in whose blocks this thread is, outermost first."""
 
 _watched: ContextVar[bool] = ContextVar("paceline_watched", default=False)
 

@@ -127,7 +127,11 @@ def _extremum(function: Callable[..., Any], alias: Callable[..., Any]) -> None:
         def vjp(g: Array, outs: Any) -> Any:
             is_best = data == spread(y, data.shape, axis)
             num_best = np.maximum(is_best.sum(axis=axis, keepdims=True), 1)
-            share = (spread(g, data.shape, axis) / num_best).astype(g.dtype, copy=False)
+            share = spread(g, data.shape, axis) / num_best
+            if share.dtype != g.dtype:
+                share = share.astype(g.dtype)
+            if type(g) is Tensor:
+                share = np.broadcast_to(share, data.shape)
             return (keep_where(share, is_best),)
 
         return record(y, (x,), vjp)
@@ -252,6 +256,10 @@ def logsumexp(x: Any, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     sums = np.where(sums == 0, 1, sums)
 
     def vjp(g: Array, outs: Any) -> Any:
+        if type(g) is Tensor:
+            shares = np.exp(operand(g, x, data) - top)
+            total_of = np.sum(shares, axis=axis, keepdims=True)
+            return (shares * (spread(g, data.shape, axis) / np.where(total_of == 0, 1, total_of)),)
         return (np.multiply(weights, spread(g, data.shape, axis) / sums, out=outs[0]),)
 
     return record(y if keepdims else y.squeeze(axis=axis), (x,), vjp)

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .printing import described, printed
-from .recording import creation_order, recording
+from .recording import creation_order, open_tapes, recording
 from .refusals import unknown_dtype
 from .tensor_like import Array, TensorLike
 
@@ -140,6 +140,13 @@ class _Constant(Tensor):
     vjp = None
 
 
+def note_read(variable: TensorLike, tensor: Tensor) -> None:
+    """Tell the open tapes that `tensor` was read for `variable`."""
+    if tensor.requires_grad:
+        for tape in open_tapes.get():
+            tape.note(variable)
+
+
 def lift(value: Any) -> Tensor:
     """The operand of an operation as a `Tensor`.
 
@@ -150,7 +157,10 @@ def lift(value: Any) -> Tensor:
     if type(value) is Tensor:
         return value
     if isinstance(value, TensorLike):
-        return value.tensor()
+        tensor: Tensor = value.tensor()
+        if open_tapes.get():
+            note_read(value, tensor)
+        return tensor
     constant = _Constant.__new__(_Constant)
     if isinstance(value, np.generic):
         value = value.item()

@@ -8,9 +8,19 @@ from typing import Any
 import numpy as np
 
 from .convolution import as_taps, lines, patches, rows_of, scatter
+from .higher_order import by_definition
+from .indexing import place
 from .tensor import Tensor, lift_array, record
 from .tensor_like import Array
-from .windows import Windows, batch_first, each_axis, inside, num_spatial_axes, place_windows
+from .windows import (
+    Windows,
+    batch_first,
+    each_axis,
+    inside,
+    num_spatial_axes,
+    place_windows,
+    tap_index,
+)
 
 
 def conv_transpose(
@@ -40,13 +50,24 @@ def conv_transpose(
     num_filters = filters.shape[-2]
     dtype = np.result_type(images, filters)
     no_pool = (1,) * len(windows.size)
-    taps = as_taps(filters)
+    matrices = as_taps(filters)
     y = np.zeros((*windows.padded, len(images), num_filters), dtype, like=images)
     for row, x_row in zip(windows.rows, rows_of(images), strict=True):
-        scatter(np.matmul(lines(x_row), taps), windows, row, no_pool, y)
+        scatter(np.matmul(lines(x_row), matrices), windows, row, no_pool, y)
+
+    def of_taps(x: Tensor, w: Tensor) -> Any:
+        shape = (len(images), *windows.padded, num_filters)
+        whole: Any = sum(
+            place(x @ w[position].T, tap_index(windows, position), shape)
+            for position in windows.positions
+        )
+        sides = zip(windows.pad_before, windows.image, strict=True)
+        return whole[(slice(None), *(slice(start, start + n) for start, n in sides))]
 
     def vjp(g: Array, outs: Any) -> Any:
-        weights = filters.reshape(-1, filters.shape[-1])
+        if type(g) is Tensor:
+            return by_definition(of_taps, g, (x, w), (images, filters))
+        weights = lines(filters)
         num_inputs = len(weights)
         dx = np.empty((*windows.count, len(images), images.shape[-1]), dtype, like=g)
         dw: Array = 0

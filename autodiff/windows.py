@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -189,6 +190,23 @@ def pad(images: Array, windows: Windows, fill: float, dtype: np.dtype) -> Array:
         padded[...] = fill
     inside(padded, windows)[...] = source
     return padded
+
+
+def tap_index(windows: Windows, position: Index) -> tuple[slice, ...]:
+    """Where a cell of all windows lies in a padded image (batch, axes…, channels)."""
+    axes = zip(position, windows.dilation, windows.strides, windows.count, strict=True)
+    along = [slice(p * d, p * d + s * (n - 1) + 1, s) for p, d, s, n in axes]
+    return slice(None), *along
+
+
+def taps(images: Any, windows: Windows, fill: float) -> list[Any]:
+    """For each cell of a window that of all windows, (batch, counts…, channels); of a tensor, too.
+
+    Operations on images are defined by them; on arrays they go by rows, which is faster.
+    """
+    sides = zip(windows.pad_before, windows.pad_after, strict=True)
+    padded = np.pad(images, ((0, 0), *sides, (0, 0)), constant_values=fill)
+    return [padded[tap_index(windows, position)] for position in windows.positions]
 
 
 def unpad(gradient: Array, images: Array, windows: Windows) -> Array:

@@ -266,6 +266,7 @@ case("arctan2", np.arctan2, np.array([1.0, -1, -2, 0.5]), np.array([-1.0, -1, 1,
 case("hypot", np.hypot, (2, 3), (3,))
 case("fmax", np.fmax, spaced(2, 3), (3,))
 case("fmin", np.fmin, spaced(2, 3), (3,))
+case("copysign", np.copysign, spaced(6), spaced(2, 3).reshape(-1)[::-1].copy())
 case("fabs", np.fabs, spaced(5))
 case("degrees", lambda x: np.degrees(x) + np.rad2deg(x), (3,))
 case("radians", lambda x: np.radians(x) + np.deg2rad(x), (3,))
@@ -304,5 +305,24 @@ case("max_pool2d", ad.max_pool2d, spaced(*IMAGE))
 case("max_pool2d same", lambda x: ad.max_pool2d(x, (3, 2), (2, 2), "same"), spaced(*IMAGE))
 case("max_pool2d by one number", lambda x: ad.max_pool2d(x, 2, 1), spaced(*IMAGE))
 case("conv2d by one number", lambda x, w: ad.conv2d(x, w, strides=2), IMAGE, FILTERS)
+case(
+    "conv of a sequence", lambda x, w, b: ad.conv(x, w, b, 2, "causal"), (2, 5, 2), (3, 2, 3), (3,)
+)
+case(
+    "conv of groups, dilated",
+    lambda x, w: ad.conv(x, w, padding="same", dilation=2, groups=2, activation="relu"),
+    *((2, 5, 4, 4), (3, 2, 2, 2)),
+)
+case("conv of volumes", ad.conv, (1, 3, 3, 2, 2), (2, 2, 2, 2, 2))
+case("depthwise_conv", lambda x, w: ad.depthwise_conv(x, w, 2, "same"), IMAGE, (3, 2, 2, 2))
+case("conv_transpose", lambda x, w: ad.conv_transpose(x, w, 2), IMAGE, (3, 2, 3, 2))
+case(
+    "conv_transpose same",
+    lambda x, w: ad.conv_transpose(x, w, (2, 1), "same"),
+    *(IMAGE, (3, 2, 3, 2)),
+)
+case("max_pool of a sequence", lambda x: ad.max_pool(x, 3, 2, "same"), spaced(2, 6, 2))
+case("avg_pool of volumes", lambda x: ad.avg_pool(x, 2, 1, "same"), (1, 3, 2, 3, 2))
+case("relu of all options", lambda x: ad.relu(x, 0.1, 1.2, 0.3), spaced(2, 4))
 case("avg_pool2d", ad.avg_pool2d, IMAGE)
 case("avg_pool2d same", lambda x: ad.avg_pool2d(x, (3, 2), (2, 2), "same"), IMAGE)

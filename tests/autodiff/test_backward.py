@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-import sys
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,9 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline import Variable
 from paceline.autodiff import (
-    GradientTape,
     IndexedSlices,
     Tensor,
     backward,
@@ -254,86 +250,3 @@ def test_gradients_have_the_dtype_of_their_leaf() -> None:
     assert loss.dtype == np.float64
     assert backward(loss)[x].dtype == np.float32
     assert backward(x * np.ones(3))[x].dtype == np.float32
-
-
-def test_the_docstring_of_the_tape_is_true() -> None:
-    result = doctest.testmod(sys.modules[GradientTape.__module__])
-    assert result.attempted > 0
-    assert result.failed == 0
-
-
-def test_the_tape_answers_in_the_structure_of_the_question() -> None:
-    x, y, other = leaf(), leaf(value=2.0), leaf()
-    with GradientTape(persistent=True) as tape:
-        middle = x * y
-        loss = middle * middle
-    assert tape.gradient(loss, x) == 8
-    assert tape.gradient(loss, [y, x]) == [4, 8]
-    assert tape.gradient(loss, (x, other)) == (8, None)
-    assert tape.gradient(loss, {"y": y, "middle": middle}) == {"y": 4, "middle": 4}
-
-
-def test_the_tape_watches_a_plain_tensor() -> None:
-    x = Tensor(np.ones(2))
-    with GradientTape() as tape:
-        tape.watch(x)
-        loss = np.sum(x * 3)
-    np.testing.assert_array_equal(tape.gradient(loss, x), [3, 3])
-
-
-@pytest.mark.parametrize(
-    "source", [Tensor(np.array([1, 2])), Tensor(np.array([True])), np.ones(2), [leaf()]]
-)
-def test_the_tape_watches_nothing_that_has_no_gradient(source: Any) -> None:
-    with pytest.raises(TypeError, match=r"has no gradient; convert|watches a tensor"):
-        GradientTape().watch(source)
-
-
-def test_the_tape_watches_variables_that_are_trained_and_the_values_of_others() -> None:
-    trained, fixed = Variable(3.0), Variable(4.0, trainable=False, name="fixed")
-    with GradientTape() as tape:
-        tape.watch(trained)
-        with pytest.raises(TypeError, match=r"variable 'fixed' is not trainable.*value\(\)"):
-            tape.watch(fixed)
-        value = fixed.value()
-        tape.watch(value)
-        loss = trained * value
-    assert tape.gradient(loss, [trained, value]) == [4, 3]
-
-
-def second_order(outer: GradientTape, inner: GradientTape) -> Any:
-    x = leaf(value=3.0)
-    with outer, inner:
-        return inner.gradient(x**3, x)
-
-
-@pytest.mark.parametrize("persistent", [False, True])
-def test_a_gradient_of_a_gradient_is_refused(persistent: bool) -> None:
-    with pytest.raises(RuntimeError, match="in the block of another GradientTape"):
-        second_order(GradientTape(), GradientTape(persistent))
-
-
-def test_a_persistent_tape_does_not_differentiate_its_own_gradients() -> None:
-    tape = GradientTape(persistent=True)
-    with pytest.raises(RuntimeError, match="or of a persistent one"):
-        second_order(tape, tape)
-
-
-def test_gradients_inside_a_block_of_their_own_or_without_recording_are_of_the_first_order() -> (
-    None
-):
-    x = leaf(value=3.0)
-    with GradientTape() as tape:
-        assert tape.gradient(x**3, x) == 27
-        loss = x**3
-        with no_grad():
-            assert GradientTape().gradient(loss, x) == 27
-    with GradientTape() as first, GradientTape() as second:
-        loss = x**3
-    assert first.gradient(loss, x) == second.gradient(loss, x) == 27
-
-
-def test_the_tape_gives_the_gradient_of_the_sum_of_a_vector_loss() -> None:
-    """MB-13."""
-    x = leaf(3, value=2.0)
-    np.testing.assert_array_equal(GradientTape().gradient(x * x, x), [4, 4, 4])
