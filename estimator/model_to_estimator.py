@@ -73,10 +73,11 @@ def _model_fn(model: Model, renamed: Mapping[str, str]) -> Callable[..., Estimat
         predictions = _by_name(model, outputs)
         if mode is ModeKeys.PREDICT:
             return EstimatorSpec(mode, predictions=predictions)
-        loss = model.compute_loss(labels, outputs)
+        parts = model.parts(labels, outputs)
+        loss = model.compute_loss(y=labels, y_pred=outputs)
         if mode is ModeKeys.TRAIN:
             return EstimatorSpec(mode, predictions, loss, model.optimizer.minimize(loss))
-        metrics = model.compute_metrics(labels, outputs)
+        metrics = model.compiled.of_call(parts)
         named = {renamed.get(name, name): metric for name, metric in metrics.items()}
         return EstimatorSpec(mode, predictions, loss, eval_metric_ops=named)
 

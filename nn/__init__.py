@@ -13,6 +13,7 @@ from ..autodiff import (
 )
 from . import (
     activations,
+    callbacks,
     constraints,
     initializers,
     layers,
@@ -33,6 +34,7 @@ __all__ = [
     "Sequential",
     "Serializable",
     "activations",
+    "callbacks",
     "clone_model",
     "compute_average_loss",
     "constraints",

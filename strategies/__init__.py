@@ -24,13 +24,17 @@ from .replicas.frame import has_strategy, in_cross_replica_context
 from .replicas.interrupts import InterruptsPutOff
 from .replicas.values import DistributedValues, PerReplica, local_values, placed, select_replica
 from .step import (
+    OwnStep,
     StepResult,
     TrainOp,
     accumulate,
     apply_outside_replicas,
     apply_reduced,
+    deferred,
     group,
+    make_given,
     make_step,
+    own_step,
 )
 from .strategy import RunOptions, Strategy, ValueContext, get_strategy
 from .tpu import TPUStrategy
@@ -42,9 +46,9 @@ from .variables.aggregation import (
 )
 from .variables.cell import Cell, RemoteStorage, RuleStep, SavedValue, Storage
 from .variables.initial import Initializer, drawn, fans, uniform_of_variance
+from .variables.membership import Membership
 from .variables.store import (
     COUNTER,
-    Membership,
     VariableStore,
     current_store,
     get_or_create_global_step,
@@ -90,6 +94,7 @@ __all__ = [
     "MultiWorkerMirroredStrategy",
     "NcclAllReduce",
     "OneDeviceStrategy",
+    "OwnStep",
     "ParameterServerStrategy",
     "Partitioner",
     "PerReplica",
@@ -122,6 +127,7 @@ __all__ = [
     "as_array",
     "chief_first",
     "current_store",
+    "deferred",
     "drawn",
     "fans",
     "function",
@@ -134,8 +140,10 @@ __all__ = [
     "in_cross_replica_context",
     "list_devices",
     "local_values",
+    "make_given",
     "make_step",
     "once_outside_replicas",
+    "own_step",
     "placed",
     "select_replica",
     "set_seed",

@@ -8,8 +8,10 @@ copies of the variables; and what the storage of variables has put off is *settl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 
 from ..observe import phase
 from .context import ReplicaContext, get_replica_context
@@ -42,7 +44,8 @@ class TrainOp:
 
     def __call__(self, num_examples: int = 1) -> None:
         """Make the step, as every replica must; `num_examples` is the weight of its loss."""
-        make_step(self, num_examples)
+        own = _own_step.get()
+        make_step(self, num_examples if own is None else own.taken(self))
 
 
 def group(*train_ops: TrainOp) -> TrainOp:
@@ -51,6 +54,57 @@ def group(*train_ops: TrainOp) -> TrainOp:
         [update for op in train_ops for update in op.updates],
         frozenset().union(*(op.counters for op in train_ops)),
     )
+
+
+@dataclass(slots=True)
+class OwnStep:
+    """What a training step that somebody has written has asked for, in one replica.
+
+    Within it losses are means over the replica's examples, whoever computes the gradients.
+
+    Args:
+        num_examples: Those of the replica's batch.
+        deferred: What `minimize` has returned there and nobody has called so far.
+        is_made: Whether variables were changed already.
+    """
+
+    num_examples: int
+    deferred: list[TrainOp] = field(default_factory=list)
+    is_made: bool = False
+
+    def taken(self, train_op: TrainOp) -> int:
+        """It is made at once; the number of examples behind it."""
+        self.is_made = True
+        self.deferred = [other for other in self.deferred if other is not train_op]
+        return self.num_examples
+
+
+_own_step: ContextVar[OwnStep | None] = ContextVar("paceline_own_step", default=None)
+
+
+@contextmanager
+def own_step(num_examples: int) -> Iterator[OwnStep]:
+    """In the block a replica makes a training step that somebody has written: see `OwnStep`."""
+    token = _own_step.set(OwnStep(num_examples))
+    try:
+        yield _own_step.get()  # type: ignore[misc]
+    finally:
+        _own_step.reset(token)
+
+
+def deferred(train_op: TrainOp) -> TrainOp:
+    """The same, noted where a step of `own_step` is to make it at its end."""
+    own = _own_step.get()
+    if own is not None:
+        own.deferred.append(train_op)
+    return train_op
+
+
+def make_given(train_op: TrainOp) -> None:
+    """Make a step of gradients that were computed: of sums over replicas, or of an `OwnStep`."""
+    own = _own_step.get()
+    num_examples = 1 if own is None else own.taken(train_op)
+    make_step(train_op, num_examples, average=own is not None)
 
 
 @dataclass(frozen=True, slots=True)

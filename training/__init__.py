@@ -1,7 +1,7 @@
 """The loop: training, evaluation and prediction of a model, with the hooks that take part."""
 
 from .batches import count_examples
-from .evaluation import EvaluationSession, evaluate
+from .evaluation import EvaluationSession, evaluate, evaluated
 from .fetches import Figure
 from .prediction import PredictionSession, on_host, predict, spec_of
 from .preemption import EndOnSignalHook, Preempted, SignalWatch
@@ -34,6 +34,7 @@ __all__ = [
     "TrainingSession",
     "count_examples",
     "evaluate",
+    "evaluated",
     "on_host",
     "predict",
     "spec_of",

@@ -17,6 +17,9 @@ from ..strategies import PerReplica, ReplicaContext, Strategy, placed, select_re
 _NOTHING_SPECIAL = nullcontext()
 
 
+_NAMES = {2: ("features", "labels"), 3: ("x", "y", "sample_weight")}
+
+
 def count_examples(batch: Any) -> int:
     """The number of examples in a batch of (features, labels).
 
@@ -25,8 +28,9 @@ def count_examples(batch: Any) -> int:
     Raises:
         ValueError: The arrays in it differ in their first dimension.
     """
+    length = len(batch) if isinstance(batch, tuple) else 1
     try:
-        return nest.batch_size(batch, names=("features", "labels"))
+        return nest.batch_size(batch, names=_NAMES.get(length, ("features",)))
     except ValueError as error:
         if all(np.ndim(leaf) for leaf in nest.flatten(batch) if leaf is not None):
             raise
@@ -51,7 +55,7 @@ def require_data(first_batch: Any, strategy: Strategy, purpose: str = "") -> Non
     if without:
         who = "" if len(have_data) == 1 else f" on {', '.join(without)} of {len(have_data)}"
         raise ValueError(
-            f"input_fn gave no batch{purpose}{who}: the dataset is empty. Check the files or "
+            f"the input gave no batch{purpose}{who}: the dataset is empty. Check the files or "
             f"arrays that it reads and that no filter, take or shard leaves nothing over"
         )
 

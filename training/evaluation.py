@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -20,6 +20,7 @@ from ..strategies import (
     local_values,
 )
 from .batches import ReplicaBatch, ReplicaBatches, first_with_examples, require_data
+from .fetches import arrays_of
 from .session import Session, SessionRunHook
 from .spec import ModeKeys, ModelCall, Spec
 
@@ -35,6 +36,7 @@ class EvaluationSession(Session):
         strategy: How to distribute it.
         store: Its variables. Metrics find theirs in it again at each batch, and so add up.
         hooks: Take part in it.
+        brings_hooks: Whether the model may bring hooks, which are known after its first call only.
     """
 
     def __init__(
@@ -43,9 +45,11 @@ class EvaluationSession(Session):
         strategy: Strategy,
         store: VariableStore,
         hooks: Sequence[SessionRunHook],
+        brings_hooks: bool = True,
     ) -> None:
         super().__init__(strategy, store, hooks)
         self._model = model
+        self._brings_hooks = brings_hooks
         self._spec: Spec | None = None
         self._loss_times_examples = 0.0
         self._num_examples = 0
@@ -66,7 +70,8 @@ class EvaluationSession(Session):
         """Evaluate one batch on each replica of all workers; hooks are told that it is about to be.
 
         Before the first one there are neither variables nor the model's hooks. So where hooks of
-        any worker take part, the model is called once more, and what that counts is taken back.
+        any worker take part, the model is called once more, and what that counts is taken back: but
+        for a model that brings none, whose hooks are told without that.
 
         Args:
             batches: A batch per replica; None where this worker has no more, and takes part for the
@@ -75,7 +80,9 @@ class EvaluationSession(Session):
         Returns:
             Whether the step was made: not where nobody has a batch any more.
         """
-        if self._spec is not None and batches is not None:
+        if self._spec is None and not self._brings_hooks:
+            self.created(())
+        if (self._spec is not None or not self._brings_hooks) and batches is not None:
             self.before_run()
         has_batch, is_asked, is_shown = self._agreed(batches is not None)
         if not has_batch:
@@ -84,7 +91,7 @@ class EvaluationSession(Session):
         parts = local_values(self.strategy.run(self._replica_step, (given,)))
         if self._spec is None:
             self._spec = parts[0].spec
-            if self._is_watched(self._spec):
+            if self._brings_hooks and self._is_watched(self._spec):
                 self.store.begin_again()
                 self.created(self._spec.evaluation_hooks)
                 self.before_run()
@@ -110,6 +117,7 @@ class EvaluationSession(Session):
         return self.strategy.extended.workers.any_of_each(flags, "what a step of evaluation needs")
 
     def _add_up(self, parts: Sequence[_Evaluated]) -> None:
+        self._logs = [(part.num_examples, part.logs) for part in parts]
         loss_times_examples = sum([part.loss_times_examples for part in parts])
         num_examples = sum([part.num_examples for part in parts])
         if num_examples:
@@ -124,11 +132,11 @@ class EvaluationSession(Session):
         with self.store.building(), no_grad(), given.taken_by(replica), showing:
             self._step_counter = get_or_create_global_step()
             spec = self._model(given.batch, ModeKeys.EVAL)
-        assert spec.loss is not None
         hooks, named = {"evaluation_hooks": spec.evaluation_hooks}, {"loss": spec.loss}
         self._held.note(replica.local_index, num_examples, hooks, {**spec.eval_metric_ops, **named})
-        total = lift_array(spec.loss).item() * num_examples if num_examples else 0.0
-        return _Evaluated(total, num_examples, spec)
+        has_loss = spec.loss is not None and num_examples > 0
+        total = lift_array(spec.loss).item() * num_examples if has_loss else 0.0
+        return _Evaluated(total, num_examples, spec, arrays_of(spec.logs))
 
     def results(self) -> dict[str, Any]:
         """Metrics, the loss (the mean over all examples) and the global step, over all workers."""
@@ -151,6 +159,7 @@ class _Evaluated:
     loss_times_examples: float
     num_examples: int
     spec: Spec
+    logs: Mapping[str, Any]
 
 
 def _plain(value: Any) -> Any:
@@ -170,7 +179,18 @@ def evaluate(
     Raises:
         ValueError: The data are empty, be it on one worker of several.
     """
-    started = time.monotonic()
+    started, done = time.monotonic(), 0
+    for done in evaluated(session, batches, steps):
+        if steps is not None and _is_logged(done, steps):
+            _logger.info("Evaluation [%d/%d]", done, steps)
+    _logger.info("Inference Time : %.5fs, %d batch(es).", time.monotonic() - started, done)
+    return session.results()
+
+
+def evaluated(
+    session: EvaluationSession, batches: Iterable[Any], steps: int | None
+) -> Iterator[int]:
+    """Evaluate as `evaluate` does; give, after each batch, how many there were so far."""
     batches = iter(batches)
     batch = first_with_examples(batches, session.strategy.extended.num_local_replicas)
     require_data(batch, session.strategy, " to evaluate")
@@ -180,13 +200,10 @@ def evaluate(
             continue
         session.after_run()
         done += 1
-        if steps is not None and _is_logged(done, steps):
-            _logger.info("Evaluation [%d/%d]", done, steps)
+        yield done
         is_over = session.stop_requested or done == steps
         batch = None if is_over else next(batches, None)
     session.end()
-    _logger.info("Inference Time : %.5fs, %d batch(es).", time.monotonic() - started, done)
-    return session.results()
 
 
 def _is_logged(done: int, steps: int) -> bool:

@@ -71,12 +71,12 @@ class HeldValues:
         self._parts = [self._noted[replica] for replica in sorted(self._noted)]
 
     def begin(self, figures: Collection[str]) -> None:
-        """All replicas have noted their first call: find the places, before hooks change.
+        """All replicas have noted their first call, if any: find the places, before hooks change.
 
         Args:
             figures: What has a name and is known to the session without this.
         """
-        _, self._hooks, named = self._calls[0]
+        _, self._hooks, named = self._calls.get(0, (0, {}, {}))
         held = dict(_held(self._hooks))
         # What no hook holds is known by its name only; else the first batch would stay in memory.
         known = {id(value) for value in held.values()}
@@ -85,7 +85,7 @@ class HeldValues:
         self.follows = bool(held) or not own.keys() <= set(figures)
         for replica, (num_examples, hooks, named) in self._calls.items():
             found = {**named, **dict(_held(hooks))}
-            self._noted[replica] = num_examples, {k: _array(v) for k, v in found.items()}
+            self._noted[replica] = num_examples, arrays_of(found)
         self._calls = {}
         self.take_over()
 
@@ -117,7 +117,7 @@ class HeldValues:
                 f"a hook asks for {place}, which a later call of model_fn does not have: make the "
                 f"hook in model_fn, in each call alike, with the tensors of that call"
             )
-        return _over_workers(parts, self._strategy, place)
+        return over_workers(parts, self._strategy, place)
 
 
 def _held(hooks: Hooks, first: Hooks | None = None) -> Iterator[tuple[str, Any]]:
@@ -139,12 +139,20 @@ def _held(hooks: Hooks, first: Hooks | None = None) -> Iterator[tuple[str, Any]]
                         yield place, leaf
 
 
+def arrays_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of values until the next step: figures, and of tensors the arrays alone.
+
+    A tensor would keep what it was computed from.
+    """
+    return {name: _array(value) for name, value in values.items()}
+
+
 def _array(value: Any) -> Any:
     """What is kept of a value until the next step."""
     return value if isinstance(value, Figure) else lift(value).data
 
 
-def _over_workers(parts: Sequence[tuple[int, Array]], strategy: Strategy, name: str) -> Any:
+def over_workers(parts: Sequence[tuple[int, Array]], strategy: Strategy, name: str) -> Any:
     """The value over the replicas of all workers, from those of this worker's replicas.
 
     Args:

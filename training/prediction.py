@@ -24,14 +24,20 @@ class PredictionSession(Session):
         model: What to predict with.
         store: Its variables.
         hooks: Take part in it.
+        brings_hooks: Whether the model may bring hooks, which are known after its first call only.
     """
 
     def __init__(
-        self, model: ModelCall, store: VariableStore, hooks: Sequence[SessionRunHook]
+        self,
+        model: ModelCall,
+        store: VariableStore,
+        hooks: Sequence[SessionRunHook],
+        brings_hooks: bool = True,
     ) -> None:
         super().__init__(DEFAULT_STRATEGY, store, hooks)
         self._model = model
         self._is_built = False
+        self._brings_hooks = brings_hooks
 
     @property
     def global_step(self) -> int:
@@ -47,8 +53,12 @@ class PredictionSession(Session):
         """The predictions for one batch, as the model makes them.
 
         Hooks are told that it is about to be predicted. Before the first one there are neither
-        variables nor the model's hooks: so with hooks the model is called once more.
+        variables nor the model's hooks: so with hooks the model is called once more, but for one
+        that brings none.
         """
+        if not self._is_built and not self._brings_hooks:
+            self._is_built = True
+            self.created(())
         if not self._is_built:
             self._is_built = True
             spec = self._call(batch)

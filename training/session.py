@@ -10,13 +10,15 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..autodiff import Tensor
 from ..checkpoint import PendingCopies
 from ..inputs import nest
 from ..observe import Stopwatch
 from ..strategies import Strategy, Variable, VariableStore
 from ..summary import Summaries, collecting
-from .fetches import HeldValues
+from .fetches import Figure, HeldValues, over_workers
 
 _logger = logging.getLogger("paceline")
 
@@ -155,6 +157,7 @@ class Session(ABC):
         num_replicas = strategy.extended.num_local_replicas
         self.stopwatches = [Stopwatch() for _ in range(num_replicas)]
         self._shown: dict[int, tuple[Summaries, int]] = {}
+        self._logs: Sequence[tuple[int, Mapping[str, Any]]] = ()
         self._context = SessionRunContext(self)
         self._requests: list[SessionRunArgs | None] = []
         self._held = HeldValues(strategy)
@@ -182,6 +185,24 @@ class Session(ABC):
         (an `ON_READ` variable) must be asked for by all workers alike.
         """
         return nest.map_structure(self._value, fetches)
+
+    def logs(self) -> dict[str, Any]:
+        """What callbacks are told after the latest step, over all replicas; all workers call this.
+
+        Figures are read as they are now; other values are means over the examples of the step.
+        """
+        if not self._logs:
+            return {}
+        names = self._logs[0][1]
+        return {name: self._log(name, value) for name, value in names.items()}
+
+    def _log(self, name: str, value: Any) -> Any:
+        if isinstance(value, Figure):
+            with self.strategy.scope():
+                return value.result()
+        parts = [(n, logs[name]) for n, logs in self._logs]
+        found = over_workers(parts, self.strategy, f"{name!r} of the logs")
+        return found.item() if np.ndim(found) == 0 else found
 
     def ask_at_end(self, fetches: Any) -> None:
         """Announce, before a run has ended, what a hook will want to `run` at its `end`."""

@@ -27,9 +27,11 @@ class Spec:
 
     Args:
         predictions: An array or tensor, or a structure of them, with one row per example.
-        loss: A scalar, the mean over the examples of the batch. Needed to train and to evaluate.
+        loss: A scalar, the mean over the examples of the batch; None where a figure tells it.
         train_op: The step that is to be made. Needed to train.
+        is_made: Whether the model has changed variables already, before it returned.
         eval_metric_ops: Name → figure, which has counted this batch.
+        logs: What callbacks are told: figures, and values of this batch.
         training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks: Hooks to run
             besides those of the call; those of the first batch count.
     """
@@ -37,7 +39,9 @@ class Spec:
     predictions: Any = None
     loss: Tensor | None = None
     train_op: TrainOp | None = None
+    is_made: bool = False
     eval_metric_ops: Mapping[str, Figure] = field(default_factory=dict)
+    logs: Mapping[str, Any] = field(default_factory=dict)
     training_chief_hooks: Sequence[SessionRunHook] = ()
     training_hooks: Sequence[SessionRunHook] = ()
     evaluation_hooks: Sequence[SessionRunHook] = ()

@@ -25,6 +25,7 @@ from ..strategies import (
 )
 from ..summary import Mean
 from .batches import ReplicaBatch, ReplicaBatches, first_with_examples, require_data
+from .fetches import arrays_of
 from .session import Session, SessionRunHook
 from .spec import ModeKeys, ModelCall, Spec
 
@@ -74,6 +75,8 @@ class TrainingSession(Session):
         self._has_bad_loss = False
         self._so_far: list[tuple[float, int]] = []
         """Of each local replica: loss times examples, and examples, of batches before the last."""
+        self._is_made_within = False
+        self._noted_logs: dict[int, tuple[int, Mapping[str, Any]]] = {}
 
     @property
     def global_step(self) -> int:
@@ -84,7 +87,11 @@ class TrainingSession(Session):
         figures = self.strategy.extended.figures
         return {"loss": self.loss, "step": self._step_index, **figures}
 
-    def make_first_step(self) -> None:
+    def next_pass(self, batches: DatasetIterator) -> None:
+        """Go on with another iterator, as all workers do, for whom the last one has ended."""
+        self._input = batches
+
+    def _make_first_step(self) -> None:
         """Build the model, tell the hooks, and make the first step in which somebody has examples.
 
         Raises:
@@ -102,9 +109,15 @@ class TrainingSession(Session):
     def make_next_step(self) -> bool:
         """Make the next step in which somebody has examples; return whether there was one.
 
-        Hooks are told that it is about to be made. Also a worker that wants to stop, or has no more
-        data, takes part: so all stop together.
+        The first one builds the model. Hooks are told that it is about to be made. Also a worker
+        that wants to stop, or has no more data, takes part: so all stop together.
+
+        Raises:
+            ValueError: The data are empty.
         """
+        if not self._is_built:
+            self._make_first_step()
+            return True
         if not self.stop_requested:
             self.before_run()
         while True:
@@ -137,6 +150,8 @@ class TrainingSession(Session):
         is_alone = self.strategy.extended.num_workers == 1
         if not batches and (is_alone or self._all_stop):
             return False, True  # nor is there another worker that makes a step
+        if self._is_made_within and not is_alone and self._ends_before(bool(batches)):
+            return False, True
         # A worker whose data have ended computes on a batch that stands in: the others' models wait
         # for its part in what they exchange. Only the sums of the step tell whether any had data.
         parts, before = [self._batches.of_step(part) for part in batches], self._assigned_values()
@@ -159,6 +174,16 @@ class TrainingSession(Session):
         self._note(result.sums)
         return True, False
 
+    def _ends_before(self, has_batch: bool) -> bool:
+        """Whether a worker wants to stop, or none has a batch: asked before the model is called.
+
+        For one that changes variables itself: then it is too late for a veto.
+        """
+        wants, has = self.strategy.extended.workers.any_of_each(
+            [self.stop_requested, has_batch], "whether to make a step"
+        )
+        return wants or not has
+
     def _replica_step(self, given: ReplicaBatch, is_last: bool = True) -> StepResult | None:
         replica = get_replica_context()
         assert replica is not None
@@ -173,8 +198,9 @@ class TrainingSession(Session):
                 self._step_counter = get_or_create_global_step()
             with phase("forward"):
                 spec = self._model(given.batch, ModeKeys.TRAIN)
-            assert spec.loss is not None
             assert spec.train_op is not None
+            self._noted_logs[index] = given.num_examples, arrays_of(spec.logs)
+            self._is_made_within = spec.is_made
             if self._held.follows:
                 hooks = {name: getattr(spec, name) for name in _HOOKS}
                 self._held.note(index, given.num_examples, hooks, {"loss": spec.loss})
@@ -183,7 +209,8 @@ class TrainingSession(Session):
                 replica.merge_call(self._begin_run, (spec,))
             loss_times_examples, num_before = self._so_far[index]
             num_examples = num_before + given.num_examples
-            if given.num_examples:
+            # Of a batch that stands in the loss may be no number.
+            if spec.loss is not None and given.num_examples:
                 loss_times_examples += spec.loss.item() * given.num_examples
             self._has_bad_loss |= not math.isfinite(loss_times_examples)
             if not is_last:
@@ -235,6 +262,7 @@ class TrainingSession(Session):
         """Take over what a step that was made came to, over all replicas of all workers."""
         if self._held.follows:
             self._held.take_over()
+        self._logs = [self._noted_logs[index] for index in sorted(self._noted_logs)]
         loss_times_examples, num_examples, *votes, _ = sums
         votes_to_save, votes_to_end, votes_to_stop, *others = votes
         num_stopping, num_asking, num_watching = others
@@ -309,8 +337,6 @@ def train(session: TrainingSession, last_step: int | None = None) -> TrainingEnd
         ValueError: The data are empty.
     """
     with session.stopwatches[0].running():
-        session.make_first_step()
-        session.after_run()
         while session.make_next_step():
             session.after_run()
         if not session.end_is_agreed:

@@ -51,8 +51,8 @@ class Metric(Serializable, Figure):
     1.0
 
     Args:
-        name: Made unique in the model with a number where it is taken; by default the class's in
-            snake case.
+        name: By default the class's in snake case. The names of its variables begin with it, and
+            with a number where another metric of the model has it.
         dtype: What results are rounded to; by default they are Python floats (or float64 arrays).
             Sums are float64 in any case.
     """
@@ -68,7 +68,8 @@ class Metric(Serializable, Figure):
             cls.result = _of_all(cls.result)  # type: ignore[method-assign, assignment]
 
     def __init__(self, name: str | None = None, dtype: Any = None) -> None:
-        self.name = current_store().unique_name(name or snake_case(type(self).__name__), self)
+        self.name = name or snake_case(type(self).__name__)
+        self._scope = current_store().unique_name(self.name, self)
         self.dtype = None if dtype is None else np.dtype(dtype)
         self._state: dict[str, Variable] = {}
 
@@ -112,7 +113,7 @@ class Metric(Serializable, Figure):
         if name not in self._state:
             self._require_zeros(name, initializer)
             self._state[name] = get_variable(
-                f"{self.name}/{name}",
+                f"{self._scope}/{name}",
                 shape,
                 np.float64,  # float32 stops counting at 2²⁴ examples
                 0.0,

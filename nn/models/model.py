@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 
-from ...autodiff import Tensor, lift
+from ...autodiff import lift
 from ...strategies import current_store
-from .. import losses, metrics, optimizers
-from ..layers import Input, Layer, SymbolicTensor, in_order, map_symbolic, symbolic_in
-from ..losses import Loss
-from ..metrics import Metric
-from ..optimizers import Optimizer
-from ..serialization import serialize
+from ..callbacks import Callback, CallbackList, History
+from ..layers import Layer, SymbolicTensor, map_symbolic, symbolic_in
+from . import fitting
+from .data import Source, source_of, split_off
+from .functional import bound_inputs, computed, computed_steps, layers_of
 from .graph import graph_config, graph_of
-from .saving import Savable
 from .summary import write_summary
+from .trainable import Trainable
 
 
-class Model(Savable):
+class Model(Trainable):
     """Layers with inputs and outputs, which can be given a loss, an optimizer and metrics.
 
     Written in one of three ways, as in Keras: `Sequential([...])`, for layers one after the other;
@@ -49,8 +48,8 @@ class Model(Savable):
         self.layers: list[Layer] = []
         if inputs is None and outputs is None:
             return
-        self._steps = _steps(inputs, outputs)
-        self.layers = _layers_of(self._steps)
+        self._steps = computed_steps(inputs, outputs)
+        self.layers = layers_of(self._steps)
         self._create_weights()
 
     def call(self, inputs: Any, training: bool = False) -> Any:
@@ -59,9 +58,9 @@ class Model(Savable):
                 f"{type(self).__name__} has neither inputs and outputs nor a `call` of its own: "
                 f"write Model(inputs, outputs), or def call(self, inputs, training=False)"
             )
-        values = _bound(self.name, self.inputs, inputs)
+        values = bound_inputs(self.name, self.inputs, inputs)
         for tensor in self._steps:
-            values[id(tensor)] = _computed(tensor, values, training)
+            values[id(tensor)] = computed(tensor, values, training)
         return map_symbolic(lambda tensor: lift(values[id(tensor)]), self.outputs)
 
     def get_config(self) -> dict[str, Any]:
@@ -128,115 +127,174 @@ class Model(Savable):
         """What the outputs are called: as the layers that they come from, or by their keys."""
         if isinstance(self.outputs, Mapping):
             return list(self.outputs)
+        if self.outputs is None and not self.layers:
+            return super().output_names
         ends = [tensor.function for tensor in symbolic_in(self.outputs)] or self.layers[-1:]
         return [
             end.name if isinstance(end, Layer) else f"output_{index + 1}"
             for index, end in enumerate(ends or [None])
         ]
 
-    def compile(
+    def fit(
         self,
-        optimizer: str | Optimizer = "rmsprop",
-        loss: Any = None,
-        metrics: Any = None,
-        loss_weights: Any = None,
-        weighted_metrics: Any = None,
-    ) -> None:
-        """Say by what it is trained and measured.
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        verbose: str | int = "auto",
+        callbacks: Sequence[Callback] | None = None,
+        validation_split: float = 0.0,
+        validation_data: Any = None,
+        shuffle: bool = True,
+        class_weight: Mapping[int, float] | None = None,
+        sample_weight: Any = None,
+        initial_epoch: int = 0,
+        steps_per_epoch: int | None = None,
+        validation_steps: int | None = None,
+        validation_batch_size: int | None = None,
+        validation_freq: int | Collection[int] = 1,
+    ) -> History:
+        """Train for some epochs, under the strategy in whose scope the model was made.
 
-        Where the model has several outputs, each argument but the first may be a list with an
-        entry for each, or a dict by their names (`output_names`).
-
-        Args:
-            optimizer: An optimizer, or its name.
-            loss: A loss, its name, or a function `(y_true, y_pred) -> one loss for each example`.
-            metrics: A list of metrics, their names, or such functions. "accuracy" is the kind that
-                fits the shapes of labels and predictions.
-            loss_weights: Factors of the outputs' losses.
-            weighted_metrics: Like metrics; these take the examples' weights into account.
-
-        Raises:
-            ValueError: A name that is unknown.
-            TypeError: Something that is none of these.
-        """
-        self.optimizer = optimizers.get(optimizer)
-        self._compiled = {
-            "loss": loss,
-            "metrics": metrics,
-            "loss_weights": loss_weights,
-            "weighted_metrics": weighted_metrics,
-        }
-        _check(loss, metrics, weighted_metrics)
-
-    @property
-    def is_compiled(self) -> bool:
-        """Whether `compile` was called."""
-        return "_compiled" in vars(self)
-
-    def get_compile_config(self) -> dict[str, Any] | None:
-        """What `compile` was given, as plain values; None where it was not called.
-
-        Raises:
-            TypeError: Something cannot be written down (a lambda); it is named.
-        """
-        if not self.is_compiled:
-            return None
-        return {"optimizer": serialize(self.optimizer), **serialize(self._compiled)}
-
-    def compute_loss(self, y: Any, y_pred: Any, sample_weight: Any = None) -> Tensor:
-        """The sum of the outputs' losses and of the penalties of weights, as a scalar.
+        Every replica takes a part of each batch, and each example counts once: what is learned is
+        what one replica would learn from the whole batches. See docs/fit.md.
 
         Args:
-            y: Labels, in a structure like that of the outputs.
-            y_pred: What the model has computed.
-            sample_weight: A factor for each example's loss, (n,); None for 1.
+            x: Arrays, or a structure of them; or what gives global batches: a dataset, a
+                distributed one, a PyTorch DataLoader, a generator.
+            y: Labels, where `x` is arrays.
+            batch_size: The global batch, where `x` is arrays; 32 by default.
+            epochs: The number of the epoch at which to end.
+            verbose: 0: silent; 1: a progress bar; 2: a line for each epoch; "auto": a bar on a
+                terminal, else lines.
+            callbacks: Are told of epochs and batches.
+            validation_split: The share of the arrays, at their end, that is validated with.
+            validation_data: What is evaluated after epochs: like `x`, or (x, y), or
+                (x, y, sample_weight).
+            shuffle: Whether arrays are shuffled before each epoch.
+            class_weight: Class → the factor of the loss of its examples.
+            sample_weight: A factor for each example's loss, where `x` is arrays.
+            initial_epoch: The number of the first epoch.
+            steps_per_epoch: How many batches an epoch has; by default all. With it data without end
+                go on from epoch to epoch, and such as end early end the training, with a warning.
+            validation_steps: How many batches are validated with; by default all.
+            validation_batch_size: As `batch_size`, which is the default.
+            validation_freq: After how many epochs to validate, or after which (from 1).
+
+        Returns:
+            The logs of all epochs.
 
         Raises:
-            ValueError: There is neither a loss nor a penalty.
+            ValueError: Arguments that contradict each other, or no data.
         """
-        found = list(self.losses)
-        for part in self._parts(y, y_pred):
-            if part["loss"] is not None:
-                loss: Loss = losses.get(part["loss"])
-                factor = part["loss_weights"]
-                value = loss(part["y"], part["y_pred"], sample_weight)
-                found.append(value if factor is None else value * factor)
-        if not found:
-            raise ValueError(
-                f"model {self.name!r} has no loss; name one: model.compile(optimizer, loss='mse')"
+        if validation_split:
+            (x, y, sample_weight), validation_data = split_off(
+                validation_split, x, y, sample_weight
             )
-        return sum(found[1:], found[0])
+        source = source_of(x, y, sample_weight, batch_size, shuffle, class_weight)
+        listed = list(callbacks or ())
+        history = next((c for c in listed if isinstance(c, History)), None) or History()
+        params = {"verbose": verbose, "epochs": epochs, "steps": steps_per_epoch}
+        told = CallbackList([*(c for c in listed if c is not history), history], self, params)
 
-    def compute_metrics(self, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Metric]:
-        """The metrics, made for the calling model and updated with a batch, by their names.
+        def validate() -> dict[str, Any]:
+            validated = _validation(validation_data, validation_batch_size or batch_size)
+            return fitting.evaluate(self, validated, validation_steps, told)
 
-        Those of several outputs begin with the output's name, as in Keras.
+        every = validation_freq
+        plan = fitting.Epochs(
+            initial_epoch,
+            epochs,
+            steps_per_epoch,
+            None if validation_data is None else validate,
+            lambda epoch: epoch % every == 0 if isinstance(every, int) else epoch in every,
+        )
+        fitting.fit(self, source, plan, told)
+        self.history = history
+        return history
+
+    def evaluate(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        verbose: str | int = "auto",
+        sample_weight: Any = None,
+        steps: int | None = None,
+        callbacks: Sequence[Callback] | None = None,
+        return_dict: bool = False,
+    ) -> Any:
+        """The loss and the metrics over all examples, exact over batches, replicas and workers.
 
         Args:
-            y, y_pred, sample_weight: As for `compute_loss`.
-        """
-        parts = list(self._parts(y, y_pred))
-        found: dict[str, Metric] = {}
-        for part in parts:
-            prefix = f"{part['name']}_" if len(parts) > 1 else ""
-            for key, weight in (("metrics", None), ("weighted_metrics", sample_weight)):
-                for given in _listed(part[key]):
-                    name, metric = _metric(given, part["y"], part["y_pred"])
-                    metric.update_state(part["y"], part["y_pred"], weight)
-                    found[prefix + name] = metric
-        return found
+            x, y, batch_size, verbose, sample_weight, callbacks: As for `fit`.
+            steps: How many batches; by default all.
+            return_dict: Whether to return them by name.
 
-    def _parts(self, y: Any, y_pred: Any) -> Iterable[dict[str, Any]]:
-        """What concerns each output: name, labels, predictions, and what `compile` was given."""
-        if not self.is_compiled:
-            raise ValueError(
-                f"model {self.name!r} was not compiled: call model.compile(optimizer, loss) first"
-            )
-        names = list(y_pred) if isinstance(y_pred, Mapping) else self.output_names
-        structures = {"y": y, "y_pred": y_pred, **self._compiled}
-        spread = {key: _spread(key, value, names) for key, value in structures.items()}
-        for index, name in enumerate(names):
-            yield {"name": name, **{key: values[index] for key, values in spread.items()}}
+        Returns:
+            The loss, or a list in the order of `metrics_names`, or a dict.
+        """
+        source = source_of(x, y, sample_weight, batch_size)
+        told = CallbackList(callbacks or (), self, {"verbose": verbose, "steps": steps})
+        return _shown(fitting.evaluate(self, source, steps, told), return_dict)
+
+    def predict(
+        self,
+        x: Any,
+        batch_size: int | None = None,
+        verbose: str | int = "auto",
+        steps: int | None = None,
+        callbacks: Sequence[Callback] | None = None,
+    ) -> Any:
+        """What the model computes for all examples, on one device of this worker.
+
+        Args:
+            x, batch_size, verbose, steps, callbacks: As for `evaluate`; labels are left aside.
+
+        Returns:
+            NumPy arrays in the structure of the outputs.
+        """
+        source = source_of(x, batch_size=batch_size)
+        told = CallbackList(callbacks or (), self, {"verbose": verbose, "steps": steps})
+        return fitting.predict(self, source, steps, told)
+
+    def train_on_batch(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        class_weight: Mapping[int, float] | None = None,
+        reset_metrics: bool = True,
+        return_dict: bool = False,
+    ) -> Any:
+        """One training step on one global batch of arrays.
+
+        Args:
+            x, y, sample_weight, class_weight: As for `fit`.
+            reset_metrics: Whether what is returned is of this batch alone.
+            return_dict: See `evaluate`.
+        """
+        if reset_metrics:
+            self.reset_metrics()
+        source = source_of(x, y, sample_weight, _WHOLE, class_weight=class_weight)
+        return _shown(fitting.train_on_batch(self, source), return_dict)
+
+    def test_on_batch(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        return_dict: bool = False,
+    ) -> Any:
+        """The loss and the metrics of one global batch of arrays; see `evaluate`."""
+        source = source_of(x, y, sample_weight, _WHOLE)
+        told = CallbackList((), self, {})
+        return _shown(fitting.evaluate(self, source, None, told), return_dict)
+
+    def predict_on_batch(self, x: Any) -> Any:
+        """What the model computes for one batch of arrays."""
+        told = CallbackList((), self, {})
+        return fitting.predict(self, source_of(x, batch_size=_WHOLE), None, told)
 
     def _zeros(self, put: Callable[[np.ndarray], Any]) -> Any:
         inputs = symbolic_in(self.inputs)
@@ -255,135 +313,20 @@ class Model(Savable):
             resources[key] = self
 
 
-def _steps(inputs: Any, outputs: Any) -> list[SymbolicTensor]:
-    """What a functional model computes, in order.
-
-    Raises:
-        TypeError, ValueError: See `Model`.
-    """
-    given = symbolic_in(inputs)
-    if not given or not all(isinstance(tensor, Input) for tensor in given):
-        raise TypeError(f"inputs must be an Input, or a list or dict of them, not {inputs!r}")
-    if not symbolic_in(outputs):
-        raise TypeError(
-            f"outputs must be what layers have made of the inputs, not {outputs!r}; "
-            f"call layers with the inputs, as in Dense(1)(inputs)"
-        )
-    steps = list(in_order(outputs))
-    known = set(map(id, given))
-    for tensor in steps:
-        if isinstance(tensor, Input) and id(tensor) not in known:
-            raise ValueError(
-                f"the outputs are computed from an Input of shape {tensor.shape} that is not among "
-                f"the inputs; add it to them"
-            )
-    return [tensor for tensor in steps if not isinstance(tensor, Input)]
+_WHOLE = 1 << 62
+"""A batch size: all arrays are one batch."""
 
 
-def _layers_of(steps: Sequence[SymbolicTensor]) -> list[Layer]:
-    layers = [tensor.function for tensor in steps if isinstance(tensor.function, Layer)]
-    return list({id(layer): layer for layer in layers}.values())
+def _validation(data: Any, batch_size: int | None) -> Source:
+    if isinstance(data, tuple):
+        x, y, sample_weight = (*data, None, None)[:3]
+        return source_of(x, y, sample_weight, batch_size)
+    return source_of(data)
 
 
-def _bound(model: str, inputs: Any, given: Any) -> dict[int, Any]:
-    """The arrays of a functional model's inputs, by the identity of these."""
-    if isinstance(inputs, Mapping):
-        pairs = [(tensor, _chosen(model, given, key)) for key, tensor in inputs.items()]
-    elif isinstance(given, Mapping):
-        pairs = [(tensor, _chosen(model, given, tensor.name)) for tensor in symbolic_in(inputs)]  # type: ignore
-    elif isinstance(inputs, Input):
-        pairs = [(inputs, given)]
-    else:
-        tensors = symbolic_in(inputs)
-        if not isinstance(given, Sequence) or len(given) != len(tensors):
-            raise ValueError(
-                f"model {model!r} takes a list of {len(tensors)} inputs, it was called with "
-                f"{type(given).__name__}"
-            )
-        pairs = list(zip(tensors, given, strict=True))
-    return {id(tensor): value for tensor, value in pairs}
-
-
-def _chosen(model: str, given: Any, key: Any) -> Any:
-    if isinstance(given, Mapping) and key in given:
-        return given[key]
-    there = f"there are {', '.join(map(str, given))}" if isinstance(given, Mapping) else "no dict"
-    raise ValueError(
-        f"model {model!r} takes an input {key!r}, {there}; give the features as a dict with that "
-        f"key, and name inputs that a dict is to feed: Input(shape, name=...)"
-    )
-
-
-def _computed(tensor: SymbolicTensor, values: Mapping[int, Any], training: bool) -> Any:
-    args, kwargs = map_symbolic(lambda part: values[id(part)], [list(tensor.args), tensor.kwargs])
-    if isinstance(tensor.function, Layer):
-        return tensor.function(*args, **{"training": training, **kwargs})
-    return tensor.function(*args, **kwargs)
-
-
-def _check(loss: Any, metrics_given: Any, weighted: Any) -> None:
-    """Refuse in `compile`, and not in the first step, what means nothing."""
-    for one in _leaves(loss):
-        losses.get(one)
-    for one in (*_leaves(metrics_given), *_leaves(weighted)):
-        if isinstance(one, str) and not _is_accuracy(one):
-            metrics.check_name(one)
-        elif not callable(one) and not isinstance(one, (str, Metric)):
-            raise TypeError(f"metrics must be metrics, names or functions, one is {one!r}")
-
-
-def _leaves(structure: Any) -> list[Any]:
-    if isinstance(structure, Mapping):
-        structure = list(structure.values())
-    if isinstance(structure, (list, tuple)):
-        return [leaf for part in structure for leaf in _leaves(part)]
-    return [] if structure is None else [structure]
-
-
-def _listed(value: Any) -> list[Any]:
-    if value is None:
-        return []
-    return list(value) if isinstance(value, (list, tuple)) else [value]
-
-
-def _spread(argument: str, value: Any, names: Sequence[str]) -> list[Any]:
-    """The value of an argument for each output."""
-    if isinstance(value, Mapping):
-        unknown = [key for key in value if key not in names]
-        if unknown:
-            raise ValueError(
-                f"{argument} has the keys {list(value)}, but the outputs are called {list(names)}"
-            )
-        return [value.get(name) for name in names]
-    if len(names) == 1:
-        return [value]
-    if isinstance(value, (list, tuple)) and len(value) == len(names):
-        return list(value)
-    if argument in ("y", "y_pred", "loss_weights") and value is not None:
-        raise ValueError(
-            f"{argument} must have a part for each of the outputs {list(names)}: a list, or a dict"
-        )
-    return [value] * len(names)
-
-
-def _metric(given: Any, y: Any, y_pred: Any) -> tuple[str, Metric]:
-    """What an entry of `metrics` means, made anew, and what it is called."""
-    if isinstance(given, Metric):
-        return given.name, given.clone()
-    if isinstance(given, str) and _is_accuracy(given):
-        return given, metrics.get(_accuracy(np.shape(y), np.shape(y_pred)))
-    metric = metrics.get(given)
-    return (given if isinstance(given, str) else given.__name__), metric
-
-
-def _is_accuracy(name: str) -> bool:
-    return name.lower() in ("accuracy", "acc")
-
-
-def _accuracy(labels: tuple[int, ...], predictions: tuple[int, ...]) -> str:
-    """The kind of accuracy that fits the shapes, by Keras's rule."""
-    width = predictions[-1] if len(predictions) > 1 else 1
-    if width == 1:
-        return "binary_accuracy"
-    is_sparse = len(labels) < len(predictions) or labels[-1] == 1
-    return "sparse_categorical_accuracy" if is_sparse else "categorical_accuracy"
+def _shown(logs: dict[str, Any], return_dict: bool) -> Any:
+    """What `evaluate` and its like return."""
+    if return_dict:
+        return logs
+    values = list(logs.values())
+    return values[0] if len(values) == 1 else values

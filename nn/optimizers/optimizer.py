@@ -18,11 +18,12 @@ from ...strategies import (
     apply_outside_replicas,
     apply_reduced,
     as_array,
+    deferred,
     get_or_create_global_step,
     get_replica_context,
     get_strategy,
     get_variable,
-    make_step,
+    make_given,
     once_outside_replicas,
 )
 from .. import initializers
@@ -120,7 +121,7 @@ class Optimizer(OptimizerState):
             # Outside a model nobody else would keep the count.
             kept.global_step = global_step = get_or_create_global_step()
         self._require_possible()
-        return TrainOp([Update(self, loss, var_list)], [global_step])
+        return deferred(TrainOp([Update(self, loss, var_list)], [global_step]))
 
     def compute_gradients(
         self, loss: Any, var_list: Sequence[Variable] | None = None
@@ -202,7 +203,7 @@ class Optimizer(OptimizerState):
         elif is_reduced:
             apply_reduced(self, variables, found)
         else:
-            make_step(TrainOp([Update(self, None, variables, found)]), 1, average=False)
+            make_given(TrainOp([Update(self, None, variables, found)]))
 
     def _require_possible(self) -> None:
         """Refuse what variables on parameter servers cannot have."""

@@ -14,9 +14,10 @@ class Names:
     expression has weights all the same.
     """
 
-    __slots__ = ("_numbers", "_owners")
+    __slots__ = ("_numbers", "_origin", "_owners")
 
-    def __init__(self) -> None:
+    def __init__(self, origin: Names | None = None) -> None:
+        self._origin = origin
         self._owners: dict[str, Callable[[], object]] = {}
         self._numbers: dict[str, int] = {}
 
@@ -37,8 +38,13 @@ class Names:
                 f"another name, or make it inside model_fn"
             )
 
+    @property
+    def origin(self) -> Names:
+        """What these were copied from: who has a name there has it here, too."""
+        return self._origin or self
+
     def copy(self) -> Names:
-        names = Names()
+        names = Names(self.origin)
         names._owners, names._numbers = dict(self._owners), dict(self._numbers)
         return names
 

@@ -7,9 +7,10 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from copy import copy
 from functools import partial
-from typing import Any, Generic, TypeAlias, TypeVar
-from weakref import WeakValueDictionary, ref
+from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -24,7 +25,6 @@ from .initial import Initializer, initial_array, initial_value
 from .names import NAMES_OUTSIDE, Names, names_here
 from .variable import Variable, install_constructor
 
-Kept = TypeVar("Kept")
 Restore: TypeAlias = Callable[[str, Array, bool], "Array | SavedValue | None"]
 """`restore(name, value, trainable)`: what a new variable is to begin with instead of `value`."""
 
@@ -66,6 +66,9 @@ class VariableStore:
             are averaged (Estimator, fit), rather than summed (custom loops).
         keep: Whether the store keeps its variables alive. The store that is current outside any
             model does not: there a variable lives as long as somebody holds it.
+
+    Attributes:
+        global_step: Its count of steps, if not the variable of that name.
     """
 
     def __init__(
@@ -80,6 +83,8 @@ class VariableStore:
         self.variables: MutableMapping[str, Variable] = {} if keep else WeakValueDictionary()
         self.resources: MutableMapping[Any, Any] = {} if keep else WeakValueDictionary()
         self.keep = keep
+        self.global_step: Variable | None = None
+        self._origin: VariableStore | None = None
         self._restore = restore
         self._late: list[Callable[[str], Array | None]] = []
         self._beginnings: list[tuple[Tensor, Array]] | None = [] if keep else None
@@ -243,8 +248,26 @@ class VariableStore:
         return names_here.get().unique(base, owner)
 
     def building(self) -> AbstractContextManager[None]:
-        """Make this store current and count names from the beginning: one call of a `model_fn`."""
-        return _Building(self)
+        """Make this store current and count names from the beginning: one call of a `model_fn`.
+
+        Outside models, where nothing is found again by a name that was counted, names go on.
+        """
+        return _Building(self, Names() if self.keep else names_here.get())
+
+    def of_averages(self, global_step: Variable) -> VariableStore:
+        """The same variables, for steps that average over replicas and have a count of their own.
+
+        Args:
+            global_step: The count.
+        """
+        same = copy(self)
+        same.averages_replicas, same.global_step, same._origin = True, global_step, self.origin
+        return same
+
+    @property
+    def origin(self) -> VariableStore:
+        """The store that had the same variables first: see `of_averages`."""
+        return self._origin or self
 
     def _create(
         self, initial_value: Any, dtype: Any, beside: Variable | None, **said: Any
@@ -294,13 +317,13 @@ def _conflict(name: str, what: str, found: Any, asked: Any) -> ValueError:
 class _Building(AbstractContextManager[None]):
     """See `VariableStore.building`; entered once."""
 
-    __slots__ = ("_model", "_names_token", "_store_token")
+    __slots__ = ("_model", "_names", "_names_token", "_store_token")
 
-    def __init__(self, model: VariableStore) -> None:
-        self._model = model
+    def __init__(self, model: VariableStore, names: Names) -> None:
+        self._model, self._names = model, names
 
     def __enter__(self) -> None:
-        self._store_token, self._names_token = _store.set(self._model), names_here.set(Names())
+        self._store_token, self._names_token = _store.set(self._model), names_here.set(self._names)
 
     def __exit__(self, *exc_info: object) -> None:
         names_here.reset(self._names_token)
@@ -311,60 +334,6 @@ class _Building(AbstractContextManager[None]):
 # of a notebook's models.
 _outside_models = VariableStore(keep=False)
 _store: ContextVar[VariableStore] = ContextVar("paceline_store", default=_outside_models)
-
-
-class Membership(Generic[Kept]):
-    """What a named object keeps of the model that uses it: of one model after the other.
-
-    A layer or an optimizer may outlive the model whose variables it has found: it is made outside
-    a `model_fn`, which then runs for training, for evaluation and for training again, each time
-    with a store of its own. What was found in one store must not be used in the next.
-
-    Args:
-        owner: The object.
-        base: The name that is wished for.
-        begin: Makes what it keeps of a model, or finds it there, by its name.
-
-    Attributes:
-        name: That which it has got.
-    """
-
-    __slots__ = ("_begin", "_latest", "_outside", "name")
-
-    def __init__(self, owner: object, base: str, begin: Callable[[str], Kept]) -> None:
-        names = names_here.get()
-        self._begin = begin
-        self.name = names.unique(base, owner)
-        self._latest = (names, ref(_store.get()), begin(self.name))
-        # Nobody else holds what exists outside models: a model that uses the owner for a while must
-        # not be the end of it.
-        self._outside = self._latest if names is NAMES_OUTSIDE else None
-
-    @property
-    def latest(self) -> Kept:
-        """What it keeps of the model that used it last."""
-        return self._latest[2]
-
-    def here(self, owner: object) -> Kept:
-        """What it keeps of the calling model.
-
-        Raises:
-            ValueError: Another object has the owner's name in the calling model.
-        """
-        names, latest = names_here.get(), self._latest
-        if names is latest[0]:
-            return latest[2]
-        if self._outside is not None and names is self._outside[0]:
-            self._latest = self._outside
-            return self._outside[2]
-        _, store_then, kept = latest
-        names.claim(self.name, owner)
-        store = _store.get()
-        if store_then() is not store:
-            kept = self._begin(self.name)
-        # At once: another replica may be here at the same time.
-        self._latest = (names, ref(store), kept)
-        return kept
 
 
 def current_store() -> VariableStore:
@@ -447,4 +416,5 @@ install_constructor(_construct)
 
 def get_or_create_global_step() -> Variable:
     """The model's count of training steps: the int64 scalar variable "global_step"."""
-    return get_variable("global_step", (), np.int64, 0, **COUNTER)
+    own = current_store().global_step
+    return own or get_variable("global_step", (), np.int64, 0, **COUNTER)

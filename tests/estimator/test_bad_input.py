@@ -165,7 +165,7 @@ def test_steps_that_are_not_positive(tmp_path, arguments):
 def test_an_empty_dataset(tmp_path, verb):
     """D-29."""
     estimator = pl.Estimator(no_loss, tmp_path)
-    with pytest.raises(ValueError, match=r"input_fn gave no batch.*the dataset is empty"):
+    with pytest.raises(ValueError, match=r"the input gave no batch.*the dataset is empty"):
         getattr(estimator, verb)(batches(FEATURES[:0], LABELS[:0]))
 
 

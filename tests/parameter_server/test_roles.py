@@ -171,7 +171,7 @@ def test_who_has_less_data_stops_earlier_and_keeps_nobody_waiting(start_job, max
 
 def test_a_worker_without_data_says_so_and_the_others_go_on(start_job):
     job = start_job("--by", "worker 0", "--no-data", "--num-epochs", 2, "--absence-secs", 3)
-    job["worker 0"].require_failure("input_fn gave no batch", "the dataset is empty")
+    job["worker 0"].require_failure("the input gave no batch", "the dataset is empty")
     job.require_success("worker 0")
     assert result_of(job["chief 0"])[0] == 30
 

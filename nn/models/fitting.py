@@ -1,0 +1,311 @@
+"""`fit`, `evaluate` and `predict` of a model: callers of the sessions of `training/`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from ...inputs import Dataset, DatasetIterator, DistributedDataset, nest
+from ...strategies import (
+    DEFAULT_STRATEGY,
+    Strategy,
+    TrainOp,
+    VariableStore,
+    current_store,
+    get_or_create_global_step,
+    get_strategy,
+    group,
+    local_values,
+    own_step,
+)
+from ...training import (
+    EndOnSignalHook,
+    EvaluationSession,
+    ModeKeys,
+    PredictionSession,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+    SignalWatch,
+    Spec,
+    TrainingSession,
+    count_examples,
+    evaluated,
+)
+from ...training import (
+    predict as predictions_of,
+)
+from ..callbacks import CallbackList
+from .data import Source
+from .trainable import Trainable
+
+_logger = logging.getLogger("paceline")
+
+Evaluate = Callable[[], dict[str, Any]]
+
+
+@final
+class _CallbackHook(SessionRunHook):
+    """Tells callbacks of the batches of a session.
+
+    Args:
+        model: Whose `stop_training` ends it, where that is training.
+        callbacks: Whom.
+        kind: "train" or "test".
+        strategy: Whose workers all have such a hook.
+    """
+
+    def __init__(
+        self, model: Trainable, callbacks: CallbackList, kind: str, strategy: Strategy
+    ) -> None:
+        self._callbacks = callbacks
+        self._model = model
+        self._can_be_stopped = kind == "train"
+        self._begin, self._end = f"on_{kind}_batch_begin", f"on_{kind}_batch_end"
+        self._workers = strategy.extended.workers
+        # To read logs is a common call: where callbacks of any may want to, all ask in each step.
+        asks = any(callback.may_want_batch_logs() for callback in callbacks)
+        self._asks = self._workers.any_of_each([asks], "who reads logs of batches")[0]
+        self.begin_pass()
+
+    def begin_pass(self) -> None:
+        """The batches are counted from 0 again."""
+        self._batch, self._is_told = 0, False
+
+    def tell_of_next(self) -> None:
+        """A batch is about to be taken."""
+        if not self._is_told:
+            self._callbacks.tell(self._begin, self._batch)
+        self._is_told = True
+
+    def before_run(self, run_context: SessionRunContext) -> None:
+        self.tell_of_next()
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        logs: dict[str, Any] = {}
+        if self._asks:
+            wants = self._callbacks.wants_batch_logs()
+            if self._workers.any_of_each([wants], "who reads logs of this batch")[0]:
+                logs = run_context.session.logs()
+        self._callbacks.tell(self._end, self._batch, logs)
+        self._batch, self._is_told = self._batch + 1, False
+        if self._can_be_stopped and self._model.stop_training:
+            run_context.request_stop()
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """What `fit` goes through.
+
+    Args:
+        first, last: The number of the first epoch, and that of the one behind the last.
+        steps: How many steps an epoch has; None: until the data end.
+        evaluate: The validation; None for none.
+        validated: After which epochs (their numbers from 1) it is made.
+    """
+
+    first: int
+    last: int
+    steps: int | None
+    evaluate: Evaluate | None
+    validated: Callable[[int], bool]
+
+
+def strategy_of(model: Trainable) -> Strategy:
+    """The strategy that trains and evaluates a model.
+
+    Raises:
+        ValueError: It was made in the scope of another one than that which is current.
+    """
+    strategy, here = model.distribute_strategy, get_strategy()
+    if here is not strategy and here is not DEFAULT_STRATEGY:
+        raise ValueError(
+            f"model {model.name!r} was made in the scope of {strategy!r} and is used in that of "
+            f"{here!r}: make and compile it inside `with strategy.scope():` of the latter"
+        )
+    return strategy
+
+
+def fit(model: Trainable, source: Source, epochs: Epochs, callbacks: CallbackList) -> None:
+    """Train a model for some epochs."""
+    strategy = strategy_of(model)
+    model.make_metrics()
+    model.stop_training = False
+    watch, job = SignalWatch(), strategy.extended.job
+    distributed = _distributed(source, strategy)
+    keeps_iterator = epochs.steps is not None and distributed.cardinality() != epochs.steps
+    batches = distributed.own_steps()
+    try:
+        with watch.installed(True):
+            hook = _CallbackHook(model, callbacks, "train", strategy)
+            own = [EndOnSignalHook(watch, job)]
+            session = TrainingSession(_call(model), strategy, _store(model), [hook], own, batches)
+            logs: dict[str, Any] = {}
+            callbacks.tell("on_train_begin")
+            for epoch in range(epochs.first, epochs.last):
+                if epoch > epochs.first and not keeps_iterator:
+                    batches.close()
+                    batches = distributed.own_steps()
+                    session.next_pass(batches)
+                callbacks.tell("on_epoch_begin", epoch)
+                logs, goes_on = _train_epoch(model, session, hook, epochs, epoch)
+                if session.end_is_agreed:
+                    raise watch.end()
+                callbacks.tell("on_epoch_end", epoch, logs)
+                if not goes_on or _agreed(model.stop_training, strategy):
+                    break
+            session.finish()
+            session.end()
+            callbacks.tell("on_train_end", logs)
+    finally:
+        batches.close()
+
+
+def _train_epoch(
+    model: Trainable, session: TrainingSession, hook: _CallbackHook, epochs: Epochs, epoch: int
+) -> tuple[dict[str, Any], bool]:
+    """The logs of an epoch, and whether there is data for the next one."""
+    model.reset_metrics()
+    hook.begin_pass()
+    hook.tell_of_next()  # the first batch builds the model, and tells hooks only then
+    done = 0
+    while done != epochs.steps and session.make_next_step():
+        session.after_run()
+        done += 1
+    if session.end_is_agreed:
+        return {}, False
+    logs = session.logs()
+    has_ended = epochs.steps is not None and done < epochs.steps
+    stops = _agreed(session.stop_requested, session.strategy)
+    if has_ended and not stops:
+        _warn_of_end(epochs)
+    if epochs.evaluate is not None and epochs.validated(epoch + 1):
+        logs |= {f"val_{name}": value for name, value in epochs.evaluate().items()}
+    return logs, not (has_ended or stops)
+
+
+def _agreed(wish: bool, strategy: Strategy) -> bool:
+    """Whether any worker wants to stop."""
+    return strategy.extended.workers.any_of_each([wish], "who stops")[0]
+
+
+def _warn_of_end(epochs: Epochs) -> None:
+    assert epochs.steps is not None
+    _logger.warning(
+        "Your input ran out of data; interrupting training. Make sure that your dataset or "
+        "generator can generate at least `steps_per_epoch * epochs` batches (in this case, %d "
+        "batches). You may need to use the repeat() function when building your dataset.",
+        epochs.steps * (epochs.last - epochs.first),
+    )
+
+
+def train_on_batch(model: Trainable, source: Source) -> dict[str, Any]:
+    """One step on the only batch of `source`; the logs."""
+    strategy = strategy_of(model)
+    model.make_metrics()
+    with closing(_distributed(source, strategy).own_steps()) as batches:
+        session = TrainingSession(_call(model), strategy, _store(model), [], [], batches)
+        session.make_next_step()
+        session.after_run()
+        return session.logs()
+
+
+def evaluate(
+    model: Trainable, source: Source, steps: int | None, callbacks: CallbackList
+) -> dict[str, Any]:
+    """The metrics of a model over all batches, or `steps` of them.
+
+    Where variables live on parameter servers each task evaluates by itself, on all data.
+    """
+    strategy = strategy_of(model)
+    if strategy.extended.remote_storage is not None:
+        strategy = DEFAULT_STRATEGY
+    model.make_metrics()
+    model.reset_metrics()
+    hook = _CallbackHook(model, callbacks, "test", strategy)
+    callbacks.tell("on_test_begin")
+    with closing(iter(_distributed(source, strategy))) as batches:
+        session = EvaluationSession(
+            _call(model), strategy, _store(model), [hook], brings_hooks=False
+        )
+        for _ in evaluated(session, batches, steps):
+            pass
+    logs = session.logs()
+    callbacks.tell("on_test_end", logs)
+    return logs
+
+
+def predict(model: Trainable, source: Source, steps: int | None, callbacks: CallbackList) -> Any:
+    """The predictions for all batches, or `steps` of them, in one structure of arrays."""
+    callbacks.tell("on_predict_begin")
+    session = PredictionSession(_call(model), _store(model), [], brings_hooks=False)
+    found = []
+    with closing(iter(source)) as batches:
+        given = _told(_counted(batches, steps), callbacks)
+        for index, outputs in enumerate(predictions_of(session, given, None, False)):
+            callbacks.tell("on_predict_batch_end", index, {"outputs": outputs})
+            found.append(outputs)
+    callbacks.tell("on_predict_end")
+    if not found:
+        raise ValueError("there is nothing to predict: the data gave no batch")
+    return nest.map_structure(lambda *parts: np.concatenate(parts), *found)
+
+
+def _counted(batches: DatasetIterator, steps: int | None) -> Iterator[Any]:
+    """The batches of all local replicas, one after another, of so many steps."""
+    done = 0
+    while done != steps and (step := next(batches, None)) is not None:
+        yield from (batch for batch in local_values(step) if count_examples(batch))
+        done += 1
+
+
+def _told(batches: Iterable[Any], callbacks: CallbackList) -> Iterator[Any]:
+    for index, batch in enumerate(batches):
+        callbacks.tell("on_predict_batch_begin", index)
+        yield batch
+
+
+def _store(model: Trainable) -> VariableStore:
+    """Where the model's variables are, for steps that average over replicas."""
+    return current_store().of_averages(model.step_counter())
+
+
+def _distributed(source: Source, strategy: Strategy) -> DistributedDataset:
+    """Global batches, divided among the replicas of all workers.
+
+    Workers of parameter servers that make steps of their own take whole batches in turns.
+    """
+    if isinstance(source, DistributedDataset):
+        return source
+    extended = strategy.extended
+    num_trainers = extended.job.num_trainers
+    dataset: Dataset = source
+    if extended.shard[0] == 1 and num_trainers > 1:
+        dataset = dataset.shard(num_trainers, extended.job.trainer_index)
+    return strategy.experimental_distribute_dataset(dataset)
+
+
+def _call(model: Trainable) -> Callable[[Any, ModeKeys], Spec]:
+    """What a session asks of a model."""
+
+    def call(batch: Any, mode: ModeKeys) -> Spec:
+        if mode is ModeKeys.TRAIN:
+            return _train_spec(model, batch)
+        if mode is ModeKeys.EVAL:
+            return Spec(logs=model.test_step(batch))
+        return Spec(predictions=model.predict_step(batch))
+
+    return call
+
+
+def _train_spec(model: Trainable, batch: Any) -> Spec:
+    with own_step(count_examples(batch)) as step:
+        logs = model.train_step(batch)
+    asked = group(*step.deferred)
+    train_op = TrainOp(asked.updates, {*asked.counters, get_or_create_global_step()})
+    return Spec(train_op=train_op, is_made=step.is_made, logs=logs or {})
