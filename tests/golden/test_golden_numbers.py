@@ -51,7 +51,7 @@ def regressor(strategy, tmp_path):
     return LinearRegressor([numeric_column("feats")], optimizer="SGD", config=config)
 
 
-def test_g01_linear_regressor_prints_the_guides_losses(regressor):
+def test_st_01_g01_linear_regressor_prints_the_guides_losses(regressor):
     """G-01: loss 1.0 at step 0, 2.877698e-13 at the last of ten, to the bit."""
     hook = Losses()
     regressor.train(feats_input_fn, hooks=[hook], steps=10)

@@ -22,7 +22,7 @@ def double(x):
         lambda f: pl.function(f, input_signature=None),
     ],
 )
-def test_st_45_marked_or_not_the_result_is_the_same(mark):
+def test_st_45_mb_21_marked_or_not_the_result_is_the_same(mark):
     marked = mark(double)
     assert marked(3) == 6
     assert marked.python_function is double
@@ -30,7 +30,7 @@ def test_st_45_marked_or_not_the_result_is_the_same(mark):
     assert marked.get_concrete_function(np.ones(2))(np.ones(2)).tolist() == [2, 2]
 
 
-def test_st_45_a_body_runs_at_each_call():
+def test_es_24_st_45_a_body_runs_at_each_call():
     """Unlike a traced one: side effects happen each time, and conditions see values."""
     seen = []
 

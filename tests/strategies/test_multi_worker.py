@@ -475,3 +475,12 @@ def test_a_first_task_without_an_address_is_named_with_what_to_do(alone):
     resolver = MPIClusterResolver(environ=environ)
     with pytest.raises(ClusterError, match=r"address of worker 0, .*set TF_CONFIG"):
         pl.MultiWorkerMirroredStrategy("RING", resolver)
+
+
+def test_st_09_variables_of_its_scope_live_on_the_host(alone):
+    strategy = pl.MultiWorkerMirroredStrategy(devices=["CPU:0"])
+    with strategy.scope():
+        variable = pl.Variable([1.0, 2.0])
+    assert variable.device == variable.value().device
+    assert variable.device.endswith("device:CPU:0")
+    assert type(variable.numpy()) is np.ndarray

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 from paceline.autodiff import GradientTape, IndexedSlices
+from paceline.compat.tf.train import GradientDescentOptimizer
 from paceline.nn import optimizers
 from paceline.strategies import (
     DEFAULT_STRATEGY,
     OneDeviceStrategy,
     Variable,
     VariableStore,
+    get_or_create_global_step,
     get_replica_context,
 )
 
@@ -144,7 +146,7 @@ def test_results_are_the_same_bits_in_every_run(mirrored):
     assert len({train() for _ in range(50)}) == 1
 
 
-def test_apply_gradients_sums_over_replicas(every_strategy, num_copies):
+def test_mb_14_apply_gradients_sums_over_replicas(every_strategy, num_copies):
     n = every_strategy.num_replicas_in_sync
     with every_strategy.scope():
         w = Variable(np.zeros(2))
@@ -353,3 +355,14 @@ def test_gradients_of_nobody_with_examples_are_no_update(every_strategy):
         every_strategy.run(step)
     assert {tuple(copy) for copy in w.local_values()} == {(0.0, 0.0)}
     assert {int(count) for count in optimizer.iterations.local_values()} == {0}
+
+
+def test_mb_16_minimize_increases_the_step_that_it_is_given(every_strategy):
+    """`GradientDescentOptimizer.minimize(loss, global_step)` of TensorFlow 1.x, by its own name."""
+    with VariableStore().building(), every_strategy.scope():
+        step, w = get_or_create_global_step(), Variable(4.0)
+        optimizer = GradientDescentOptimizer(0.25)
+        for _ in range(3):
+            every_strategy.run(lambda: optimizer.minimize(np.square(w), global_step=step)())
+        assert int(step) == 3
+        assert float(w) == 0.5

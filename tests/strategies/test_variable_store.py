@@ -395,7 +395,7 @@ def test_other_things_that_belong_to_a_model_are_found_by_key(several_replicas, 
     assert len(made) == 1
 
 
-def test_the_global_step_is_one_whole_number_per_model(store, every_strategy):
+def test_mb_17_the_global_step_is_one_whole_number_per_model(store, every_strategy):
     with every_strategy.scope(), store.building():
         step = get_or_create_global_step()
         assert get_or_create_global_step() is step

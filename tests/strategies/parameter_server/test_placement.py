@@ -72,7 +72,7 @@ def test_rows_are_cut_evenly_without_gaps(num_rows, num_shards):
     assert len(ranges) == max(1, min(num_rows, num_shards))
 
 
-def test_round_robin_goes_from_server_to_server():
+def test_st_41_round_robin_goes_from_server_to_server():
     plan = placer(3)
     names = ["a", "b", "c", "d"]
     assert [servers_of(plan.lay_out(n, (4,), F32, None)) for n in names] == [[0], [1], [2], [0]]

@@ -167,7 +167,7 @@ def test_two_increments_at_once_are_both_counted(server_job):
 
 
 @pytest.mark.parametrize("max_staleness", [None, 0, 2])
-def test_the_step_counter_counts_what_workers_do(server_job, max_staleness):
+def test_st_41_the_step_counter_counts_what_workers_do(server_job, max_staleness):
     """Each worker's steps; in step with each other, the steps that they make together."""
     job = server_job(2, 2, max_staleness)
 
