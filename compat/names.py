@@ -17,6 +17,8 @@ import numpy as np
 
 _PACKAGE = __name__.partition(".compat")[0]
 _HERE = f"{_PACKAGE}.compat."
+_OF_ARRAYS = ("tf", "v1", "math", "linalg", "nn", "backend")
+"""The last parts of the names of modules whose functions may be NumPy's."""
 
 
 class NameTable:
@@ -70,7 +72,8 @@ class NameTable:
         advice = self._advice()
         names = [full, full.replace("tf.compat.v1.", "tf.")]
         found = next((advice[full] for full in names if full in advice), None)
-        if found is None and callable(getattr(np, name, None)):
+        of_arrays = self._module.rpartition(".")[2] in _OF_ARRAYS
+        if found is None and of_arrays and callable(getattr(np, name, None)):
             found = f"use np.{name}, which takes tensors where it is differentiable"
         what = found or "docs/migration.md says what is there; models and data are plain NumPy"
         return f"{full} has no counterpart here: {what}"

@@ -4,6 +4,39 @@ from collections.abc import Mapping
 
 _GRAPH = "there is no graph: models and steps are plain Python, run as written"
 _SPARSE = "pad to equal length, or use feature columns, which take lists of ids"
+_STATEFUL = "write a generator, and use tf.data.Dataset.from_generator"
+_WITH_HEAD = "write a model_fn of paceline.nn.layers and a head (docs/premade.md)"
+_SEVERAL = "use tf.data.Dataset.from_generator over the datasets' iterators, or interleave"
+_BY_LENGTH = "sort or filter by length before padded_batch"
+_KEPT = "use cache in memory, or np.save and tf.data.Dataset.from_tensor_slices"
+_UNIQUE = "use np.unique of the source, or filter with a set"
+_BUFFER = "read the first elements with iter(dataset) and next(iterator, None)"
+
+_OF_DATASET: Mapping[str, str] = {
+    "as_numpy_iterator": "use iter(dataset), which gives NumPy arrays",
+    "bucket_by_sequence_length": _BY_LENGTH,
+    "choose_from_datasets": _SEVERAL,
+    "counter": "use tf.data.experimental.Counter",
+    "fingerprint": "use hashlib over what it is made of",
+    "from_list": "use tf.data.Dataset.from_tensor_slices",
+    "get_single_element": "use tf.data.experimental.get_single_element",
+    "group_by_reducer": _STATEFUL,
+    "group_by_window": _STATEFUL,
+    "load": "use np.load and tf.data.Dataset.from_tensor_slices",
+    "ragged_batch": _SPARSE,
+    "random": "use tf.data.Dataset.from_generator and np.random",
+    "rebatch": "use unbatch and batch",
+    "reduce": "use a Python loop over the dataset, or functools.reduce",
+    "rejection_resample": "use filter with a function that draws",
+    "sample_from_datasets": _SEVERAL,
+    "save": "use np.save, or write TFRecords with tf.io.TFRecordWriter",
+    "scan": _STATEFUL,
+    "snapshot": _KEPT,
+    "sparse_batch": _SPARSE,
+    "take_while": _STATEFUL,
+    "unique": _UNIQUE,
+}
+
 _INSTEAD: Mapping[str, str] = {
     "tf.Graph": _GRAPH,
     "tf.Session": _GRAPH,
@@ -46,6 +79,25 @@ _INSTEAD: Mapping[str, str] = {
     "tf.data.IteratorSpec": "use dataset.element_spec",
     "tf.data.FixedLengthRecordDataset": "use np.memmap and tf.data.Dataset.from_tensor_slices",
     "tf.data.ThreadingOptions": "use num_parallel_calls of Dataset.map",
+    **{f"tf.data.Dataset.{name}": text for name, text in _OF_DATASET.items()},
+    **{f"tf.data.experimental.{name}": text for name, text in _OF_DATASET.items()},
+    "tf.data.experimental.DistributeOptions": "set auto_shard_policy of tf.data.Options",
+    "tf.data.experimental.SHARD_HINT": "use dataset.shard(num_shards, index)",
+    "tf.data.experimental.ServiceOptions": "workers read their own shards",
+    "tf.data.experimental.assert_cardinality": "use dataset.cardinality() and an assertion",
+    "tf.data.experimental.at": "use the source's own brackets",
+    "tf.data.experimental.dense_to_ragged_batch": _SPARSE,
+    "tf.data.experimental.dense_to_sparse_batch": _SPARSE,
+    "tf.data.experimental.distributed_save": _KEPT,
+    "tf.data.experimental.enable_debug_mode": "functions that a dataset maps are plain Python",
+    "tf.data.experimental.from_variant": _GRAPH,
+    "tf.data.experimental.get_model_proto": "repr(dataset) tells the chain of operations",
+    "tf.data.experimental.get_next_as_optional": _BUFFER,
+    "tf.data.experimental.index_table_from_dataset": "use a dict in Dataset.map",
+    "tf.data.experimental.pad_to_cardinality": "use concatenate, with weights of zero",
+    "tf.data.experimental.parse_example_dataset": "use tf.io.parse_single_example in Dataset.map",
+    "tf.data.experimental.table_from_dataset": "use a dict in Dataset.map",
+    "tf.data.experimental.to_variant": _GRAPH,
     "tf.data.experimental.AutotuneAlgorithm": "prefetch() tunes its depth by itself",
     "tf.data.experimental.AutotuneOptions": "prefetch() tunes its depth by itself",
     "tf.data.experimental.CsvDataset": "use paceline.inputs.csv_rows",
@@ -85,6 +137,17 @@ _INSTEAD: Mapping[str, str] = {
     "tf.distribute.cluster_resolver.UnionResolver": "give one SimpleClusterResolver of a "
     "ClusterSpec",
     "tf.estimator.export.EvalOutput": "an export predicts; evaluate with Estimator.evaluate",
+    **{
+        f"tf.estimator.experimental.{name}": _WITH_HEAD
+        for name in (
+            "LinearSDCA",
+            "RNNClassifier",
+            "RNNEstimator",
+            "call_logit_fn",
+            "dnn_logit_fn_builder",
+            "linear_logit_fn_builder",
+        )
+    },
     "tf.estimator.tpu": "there are no TPUs here; use tf.distribute.MirroredStrategy",
     "tf.train.Scaffold": "leave it away: variables are made with their values, and saved by the "
     "Estimator",
