@@ -30,6 +30,8 @@ from .directory import (
 from .errors import CheckpointError
 from .exports import (
     delete_old_exports,
+    delete_saved,
+    has_saved,
     list_exports,
     newest_saved,
     read_file,
@@ -68,7 +70,9 @@ __all__ = [
     "best_checkpoint",
     "collect_reports",
     "delete_old_exports",
+    "delete_saved",
     "fingerprint",
+    "has_saved",
     "keep_all",
     "keep_any",
     "keep_best",

@@ -87,6 +87,23 @@ def save_at(
             remove_unless_leased(replaced)
 
 
+def has_saved(path: str | os.PathLike[str]) -> bool:
+    """Whether there is something that `save_at` has saved, damaged or not."""
+    return is_checkpoint(tidy(path))
+
+
+def delete_saved(path: str | os.PathLike[str]) -> None:
+    """Deletes what `save_at` has saved, if it is there.
+
+    Raises:
+        CheckpointError: it cannot be deleted, or somebody reads it.
+    """
+    text = tidy(path)
+    with explained(text, "delete"):
+        if is_checkpoint(text) and not delete_unless_leased(text):
+            raise CheckpointError(f"'{text}' is not deleted, since somebody reads it")
+
+
 def newest_saved(directory: str | os.PathLike[str]) -> str | None:
     """The path of the newest of what `save_at` has put into a directory; None without any.
 

@@ -10,13 +10,21 @@ from __future__ import annotations
 import json
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...checkpoint import CheckpointError, lease, load, newest_saved, save_at
+from ...checkpoint import (
+    CheckpointError,
+    delete_saved,
+    has_saved,
+    lease,
+    load,
+    newest_saved,
+    save_at,
+)
 from ...strategies import Job, Variable, current_store, get_strategy
 from ..layers import Layer
 from ..optimizers import Optimizer
@@ -97,6 +105,38 @@ class Savable(Layer):
         state, values = read_saved(path)
         self.restore({**state, "optimizer": state.get("optimizer")}, values, with_optimizer=False)
 
+    def back_up(self, path: Path, position: Mapping[str, Any]) -> None:
+        """Save weights and the optimizer's state for `restore_backup`; all workers call it.
+
+        Args:
+            path: Where to.
+            position: Where training stands: plain values, which `restore_backup` returns.
+        """
+        rate = self.optimizer.get_config()["learning_rate"]
+        content = {"position": dict(position), "learning_rate": rate}
+        self._save(path, True, content, include_optimizer=True)
+
+    def restore_backup(self, path: Path) -> Mapping[str, Any] | None:
+        """Take what `back_up` has saved; its position, or None where there is nothing.
+
+        Raises:
+            ValueError: It does not fit; nothing is changed.
+        """
+        job = _job_of(self.weights)
+        if not job.text_from_chief("there" if has_saved(path) else "", f"backup {path}"):
+            return None
+        state, values = read_saved(path)
+        self.restore(state, values)
+        if isinstance(state["learning_rate"], float):
+            self.optimizer.learning_rate = state["learning_rate"]
+        position: Mapping[str, Any] = state["position"]
+        return position
+
+    def delete_backup(self, path: Path) -> None:
+        """Remove what `back_up` has saved, where this is the chief."""
+        if _job_of(self.weights).is_chief:
+            delete_saved(path)
+
     def restore(
         self, state: Mapping[str, Any], values: Values, with_optimizer: bool = True
     ) -> None:
@@ -106,16 +146,31 @@ class Savable(Layer):
             ValueError: It does not fit; nothing is changed.
         """
         optimizer = self.optimizer if with_optimizer and self.is_compiled else None
-        restore(self, renamed(values, state, self, optimizer), optimizer, self._pending)
+        found = renamed(values, state, self, optimizer)
+        late = restore(self.name, self._saved_variables(optimizer), found, self._built())
+        self._pending.clear()
+        self._pending.update(late)
+        if late:
+            current_store().restore_later(lambda name: self._pending.pop(name, None))
+
+    def _saved_variables(self, optimizer: Optimizer | None) -> list[Variable]:
+        if optimizer is None:
+            return self.weights
+        # How many steps `fit` has made, where it has made any: dropout goes by it.
+        step = current_store().variables.get(f"{self.name}/step")
+        return [*self.weights, *optimizer.existing_variables, *([] if step is None else [step])]
+
+    def _built(self) -> set[str]:
+        """The layers that have made their weights: each makes all of them, or none so far."""
+        return {weight.name.rpartition("/")[0] for weight in self.weights} - {self.name}
 
     def _save(
         self, path: Path, overwrite: bool, content: Mapping[str, Any], include_optimizer: bool
     ) -> None:
         path = checked_path(path)
-        variables, state = list(self.weights), {"optimizer": None, **content}
-        if include_optimizer:
-            variables += self.optimizer.existing_variables
-            state["optimizer"] = self.optimizer.name
+        optimizer = self.optimizer if include_optimizer else None
+        variables = self._saved_variables(optimizer)
+        state = {"optimizer": None if optimizer is None else optimizer.name, **content}
         job = _job_of(variables)
         job.refresh()
         # What was restored and is still to be created is not lost.
@@ -216,36 +271,39 @@ def _renamed(name: str, layers: Mapping[str, str]) -> str:
     return name
 
 
-def restore(model: Layer, values: Values, optimizer: Optimizer | None, pending: Values) -> None:
-    """Give a model saved values; variables that do not exist yet begin with theirs.
+def restore(
+    model: str, variables: Sequence[Variable], values: Values, built: Container[str]
+) -> Values:
+    """Give variables saved values.
 
     Nothing is changed unless all fit. With several workers all call it.
+
+    Args:
+        model: What the model is called, for errors.
+        variables: Those that exist.
+        values: By the names that variables have here.
+        built: The names of layers all of whose variables exist.
+
+    Returns:
+        The values of variables that do not exist yet.
 
     Raises:
         ValueError: The values are not those of such a model.
     """
-    variables = [*model.weights, *([] if optimizer is None else optimizer.existing_variables)]
     there = {variable.name: variable for variable in variables}
     late = {name: value for name, value in values.items() if name not in there}
     problems = [_misfit(variable, values.get(name)) for name, variable in there.items()]
-    # A layer has all of its weights or none; one that has none makes them in its first call.
-    built = {weight.name.rpartition("/")[0] for weight in model.weights}
-    problems += [
-        f"{name!r} is not in the model" for name in late if name.rpartition("/")[0] in built
-    ]
+    problems += [f"{n!r} is not in the model" for n in late if n.rpartition("/")[0] in built]
     if any(problems):
         raise ValueError(
-            f"what was saved does not fit model {model.name!r}: {'; '.join(filter(None, problems))}"
+            f"what was saved does not fit model {model!r}: {'; '.join(filter(None, problems))}"
         )
     job = _job_of(variables)
     for name, variable in there.items():
         # Trainers at parameter servers share one value, which the chief sets.
         if job.is_chief or not variable.is_remote:
             variable.assign(values[name])
-    pending.clear()
-    pending.update(late)
-    if late:
-        current_store().restore_later(lambda name: pending.pop(name, None))
+    return late
 
 
 def _misfit(variable: Variable, value: np.ndarray | None) -> str:

@@ -8,6 +8,8 @@ import pytest
 from paceline.checkpoint import (
     CheckpointError,
     delete_old_exports,
+    delete_saved,
+    has_saved,
     lease,
     list_exports,
     load,
@@ -116,3 +118,14 @@ def test_the_newest_of_what_was_saved_under_names_is_found(tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "file").write_text("")
     assert newest_saved(tmp_path) == str(tmp_path / "m")
+
+
+def test_what_was_saved_is_deleted_once_nobody_reads_it(tmp_path):
+    path = tmp_path / "m"
+    delete_saved(path)
+    save_at(path, ARRAYS)
+    assert has_saved(path)
+    with lease(path), pytest.raises(CheckpointError, match="somebody reads it"):
+        delete_saved(path)
+    delete_saved(path)
+    assert not has_saved(path)
