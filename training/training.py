@@ -90,6 +90,7 @@ class TrainingSession(Session):
     def next_pass(self, batches: DatasetIterator) -> None:
         """Go on with another iterator, as all workers do, for whom the last one has ended."""
         self._input = batches
+        self.tell_input_state(batches.get_state)
 
     def _make_first_step(self) -> None:
         """Build the model, tell the hooks, and make the first step in which somebody has examples.

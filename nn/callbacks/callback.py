@@ -129,4 +129,8 @@ class CallbackList:
     def tell(self, event: str, *args: Any) -> None:
         """Call the method `event` of each."""
         for callback in self.callbacks:
-            getattr(callback, event)(*args)
+            try:
+                getattr(callback, event)(*args)
+            except Exception as error:
+                error.add_note(f"Raised by callback {type(callback).__name__} in {event}.")
+                raise

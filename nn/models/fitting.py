@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, final
@@ -13,6 +13,7 @@ import numpy as np
 from ...inputs import Dataset, DatasetIterator, DistributedDataset, nest
 from ...strategies import (
     DEFAULT_STRATEGY,
+    Job,
     Strategy,
     TrainOp,
     VariableStore,
@@ -73,9 +74,9 @@ class _CallbackHook(SessionRunHook):
         self._asks = self._workers.any_of_each([asks], "who reads logs of batches")[0]
         self.begin_pass()
 
-    def begin_pass(self) -> None:
-        """The batches are counted from 0 again."""
-        self._batch, self._is_told = 0, False
+    def begin_pass(self, batch: int = 0) -> None:
+        """The batches are counted from the beginning again, or from `batch`."""
+        self._batch, self._is_told = batch, False
 
     def tell_of_next(self) -> None:
         """A batch is about to be taken."""
@@ -146,14 +147,22 @@ def fit(model: Trainable, source: Source, epochs: Epochs, callbacks: CallbackLis
             own = [EndOnSignalHook(watch, job)]
             session = TrainingSession(_call(model), strategy, _store(model), [hook], own, batches)
             logs: dict[str, Any] = {}
+            model.training_session = session
             callbacks.tell("on_train_begin")
-            for epoch in range(epochs.first, epochs.last):
-                if epoch > epochs.first and not keeps_iterator:
+            first, done, states = model.take_beginning() or (epochs.first, 0, ())
+            if first > epochs.first or done:
+                passes = 0 if keeps_iterator else first - epochs.first
+                skipped = done + (first - epochs.first) * (epochs.steps or 0) * keeps_iterator
+                batches = _gone_to(distributed, batches, passes, skipped, states, job)
+                session.next_pass(batches)
+            for epoch in range(first, epochs.last):
+                if epoch > first and not keeps_iterator:
                     batches.close()
                     batches = distributed.own_steps()
                     session.next_pass(batches)
                 callbacks.tell("on_epoch_begin", epoch)
-                logs, goes_on = _train_epoch(model, session, hook, epochs, epoch)
+                logs, goes_on = _train_epoch(model, session, hook, epochs, epoch, done)
+                done = 0
                 if session.end_is_agreed:
                     raise watch.end()
                 callbacks.tell("on_epoch_end", epoch, logs)
@@ -163,17 +172,26 @@ def fit(model: Trainable, source: Source, epochs: Epochs, callbacks: CallbackLis
             session.end()
             callbacks.tell("on_train_end", logs)
     finally:
+        model.training_session = None
         batches.close()
 
 
 def _train_epoch(
-    model: Trainable, session: TrainingSession, hook: _CallbackHook, epochs: Epochs, epoch: int
+    model: Trainable,
+    session: TrainingSession,
+    hook: _CallbackHook,
+    epochs: Epochs,
+    epoch: int,
+    done: int,
 ) -> tuple[dict[str, Any], bool]:
-    """The logs of an epoch, and whether there is data for the next one."""
+    """The logs of an epoch, and whether there is data for the next one.
+
+    Args:
+        done: How many of its batches were made before.
+    """
     model.reset_metrics()
-    hook.begin_pass()
+    hook.begin_pass(done)
     hook.tell_of_next()  # the first batch builds the model, and tells hooks only then
-    done = 0
     while done != epochs.steps and session.make_next_step():
         session.after_run()
         done += 1
@@ -187,6 +205,38 @@ def _train_epoch(
     if epochs.evaluate is not None and epochs.validated(epoch + 1):
         logs |= {f"val_{name}": value for name, value in epochs.evaluate().items()}
     return logs, not (has_ended or stops)
+
+
+def _gone_to(
+    distributed: DistributedDataset,
+    batches: DatasetIterator,
+    passes: int,
+    skipped: int,
+    states: Sequence[Any],
+    job: Job,
+) -> DatasetIterator:
+    """The iterator of a run that was interrupted, where it stood.
+
+    Args:
+        distributed, batches: The data, and the iterator of their first pass.
+        passes: How many were ended.
+        skipped: How many batches of the pass under way were made.
+        states: Where the input of each worker stood; may be empty.
+        job: That of the strategy.
+    """
+    # Each pass is counted: a shuffle gives it an order of its own.
+    for _ in range(passes):
+        batches.close()
+        batches = distributed.own_steps()
+    if not skipped:
+        return batches
+    try:
+        batches.set_states(list(states), job.trainer_index)
+    except ValueError as error:
+        _logger.info("Skipping %d batches that were trained on: %s", skipped, error)
+        for _ in range(skipped):
+            next(batches, None)
+    return batches
 
 
 def _agreed(wish: bool, strategy: Strategy) -> bool:

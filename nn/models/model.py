@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 
 from ...autodiff import lift
 from ...strategies import current_store
-from ..callbacks import Callback, CallbackList, History
+from ..callbacks import Callback, CallbackList, History, ProgbarLogger
 from ..layers import Layer, SymbolicTensor, map_symbolic, symbolic_in
 from . import fitting
 from .data import Source, source_of, split_off
@@ -194,8 +194,8 @@ class Model(Trainable):
         source = source_of(x, y, sample_weight, batch_size, shuffle, class_weight)
         listed = list(callbacks or ())
         history = next((c for c in listed if isinstance(c, History)), None) or History()
-        params = {"verbose": verbose, "epochs": epochs, "steps": steps_per_epoch}
-        told = CallbackList([*(c for c in listed if c is not history), history], self, params)
+        params = {"verbose": verbose, "epochs": epochs, "steps": _steps(source, steps_per_epoch)}
+        told = _told([*(c for c in listed if c is not history), history], self, params)
 
         def validate() -> dict[str, Any]:
             validated = _validation(validation_data, validation_batch_size or batch_size)
@@ -235,7 +235,7 @@ class Model(Trainable):
             The loss, or a list in the order of `metrics_names`, or a dict.
         """
         source = source_of(x, y, sample_weight, batch_size)
-        told = CallbackList(callbacks or (), self, {"verbose": verbose, "steps": steps})
+        told = _told(callbacks or (), self, {"verbose": verbose, "steps": _steps(source, steps)})
         return _shown(fitting.evaluate(self, source, steps, told), return_dict)
 
     def predict(
@@ -255,7 +255,7 @@ class Model(Trainable):
             NumPy arrays in the structure of the outputs.
         """
         source = source_of(x, batch_size=batch_size)
-        told = CallbackList(callbacks or (), self, {"verbose": verbose, "steps": steps})
+        told = _told(callbacks or (), self, {"verbose": verbose, "steps": _steps(source, steps)})
         return fitting.predict(self, source, steps, told)
 
     def train_on_batch(
@@ -315,6 +315,20 @@ class Model(Trainable):
 
 _WHOLE = 1 << 62
 """A batch size: all arrays are one batch."""
+
+
+def _steps(source: Source, steps: int | None) -> int | None:
+    """How many steps an epoch has, as far as it is known."""
+    known = source.cardinality() if steps is None else steps
+    return known if known >= 0 else None
+
+
+def _told(callbacks: Iterable[Callback], model: Model, params: dict[str, Any]) -> CallbackList:
+    """The callbacks of a call, and behind them what prints how far it is."""
+    listed = list(callbacks)
+    if params["verbose"] and not any(isinstance(one, ProgbarLogger) for one in listed):
+        listed.append(ProgbarLogger())
+    return CallbackList(listed, model, params)
 
 
 def _validation(data: Any, batch_size: int | None) -> Source:

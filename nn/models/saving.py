@@ -51,6 +51,10 @@ class Savable(Layer):
     def get_compile_config(self) -> dict[str, Any] | None:
         """What it was compiled with, as plain values; None if it was not."""
 
+    @abstractmethod
+    def counters(self) -> list[Variable]:
+        """What it counts besides its optimizer, as far as it exists."""
+
     @cached_property
     def _pending(self) -> Values:
         """Saved values of variables that do not exist yet, by their names here."""
@@ -157,8 +161,7 @@ class Savable(Layer):
         if optimizer is None:
             return self.weights
         # How many steps `fit` has made, where it has made any: dropout goes by it.
-        step = current_store().variables.get(f"{self.name}/step")
-        return [*self.weights, *optimizer.existing_variables, *([] if step is None else [step])]
+        return [*self.weights, *optimizer.existing_variables, *self.counters()]
 
     def _built(self) -> set[str]:
         """The layers that have made their weights: each makes all of them, or none so far."""

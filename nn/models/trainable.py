@@ -17,6 +17,7 @@ from ...strategies import (
     get_strategy,
     get_variable,
 )
+from ...training import TrainingSession
 from .. import optimizers
 from ..metrics import Metric
 from ..optimizers import Optimizer
@@ -45,6 +46,8 @@ class Trainable(Savable):
         self.stop_training = False
         self._compiled: Compiled | None = None
         self._steps_made: Variable | None = None
+        self.training_session: TrainingSession | None = None
+        self._beginning: tuple[int, int, Sequence[Any]] | None = None
 
     def compile(
         self,
@@ -112,12 +115,30 @@ class Trainable(Savable):
         """What the outputs are called."""
         return self.compiled.output_names()
 
+    def counters(self) -> list[Variable]:
+        return [] if self._steps_made is None else [self._steps_made]
+
+    def begin_at(self, epoch: int, batch: int, input_states: Sequence[Any]) -> None:
+        """Let the `fit` that has just begun go on in the midst of another one.
+
+        Args:
+            epoch: The number of the epoch.
+            batch: How many batches of it were made.
+            input_states: What `training_session.input_states()` gave then; may be empty.
+        """
+        self._beginning = epoch, batch, input_states
+
+    def take_beginning(self) -> tuple[int, int, Sequence[Any]] | None:
+        """What `begin_at` was given, once."""
+        taken, self._beginning = self._beginning, None
+        return taken
+
     def step_counter(self) -> Variable:
         """The count of training steps that `fit` has made."""
         if self._steps_made is None:
             with self.distribute_strategy.scope():
                 name = current_store().unique_name(f"{self.name}/steps")
-                self._steps_made = get_variable(name, (), np.int64, 0, **COUNTER, saved=False)
+                self._steps_made = get_variable(name, (), np.int64, 0, **COUNTER)
         return self._steps_made
 
     def make_metrics(self) -> None:

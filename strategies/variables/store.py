@@ -417,4 +417,6 @@ install_constructor(_construct)
 def get_or_create_global_step() -> Variable:
     """The model's count of training steps: the int64 scalar variable "global_step"."""
     own = current_store().global_step
-    return own or get_variable("global_step", (), np.int64, 0, **COUNTER)
+    if own is not None:  # its value may be 0
+        return own
+    return get_variable("global_step", (), np.int64, 0, **COUNTER)

@@ -171,3 +171,11 @@ def test_the_guide_to_what_a_run_shows_leaves_what_it_says(run_guide):
     assert left >= {"events", "history", "report", "timeline-20"}
     curve = pl.observe.Run.read("runs/shown").curve("loss")
     assert [step for step, _ in curve] == [10, 20, 30, 40, 50]
+
+
+def test_the_guide_to_callbacks_trains_and_lists_them_all(run_guide, capsys):
+    names = run_guide("callbacks.md")
+    assert names["model"].count_params() == 49
+    assert "3/3 - " in capsys.readouterr().out
+    listed = re.findall(r"^\| `(\w+)` \|", (DOCS / "callbacks.md").read_text("utf-8"), re.MULTILINE)
+    assert {*listed, "CallbackList"} == set(names["callbacks"].__all__)
