@@ -6,7 +6,7 @@
 from dataclasses import dataclass
 from itertools import product
 
-FRONT_ENDS = ("Estimator", "loop")
+FRONT_ENDS = ("Estimator", "fit", "loop")
 LAUNCHERS = ("alone", "launch", "mpirun", "TF_CONFIG")
 
 LOCAL = ("Default", "OneDevice", "Mirrored", "CentralStorage", "TPU (simulated)")

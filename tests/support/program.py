@@ -96,7 +96,20 @@ def loop(strategy):
     return model.trainable_variables[0].numpy()
 
 
-FRONT_ENDS = {"Estimator": by_estimator, "loop": by_loop}
+def by_fit(strategy, directory):
+    return optimizers.train_or_serve(strategy, lambda: fit(strategy))
+
+
+def fit(strategy):
+    with strategy.scope():
+        model = Sequential([dense()])
+    model.compile(optimizers.SGD(RATE), loss="mse")
+    data = pl.Dataset.from_tensor_slices(examples()).batch(GLOBAL_BATCH)
+    model.fit(data, verbose=0)
+    return model.trainable_variables[0].numpy()
+
+
+FRONT_ENDS = {"Estimator": by_estimator, "fit": by_fit, "loop": by_loop}
 
 
 def run(name, front_end, directory):
