@@ -47,6 +47,14 @@ from .indexed_slices import IndexedSlices
 from .pooling import avg_pool, avg_pool2d, max_pool, max_pool2d
 from .printing import PRINT_OPTIONS, set_print_options
 from .recording import no_grad, watched
+from .recurrence import (
+    RECURRENT_ACTIVATIONS,
+    GRURecurrence,
+    LSTMRecurrence,
+    Recurrence,
+    SimpleRecurrence,
+    recurrent,
+)
 from .reductions import logsumexp
 from .tape import ForwardAccumulator, GradientTape
 from .tensor import MutableLeaf, Tensor, Vjp, lift, lift_array, snapshot, stop_gradient
@@ -56,12 +64,17 @@ from .transposed_convolution import conv_transpose
 
 __all__ = [
     "PRINT_OPTIONS",
+    "RECURRENT_ACTIVATIONS",
     "Array",
     "Call",
     "ForwardAccumulator",
+    "GRURecurrence",
     "GradientTape",
     "IndexedSlices",
+    "LSTMRecurrence",
     "MutableLeaf",
+    "Recurrence",
+    "SimpleRecurrence",
     "Tensor",
     "TensorLike",
     "Vjp",
@@ -90,6 +103,7 @@ __all__ = [
     "max_pool2d",
     "no_grad",
     "record",
+    "recurrent",
     "relu",
     "set_print_options",
     "sigmoid",

@@ -37,8 +37,11 @@ def masks_of(inputs: Any) -> Any:
 def masked(outputs: Any, mask: Any) -> Any:
     """The same values with a mask; for a list of tensors, a list of masks, of which any is None.
 
-    A new tensor: a layer may have returned what it was given, which others read with another mask.
+    One mask for a list is that of the first. A new tensor: a layer may have returned what it was
+    given, which others read with another mask.
     """
+    if isinstance(outputs, (list, tuple)) and not isinstance(mask, (list, tuple)):
+        mask = [mask, *[None] * (len(outputs) - 1)]  # what comes behind is of another shape
     if isinstance(mask, (list, tuple)):
         return type(outputs)(masked(*pair) for pair in zip(outputs, mask, strict=True))
     return outputs if mask is None else with_mask(snapshot(lift(outputs)), lift(mask).data)

@@ -45,7 +45,7 @@ from .variables.aggregation import (
     VariableSynchronization,
 )
 from .variables.cell import Cell, RemoteStorage, RuleStep, SavedValue, Storage
-from .variables.initial import Initializer, drawn, fans, uniform_of_variance
+from .variables.initial import Initializer, call_initializer, drawn, fans, uniform_of_variance
 from .variables.membership import Membership
 from .variables.store import (
     COUNTER,
@@ -125,6 +125,7 @@ __all__ = [
     "apply_outside_replicas",
     "apply_reduced",
     "as_array",
+    "call_initializer",
     "chief_first",
     "current_store",
     "deferred",

@@ -1,7 +1,9 @@
 """Layers under Keras's names, with its argument order and defaults."""
 
 from .activation import ELU, Activation, LeakyReLU, PReLU, ReLU, Softmax, ThresholdedReLU
+from .attention import AdditiveAttention, Attention, MultiHeadAttention
 from .base import Layer, noting_inference_calls
+from .cells import RNN, GRUCell, LSTMCell, SimpleRNNCell, StackedRNNCells
 from .convolution import (
     Conv1D,
     Conv1DTranspose,
@@ -57,6 +59,7 @@ from .pooling import (
     MaxPooling2D,
     MaxPooling3D,
 )
+from .recurrent import GRU, LSTM, RecurrentOptions, SimpleRNN
 from .reshaping import Flatten, Permute, RepeatVector, Reshape
 from .resizing import (
     Cropping1D,
@@ -70,11 +73,17 @@ from .resizing import (
     ZeroPadding3D,
 )
 from .symbolic import Input, SymbolicTensor, in_order, map_symbolic, symbolic_in
+from .wrappers import Bidirectional, TimeDistributed
 
 __all__ = [
     "ELU",
+    "GRU",
+    "LSTM",
+    "RNN",
     "Activation",
     "Add",
+    "AdditiveAttention",
+    "Attention",
     "Average",
     "AveragePooling1D",
     "AveragePooling2D",
@@ -83,6 +92,7 @@ __all__ = [
     "AvgPool2D",
     "AvgPool3D",
     "BatchNormalization",
+    "Bidirectional",
     "Concatenate",
     "Conv1D",
     "Conv1DTranspose",
@@ -100,6 +110,7 @@ __all__ = [
     "Dropout",
     "Embedding",
     "Flatten",
+    "GRUCell",
     "GaussianDropout",
     "GaussianNoise",
     "GlobalAveragePooling1D",
@@ -114,6 +125,7 @@ __all__ = [
     "GlobalMaxPooling3D",
     "GroupNormalization",
     "Input",
+    "LSTMCell",
     "Lambda",
     "Layer",
     "LayerNormalization",
@@ -128,23 +140,29 @@ __all__ = [
     "MaxPooling3D",
     "Maximum",
     "Minimum",
+    "MultiHeadAttention",
     "Multiply",
     "PReLU",
     "Permute",
     "ReLU",
+    "RecurrentOptions",
     "RepeatVector",
     "Rescaling",
     "Reshape",
     "SeparableConv1D",
     "SeparableConv2D",
     "Shape",
+    "SimpleRNN",
+    "SimpleRNNCell",
     "Softmax",
     "SpatialDropout1D",
     "SpatialDropout2D",
     "SpatialDropout3D",
+    "StackedRNNCells",
     "Subtract",
     "SymbolicTensor",
     "ThresholdedReLU",
+    "TimeDistributed",
     "UnitNormalization",
     "UpSampling1D",
     "UpSampling2D",

@@ -178,7 +178,13 @@ class Layer(Serializable, ABC):
     def _symbolic(self, inputs: Any, kwargs: dict[str, Any]) -> Any:
         """What a call will give, where the inputs have no values yet."""
         given = {key: value for key, value in kwargs.items() if value is not None}
-        return SymbolicTensor(self, (inputs,), given)
+        outputs = SymbolicTensor(self, (inputs,), given)
+        num_outputs = self.num_outputs()
+        return outputs if num_outputs is None else [outputs[i] for i in range(num_outputs)]
+
+    def num_outputs(self) -> int | None:
+        """How many tensors a call gives as a list; None where it gives one, and no list."""
+        return None
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         """The mask of the outputs, if the inputs have `mask`: the same, unless overridden."""

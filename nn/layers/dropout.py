@@ -18,7 +18,7 @@ from .options import LayerOptions
 from .spatial import check_data_format
 
 
-class _Random(Layer):
+class RandomLayer(Layer):
     """A layer that draws numbers: see `Dropout` for what they depend on."""
 
     supports_masking = True
@@ -55,7 +55,7 @@ class _Random(Layer):
         return np.random.default_rng(key)
 
 
-class Dropout(_Random):
+class Dropout(RandomLayer):
     """In training, zero for a share `rate` of the inputs, and the others times 1 / (1 - rate).
 
     Outside training inputs pass through: Srivastava et al. (2014).
@@ -151,7 +151,7 @@ class SpatialDropout3D(_SpatialDropout):
     rank = 3
 
 
-class GaussianNoise(_Random):
+class GaussianNoise(RandomLayer):
     """In training, inputs plus normal noise of that standard deviation; elsewhere inputs pass.
 
     Args:
@@ -174,7 +174,7 @@ class GaussianNoise(_Random):
         return inputs + _normal(self.generator(), self.stddev, inputs)
 
 
-class GaussianDropout(_Random):
+class GaussianDropout(RandomLayer):
     """In training, inputs times normal noise around 1 of standard deviation √(rate / (1 - rate)).
 
     Srivastava et al. (2014), section 10: of the same mean and variance as `Dropout`.

@@ -43,8 +43,7 @@ def initial_value(
             )
         dtype = np.dtype(np.float32 if dtype is None else dtype)
         draw = _default_initializer if initializer is None else initializer
-        generator = (rng,) if _takes_generator(draw) else ()
-        value = initial_array(draw(tuple(shape), dtype, *generator), dtype)
+        value = initial_array(call_initializer(draw, tuple(shape), dtype, rng), dtype)
     else:
         value = initial_array(initializer, dtype)
     if shape is not None and value.shape == ():
@@ -55,6 +54,15 @@ def initial_value(
             f"gives shape {value.shape}; make them equal, or leave shape out"
         )
     return value
+
+
+def call_initializer(
+    initializer: Callable[..., Any], shape: tuple[int, ...], dtype: Any, rng: np.random.Generator
+) -> Any:
+    """What `f(shape, dtype, rng)`, or Keras's `f(shape, dtype)`, gives."""
+    if _takes_generator(initializer):
+        return initializer(shape, dtype, rng)
+    return initializer(shape, dtype)
 
 
 def _takes_generator(initializer: Callable[..., Any]) -> bool:

@@ -21,7 +21,7 @@ KERAS = {
     name: part.reshape(shape).astype(dtype)
     for (name, (dtype, *shape)), part in zip(SAID["index"].items(), PARTS, strict=True)
 }
-ROUNDED = {"Activation", "ReLU", "UpSampling2D"}
+ROUNDED = {"Activation", "MultiHeadAttention", "ReLU", "UpSampling2D"}
 """What Keras computes in part in float32, whatever the layer's dtype."""
 
 

@@ -1,0 +1,308 @@
+"""Recurrent networks over whole sequences, as one operation each.
+
+A loop over the steps computes all states, and keeps what backward wants of each; a loop the other
+way carries the gradient back. As nodes of their own the handful of operations of each step would
+cost several times as much, in Python and in small arrays.
+
+The product of the inputs with their kernel is not in here: for all steps together it is one matrix
+product, made before. So are the gradients of the recurrent weights, behind the loop.
+
+Arrays of steps are (steps, batch, …). The gates of a step lie side by side in one array, as do its
+states, of which the first is the output.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .arithmetic import sum_of_rows
+from .dense import ACTIVATIONS
+from .higher_order import first_order_only
+from .linear_algebra import as_rows
+from .numerics import keep_where
+from .tensor import Tensor, lift_array, record
+from .tensor_like import Array
+
+InPlace = tuple[Callable[[Array], Any], Callable[[Array, Array], Any]]
+
+_MORE: dict[str, InPlace] = {
+    "linear": (lambda y: y, lambda g, y: g),
+    "exponential": (lambda y: np.exp(y, out=y), lambda g, y: np.multiply(g, y, out=g)),
+    "softplus": (
+        lambda y: np.logaddexp(0, y, out=y),
+        lambda g, y: np.multiply(g, -np.expm1(-y), out=g),
+    ),
+    "softsign": (
+        lambda y: np.divide(y, 1 + np.absolute(y), out=y),
+        lambda g, y: np.multiply(g, np.square(1 - np.absolute(y)), out=g),
+    ),
+    "elu": (
+        lambda y: np.maximum(y, np.expm1(np.minimum(y, 0)), out=y),
+        lambda g, y: np.multiply(g, np.minimum(y, 0) + 1, out=g),
+    ),
+    "hard_sigmoid": (
+        lambda y: np.clip(0.2 * y + 0.5, 0, 1, out=y),
+        lambda g, y: keep_where(0.2 * g, (y > 0) & (y < 1), out=g),
+    ),
+}
+RECURRENT_ACTIVATIONS: dict[str, InPlace] = ACTIVATIONS | _MORE
+"""Those whose derivative can be computed from their value, in place: see `dense.ACTIVATIONS`."""
+
+
+class Recurrence(ABC):
+    """What a recurrent network does at a step.
+
+    Attributes:
+        num_gates: How many arrays of the width of a state it makes of inputs and recurrent kernel.
+        num_states: How many states it has.
+        num_saved: How many arrays of that width backward wants of a step.
+    """
+
+    num_gates: int
+    num_states = 1
+    num_saved: int
+
+    @abstractmethod
+    def forward(
+        self, z: Array, h: Array, state: Array, w: Array, b: Array | None, saved: Array, new: Array
+    ) -> None:
+        """One step.
+
+        Args:
+            z: What the inputs add to the gates.
+            h: The last output, as the recurrent kernel `w` and bias `b` see it.
+            state: The states so far.
+            saved, new: To be filled: with what backward wants, and with the new states.
+        """
+
+    @abstractmethod
+    def backward(
+        self, g: Array, h: Array, state: Array, w: Array, saved: Array, dz: Array
+    ) -> tuple[Array, Array]:
+        """The gradients by `h` and by `state`, where `g` is that by the new states.
+
+        Args:
+            dz: To be filled with the gradient by `z`.
+        """
+
+    def weight_gradients(self, h: Array, saved: Array, dz: Array) -> tuple[Array, Array]:
+        """The gradients by `w` and `b`, of all steps as rows."""
+        return np.matmul(h.T, dz), sum_of_rows(dz)
+
+
+@dataclass(frozen=True)
+class SimpleRecurrence(Recurrence):
+    """`h = activation(z + h @ w)`."""
+
+    activation: str = "tanh"
+    num_gates = 1
+    num_saved = 1
+
+    def forward(
+        self, z: Array, h: Array, state: Array, w: Array, b: Array | None, saved: Array, new: Array
+    ) -> None:
+        np.matmul(h, w, out=saved)
+        saved += z
+        RECURRENT_ACTIVATIONS[self.activation][0](saved)
+        new[...] = saved
+
+    def backward(
+        self, g: Array, h: Array, state: Array, w: Array, saved: Array, dz: Array
+    ) -> tuple[Array, Array]:
+        dz[...] = g
+        RECURRENT_ACTIVATIONS[self.activation][1](dz, saved)
+        return np.matmul(dz, w.T), np.zeros_like(g)
+
+
+@dataclass(frozen=True)
+class LSTMRecurrence(Recurrence):
+    """Hochreiter and Schmidhuber (1997), with the forget gate of Gers et al. (2000).
+
+    Gates: input, forget, candidate, output, as in Keras. States: output and cell.
+    """
+
+    activation: str = "tanh"
+    recurrent_activation: str = "sigmoid"
+    num_gates = 4
+    num_states = 2
+    num_saved = 5
+
+    def forward(
+        self, z: Array, h: Array, state: Array, w: Array, b: Array | None, saved: Array, new: Array
+    ) -> None:
+        units = h.shape[1]
+        activate = RECURRENT_ACTIVATIONS[self.activation][0]
+        open_gate = RECURRENT_ACTIVATIONS[self.recurrent_activation][0]
+        gates, squashed = saved[:, : 4 * units], saved[:, 4 * units :]
+        np.add(np.matmul(h, w), z, out=gates)
+        open_gate(gates[:, : 2 * units])
+        activate(gates[:, 2 * units : 3 * units])
+        open_gate(gates[:, 3 * units :])
+        i, f, candidate, o = np.split(gates, 4, axis=1)
+        cell = new[:, units:]
+        np.multiply(f, state[:, units:], out=cell)
+        cell += i * candidate
+        squashed[...] = cell
+        activate(squashed)
+        np.multiply(o, squashed, out=new[:, :units])
+
+    def backward(
+        self, g: Array, h: Array, state: Array, w: Array, saved: Array, dz: Array
+    ) -> tuple[Array, Array]:
+        units = h.shape[1]
+        derive = RECURRENT_ACTIVATIONS[self.activation][1]
+        derive_gate = RECURRENT_ACTIVATIONS[self.recurrent_activation][1]
+        i, f, candidate, o, squashed = np.split(saved, 5, axis=1)
+        di, df, dcandidate, do = np.split(dz, 4, axis=1)
+        np.multiply(g[:, :units], squashed, out=do)
+        dcell = g[:, :units] * o
+        derive(dcell, squashed)
+        dcell += g[:, units:]
+        np.multiply(dcell, candidate, out=di)
+        np.multiply(dcell, state[:, units:], out=df)
+        np.multiply(dcell, i, out=dcandidate)
+        derive_gate(dz[:, : 2 * units], saved[:, : 2 * units])
+        derive(dcandidate, candidate)
+        derive_gate(do, o)
+        dstate = np.zeros_like(g)
+        np.multiply(dcell, f, out=dstate[:, units:])
+        return np.matmul(dz, w.T), dstate
+
+
+@dataclass(frozen=True)
+class GRURecurrence(Recurrence):
+    """Cho et al. (2014). Gates: update, reset, candidate, as in Keras.
+
+    Args:
+        reset_after: Whether the reset gate is applied behind the product with the recurrent kernel
+            (as in cuDNN, with a bias of its own), or before it.
+    """
+
+    activation: str = "tanh"
+    recurrent_activation: str = "sigmoid"
+    reset_after: bool = True
+    num_gates = 3
+    num_saved = 4
+
+    def forward(
+        self, z: Array, h: Array, state: Array, w: Array, b: Array | None, saved: Array, new: Array
+    ) -> None:
+        units = h.shape[1]
+        gates, inner = saved[:, : 3 * units], saved[:, 3 * units :]
+        num_first = 3 if self.reset_after else 2
+        products = np.matmul(h, w[:, : num_first * units])
+        if b is not None:
+            products += b
+        np.add(products[:, : 2 * units], z[:, : 2 * units], out=gates[:, : 2 * units])
+        RECURRENT_ACTIVATIONS[self.recurrent_activation][0](gates[:, : 2 * units])
+        update, reset, candidate = np.split(gates, 3, axis=1)
+        if self.reset_after:
+            inner[...] = products[:, 2 * units :]
+            np.multiply(reset, inner, out=candidate)
+        else:
+            np.multiply(reset, h, out=inner)
+            np.matmul(inner, w[:, 2 * units :], out=candidate)
+        candidate += z[:, 2 * units :]
+        RECURRENT_ACTIVATIONS[self.activation][0](candidate)
+        np.subtract(state, candidate, out=new)
+        new *= update
+        new += candidate
+
+    def backward(
+        self, g: Array, h: Array, state: Array, w: Array, saved: Array, dz: Array
+    ) -> tuple[Array, Array]:
+        units = h.shape[1]
+        update, reset, candidate, inner = np.split(saved, 4, axis=1)
+        dupdate, dreset, dcandidate = np.split(dz, 3, axis=1)
+        np.multiply(g, state - candidate, out=dupdate)
+        np.multiply(g, 1 - update, out=dcandidate)
+        RECURRENT_ACTIVATIONS[self.activation][1](dcandidate, candidate)
+        to_candidate = w[:, 2 * units :].T
+        if self.reset_after:
+            np.multiply(dcandidate, inner, out=dreset)
+            dh = np.matmul(dcandidate * reset, to_candidate)
+        else:
+            dinner = np.matmul(dcandidate, to_candidate)
+            np.multiply(dinner, h, out=dreset)
+            dh = dinner * reset
+        both = slice(None, 2 * units)
+        RECURRENT_ACTIVATIONS[self.recurrent_activation][1](dz[:, both], saved[:, both])
+        dh += np.matmul(dz[:, both], w[:, both].T)
+        return dh, g * update
+
+    def weight_gradients(self, h: Array, saved: Array, dz: Array) -> tuple[Array, Array]:
+        units = h.shape[1]
+        first, last = slice(None, 2 * units), slice(2 * units, 3 * units)
+        if self.reset_after:
+            of_products = dz.copy()
+            of_products[:, last] *= saved[:, units : 2 * units]
+            return super().weight_gradients(h, saved, of_products)
+        reset_h = saved[:, 3 * units :]
+        parts = np.matmul(h.T, dz[:, first]), np.matmul(reset_h.T, dz[:, last])
+        return np.concatenate(parts, axis=1), sum_of_rows(dz)
+
+
+def recurrent(
+    recurrence: Recurrence,
+    z: Any,
+    w: Any,
+    b: Any,
+    initial: Any,
+    mask: Array | None = None,
+    kept: Array | None = None,
+) -> Tensor:
+    """The states of a recurrent network after each step.
+
+    Args:
+        recurrence: What it does at a step.
+        z: (steps, batch, gates · units): what the inputs add to the gates.
+        w: (units, gates · units): the recurrent kernel.
+        b: (gates · units,): the recurrent bias, or None.
+        initial: (batch, states · units): the states before the first step.
+        mask: (steps, batch), False where an example's states stay as they are; None for nowhere.
+        kept: (batch, units): what the last output is multiplied by before the recurrent kernel, at
+            all steps, for dropout.
+
+    Returns:
+        (steps, batch, states · units).
+    """
+    inputs = tuple(lift_array(value) for value in (z, w, initial, *(() if b is None else (b,))))
+    gates, kernel, first, *bias = [tensor.data for tensor in inputs]
+    steps, batch, units = len(gates), gates.shape[1], len(kernel)
+    states = np.empty((steps + 1, *first.shape), gates.dtype, like=gates)
+    saved = np.empty((steps, batch, recurrence.num_saved * units), gates.dtype, like=gates)
+    states[0] = first
+    for step in range(steps):
+        old, new = states[step], states[step + 1]
+        h = old[:, :units] if kept is None else old[:, :units] * kept
+        recurrence.forward(gates[step], h, old, kernel, (*bias, None)[0], saved[step], new)
+        if mask is not None:
+            np.copyto(new, old, where=~mask[step][:, np.newaxis])
+
+    def vjp(g: Array, outs: Any) -> Any:
+        if type(g) is Tensor:
+            first_order_only(g, "recurrent")
+        dz = np.empty_like(gates)
+        carried = np.zeros_like(first)
+        for step in reversed(range(steps)):
+            carried += g[step]
+            old = states[step]
+            h = old[:, :units] if kept is None else old[:, :units] * kept
+            passed = None
+            if mask is not None:
+                counts = mask[step][:, np.newaxis]
+                passed, carried = np.where(counts, 0, carried), np.where(counts, carried, 0)
+            dh, carried = recurrence.backward(carried, h, old, kernel, saved[step], dz[step])
+            carried[:, :units] += dh if kept is None else dh * kept
+            if passed is not None:
+                carried += passed
+        outputs = states[:-1, :, :units] if kept is None else states[:-1, :, :units] * kept
+        dw, db = recurrence.weight_gradients(as_rows(outputs), as_rows(saved), as_rows(dz))
+        return (dz, dw, carried, db)[: len(inputs)]
+
+    return record(states[1:], inputs, vjp)
