@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...autodiff import IndexedSlices
+from ...autodiff import IndexedSlices, Tensor
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,8 @@ def global_norm(gradients: Sequence[Any]) -> float:
 
 def _sum_of_squares(gradient: Any) -> float:
     values = gradient.unique().values if isinstance(gradient, IndexedSlices) else gradient
+    if isinstance(values, Tensor):  # which refuses, if the norm would have a gradient
+        values = np.asarray(values)
     return float(np.sum(np.square(values, dtype=np.float64)))
 
 
