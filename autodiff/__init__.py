@@ -43,6 +43,7 @@ from .cross_entropy import sigmoid_cross_entropy, softmax_cross_entropy
 from .custom import custom_gradient, record
 from .dense import dense
 from .depthwise_convolution import depthwise_conv
+from .gathering import gather, gather_nd, scatter_nd, segment, top_k
 from .indexed_slices import IndexedSlices
 from .pooling import avg_pool, avg_pool2d, max_pool, max_pool2d
 from .printing import PRINT_OPTIONS, set_print_options
@@ -91,6 +92,8 @@ __all__ = [
     "elu",
     "erf",
     "functions_by_name",
+    "gather",
+    "gather_nd",
     "gelu",
     "implements",
     "leaky_relu",
@@ -105,6 +108,8 @@ __all__ = [
     "record",
     "recurrent",
     "relu",
+    "scatter_nd",
+    "segment",
     "set_print_options",
     "sigmoid",
     "sigmoid_cross_entropy",
@@ -114,6 +119,7 @@ __all__ = [
     "softmax_cross_entropy",
     "softplus",
     "stop_gradient",
+    "top_k",
     "trace",
     "watched",
 ]

@@ -163,6 +163,21 @@ case(
     (2, 3),
 )
 case("take_along_axis flat", lambda x: np.take_along_axis(x, ints([1, 1], x), axis=None), (2, 3))
+case("gather", lambda x: ad.gather(x, ints([[2, 0], [2, 1]], x), axis=1), (2, 3, 2))
+case(
+    "gather by example",
+    lambda x: ad.gather(x, ints([[2, 0], [1, 1]], x), axis=-1, batch_dims=1),
+    (2, 4, 3),
+)
+case("gather_nd", lambda x: ad.gather_nd(x, ints([[0, 1], [1, 0], [0, 1]], x)), (2, 3, 2))
+case("scatter_nd", lambda x: ad.scatter_nd([[2], [0], [2]], x, (4, 2)), (3, 2))
+for reduction in ("sum", "mean", "max", "min", "prod"):
+    case(
+        f"segment {reduction}",
+        lambda x, reduction=reduction: ad.segment(x, [2, 0, 2, -1], 3, reduction)[::2],
+        spaced(4, 2),
+    )
+case("top_k", lambda x: ad.top_k(x, 2)[0], spaced(3, 4))
 case("sort", lambda x: np.sort(x, axis=0), spaced(3, 2))
 
 case("erf", ad.erf, np.array([[-5.0, -2.0, -0.4], [0.2, 0.47, 3.0]]))
