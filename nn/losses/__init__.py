@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..arguments import meaning_of
+from ..arguments import by_name, meaning_of
 from .base import ClassOfFunction, FunctionLoss, Loss
 from .ctc import CTC, ctc
 from .hinges import (
@@ -145,12 +145,13 @@ _BY_NAME: Mapping[str, type[ClassOfFunction]] = {
 }
 
 
-def get(loss: str | Loss | Callable[[Any, Any], Any]) -> Loss:
+def get(loss: str | Loss | Mapping[str, Any] | Callable[[Any, Any], Any]) -> Loss:
     """The loss object that an argument means.
 
     Args:
-        loss: A name ("mse", "huber", or Keras's class name "MeanSquaredError"), a loss object, or a
-            function `(y_true, y_pred) -> one loss for each example`.
+        loss: A name ("mse", "huber", or Keras's class name "MeanSquaredError"), a loss object, a
+            function `(y_true, y_pred) -> one loss for each example`, or a dict with "class_name"
+            and "config".
 
     Raises:
         ValueError: No loss has this name.
@@ -158,6 +159,8 @@ def get(loss: str | Loss | Callable[[Any, Any], Any]) -> Loss:
     """
     if isinstance(loss, Loss):
         return loss
+    if isinstance(loss, Mapping):
+        return by_name("loss", loss["class_name"], _BY_NAME).from_config(loss.get("config", {}))
     allowed = "a name, a loss object or a function (y_true, y_pred)"
     meant = meaning_of("loss", loss, _BY_NAME, allowed)
     return meant() if isinstance(loss, str) else FunctionLoss(meant)

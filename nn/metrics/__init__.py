@@ -165,12 +165,13 @@ _BY_NAME: Mapping[str, type[Metric]] = {
 }
 
 
-def get(metric: str | Metric | Callable[[Any, Any], Any]) -> Metric:
+def get(metric: str | Metric | Mapping[str, Any] | Callable[[Any, Any], Any]) -> Metric:
     """The metric that an argument means.
 
     Args:
-        metric: A name ("accuracy", "mse", or Keras's class name "MeanSquaredError"), a metric, or a
-            function `(y_true, y_pred) -> one value for each example`, of which the mean is taken.
+        metric: A name ("accuracy", "mse", or Keras's class name "MeanSquaredError"), a metric, a
+            function `(y_true, y_pred) -> one value for each example`, of which the mean is taken,
+            or a dict with "class_name" and "config".
 
     Raises:
         ValueError: No metric has this name.
@@ -178,6 +179,9 @@ def get(metric: str | Metric | Callable[[Any, Any], Any]) -> Metric:
     """
     if isinstance(metric, Metric):
         return metric
+    if isinstance(metric, Mapping):
+        made = by_name("metric", metric["class_name"], _BY_NAME)
+        return made.from_config(metric.get("config", {}))
     allowed = "a name, a metric or a function (y_true, y_pred)"
     meant = meaning_of("metric", metric, _BY_NAME, allowed)
     return meant() if isinstance(metric, str) else MeanMetricWrapper(meant)

@@ -79,7 +79,7 @@ class Metric(Serializable, Figure):
 
     @abstractmethod
     def result(self) -> Any:
-        """The figure over everything added so far on all replicas, as a Python float.
+        """The figure over all that was added so far on all replicas: a Python float, or an array.
 
         In replica context all replicas must call it. Without data it is 0.0.
         """
@@ -211,9 +211,23 @@ def _of_all(result: Callable[[Metric], Any]) -> Callable[[Metric], Any]:
         plain = to_host(value) if isinstance(value, TensorLike) else value
         if self.dtype is not None:
             return np.asarray(plain, self.dtype)[()]
-        return float(plain) if isinstance(plain, np.ndarray) and plain.ndim == 0 else plain
+        is_array = isinstance(plain, np.ndarray) and plain.ndim > 0
+        return plain if is_array else Result(plain)
 
     return figure
+
+
+class Result(float):
+    """A Python float that gives itself as NumPy's, too: TensorFlow's scripts ask for `numpy()`."""
+
+    __slots__ = ()
+
+    def numpy(self) -> np.float64:
+        """The number as an array's element."""
+        return np.float64(self)
+
+    def __reduce__(self) -> tuple[type[float], tuple[float]]:
+        return float, (float(self),)
 
 
 def to_host(values: Any) -> np.ndarray:

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from paceline.autodiff import Tensor, backward
+from paceline.autodiff import GradientTape, Tensor, backward
 from paceline.nn import losses, metrics, optimizers
 from paceline.nn.masks import mask_of, with_mask
 from paceline.strategies import MirroredStrategy
@@ -202,6 +202,40 @@ def test_gradients_equal_finite_differences(function):
         assert gradient[index] == pytest.approx(slope, rel=1e-6, abs=1e-6)
 
 
+@pytest.mark.parametrize("function", FUNCTIONS[:-1])
+def test_gradients_of_gradients_equal_finite_differences(function):
+    y = np.eye(3)[[0, 2]]
+    p = np.array([[0.25, 0.5, 0.32], [0.1, 0.35, 0.6]])
+
+    def slope(p):
+        prediction = Tensor(p, requires_grad=True)
+        return backward(function(y, prediction).sum())[prediction]
+
+    direction = np.cos(np.arange(6.0)).reshape(2, 3)
+    with GradientTape() as outer:
+        prediction = Tensor(p)
+        outer.watch(prediction)
+        with GradientTape() as inner:
+            inner.watch(prediction)
+            loss = np.sum(function(y, prediction))
+        along = np.sum(inner.gradient(loss, prediction) * direction)
+    found = outer.gradient(along, prediction)
+    expected = (slope(p + 1e-6 * direction) - slope(p - 1e-6 * direction)) / 2e-6
+    found = np.zeros(p.shape) if found is None else Tensor(np.asarray(found)).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_ctc_has_no_gradient_of_its_gradient_and_says_so():
+    z = Tensor(np.zeros((1, 3, 3)))
+    with GradientTape() as outer:
+        outer.watch(z)
+        with GradientTape() as inner:
+            inner.watch(z)
+            loss = np.sum(losses.ctc([[1]], z))
+        with pytest.raises(RuntimeError, match="second-order gradient of ctc"):
+            inner.gradient(loss, z)
+
+
 def test_labels_may_be_tensors_with_a_gradient_of_their_own():
     y = Tensor(np.array([[1.0, 2.0]]), requires_grad=True)
     loss = losses.MeanSquaredError()(y, np.array([[0.0, 0.0]]))
@@ -297,6 +331,8 @@ def test_mb_06_get_knows_strings(name):
 def test_mb_06_get_takes_losses_and_functions_and_lists_names():
     loss = losses.Huber()
     assert losses.get(loss) is loss
+    of_config = losses.get({"class_name": "Huber", "config": {"delta": 2.0}})
+    assert of_config([0.0], np.array([4.0])).item() == 6.0
     own = losses.get(lambda y, p: np.abs(p - Tensor(y)))
     assert own(np.zeros(2), np.array([1.0, 3.0])).item() == 2.0
     with pytest.raises(

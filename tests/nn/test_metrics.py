@@ -68,7 +68,8 @@ def test_cutting_the_data_changes_nothing(make, y, p, value, weights, weighted):
 def test_without_data_a_metric_is_zero(make, y, p, value, weights, weighted):
     metric = make()
     assert metric.result() == 0.0
-    assert type(metric.result()) is float
+    assert isinstance(metric.result(), float)
+    assert metric.result().numpy() == np.float64(0)
 
 
 @pytest.mark.parametrize(
@@ -198,6 +199,8 @@ def test_auc_of_logits():
 
 
 def test_get_knows_names_metrics_and_functions():
+    found = metrics.get({"class_name": "Precision", "config": {"thresholds": [0.1, 0.9]}})
+    assert found([0, 1], [0.5, 0.5]).tolist() == [0.5, 0]
     assert isinstance(metrics.get("mae"), metrics.MeanAbsoluteError)
     assert isinstance(metrics.get("SparseCategoricalAccuracy"), metrics.SparseCategoricalAccuracy)
     metric = metrics.Mean()

@@ -183,7 +183,7 @@ def test_mb_20_a_metric_written_for_keras_is_exact_over_replicas_and_workers(
 
     for *found, after in on_workers(*size, work):
         assert set(found) == {21.0 if returns_sum else 3.0}
-        assert all(type(value) is float for value in found)
+        assert all(isinstance(value, float) for value in found)
         assert after == [0.0, 0.0]
 
 
