@@ -6,7 +6,7 @@ from .growing_file import GrowingFile
 from .history import History
 from .log import JsonLines, ensure_handler, log_once, logger
 from .phases import PHASES, Collective, Span, Stopwatch, phase, wall_clock_offset_ns
-from .progress import Progress, Rate, RemoteProgress, progress
+from .progress import Progress, Rate, RemoteProgress, progress, progress_for_launcher
 from .report import write_report
 from .run import Run
 from .timeline import trace_events, write_timeline
@@ -29,6 +29,7 @@ __all__ = [
     "logger",
     "phase",
     "progress",
+    "progress_for_launcher",
     "short_tracebacks",
     "trace_events",
     "wall_clock_offset_ns",

@@ -165,6 +165,17 @@ def progress(
     return _Bar(total, description, unit)
 
 
+def progress_for_launcher(
+    total: int | None,
+    description: str,
+    unit: str = "step",
+    environ: Mapping[str, str] = os.environ,
+) -> Progress:
+    """As `progress`, but only where the process that has started this one shows a bar."""
+    told = environ.get(VARIABLE) == "lines"
+    return _Told(total, description, unit) if told else _Unseen()
+
+
 @final
 class _Bar(Progress):
     """One bar of the terminal. No thread redraws it: `update` does, now and then."""

@@ -21,7 +21,8 @@ class BackupAndRestore(Callback):
         save_freq: "epoch", or a number of batches; then after each epoch as well.
         delete_checkpoint: Whether to remove the backup when `fit` has ended in order. If not, a
             further `fit` with as many epochs has nothing left to do.
-        save_before_preemption: Has no effect: choose a small `save_freq`.
+        save_before_preemption: Whether to save also when the run is asked to end, by SIGTERM or
+            Ctrl-C to any worker: not a batch is then made again.
 
     Raises:
         ValueError: Another `save_freq`.
@@ -43,7 +44,8 @@ class BackupAndRestore(Callback):
         self._path = f"{os.fspath(backup_dir).rstrip('/')}/backup"
         self._num_batches = int(save_freq) if is_number else None
         self.delete_checkpoint = delete_checkpoint
-        self._epoch = self._since_save = 0
+        self.save_before_preemption = save_before_preemption
+        self._epoch = self._batch = self._since_save = 0
 
     def may_want_batch_logs(self) -> bool:
         return False
@@ -57,16 +59,21 @@ class BackupAndRestore(Callback):
             self.model.begin_at(epoch, batch, found["inputs"])
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
-        self._epoch = epoch
+        self._epoch, self._batch = epoch, 0
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        self._batch = batch + 1
         self._since_save += 1
         if self._num_batches is not None and self._since_save >= self._num_batches:
             self._since_save = 0
-            self._save(self._epoch, batch + 1)
+            self._save(self._epoch, self._batch)
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         self._save(epoch + 1, 0)
+
+    def on_train_interrupted(self) -> None:
+        if self.save_before_preemption:
+            self._save(self._epoch, self._batch)
 
     def on_train_end(self, logs: Logs | None = None) -> None:
         if self.delete_checkpoint:

@@ -82,6 +82,9 @@ class Callback:
     def on_train_end(self, logs: Logs | None = None) -> None:
         """`fit` has ended in order; `logs` are those of the last epoch."""
 
+    def on_train_interrupted(self) -> None:
+        """`fit` was asked to end (by SIGTERM or Ctrl-C), and ends after the batch it has made."""
+
     def on_test_begin(self, logs: Logs | None = None) -> None:
         """An evaluation begins."""
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ...observe import Progress, progress
+from ...observe import Progress, progress_for_launcher
 from .callback import Callback, Logs
 from .chief import is_chief
 
@@ -118,7 +118,7 @@ class ProgbarLogger(Callback):
         self._began, self._drawn = time.monotonic(), 0.0
         if self._verbose and not self._moves:
             # For a launcher, which draws a bar of its own for what its chief tells.
-            self._remote = progress(self._total, description)
+            self._remote = progress_for_launcher(self._total, description)
 
     def _step(self, logs: Logs | None) -> None:
         self._done += 1

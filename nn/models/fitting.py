@@ -164,6 +164,7 @@ def fit(model: Trainable, source: Source, epochs: Epochs, callbacks: CallbackLis
                 logs, goes_on = _train_epoch(model, session, hook, epochs, epoch, done)
                 done = 0
                 if session.end_is_agreed:
+                    callbacks.tell("on_train_interrupted")
                     raise watch.end()
                 callbacks.tell("on_epoch_end", epoch, logs)
                 if not goes_on or _agreed(model.stop_training, strategy):

@@ -142,7 +142,7 @@ class Model(Trainable):
         batch_size: int | None = None,
         epochs: int = 1,
         verbose: str | int = "auto",
-        callbacks: Sequence[Callback] | None = None,
+        callbacks: Sequence[Callback] | Callback | None = None,
         validation_split: float = 0.0,
         validation_data: Any = None,
         shuffle: bool = True,
@@ -192,7 +192,7 @@ class Model(Trainable):
                 validation_split, x, y, sample_weight
             )
         source = source_of(x, y, sample_weight, batch_size, shuffle, class_weight)
-        listed = list(callbacks or ())
+        listed = _listed(callbacks)
         history = next((c for c in listed if isinstance(c, History)), None) or History()
         params = {"verbose": verbose, "epochs": epochs, "steps": _steps(source, steps_per_epoch)}
         told = _told([*(c for c in listed if c is not history), history], self, params)
@@ -221,7 +221,7 @@ class Model(Trainable):
         verbose: str | int = "auto",
         sample_weight: Any = None,
         steps: int | None = None,
-        callbacks: Sequence[Callback] | None = None,
+        callbacks: Sequence[Callback] | Callback | None = None,
         return_dict: bool = False,
     ) -> Any:
         """The loss and the metrics over all examples, exact over batches, replicas and workers.
@@ -235,7 +235,7 @@ class Model(Trainable):
             The loss, or a list in the order of `metrics_names`, or a dict.
         """
         source = source_of(x, y, sample_weight, batch_size)
-        told = _told(callbacks or (), self, {"verbose": verbose, "steps": _steps(source, steps)})
+        told = _told(callbacks, self, {"verbose": verbose, "steps": _steps(source, steps)})
         return _shown(fitting.evaluate(self, source, steps, told), return_dict)
 
     def predict(
@@ -244,7 +244,7 @@ class Model(Trainable):
         batch_size: int | None = None,
         verbose: str | int = "auto",
         steps: int | None = None,
-        callbacks: Sequence[Callback] | None = None,
+        callbacks: Sequence[Callback] | Callback | None = None,
     ) -> Any:
         """What the model computes for all examples, on one device of this worker.
 
@@ -255,7 +255,7 @@ class Model(Trainable):
             NumPy arrays in the structure of the outputs.
         """
         source = source_of(x, batch_size=batch_size)
-        told = _told(callbacks or (), self, {"verbose": verbose, "steps": _steps(source, steps)})
+        told = _told(callbacks, self, {"verbose": verbose, "steps": _steps(source, steps)})
         return fitting.predict(self, source, steps, told)
 
     def train_on_batch(
@@ -323,9 +323,15 @@ def _steps(source: Source, steps: int | None) -> int | None:
     return known if known >= 0 else None
 
 
-def _told(callbacks: Iterable[Callback], model: Model, params: dict[str, Any]) -> CallbackList:
+def _listed(callbacks: Iterable[Callback] | Callback | None) -> list[Callback]:
+    return [callbacks] if isinstance(callbacks, Callback) else list(callbacks or ())
+
+
+def _told(
+    callbacks: Iterable[Callback] | Callback | None, model: Model, params: dict[str, Any]
+) -> CallbackList:
     """The callbacks of a call, and behind them what prints how far it is."""
-    listed = list(callbacks)
+    listed = _listed(callbacks)
     if params["verbose"] and not any(isinstance(one, ProgbarLogger) for one in listed):
         listed.append(ProgbarLogger())
     return CallbackList(listed, model, params)

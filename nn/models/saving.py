@@ -41,6 +41,7 @@ class Savable(Layer):
     """What can be saved and loaded: a model."""
 
     optimizer: Optimizer
+    _num_restored = 0
 
     @property
     @abstractmethod
@@ -68,7 +69,13 @@ class Savable(Layer):
         """
         return json.dumps(serialize(self))
 
-    def save(self, path: Path, overwrite: bool = True, include_optimizer: bool = True) -> None:
+    def save(
+        self,
+        path: Path,
+        overwrite: bool = True,
+        save_format: str | None = None,
+        include_optimizer: bool = True,
+    ) -> None:
         """Save the model whole: layers, weights, what it was compiled with, the optimizer's state.
 
         All workers call it, in the scope of their strategy or not: the chief writes, and the others
@@ -78,19 +85,24 @@ class Savable(Layer):
         Args:
             path: Of a directory or URL, which appears whole or not at all.
             overwrite: Whether to replace what was saved there before.
+            save_format: "tf", "keras" or None, which mean the same here.
             include_optimizer: Whether training is to go on from it.
 
         Raises:
             CheckpointError: It could not be written; on all workers alike.
             TypeError: An argument of a layer cannot be written down; it is named.
-            ValueError: `path` is the name of an HDF5 file.
+            ValueError: `path`, or `save_format`, asks for an HDF5 file.
         """
+        _check_format(save_format)
         compiled = self.get_compile_config() if include_optimizer else None
         content = {"model": serialize(self), "compile": compiled}
         self._save(path, overwrite, content, include_optimizer and self.is_compiled)
 
-    def save_weights(self, path: Path, overwrite: bool = True) -> None:
+    def save_weights(
+        self, path: Path, overwrite: bool = True, save_format: str | None = None
+    ) -> None:
         """Save the weights alone; see `save` for who calls it, and for the arguments."""
+        _check_format(save_format)
         self._save(path, overwrite, {}, include_optimizer=False)
 
     def load_weights(self, path: Path) -> None:
@@ -126,8 +138,10 @@ class Savable(Layer):
         Raises:
             ValueError: It does not fit; nothing is changed.
         """
-        job = _job_of(self.weights)
-        if not job.text_from_chief("there" if has_saved(path) else "", f"backup {path}"):
+        # A key of its own for each call: what trainers at parameter servers post stays there.
+        self._num_restored += 1
+        found = "there" if has_saved(path) else ""
+        if not _job_of(self.weights).text_from_chief(found, f"backup {path} {self._num_restored}"):
             return None
         state, values = read_saved(path)
         self.restore(state, values)
@@ -344,6 +358,14 @@ def checked_path(path: Path) -> str:
             f"leave the ending out, or call it '{text.rpartition('.')[0]}.keras'"
         )
     return text
+
+
+def _check_format(save_format: str | None) -> None:
+    if save_format not in (None, "tf", "keras"):
+        raise ValueError(
+            f"save_format must be 'tf', 'keras' or None, not {save_format!r}: models are saved as "
+            f"directories of one form"
+        )
 
 
 def _job_of(variables: Sequence[Variable]) -> Job:
