@@ -41,6 +41,11 @@ class _WeightedMean(Metric):
     def add(self, values: Any, sample_weight: Any) -> None:
         """Add values of any shape; weights are one for each value or for each example."""
         mask = mask_of(values)
+        if mask is None and sample_weight is None:
+            values = to_host(values)
+            self._total.assign_add(np.sum(values, dtype=np.float64))
+            self._count.assign_add(float(values.size))
+            return
         values, weight = _with_weights(self.name, values, sample_weight)
         if mask is not None:
             mask = np.broadcast_to(like_values(self.name, to_host(mask), values), values.shape)
