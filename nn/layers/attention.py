@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, Unpack
@@ -54,13 +55,12 @@ class _SequenceAttention(_Attention):
             )
         query, value, *keys = (to_dtype(part, self.dtype) for part in inputs)
         scores = self.scores(query, keys[0] if keys else value)
-        counts = _both(
-            None if mask is None or mask[1] is None else np.expand_dims(mask[1], 1),
-            _causal(scores) if use_causal_mask else None,
-        )
+        of_values = None if mask is None or mask[1] is None else np.expand_dims(mask[1], 1)
+        counts = _all_of(scores, of_values, _causal(scores) if use_causal_mask else None)
         outputs, shares = self.attend(scores, value, counts, training)
         if mask is not None and mask[0] is not None:
-            outputs = outputs * np.asarray(mask[0], outputs.dtype)[..., np.newaxis]
+            of_queries = np.asarray(mask[0], outputs.dtype, like=outputs.data)
+            outputs = outputs * of_queries[..., np.newaxis]
         return [outputs, shares] if return_attention_scores else outputs
 
     def scores(self, query: Any, key: Any) -> Any:
@@ -209,16 +209,19 @@ class MultiHeadAttention(_Attention):
         use_causal_mask: bool = False,
         mask: Any = None,
     ) -> Any:
-        counts = _both(None if mask is None else np.expand_dims(mask, -1), _over_values(value))
-        counts = _both(counts, _over_values(key))
+        carried = [
+            None if mask is None else np.expand_dims(mask, -1),
+            _over_values(value),
+            _over_values(key),
+        ]
         query, value = to_dtype(query, self.dtype), to_dtype(value, self.dtype)
         key = value if key is None else to_dtype(key, self.dtype)
         queries = self._projected("query", query, self.key_dim)
         keys = self._projected("key", key, self.key_dim)
         values = self._projected("value", value, self.value_dim)
         scores = np.matmul(queries / math.sqrt(self.key_dim), np.swapaxes(keys, 2, 3))
-        counts = _both(counts, attention_mask)
-        counts = _both(counts, _causal(scores) if use_causal_mask else None)
+        causal = _causal(scores) if use_causal_mask else None
+        counts = _all_of(scores, *carried, attention_mask, causal)
         if counts is not None and np.ndim(counts) == 3:
             counts = np.expand_dims(counts, 1)  # the same for all heads
         means, shares = self.attend(scores, values, counts, training)
@@ -260,11 +263,10 @@ def _over_values(value: Any) -> Any:
     return None if mask is None else np.expand_dims(mask, 1)
 
 
-def _both(one: Any, other: Any) -> Any:
-    """What counts by two masks, of which any may be None."""
-    if one is None or other is None:
-        return other if one is None else one
-    return np.logical_and(one, other)
+def _all_of(scores: Any, *masks: Any) -> Any:
+    """What counts by all masks, of which any may be None, beside the scores."""
+    given = [np.asarray(mask, bool, like=scores.data) for mask in masks if mask is not None]
+    return functools.reduce(np.logical_and, given) if given else None
 
 
 def _causal(scores: Any) -> Array:

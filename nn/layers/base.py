@@ -147,10 +147,10 @@ class Layer(Serializable, ABC):
         """
         if args:
             kwargs |= zip(self._call_names or ("training",), args, strict=False)
-        if is_symbolic(inputs) or (kwargs and is_symbolic(kwargs)):
-            return self._symbolic(inputs, kwargs)
-        outer = _training.get()
         given = kwargs.pop("training", None)
+        if is_symbolic(inputs) or (kwargs and any(map(is_symbolic, kwargs.values()))):
+            return self._symbolic(inputs, {**kwargs, "training": given})
+        outer = _training.get()
         training = outer if given is None else bool(given)
         mask = kwargs.pop("mask", None)
         mask = masks_of(inputs) if mask is None else mask

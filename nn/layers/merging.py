@@ -101,8 +101,9 @@ class Concatenate(_Merge):
         """The masks one behind the other; of steps that count in all, along a later axis."""
         shapes = [np.shape(part) for part in inputs]
         axis = self.axis % len(shapes[0])
+        like = next(part for part in mask if part is not None)
         masks = [
-            np.ones(shape[:2], np.bool_) if part is None else part
+            np.ones(shape[:2], np.bool_, like=like) if part is None else part
             for part, shape in zip(mask, shapes, strict=True)
         ]
         if axis >= masks[0].ndim:

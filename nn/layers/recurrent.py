@@ -139,17 +139,17 @@ class _Recurrent(RandomLayer):
         counts = None if mask is None else np.asarray(mask, like=sequences.data).astype(bool)
         initial = self._initial(sequences, initial_state)
         states = self._states(sequences, counts, initial, training)
-        outputs = states[..., : self.units]
+        outputs = states[:, 0]
         if counts is not None and (self.zero_output_for_mask or initial_state is not None):
             shown = self._steps_first(counts)
             if not self.zero_output_for_mask:
                 # As in Keras: before the first step that counts the output is zero, no state.
-                shown = np.logical_or.accumulate(shown, axis=0)
+                shown = np.cumsum(shown, axis=0) > 0
             outputs = outputs * shown[..., np.newaxis].astype(outputs.dtype)
         found = np.swapaxes(outputs, 0, 1) if self.return_sequences else outputs[-1]
         if not self.return_state:
             return found
-        return [found, *np.split(states[-1], self.num_states, axis=1)]
+        return [found, *(states[-1, k] for k in range(self.num_states))]
 
     def _states(self, sequences: Any, counts: Array | None, initial: Any, training: bool) -> Any:
         """All states after each step, steps first."""
@@ -188,10 +188,10 @@ class _Recurrent(RandomLayer):
         return (width,)
 
     def _initial(self, sequences: Any, given: Any) -> Any:
-        """The states before the first step, side by side."""
+        """The states before the first step, (states, batch, units)."""
         shape = (len(sequences), self.units)
         if given is None:
-            zeros = np.zeros((shape[0], self.num_states * self.units), sequences.dtype)
+            zeros = np.zeros((self.num_states, *shape), sequences.dtype)
             return np.asarray(zeros, like=sequences.data)
         states = list(given) if isinstance(given, (list, tuple)) else [given]
         shapes = [np.shape(state) for state in states]
@@ -200,7 +200,7 @@ class _Recurrent(RandomLayer):
                 f"layer {self.name!r} takes {self.num_states} initial state(s) of shape {shape}, "
                 f"it was given {shapes}"
             )
-        return np.concatenate([to_dtype(state, self.dtype) for state in states], axis=1)
+        return np.stack([to_dtype(state, self.dtype) for state in states])
 
     def _kept(self, shape: tuple[int, ...], rate: float, like: Any) -> Array:
         """Zeros for a share of places, and 1 / (1 - rate) for the others."""

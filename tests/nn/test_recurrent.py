@@ -15,6 +15,7 @@ from paceline.autodiff import (
     recurrent,
 )
 from paceline.nn import Input, Model, Sequential, activations, layers
+from tests.autodiff.duck_array import DuckArray
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(3, 5, 4))
@@ -50,7 +51,7 @@ def test_gradients_of_a_recurrence_are_those_of_differences(kind, with_mask, wit
     width = kind.num_gates * units
     arrays = [
         RNG.normal(size=shape)
-        for shape in ((steps, 3, width), (units, width), (3, kind.num_states * units), (width,))
+        for shape in ((steps, 3, width), (units, width), (kind.num_states, 3, units), (width,))
     ]
     has_bias = isinstance(kind, GRURecurrence) and kind.reset_after
     mask = COUNTS.T[:steps] if with_mask else None
@@ -59,12 +60,27 @@ def test_gradients_of_a_recurrence_are_those_of_differences(kind, with_mask, wit
     def states(z, w, initial, b):
         return recurrent(kind, z, w, b if has_bias else None, initial, mask, kept)
 
-    weights = np.cos(np.arange(steps * 3 * kind.num_states * units)).reshape(steps, 3, -1)
+    weights = np.cos(np.arange(steps * arrays[2].size)).reshape(steps, *arrays[2].shape)
     leaves = [Tensor(a, requires_grad=True) for a in arrays]
     found = backward(np.sum(states(*leaves) * weights))
     for index, leaf in enumerate(leaves[: 3 + has_bias]):
         expected = difference(lambda *a: (states(*a).data * weights).sum(), arrays, index)
         np.testing.assert_allclose(found[leaf], expected, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=repr)
+def test_a_recurrence_stays_on_its_device(kind):
+    shapes = (5, 3, kind.num_gates * 2), (2, kind.num_gates * 2), (kind.num_states, 3, 2)
+    arrays = [RNG.normal(size=shape) for shape in shapes]
+    found = []
+    for array in (np.asarray, DuckArray):
+        z, w, initial = leaves = [Tensor(array(a), requires_grad=True) for a in arrays]
+        states = recurrent(kind, z, w, None, initial, array(COUNTS.T))
+        gradients = backward(states, array(np.ones(states.shape)))
+        found.append([states.data, *(gradients[leaf] for leaf in leaves)])
+    for host, device in zip(*found, strict=True):
+        assert type(device) is DuckArray
+        np.testing.assert_allclose(device.get(), host, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", RECURRENT_ACTIVATIONS)
