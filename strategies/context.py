@@ -15,7 +15,7 @@ from ..inputs import nest
 from ..observe import log_once
 from .devices.arrays import as_array
 from .devices.cross_device_ops import ReduceOp
-from .extended import StrategyExtended
+from .extended import GIVE_ALL, StrategyExtended
 from .replicas.frame import Frame, current_frame, entered
 from .replicas.interrupts import InterruptsPutOff
 from .replicas.rendezvous import Rendezvous
@@ -160,7 +160,6 @@ class ReplicaContext:
             ValueError: Structures or shapes differ between replicas.
             OverflowError: A tensor of whole numbers has a sum beyond its dtype.
         """
-        _warn_of_the_strategys(options, self)
         op = ReduceOp.parse(reduce_op)
         reduce = partial(self.strategy.extended.all_reduce, op, options=options)
         results = self._combined(f"all_reduce({op.name})", value, reduce)
@@ -179,7 +178,7 @@ class ReplicaContext:
             value: An array or tensor of rank ≥ 1, or a nested structure of them; the lengths along
                 `axis` may differ between replicas.
             axis: In [0, rank).
-            options: Taken as TensorFlow does; what of them `all_reduce` heeds has no effect here.
+            options: Accepted for TensorFlow's signature, with a warning: a strategy has its own.
 
         Returns:
             The same structure with the joined arrays, on this replica's device and its own;
@@ -189,7 +188,8 @@ class ReplicaContext:
             ValueError: Structures, or shapes apart from `axis`, differ between replicas; a value is
                 a scalar or `IndexedSlices`; or `axis` is out of range.
         """
-        _warn_of_the_strategys(options, self)
+        if options not in (None, CommunicationOptions()):
+            log_once(logging.WARNING, "The options of all_gather have no effect; %s.", GIVE_ALL)
         gather = self.strategy.extended.all_gather
 
         def gather_each(
@@ -276,18 +276,3 @@ def _like_given(given: Any, result: Any, vjp: Vjp) -> Any:
         return result
     tensor = given.tensor()
     return record(narrowed(result, tensor.data.dtype), (tensor,), vjp)
-
-
-def _warn_of_the_strategys(options: CommunicationOptions | None, replica: ReplicaContext) -> None:
-    """Say once on this worker which options of a single collective have no effect."""
-    if options is None or replica.local_index:
-        return
-    honoured = CommunicationOptions(
-        bytes_per_pack=options.bytes_per_pack, timeout_seconds=options.timeout_seconds
-    )
-    if options != honoured:
-        log_once(
-            logging.WARNING,
-            "Of the options of a single collective bytes_per_pack and timeout_seconds have an "
-            "effect; give others to the strategy, for all of its collectives.",
-        )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..autodiff import Array, IndexedSlices
+from ..observe import log_once
 from .devices.arrays import Summand, add_up, as_array, moved, no_rows, nothing_like, summands
 from .devices.cross_device_ops import CrossDeviceOps, ReduceOp, mean_of
 from .devices.device import HOST, Device
@@ -16,6 +19,9 @@ from .variables.local import LocalStorage
 from .workers.job import Job, VariableServer, WorkersJob
 from .workers.joining import BYTES_PER_PACK, CommunicationOptions
 from .workers.workers import Workers
+
+GIVE_ALL = "give CommunicationOptions to the strategy, for all of its collectives"
+"""What a warning of options of a single collective advises."""
 
 
 class StrategyExtended:
@@ -236,6 +242,11 @@ class StrategyExtended:
         if not values:
             return []
         chosen = options or CommunicationOptions()
+        if replace(chosen, bytes_per_pack=0, timeout_seconds=None) != CommunicationOptions():
+            text = (
+                "Of the options of one reduction only bytes_per_pack and timeout_seconds count; %s."
+            )
+            log_once(logging.WARNING, text, GIVE_ALL)
         # What does not count is left out, not multiplied by zero: it may be no number.
         counted = [
             [part for part, has in zip(parts, has_examples, strict=True) if has]

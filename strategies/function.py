@@ -66,7 +66,7 @@ class Function:
         functools.update_wrapper(self, func)
         self.python_function = func
         self.input_signature = None if input_signature is None else tuple(input_signature)
-        self._owner: Any = None
+        self._parameters = inspect.signature(func) if input_signature is not None else None
 
     def __get__(self, owner: Any, kind: Any = None) -> Function:
         """The method of an object."""
@@ -82,8 +82,8 @@ class Function:
                 or fewer of them.
             ValueError: An argument has another shape, or another structure.
         """
-        if self.input_signature is not None:
-            self._check(self.input_signature, args, kwargs)
+        if self.input_signature is not None and self._parameters is not None:
+            self._check(self._parameters.bind(*args, **kwargs), self.input_signature)
         return self.python_function(*args, **kwargs)
 
     def get_concrete_function(self, *args: Any, **kwargs: Any) -> Function:
@@ -94,13 +94,10 @@ class Function:
         signature = [nest.map_structure(_spec_of, value) for value in bound.args]
         return Function(self.python_function, signature)
 
-    def _check(
-        self, signature: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        bound = inspect.signature(self.python_function).bind(*args, **kwargs)
+    def _check(self, bound: inspect.BoundArguments, signature: tuple[Any, ...]) -> None:
         if len(bound.args) != len(signature) or bound.kwargs:
             raise TypeError(
-                f"{self!r} was called with {len(args) + len(kwargs)} argument(s), its "
+                f"{self!r} was called with {len(bound.args) + len(bound.kwargs)} argument(s), its "
                 f"input_signature has {len(signature)}"
             )
         for index, (spec, value) in enumerate(zip(signature, bound.args, strict=True)):

@@ -247,13 +247,15 @@ def test_st_24_options_that_are_the_strategys_are_warned_about_once(
 ):
     log_once.cache_clear()
     small, ring = CommunicationOptions(bytes_per_pack=9), CommunicationOptions(links=["tcp"])
-    for options in (None, small, ring, ring):
+    warned = {"all_reduce": [small, ring, ring], "all_gather": [small, ring]}[verb]
+    for options in (None, CommunicationOptions(), *warned):
         two_replicas.run(
             lambda options=options: getattr(get_replica_context(), verb)(
                 *arguments, options=options
             )
         )
-    assert len([line for line in log_lines() if "give others to the strategy" in line]) == 1
+    (line,) = [line for line in log_lines() if "CommunicationOptions to the strategy" in line]
+    assert ("only bytes_per_pack and timeout_seconds" in line) == (verb == "all_reduce")
 
 
 def gradients(strategy, loss_of, values):
