@@ -23,6 +23,7 @@ _OPTIMIZERS = {"deserialize": "nn.optimizers.get"}
 _TABLES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "activations": (("nn.activations",), {}),
     "backend": (("compat.tf.keras_backend",), {}),
+    "callbacks": (("nn.callbacks",), {}),
     "constraints": (("nn.constraints",), {}),
     "datasets": ((), {}),
     "datasets.mnist": ((), {"load_data": "compat.tf.keras.load_mnist"}),
