@@ -280,7 +280,11 @@ def pad(
     widths = [tuple(pair) for pair in np.asarray(convert(paddings)).tolist()]
     if mode.upper() == "CONSTANT":
         return np.pad(convert(tensor), widths, constant_values=constant_values)
-    return np.pad(convert(tensor), widths, mode=mode.lower())  # type: ignore[call-overload]
+    x = convert(tensor)
+    for axis, width in enumerate(widths):
+        rows = np.pad(np.arange(x.shape[axis]), width, mode.lower())  # type: ignore[call-overload]
+        x = np.take(x, rows, axis)
+    return x
 
 
 def broadcast_to(input: Any, shape: Any, name: str | None = None) -> Any:

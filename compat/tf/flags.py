@@ -24,14 +24,23 @@ class _Flags:
     def __init__(self) -> None:
         self.__dict__["_parser"] = argparse.ArgumentParser(allow_abbrev=False)
         self.__dict__["_values"] = None
+        self.__dict__["_switches"] = {}
 
     def define(self, name: str, default: Any, help: str | None, **options: Any) -> None:
         """One more flag."""
         self._parser.add_argument(f"--{name}", default=default, help=help, **options)
 
+    def switch(self, name: str) -> None:
+        """Let a flag be given without a value."""
+        self.__dict__["_switches"] |= {
+            f"--{name}": f"--{name}=true",
+            f"--no{name}": f"--{name}=false",
+        }
+
     def read(self, argv: list[str]) -> list[str]:
         """Take the flags out of a command line; what is left."""
-        self.__dict__["_values"], rest = self._parser.parse_known_args(argv[1:])
+        words = [self._switches.get(word, word) for word in argv[1:]]
+        self.__dict__["_values"], rest = self._parser.parse_known_args(words)
         return [argv[0], *rest]
 
     def __getattr__(self, name: str) -> Any:
@@ -63,8 +72,9 @@ DEFINE_float = partial(_define, float)
 
 
 def DEFINE_bool(name: str, default: Any, help: str | None = None) -> None:  # noqa: N802
-    """A flag that is there, or has a value: `--train`, `--train=false`."""
-    FLAGS.define(name, default, help, type=_truth, nargs="?", const=True)
+    """A flag that is there or not, or has a value: `--train`, `--notrain`, `--train=false`."""
+    FLAGS.define(name, default, help, type=_truth)
+    FLAGS.switch(name)
 
 
 DEFINE_boolean = DEFINE_bool

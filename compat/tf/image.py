@@ -62,7 +62,8 @@ def per_image_standardization(image: Any) -> Any:
     axes = (-3, -2, -1)
     least = 1 / np.sqrt(np.prod(values.shape[-3:]))
     deviation = np.maximum(values.std(axis=axes, keepdims=True), least)
-    return as_tensor((values - values.mean(axis=axes, keepdims=True)) / deviation)
+    standard = (values - values.mean(axis=axes, keepdims=True)) / deviation
+    return as_tensor(standard.astype(np.float32))
 
 
 def resize_with_crop_or_pad(image: Any, target_height: int, target_width: int) -> Any:

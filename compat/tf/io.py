@@ -37,8 +37,8 @@ def as_bytes(value: Any) -> bytes:
     """Bytes from bytes, text, or an array or tensor: of numbers, those of memory."""
     if not isinstance(value, str | bytes):
         array = np.asarray(value)
-        if array.dtype.kind not in "SU":
-            return array.tobytes()
+        if array.dtype.kind != "U":
+            return array.tobytes()  # of bytes, too: item() would lose zeros at their end
         value = array[()]
     return value if isinstance(value, bytes) else str(value).encode()
 

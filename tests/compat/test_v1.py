@@ -1,0 +1,164 @@
+"""Scripts of TensorFlow 1: a model_fn in its names trains, evaluates and predicts."""
+
+import logging
+import sys
+
+import numpy as np
+import pytest
+
+import paceline as pl
+import paceline.compat.tf as tf
+import paceline.compat.tf.compat.v1 as tf1
+
+
+def model_fn(features, labels, mode, params):
+    net = tf1.layers.dense(features["x"], 16, activation=tf.nn.relu, name="hidden")
+    net = tf1.layers.dropout(net, 0.1, training=mode == tf.estimator.ModeKeys.TRAIN)
+    logits = tf1.layers.dense(net, 3)
+    classes = tf.argmax(logits, axis=1)
+    if mode == tf.estimator.ModeKeys.PREDICT:
+        return tf.estimator.EstimatorSpec(mode, predictions={"class": classes})
+    loss = tf1.losses.sparse_softmax_cross_entropy(labels, logits)
+    accuracy = tf1.metrics.accuracy(labels, classes)
+    tf1.summary.scalar("loss_again", loss)
+    if mode == tf.estimator.ModeKeys.EVAL:
+        metrics = {"accuracy": accuracy, "mean_x": tf1.metrics.mean(features["x"])}
+        return tf.estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics)
+    step = tf1.train.get_or_create_global_step()
+    rate = tf1.train.exponential_decay(params["rate"], step, 100, 0.9, staircase=True)
+    train_op = tf1.train.AdamOptimizer(rate).minimize(loss, global_step=step)
+    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def clusters(num_examples):
+    labels = np.arange(num_examples) % 3
+    x = np.eye(3, 4)[labels] + 0.1 * np.random.default_rng(0).standard_normal((num_examples, 4))
+    return {"x": x.astype(np.float32)}, labels
+
+
+def input_fn():
+    return tf.data.Dataset.from_tensor_slices(clusters(90)).shuffle(90).repeat().batch(15)
+
+
+@pytest.mark.parametrize("num_replicas", [1, 2])
+def test_mb_24_a_model_fn_of_layers_losses_metrics_and_train(num_replicas, tmp_path):
+    strategy = tf.contrib.distribute.MirroredStrategy([f"CPU:{i}" for i in range(num_replicas)])
+    config = tf.estimator.RunConfig(tmp_path, train_distribute=strategy, tf_random_seed=1)
+    classifier = tf.estimator.Estimator(model_fn, config=config, params={"rate": 0.05})
+    hook = tf1.train.StopAtStepHook(last_step=60)
+    classifier.train(input_fn, hooks=[hook])
+    found = classifier.evaluate(lambda: tf.data.Dataset.from_tensor_slices(clusters(90)).batch(40))
+    assert found["accuracy"] > 0.95
+    np.testing.assert_allclose(found["mean_x"], clusters(90)[0]["x"].mean(), rtol=1e-5)
+    assert found["global_step"] == 60
+    predicted = classifier.predict(
+        lambda: tf.data.Dataset.from_tensor_slices(clusters(6)[0]).batch(6)
+    )
+    assert [int(p["class"]) for p in predicted] == [0, 1, 2, 0, 1, 2]
+    assert dict(tf.train.list_variables(str(tmp_path)))["hidden/kernel"] == (4, 16)
+    last = tf.train.latest_checkpoint(str(tmp_path))
+    assert tf.train.load_variable(last, "global_step") == 60
+
+
+def test_mb_24_metrics_are_pairs_whose_value_is_of_all_batches():
+    value, update = tf1.metrics.mean_squared_error([1.0, 2.0], [1.0, 4.0], weights=[1.0, 3.0])
+    update()
+    assert float(value.result()) == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "ours"),
+    [
+        (lambda: tf1.train.GradientDescentOptimizer(0.1), pl.nn.optimizers.SGD),
+        (lambda: tf1.train.MomentumOptimizer(0.1, 0.9, use_nesterov=True), pl.nn.optimizers.SGD),
+        (lambda: tf1.train.AdamOptimizer(beta1=0.5), pl.nn.optimizers.Adam),
+        (lambda: tf1.train.AdagradOptimizer(0.1), pl.nn.optimizers.Adagrad),
+        (lambda: tf1.train.RMSPropOptimizer(0.1, centered=True), pl.nn.optimizers.RMSprop),
+        (lambda: tf1.train.FtrlOptimizer(0.1), pl.nn.optimizers.Ftrl),
+        (lambda: tf.keras.optimizers.legacy.SGD(0.1, momentum=0.9), pl.nn.optimizers.SGD),
+    ],
+)
+def test_mb_24_optimizers_of_the_old_names_minimize(optimizer, ours):
+    made = optimizer()
+    assert isinstance(made, ours)
+    variable = tf.Variable(3.0)
+    before = 9.0
+    for _ in range(3):
+        made.minimize(tf.square(variable), var_list=[variable])()
+    assert float(variable) ** 2 < before
+
+
+@pytest.mark.parametrize(
+    ("decay", "rate"),
+    [
+        (lambda step: tf1.train.exponential_decay(1.0, step, 10, 0.5), 0.5**1.5),
+        (lambda step: tf1.train.exponential_decay(1.0, step, 10, 0.5, staircase=True), 0.5),
+        (lambda step: tf1.train.inverse_time_decay(1.0, step, 10, 0.5), 1 / 1.75),
+        (lambda step: tf1.train.polynomial_decay(1.0, step, 20, 0.0), 0.25),
+        (lambda step: tf1.train.cosine_decay(1.0, step, 30), 0.5),
+        (lambda step: tf1.train.piecewise_constant(step, [10, 20], [1.0, 0.5, 0.1]), 0.5),
+    ],
+)
+def test_mb_24_rates_decay_with_the_step(decay, rate):
+    assert decay(tf.constant(15)) == pytest.approx(rate)
+
+
+def test_mb_24_flags_and_the_program(monkeypatch):
+    flags = tf1.app.flags
+    flags.DEFINE_integer("num_steps_of_test", 5, "how many")
+    flags.DEFINE_bool("is_test", False, "whether")
+    seen = []
+    with pytest.raises(SystemExit):
+        tf1.app.run(seen.append, argv=["train.py", "--num_steps_of_test=7", "--is_test", "rest"])
+    assert (flags.FLAGS.num_steps_of_test, flags.FLAGS.is_test) == (7, True)
+    assert seen == [["train.py", "rest"]]
+
+
+def test_mb_24_the_verbosity_is_that_of_our_log():
+    before = tf1.logging.get_verbosity()
+    tf1.logging.set_verbosity(tf1.logging.ERROR)
+    assert logging.getLogger("paceline").level == logging.ERROR
+    tf1.logging.set_verbosity(before)
+
+
+def test_mb_24_examples_are_written_and_read(tmp_path):
+    path = str(tmp_path / "data.tfrecord")
+    feature = {
+        "x": tf.train.Feature(float_list=tf.train.FloatList(value=[1.0, 2.0])),
+        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[3])),
+        "name": tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"three"])),
+    }
+    with tf.io.TFRecordWriter(path) as writer:
+        for _ in range(2):
+            example = tf.train.Example(features=tf.train.Features(feature=feature))
+            writer.write(example.SerializeToString())
+    form = {
+        "x": tf.io.FixedLenFeature([2], tf.float32),
+        "label": tf.io.FixedLenFeature([], tf.int64),
+        "name": tf.io.FixedLenFeature([], tf.string),
+    }
+    data = tf.data.TFRecordDataset(path).map(lambda r: tf.io.parse_single_example(r, form))
+    rows = list(data.batch(2))
+    assert rows[0]["x"].tolist() == [[1.0, 2.0]] * 2
+    assert (rows[0]["label"].tolist(), rows[0]["name"].tolist()) == ([3, 3], ["three"] * 2)
+
+
+def test_mb_24_files_and_summaries_of_a_writer(tmp_path):
+    with tf.io.gfile.GFile(tmp_path / "a.txt", "w") as file:
+        file.write("1,2\n3,4\n")
+    assert tf.io.gfile.exists(tmp_path / "a.txt")
+    lines = tf.data.TextLineDataset(str(tmp_path / "a.txt"))
+    pairs = lines.map(lambda line: tf.io.decode_csv(line, [0, 0.0])[1])
+    assert [float(value) for value in pairs] == [2.0, 4.0]
+    writer = tf.summary.create_file_writer(str(tmp_path / "logs"))
+    with writer.as_default():
+        tf.summary.scalar("loss", tf.constant(0.5), step=3)
+        with pytest.raises(ValueError, match="needs step="):
+            tf.summary.scalar("loss", 0.5)
+    assert list((tmp_path / "logs").iterdir())
+
+
+def test_mb_24_pixels_need_pillow_and_say_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(ImportError, match="pip install pillow"):
+        tf.io.decode_png(b"\x89PNG")
