@@ -24,6 +24,13 @@ IMPORTS = {
 _NUMBER = re.compile(r"-?\d+(\.\d*)?(e-?\d+)?")
 
 
+class _Notebook(io.StringIO):
+    """Shows progress bars, as the documents' notebooks do."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 @dataclass(frozen=True)
 class Block:
     """One block of code of a page, by the page and its place there: "S0_12"."""
@@ -62,7 +69,7 @@ class Block:
             code = code.replace(theirs, ours)
         statements = ast.parse(code).body
         shown = statements if self.name.startswith("S1") else statements[-1:]
-        out = io.StringIO()
+        out = _Notebook()
         with contextlib.redirect_stdout(out), np.printoptions(legacy="1.25"):
             for statement in statements:
                 self._run_statement(statement, statement in shown, names)
@@ -100,7 +107,7 @@ def _words(text: str) -> list[str]:
     text = re.sub(r"'Variable_\d+", "'Variable", text)
     text = re.sub(r"\d+s \d+[mu]?s/(step|epoch)", "0s 0ms/step", text)
     text = re.sub(r"<[\w.]+History (object )?at 0x\w+>", "History", text)
-    text = re.sub(r"[\b\r]+", "\n", text)
+    text = re.sub(r"[^\n]*\r", "", text)  # what a progress bar has drawn over
     return re.sub(r"([\[\]])", r" \1 ", text).split()
 
 
