@@ -16,7 +16,7 @@ from .example import FixedLenFeature, VarLenFeature, encode_example, parse_examp
 from .iterator import DatasetIterator
 from .options import AutoShardPolicy, InputContext, InputOptions, InputReplicationMode, Options
 from .plan import INFINITE, UNKNOWN
-from .seeds import default_seed, seed_shuffles
+from .seeds import current_default_seed, default_seed, entropy_seed, seed_shuffles
 from .text_files import csv_rows, json_lines, text_lines
 from .tfrecord import TFRecordWriter, framed_record, tf_records
 from .values import DatasetSpec, TensorSpec
@@ -39,8 +39,10 @@ __all__ = [
     "TensorSpec",
     "VarLenFeature",
     "csv_rows",
+    "current_default_seed",
     "default_seed",
     "encode_example",
+    "entropy_seed",
     "framed_record",
     "json_lines",
     "load",

@@ -40,10 +40,7 @@ class RandomLayer(Layer):
             extended = replica.strategy.extended
             first = extended.job.trainer_index * extended.num_local_replicas
             replica_id = first + replica.local_index
-        store = current_store()
-        global_step = store.global_step
-        if global_step is None:  # and not where it is 0
-            global_step = store.variables.get("global_step")
+        global_step = current_store().known_global_step
         step = 0 if global_step is None else int(global_step)
         # What stands in for a batch does not count: the next one at this step is the first.
         stands_in = replica is not None and not replica.has_examples

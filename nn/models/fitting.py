@@ -10,7 +10,15 @@ from typing import Any, final
 
 import numpy as np
 
-from ...inputs import Dataset, DatasetIterator, DistributedDataset, nest
+from ...inputs import (
+    Dataset,
+    DatasetIterator,
+    DistributedDataset,
+    current_default_seed,
+    default_seed,
+    entropy_seed,
+    nest,
+)
 from ...strategies import (
     DEFAULT_STRATEGY,
     Job,
@@ -43,6 +51,7 @@ from ...training import (
 )
 from ..callbacks import CallbackList
 from .data import Source
+from .on_servers import bring_here, require_servers, serve
 from .trainable import Trainable
 
 _logger = logging.getLogger("paceline")
@@ -133,16 +142,24 @@ def strategy_of(model: Trainable) -> Strategy:
 
 
 def fit(model: Trainable, source: Source, epochs: Epochs, callbacks: CallbackList) -> None:
-    """Train a model for some epochs."""
+    """Train a model for some epochs.
+
+    A task that keeps variables for others serves them, and ends its process when they are done.
+    """
     strategy = strategy_of(model)
+    if strategy.extended.server is not None:
+        serve(strategy)
+    require_servers(model, strategy)
     model.make_metrics()
     model.stop_training = False
     watch, job = SignalWatch(), strategy.extended.job
     distributed = _distributed(source, strategy)
     keeps_iterator = epochs.steps is not None and distributed.cardinality() != epochs.steps
-    batches = distributed.own_steps()
+    seed = _seed_of_all(strategy)
+    with default_seed(seed):
+        batches = distributed.own_steps()
     try:
-        with watch.installed(True):
+        with watch.installed(True), default_seed(seed):
             hook = _CallbackHook(model, callbacks, "train", strategy)
             own = [EndOnSignalHook(watch, job)]
             session = TrainingSession(_call(model), strategy, _store(model), [hook], own, batches)
@@ -165,12 +182,14 @@ def fit(model: Trainable, source: Source, epochs: Epochs, callbacks: CallbackLis
                 done = 0
                 if session.end_is_agreed:
                     callbacks.tell("on_train_interrupted")
+                    job.leave()
                     raise watch.end()
                 callbacks.tell("on_epoch_end", epoch, logs)
                 if not goes_on or _agreed(model.stop_training, strategy):
                     break
             session.finish()
             session.end()
+            bring_here(model, strategy)
             callbacks.tell("on_train_end", logs)
     finally:
         model.training_session = None
@@ -238,6 +257,14 @@ def _gone_to(
         for _ in range(skipped):
             next(batches, None)
     return batches
+
+
+def _seed_of_all(strategy: Strategy) -> int | None:
+    """A seed for shuffles that have none, the same for all that divide the data among them."""
+    job = strategy.extended.job
+    if job.num_trainers == 1 or current_default_seed() is not None:
+        return None
+    return int(job.text_from_chief(str(entropy_seed()), "seed of the input of fit"))
 
 
 def _agreed(wish: bool, strategy: Strategy) -> bool:

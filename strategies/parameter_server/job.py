@@ -91,8 +91,11 @@ class TrainerJob(Job):
         )
         self._servers = servers
         self._storage = storage
+        self._is_over = False
 
     def text_from_chief(self, text: str, name: str) -> str:
+        if self.is_over:  # each is alone
+            return text
         if not self.is_chief:
             return self._servers().read(name)
         self._servers().post(name, text)
@@ -120,7 +123,8 @@ class TrainerJob(Job):
         self._servers.newest_checkpoint = find
 
     def refresh(self) -> None:
-        self._storage.refresh()
+        if not self.is_over:
+            self._storage.refresh()
 
     def finish(self) -> None:
         if self.is_chief:
@@ -132,6 +136,10 @@ class TrainerJob(Job):
     @property
     def is_ending(self) -> bool:
         return self._servers().is_ending
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_over
 
     @property
     def stop_step(self) -> int | None:
@@ -163,6 +171,7 @@ class TrainerJob(Job):
         else:
             text = servers.read(OUTCOME_KEY)
         self._servers.leave()
+        self._is_over = True
         return text
 
     def _wait_for_other_trainers(self) -> None:

@@ -265,6 +265,12 @@ class VariableStore:
         return same
 
     @property
+    def known_global_step(self) -> Variable | None:
+        """The count of its steps, where it has one so far."""
+        own = self.global_step
+        return self.variables.get("global_step") if own is None else own
+
+    @property
     def origin(self) -> VariableStore:
         """The store that had the same variables first: see `of_averages`."""
         return self._origin or self

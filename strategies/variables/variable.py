@@ -33,6 +33,7 @@ from .aggregation import (
     may_convert,
 )
 from .cell import Assignment, Cell
+from .local import LocalCell
 
 _constructor: list[Callable[..., Variable]] = []
 _warning = threading.Lock()
@@ -173,6 +174,12 @@ class Variable(TensorLike, metaclass=_Constructed):
         index = 0 if replica is None else replica.local_index
         found = self.cell.rows(index, rows)
         return self.cell.leaf(index), found if replica is None else replica.device.bring(found)
+
+    def bring_here(self) -> None:
+        """Keep the value that it has now in this process, where other processes have kept it."""
+        value = self.value_in(0).copy()
+        self.cell = LocalCell(self.cell.spec, [value], self.cell.devices[:1], is_first_worker=True)
+        self.cell.leaves[0].owner = self
 
     @property
     def is_remote(self) -> bool:

@@ -84,6 +84,11 @@ class Job(ABC):
         return False
 
     @property
+    def is_over(self) -> bool:
+        """Whether tasks that keep variables for others have been told that they may end."""
+        return False
+
+    @property
     def stop_step(self) -> int | None:
         """The global step at which all tasks stop, if one that makes its own steps has said so."""
         return None

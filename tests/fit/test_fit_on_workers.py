@@ -1,0 +1,190 @@
+"""`fit` over several workers, and with parameter servers: what one process would learn."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import paceline as pl
+from paceline.nn import Input, Model, Sequential, callbacks, layers, metrics, optimizers
+from paceline.strategies import DEFAULT_STRATEGY, VariableStore
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(25, 3)).astype(np.float32)
+Y = (X @ [[1.0], [-2.0], [0.5]] + 1).astype(np.float32)
+
+
+class OwnStep(Model):
+    """The same as `functional`, with a training step in Keras's form."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden = layers.Dense(4, "tanh", name="hidden")
+        self.out = layers.Dense(1, name="out")
+        self.tracker = metrics.Mean(name="tracked")
+
+    def call(self, inputs, training=False):
+        return self.out(self.hidden(inputs))
+
+    def train_step(self, data):
+        x, y = data
+        with pl.GradientTape() as tape:
+            y_pred = self(x, training=True)
+            loss = self.compute_loss(x, y, y_pred)
+        variables = self.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        self.tracker.update_state(loss, np.shape(x)[0])
+        return {**self.compute_metrics(x, y, y_pred), "last": loss}
+
+
+def functional():
+    inputs = Input((3,))
+    return Model(
+        inputs, layers.Dense(1, name="out")(layers.Dense(4, "tanh", name="hidden")(inputs))
+    )
+
+
+def sequential():
+    return Sequential([layers.Dense(4, "tanh", name="hidden"), layers.Dense(1, name="out")])
+
+
+MODELS = {"functional": functional, "sequential": sequential, "own step": OwnStep}
+
+
+def fitted(strategy, make=functional, batch_size=8, num_examples=25, **options):
+    """What a fit leaves: weights, logs, an evaluation, predictions."""
+    rows = slice(num_examples)
+    with VariableStore(seed=3).building():
+        with strategy.scope():
+            model = make()
+            model.compile(optimizers.Adam(0.05), "mse", metrics=["mae"])
+        how = {"epochs": 3, "shuffle": False, "verbose": 0, **options}
+        history = model.fit(X[rows], Y[rows], batch_size, **how)
+        logs = model.evaluate(X, Y, verbose=0, return_dict=True)
+        return model.get_weights(), history.history, logs, model.predict(X, verbose=0)
+
+
+def require_alike(found, expected, rtol=1e-4):
+    for part, like in zip(found[0], expected[0], strict=True):
+        np.testing.assert_allclose(part, like, rtol=rtol, atol=1e-6)
+    assert found[1].keys() == expected[1].keys()
+    for name in set(expected[1]) - {"last"}:
+        np.testing.assert_allclose(found[1][name], expected[1][name], rtol=rtol)
+    assert found[2] == pytest.approx(expected[2], rel=rtol)
+    np.testing.assert_allclose(found[3], expected[3], rtol=rtol, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("size", [(2, 1), (2, 2), (3, 1)])
+def test_workers_learn_what_one_process_would_with_uneven_ends(on_workers, kind, size):
+    # Batches of 8, 8, 8 and 1: in the last one most replicas, and whole workers, have nothing.
+    expected = fitted(DEFAULT_STRATEGY, MODELS[kind])
+    found = on_workers(*size, lambda strategy, _: fitted(strategy, MODELS[kind]))
+    for one in found:
+        require_alike(one, expected)
+    assert found[0][1] == found[-1][1]
+
+
+def test_arrays_are_shuffled_alike_on_all_workers(on_workers):
+    found = on_workers(2, 1, lambda strategy, _: fitted(strategy, shuffle=True)[0])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+class StopOn(callbacks.Callback):
+    """Wants to end after the second batch, on one of the workers alone."""
+
+    def __init__(self, is_concerned):
+        super().__init__()
+        self.is_concerned = is_concerned
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.stop_training = self.is_concerned and batch == 1
+
+
+@pytest.mark.parametrize("kind", ["functional", "own step"])
+def test_a_worker_that_stops_ends_the_training_of_all_after_the_same_step(on_workers, kind):
+    def train(strategy, index):
+        stop = StopOn(index == 1)
+        return fitted(strategy, MODELS[kind], batch_size=4, callbacks=[stop])
+
+    first, second = on_workers(2, 1, train)
+    expected = fitted(DEFAULT_STRATEGY, MODELS[kind], batch_size=4, callbacks=[StopOn(True)])
+    require_alike(first, expected)
+    assert first[1] == second[1]
+    assert len(first[1]["loss"]) == 1
+
+
+@pytest.mark.parametrize("steps", [None, 2])
+def test_data_that_are_shorter_on_a_worker_count_once(on_workers, steps):
+    def train(strategy, index):
+        with VariableStore(seed=3).building():
+            with strategy.scope():
+                model = functional()
+                model.compile("sgd", "mse")
+            options = pl.inputs.Options(auto_shard_policy=pl.inputs.AutoShardPolicy.OFF)
+            rows = slice(0, 8) if index else slice(8, 24)
+            dataset = pl.Dataset.from_tensor_slices((X[rows], Y[rows])).batch(4)
+            dataset = dataset.with_options(options)
+            history = model.fit(dataset, epochs=2, steps_per_epoch=steps, verbose=0)
+            return model.get_weights(), history.history, len(history.epoch)
+
+    first, second = on_workers(2, 1, train)
+    for one, other in zip(first[0], second[0], strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert first[1] == second[1]
+
+
+def on_servers(job, train):
+    """What `train(strategy, rank)` returns in each trainer, which are threads."""
+    found, errors = [None] * job.num_trainers, []
+
+    def work(rank):
+        try:
+            found[rank] = train(job.strategy(rank), rank)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(job.num_trainers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return found
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("num_trainers", [1, 2])
+def test_trainers_in_step_learn_on_servers_what_one_process_would(server_job, kind, num_trainers):
+    # A trainer without an example in a batch passes over it: with two, all batches are even.
+    num_examples = 25 if num_trainers == 1 else 24
+    expected = fitted(DEFAULT_STRATEGY, MODELS[kind], num_examples=num_examples)
+    job = server_job(2, num_trainers, max_staleness=0)
+
+    def train(strategy, rank):
+        return fitted(strategy, MODELS[kind], num_examples=num_examples)
+
+    found = on_servers(job, train)
+    for one in found:
+        for part, like in zip(one[0], expected[0], strict=True):
+            np.testing.assert_allclose(part, like, rtol=1e-4, atol=1e-6)
+        assert one[2] == pytest.approx(expected[2], rel=1e-4)
+
+
+def test_trainers_of_their_own_steps_take_batches_in_turns(server_job):
+    def train(strategy, rank):
+        with VariableStore(seed=3).building():
+            with strategy.scope():
+                model = functional()
+                model.compile("sgd", "mse")
+            model.fit(X[:24], Y[:24], 4, epochs=2, shuffle=False, verbose=0)
+            assert int(model.optimizer.iterations) == 12  # of both
+            with pytest.raises(RuntimeError, match="give it all epochs, or save the weights"):
+                model.fit(X, Y)
+            return model.get_weights()
+
+    first, second = on_servers(server_job(1, 2), train)
+    for one, other in zip(first, second, strict=True):
+        np.testing.assert_array_equal(one, other)
