@@ -44,7 +44,7 @@ _NAMES = {
     "create_global_step": "strategies.get_or_create_global_step",
     "get_global_step": "strategies.get_or_create_global_step",
     "get_or_create_global_step": "strategies.get_or_create_global_step",
-    "latest_checkpoint": "checkpoint.latest_checkpoint",
+    "latest_checkpoint": "compat.tf.train.latest_checkpoint",
     "load_checkpoint": "checkpoint.load",
 }
 
@@ -201,8 +201,16 @@ def load_variable(ckpt_dir_or_file: str, name: str) -> np.ndarray:
     return checkpoint.load(_checkpoint(ckpt_dir_or_file)).read(name)
 
 
+def latest_checkpoint(checkpoint_dir: str, latest_filename: str | None = None) -> str | None:
+    """The path of the newest checkpoint of a run, or else of the newest weights that were saved
+    there under names of their own, as by `ModelCheckpoint`; None without any.
+    """
+    found = checkpoint.latest_checkpoint(checkpoint_dir)
+    return checkpoint.newest_saved(checkpoint_dir) if found is None else found
+
+
 def _checkpoint(path: str) -> Any:
-    return checkpoint.latest_checkpoint(path) or path
+    return latest_checkpoint(path) or path
 
 
 class _Values:
