@@ -163,6 +163,8 @@ class ReplicaContext:
         op = ReduceOp.parse(reduce_op)
         reduce = partial(self.strategy.extended.all_reduce, op, options=options)
         results = self._combined(f"all_reduce({op.name})", value, reduce)
+        if not any(isinstance(leaf, TensorLike) for leaf in nest.flatten(value)):
+            return results
 
         def back(gradient: Array, outs: Any) -> tuple[Array]:
             # The gradient of a sum over replicas is the sum over replicas of their gradients.
@@ -256,9 +258,9 @@ class ReplicaContext:
 
         def combine_structures(arrivals: list[tuple[Any, bool]]) -> Any:
             structures, has_examples = zip(*arrivals, strict=True)
-            first = structures[0]
-            columns = zip(*[nest.leaves_in_order_of(first, s) for s in structures], strict=True)
-            combined = combine(list(columns), has_examples)
+            first, *others = structures
+            leaves = [nest.flatten(first), *(nest.leaves_in_order_of(first, s) for s in others)]
+            combined = combine(list(zip(*leaves, strict=True)), has_examples)
             return nest.repacked(first, [PerReplica(parts) for parts in combined])
 
         mine = nest.map_structure(as_array, value)

@@ -241,24 +241,21 @@ class StrategyExtended:
     ) -> list[Summand]:
         if not values:
             return []
-        chosen = options or CommunicationOptions()
-        if replace(chosen, bytes_per_pack=0, timeout_seconds=None) != CommunicationOptions():
-            text = (
-                "Of the options of one reduction only bytes_per_pack and timeout_seconds count; %s."
-            )
-            log_once(logging.WARNING, text, GIVE_ALL)
         # What does not count is left out, not multiplied by zero: it may be no number.
-        counted = [
-            [part for part, has in zip(parts, has_examples, strict=True) if has]
-            or [nothing_like(parts[0])]
-            for parts in values
-        ]
+        counted = values
+        if not all(has_examples):
+            counted = [
+                [part for part, has in zip(parts, has_examples, strict=True) if has]
+                or [nothing_like(parts[0])]
+                for parts in values
+            ]
+        bytes_per_pack, timeout_secs = self._heeded(options)
         totals, count = self.workers.add_up_counted(
             self._added_up(counted, destinations),
             sum(has_examples),
             "reduce",
-            chosen.bytes_per_pack or self.bytes_per_pack,
-            chosen.timeout_seconds,
+            bytes_per_pack,
+            timeout_secs,
         )
         # Where nobody has examples all count: the model goes on with numbers as ever, and the step
         # is not made.
@@ -267,6 +264,17 @@ class StrategyExtended:
             return self._reduced(op, values, everyone, destinations, options)
         totals = [moved(t, device) for t, device in zip(totals, destinations, strict=True)]
         return totals if op is ReduceOp.SUM else [_divided(total, count) for total in totals]
+
+    def _heeded(self, options: CommunicationOptions | None) -> tuple[int, float | None]:
+        """What counts of the options of one reduction: the size of packs, and a time if given."""
+        if options is None:
+            return self.bytes_per_pack, None
+        if replace(options, bytes_per_pack=0, timeout_seconds=None) != CommunicationOptions():
+            text = (
+                "Of the options of one reduction only bytes_per_pack and timeout_seconds count; %s."
+            )
+            log_once(logging.WARNING, text, GIVE_ALL)
+        return options.bytes_per_pack or self.bytes_per_pack, options.timeout_seconds
 
     def _added_up(
         self, values: Sequence[Sequence[Summand]], destinations: Sequence[Device]
