@@ -27,7 +27,24 @@ from .dropout import (
 )
 from .embedding import Embedding
 from .lambdas import Lambda, Masking, Rescaling
-from .merging import Add, Average, Concatenate, Dot, Maximum, Minimum, Multiply, Subtract
+from .merging import (
+    Add,
+    Average,
+    Concatenate,
+    Dot,
+    Maximum,
+    Minimum,
+    Multiply,
+    Subtract,
+    add,
+    average,
+    concatenate,
+    dot,
+    maximum,
+    minimum,
+    multiply,
+    subtract,
+)
 from .normalization import (
     BatchNormalization,
     GroupNormalization,
@@ -170,8 +187,16 @@ __all__ = [
     "ZeroPadding1D",
     "ZeroPadding2D",
     "ZeroPadding3D",
+    "add",
+    "average",
+    "concatenate",
+    "dot",
     "in_order",
     "map_symbolic",
+    "maximum",
+    "minimum",
+    "multiply",
     "noting_inference_calls",
+    "subtract",
     "symbolic_in",
 ]

@@ -97,6 +97,8 @@ class Layer(Serializable, ABC):
     supports_masking = False
     _default_name = "layer"
     _call_names: tuple[str, ...] = ("training",)
+    _takes_training = True
+    _takes_mask = False
     _builds = False
 
     def __init_subclass__(cls) -> None:
@@ -104,6 +106,8 @@ class Layer(Serializable, ABC):
         cls._default_name = _snake_case(cls.__name__)
         # Once for a class: to look at the signature takes longer than most layers.
         cls._call_names = tuple(inspect.signature(cls.call).parameters)[2:]
+        cls._takes_training = "training" in cls._call_names
+        cls._takes_mask = "mask" in cls._call_names
         cls._builds = cls.build is not Layer.build
 
     def __init__(
@@ -152,18 +156,19 @@ class Layer(Serializable, ABC):
             return self._symbolic(inputs, {**kwargs, "training": given})
         outer = _training.get()
         training = outer if given is None else bool(given)
-        mask = kwargs.pop("mask", None)
-        mask = masks_of(inputs) if mask is None else mask
+        mask = kwargs.pop("mask", None) if kwargs else None
+        if mask is None and type(inputs) is not np.ndarray:
+            mask = masks_of(inputs)
         self._called = True
         if self._builds:
             self._build_here(inputs)
-        if "training" in self._call_names:
+        if self._takes_training:
             kwargs["training"] = training
             noted = None if training else _noted.get()
             # A frozen layer is meant to be called so; one of layers only hands it on to them.
             if noted is not None and self.trainable and not self.sublayers:
                 noted.append(self.name)
-        if "mask" in self._call_names:
+        if self._takes_mask:
             kwargs["mask"] = mask
         if training is outer:
             outputs = self.call(inputs, **kwargs)
@@ -283,9 +288,8 @@ class Layer(Serializable, ABC):
                 f"or give a second layer its own name"
             )
         weights[name] = weight
-        penalty = regularizers.get(regularizer)
-        if penalty is not None:
-            self._regularizers[name] = penalty
+        if regularizer is not None:
+            self._regularizers[name] = regularizers.get(regularizer)  # type: ignore[assignment]
         return weight
 
     @property
@@ -386,7 +390,10 @@ class Layer(Serializable, ABC):
 
     def get_config(self) -> Config:
         # As the layer is now: its name was counted up, say, and it may have been frozen since.
-        return super().get_config() | self.taken({"name": self.name, "trainable": self.trainable})
+        now = {"name": self.name, "trainable": self.trainable}
+        config = super().get_config() | self.taken(now)
+        config.pop("weights", None)  # which have become values of its variables
+        return config
 
     def count_params(self) -> int:
         """The number of numbers in its weights.

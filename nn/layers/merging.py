@@ -148,3 +148,43 @@ class Dot(_Merge):
 
 def _norms(x: Any) -> Any:
     return np.sqrt(np.maximum(np.square(x).sum(axis=-1, keepdims=True), 1e-12))
+
+
+def add(inputs: Any, **options: Any) -> Any:
+    """`Add(**options)(inputs)`; the functions below are the same of the other layers."""
+    return Add(**options)(inputs)
+
+
+def subtract(inputs: Any, **options: Any) -> Any:
+    """`Subtract(**options)(inputs)`."""
+    return Subtract(**options)(inputs)
+
+
+def multiply(inputs: Any, **options: Any) -> Any:
+    """`Multiply(**options)(inputs)`."""
+    return Multiply(**options)(inputs)
+
+
+def average(inputs: Any, **options: Any) -> Any:
+    """`Average(**options)(inputs)`."""
+    return Average(**options)(inputs)
+
+
+def maximum(inputs: Any, **options: Any) -> Any:
+    """`Maximum(**options)(inputs)`."""
+    return Maximum(**options)(inputs)
+
+
+def minimum(inputs: Any, **options: Any) -> Any:
+    """`Minimum(**options)(inputs)`."""
+    return Minimum(**options)(inputs)
+
+
+def concatenate(inputs: Any, axis: int = -1, **options: Any) -> Any:
+    """`Concatenate(axis, **options)(inputs)`."""
+    return Concatenate(axis, **options)(inputs)
+
+
+def dot(inputs: Any, axes: Any, normalize: bool = False, **options: Any) -> Any:
+    """`Dot(axes, normalize, **options)(inputs)`."""
+    return Dot(axes, normalize, **options)(inputs)

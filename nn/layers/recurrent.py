@@ -137,6 +137,11 @@ class _Recurrent(RandomLayer):
         sequences: Any = to_dtype(inputs, self.dtype)
         check_rank(self.name, sequences, 3, "batch, steps, features")
         counts = None if mask is None else np.asarray(mask, like=sequences.data).astype(bool)
+        if counts is not None and counts.shape != sequences.shape[:2]:
+            raise ValueError(
+                f"layer {self.name!r} takes a mask of shape {sequences.shape[:2]}, (batch, steps), "
+                f"it was given {counts.shape}"
+            )
         initial = self._initial(sequences, initial_state)
         states = self._states(sequences, counts, initial, training)
         outputs = states[:, 0]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from paceline.autodiff import Tensor, backward
-from paceline.nn import layers
+from paceline.nn import Input, Model, layers
 
 STORED = np.load(Path(__file__).parents[1] / "peers" / "keras_layers.npz")
 SAID = json.loads(STORED["said"].item())
@@ -80,3 +80,30 @@ def test_mb_04_layers_give_kerass_outputs_and_gradients(case):
     for weight, expected in zip(layer.trainable_weights, stored(case, "gw"), strict=True):
         gradient = found.get(weight.tensor(), 0 * expected)
         np.testing.assert_allclose(gradient, expected, **close, err_msg=weight.name)
+
+
+@pytest.mark.parametrize("case", [*filter(supported, range(len(CASES)))], ids=described)
+def test_mb_05_layers_are_parts_of_graphs_and_made_again_from_their_configuration(case):
+    given = CASES[case]
+    if "initial_state" in given["call"]:
+        pytest.skip("test_recurrent.py has states in graphs")
+    arrays = stored(case, "x")
+    dtype = arrays[0].dtype
+    symbols = [Input(x.shape[1:], dtype=dtype) for x in arrays]
+    masks = {k: np.array(v, bool) for k, v in given["call"].items() if isinstance(v, list)}
+    symbolic_masks = {key: Input(mask.shape[1:], dtype=bool) for key, mask in masks.items()}
+    call = given["call"] | symbolic_masks
+    layer = make(given, dtype)
+    again = type(layer).from_config(json.loads(json.dumps(layer.get_config())))
+    found = []
+    for one in (layer, again):
+        takes = symbols if given["layer"] == "MultiHeadAttention" else [symbols]
+        takes = symbols if len(symbols) == 1 else takes
+        model = Model([*symbols, *symbolic_masks.values()], one(*takes, **call))
+        if model.weights:
+            model.set_weights(stored(case, "w"))
+        outputs = model([*arrays, *masks.values()])
+        found.append(outputs if isinstance(outputs, list) else [outputs])
+    for first, second, expected in zip(*found, stored(case, "y"), strict=True):
+        assert first.shape == expected.shape
+        np.testing.assert_array_equal(first.numpy(), second.numpy())
