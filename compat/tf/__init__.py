@@ -42,7 +42,9 @@ _MODULES = (
     "train",
 )
 NAMES = {
-    "GradientTape": "autodiff.GradientTape",
+    "GradientTape": "compat.tf.control.GradientTape",
+    "UnconnectedGradients": "compat.tf.control.UnconnectedGradients",
+    "custom_gradient": "autodiff.custom_gradient",
     "IndexedSlices": "autodiff.IndexedSlices",
     "Tensor": "autodiff.Tensor",
     "TensorSpec": "inputs.TensorSpec",

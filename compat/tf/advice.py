@@ -52,7 +52,6 @@ _INSTEAD: Mapping[str, str] = {
     "tf.trainable_variables": "use model.trainable_variables",
     "tf.get_collection": _GRAPH + "; losses of layers are in model.losses",
     "tf.add_to_collection": _GRAPH + "; add_loss of a layer keeps a loss",
-    "tf.custom_gradient": "write the function of NumPy's; paceline.autodiff.record takes a vjp",
     "tf.Module": "use tf.keras.Model or tf.keras.layers.Layer",
     "tf.SparseTensor": _SPARSE,
     "tf.RaggedTensor": _SPARSE,

@@ -7,8 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from ... import autodiff
 from ...autodiff import Tensor, TensorLike, stop_gradient
-from .conversion import as_tensor, axes, cast, convert, integers, one_or_all, operands
+from .conversion import (
+    accept_symbolic,
+    as_tensor,
+    axes,
+    cast,
+    convert,
+    integers,
+    one_or_all,
+    operands,
+    plain,
+)
 
 __all__ = [
     "boolean_mask",
@@ -163,7 +174,7 @@ def one_hot(
     name: str | None = None,
 ) -> Tensor:
     """1 (`on_value`) at each index along a new axis of length `depth`, and 0 elsewhere."""
-    numbers = np.asarray(convert(indices))
+    numbers = plain(indices)
     chosen = numbers[..., None] == np.arange(int(depth))
     values = np.where(chosen, on_value, off_value).astype(dtype)
     return Tensor(values if axis == -1 else np.moveaxis(values, -1, axis))
@@ -277,7 +288,7 @@ def pad(
     name: str | None = None,
 ) -> Any:
     """With a border along each axis: (before, after)."""
-    widths = [tuple(pair) for pair in np.asarray(convert(paddings)).tolist()]
+    widths = [tuple(pair) for pair in plain(paddings).tolist()]
     if mode.upper() == "CONSTANT":
         return np.pad(convert(tensor), widths, constant_values=constant_values)
     x = convert(tensor)
@@ -294,7 +305,7 @@ def broadcast_to(input: Any, shape: Any, name: str | None = None) -> Any:
 
 def where(condition: Any, x: Any = None, y: Any = None, name: str | None = None) -> Any:
     """`x` where the condition holds and else `y`; without them the places where it holds."""
-    condition = np.asarray(convert(condition))
+    condition = plain(condition)
     if x is None:
         return Tensor(np.argwhere(condition))
     return as_tensor(np.where(condition, *operands(x, y)))
@@ -302,7 +313,7 @@ def where(condition: Any, x: Any = None, y: Any = None, name: str | None = None)
 
 def boolean_mask(tensor: Any, mask: Any, axis: int = 0, name: str | None = None) -> Any:
     """The elements where the mask holds."""
-    return convert(tensor)[(builtins.slice(None),) * axis + (np.asarray(convert(mask)),)]
+    return convert(tensor)[(builtins.slice(None),) * axis + (plain(mask),)]
 
 
 def gather(
@@ -314,26 +325,22 @@ def gather(
     name: str | None = None,
 ) -> Any:
     """The slices at these positions of an axis, by default the first behind the batch's axes."""
-    positions = np.asarray(convert(indices))
-    if batch_dims:
-        if batch_dims != 1 or axis not in (None, 1) or positions.ndim != 2:
-            raise ValueError("gather: of batch_dims only 1, with indices of two axes, is there")
-        return convert(params)[np.arange(len(positions))[:, None], positions]
-    return np.take(convert(params), positions, axis=axis or 0)
+    positions = plain(indices)
+    return autodiff.gather(
+        convert(params), positions, batch_dims if axis is None else axis, batch_dims
+    )
 
 
 def gather_nd(params: Any, indices: Any, batch_dims: int = 0, name: str | None = None) -> Any:
     """The elements, or slices, at these places: the last axis of `indices` is one place."""
-    places = np.asarray(convert(indices))
-    return convert(params)[tuple(np.moveaxis(places, -1, 0))]
+    if batch_dims:
+        raise ValueError("gather_nd: batch_dims is not there; use gather, which takes it")
+    return autodiff.gather_nd(convert(params), plain(indices))
 
 
 def scatter_nd(indices: Any, updates: Any, shape: Any, name: str | None = None) -> Tensor:
     """Zeros, and at these places the sum of the updates for each."""
-    places, values = np.asarray(convert(indices)), np.asarray(convert(updates))
-    result = np.zeros(integers(shape), values.dtype)
-    np.add.at(result, tuple(np.moveaxis(places, -1, 0)), values)
-    return Tensor(result)
+    return autodiff.scatter_nd(plain(indices), convert(updates), integers(shape))
 
 
 def clip_by_value(t: Any, clip_value_min: Any, clip_value_max: Any, name: str | None = None) -> Any:
@@ -354,8 +361,8 @@ def searchsorted(
 ) -> Tensor:
     """Where values belong in a sorted sequence."""
     found = np.searchsorted(
-        np.asarray(convert(sorted_sequence)),
-        np.asarray(convert(values)),
+        plain(sorted_sequence),
+        plain(values),
         side=side,  # type: ignore[call-overload]
     )
     return Tensor(np.asarray(found, np.int32))
@@ -363,9 +370,7 @@ def searchsorted(
 
 def unique(x: Any, out_idx: Any = np.int32, name: str | None = None) -> tuple[Tensor, Tensor]:
     """Each value once, in the order of first occurrence, and where each element is in that."""
-    values, first, numbers = np.unique(
-        np.asarray(convert(x)), return_index=True, return_inverse=True
-    )
+    values, first, numbers = np.unique(plain(x), return_index=True, return_inverse=True)
     order = np.argsort(first)
     place = np.argsort(order)
     return Tensor(values[order]), Tensor(place[numbers.reshape(-1)].astype(out_idx))
@@ -373,7 +378,7 @@ def unique(x: Any, out_idx: Any = np.int32, name: str | None = None) -> tuple[Te
 
 def meshgrid(*args: Any, indexing: str = "xy", name: str | None = None) -> list[Tensor]:
     """Coordinate matrices from coordinate vectors."""
-    vectors = [np.asarray(convert(v)) for v in args]
+    vectors = [plain(v) for v in args]
     return [Tensor(grid) for grid in np.meshgrid(*vectors, indexing=indexing)]  # type: ignore
 
 
@@ -381,6 +386,9 @@ def sequence_mask(
     lengths: Any, maxlen: Any = None, dtype: Any = np.bool_, name: str | None = None
 ) -> Tensor:
     """For each length, so many times True and then False."""
-    numbers = np.asarray(convert(lengths))
+    numbers = plain(lengths)
     longest = int(numbers.max()) if maxlen is None else int(maxlen)
     return Tensor((np.arange(longest) < numbers[..., None]).astype(dtype))
+
+
+accept_symbolic(globals())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import enum
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ... import strategies
+from ... import autodiff, strategies
 from ...inputs import nest
 from ...strategies import Device, TrainOp
-from .conversion import as_tensor, constants_as_tensors, convert
+from .conversion import as_tensor, constants_as_tensors, convert, plain
+from .nest import map_structure
 
 __all__ = [
     "Assert",
@@ -43,6 +45,20 @@ __all__ = [
     "vectorized_map",
     "while_loop",
 ]
+
+
+class GradientTape(autodiff.GradientTape):
+    """`paceline.GradientTape` whose gradients are tensors, with `numpy()`, and not arrays."""
+
+    def gradient(self, *args: Any, **kwargs: Any) -> Any:
+        return map_structure(as_tensor, super().gradient(*args, **kwargs))
+
+
+class UnconnectedGradients(enum.Enum):
+    """What a tape gives for a source that the target does not depend on."""
+
+    NONE = "none"
+    ZERO = "zero"
 
 
 def function(func: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -146,7 +162,7 @@ def py_function(func: Any = None, inp: Any = (), Tout: Any = None, name: Any = N
 
 def numpy_function(func: Any = None, inp: Any = (), Tout: Any = None, name: Any = None) -> Any:  # noqa: N803
     """The function of these as arrays, with tensors for its results."""
-    return py_function(func, [np.asarray(convert(x)) for x in inp], Tout)
+    return py_function(func, [plain(x) for x in inp], Tout)
 
 
 py_func = numpy_function
@@ -158,13 +174,13 @@ def Assert(condition: Any, data: Any, summarize: Any = None, name: Any = None) -
     Raises:
         ValueError: It does not.
     """
-    if not np.all(np.asarray(convert(condition))):
+    if not np.all(plain(condition)):
         raise ValueError(f"an assertion of the script failed: {data}")
 
 
 def assert_equal(x: Any, y: Any, message: str = "", name: str | None = None) -> None:
     """Refuse tensors that differ."""
-    Assert(np.asarray(convert(x)) == np.asarray(convert(y)), message or f"{x} and {y} differ")
+    Assert(plain(x) == plain(y), message or f"{x} and {y} differ")
 
 
 def print(
@@ -179,7 +195,7 @@ Print = print
 
 
 def _plain(value: Any) -> Any:
-    return np.asarray(value) if hasattr(value, "tensor") else value
+    return value.numpy() if hasattr(value, "tensor") else value
 
 
 def timestamp(name: str | None = None) -> Any:

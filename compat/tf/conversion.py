@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
+from inspect import isfunction
 from typing import Any
 
 import numpy as np
 
 from ...autodiff import Tensor, TensorLike
 from ...inputs import nest
+from ...nn.layers import SymbolicTensor, symbolic_in
 from ...strategies import DistributedValues
 
 _NARROW = {np.dtype(np.float64): np.float32, np.dtype(np.int64): np.int32}
@@ -55,6 +57,12 @@ def cast(x: Any, dtype: Any, name: str | None = None) -> Tensor:
     return tensor if tensor.dtype == wanted else tensor.astype(wanted)
 
 
+def plain(value: Any) -> np.ndarray:
+    """The values as an array, outside the graph."""
+    array: np.ndarray = convert(value).numpy()
+    return array
+
+
 def operands(*values: Any) -> list[Any]:
     """Operands of one operation: a Python number takes the dtype of an array that it meets."""
     if any(hasattr(value, "dtype") for value in values):
@@ -67,16 +75,6 @@ def as_tensor(value: Any) -> Any:
     if isinstance(value, TensorLike) or not isinstance(value, np.ndarray | np.generic):
         return value
     return Tensor(value)
-
-
-def returns_tensor(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with its result as a tensor; `name=` is taken, and of no effect."""
-
-    @wraps(function)
-    def call(*args: Any, name: str | None = None, **kwargs: Any) -> Any:
-        return as_tensor(function(*args, **kwargs))
-
-    return call
 
 
 def constants_as_tensors(structure: Any) -> Any:
@@ -96,6 +94,26 @@ def constants_as_tensors(structure: Any) -> Any:
         return value
 
     return nest.map_structure(leaf, structure)
+
+
+def on_symbolic(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, to be used in functional models as well: of symbolic tensors one more."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if symbolic_in((args, kwargs)):
+            return SymbolicTensor(call, args, kwargs)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def accept_symbolic(names: dict[str, Any]) -> None:
+    """The same for all functions that a module defines, whose names these are."""
+    for name, value in list(names.items()):
+        is_own = isfunction(value) and value.__module__ == names["__name__"]
+        if is_own and not name.startswith("_"):
+            names[name] = on_symbolic(value)
 
 
 def integers(values: Any) -> tuple[int, ...]:

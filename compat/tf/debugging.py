@@ -9,7 +9,7 @@ import numpy as np
 
 from ..names import NameTable, serve
 from .advice import advice
-from .conversion import convert
+from .conversion import convert, plain
 
 __getattr__, __dir__ = serve(
     NameTable(__name__, renamed={"Assert": "compat.tf.control.Assert"}, advice=advice)
@@ -20,7 +20,7 @@ def _comparison(function: Callable[..., Any], words: str) -> Callable[..., None]
     def check(
         x: Any, y: Any, message: str | None = None, summarize: Any = None, name: Any = None
     ) -> None:
-        left, right = np.asarray(convert(x)), np.asarray(convert(y))
+        left, right = plain(x), plain(y)
         if not np.all(function(left, right)):
             raise ValueError(
                 f"{message or 'an assertion of the script failed'}: {left} {words} {right}"
@@ -52,7 +52,7 @@ def assert_near(
 
 def _of_one(function: Callable[[Any], Any], words: str) -> Callable[..., None]:
     def check(x: Any, message: str | None = None, summarize: Any = None, name: Any = None) -> None:
-        values = np.asarray(convert(x))
+        values = plain(x)
         if not np.all(function(values)):
             raise ValueError(f"{message or 'an assertion of the script failed'}: {values} {words}")
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..names import NameTable, serve
 from .advice import advice
-from .conversion import as_tensor, convert
+from .conversion import as_tensor, convert, plain
 from .random import _generator
 
 _IO = "compat.tf.io."
@@ -24,7 +24,7 @@ __getattr__, __dir__ = serve(
 
 def convert_image_dtype(image: Any, dtype: Any, saturate: bool = False, name: Any = None) -> Any:
     """Whole numbers as floats from 0 to 1, and back."""
-    values, wanted = np.asarray(convert(image)), np.dtype(dtype)
+    values, wanted = plain(image), np.dtype(dtype)
     if values.dtype.kind in "iu" and wanted.kind == "f":
         return as_tensor((values / np.iinfo(values.dtype).max).astype(wanted))
     if values.dtype.kind == "f" and wanted.kind in "iu":
@@ -35,12 +35,12 @@ def convert_image_dtype(image: Any, dtype: Any, saturate: bool = False, name: An
 
 def flip_left_right(image: Any) -> Any:
     """Mirrored."""
-    return as_tensor(np.flip(np.asarray(convert(image)), -2))
+    return as_tensor(np.flip(plain(image), -2))
 
 
 def flip_up_down(image: Any) -> Any:
     """Upside down."""
-    return as_tensor(np.flip(np.asarray(convert(image)), -3))
+    return as_tensor(np.flip(plain(image), -3))
 
 
 def random_flip_left_right(image: Any, seed: int | None = None) -> Any:
@@ -50,7 +50,7 @@ def random_flip_left_right(image: Any, seed: int | None = None) -> Any:
 
 def random_crop(value: Any, size: Any, seed: int | None = None, name: Any = None) -> Any:
     """A part of this size, from anywhere."""
-    array, generator = np.asarray(convert(value)), _generator(seed)
+    array, generator = plain(value), _generator(seed)
     spare = [have - want for have, want in zip(array.shape, size, strict=True)]
     starts = [int(generator.integers(0, s + 1)) for s in spare]
     return as_tensor(array[tuple(slice(s, s + int(n)) for s, n in zip(starts, size, strict=True))])
@@ -58,7 +58,7 @@ def random_crop(value: Any, size: Any, seed: int | None = None, name: Any = None
 
 def per_image_standardization(image: Any) -> Any:
     """With mean 0 and, if it is not all of one colour, deviation 1."""
-    values = np.asarray(convert(image), np.float32)
+    values = plain(image).astype(np.float32)
     axes = (-3, -2, -1)
     least = 1 / np.sqrt(np.prod(values.shape[-3:]))
     deviation = np.maximum(values.std(axis=axes, keepdims=True), least)
@@ -68,7 +68,7 @@ def per_image_standardization(image: Any) -> Any:
 
 def resize_with_crop_or_pad(image: Any, target_height: int, target_width: int) -> Any:
     """Cut, or given a border of zeros, around the middle."""
-    array = np.asarray(convert(image))
+    array = plain(image)
     for axis, length in ((-3, target_height), (-2, target_width)):
         have = array.shape[axis]
         if have > length:

@@ -14,7 +14,7 @@ from ...inputs import FixedLenFeature, VarLenFeature
 from ...inputs import parse_example as parse_one
 from ..names import NameTable, register, serve
 from .advice import advice
-from .conversion import convert
+from .conversion import convert, plain
 
 _NAMES = {
     "FixedLenFeature": "inputs.FixedLenFeature",
@@ -88,7 +88,7 @@ def decode_csv(
 
 def _field(text: str, default: Any, na_value: str) -> Any:
     is_dtype = isinstance(default, np.dtype | type)
-    values = np.zeros(0, default) if is_dtype else np.asarray(convert(default)).reshape(-1)
+    values = np.zeros(0, default) if is_dtype else plain(default).reshape(-1)
     if text == na_value:
         if not values.size:
             raise ValueError("decode_csv: a field without default is empty")

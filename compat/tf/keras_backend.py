@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import cast, concat, expand_dims, reshape, shape, squeeze, transpose
-from .conversion import convert
+from .conversion import plain
 
 __all__ = [
     "cast",
@@ -51,7 +51,7 @@ def image_data_format() -> str:
 
 def cast_to_floatx(x: Any) -> np.ndarray:
     """An array of float32."""
-    return np.asarray(convert(x), np.float32)
+    return plain(x).astype(np.float32)
 
 
 def int_shape(x: Any) -> tuple[int, ...]:

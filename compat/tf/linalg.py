@@ -8,7 +8,7 @@ import numpy as np
 
 from ..names import NameTable, serve
 from .advice import advice
-from .conversion import as_tensor, axes, convert, operands
+from .conversion import accept_symbolic, as_tensor, axes, convert, operands
 
 _NAMES = {"eye": "compat.tf.arrays.eye", "l2_normalize": "compat.tf.math.l2_normalize"}
 
@@ -132,3 +132,6 @@ def _of_numpy(name: str) -> Any:
 
 
 cholesky, det, inv, solve = (_of_numpy(name) for name in ("cholesky", "det", "inv", "solve"))
+
+
+accept_symbolic(globals())

@@ -15,7 +15,7 @@ from ... import nn
 from ..names import NameTable, serve
 from . import nn as tf_nn
 from .advice import advice
-from .conversion import convert
+from .conversion import convert, plain
 
 __getattr__, __dir__ = serve(NameTable(__name__, ("nn.losses",), advice=advice))
 
@@ -45,7 +45,7 @@ def compute_weighted_loss(
     total = np.sum(weighted)
     if reduction == Reduction.SUM:
         return total
-    counted = np.broadcast_to(np.asarray(convert(weights)), losses.shape)
+    counted = np.broadcast_to(plain(weights), losses.shape)
     number = {
         Reduction.MEAN: counted.sum(),
         Reduction.SUM_OVER_BATCH_SIZE: counted.size,
@@ -115,7 +115,7 @@ def sparse_softmax_cross_entropy(
     reduction: str = Reduction.SUM_BY_NONZERO_WEIGHTS,
 ) -> Any:
     """The cross entropy of class numbers and logits."""
-    classes = np.asarray(convert(labels))
+    classes = plain(labels)
     scores = convert(logits)
     if classes.ndim == scores.ndim:
         classes = classes[..., 0]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ... import autodiff
-from .conversion import as_tensor, axes, cast, convert, operands
+from .conversion import accept_symbolic, as_tensor, axes, cast, convert, operands, plain
 
 _ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "abs": np.abs,
@@ -96,9 +96,17 @@ _OTHERS = (
     "l2_normalize",
     "multiply_no_nan",
     "reduce_euclidean_norm",
+    "segment_max",
+    "segment_mean",
+    "segment_min",
+    "segment_prod",
     "segment_sum",
     "softmax",
     "top_k",
+    "unsorted_segment_max",
+    "unsorted_segment_mean",
+    "unsorted_segment_min",
+    "unsorted_segment_prod",
     "unsorted_segment_sum",
     "zero_fraction",
 )
@@ -176,10 +184,10 @@ def confusion_matrix(
     name: str | None = None,
 ) -> Any:
     """How many of each class (row) were predicted to be of each (column)."""
-    rows, columns = np.asarray(convert(labels)), np.asarray(convert(predictions))
+    rows, columns = plain(labels), plain(predictions)
     n = num_classes or int(max(rows.max(), columns.max())) + 1
     matrix = np.zeros((n, n), dtype)
-    np.add.at(matrix, (rows, columns), 1 if weights is None else np.asarray(convert(weights)))
+    np.add.at(matrix, (rows, columns), 1 if weights is None else plain(weights))
     return as_tensor(matrix)
 
 
@@ -219,7 +227,7 @@ def multiply_no_nan(x: Any, y: Any, name: str | None = None) -> Any:
 
 def in_top_k(targets: Any, predictions: Any, k: int, name: str | None = None) -> Any:
     """Whether fewer than k classes are predicted with more than the true one."""
-    scores, rows = np.asarray(convert(predictions)), np.asarray(convert(targets))
+    scores, rows = plain(predictions), plain(targets)
     of_target = np.take_along_axis(scores, rows[:, None], axis=1)
     return as_tensor((scores > of_target).sum(axis=1) < k)
 
@@ -237,21 +245,24 @@ def reduce_euclidean_norm(input_tensor: Any, axis: Any = None, keepdims: bool = 
     return as_tensor(np.sqrt(np.sum(squares, axis=axes(axis), keepdims=keepdims)))
 
 
-def unsorted_segment_sum(
-    data: Any, segment_ids: Any, num_segments: int, name: str | None = None
-) -> Any:
-    """The sums of the rows that have the same number."""
-    numbers = np.asarray(convert(segment_ids))
-    chosen = numbers[None, :] == np.arange(num_segments)[:, None]
-    data = convert(data)
-    rows = np.reshape(data, (data.shape[0], -1))
-    sums = np.matmul(chosen.astype(data.dtype), rows)
-    return as_tensor(np.reshape(sums, (num_segments, *data.shape[1:])))
+def _of_segments(how: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The function of rows with the same number, where the largest is known and where it is not."""
+
+    def unsorted(data: Any, segment_ids: Any, num_segments: Any, name: Any = None) -> Any:
+        rows = plain(segment_ids)
+        return autodiff.segment(convert(data), rows, int(num_segments), how)
+
+    def ordered(data: Any, segment_ids: Any, name: str | None = None) -> Any:
+        return unsorted(data, segment_ids, int(np.max(np.asarray(segment_ids))) + 1)
+
+    return unsorted, ordered
 
 
-def segment_sum(data: Any, segment_ids: Any, name: str | None = None) -> Any:
-    """The sums of the rows that have the same number, up to the largest."""
-    return unsorted_segment_sum(data, segment_ids, int(np.max(np.asarray(segment_ids))) + 1)
+unsorted_segment_sum, segment_sum = _of_segments("sum")
+unsorted_segment_mean, segment_mean = _of_segments("mean")
+unsorted_segment_max, segment_max = _of_segments("max")
+unsorted_segment_min, segment_min = _of_segments("min")
+unsorted_segment_prod, segment_prod = _of_segments("prod")
 
 
 def softmax(logits: Any, axis: int = -1, name: str | None = None) -> Any:
@@ -261,11 +272,13 @@ def softmax(logits: Any, axis: int = -1, name: str | None = None) -> Any:
 
 def top_k(input: Any, k: int = 1, sorted: bool = True, name: str | None = None) -> Any:
     """The k largest values along the last axis and their positions, largest first."""
-    x = convert(input)
-    positions = np.argsort(-np.asarray(x), axis=-1, kind="stable")[..., :k]
-    return np.take_along_axis(x, positions, -1), as_tensor(positions.astype(np.int32))
+    values, positions = autodiff.top_k(convert(input), int(k))
+    return values, as_tensor(np.asarray(positions, np.int32))
 
 
 def zero_fraction(value: Any, name: str | None = None) -> Any:
     """The part of the values that is zero."""
-    return as_tensor(np.float32(np.mean(np.asarray(convert(value)) == 0)))
+    return as_tensor(np.float32(np.mean(plain(value) == 0)))
+
+
+accept_symbolic(globals())

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from ... import nn
 from ..names import NameTable, serve
 from .advice import advice
-from .conversion import convert
+from .conversion import plain
 
 __getattr__, __dir__ = serve(NameTable(__name__, ("nn.metrics",), advice=advice))
 
@@ -22,8 +20,8 @@ Pair = tuple[Any, Callable[[], Any]]
 
 
 def _pair(metric: Any, *values: Any, weights: Any) -> Pair:
-    arrays = [np.asarray(convert(v)) for v in values]
-    sample_weight = None if weights is None else np.asarray(convert(weights))
+    arrays = [plain(v) for v in values]
+    sample_weight = None if weights is None else plain(weights)
     return metric, lambda: metric.update_state(*arrays, sample_weight=sample_weight)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import isfunction
 from typing import Any
 
 import numpy as np
@@ -10,18 +11,22 @@ from ... import autodiff
 from ...autodiff import Tensor
 from ..names import NameTable, serve
 from .advice import advice
-from .conversion import as_tensor, axes, convert
+from .conversion import accept_symbolic, as_tensor, axes, convert, on_symbolic, plain
 
-__getattr__, __dir__ = serve(
-    NameTable(__name__, ("nn", "autodiff", "nn.activations", "compat.tf.math"), advice=advice)
-)
+_table = NameTable(__name__, ("nn", "autodiff", "nn.activations", "compat.tf.math"), advice=advice)
+_, __dir__ = serve(_table)
+
+
+def __getattr__(name: str) -> Any:
+    value = _table[name]
+    return globals().setdefault(name, on_symbolic(value) if isfunction(value) else value)
 
 
 def sparse_softmax_cross_entropy_with_logits(
     labels: Any, logits: Any, name: str | None = None
 ) -> Any:
     """For each example, the cross entropy of its class number and softmax of its logits."""
-    return autodiff.softmax_cross_entropy(convert(logits), np.asarray(convert(labels)))
+    return autodiff.softmax_cross_entropy(convert(logits), plain(labels))
 
 
 def softmax_cross_entropy_with_logits(
@@ -153,7 +158,7 @@ def dropout(
 
 def embedding_lookup(params: Any, ids: Any, *unused: Any, name: str | None = None) -> Any:
     """The rows of a table at these numbers."""
-    return np.take(convert(params), np.asarray(convert(ids)), axis=0)
+    return np.take(convert(params), plain(ids), axis=0)
 
 
 def l2_loss(t: Any, name: str | None = None) -> Any:
@@ -192,3 +197,6 @@ def batch_normalization(
 def xw_plus_b(x: Any, weights: Any, biases: Any, name: str | None = None) -> Tensor:
     """A dense layer without activation."""
     return np.matmul(convert(x), convert(weights)) + convert(biases)
+
+
+accept_symbolic(globals())

@@ -10,7 +10,7 @@ from ... import strategies
 from ...autodiff import Tensor
 from ..names import NameTable, serve
 from .advice import advice
-from .conversion import convert, integers
+from .conversion import convert, integers, plain
 
 __getattr__, __dir__ = serve(NameTable(__name__, advice=advice))
 _generators = [np.random.default_rng()]
@@ -83,6 +83,6 @@ def categorical(
     logits: Any, num_samples: int, dtype: Any = np.int64, seed: int | None = None
 ) -> Tensor:
     """For each row of logits so many class numbers."""
-    scores = np.asarray(convert(logits))[:, None, :]
+    scores = plain(logits)[:, None, :]
     noise = _generator(seed).gumbel(size=(len(scores), num_samples, scores.shape[-1]))
     return Tensor(np.argmax(scores + noise, axis=-1).astype(dtype))

@@ -12,13 +12,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-import numpy as np
-
 from ... import summary
 from ...summary import FileWriter
 from ..names import NameTable, serve
 from .advice import advice
-from .conversion import convert
+from .conversion import plain
 
 __getattr__, __dir__ = serve(
     NameTable(__name__, renamed={"FileWriter": "summary.FileWriter"}, advice=advice)
@@ -93,7 +91,7 @@ def histogram(name: str, data: Any, step: Any = None, buckets: Any = None, **hin
 
 def image(name: str, data: Any, step: Any = None, max_outputs: int = 3, **hints: Any) -> None:
     """Images (batch, height, width, channels)."""
-    _write("image", name, np.asarray(convert(data))[:max_outputs], step)
+    _write("image", name, plain(data)[:max_outputs], step)
 
 
 def text(name: str, data: Any, step: Any = None, description: str | None = None) -> None:

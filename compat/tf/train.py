@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -39,7 +40,6 @@ _NAMES = {
             "VocabInfo",
         )
     },
-    "Checkpoint": "checkpoint.Checkpoint",
     "ClusterSpec": "cluster.ClusterSpec",
     "create_global_step": "strategies.get_or_create_global_step",
     "get_global_step": "strategies.get_or_create_global_step",
@@ -189,6 +189,82 @@ def piecewise_constant(
 ) -> float:
     """The rate at this step."""
     return float(schedules.PiecewiseConstantDecay(boundaries, values)(int(x)))
+
+
+class Checkpoint:
+    """`paceline.checkpoint.Checkpoint` with TensorFlow's calls.
+
+    Args:
+        parts: Models, optimizers, metrics, variables and iterators of datasets by name.
+    """
+
+    def __init__(self, **parts: Any) -> None:
+        self.saved = checkpoint.Checkpoint(**parts)
+        self.save_counter = 0
+
+    def save(self, file_prefix: Any, options: Any = None) -> str | None:
+        """Save everything into the prefix's directory, numbered from 1 on.
+
+        Returns:
+            The path, for `restore`.
+        """
+        self.save_counter += 1
+        return self.saved.save(os.path.dirname(os.fspath(file_prefix)) or ".", self.save_counter)
+
+    def restore(self, save_path: Any, options: Any = None) -> Restored:
+        """Give everything the values of a checkpoint; of None nothing happens.
+
+        Raises:
+            CheckpointError: It is damaged, or of other parts.
+        """
+        if save_path is not None:
+            self.save_counter = self.saved.restore(save_path).step
+        return Restored()
+
+    write, read = save, restore
+
+
+class Restored:
+    """What `restore` returns: everything fitted, or it would have raised."""
+
+    def assert_consumed(self) -> Restored:
+        """Nothing: it is."""
+        return self
+
+    expect_partial = assert_existing_objects_matched = assert_consumed
+
+
+class CheckpointManager:
+    """Keeps the last few checkpoints of a directory."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, directory: Any, max_to_keep: int | None = 5, **options: Any
+    ) -> None:
+        self.checkpoint = checkpoint
+        self.directory = os.fspath(directory)
+        self._keep_max = max_to_keep
+
+    @property
+    def latest_checkpoint(self) -> str | None:
+        """The path of the newest; None without one."""
+        return checkpoint.latest_checkpoint(self.directory)
+
+    @property
+    def checkpoints(self) -> list[str]:
+        """The paths of all, oldest first."""
+        return [path for path, _ in checkpoint.list_checkpoints(self.directory)]
+
+    def save(self, checkpoint_number: Any = None, **options: Any) -> str | None:
+        """Save, and delete the oldest that are too many."""
+        number = checkpoint_number or self.checkpoint.save_counter + 1
+        self.checkpoint.save_counter = int(number)
+        return self.checkpoint.saved.save(self.directory, int(number), keep_max=self._keep_max)
+
+    def restore_or_initialize(self) -> str | None:
+        """Restore the newest, if there is one; its path."""
+        path = self.latest_checkpoint
+        self.checkpoint.restore(path)
+        return path
 
 
 def list_variables(ckpt_dir_or_file: str) -> list[tuple[str, tuple[int, ...]]]:

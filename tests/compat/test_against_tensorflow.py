@@ -39,4 +39,12 @@ def test_mb_24_gradients_flow_through_the_functions():
     norm = np.sqrt(1 + 4 + 0.25 + 16)
     by_hand = np.array([[1, 0], [1, 0]]) + 2 * np.array([[1.0, -2.0], [0.5, 4.0]])
     expected = by_hand / 6 + x.numpy() / norm
-    np.testing.assert_allclose(np.asarray(gradient), expected, rtol=1e-6)
+    np.testing.assert_allclose(gradient.numpy(), expected, rtol=1e-6)
+
+
+def test_mb_05_the_functions_make_functional_models():
+    inputs = tf.keras.Input(shape=(3,))
+    x = tf.nn.relu(tf.matmul(inputs, tf.ones([3, 2])))
+    outputs = tf.concat([x, tf.reduce_sum(inputs, axis=1, keepdims=True)], axis=-1)
+    model = tf.keras.Model(inputs, tf.keras.layers.Dense(1, kernel_initializer="ones")(outputs))
+    np.testing.assert_allclose(model(np.float32([[1, 2, -4]])).numpy(), [[-1.0]])

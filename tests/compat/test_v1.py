@@ -162,3 +162,20 @@ def test_mb_24_pixels_need_pillow_and_say_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(ImportError, match="pip install pillow"):
         tf.io.decode_png(b"\x89PNG")
+
+
+def test_mb_24_a_checkpoint_by_its_prefix_and_a_manager_of_some(tmp_path):
+    v = tf.Variable(1.0)
+    saved = tf.train.Checkpoint(v=v)
+    path = saved.save(str(tmp_path / "ckpt"))
+    v.assign(2.0)
+    saved.restore(tf.train.latest_checkpoint(str(tmp_path))).assert_consumed()
+    assert (float(v), path) == (1.0, tf.train.latest_checkpoint(str(tmp_path)))
+    manager = tf.train.CheckpointManager(saved, tmp_path, max_to_keep=2)
+    for value in (3.0, 4.0, 5.0):
+        v.assign(value)
+        manager.save()
+    v.assign(0.0)
+    assert manager.restore_or_initialize() == manager.checkpoints[-1]
+    assert (float(v), len(manager.checkpoints), saved.save_counter) == (5.0, 2, 4)
+    assert saved.restore(None).expect_partial()
