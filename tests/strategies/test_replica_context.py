@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 
 from paceline.autodiff import GradientTape, IndexedSlices, Tensor
+from paceline.nn import optimizers
 from paceline.observe import log_once
-from paceline.strategies import CommunicationOptions, Variable, get_replica_context
+from paceline.strategies import (
+    CommunicationOptions,
+    Variable,
+    VariableStore,
+    get_replica_context,
+)
 
 
 def replica_id():
@@ -315,3 +321,25 @@ def test_st_24_tensors_keep_their_dtype_and_say_where_it_is_too_narrow(two_repli
     assert [(t.dtype, t.item()) for t in total] == [(np.int32, 1)] * 2
     with pytest.raises(OverflowError, match=r"tensors of int8 is beyond it; .*astype\(np.int64\)"):
         two_replicas.run(lambda: all_reduce("SUM", Tensor(np.int8(100))))
+
+
+@pytest.mark.parametrize("lengths", [[3, 3], [4, 2], [6, 0]])
+def test_st_24_gradients_from_others_count_by_their_examples(lengths, two_replicas):
+    """The loss is the mean over examples of a (w Σx)²: a gradient of mean(a) · 2 w (Σx)²."""
+    x, a = np.arange(1.0, 7.0), np.array([3.0, 1.0, 4.0, 1.0, 5.0, 9.0])
+    parts = np.split(np.arange(6), np.cumsum(lengths)[:-1])
+    with VariableStore(averages_replicas=True).building(), two_replicas.scope():
+        w, optimizer = Variable(np.float64(0.5)), optimizers.SGD(1e-4)
+
+        def step():
+            mine = parts[replica_id()]
+            if not len(mine):
+                get_replica_context().stand_in()
+            total = all_reduce("SUM", w * x[mine].sum())
+            mean = a[mine].mean() if len(mine) else np.nan
+            optimizer.minimize(mean * np.square(total))(len(mine))
+
+        two_replicas.run(step)
+    # w is read on each replica for its own part: both gradients add up to that of the sum.
+    expected = 0.5 - 1e-4 * a.mean() * 2 * 0.5 * x.sum() ** 2
+    assert [float(copy) for copy in w.local_values()] == pytest.approx([expected] * 2, rel=1e-12)
