@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 
 import paceline.autodiff as ad
-from paceline.autodiff import IndexedSlices, Tensor, backward, lift, no_grad
+from paceline.autodiff import (
+    IndexedSlices,
+    Tensor,
+    backward,
+    lift,
+    no_grad,
+    piecewise_constant,
+    trace,
+)
+from paceline.autodiff.tensor_like import FUNCTIONS
 
 from . import cases  # noqa: F401 (which fill the table)
 from .case_table import CASES, Case, dense_array, leaves_of, weighted_sum
@@ -41,6 +50,15 @@ def finite_differences(case: Case, position: int, step: float = 1e-5) -> np.ndar
                 x[i] -= shift
             slopes[i] = (ends[0] - ends[1]) / (2 * step)
     return slopes.reshape(inputs[position].shape)
+
+
+def test_every_differentiable_function_of_numpys_has_a_case() -> None:
+    with no_grad(), trace() as calls:
+        for case in CASES:
+            case.function(*leaves_of(case))
+    tried = {FUNCTIONS[call.function] for call in calls if call.function in FUNCTIONS}
+    ours = {f for f in FUNCTIONS.values() if f.__module__ != piecewise_constant.__name__}
+    assert {f.__name__ for f in ours - tried} == set()
 
 
 @every_function
