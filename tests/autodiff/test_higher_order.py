@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 import paceline.autodiff as ad
 from paceline.autodiff import GradientTape, Tensor, backward
@@ -12,6 +13,7 @@ from paceline.autodiff import GradientTape, Tensor, backward
 from . import cases  # noqa: F401 (which fill the table)
 from .case_table import CASES, Case, dense_array, leaves_of, weighted_sum
 from .duck_array import DuckArray
+from .test_edges import HALF, without_elements
 from .test_functions import KEEP, every_function
 
 
@@ -64,20 +66,38 @@ def failures(check: Any, table: list[Case]) -> dict[str, Exception]:
     return failed
 
 
-def test_second_order_gradients_keep_their_precision() -> None:
+@pytest.mark.parametrize(
+    ("dtype", "table", "tolerance"), [(np.float32, KEEP, 2e-2), (np.float16, HALF, 5e-2)]
+)
+def test_second_order_gradients_keep_their_precision(
+    dtype: Any, table: list[Case], tolerance: float
+) -> None:
     def check(case: Case) -> None:
-        leaves = leaves_of(case, np.float32)
-        along = [v.astype(np.float32) for v in directions(case, 1)]
-        exact = second_order(case, leaves_of(case), directions(case, 1))
-        found = second_order(case, leaves, along)
-        for gradient, wide, leaf in zip(found, exact, leaves, strict=True):
-            assert gradient.dtype == np.float32
-            assert gradient.shape == leaf.shape
+        leaves = leaves_of(case, dtype)
+        rounded = Case(case.name, case.function, tuple(leaf.data.astype(float) for leaf in leaves))
+        along = [v.astype(dtype) for v in directions(case, 1)]
+        exact = second_order(rounded, leaves_of(rounded), [v.astype(float) for v in along])
+        for gradient, wide in zip(second_order(case, leaves, along), exact, strict=True):
+            assert gradient.dtype == dtype
+            assert gradient.shape == wide.shape
             np.testing.assert_allclose(
-                dense_array(gradient), dense_array(wide), rtol=2e-2, atol=2e-2
+                dense_array(gradient), dense_array(wide), rtol=tolerance, atol=tolerance
             )
 
-    assert failures(check, KEEP) == {}
+    assert failures(check, table) == {}
+
+
+def test_no_elements_have_second_order_gradients_of_their_shape() -> None:
+    def check(case: Case) -> None:
+        with np.errstate(invalid="ignore"):  # the mean of nothing is "not a number", as NumPy's
+            for empty in without_elements(case):
+                leaves = leaves_of(empty)
+                for leaf, gradient in zip(
+                    leaves, second_order(empty, leaves, directions(empty, 1)), strict=True
+                ):
+                    assert gradient.shape == leaf.shape
+
+    assert failures(check, CASES) == {}
 
 
 def test_second_order_gradients_stay_on_their_device() -> None:
