@@ -23,9 +23,9 @@ class GradientTape:
     Every operation is remembered anyway, tape or not; the tape gives `gradient` and `watch` a home,
     and inside it a tensor becomes no plain number by `float` (see `watched`).
 
-    Gradients are plain arrays. In the block of another tape, or of a persistent one, they are
-    tensors that remember how they came about: a gradient of a gradient is taken by two tapes, one
-    inside the other, to any depth. Operations of which only the first one is known say so.
+    Gradients are tensors. In the block of another tape, or of a persistent one, they remember how
+    they came about: a gradient of a gradient is taken by two tapes, one inside the other, to any
+    depth. Operations of which only the first one is known say so.
 
     >>> x = Tensor(np.array([1.0, 2.0], np.float32))
     >>> with GradientTape() as outer:
@@ -33,7 +33,7 @@ class GradientTape:
     ...     with GradientTape() as tape:
     ...         y = np.sum(x * x * x)
     ...     slope = tape.gradient(y, x)
-    >>> slope.numpy(), outer.gradient(slope, x)
+    >>> slope.numpy(), outer.gradient(slope, x).numpy()
     (array([ 3., 12.], dtype=float32), array([ 6., 12.], dtype=float32))
 
     Args:
@@ -159,8 +159,9 @@ class GradientTape:
             unconnected_gradients: 'none' or 'zero': what a source gets that no target depends on.
 
         Returns:
-            Gradients in the structure of `sources`: arrays, `IndexedSlices` where only rows of a
-            source were read; tensors in the block of another tape or of a persistent one.
+            Gradients in the structure of `sources`: tensors, or `IndexedSlices` where only rows of
+            a source were read. In the block of another tape, or of a persistent one, tensors that
+            have gradients themselves.
 
         Raises:
             RuntimeError: A tape that is not persistent was asked before; a variable was changed
@@ -179,7 +180,7 @@ class GradientTape:
                 np.zeros_like(tensor.data) if total is None else total
                 for tensor, total in zip(tensors, totals, strict=True)
             ]
-        return _like(sources, iter(totals))
+        return _like(sources, map(_as_tensor, totals))
 
     def jacobian(
         self, target: Any, sources: Any, unconnected_gradients: Any = "none", **_: Any
@@ -200,7 +201,7 @@ class GradientTape:
             _stacked([row[i] for row in rows], y.data.shape, x, fills)
             for i, x in enumerate(tensors)
         ]
-        return _like(sources, iter(found))
+        return _like(sources, map(_as_tensor, found))
 
     def batch_jacobian(
         self, target: Any, source: Any, unconnected_gradients: Any = "none", **_: Any
@@ -223,11 +224,11 @@ class GradientTape:
                 f"({x.data.shape}) to match."
             )
         if shape[0] == 0:
-            return np.zeros((*shape, *x.data.shape[1:]), x.data.dtype, like=x.data)
+            return Tensor(np.zeros((*shape, *x.data.shape[1:]), x.data.dtype, like=x.data))
         seeds = (np.broadcast_to(unit, shape).copy() for unit in _units(y.data[0]))
         rows = [self._gradients(y, seed, [x], records)[0] for seed in seeds]
         found = _stacked(rows, shape[1:], x, fills)
-        return None if found is None else np.moveaxis(found, len(shape) - 1, 0)
+        return None if found is None else _as_tensor(np.moveaxis(found, len(shape) - 1, 0))
 
     def _begin(self) -> bool:
         """Take a question; whether its answer has to have a gradient itself."""
@@ -300,6 +301,12 @@ def _tensor(value: Any) -> Tensor:
     """As `lift`, but nothing is read by it: a tape that is open does not note a variable."""
     found: Tensor = value.tensor() if isinstance(value, TensorLike) else lift(value)
     return found
+
+
+def _as_tensor(gradient: Any) -> Any:
+    """An array as a tensor without a graph; tensors, `IndexedSlices` and None as they are."""
+    is_array = gradient is not None and not isinstance(gradient, (Tensor, IndexedSlices))
+    return Tensor(gradient) if is_array else gradient
 
 
 def _flat(structure: Any) -> list[Any]:

@@ -67,4 +67,6 @@ def dense_array(gradient: Any) -> Any:
     """A gradient as a whole array in host memory."""
     if isinstance(gradient, ad.IndexedSlices):
         gradient = gradient.to_dense()
+    if isinstance(gradient, Tensor):
+        gradient = gradient.data
     return gradient if isinstance(gradient, np.ndarray) else gradient.get()

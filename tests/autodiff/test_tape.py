@@ -179,7 +179,7 @@ def test_nothing_is_recorded_while_the_tape_is_stopped() -> None:
             first_order = tape.gradient(loss, x)
             constant = x * 2
         loss = loss + constant
-    assert type(first_order) is np.ndarray
+    assert not first_order.requires_grad
     assert not constant.requires_grad
     assert tape.gradient(loss, x) == 6
     with pytest.raises(ValueError, match="Tape is not recording"), tape.stop_recording():
@@ -231,13 +231,13 @@ def test_a_persistent_tape_differentiates_its_own_gradients() -> None:
     assert tape.gradient(slope, x) == 18
 
 
-def test_gradients_in_a_block_of_their_own_or_without_recording_are_plain_arrays() -> None:
+def test_gradients_in_a_block_of_their_own_or_without_recording_have_no_graph() -> None:
     x = leaf(value=3.0)
     with GradientTape() as tape:
-        assert type(tape.gradient(x**3, x)) is np.ndarray
+        assert not tape.gradient(x**3, x).requires_grad
         loss = x**3
         with no_grad():
-            assert type(GradientTape().gradient(loss, x)) is np.ndarray
+            assert not GradientTape().gradient(loss, x).requires_grad
     with GradientTape() as first, GradientTape() as second:
         loss = x**3
     assert first.gradient(loss, x) == second.gradient(loss, x) == 27
@@ -323,7 +323,8 @@ def test_a_jacobian_has_the_axes_of_target_and_source(array: Any) -> None:
         y = (w * x) ** 2
     by_w, by_x, none = tape.jacobian(y, [w, x, leaf()])
     assert none is None
-    by_x, by_w = (a if isinstance(a, np.ndarray) else a.get() for a in (by_x, by_w))
+    assert type(by_x.data) is type(x.data)
+    by_x, by_w = by_x.numpy(), by_w.numpy()
     np.testing.assert_array_equal(by_x, [np.diag(2 * values)] * 2)
     expected = np.einsum("ik,jl,l->ijkl", np.eye(2), np.eye(3), 2 * values**2)
     np.testing.assert_array_equal(by_w, expected)
@@ -382,7 +383,7 @@ def test_a_custom_gradient_is_used_in_any_order() -> None:
     np.testing.assert_array_equal(slope.data, [1, 1])
     np.testing.assert_array_equal(outer.gradient(slope, x), [4, 0])
     np.testing.assert_array_equal(GradientTape().gradient(clipped(x), x), [0.5, 1])
-    assert type(GradientTape().gradient(clipped(x), x)) is np.ndarray
+    assert not GradientTape().gradient(clipped(x), x).requires_grad
 
 
 def test_a_custom_gradient_of_several_results_and_arguments() -> None:
