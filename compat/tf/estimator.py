@@ -1,13 +1,12 @@
 """`tf.estimator`: the same names as `paceline.estimator`."""
 
+from collections.abc import Callable
+from typing import Any
+
 from ..names import NameTable, register, serve
 from .advice import advice
 
 _E = "estimator."
-_NAMES = {
-    "SessionRunArgs": _E + "SessionRunArgs",
-    "experimental_KMeans": _E + "KMeansClustering",
-}
 _EXPERIMENTAL = {
     **{
         name: _E + name
@@ -27,10 +26,14 @@ _EXPERIMENTAL = {
     "make_stop_at_checkpoint_step_hook": "compat.tf.estimator.make_stop_at_checkpoint_step_hook",
 }
 
-__getattr__, __dir__ = serve(NameTable(__name__, ("estimator",), _NAMES, advice))
+__getattr__, __dir__ = serve(NameTable(__name__, ("estimator",), advice=advice))
 register(
     __name__,
-    {"experimental": ((), _EXPERIMENTAL), "export": (("estimator.export",), {})},
+    {
+        "experimental": ((), _EXPERIMENTAL),
+        "export": (("estimator.export",), {}),
+        "inputs": ((), {"numpy_input_fn": "compat.tf.estimator.numpy_input_fn"}),
+    },
     advice,
 )
 
@@ -43,3 +46,24 @@ def make_stop_at_checkpoint_step_hook(
 
     assert isinstance(estimator, Estimator)
     return StopAtCheckpointStepHook(estimator.model_dir, last_step, wait_after_file_check_secs)
+
+
+def numpy_input_fn(
+    x: Any,
+    y: Any = None,
+    batch_size: int = 128,
+    num_epochs: int | None = 1,
+    shuffle: bool = False,
+    queue_capacity: int = 1000,
+    num_threads: int = 1,
+) -> Callable[[], Any]:
+    """TensorFlow 1's `tf.estimator.inputs.numpy_input_fn`: an `input_fn` of arrays."""
+
+    def input_fn() -> Any:
+        from ...inputs import Dataset
+
+        data = Dataset.from_tensor_slices(x if y is None else (x, y))
+        data = data.shuffle(data.cardinality()) if shuffle else data
+        return data.repeat(num_epochs).batch(batch_size)
+
+    return input_fn

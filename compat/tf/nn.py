@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from inspect import isfunction
 from typing import Any
 
@@ -17,9 +19,26 @@ _table = NameTable(__name__, ("nn", "autodiff", "nn.activations", "compat.tf.mat
 _, __dir__ = serve(_table)
 
 
+_TAKEN_AS_THEY_ARE = ("compute_average_loss", "scale_regularization_loss")
+
+
 def __getattr__(name: str) -> Any:
     value = _table[name]
-    return globals().setdefault(name, on_symbolic(value) if isfunction(value) else value)
+    if isfunction(value) and name not in _TAKEN_AS_THEY_ARE:
+        value = on_symbolic(_activation(value))
+    return globals().setdefault(name, value)
+
+
+def _activation(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of one tensor, by whatever name TensorFlow calls that."""
+
+    @wraps(function)
+    def call(*args: Any, name: str | None = None, **options: Any) -> Any:
+        named = [options.pop(key) for key in ("features", "logits", "x") if key in options]
+        tensor, *others = *args, *named
+        return function(convert(tensor), *others, **options)
+
+    return call
 
 
 def sparse_softmax_cross_entropy_with_logits(

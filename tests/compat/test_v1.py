@@ -179,3 +179,10 @@ def test_mb_24_a_checkpoint_by_its_prefix_and_a_manager_of_some(tmp_path):
     assert manager.restore_or_initialize() == manager.checkpoints[-1]
     assert (float(v), len(manager.checkpoints), saved.save_counter) == (5.0, 2, 4)
     assert saved.restore(None).expect_partial()
+
+
+def test_mb_24_arrays_are_an_input_fn():
+    x, y = clusters(10)
+    made = tf.estimator.inputs.numpy_input_fn(x, y, batch_size=4, num_epochs=2, shuffle=False)
+    assert [len(labels) for _, labels in made()] == [4, 4, 4, 4, 4]
+    assert np.concatenate([labels for _, labels in made()]).tolist() == [*y, *y]
