@@ -6,6 +6,7 @@ import inspect
 import logging
 import math
 import re
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -40,6 +41,7 @@ to find a `training=True` that was forgotten."""
 _training: ContextVar[bool] = ContextVar("paceline_training", default=False)
 """Whether the layer that is being called was called for training: what layers in it go by that are
 not told."""
+_building = threading.RLock()
 
 
 @contextmanager
@@ -227,10 +229,11 @@ class Layer(Serializable, ABC):
     def _build_here(self, inputs: Any) -> None:
         """Run `build`, if it has not been run in the calling model."""
         weights = self._membership.here(self)
-        if weights is not self._built_in:
-            self._built_in = weights
-            self.build(nest.map_structure(np.shape, inputs))
-            self.built = True
+        with _building:  # replicas that share the layer come at once, and building may make layers
+            if weights is not self._built_in:
+                self.build(nest.map_structure(np.shape, inputs))
+                self.built = True
+                self._built_in = weights
 
     def add_weight(
         self,

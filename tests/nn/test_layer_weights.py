@@ -60,6 +60,25 @@ def test_build_runs_anew_in_each_model(store):
         assert layer.w is other.variables["built/w"]
 
 
+def test_replicas_that_share_a_layer_build_it_once():
+    class Nested(layers.Layer):
+        def build(self, input_shape):
+            builds.append(input_shape)
+            self.inner = layers.Dense(2)
+            super().build(input_shape)
+
+        def call(self, inputs):
+            return self.inner(inputs)
+
+    builds = []
+    strategy = MirroredStrategy([f"CPU:{i}" for i in range(4)])
+    with strategy.scope():
+        layer = Nested()
+    strategy.run(lambda: layer(np.ones((2, 3), np.float32)).numpy())
+    assert builds == [(2, 3)]
+    assert [w.shape for w in layer.weights] == [(3, 2), (2,)]
+
+
 def test_build_by_hand_makes_the_weights():
     layer = layers.Dense(2)
     layer.build((None, 3))
