@@ -193,6 +193,7 @@ def fit(model: Trainable, source: Source, epochs: Epochs, callbacks: CallbackLis
             callbacks.tell("on_train_end", logs)
     finally:
         model.training_session = None
+        model.look_always()
         batches.close()
 
 
@@ -209,6 +210,7 @@ def _train_epoch(
     Args:
         done: How many of its batches were made before.
     """
+    model.look_again()
     model.reset_metrics()
     hook.begin_pass(done)
     hook.tell_of_next()  # the first batch builds the model, and tells hooks only then
@@ -290,6 +292,7 @@ def train_on_batch(model: Trainable, source: Source) -> dict[str, Any]:
         session = TrainingSession(_call(model), strategy, _store(model), [], [], batches)
         session.make_next_step()
         session.after_run()
+        model.look_always()
         return session.logs()
 
 
@@ -313,6 +316,7 @@ def evaluate(
         )
         for _ in evaluated(session, batches, steps):
             pass
+    model.look_always()
     logs = session.logs()
     callbacks.tell("on_test_end", logs)
     return logs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,7 @@ class Trainable(Savable):
         self.stop_training = False
         self._compiled: Compiled | None = None
         self._steps_made: Variable | None = None
+        self._found: dict[str, Any] | None = None
         self.training_session: TrainingSession | None = None
         self._beginning: tuple[int, int, Sequence[Any]] | None = None
 
@@ -143,14 +144,32 @@ class Trainable(Savable):
 
     def make_metrics(self) -> None:
         """Make what `compile` asked for, if that was not done; for `fit` and `evaluate`."""
+        self.look_again()
         if self._compiled is not None:
             self._compiled.begin(self.output_names, self.distribute_strategy)
+
+    def look_again(self) -> None:
+        """An epoch begins: layers, or what of them is trained, may have changed since the last."""
+        self._found = {}
+
+    def look_always(self) -> None:
+        """No epoch is under way: whoever calls may have changed the model."""
+        self._found = None
+
+    def _once(self, what: str, find: Callable[[], Any]) -> Any:
+        """What another step of the epoch has found: to look for it takes a tenth of small steps."""
+        known = self._found
+        if known is None:
+            return find()
+        if what not in known:
+            known[what] = find()
+        return known[what]
 
     @property
     def metrics(self) -> list[Metric]:
         """The loss and the metrics that `compile` asked for, then those that are attributes."""
         compiled = [] if self._compiled is None else self._compiled.figures.values()
-        return [*compiled, *_metrics_in(vars(self).values())]
+        return [*compiled, *self._own_metrics()]
 
     @property
     def metrics_names(self) -> list[str]:
@@ -179,7 +198,8 @@ class Trainable(Savable):
         Raises:
             ValueError: There is neither a loss nor a penalty.
         """
-        loss = self.compiled.loss_of(self.parts(y, y_pred, sample_weight), self.losses)
+        penalties = self.losses if self._once("penalties", lambda: bool(self.losses)) else ()
+        loss = self.compiled.loss_of(self.parts(y, y_pred, sample_weight), penalties)
         if loss is None:
             raise ValueError(
                 f"model {self.name!r} has no loss; name one: model.compile(optimizer, loss='mse')"
@@ -198,7 +218,8 @@ class Trainable(Savable):
             The metrics by name. Their results are read when all replicas have made the step.
         """
         self.compiled.update(self.parts(y, y_pred, sample_weight))
-        return self._figures()
+        figures: dict[str, Any] = self._once("figures", self._figures)
+        return figures
 
     def compiled_loss(
         self,
@@ -240,7 +261,8 @@ class Trainable(Savable):
         y_pred = self(x, training=True)
         loss = self.compute_loss(x, y, y_pred, sample_weight)
         # Deferred: `fit` makes it at the end of this step, in one exchange with what it has to say.
-        self.optimizer.minimize(loss, var_list=self.trainable_variables)
+        trained = self._once("trained", lambda: self.trainable_variables)
+        self.optimizer.minimize(loss, var_list=trained)
         return self.compute_metrics(x, y, y_pred, sample_weight)
 
     def test_step(self, data: Any) -> Mapping[str, Any]:
@@ -266,9 +288,12 @@ class Trainable(Savable):
             return [f"output_{index + 1}" for index in range(len(y_pred))]
         return self.output_names
 
+    def _own_metrics(self) -> list[Metric]:
+        return _metrics_in(value for name, value in vars(self).items() if name != "_found")
+
     def _figures(self) -> dict[str, Metric]:
         compiled = {} if self._compiled is None else self._compiled.figures
-        own = {metric.name: metric for metric in _metrics_in(vars(self).values())}
+        own = {metric.name: metric for metric in self._own_metrics()}
         return {**compiled, **own}
 
 

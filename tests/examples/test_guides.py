@@ -48,6 +48,14 @@ def test_the_loop_of_one_s_own_learns(run_guide):
     assert int(names["optimizer"].iterations) == 90
 
 
+def test_the_guide_to_fit_learns(run_guide):
+    names = run_guide("fit.md")
+    assert names["accuracy"] > 0.9
+    assert names["history"].history["val_accuracy"][-1] > 0.85
+    assert names["probabilities"].shape == (3, 2)
+    assert names["errors"][-1] < 0.1 * names["errors"][0]
+
+
 def test_the_guide_to_premade_models_shows_columns_and_heads(run_guide, capsys):
     names = run_guide("premade.md")
     assert "(2, 12)" in capsys.readouterr().out

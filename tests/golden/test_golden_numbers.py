@@ -122,6 +122,30 @@ G05 = [
 # fmt: on
 
 
+def fitted_line(strategy):
+    with strategy.scope():
+        model = Sequential([layers.Dense(1, input_shape=(1,))])
+        model.compile(loss="mse", optimizer="sgd")
+    return model
+
+
+def test_g03_fit_has_the_ratios_that_the_guide_prints(strategy):
+    """G-03: the loss of epoch 2 is 0.96^20 of that of epoch 1, an evaluation 0.27449 of it."""
+    model = fitted_line(strategy)
+    dataset = pl.Dataset.from_tensors(([1.0], [1.0])).repeat(100).batch(10)
+    first, second = model.fit(dataset, epochs=2, verbose=0).history["loss"]
+    assert second / first == pytest.approx(0.44200, abs=1e-4)
+    assert model.evaluate(dataset, verbose=0) / first == pytest.approx(0.27449, abs=1e-4)
+
+
+def test_g04_fit_on_arrays_learns_what_it_learns_from_the_dataset(strategy):
+    """G-04: arrays with batch_size=10 are the same global batches."""
+    model = fitted_line(strategy)
+    inputs, targets = np.ones((100, 1)), np.ones((100, 1))
+    first, second = model.fit(inputs, targets, epochs=2, batch_size=10, verbose=0).history["loss"]
+    assert second / first == pytest.approx(0.44200, abs=1e-4)
+
+
 def test_g05_custom_loop_prints_the_guides_thirty_losses(strategy):
     """G-05: `run`, `apply_gradients` and `reduce(SUM)` of losses divided by the global batch."""
     global_batch_size = 20
