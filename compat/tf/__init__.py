@@ -42,7 +42,7 @@ _MODULES = (
     "train",
 )
 NAMES = {
-    "GradientTape": "compat.tf.control.GradientTape",
+    "GradientTape": "autodiff.GradientTape",
     "UnconnectedGradients": "compat.tf.control.UnconnectedGradients",
     "custom_gradient": "autodiff.custom_gradient",
     "IndexedSlices": "autodiff.IndexedSlices",

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ... import autodiff, strategies
+from ... import strategies
 from ...inputs import nest
 from ...strategies import Device, TrainOp
 from .conversion import as_tensor, constants_as_tensors, convert, plain
-from .nest import map_structure
 
 __all__ = [
     "Assert",
@@ -45,13 +44,6 @@ __all__ = [
     "vectorized_map",
     "while_loop",
 ]
-
-
-class GradientTape(autodiff.GradientTape):
-    """`paceline.GradientTape` whose gradients are tensors, with `numpy()`, and not arrays."""
-
-    def gradient(self, *args: Any, **kwargs: Any) -> Any:
-        return map_structure(as_tensor, super().gradient(*args, **kwargs))
 
 
 class UnconnectedGradients(enum.Enum):
