@@ -105,7 +105,7 @@ class Savable(Layer):
         _check_format(save_format)
         self._save(path, overwrite, {}, include_optimizer=False)
 
-    def load_weights(self, path: Path) -> None:
+    def load_weights(self, path: Path, by_name: bool = False, skip_mismatch: bool = False) -> None:
         """Take the weights of what `save` or `save_weights` has written, for a model alike.
 
         Weights that are not created yet begin with theirs. All workers call it.
@@ -113,12 +113,21 @@ class Savable(Layer):
         Args:
             path: As given there; of a directory of several the newest; or a checkpoint of a run
                 whose variables have the same names.
+            by_name: Whether to take weights of layers that have the same name, and leave all
+                others as they are: from a model with other layers. They must exist.
+            skip_mismatch: With `by_name`: whether to leave alone what has another shape.
 
         Raises:
             CheckpointError: There is nothing, or it is damaged.
             ValueError: It does not fit; nothing is changed.
         """
         state, values = read_saved(path)
+        if by_name:
+            shared = [weight for weight in self.weights if weight.name in values]
+            if skip_mismatch:
+                shared = [weight for weight in shared if weight.shape == values[weight.name].shape]
+            restore(self.name, shared, {weight.name: values[weight.name] for weight in shared}, ())
+            return
         self.restore({**state, "optimizer": state.get("optimizer")}, values, with_optimizer=False)
 
     def back_up(self, path: Path, position: Mapping[str, Any]) -> None:

@@ -284,3 +284,20 @@ def test_on_several_workers_the_chief_writes_and_all_know_how_it_ended(tmp_path,
         np.testing.assert_array_equal(ours, theirs)
     for name in ("a", "b"):
         assert load_model(tmp_path / name).count_params() > 0
+
+
+def test_layers_of_the_same_name_take_weights_from_a_model_with_others(tmp_path):
+    def model_of(*last):
+        return Sequential([Input((3,)), layers.Dense(4, name="body"), *last])
+
+    with VariableStore(seed=5).building():
+        saved = model_of(layers.Dense(2, name="head"))
+        saved.save_weights(tmp_path / "w")
+    model = model_of(layers.Dense(1, name="middle"), layers.Dense(5, name="head"))
+    before = model.get_weights()
+    with pytest.raises(ValueError, match=r"'head/kernel' has shape \(1, 5\), and \(4, 2\) in it"):
+        model.load_weights(tmp_path / "w", by_name=True)
+    model.load_weights(tmp_path / "w", by_name=True, skip_mismatch=True)
+    np.testing.assert_array_equal(model.get_weights()[0], saved.get_weights()[0])
+    for ours, theirs in zip(model.get_weights()[2:], before[2:], strict=True):
+        np.testing.assert_array_equal(ours, theirs)
