@@ -105,8 +105,7 @@ class Dataset:
         array becomes one.
 
         Raises:
-            TypeError: it is a mapping (choose one of its datasets), or can neither be indexed nor
-                iterated over.
+            TypeError: it is a mapping, or can neither be indexed nor iterated over.
         """
         return Dataset(sources.foreign_plan(source))
 
@@ -423,6 +422,8 @@ class Dataset:
 
     def __iter__(self) -> DatasetIterator:
         return self._make_iterator()
+
+    as_numpy_iterator = __iter__
 
     def __repr__(self) -> str:
         return f"<Dataset {self.plan.text}>"

@@ -13,7 +13,6 @@ _UNIQUE = "use np.unique of the source, or filter with a set"
 _BUFFER = "read the first elements with iter(dataset) and next(iterator, None)"
 
 _OF_DATASET: Mapping[str, str] = {
-    "as_numpy_iterator": "use iter(dataset), which gives NumPy arrays",
     "bucket_by_sequence_length": _BY_LENGTH,
     "choose_from_datasets": _SEVERAL,
     "counter": "use tf.data.experimental.Counter",

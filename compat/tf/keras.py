@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from ... import nn
 from ..names import NameTable, register, serve
 from .advice import advice
 
@@ -43,7 +44,7 @@ _TABLES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
         ("nn.layers",),
         {
             "Input": "nn.Input",
-            "InputLayer": "nn.Input",
+            "InputLayer": "compat.tf.keras.InputLayer",
             "experimental.SyncBatchNormalization": "nn.layers.BatchNormalization",
         },
     ),
@@ -71,6 +72,18 @@ _TABLES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
 
 __getattr__, __dir__ = serve(NameTable(__name__, renamed=_NAMES, advice=advice))
 register(__name__, _TABLES, advice)
+
+
+def InputLayer(  # noqa: N802
+    input_shape: Any = None,
+    batch_size: int | None = None,
+    dtype: Any = None,
+    name: str | None = None,
+    shape: Any = None,
+) -> nn.Input:
+    """`Input`, whose first argument has another name; batches may have any size."""
+    given = input_shape if shape is None else shape
+    return nn.Input(given, name, np.float32 if dtype is None else dtype)
 
 
 def to_categorical(y: Any, num_classes: int | None = None, dtype: Any = "float32") -> np.ndarray:

@@ -8,6 +8,7 @@ import numpy as np
 
 from .arrays import cast, concat, expand_dims, reshape, shape, squeeze, transpose
 from .conversion import plain
+from .random import normal, uniform
 
 __all__ = [
     "cast",
@@ -20,6 +21,8 @@ __all__ = [
     "get_value",
     "image_data_format",
     "int_shape",
+    "random_normal",
+    "random_uniform",
     "reshape",
     "set_value",
     "shape",
@@ -28,6 +31,8 @@ __all__ = [
 ]
 
 concatenate = concat
+random_normal = normal
+random_uniform = uniform
 
 
 def clear_session() -> None:

@@ -143,7 +143,9 @@ def _length(arrays: Any) -> int:
 
 def _of_batches(x: Any) -> Dataset:
     if can_be_read_once(x):
-        return Dataset.from_generator(lambda: x).map(_as_structure)
+        # A generator of its own around `x`: the end of a pass closes that one, and the next pass
+        # (validation after another epoch, say) goes on where this one has stopped reading.
+        return Dataset.from_generator(lambda: (batch for batch in x)).map(_as_structure)
     return Dataset.from_source(x)
 
 

@@ -303,9 +303,7 @@ def evaluate(
 
     Where variables live on parameter servers each task evaluates by itself, on all data.
     """
-    strategy = strategy_of(model)
-    if strategy.extended.remote_storage is not None:
-        strategy = DEFAULT_STRATEGY
+    strategy = _evaluation_strategy(model)
     model.make_metrics()
     model.reset_metrics()
     hook = _CallbackHook(model, callbacks, "test", strategy)
@@ -320,6 +318,16 @@ def evaluate(
     logs = session.logs()
     callbacks.tell("on_test_end", logs)
     return logs
+
+
+def for_evaluation(model: Trainable, source: Source) -> DistributedDataset:
+    """The batches of `source` as `evaluate` divides them, for several calls of it."""
+    return _distributed(source, _evaluation_strategy(model))
+
+
+def _evaluation_strategy(model: Trainable) -> Strategy:
+    strategy = strategy_of(model)
+    return strategy if strategy.extended.remote_storage is None else DEFAULT_STRATEGY
 
 
 def predict(model: Trainable, source: Source, steps: int | None, callbacks: CallbackList) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -197,9 +198,13 @@ class Model(Trainable):
         params = {"verbose": verbose, "epochs": epochs, "steps": _steps(source, steps_per_epoch)}
         told = _told([*(c for c in listed if c is not history), history], self, params)
 
+        @cache  # one source for all epochs: it tells the log once how it is divided
+        def validation_source() -> Source:
+            source = _validation(validation_data, validation_batch_size or batch_size)
+            return fitting.for_evaluation(self, source)
+
         def validate() -> dict[str, Any]:
-            validated = _validation(validation_data, validation_batch_size or batch_size)
-            return fitting.evaluate(self, validated, validation_steps, told)
+            return fitting.evaluate(self, validation_source(), validation_steps, told)
 
         every = validation_freq
         plan = fitting.Epochs(

@@ -27,6 +27,7 @@ class CurrentRate(float):
 
     __slots__ = ("_optimizer",)
     _optimizer: HasLearningRate
+    dtype = np.dtype(np.float32)  # as of a variable, for who converts what is assigned
 
     @classmethod
     def of(cls, optimizer: HasLearningRate, rate: float) -> CurrentRate:
@@ -37,7 +38,7 @@ class CurrentRate(float):
 
     def assign(self, value: float) -> float:
         """Let the optimizer have another rate from the next update on; returns it."""
-        self._optimizer.learning_rate = value
+        self._optimizer.learning_rate = float(value)
         return float(value)
 
     def numpy(self) -> np.float32:

@@ -131,6 +131,35 @@ def test_a_script_of_the_guide_reads_as_before():
     assert config.train_distribute is strategy
 
 
+def test_in_19_options_are_set_where_tensorflow_has_them():
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    options.deterministic = False
+    dataset = tf.data.Dataset.range(3).with_options(options)
+    off = pl.inputs.AutoShardPolicy.OFF
+    assert dataset.options() == pl.inputs.Options(deterministic=False, auto_shard_policy=off)
+    with pytest.raises(AttributeError, match="auto_shard_policy here, and no 'threading'"):
+        options.threading = 1
+    with pytest.raises(TypeError, match="auto_shard_policy must be"):
+        options.experimental_distribute.auto_shard_policy = "NONE"
+    assert list(dataset.as_numpy_iterator()) == [0, 1, 2]
+
+
+def test_mb_24_a_learning_rate_is_set_and_read_as_a_variable():
+    optimizer = tf.keras.optimizers.SGD(0.5)
+    tf.keras.backend.set_value(optimizer.lr, 0.25)
+    assert tf.keras.backend.get_value(optimizer.learning_rate) == 0.25
+    assert type(optimizer.learning_rate.value()) is float
+
+
+def test_mb_24_an_input_layer_names_its_shape_as_keras_does():
+    model = tf.keras.Sequential(
+        [tf.keras.layers.InputLayer(input_shape=(2,)), tf.keras.layers.Dense(3)]
+    )
+    assert [w.shape for w in model.get_weights()] == [(2, 3), (3,)]
+    assert tf.keras.backend.random_normal(shape=(tf.constant(2), 3)).shape == (2, 3)
+
+
 def test_in_22_datasets_load_by_their_name(tmp_path):
     (train, test), info = tfds.load(
         "mnist", split=["train", "test"], as_supervised=True, with_info=True, batch_size=10

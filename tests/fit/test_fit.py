@@ -1,5 +1,6 @@
 """`Model.fit`, `evaluate` and `predict` (MB-07): what they learn, return and tell."""
 
+import itertools
 import logging
 
 import numpy as np
@@ -127,6 +128,30 @@ def test_in_19_whatever_gives_the_same_batches_trains_alike(kind):
     model, expected = linear(), by_hand(1, 10)[0]
     model.fit(**SOURCES[kind](), verbose=0)
     np.testing.assert_allclose(model.get_weights()[0], expected[0], rtol=1e-5)
+
+
+def test_in_19_a_generator_of_validation_batches_is_read_on_from_epoch_to_epoch():
+    taken = []
+
+    def endless():
+        for number in itertools.count():
+            taken.append(number)
+            yield X[:10] + number, Y[:10]
+
+    model = linear()
+    numbers, arguments = endless(), {"verbose": 0, "shuffle": False}
+    history = model.fit(
+        X, Y, validation_data=numbers, validation_steps=2, epochs=3, **arguments
+    ).history
+    assert len(set(history["val_loss"])) == 3
+    assert next(numbers)[0].shape == X[:10].shape, "it is still open"
+    assert len(taken) <= 3 * (2 + 1) + 1, "what is read ahead is one batch at most"
+
+
+def test_in_19_how_data_are_divided_is_told_once_for_all_epochs(caplog):
+    caplog.set_level("INFO", "paceline")
+    linear(STRATEGIES["two replicas"]()).fit(X, Y, validation_data=(X, Y), epochs=3, verbose=0)
+    assert sum(line.startswith("Input:") for line in caplog.messages) == 2
 
 
 def test_a_distributed_dataset_is_taken_as_it_is():
