@@ -14,6 +14,7 @@ import numpy as np
 from .convolution import rows_of
 from .higher_order import by_definition
 from .joining import repeat
+from .numerics import widened
 from .shapes import reshape
 from .tensor import Tensor, lift_array, record
 from .tensor_like import Array
@@ -75,7 +76,7 @@ def _one_filter_each(x: Tensor, w: Tensor, strides: Any, padding: str, dilation:
         for row, g_row in zip(windows.rows, rows_of(g), strict=True):
             for position in windows.positions:
                 cells = windows.cells(padded, row, position)
-                dw[position] += np.einsum("cbk,cbk->k", cells, g_row)
+                dw[position] += np.einsum("cbk,cbk->k", widened(cells), widened(g_row))
                 windows.cells(dx, row, position)[...] += g_row * filters[position]
         return unpad(dx, images, windows), dw
 

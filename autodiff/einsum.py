@@ -13,6 +13,7 @@ import numpy as np
 
 from .arithmetic import unbroadcast
 from .diagonals import diagonal
+from .numerics import is_half, narrowed, widened
 from .tensor import Tensor, lift_together, operand, record
 from .tensor_like import Array, implements
 
@@ -80,10 +81,11 @@ def _sum_of_products(
             sizes.update(zip(term, array.shape, strict=True))
         optimize = len(arrays) > 1 and math.prod(sizes.values()) > 50_000
     subscripts = f"{','.join(terms)}->{result}"
-    if any(array.dtype != np.float16 or type(array) is Tensor for array in arrays):
+    if any(type(array) is Tensor or not is_half(array) for array in arrays):
         return np.einsum(subscripts, *arrays, optimize=optimize)
-    # NumPy would add up along outer axes in float16.
-    return np.einsum(subscripts, *arrays, optimize=optimize, dtype=np.float32).astype(np.float16)
+    # NumPy would add up along outer axes in float16, and has no bfloat16 here.
+    wide = np.einsum(subscripts, *map(widened, arrays), optimize=optimize)
+    return narrowed(wide, arrays[0])
 
 
 def _gradient_of(

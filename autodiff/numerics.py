@@ -9,10 +9,10 @@ import numpy as np
 from .tensor import Tensor, record
 from .tensor_like import Array
 
-_HALF = "e"
-"""The code of float16: quicker to compare than dtypes are."""
+_HALF = "eE"
+"""The codes of float16 and of bfloat16: quicker to compare than dtypes are."""
 
-_BITS = {dtype: np.dtype(f"i{dtype.itemsize}") for dtype in map(np.dtype, "efd")}
+_BITS = {size: np.dtype(f"i{size}") for size in (2, 4, 8)}
 
 
 def keep_where(values: Array, condition: Any, out: Array | None = None) -> Array:
@@ -26,7 +26,7 @@ def keep_where(values: Array, condition: Any, out: Array | None = None) -> Array
     if type(values) is Tensor:
         kept = keep_where(values.data, condition)
         return record(kept, (values,), lambda g, outs: (keep_where(g, condition),))
-    bits = _BITS[values.dtype]
+    bits = _BITS[values.dtype.itemsize]
     if out is None or out is values:  # as numbers first: a product with truth values is slower
         marks = condition.astype(bits)
     else:
@@ -38,23 +38,28 @@ def keep_where(values: Array, condition: Any, out: Array | None = None) -> Array
     return out
 
 
+def is_half(array: Array) -> bool:
+    """Whether an array is of half precision."""
+    return array.dtype.char in _HALF
+
+
 def sum_dtype(array: Array) -> type[np.float32] | None:
-    """The dtype in which to sum an array: float32 for float16, else its own.
+    """The dtype in which to sum an array: float32 for half precision, else its own.
 
     float16 ends at 65504 and has 11 bits: counts of elements overflow in it, and a sum of equal
     numbers stands still after 2048 of them.
     """
-    return np.float32 if array.dtype.char == _HALF else None
+    return np.float32 if array.dtype.char in _HALF else None
 
 
 def widened(array: Array) -> Array:
-    """float16 as float32, in which to compute with it; anything else as it is."""
-    return array.astype(np.float32) if array.dtype.char == _HALF else array
+    """Half precision as float32, in which to compute with it; anything else as it is."""
+    return array.astype(np.float32) if array.dtype.char in _HALF else array
 
 
 def narrowed(result: Array, array: Array) -> Array:
     """The result of a computation with `widened(array)` in the dtype that belongs to `array`."""
-    return result.astype(np.float16) if array.dtype.char == _HALF else result
+    return result.astype(array.dtype) if array.dtype.char in _HALF else result
 
 
 def total(array: Array, axis: Any = None, keepdims: bool = False) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 
 from .arithmetic import unbroadcast
 from .refusals import unknown_dtype
-from .tensor import Tensor, lift, lift_array, record, record_view
+from .tensor import Tensor, is_floating, lift, lift_array, record, record_view
 from .tensor_like import Array, implements
 from .windows import contiguous
 
@@ -154,7 +154,7 @@ def astype(x: Any, dtype: Any) -> Any:
     kind = np.dtype(dtype).kind
     if kind in "biu":
         return x.data.astype(dtype)
-    if kind != "f":
+    if not is_floating(np.dtype(dtype)):
         raise unknown_dtype(np.dtype(dtype))
     return record(x.data.astype(dtype), (x,), lambda g, outs: (g,))
 

@@ -35,9 +35,14 @@ computing them again, and leaves `out=` away; or it refuses by `first_order_only
 """
 
 
+def is_floating(dtype: np.dtype) -> bool:
+    """Whether a gradient can have this dtype; NumPy takes bfloat16 for something else."""
+    return dtype.kind == "f" or dtype.name == "bfloat16"
+
+
 def check_floating(dtype: np.dtype) -> None:
     """Refuse a leaf whose gradient would be cut to whole numbers, or to the real part."""
-    if dtype.kind != "f":
+    if not is_floating(dtype):
         raise TypeError(
             f"a tensor of dtype {dtype} has no gradient; convert the array to a floating dtype "
             f"first, or leave requires_grad and watch away"
@@ -198,7 +203,7 @@ def record(data: Array, inputs: tuple[Tensor, ...], vjp: Vjp) -> Tensor:
     if recording.get():
         for tensor in inputs:
             if tensor.requires_grad:
-                if result.data.dtype.kind != "f":
+                if result.data.dtype.kind != "f" and not is_floating(result.data.dtype):
                     raise unknown_dtype(result.data.dtype)
                 result.requires_grad = True
                 result.inputs = inputs

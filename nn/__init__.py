@@ -19,6 +19,7 @@ from . import (
     layers,
     losses,
     metrics,
+    mixed_precision,
     optimizers,
     regularizers,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "log_softmax",
     "losses",
     "metrics",
+    "mixed_precision",
     "model_from_json",
     "optimizers",
     "regularizers",

@@ -56,7 +56,7 @@ from .variables.store import (
     set_seed,
     variable_creator_scope,
 )
-from .variables.variable import Variable
+from .variables.variable import Variable, variables_are_cast, variables_cast_to
 from .workers.job import Job
 from .workers.joining import CommunicationImplementation, CommunicationOptions
 
@@ -152,6 +152,8 @@ __all__ = [
     "to_host",
     "uniform_of_variance",
     "variable_creator_scope",
+    "variables_are_cast",
+    "variables_cast_to",
 ]
 
 if not TYPE_CHECKING:  # what stands above for type checkers

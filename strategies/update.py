@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,6 +26,7 @@ Found: TypeAlias = "Mapping[Tensor, Gradient]"
 Reduced: TypeAlias = "tuple[Variable, Gradient | None]"
 """A variable with its gradient over all replicas; None where no replica has one."""
 
+_USUAL = nullcontext()
 _STEPS_BETWEEN_CHECKSUMS = 1000
 
 
@@ -52,7 +54,7 @@ class Updater(ABC):
         """Create what it keeps beside `variables`, unless that is there."""
 
     @abstractmethod
-    def loss_scale(self, local_index: int) -> float:
+    def scale_of_loss(self, local_index: int) -> float:
         """What a loss is multiplied by before its gradients are computed, which are divided by it.
 
         Small gradients of low precision are thus no zeros.
@@ -146,7 +148,7 @@ class Update:
         # Anew in each call: what an earlier step has found is no gradient of this one.
         self._found = self._given
         if self._loss is not None:
-            self._scale = self.updater.loss_scale(local_index)
+            self._scale = self.updater.scale_of_loss(local_index)
         # A reducer keeps its variables alive: while it is found, no other has the id of one.
         key = ("gradients", self.updater.name, *map(id, self.variables))
         reducers, store = self.updater.reducers, current_store()
@@ -160,7 +162,8 @@ class Update:
     def _gradients_of_first_step(self, loss: Tensor) -> Found:
         workers = get_strategy().extended.workers
         num_collectives = workers.num_collectives
-        found = backward(loss, self._seed(loss))
+        with self._overflowing():
+            found = backward(loss, self._seed(loss))
         harm = "they would be neither trained nor saved"
         current_store().require_own(_owners(found), "the loss", harm)
         self._backward_communicates = workers.num_collectives > num_collectives
@@ -208,23 +211,29 @@ class Update:
             self.accumulate(replica.local_index, num_examples, num_accumulated)
             self._found = self._reducer.accumulations[replica.local_index].take()
         share = Share(this_round, self._reducer, replica.local_index)
-        if self._found is None:
-            assert self._loss is not None
-            backward(self._loss, self._seed(self._loss), share.into, share.take)
-        else:
-            for leaf, gradient in self._found.items():
-                share.take(leaf, gradient)
-        share.end()
+        with self._overflowing():
+            if self._found is None:
+                assert self._loss is not None
+                backward(self._loss, self._seed(self._loss), share.into, share.take)
+            else:
+                for leaf, gradient in self._found.items():
+                    share.take(leaf, gradient)
+            share.end()
 
     def accumulate(self, local_index: int, num_examples: float, num_accumulated: float) -> None:
         """Compute this replica's gradients, and keep them for the step that is made of several."""
         accumulation = self._reducer.accumulations[local_index]
         if not num_accumulated:  # what an interrupted step has left is of no use
             accumulation.begin()
-        if self._found is None:
-            assert self._loss is not None
-            self._found = backward(self._loss, self._seed(self._loss))
-        accumulation.add(self._found, num_examples)
+        with self._overflowing():
+            if self._found is None:
+                assert self._loss is not None
+                self._found = backward(self._loss, self._seed(self._loss))
+            accumulation.add(self._found, num_examples)
+
+    def _overflowing(self) -> AbstractContextManager[object]:
+        """That gradients of a scaled loss overflow is no news: the optimizer looks for it."""
+        return _USUAL if self._scale == 1 else np.errstate(over="ignore", invalid="ignore")
 
     def _seed(self, loss: Tensor) -> Array | None:
         """The gradient that backward begins with."""

@@ -50,6 +50,7 @@ _TABLES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     ),
     "losses": (("nn.losses",), {}),
     "metrics": (("nn.metrics",), {}),
+    "mixed_precision": (("nn.mixed_precision",), {}),
     "models": ((), _MODELS),
     "optimizers": (("nn.optimizers",), _OPTIMIZERS),
     "optimizers.legacy": (("nn.optimizers",), {}),

@@ -2,7 +2,8 @@
 
 from .activation import ELU, Activation, LeakyReLU, PReLU, ReLU, Softmax, ThresholdedReLU
 from .attention import AdditiveAttention, Attention, MultiHeadAttention
-from .base import Layer, noting_inference_calls
+from .base import Layer
+from .calls import noting_inference_calls
 from .cells import RNN, GRUCell, LSTMCell, SimpleRNNCell, StackedRNNCells
 from .convolution import (
     Conv1D,

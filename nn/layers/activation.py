@@ -10,7 +10,8 @@ import numpy as np
 from ...autodiff import Tensor, lift, softmax
 from .. import activations
 from ..arguments import check_not_negative, check_number
-from .base import Layer, to_dtype, to_floats
+from ..policies import to_dtype, to_floats
+from .base import Layer
 from .options import Constraint, Initializer, LayerOptions, Regularizer, WeightOf, weight_options
 
 
@@ -31,7 +32,7 @@ class Activation(Layer):
         self.activation = activations.get(activation)
 
     def call(self, inputs: Any) -> Tensor:
-        return self.activation(to_floats(inputs, self.dtype))
+        return self.activation(to_floats(inputs, self.compute_dtype))
 
 
 class ReLU(Layer):
@@ -55,7 +56,7 @@ class ReLU(Layer):
         self.threshold = threshold
 
     def call(self, inputs: Any) -> Tensor:
-        inputs = to_floats(inputs, self.dtype)
+        inputs = to_floats(inputs, self.compute_dtype)
         return activations.relu(inputs, self.negative_slope, self.max_value, self.threshold)
 
 
@@ -70,7 +71,7 @@ class LeakyReLU(Layer):
         self.alpha = alpha
 
     def call(self, inputs: Any) -> Tensor:
-        return activations.leaky_relu(to_floats(inputs, self.dtype), self.alpha)
+        return activations.leaky_relu(to_floats(inputs, self.compute_dtype), self.alpha)
 
 
 class ELU(Layer):
@@ -84,7 +85,7 @@ class ELU(Layer):
         self.alpha = alpha
 
     def call(self, inputs: Any) -> Tensor:
-        return activations.elu(to_floats(inputs, self.dtype), self.alpha)
+        return activations.elu(to_floats(inputs, self.compute_dtype), self.alpha)
 
 
 class Softmax(Layer):
@@ -100,7 +101,7 @@ class Softmax(Layer):
         self.axis = axis if isinstance(axis, int) else tuple(axis)
 
     def call(self, inputs: Any, mask: Any = None) -> Tensor:
-        inputs = to_floats(inputs, self.dtype)
+        inputs = to_floats(inputs, self.compute_dtype)
         return softmax(inputs if mask is None else hidden_where(inputs, mask), self.axis)
 
 
@@ -115,7 +116,7 @@ class ThresholdedReLU(Layer):
         self.theta = theta
 
     def call(self, inputs: Any) -> Tensor:
-        inputs = to_floats(inputs, self.dtype)
+        inputs = to_floats(inputs, self.compute_dtype)
         return lift(np.where(inputs > self.theta, inputs, 0.0))
 
 
@@ -148,7 +149,7 @@ class PReLU(Layer):
         self.shared_axes = (shared,) if isinstance(shared, int) else tuple(shared)
 
     def call(self, inputs: Any) -> Tensor:
-        inputs = to_dtype(inputs, self.dtype)
+        inputs = to_dtype(inputs, self.compute_dtype)
         shape = list(inputs.shape[1:])
         for axis in self.shared_axes:
             shape[axis - 1] = 1

@@ -12,8 +12,9 @@ import numpy as np
 from ...autodiff import Array, softmax
 from ..arguments import check_choice, check_decay, check_no_activity_regularizer, count
 from ..masks import masks_of
+from ..policies import to_dtype
 from .activation import hidden_where
-from .base import Layer, to_dtype
+from .base import Layer
 from .dropout import Dropout
 from .options import Constraint, Initializer, LayerOptions, Regularizer, weight_options
 
@@ -53,7 +54,7 @@ class _SequenceAttention(_Attention):
             raise ValueError(
                 f"layer {self.name!r} takes [query, value] or [query, value, key], not {inputs!r}"
             )
-        query, value, *keys = (to_dtype(part, self.dtype) for part in inputs)
+        query, value, *keys = (to_dtype(part, self.compute_dtype) for part in inputs)
         scores = self.scores(query, keys[0] if keys else value)
         of_values = None if mask is None or mask[1] is None else np.expand_dims(mask[1], 1)
         counts = _all_of(scores, of_values, _causal(scores) if use_causal_mask else None)
@@ -214,8 +215,8 @@ class MultiHeadAttention(_Attention):
             _over_values(value),
             _over_values(key),
         ]
-        query, value = to_dtype(query, self.dtype), to_dtype(value, self.dtype)
-        key = value if key is None else to_dtype(key, self.dtype)
+        query, value = to_dtype(query, self.compute_dtype), to_dtype(value, self.compute_dtype)
+        key = value if key is None else to_dtype(key, self.compute_dtype)
         queries = self._projected("query", query, self.key_dim)
         keys = self._projected("key", key, self.key_dim)
         values = self._projected("value", value, self.value_dim)

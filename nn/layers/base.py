@@ -9,13 +9,11 @@ import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 
-from ...autodiff import Array, Tensor, lift, no_grad
+from ...autodiff import Array, Tensor, no_grad
 from ...inputs import nest
 from ...observe import log_once
 from ...strategies import (
@@ -27,36 +25,18 @@ from ...strategies import (
     get_replica_context,
     get_strategy,
     get_variable,
+    variables_are_cast,
+    variables_cast_to,
 )
 from .. import constraints, initializers, regularizers
 from ..masks import masked, masks_of
+from ..policies import cast_floats, global_policy, policy_of
 from ..serialization import Config, Serializable
+from .calls import INFERENCE_CALLS, TRAINING
 from .options import Constraint, Initializer, Regularizer, Shape, shape_of_one
 from .symbolic import SymbolicTensor, is_symbolic
 
-_FLOAT32 = np.dtype(np.float32)
-_noted: ContextVar[list[str] | None] = ContextVar("paceline_inference_calls", default=None)
-"""Where to note the names of layers that are called as outside training, if anybody wants to know:
-to find a `training=True` that was forgotten."""
-_training: ContextVar[bool] = ContextVar("paceline_training", default=False)
-"""Whether the layer that is being called was called for training: what layers in it go by that are
-not told."""
 _building = threading.RLock()
-
-
-@contextmanager
-def noting_inference_calls() -> Iterator[list[str]]:
-    """Within it, in this thread, layers that train otherwise than they predict note their names.
-
-    Yields:
-        The names of those that were called without training: in the order of the calls.
-    """
-    names: list[str] = []
-    token = _noted.set(names)
-    try:
-        yield names
-    finally:
-        _noted.reset(token)
 
 
 class Layer(Serializable, ABC):
@@ -86,8 +66,8 @@ class Layer(Serializable, ABC):
         name: Made unique in the model with a number where it is taken; by default the class's name
             in snake case: "dense", "dense_1".
         trainable: Whether optimizers change its weights.
-        dtype: Of the weights, float32 by default. Layers with weights convert their inputs to it;
-            the others leave floats as they are and convert only whole numbers.
+        dtype: Of the weights, or a policy of `nn.mixed_precision`, by default the global one:
+            float32. Layers with weights convert inputs to it; of what the others get floats stay.
         input_shape: The shape of one example, without the batch. With it the weights are known
             before the first call, unless a length in it is None. `Sequential` reads that of its
             first layer.
@@ -97,6 +77,7 @@ class Layer(Serializable, ABC):
     """
 
     supports_masking = False
+    _casts_inputs = _casts_weights = True  # to what it computes in, under a mixed policy
     _default_name = "layer"
     _call_names: tuple[str, ...] = ("training",)
     _takes_training = True
@@ -127,7 +108,10 @@ class Layer(Serializable, ABC):
         )
         self.name = self._membership.name
         self.trainable = trainable
-        self.dtype = _FLOAT32 if dtype is None else np.dtype(dtype)
+        self.dtype_policy = policy = policy_of(dtype)
+        self.dtype = self.variable_dtype = policy.variable_dtype
+        self.compute_dtype = policy.compute_dtype
+        self._casts = policy.is_mixed or global_policy().is_mixed
         self.input_shape = shape_of_one(input_shape, input_dim, batch_input_shape)
         self.built = False
         self._built_in: dict[str, Variable] | None = None
@@ -153,10 +137,26 @@ class Layer(Serializable, ABC):
         """
         if args:
             kwargs |= zip(self._call_names or ("training",), args, strict=False)
-        given = kwargs.pop("training", None)
         if is_symbolic(inputs) or (kwargs and any(map(is_symbolic, kwargs.values()))):
-            return self._symbolic(inputs, {**kwargs, "training": given})
-        outer = _training.get()
+            return self._symbolic(inputs, kwargs)
+        if self._casts or variables_are_cast():
+            return self._in_own_precision(inputs, kwargs)
+        return self._called_with(inputs, kwargs)
+
+    def _in_own_precision(self, inputs: Any, kwargs: dict[str, Any]) -> Any:
+        """A call where some layer's policy is mixed."""
+        if self._casts and self._casts_inputs:
+            inputs = cast_floats(inputs, self.compute_dtype)
+        casts = self.dtype_policy.is_mixed and self._casts_weights
+        with variables_cast_to(self.compute_dtype if casts else None):
+            outputs = self._called_with(inputs, kwargs)
+        if self.sublayers or not self._casts:  # each of them has a precision of its own
+            return outputs
+        return cast_floats(outputs, self.compute_dtype)
+
+    def _called_with(self, inputs: Any, kwargs: dict[str, Any]) -> Any:
+        outer = TRAINING.get()
+        given = kwargs.pop("training", None)
         training = outer if given is None else bool(given)
         mask = kwargs.pop("mask", None) if kwargs else None
         if mask is None and type(inputs) is not np.ndarray:
@@ -166,7 +166,7 @@ class Layer(Serializable, ABC):
             self._build_here(inputs)
         if self._takes_training:
             kwargs["training"] = training
-            noted = None if training else _noted.get()
+            noted = None if training else INFERENCE_CALLS.get()
             # A frozen layer is meant to be called so; one of layers only hands it on to them.
             if noted is not None and self.trainable and not self.sublayers:
                 noted.append(self.name)
@@ -175,11 +175,11 @@ class Layer(Serializable, ABC):
         if training is outer:
             outputs = self.call(inputs, **kwargs)
         else:
-            token = _training.set(training)
+            token = TRAINING.set(training)
             try:
                 outputs = self.call(inputs, **kwargs)
             finally:
-                _training.reset(token)
+                TRAINING.reset(token)
         return outputs if mask is None else self._with_mask(inputs, outputs, mask)
 
     def _symbolic(self, inputs: Any, kwargs: dict[str, Any]) -> Any:
@@ -415,18 +415,6 @@ class Layer(Serializable, ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
-
-
-def to_dtype(inputs: Any, dtype: np.dtype) -> Tensor:
-    """`inputs` as a tensor of `dtype`, through which a gradient flows back."""
-    tensor = lift(inputs)
-    return tensor if tensor.data.dtype == dtype else tensor.astype(dtype)
-
-
-def to_floats(inputs: Any, dtype: np.dtype) -> Tensor:
-    """`inputs` as a tensor of floats: floats as they are, anything else converted to `dtype`."""
-    tensor = lift(inputs)
-    return tensor if tensor.data.dtype.kind == "f" else tensor.astype(dtype)
 
 
 def _layers_in(values: Iterable[Any]) -> Iterator[Layer]:

@@ -11,7 +11,8 @@ from typing import Any, Unpack
 import numpy as np
 
 from ...autodiff import Tensor
-from .base import Layer, to_dtype
+from ..policies import to_dtype
+from .base import Layer
 from .options import LayerOptions
 from .recurrent import GRU, LSTM, SimpleRNN
 from .spatial import check_rank
@@ -61,7 +62,7 @@ class RNN(Layer):
         training: bool = False,
         initial_state: Any = None,
     ) -> Any:
-        sequences: Any = to_dtype(inputs, self.dtype)
+        sequences: Any = to_dtype(inputs, self.compute_dtype)
         check_rank(self.name, sequences, 3, "batch, steps, features")
         order = range(sequences.shape[1])
         states: list[Any] = self._initial(sequences) if initial_state is None else [*initial_state]

@@ -9,7 +9,7 @@ from ...autodiff import Tensor, conv, conv_transpose, depthwise_conv
 from ...strategies import Variable
 from .. import activations
 from ..arguments import check_choice, count
-from .base import to_dtype
+from ..policies import to_dtype
 from .dense import KernelLayer
 from .options import Constraint, Initializer, LayerOptions, Regularizer, WeightOf, weight_options
 from .spatial import channels_first, channels_last, check_data_format, check_spatial, numbers
@@ -40,7 +40,7 @@ class _Windowed(KernelLayer):
 
     def to_images(self, inputs: Any) -> Tensor:
         """The inputs in the layer's dtype, of the right rank, with channels last."""
-        images = to_dtype(inputs, self.dtype)
+        images = to_dtype(inputs, self.compute_dtype)
         check_spatial(self.name, images, self.rank, self.data_format)
         return channels_last(images, self.data_format)
 

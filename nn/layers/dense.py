@@ -9,7 +9,8 @@ from ...autodiff import Tensor, dense
 from ...strategies import Variable
 from .. import activations
 from ..arguments import check_no_activity_regularizer, count
-from .base import Layer, to_dtype
+from ..policies import to_dtype
+from .base import Layer
 from .options import Constraint, Initializer, LayerOptions, Regularizer, WeightOf, weight_options
 
 
@@ -107,6 +108,6 @@ class Dense(KernelLayer):
         self.units = count("units", units)
 
     def call(self, inputs: Any) -> Tensor:
-        inputs = to_dtype(inputs, self.dtype)
+        inputs = to_dtype(inputs, self.compute_dtype)
         kernel, bias = self.kernel_and_bias(inputs.shape[-1], self.units)
         return self.activated(dense(inputs, kernel, bias, self.computed))

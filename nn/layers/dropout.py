@@ -13,7 +13,8 @@ import numpy as np
 from ...autodiff import Array, Tensor
 from ...strategies import current_store, get_replica_context
 from ..arguments import check_not_negative, count
-from .base import Layer, to_floats
+from ..policies import to_floats
+from .base import Layer
 from .options import LayerOptions
 from .spatial import check_data_format
 
@@ -83,7 +84,7 @@ class Dropout(RandomLayer):
         self.noise_shape = _checked_noise_shape(noise_shape)
 
     def call(self, inputs: Any, training: bool) -> Tensor:
-        inputs = to_floats(inputs, self.dtype)
+        inputs = to_floats(inputs, self.compute_dtype)
         if not training or not self.rate:
             return inputs
         # One product, forward and backward, with zeros and 1 / (1 - rate) in the inputs' dtype.
@@ -165,7 +166,7 @@ class GaussianNoise(RandomLayer):
         self.stddev = stddev
 
     def call(self, inputs: Any, training: bool) -> Tensor:
-        inputs = to_floats(inputs, self.dtype)
+        inputs = to_floats(inputs, self.compute_dtype)
         if not training or not self.stddev:
             return inputs
         return inputs + _normal(self.generator(), self.stddev, inputs)
@@ -186,7 +187,7 @@ class GaussianDropout(RandomLayer):
         self.rate = rate
 
     def call(self, inputs: Any, training: bool) -> Tensor:
-        inputs = to_floats(inputs, self.dtype)
+        inputs = to_floats(inputs, self.compute_dtype)
         if not training or not self.rate:
             return inputs
         stddev = math.sqrt(self.rate / (1 - self.rate))

@@ -37,6 +37,7 @@ class Embedding(Layer):
 
     supports_masking = True
     embeddings = WeightOf()
+    _casts_inputs = False  # numbers of rows above 2048 would be others in float16
 
     def __init__(
         self,

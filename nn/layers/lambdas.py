@@ -10,7 +10,8 @@ import numpy as np
 
 from ...autodiff import Tensor
 from ..masks import masked
-from .base import Layer, to_floats
+from ..policies import to_floats
+from .base import Layer
 from .options import LayerOptions
 
 
@@ -60,7 +61,7 @@ class Rescaling(Layer):
         self.offset = offset
 
     def call(self, inputs: Any) -> Tensor:
-        inputs = to_floats(inputs, self.dtype)
+        inputs = to_floats(inputs, self.compute_dtype)
         scale = np.asarray(self.scale, inputs.dtype, like=inputs.data)
         return inputs * scale + np.asarray(self.offset, inputs.dtype, like=inputs.data)
 
@@ -78,7 +79,7 @@ class Masking(Layer):
         self.mask_value = mask_value
 
     def call(self, inputs: Any) -> Any:
-        inputs = to_floats(inputs, self.dtype)
+        inputs = to_floats(inputs, self.compute_dtype)
         counts = (inputs.data != self.mask_value).any(axis=-1)
         return masked(inputs * counts[..., np.newaxis].astype(inputs.dtype), counts)
 

@@ -9,7 +9,8 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from .base import Layer, to_floats
+from ..policies import to_floats
+from .base import Layer
 from .options import LayerOptions
 
 
@@ -31,7 +32,7 @@ class _Merge(Layer):
                 f"layer {self.name!r} takes a list of {wanted}, it was given {given}: "
                 f"{type(self).__name__}()([a, b])"
             )
-        return [to_floats(part, self.dtype) for part in inputs]
+        return [to_floats(part, self.compute_dtype) for part in inputs]
 
     def merged(self, inputs: list[Any]) -> Any:
         raise NotImplementedError

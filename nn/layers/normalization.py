@@ -19,7 +19,8 @@ from ...strategies import (
     get_replica_context,
 )
 from ..arguments import check_fraction, count
-from .base import Layer, to_dtype, to_floats
+from ..policies import to_dtype, to_floats
+from .base import Layer
 from .options import Constraint, Initializer, LayerOptions, Regularizer, WeightOf, weight_options
 
 
@@ -30,6 +31,7 @@ class _Normalization(Layer):
     """
 
     supports_masking = True
+    _casts_weights = False  # a mean that moves by little would stand still
     gamma = WeightOf()
     beta = WeightOf()
 
@@ -329,7 +331,7 @@ class UnitNormalization(Layer):
         self.axis = axis if isinstance(axis, int) else tuple(axis)
 
     def call(self, inputs: Any) -> Any:
-        inputs = to_floats(inputs, self.dtype)
+        inputs = to_floats(inputs, self.compute_dtype)
         squares = np.square(inputs).sum(axis=self.axis, keepdims=True)
         return inputs / np.sqrt(np.maximum(squares, 1e-12))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...autodiff import Tensor, avg_pool, max_pool
 from ..arguments import check_choice
-from .base import to_floats
+from ..policies import to_floats
 from .options import LayerOptions
 from .spatial import SpatialLayer, check_spatial, numbers
 
@@ -38,7 +38,7 @@ class _Pooling(SpatialLayer):
         return self.data_format == "channels_last"
 
     def checked(self, inputs: Any) -> Tensor:
-        images = to_floats(inputs, self.dtype)
+        images = to_floats(inputs, self.compute_dtype)
         return check_spatial(self.name, images, self.rank, self.data_format)
 
 
@@ -114,7 +114,7 @@ class _GlobalPooling(SpatialLayer):
         self.keepdims = keepdims
 
     def checked(self, inputs: Any) -> Tensor:
-        images = to_floats(inputs, self.dtype)
+        images = to_floats(inputs, self.compute_dtype)
         return check_spatial(self.name, images, self.rank, self.data_format)
 
     @property

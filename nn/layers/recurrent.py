@@ -19,7 +19,7 @@ from ...autodiff import (
 from ...strategies import call_initializer
 from .. import activations, initializers
 from ..arguments import check_decay, check_no_activity_regularizer, count
-from .base import to_dtype
+from ..policies import to_dtype
 from .dropout import RandomLayer
 from .options import (
     Constraint,
@@ -134,7 +134,7 @@ class _Recurrent(RandomLayer):
             inputs, *initial_state = inputs
         if isinstance(mask, (list, tuple)):
             mask = mask[0]
-        sequences: Any = to_dtype(inputs, self.dtype)
+        sequences: Any = to_dtype(inputs, self.compute_dtype)
         check_rank(self.name, sequences, 3, "batch, steps, features")
         counts = None if mask is None else np.asarray(mask, like=sequences.data).astype(bool)
         if counts is not None and counts.shape != sequences.shape[:2]:
@@ -205,7 +205,7 @@ class _Recurrent(RandomLayer):
                 f"layer {self.name!r} takes {self.num_states} initial state(s) of shape {shape}, "
                 f"it was given {shapes}"
             )
-        return np.stack([to_dtype(state, self.dtype) for state in states])
+        return np.stack([to_dtype(state, self.compute_dtype) for state in states])
 
     def _kept(self, shape: tuple[int, ...], rate: float, like: Any) -> Array:
         """Zeros for a share of places, and 1 / (1 - rate) for the others."""

@@ -70,8 +70,11 @@ class Loss(Serializable, ABC):
                 replicas, where gradients are summed (the message says what to do).
         """
         mask = mask_of(y_pred)
+        y_pred = as_tensor(y_pred)
         if self.dtype is not None:
-            y_pred = as_tensor(y_pred).astype(self.dtype)
+            y_pred = y_pred.astype(self.dtype)
+        elif y_pred.dtype.itemsize < 4:  # half precision: sums of losses need more
+            y_pred = y_pred.astype(np.float32)
         losses = as_tensor(self.call(y_true, y_pred))
         mask = _both(mask, mask_of(losses))
         return reduced(self.name, losses, sample_weight, mask, self.reduction)

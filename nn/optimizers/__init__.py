@@ -19,6 +19,7 @@ from .algorithms import (
 )
 from .clipping import clip_by_global_norm, clip_by_norm, clip_by_value, global_norm
 from .learning_rate import linearly_scaled
+from .loss_scale import LossScaleOptimizer
 from .optimizer import Optimizer
 from .rules import server_rules
 from .serving import train_or_serve
@@ -34,6 +35,7 @@ __all__ = [
     "Ftrl",
     "Lamb",
     "Lion",
+    "LossScaleOptimizer",
     "Nadam",
     "Optimizer",
     "RMSprop",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 from ...autodiff import IndexedSlices, Tensor, backward, no_grad
@@ -27,9 +27,18 @@ from ...strategies import (
     once_outside_replicas,
 )
 from .. import initializers
+from ..policies import global_policy
 from .clipping import scaled
 from .learning_rate import LearningRate
 from .state import AVERAGE, OptimizerState
+
+_scaling: list[Callable[[Optimizer], Optimizer]] = []
+
+
+def install_scaling(around: Callable[[Optimizer], Optimizer]) -> None:
+    """Let `around` make the optimizer that scales losses. Called once, by its module."""
+    assert not _scaling, "there is one way in which losses are scaled"
+    _scaling.append(around)
 
 
 class Optimizer(OptimizerState):
@@ -103,20 +112,41 @@ class Optimizer(OptimizerState):
     def minimize(
         self,
         loss: Any,
-        global_step: Variable | None = None,
+        global_step: Variable | Sequence[Variable] | None = None,
         var_list: Sequence[Variable] | None = None,
     ) -> TrainOp:
         """A deferred training step: call what is returned, in each replica, to make it happen.
 
         Args:
-            loss: A scalar, the mean over this replica's examples.
-            global_step: The counter that a step increases; the model's global step by default.
+            loss: A scalar, the mean over this replica's examples. Under the global policy
+                "mixed_float16" it is scaled, as by a `LossScaleOptimizer` around this one.
+            global_step: The counter that a step increases; the model's global step by default. A
+                list here is the `var_list`, as in Keras.
             var_list: The variables to change; by default all trainable ones of the model (in a
                 custom loop: those that the loss depends on). One that the loss depends on in no
                 replica is left as it is.
         """
         _check_loss(loss)
-        kept = self._membership.here(self)
+        if isinstance(global_step, (list, tuple)):  # Keras's order
+            global_step, var_list = None, global_step
+        assert global_step is None or isinstance(global_step, Variable)
+        return self._scaling_losses()._minimize(loss, global_step, var_list)
+
+    def _scaling_losses(self) -> Optimizer:
+        """Itself; under "mixed_float16" with a `LossScaleOptimizer` around it, the same for all."""
+        if self._scale != 1 or global_policy().name != "mixed_float16":
+            return self
+        with self._lock:
+            if self._scaling is None:
+                self._scaling = _scaling[0](self)
+            scaling: Any = self._scaling
+        around: Optimizer = scaling
+        return around
+
+    def _minimize(
+        self, loss: Any, global_step: Variable | None, var_list: Sequence[Variable] | None
+    ) -> TrainOp:
+        kept = self.enter_model()
         if global_step is None:
             # Outside a model nobody else would keep the count.
             kept.global_step = global_step = get_or_create_global_step()
@@ -189,7 +219,7 @@ class Optimizer(OptimizerState):
             )
         if self._scale != 1:
             pairs = [(None if g is None else scaled(g, 1 / self._scale), v) for g, v in pairs]
-        self._membership.here(self)
+        self.enter_model()
         self._require_possible()
         replica = get_replica_context()
         index = 0 if replica is None else replica.local_index

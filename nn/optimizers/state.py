@@ -81,6 +81,7 @@ class OptimizerState(Serializable, Updater):
             )
         self._lock = threading.Lock()
         self._built_for: object = None
+        self._scaling: OptimizerState | None = None
         self._wished = name, partial(_Kept.of, self._kept_as())
         self._membership = Membership(self, *self._wished)
         self.name = self._membership.name
@@ -98,11 +99,11 @@ class OptimizerState(Serializable, Updater):
 
     def __getstate__(self) -> dict[str, Any]:
         # What it keeps of models stays here: another process finds variables by its name.
-        of_process = ("_membership", "_lock", "_built_for")
+        of_process = ("_membership", "_lock", "_built_for", "_scaling")
         return {name: value for name, value in vars(self).items() if name not in of_process}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=threading.Lock(), _built_for=None)
+        vars(self).update(state, _lock=threading.Lock(), _built_for=None, _scaling=None)
         self._membership = Membership(self, self.name, self._wished[1])
         self.name = self._membership.name
 
@@ -113,7 +114,7 @@ class OptimizerState(Serializable, Updater):
 
     def _twin(self) -> Self:
         other = object.__new__(type(self))
-        vars(other).update(vars(self), _lock=threading.Lock(), _built_for=None)
+        vars(other).update(vars(self), _lock=threading.Lock(), _built_for=None, _scaling=None)
         return other
 
     def named_here(self) -> Self:
@@ -134,6 +135,10 @@ class OptimizerState(Serializable, Updater):
         if kept.iterations is None:
             kept.iterations = get_variable(f"{self.name}/iterations", (), np.int64, 0, **COUNTER)
         return kept.iterations
+
+    def enter_model(self) -> _Kept:
+        """What it keeps of the calling model, which is the one that uses it from now on."""
+        return self._membership.here(self)
 
     def _kept_here(self) -> _Kept:
         # Outside models a hook or a user asks, who means those of the model that was trained last.
@@ -211,7 +216,8 @@ class OptimizerState(Serializable, Updater):
         kept = self._membership.latest
         counters = [self.iterations, *([] if kept.batches is None else [kept.batches])]
         slots = [slot for _, of_one in kept.slots.values() for slot in of_one.values()]
-        return [*counters, *slots, *(sums for _, sums in kept.accumulators.values())]
+        scale = () if self._scaling is None else self._scaling.enter_model().scale
+        return [*counters, *slots, *(sums for _, sums in kept.accumulators.values()), *scale]
 
     @property
     def existing_variables(self) -> list[Variable]:
@@ -281,7 +287,7 @@ class OptimizerState(Serializable, Updater):
     ) -> None:
         """Change what replica `local_index` sees of variables that have seen so many updates."""
 
-    def loss_scale(self, local_index: int) -> float:
+    def scale_of_loss(self, local_index: int) -> float:
         """See `Updater`: `loss_scale_factor`."""
         return self._scale
 
@@ -398,12 +404,14 @@ class _Kept:
         "global_step",
         "iterations",
         "reducers",
+        "scale",
         "slots",
     )
 
     def __init__(self) -> None:
         self.iterations: Variable | None = None
         self.batches: Variable | None = None
+        self.scale: tuple[Variable, ...] = ()
         self.global_step: Variable | None = None
         self.assigned_rate: Callable[[int], float] | None = None
         self.slots: dict[str, tuple[Variable, dict[str, Variable]]] = {}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -34,6 +36,27 @@ from .aggregation import (
 )
 from .cell import Assignment, Cell
 from .local import LocalCell
+
+_cast_to: ContextVar[np.dtype | None] = ContextVar("paceline_variables_cast_to", default=None)
+
+
+def variables_are_cast() -> bool:
+    """Whether expressions here see floats of variables in another dtype."""
+    return _cast_to.get() is not None
+
+
+@contextmanager
+def variables_cast_to(dtype: np.dtype | None) -> Iterator[None]:
+    """In the block, in this thread, expressions see variables of floats in `dtype`.
+
+    Gradients flow through the conversion to the variables as they are. None: no conversion.
+    """
+    token = _cast_to.set(dtype)
+    try:
+        yield
+    finally:
+        _cast_to.reset(token)
+
 
 _constructor: list[Callable[..., Variable]] = []
 _warning = threading.Lock()
@@ -111,7 +134,13 @@ class Variable(TensorLike, metaclass=_Constructed):
             leaf.owner = self
 
     def tensor(self) -> Tensor:
-        """The tensor that stands for this variable where the caller runs, and changes with it."""
+        """The tensor that stands for this variable where the caller runs, and changes with it.
+
+        Where variables are cast (see `variables_cast_to`) it is one that is computed from that.
+        """
+        dtype = _cast_to.get()
+        if dtype is not None:
+            return self._cast(dtype)
         replica = self.replica_here()
         if replica is not None:
             leaf = self.cell.read(replica.local_index)
@@ -125,6 +154,15 @@ class Variable(TensorLike, metaclass=_Constructed):
     def constraint(self) -> Callable[[Array], Array] | None:
         """What its value is held to by each update, if anything."""
         return self.cell.spec.constraint
+
+    def _cast(self, dtype: np.dtype) -> Tensor:
+        with variables_cast_to(None):
+            tensor = self.tensor()
+        is_same = tensor.data.dtype == dtype or tensor.data.dtype.kind != "f"
+        if is_same:
+            return tensor
+        cast: Tensor = tensor.astype(dtype)
+        return cast
 
     @property
     def differs_between_replicas(self) -> bool:
@@ -281,7 +319,9 @@ class Variable(TensorLike, metaclass=_Constructed):
         replica, cell = self.replica_here(), self.cell
         if replica is None:
             if not stands_in() or is_common:
-                cell.assign(how, self.tensor().data, new, at_once=True)
+                with variables_cast_to(None):
+                    old = self.tensor().data
+                cell.assign(how, old, new, at_once=True)
         elif not self._keeps_own_values(replica):
             write = partial(self._assign_agreed, how)
             replica.contribute(f"{how.value} of variable {self.name!r}", new, write)

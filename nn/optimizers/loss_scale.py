@@ -1,0 +1,210 @@
+"""`LossScaleOptimizer`: the small gradients of half precision are no zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...autodiff import IndexedSlices
+from ...strategies import (
+    COUNTER,
+    Reduced,
+    RuleStep,
+    Variable,
+    get_replica_context,
+    get_strategy,
+    get_variable,
+)
+from ..arguments import count
+from .clipping import scaled
+from .optimizer import Optimizer, install_scaling
+from .rule import ASSIGN
+
+
+class LossScaleOptimizer(Optimizer):
+    """Another optimizer, whose losses are multiplied by a large number before their gradients.
+
+    The gradients, which are divided by it, are those of the loss, but what would be too small for
+    float16 on the way is not. `minimize` does so by itself; in a custom loop `get_scaled_loss`
+    multiplies, `get_unscaled_gradients` divides, and `apply_gradients` takes what that gives.
+
+    A dynamic scale is halved where a gradient is not finite, in a step that changes nothing else:
+    all replicas and workers look at the same reduced gradients. It is doubled when so many updates
+    in a row went well. Micikevicius et al., "Mixed Precision Training" (2018). The scale is in
+    checkpoints. A skipped step counts for the global step, and is none of `iterations`.
+
+    Args:
+        inner_optimizer: What changes variables.
+        dynamic: Whether the scale follows the gradients.
+        initial_scale: That of the first step; 2¹⁵ by default if it is dynamic.
+        dynamic_growth_steps: The updates between two doublings.
+
+    Raises:
+        ValueError: The scale is not positive; or not given, and not dynamic.
+    """
+
+    def __init__(
+        self,
+        inner_optimizer: Optimizer,
+        dynamic: bool = True,
+        initial_scale: float | None = None,
+        dynamic_growth_steps: int = 2000,
+        name: str | None = None,
+    ) -> None:
+        if not isinstance(inner_optimizer, Optimizer):
+            raise TypeError(f"inner_optimizer must be an optimizer, not {inner_optimizer!r}")
+        if isinstance(inner_optimizer, LossScaleOptimizer):
+            raise TypeError("the loss is scaled already: inner_optimizer is a LossScaleOptimizer")
+        if initial_scale is None and not dynamic:
+            raise ValueError("a scale that is not dynamic is to be given, as initial_scale")
+        self.inner_optimizer = inner_optimizer
+        self.dynamic = dynamic
+        self.initial_scale = 2.0**15 if initial_scale is None else float(initial_scale)
+        if not self.initial_scale > 0:
+            raise ValueError(f"initial_scale must be positive, it is {initial_scale!r}")
+        self.dynamic_growth_steps = count("dynamic_growth_steps", dynamic_growth_steps)
+        super().__init__(name or f"{inner_optimizer.name}_loss_scale")
+
+    @property
+    def iterations(self) -> Variable:
+        """The number of updates made so far: that of the inner optimizer."""
+        return self.inner_optimizer.iterations
+
+    @property
+    def learning_rate(self) -> Any:
+        """That of the inner optimizer, to be read and assigned."""
+        return self.inner_optimizer.learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, value: Any) -> None:
+        self.inner_optimizer.learning_rate = value
+
+    lr = learning_rate
+
+    def rate_after(self, num_updates: int) -> float:
+        """See `Updater`."""
+        return self.inner_optimizer.rate_after(num_updates)
+
+    @property
+    def variables(self) -> list[Variable]:
+        """Those of the inner optimizer, and the scale."""
+        return [*self.inner_optimizer.variables, *self._own_variables()]
+
+    @property
+    def existing_variables(self) -> list[Variable]:
+        """Those of `variables` that exist."""
+        return [*self.inner_optimizer.existing_variables, *self._kept_here().scale]
+
+    def _own_variables(self) -> Sequence[Variable]:
+        """The scale, and the number of updates since it last changed."""
+        kept = self._kept_here()
+        if not kept.scale:
+            start = self.initial_scale
+            kept.scale = (
+                get_variable(
+                    f"{self.inner_optimizer.name}/loss_scale", (), np.float32, start, **COUNTER
+                ),
+                get_variable(f"{self.inner_optimizer.name}/good_steps", (), np.int64, 0, **COUNTER),
+            )
+        return kept.scale
+
+    @property
+    def loss_scale(self) -> float:
+        """What the next loss is multiplied by."""
+        replica = get_replica_context()
+        return self.scale_of_loss(0 if replica is None else replica.local_index)
+
+    def scale_of_loss(self, local_index: int) -> float:
+        """See `Updater`."""
+        return float(self._own_variables()[0].value_in(local_index))
+
+    def scale_loss(self, loss: Any) -> Any:
+        """The loss times the scale; a function that gives the loss becomes one that gives that."""
+        if callable(loss):
+            return lambda: self.scale_loss(loss())
+        return loss * self.loss_scale
+
+    get_scaled_loss = scale_loss
+
+    def get_unscaled_gradients(self, grads: Iterable[Any]) -> list[Any]:
+        """Gradients of a scaled loss, as `apply_gradients` takes them: divided by the scale."""
+        factor = 1 / self.loss_scale
+        return [None if gradient is None else scaled(gradient, factor) for gradient in grads]
+
+    def described(self, num_updates: int) -> str:
+        """See `Updater`."""
+        inner = self.inner_optimizer.described(num_updates)
+        return f"{inner}, the loss times {self.loss_scale:g}"
+
+    def exclude_from_weight_decay(
+        self,
+        var_list: Iterable[Variable] | None = None,
+        var_names: Iterable[str] | None = None,
+    ) -> None:
+        self.inner_optimizer.exclude_from_weight_decay(var_list, var_names)
+
+    def finalize_variable_values(self, var_list: Iterable[Variable]) -> None:
+        self.inner_optimizer.finalize_variable_values(var_list)
+
+    def create_slots(self, variables: Sequence[Variable]) -> None:
+        """See `Updater`."""
+        _ = self._own_variables()
+        self.inner_optimizer.create_slots(variables)
+
+    def update(
+        self, gradients: Sequence[Reduced], local_index: int, average: bool
+    ) -> Sequence[Variable]:
+        """See `Updater`: the inner optimizer's update, if all gradients are finite."""
+        is_finite = all(_is_finite(gradient) for _, gradient in gradients)
+        if self.dynamic:
+            self._follow(is_finite, local_index)
+        if not is_finite:
+            return ()
+        return self.inner_optimizer.update(gradients, local_index, average)
+
+    def _follow(self, is_finite: bool, local_index: int) -> None:
+        """Let the scale be that of the next step."""
+        own = self._own_variables()
+        scale, num_good = (float(variable.value_in(local_index)) for variable in own)
+        num_good = num_good + 1 if is_finite else 0
+        if not is_finite:
+            scale = max(scale / 2, 1.0)
+        elif num_good == self.dynamic_growth_steps:
+            doubled = np.float32(2 * scale)
+            scale, num_good = float(doubled) if np.isfinite(doubled) else scale, 0
+        for variable, value in zip(own, (scale, num_good), strict=True):
+            new = np.full_like(variable.like(), value)
+            variable.cell.update(new, (), RuleStep(ASSIGN, 1.0, 1), local_index)
+
+    def _require_possible(self) -> None:
+        self.inner_optimizer._require_possible()
+        remote = get_strategy().extended.remote_storage
+        if self.dynamic and remote is not None and get_strategy().extended.job.num_trainers > 1:
+            raise ValueError(
+                "several workers at parameter servers each have gradients of their own, so that "
+                "they would not agree on steps to skip, nor on the scale of the loss; give "
+                "LossScaleOptimizer(…, dynamic=False, initial_scale=…), use the policy "
+                "'mixed_bfloat16', or MultiWorkerMirroredStrategy"
+            )
+
+    def _scaling_losses(self) -> Optimizer:
+        return self
+
+    def enter_model(self) -> Any:
+        self.inner_optimizer.enter_model()
+        return super().enter_model()
+
+    def _create_own_slots(self, variables: Sequence[Variable]) -> None:
+        raise AssertionError("the inner optimizer has them")
+
+
+def _is_finite(gradient: Any) -> bool:
+    if gradient is None:
+        return True
+    values = gradient.values if isinstance(gradient, IndexedSlices) else gradient
+    return bool(np.isfinite(values).all())
+
+
+install_scaling(LossScaleOptimizer)
