@@ -49,7 +49,6 @@ _INSTEAD: Mapping[str, str] = {
     "tf.get_default_graph": _GRAPH,
     "tf.global_variables": "use model.variables, or tf.train.list_variables of a checkpoint",
     "tf.trainable_variables": "use model.trainable_variables",
-    "tf.get_collection": _GRAPH + "; losses of layers are in model.losses",
     "tf.add_to_collection": _GRAPH + "; add_loss of a layer keeps a loss",
     "tf.Module": "use tf.keras.Model or tf.keras.layers.Layer",
     "tf.SparseTensor": _SPARSE,

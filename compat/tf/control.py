@@ -19,6 +19,7 @@ from .conversion import as_tensor, constants_as_tensors, convert, plain
 
 __all__ = [
     "Assert",
+    "GraphKeys",
     "Print",
     "as_dtype",
     "assert_equal",
@@ -28,6 +29,7 @@ __all__ = [
     "device",
     "executing_eagerly",
     "function",
+    "get_collection",
     "get_logger",
     "group",
     "init_scope",
@@ -44,6 +46,26 @@ __all__ = [
     "vectorized_map",
     "while_loop",
 ]
+
+
+class GraphKeys:
+    """Names of collections of TensorFlow 1."""
+
+    UPDATE_OPS = "update_ops"
+
+
+def get_collection(key: str, scope: str | None = None) -> list[Any]:
+    """Of `GraphKeys.UPDATE_OPS` nothing: normalization keeps its moving averages by itself.
+
+    Raises:
+        ValueError: Another collection: there is no graph that would have it.
+    """
+    if key != GraphKeys.UPDATE_OPS:
+        raise ValueError(
+            f"there is no collection {key!r}, as there is no graph: losses of layers are in "
+            f"model.losses, variables in model.trainable_variables"
+        )
+    return []
 
 
 class UnconnectedGradients(enum.Enum):

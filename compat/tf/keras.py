@@ -64,6 +64,7 @@ _TABLES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
         (),
         {
             "CustomObjectScope": "nn.custom_object_scope",
+            "Sequence": "compat.tf.keras.Sequence",
             "custom_object_scope": "nn.custom_object_scope",
             "set_random_seed": "strategies.set_seed",
             "to_categorical": "compat.tf.keras.to_categorical",
@@ -85,6 +86,21 @@ def InputLayer(  # noqa: N802
     """`Input`, whose first argument has another name; batches may have any size."""
     given = input_shape if shape is None else shape
     return nn.Input(given, name, np.float32 if dtype is None else dtype)
+
+
+class Sequence:
+    """Batches by their position, for `fit`, `evaluate` and `predict`; to be subclassed."""
+
+    def __len__(self) -> int:
+        """How many batches there are."""
+        raise NotImplementedError
+
+    def __getitem__(self, index: int) -> Any:
+        """Batch `index`: (x, y), or (x, y, sample_weight)."""
+        raise NotImplementedError
+
+    def on_epoch_end(self) -> None:
+        """Called after each epoch of `fit`."""
 
 
 def to_categorical(y: Any, num_classes: int | None = None, dtype: Any = "float32") -> np.ndarray:

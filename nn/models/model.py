@@ -10,7 +10,7 @@ import numpy as np
 
 from ...autodiff import lift
 from ...strategies import current_store
-from ..callbacks import Callback, CallbackList, History, ProgbarLogger
+from ..callbacks import Callback, CallbackList, History, LambdaCallback, ProgbarLogger
 from ..layers import Layer, SymbolicTensor, map_symbolic, symbolic_in
 from . import fitting
 from .data import Source, source_of, split_off
@@ -193,7 +193,7 @@ class Model(Trainable):
                 validation_split, x, y, sample_weight
             )
         source = source_of(x, y, sample_weight, batch_size, shuffle, class_weight)
-        listed = _listed(callbacks)
+        listed = [*_listed(callbacks), *_of_source(x)]
         history = next((c for c in listed if isinstance(c, History)), None) or History()
         params = {"verbose": verbose, "epochs": epochs, "steps": _steps(source, steps_per_epoch)}
         told = _told([*(c for c in listed if c is not history), history], self, params)
@@ -340,6 +340,12 @@ def _told(
     if params["verbose"] and not any(isinstance(one, ProgbarLogger) for one in listed):
         listed.append(ProgbarLogger())
     return CallbackList(listed, model, params)
+
+
+def _of_source(x: Any) -> list[Callback]:
+    """What tells a Keras `Sequence` that an epoch has ended: it may shuffle its batches then."""
+    ended = getattr(x, "on_epoch_end", None)
+    return [] if ended is None else [LambdaCallback(on_epoch_end=lambda epoch, logs: ended())]
 
 
 def _validation(data: Any, batch_size: int | None) -> Source:

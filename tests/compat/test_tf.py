@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import paceline as pl
@@ -150,6 +151,19 @@ def test_mb_24_a_learning_rate_is_set_and_read_as_a_variable():
     tf.keras.backend.set_value(optimizer.lr, 0.25)
     assert tf.keras.backend.get_value(optimizer.learning_rate) == 0.25
     assert type(optimizer.learning_rate.value()) is float
+
+
+def test_in_19_a_sequence_of_batches_trains():
+    class Batches(tf.keras.utils.Sequence):
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, index):
+            return np.ones((4, 3), np.float32), np.full((4, 1), index, np.float32)
+
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1, kernel_initializer="zeros")])
+    model.compile(tf.keras.optimizers.SGD(0.0), "mse")
+    assert model.fit(Batches(), epochs=1, verbose=0).history["loss"] == [0.5]
 
 
 def test_mb_24_an_input_layer_names_its_shape_as_keras_does():

@@ -186,3 +186,10 @@ def test_mb_24_arrays_are_an_input_fn():
     made = tf.estimator.inputs.numpy_input_fn(x, y, batch_size=4, num_epochs=2, shuffle=False)
     assert [len(labels) for _, labels in made()] == [4, 4, 4, 4, 4]
     assert np.concatenate([labels for _, labels in made()]).tolist() == [*y, *y]
+
+
+def test_mb_24_updates_of_normalization_are_a_collection_that_is_empty():
+    with tf.control_dependencies(tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)):
+        assert tf.get_collection(tf.GraphKeys.UPDATE_OPS) == []
+    with pytest.raises(ValueError, match=r"no collection 'losses'.*model\.losses"):
+        tf.compat.v1.get_collection("losses")

@@ -148,6 +148,24 @@ def test_in_19_a_generator_of_validation_batches_is_read_on_from_epoch_to_epoch(
     assert len(taken) <= 3 * (2 + 1) + 1, "what is read ahead is one batch at most"
 
 
+def test_in_19_a_sequence_is_told_of_the_end_of_each_epoch():
+    class Alternating(Sequence):
+        sign = 1
+
+        def __getitem__(self, index):
+            x, y = super().__getitem__(index)
+            return x, self.sign * y
+
+        def on_epoch_end(self):
+            self.sign *= -1
+
+    model, twin, data = linear(), linear(), Alternating()
+    model.fit(data, epochs=3, verbose=0)
+    for sign in (1, -1, 1):
+        twin.fit(X, sign * Y, batch_size=10, shuffle=False, verbose=0)
+    np.testing.assert_array_equal(model.get_weights()[0], twin.get_weights()[0])
+
+
 def test_in_19_how_data_are_divided_is_told_once_for_all_epochs(caplog):
     caplog.set_level("INFO", "paceline")
     linear(STRATEGIES["two replicas"]()).fit(X, Y, validation_data=(X, Y), epochs=3, verbose=0)
