@@ -393,7 +393,7 @@ class Layer(Serializable, ABC):
 
     def get_config(self) -> Config:
         # As the layer is now: its name was counted up, say, and it may have been frozen since.
-        now = {"name": self.name, "trainable": self.trainable}
+        now = {"name": self.name, "trainable": self.trainable, "dtype": self.dtype_policy.name}
         config = super().get_config() | self.taken(now)
         config.pop("weights", None)  # which have become values of its variables
         return config

@@ -28,6 +28,7 @@ from ...checkpoint import (
 from ...strategies import Job, Variable, current_store, get_strategy
 from ..layers import Layer
 from ..optimizers import Optimizer
+from ..optimizers.schedules import Constant
 from ..serialization import serialize
 
 _FORMAT = 1
@@ -137,7 +138,8 @@ class Savable(Layer):
             path: Where to.
             position: Where training stands: plain values, which `restore_backup` returns.
         """
-        rate = self.optimizer.get_config()["learning_rate"]
+        schedule = self.optimizer.learning_rate_schedule
+        rate = schedule(0) if isinstance(schedule, Constant) else None
         content = {"position": dict(position), "learning_rate": rate}
         self._save(path, True, content, include_optimizer=True)
 
@@ -196,7 +198,7 @@ class Savable(Layer):
         path = checked_path(path)
         optimizer = self.optimizer if include_optimizer else None
         variables = self._saved_variables(optimizer)
-        state = {"optimizer": None if optimizer is None else optimizer.name, **content}
+        state = {"optimizer": None if optimizer is None else optimizer.prefix, **content}
         job = _job_of(variables)
         job.refresh()
         # What was restored and is still to be created is not lost.
@@ -283,7 +285,7 @@ def renamed(
         if not of_optimizer:
             found[_renamed(name, names)] = value
         elif optimizer is not None:
-            found[f"{optimizer.name}/{_renamed(name.removeprefix(prefix), names)}"] = value
+            found[f"{optimizer.prefix}/{_renamed(name.removeprefix(prefix), names)}"] = value
     return found
 
 

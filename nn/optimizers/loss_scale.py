@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -82,6 +82,16 @@ class LossScaleOptimizer(Optimizer):
         self.inner_optimizer.learning_rate = value
 
     lr = learning_rate
+
+    @property
+    def learning_rate_schedule(self) -> Callable[[int], float]:
+        """That of the inner optimizer."""
+        return self.inner_optimizer.learning_rate_schedule
+
+    @property
+    def prefix(self) -> str:
+        """That of the inner optimizer."""
+        return self.inner_optimizer.prefix
 
     def rate_after(self, num_updates: int) -> float:
         """See `Updater`."""

@@ -95,7 +95,12 @@ class OptimizerState(Serializable, Updater):
         schedule = self.learning_rate_schedule
         is_number = isinstance(schedule, Constant)
         rate = float(schedule(0)) if is_number else serialize(schedule)
-        return super().get_config() | {"learning_rate": rate}
+        return super().get_config() | self.taken({"learning_rate": rate})
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of the names of its variables, in front of a slash."""
+        return self.name
 
     def __getstate__(self) -> dict[str, Any]:
         # What it keeps of models stays here: another process finds variables by its name.

@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 import paceline as pl
-from paceline.nn import Input, Sequential, callbacks, layers, load_model, optimizers
+from paceline.nn import (
+    Input,
+    Sequential,
+    callbacks,
+    layers,
+    load_model,
+    mixed_precision,
+    optimizers,
+)
 from paceline.strategies import DEFAULT_STRATEGY, VariableStore
 from paceline.training import Preempted
 
@@ -143,3 +151,23 @@ def test_a_run_that_is_asked_to_end_saves_before_it_does_and_makes_no_batch_agai
     for ours, theirs in zip(run(), uninterrupted[1], strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert len(made) == 20
+
+
+def test_a_model_of_mixed_precision_goes_on_with_its_policy_and_the_scale_of_its_loss(tmp_path):
+    pl.set_seed(1)
+    mixed_precision.set_global_policy("mixed_float16")
+    try:
+        model = model_of()
+        scaled = mixed_precision.LossScaleOptimizer(optimizers.Adam(0.05), dynamic_growth_steps=4)
+        model.compile(scaled, "mse")
+    finally:
+        mixed_precision.set_global_policy("float32")
+    fit(model, 0, 2)
+    model.save(tmp_path / "m")
+    again = load_model(tmp_path / "m")
+    assert again.layers[0].compute_dtype == np.float16
+    for one in (model, again):
+        fit(one, 2, 4)
+    assert again.optimizer.loss_scale == model.optimizer.loss_scale != 2.0**15
+    for ours, theirs in zip(again.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)

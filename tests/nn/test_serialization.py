@@ -45,6 +45,7 @@ def test_all_arguments_are_in_the_configuration_by_name_with_their_defaults():
     config = layers.Dropout(0.5, name="drop").get_config()
     assert config == {
         "rate": 0.5, "noise_shape": None, "seed": None, "name": "drop", "trainable": True,
+        "dtype": "float32",
     }  # fmt: skip
 
 
