@@ -54,7 +54,8 @@ def cast(x: Any, dtype: Any, name: str | None = None) -> Tensor:
     tensor, wanted = convert(x).tensor(), np.dtype(dtype)
     if wanted.kind != "f" and tensor.requires_grad:
         return Tensor(tensor.data.astype(wanted))
-    return tensor if tensor.dtype == wanted else tensor.astype(wanted)
+    cast_to: Tensor = as_tensor(tensor.astype(wanted))
+    return cast_to
 
 
 def plain(value: Any) -> np.ndarray:
