@@ -189,6 +189,8 @@ def fit(model: Trainable, source: Source, epochs: Epochs, callbacks: CallbackLis
                     break
             session.finish()
             session.end()
+            if model.optimizer is not None:  # variables become their averages, if it keeps them
+                model.optimizer.finalize_variable_values(model.trainable_variables)
             bring_here(model, strategy)
             callbacks.tell("on_train_end", logs)
     finally:
