@@ -97,7 +97,10 @@ def loop(strategy):
 
 
 def by_fit(strategy, directory):
-    return optimizers.train_or_serve(strategy, lambda: fit(strategy))
+    try:
+        return fit(strategy)
+    except SystemExit:  # of a parameter server, when it has served
+        return None
 
 
 def fit(strategy):
