@@ -192,6 +192,8 @@ def fit(model: Trainable, source: Source, epochs: Epochs, callbacks: CallbackLis
             if model.optimizer is not None:  # variables become their averages, if it keeps them
                 model.optimizer.finalize_variable_values(model.trainable_variables)
             bring_here(model, strategy)
+            with strategy.scope():
+                model.optimizer.finalize_variable_values(model.trainable_variables)
             callbacks.tell("on_train_end", logs)
     finally:
         model.training_session = None

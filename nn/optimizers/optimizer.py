@@ -114,6 +114,7 @@ class Optimizer(OptimizerState):
         loss: Any,
         global_step: Variable | Sequence[Variable] | None = None,
         var_list: Sequence[Variable] | None = None,
+        tape: Any = None,
     ) -> TrainOp:
         """A deferred training step: call what is returned, in each replica, to make it happen.
 
@@ -125,6 +126,7 @@ class Optimizer(OptimizerState):
             var_list: The variables to change; by default all trainable ones of the model (in a
                 custom loop: those that the loss depends on). One that the loss depends on in no
                 replica is left as it is.
+            tape: Has no effect: the loss itself knows how it was computed.
         """
         _check_loss(loss)
         if isinstance(global_step, (list, tuple)):  # Keras's order

@@ -327,6 +327,39 @@ def test_a_training_step_of_ones_own_learns_and_counts_the_same(kind):
     assert len(history["last"]) == 3
 
 
+class ByMinimize(OwnStep):
+    """A training step with Keras's `minimize(loss, var_list, tape)`."""
+
+    def train_step(self, data):
+        x, y = data
+        with pl.GradientTape() as tape:
+            loss = self.compute_loss(x, y, self(x, training=True))
+        self.optimizer.minimize(loss, self.trainable_variables, tape=tape)
+        return {"loss": self.metrics[0].result()}
+
+
+@pytest.mark.parametrize("kind", ["default", "two replicas"])
+def test_a_step_by_minimize_is_made_at_its_end(kind):
+    strategy = STRATEGIES[kind]()
+    initial, (weights, epoch_losses) = linear().get_weights(), by_hand(2, 8)
+    with strategy.scope():
+        model = ByMinimize()
+        model.compile(optimizers.SGD(0.05), "mse")
+        model.set_weights(initial)
+    history = model.fit(X, Y, batch_size=8, epochs=2, shuffle=False, verbose=0).history
+    for found, expected in zip(model.get_weights(), weights, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=2e-5)
+    np.testing.assert_allclose(history["loss"], epoch_losses, rtol=1e-5)
+
+
+def test_averages_of_weights_take_their_place_at_the_end():
+    model = linear(optimizer=optimizers.SGD(0.05, use_ema=True, ema_momentum=0.5))
+    model.fit(X, Y, batch_size=25, epochs=3, shuffle=False, verbose=0)
+    second, third = (by_hand(epochs, 25)[0][0] for epochs in (2, 3))
+    average = (by_hand(1, 25)[0][0] / 2 + second / 2) / 2 + third / 2
+    np.testing.assert_allclose(model.get_weights()[0], average, rtol=1e-4)
+
+
 def test_several_inputs_and_outputs_have_figures_by_their_names():
     a, b = Input((3,), name="a"), Input((3,), name="b")
     model = Model([a, b], [layers.Dense(1, name="p")(a), layers.Dense(1, name="q")(b)])
