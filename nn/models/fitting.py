@@ -312,7 +312,7 @@ def evaluate(
     model.reset_metrics()
     hook = _CallbackHook(model, callbacks, "test", strategy)
     callbacks.tell("on_test_begin")
-    with closing(iter(_distributed(source, strategy))) as batches:
+    with closing(iter(for_evaluation(model, source, steps))) as batches:
         session = EvaluationSession(
             _call(model), strategy, _store(model), [hook], brings_hooks=False
         )
@@ -324,8 +324,14 @@ def evaluate(
     return logs
 
 
-def for_evaluation(model: Trainable, source: Source) -> DistributedDataset:
-    """The batches of `source` as `evaluate` divides them, for several calls of it."""
+def for_evaluation(model: Trainable, source: Source, steps: int | None) -> DistributedDataset:
+    """The batches that `evaluate` reads, divided among replicas, for several calls of it.
+
+    Workers look for a batch behind the last step. It is cut off, so that a generator keeps it for
+    the next validation, on any number of workers.
+    """
+    if steps is not None and isinstance(source, Dataset):
+        source = source.take(steps)
     return _distributed(source, _evaluation_strategy(model))
 
 

@@ -201,7 +201,7 @@ class Model(Trainable):
         @cache  # one source for all epochs: it tells the log once how it is divided
         def validation_source() -> Source:
             source = _validation(validation_data, validation_batch_size or batch_size)
-            return fitting.for_evaluation(self, source)
+            return fitting.for_evaluation(self, source, validation_steps)
 
         def validate() -> dict[str, Any]:
             return fitting.evaluate(self, validation_source(), validation_steps, told)
