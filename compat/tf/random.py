@@ -1,4 +1,8 @@
-"""`tf.random`: numbers from one generator of the process, which `set_seed` begins anew."""
+"""`tf.random`: numbers from a generator of each replica, which `set_seed` begins anew.
+
+Replicas run in threads: from one generator for all, what each draws would depend on who comes
+first, and all workers would draw the same.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +17,29 @@ from .advice import advice
 from .conversion import convert, integers, plain
 
 __getattr__, __dir__ = serve(NameTable(__name__, advice=advice))
-_generators = [np.random.default_rng()]
+_generators: dict[int, np.random.Generator] = {}
+_seeds: list[int | None] = [None]
 
 
 def set_seed(seed: int | None) -> None:
     """Begin anew with this seed: numbers, initial values of variables, dropout and shuffles."""
     strategies.set_seed(seed)
-    _generators[0] = np.random.default_rng(seed)
+    _seeds[0] = seed
+    _generators.clear()
 
 
 set_random_seed = set_seed
 
 
 def _generator(seed: int | None) -> np.random.Generator:
-    return _generators[0] if seed is None else np.random.default_rng(seed)
+    if seed is not None:
+        return np.random.default_rng(seed)
+    context = strategies.get_replica_context()
+    number = 0 if context is None else 1 + context.replica_id_in_sync_group
+    if number not in _generators:
+        begun = _seeds[0]
+        _generators[number] = np.random.default_rng(None if begun is None else (begun, number))
+    return _generators[number]
 
 
 def normal(

@@ -153,6 +153,19 @@ def test_mb_24_a_learning_rate_is_set_and_read_as_a_variable():
     assert type(optimizer.learning_rate.value()) is float
 
 
+def test_mb_24_replicas_draw_numbers_of_their_own_the_same_after_each_seed():
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+    def drawn():
+        tf.random.set_seed(3)
+        runs = [strategy.run(lambda: tf.random.normal((2,)).numpy()) for _ in range(20)]
+        return np.array([strategy.experimental_local_results(run) for run in runs])
+
+    numbers = drawn()
+    assert len(np.unique(numbers)) == numbers.size
+    np.testing.assert_array_equal(numbers, drawn())
+
+
 def test_in_19_a_sequence_of_batches_trains():
     class Batches(tf.keras.utils.Sequence):
         def __len__(self):
