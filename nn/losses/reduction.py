@@ -126,6 +126,21 @@ def scale_regularization_loss(regularization_loss: Any) -> Tensor:
     return as_tensor(regularization_loss).sum() / float(num_replicas)
 
 
+def sum_over_replicas(loss: Any, num_examples: int) -> Any:
+    """A replica's loss that is a sum, such that the step makes the sum over the global batch of it.
+
+    The step averages replicas by their numbers of examples, n: with a factor of Σn / n the average
+    of the sums S is Σ(n · S · Σn / n) / Σn = ΣS. All replicas must make the call.
+
+    Raises:
+        ValueError: Workers make each step together at parameter servers.
+    """
+    if not is_one_of_several():
+        return loss
+    all_examples, _ = _over_replicas(num_examples, 0.0)
+    return loss * (all_examples / max(num_examples, 1))
+
+
 def is_one_of_several() -> bool:
     """Whether the caller has a part of a batch, of which other replicas have the rest."""
     replica = get_replica_context()
@@ -170,14 +185,23 @@ def _share_of_mean(num_examples: int, counted: float) -> float:
     replica = get_replica_context()
     if replica is None or replica.num_replicas_in_sync == 1:
         return 1 / counted if counted else 0.0
+    all_examples, all_counted = _over_replicas(num_examples, counted)
+    return all_examples / (max(num_examples, 1) * all_counted) if all_counted else 0.0
+
+
+def _over_replicas(num_examples: int, counted: float) -> tuple[float, float]:
+    """Both numbers, added up over the replicas of the step."""
+    replica = get_replica_context()
+    assert replica is not None
     extended = replica.strategy.extended
     if extended.shard[0] != extended.num_workers:
         raise ValueError(
-            "a mean over what a mask or weights leave divides by a number that several workers, "
-            "which make each step together at parameter servers (max_staleness=0), do not know of "
-            "each other; use reduction='sum_over_batch_size' without a mask, let workers make "
-            "steps of their own (max_staleness=None), or use MultiWorkerMirroredStrategy"
+            "a sum, or a mean over what a mask or weights leave, takes a number of the global "
+            "batch that several workers, which make each step together at parameter servers "
+            "(max_staleness=0), do not know of each other; use reduction='sum_over_batch_size' "
+            "without a mask, let workers make steps of their own (max_staleness=None), or use "
+            "MultiWorkerMirroredStrategy"
         )
     both = np.array([num_examples, counted], np.float64)
     all_examples, all_counted = np.asarray(replica.all_reduce("SUM", both)).tolist()
-    return all_examples / (max(num_examples, 1) * all_counted) if all_counted else 0.0
+    return all_examples, all_counted

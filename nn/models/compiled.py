@@ -11,6 +11,7 @@ import numpy as np
 from ...autodiff import Tensor
 from ...strategies import Strategy
 from .. import losses, metrics
+from ..losses.reduction import sum_over_replicas
 from ..metrics import Mean, MeanMetricWrapper, Metric
 from ..metrics.accuracies import (
     binary_accuracy,
@@ -92,8 +93,11 @@ class Compiled:
         for part in parts:
             if part.loss is None:
                 continue
-            value = losses.get(part.loss)(part.y, part.y_pred, part.sample_weight)
+            loss = losses.get(part.loss)
+            value = loss(part.y, part.y_pred, part.sample_weight)
             value = np.mean(value) if np.ndim(value) else value  # type: ignore
+            if getattr(loss, "reduction", None) is losses.Reduction.SUM:
+                value = sum_over_replicas(value, np.shape(part.y_pred)[0])
             if len(parts) > 1:
                 self._track(f"{part.name}_loss", value, part)
             found.append(value if part.loss_weights is None else value * part.loss_weights)

@@ -175,7 +175,7 @@ class Savable(Layer):
             ValueError: It does not fit; nothing is changed.
         """
         optimizer = self.optimizer if with_optimizer and self.is_compiled else None
-        found = renamed(values, state, self, optimizer)
+        found = renamed(values, state, self, optimizer, self._own_optimizers())
         late = restore(self.name, self._saved_variables(optimizer), found, self._built())
         self._pending.clear()
         self._pending.update(late)
@@ -185,8 +185,15 @@ class Savable(Layer):
     def _saved_variables(self, optimizer: Optimizer | None) -> list[Variable]:
         if optimizer is None:
             return self.weights
+        optimizers = [optimizer, *self._own_optimizers().values()]
+        of_optimizers = [variable for one in optimizers for variable in one.existing_variables]
         # How many steps `fit` has made, where it has made any: dropout goes by it.
-        return [*self.weights, *optimizer.existing_variables, *self.counters()]
+        return [*self.weights, *of_optimizers, *self.counters()]
+
+    def _own_optimizers(self) -> dict[str, Optimizer]:
+        """Those that are attributes besides `optimizer`, for a train_step of the model's own."""
+        own = {name: value for name, value in vars(self).items() if isinstance(value, Optimizer)}
+        return {name: one for name, one in own.items() if name != "optimizer"}
 
     def _built(self) -> set[str]:
         """The layers that have made their weights: each makes all of them, or none so far."""
@@ -199,6 +206,8 @@ class Savable(Layer):
         optimizer = self.optimizer if include_optimizer else None
         variables = self._saved_variables(optimizer)
         state = {"optimizer": None if optimizer is None else optimizer.prefix, **content}
+        own = {} if optimizer is None else self._own_optimizers()
+        state["own_optimizers"] = {name: one.prefix for name, one in own.items()}
         job = _job_of(variables)
         job.refresh()
         # What was restored and is still to be created is not lost.
@@ -262,9 +271,15 @@ def _content(path: str) -> tuple[dict[str, Any], Values]:
 
 
 def renamed(
-    values: Values, state: Mapping[str, Any], model: Layer, optimizer: Optimizer | None
+    values: Values,
+    state: Mapping[str, Any],
+    model: Layer,
+    optimizer: Optimizer | None,
+    own_optimizers: Mapping[str, Optimizer],
 ) -> Values:
     """Saved values by the names that they have in another model of the same layers.
+
+    Without an `optimizer` those of optimizers are left out. `own_optimizers` are attributes.
 
     Raises:
         ValueError: The model has other layers.
@@ -278,14 +293,16 @@ def renamed(
             f"has {len(state['layers'])} ({', '.join(state['layers'])})"
         )
     names = dict(zip(state["layers"], layers, strict=True))
-    prefix = f"{state['optimizer']}/"
+    prefixes = {state["optimizer"]: optimizer}
+    for attribute, prefix in state.get("own_optimizers", {}).items():
+        prefixes[prefix] = None if optimizer is None else own_optimizers.get(attribute)
     found = {}
     for name, value in values.items():
-        of_optimizer = state["optimizer"] is not None and name.startswith(prefix)
-        if not of_optimizer:
+        prefix = next((p for p in prefixes if p and name.startswith(f"{p}/")), None)
+        if prefix is None:
             found[_renamed(name, names)] = value
-        elif optimizer is not None:
-            found[f"{optimizer.prefix}/{_renamed(name.removeprefix(prefix), names)}"] = value
+        elif (one := prefixes[prefix]) is not None:
+            found[f"{one.prefix}/{_renamed(name.removeprefix(f'{prefix}/'), names)}"] = value
     return found
 
 
