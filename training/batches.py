@@ -97,6 +97,11 @@ class ReplicaBatches:
         self._devices = strategy.extended.replica_devices
         self._latest: Any = None
 
+    @property
+    def has_had_examples(self) -> bool:
+        """Whether there is something that can stand in."""
+        return self._latest is not None
+
     def of_step(self, batches: Any) -> Any:
         """A `ReplicaBatch` for each local replica, as `Strategy.run` takes them.
 

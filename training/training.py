@@ -92,6 +92,19 @@ class TrainingSession(Session):
         self._input = batches
         self.tell_input_state(batches.get_state)
 
+    def begin_within(self, first_batch: Any) -> None:
+        """Begin in the midst of a pass, where a worker may have no example any more.
+
+        Args:
+            first_batch: What the pass began with on this worker: it builds the model, if need be.
+
+        Raises:
+            ValueError: On all workers, if one has no example in it.
+        """
+        first = first_with_examples([first_batch], self.strategy.extended.num_local_replicas)
+        require_data(first, self.strategy)
+        self._batches.of_step(first)
+
     def _make_first_step(self) -> None:
         """Build the model, tell the hooks, and make the first step in which somebody has examples.
 
@@ -116,10 +129,10 @@ class TrainingSession(Session):
         Raises:
             ValueError: The data are empty.
         """
-        if not self._is_built:
+        if not self._is_built and not self._batches.has_had_examples:
             self._make_first_step()
             return True
-        if not self.stop_requested:
+        if self._is_built and not self.stop_requested:
             self.before_run()
         while True:
             with phase("input"):

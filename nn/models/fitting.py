@@ -170,6 +170,8 @@ def fit(model: Trainable, source: Source, epochs: Epochs, callbacks: CallbackLis
             if first > epochs.first or done:
                 passes = 0 if keeps_iterator else first - epochs.first
                 skipped = done + (first - epochs.first) * (epochs.steps or 0) * keeps_iterator
+                if skipped:
+                    session.begin_within(next(batches, None))
                 batches = _gone_to(distributed, batches, passes, skipped, states, job)
                 session.next_pass(batches)
             for epoch in range(first, epochs.last):
@@ -244,7 +246,8 @@ def _gone_to(
     """The iterator of a run that was interrupted, where it stood.
 
     Args:
-        distributed, batches: The data, and the iterator of their first pass.
+        distributed, batches: The data, and the iterator of their first pass, of which one batch was
+            taken if any are to be skipped.
         passes: How many were ended.
         skipped: How many batches of the pass under way were made.
         states: Where the input of each worker stood; may be empty.
@@ -260,7 +263,7 @@ def _gone_to(
         batches.set_states(list(states), job.trainer_index)
     except ValueError as error:
         _logger.info("Skipping %d batches that were trained on: %s", skipped, error)
-        for _ in range(skipped):
+        for _ in range(skipped - (passes == 0)):
             next(batches, None)
     return batches
 

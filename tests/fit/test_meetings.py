@@ -273,26 +273,37 @@ class KilledError(Exception):
 
 
 class Kills(callbacks.Callback):
-    def on_epoch_begin(self, epoch, logs=None):
-        if epoch == 1:
+    """After so many batches."""
+
+    def __init__(self, num_batches):
+        super().__init__()
+        self.num_left = num_batches
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.num_left -= 1
+        if not self.num_left:
             raise KilledError
 
 
 @pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+@pytest.mark.parametrize("num_batches", [4, 5, 6])
 @pytest.mark.parametrize("size", [(1, 2), (2, 1)])
 @pytest.mark.parametrize("case", ["two optimizers", "averages, accumulated and scaled"])
-def test_what_was_killed_goes_on_with_the_state_of_all_optimizers(on_workers, tmp_path, case, size):
+def test_what_was_killed_goes_on_behind_any_batch_with_the_state_of_all_optimizers(
+    on_workers, tmp_path, case, size, num_batches
+):
+    # Behind five the second worker has no batch any more in the epoch, and behind six nobody.
     def work(strategy, _, *told):
         with VariableStore(seed=3).building():
             with strategy.scope():
                 model = made(case)
-            backup = callbacks.BackupAndRestore(tmp_path / "backup")
+            backup = callbacks.BackupAndRestore(tmp_path / "backup", save_freq=1)
             fit(model, case, 0, 3, backup, *told)
             return state_of(model)
 
     def killed(strategy, index):
         with pytest.raises(KilledError):
-            work(strategy, index, Kills())
+            work(strategy, index, Kills(num_batches))
 
     expected = work(DEFAULT_STRATEGY, 0)
     run(on_workers, (2, 1), killed)
