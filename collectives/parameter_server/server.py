@@ -118,6 +118,7 @@ class ParameterServer:
         )
         self._variables = Variables(self._state, rules, storage, self._updates)
         self._texts = _Texts()
+        self._has_ended = False
         self._answers: dict[type[Request], Callable[[Trainer, Any], Reply]] = {
             Join: self._join,
             Wait: self._wait,
@@ -194,6 +195,7 @@ class ParameterServer:
             # Polled, as nobody tells when SIGTERM has come or a trainer has been away for too long.
             while not state.wait_until(lambda: self._is_over(is_asked_to_end()), 60.0):
                 pass
+            self._has_ended = True
             state.wait_until(lambda: not any(t.is_here for t in self._trainers), _HANG_UP_SECS)
             if not self._trainers.have_any_come and not is_asked_to_end():
                 raise CollectiveTimeoutError(
@@ -245,6 +247,12 @@ class ParameterServer:
     def _join(self, trainer: Trainer, request: Join) -> Joined:
         state = self._state
         with state.lock:
+            # It would go on with what the job that ends has trained.
+            if self._has_ended and not request.returning:
+                raise ValueError(
+                    f"{self.name} is ending, for all trainers of its job are done; another "
+                    f"training in the same processes needs servers of its own, started anew"
+                )
             # A second JOIN of the same process only says from which step on it is waited for.
             if request.from_version is None or not trainer.is_joined:
                 if not request.returning:

@@ -73,6 +73,17 @@ def test_without_an_outcome_it_ends_all_the_same(make_job):
     assert Run(job).end(0) == ""
 
 
+def test_another_training_does_not_go_on_with_what_an_ended_job_has_left(make_job):
+    job = make_job(1)
+    job.come(0)
+    job.ask(0, Done())
+    job.server.left(job.client(0))
+    job.server.run()
+    with pytest.raises(ValueError, match=r"ps 0 is ending, .* needs servers"):
+        job.come(0)
+    job.come(0, returning=True)  # the same process, whose connection was lost: it may read the end
+
+
 def test_a_job_that_a_trainer_gave_up_ends_with_its_reason_unless_there_is_an_outcome(make_job):
     job = make_job(1)
     job.come(0)
