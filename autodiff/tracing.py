@@ -23,17 +23,18 @@ from .activations import (
     softmax,
     softplus,
 )
-from .convolution import conv2d, conv2d_relu_max_pool2d
+from .convolution import conv, conv2d, conv2d_relu_max_pool2d
 from .cross_entropy import sigmoid_cross_entropy, softmax_cross_entropy
 from .dense import dense
-from .pooling import avg_pool2d, max_pool2d
+from .pooling import avg_pool, avg_pool2d, max_pool, max_pool2d
 from .reductions import logsumexp
 from .tensor import record, record_view
 from .tensor_like import FUNCTIONS
 
 _OURS: tuple[Callable[..., Any], ...] = (
     *(elu, erf, gelu, leaky_relu, log_softmax, relu, sigmoid, silu, softmax, softplus),
-    *(conv2d, conv2d_relu_max_pool2d, avg_pool2d, max_pool2d, dense, logsumexp),
+    *(conv, conv2d, conv2d_relu_max_pool2d, avg_pool, avg_pool2d, max_pool, max_pool2d),
+    *(dense, logsumexp),
     *(sigmoid_cross_entropy, softmax_cross_entropy),
     *(
         custom.record,

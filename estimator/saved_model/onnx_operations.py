@@ -16,10 +16,11 @@ import numpy as np
 
 from ... import autodiff
 from .onnx_graph import VARIES, Graph, Step, Value
+from .onnx_images import IMAGE_FORMS, activated
 
 Form = Callable[..., Any]
 
-FORMS: dict[Callable[..., Any], Form] = {}
+FORMS: dict[Callable[..., Any], Form] = {**IMAGE_FORMS}
 
 
 def _form(*functions: Callable[..., Any]) -> Callable[[Form], Form]:
@@ -214,101 +215,13 @@ def _einsum(graph: Graph, step: Step, subscripts: str, *operands: Any, optimize:
     return str(graph.node("Einsum", *names, equation=subscripts))
 
 
-_ACTIVATIONS = {"relu": "Relu", "tanh": "Tanh", "sigmoid": "Sigmoid"}
-
-
-def _activated(graph: Graph, name: str, activation: str | None) -> str:
-    return name if activation is None else str(graph.node(_ACTIVATIONS[activation], name))
-
-
 @_form(autodiff.dense)
 def _dense(graph: Graph, step: Step, x: Any, w: Any, b: Any, activation: str | None) -> str:
     dtype = step.result.dtype
     found = graph.node("MatMul", graph.operand(x, dtype), graph.operand(w, dtype))
     if b is not None:
         found = graph.node("Add", found, graph.operand(b, dtype))
-    return _activated(graph, found, activation)
-
-
-# ONNX has the channels of an image second, and the filters of a bank first.
-_TO_CHANNELS_FIRST, _TO_CHANNELS_LAST, _TO_FILTERS_FIRST = (0, 3, 1, 2), (0, 2, 3, 1), (3, 2, 0, 1)
-
-
-@_form(autodiff.conv2d)
-def _conv2d(
-    graph: Graph,
-    step: Step,
-    x: Any,
-    w: Any,
-    b: Any,
-    strides: Any,
-    padding: str,
-    activation: str | None,
-) -> str:
-    found = _activated(graph, _convolved(graph, step, x, w, b, strides, padding), activation)
-    return str(graph.node("Transpose", found, perm=_TO_CHANNELS_LAST))
-
-
-@_form(autodiff.conv2d_relu_max_pool2d)
-def _conv2d_relu_max_pool2d(
-    graph: Graph,
-    step: Step,
-    x: Any,
-    w: Any,
-    b: Any,
-    strides: Any,
-    padding: str,
-    pool_size: Any,
-) -> str:
-    found = graph.node("Relu", _convolved(graph, step, x, w, b, strides, padding))
-    size = _pair(pool_size)
-    found = graph.node("MaxPool", found, kernel_shape=size, strides=size)
-    return str(graph.node("Transpose", found, perm=_TO_CHANNELS_LAST))
-
-
-def _convolved(
-    graph: Graph, step: Step, x: Value, w: Value, b: Any, strides: Any, padding: str
-) -> str:
-    """The convolution with channels second."""
-    dtype = step.result.dtype
-    images = graph.node("Transpose", graph.operand(x, dtype), perm=_TO_CHANNELS_FIRST)
-    filters = graph.node("Transpose", graph.operand(w, dtype), perm=_TO_FILTERS_FIRST)
-    bias = [] if b is None else [graph.operand(b, dtype)]
-    placed = _windows(x, w.shape[:2], _pair(strides), padding)
-    return str(graph.node("Conv", images, filters, *bias, **placed))
-
-
-def _pool(kind: str, **attributes: Any) -> Form:
-    def form(graph: Graph, step: Step, x: Value, pool_size: Any, strides: Any, padding: str) -> str:
-        size = _pair(pool_size)
-        placed = _windows(x, size, size if strides is None else _pair(strides), padding)
-        images = graph.node("Transpose", graph.operand(x), perm=_TO_CHANNELS_FIRST)
-        found = graph.node(kind, images, **placed, **attributes)
-        return str(graph.node("Transpose", found, perm=_TO_CHANNELS_LAST))
-
-    return form
-
-
-FORMS |= {
-    autodiff.max_pool2d: _pool("MaxPool"),
-    autodiff.avg_pool2d: _pool("AveragePool", count_include_pad=0),
-}
-
-
-def _pair(lengths: Any) -> list[int]:
-    return [int(n) for n in np.broadcast_to(lengths, 2)]
-
-
-def _windows(x: Value, size: Sequence[Any], strides: list[int], padding: str) -> dict[str, Any]:
-    """Where windows lie. 'same' pads as TensorFlow does: an odd cell goes behind."""
-    pads = [0, 0, 0, 0]
-    if padding.lower() == "same":
-        for axis in (0, 1):
-            length, stride = x.shape[1 + axis], strides[axis]
-            assert length is not None, "only the length of a batch differs between two traces"
-            total = max((math.ceil(length / stride) - 1) * stride + int(size[axis]) - length, 0)
-            pads[axis], pads[2 + axis] = total // 2, total - total // 2
-    return {"kernel_shape": [int(n) for n in size], "strides": strides, "pads": pads}
+    return activated(graph, found, activation)
 
 
 @_form(np.reshape, np.ravel, np.expand_dims, np.squeeze)

@@ -42,6 +42,10 @@ def sequential(features, mode):
     pool = layers.MaxPooling2D(3, strides=2, padding="same")
     second = pool(layers.Conv2D(4, (3, 2), padding="same", use_bias=False, activation="tanh")(x))
     outputs = {"first": first, "second": second}
+    outputs["groups"] = layers.Conv2D(4, 2, groups=2, dilation_rate=2)(first)
+    rows = layers.Reshape((-1, 4))(first)
+    outputs["steps"] = layers.Conv1D(3, 2, padding="causal", dilation_rate=3)(rows)
+    outputs["means"] = layers.AveragePooling1D(2, padding="same")(rows)
     flat = layers.Flatten()(x) - 0.5
     for name in ("elu", "gelu", "leaky_relu", "silu", "softmax", "softplus", "swish", "linear"):
         outputs[name] = layers.Activation(name)(flat)
