@@ -150,6 +150,7 @@ def fit(model: Trainable, source: Source, epochs: Epochs, callbacks: CallbackLis
     if strategy.extended.server is not None:
         serve(strategy)
     require_servers(model, strategy)
+    model.expect_restored()
     model.make_metrics()
     model.stop_training = False
     watch, job = SignalWatch(), strategy.extended.job
@@ -294,6 +295,7 @@ def _warn_of_end(epochs: Epochs) -> None:
 def train_on_batch(model: Trainable, source: Source) -> dict[str, Any]:
     """One step on the only batch of `source`; the logs."""
     strategy = strategy_of(model)
+    model.expect_restored()
     model.make_metrics()
     with closing(_distributed(source, strategy).own_steps()) as batches:
         session = TrainingSession(_call(model), strategy, _store(model), [], [], batches)

@@ -179,8 +179,15 @@ class Savable(Layer):
         late = restore(self.name, self._saved_variables(optimizer), found, self._built())
         self._pending.clear()
         self._pending.update(late)
-        if late:
-            current_store().restore_later(lambda name: self._pending.pop(name, None))
+        self.expect_restored()
+
+    def expect_restored(self) -> None:
+        """Let what the model still makes begin with what was restored: also behind `set_seed`."""
+        if self._pending:
+            current_store().restore_later(self._take_restored)
+
+    def _take_restored(self, name: str) -> np.ndarray | None:
+        return self._pending.pop(name, None)
 
     def _saved_variables(self, optimizer: Optimizer | None) -> list[Variable]:
         if optimizer is None:

@@ -181,6 +181,7 @@ class VariableStore:
         with self._lock:
             self.variables.clear()
             self.resources.clear()
+            self._late.clear()  # by names that others may have from now on
 
     def trainable_variables(self) -> list[Variable]:
         """The trainable variables in the order in which they were created."""

@@ -171,3 +171,27 @@ def test_a_model_of_mixed_precision_goes_on_with_its_policy_and_the_scale_of_its
     assert again.optimizer.loss_scale == model.optimizer.loss_scale != 2.0**15
     for ours, theirs in zip(again.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_what_is_restored_is_the_models_own_also_behind_set_seed(tmp_path):
+    """Names begin anew there: another model may have the same."""
+    pl.set_seed(1)
+    model = model_of()
+    fit(model, 0, 2)
+    model.save(tmp_path / "m")
+    loaded = load_model(tmp_path / "m")  # its optimizer has no slots so far
+
+    weights = []
+    for _ in range(2):
+        pl.set_seed(1)
+        another = model_of()
+        fit(another, 0, 2)
+        weights.append(another.get_weights())
+    for first, second in zip(*weights, strict=True):
+        np.testing.assert_array_equal(first, second)
+
+    pl.set_seed(1)
+    fit(model, 2, 4)
+    fit(loaded, 2, 4)
+    for right, found in zip(model.get_weights(), loaded.get_weights(), strict=True):
+        np.testing.assert_array_equal(right, found)
