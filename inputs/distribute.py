@@ -343,6 +343,11 @@ class DistributedDataset:
             steps = _until_all_end(steps, any_has_data, num_local)
             self._make_iterator = IteratorFactory(_wrapped(steps, wrap), own_seed, division.worker)
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether all workers read the same batches, and each takes its part of them."""
+        return self._division.policy is AutoShardPolicy.DATA
+
     def describe(self) -> str:
         """One line for the log: the policy, this worker's shard, the batch and the replicas."""
         return self._description

@@ -46,6 +46,9 @@ class TrainingSession(Session):
         batches_per_step: How many of them each replica takes for one step, which is that of one
             batch of all their examples; the last step takes what is left. What hooks ask of a model
             and what it shows are those of the last batch; the loss is that of all.
+
+    Attributes:
+        had_batch: Whether this worker had data in the step that was made last.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class TrainingSession(Session):
         self._all_stop = False
         # What each replica says with the step that is being made.
         self._has_batch = False
+        self.had_batch = True
         self._veto = False
         self._has_bad_loss = False
         self._so_far: list[tuple[float, int]] = []
@@ -277,6 +281,7 @@ class TrainingSession(Session):
         if self._held.follows:
             self._held.take_over()
         self._logs = [self._noted_logs[index] for index in sorted(self._noted_logs)]
+        self.had_batch = self._has_batch
         loss_times_examples, num_examples, *votes, _ = sums
         votes_to_save, votes_to_end, votes_to_stop, *others = votes
         num_stopping, num_asking, num_watching = others

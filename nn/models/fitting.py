@@ -187,6 +187,8 @@ def fit(model: Trainable, source: Source, epochs: Epochs, callbacks: CallbackLis
                     callbacks.tell("on_train_interrupted")
                     job.leave()
                     raise watch.end()
+                if distributed.is_shared:
+                    _warn_of_short_input(session)
                 callbacks.tell("on_epoch_end", epoch, logs)
                 if not goes_on or _agreed(model.stop_training, strategy):
                     break
@@ -290,6 +292,19 @@ def _warn_of_end(epochs: Epochs) -> None:
         "batches). You may need to use the repeat() function when building your dataset.",
         epochs.steps * (epochs.last - epochs.first),
     )
+
+
+def _warn_of_short_input(session: TrainingSession) -> None:
+    """Say whose data have ended before those of the others; all workers call this."""
+    workers = session.strategy.extended.workers
+    had = workers.gather_numbers(session.had_batch, "who had data to the end")
+    if not all(had):
+        _logger.warning(
+            "The input of worker(s) %s ended before that of the others. Workers read the same "
+            "batches, and each trains on its part of them: the parts of these were left out. Let "
+            "the input be the same on all workers.",
+            ", ".join(str(index) for index, has in enumerate(had) if not has),
+        )
 
 
 def train_on_batch(model: Trainable, source: Source) -> dict[str, Any]:

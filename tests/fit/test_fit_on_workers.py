@@ -135,6 +135,22 @@ def test_data_that_are_shorter_on_a_worker_count_once(on_workers, steps):
     assert first[1] == second[1]
 
 
+@pytest.mark.parametrize("num_batches", [(3, 2), (3, 3)])
+def test_who_has_fewer_of_the_batches_that_all_share_is_named(on_workers, caplog, num_batches):
+    def train(strategy, index):
+        with VariableStore(seed=3).building():
+            with strategy.scope():
+                model = functional()
+                model.compile("sgd", "mse")
+            batches = (
+                (X[8 * i : 8 * i + 8], Y[8 * i : 8 * i + 8]) for i in range(num_batches[index])
+            )
+            model.fit(batches, verbose=0)
+
+    on_workers(2, 1, train)
+    assert caplog.text.count("The input of worker(s) 1 ended before") == 2 * (num_batches == (3, 2))
+
+
 def on_servers(job, train):
     """What `train(strategy, rank)` returns in each trainer, which are threads."""
     found, errors = [None] * job.num_trainers, []
