@@ -69,7 +69,8 @@ def save_together(root: Path, count: int, steps: int) -> None:
 
     def share(draft: str):
         for index, helper in enumerate(helpers, start=1):
-            helper.start(draft, share_of(arrays, index, count))
+            for copied in helper.start(draft, share_of(arrays, index, count)).values():
+                copied()  # the arrays are about to change
         return partial(collect_reports, draft, count, lambda: False)
 
     with Saver(root) as saver:
