@@ -5,20 +5,17 @@ have come; each rank combines its part of all arrays and writes the result into 
 have done so. The bytes are read and written once, where they are, instead of being copied into a
 ring and out of it.
 
-The memory has no name (memfd), so nothing is left behind however the ranks end. Another rank finds
-it through /proc by the numbers of process and descriptor, and believes that it is the right one
-when it finds in it what the owner has drawn at random. Where that does not work for all ranks (they
-are on several hosts, or do not see each other's processes) all of them use memory of their own.
+Another rank finds the memory (`sealed_memory.py`) through /proc by the numbers of process and
+descriptor, and believes that it is the right one when it finds in it what the owner has drawn at
+random. Where that does not work for all ranks (they are on several hosts, or do not see each
+other's processes) all of them use memory of their own.
 """
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
-import platform
 import secrets
-import stat
 import struct
 import weakref
 from abc import ABC, abstractmethod
@@ -31,6 +28,8 @@ import numpy as np
 
 from .arrays import UFUNCS, Array, Op, part_bounds
 from .backend import RepeatedAllReduce
+from .errors import LinkBroken
+from .sealed_memory import map_sealed_memory, new_sealed_memory, unavailable
 
 Gather: TypeAlias = Callable[[bytes], list[bytes]]
 """Returns the equally long rows of all ranks, who all call it."""
@@ -169,12 +168,6 @@ class SharedAllReduce(RepeatedAllReduce):
         self._meeting.run(SIGN)
 
 
-def is_supported() -> bool:
-    """Whether this platform has such memory, in which stores become visible in their order."""
-    is_x86 = platform.machine().lower() in ("x86_64", "amd64")
-    return is_x86 and hasattr(os, "memfd_create") and hasattr(fcntl, "F_ADD_SEALS")
-
-
 def _address(array: Array) -> int:
     return int(array.__array_interface__["data"][0])
 
@@ -184,11 +177,8 @@ def _own_memory(num_bytes: int) -> Iterator[tuple[bytes, mmap.mmap | None]]:
     """Memory of this rank, and what others need to find it; None where there is none to be had."""
     fd, memory, offer = -1, None, _NO_OFFER
     try:
-        if is_supported() and num_bytes:
-            fd = os.memfd_create("paceline-array", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-            os.ftruncate(fd, num_bytes + _SECRET_BYTES)
-            # Memory that shrinks under a reader would kill it.
-            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+        if num_bytes and not unavailable():
+            fd = new_sealed_memory("paceline-array", num_bytes + _SECRET_BYTES)
             memory = mmap.mmap(fd, num_bytes + _SECRET_BYTES)
             secret = secrets.token_bytes(_SECRET_BYTES)
             memory[num_bytes:] = secret
@@ -205,7 +195,7 @@ def _own_memory(num_bytes: int) -> Iterator[tuple[bytes, mmap.mmap | None]]:
 def _mapped(offer: bytes, num_bytes: int) -> mmap.mmap | None:
     """The memory that another rank offers, or None if it cannot be found here."""
     pid, fd, secret = _OFFER.unpack(offer)
-    if not is_supported() or offer == _NO_OFFER:
+    if offer == _NO_OFFER or unavailable():
         return None
     try:
         # It may be another file, if the ranks count their processes apart: without waiting for it.
@@ -213,14 +203,9 @@ def _mapped(offer: bytes, num_bytes: int) -> mmap.mmap | None:
     except OSError:
         return None
     try:
-        about, size = os.fstat(found), num_bytes + _SECRET_BYTES
-        if not stat.S_ISREG(about.st_mode) or about.st_size != size:
-            return None
-        if not fcntl.fcntl(found, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
-            return None
-        memory = mmap.mmap(found, size)
+        memory = map_sealed_memory(found, num_bytes + _SECRET_BYTES)
         return memory if secrets.compare_digest(memory[num_bytes:], secret) else None
-    except OSError:
+    except (OSError, LinkBroken):
         return None
     finally:
         os.close(found)

@@ -1,21 +1,18 @@
 """Links through memory that two processes of one host share.
 
-The memory has no name anywhere: the caller makes it (memfd) and hands its descriptor through a Unix
-socket, so nothing is left behind however the processes end, and a small /dev/shm is no limit. The
-socket stays open as a bell: a side that goes to sleep says so in the memory and is woken by a byte;
-if a process dies, the socket's end tells the other one at once.
+The memory has no name anywhere: the caller makes it (`sealed_memory.py`) and hands its descriptor
+through a Unix socket, so a small /dev/shm is no limit. The socket stays open as a bell: a side that
+goes to sleep says so in the memory and is woken by a byte; if a process dies, the socket's end
+tells the other one at once.
 
 Layout: one page of 64-bit words, then a ring of bytes for each direction. Each word is written by
-one side only, except that the flags of a sleeper are cleared by whoever wakes it. This relies on
-stores becoming visible in order and on 8-byte stores being whole, hence on x86.
+one side only, except that the flags of a sleeper are cleared by whoever wakes it.
 """
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
-import platform
 import secrets
 import select
 import socket
@@ -25,6 +22,7 @@ from typing import NoReturn, final
 
 from ..errors import LinkBroken
 from ..link import Link
+from ..sealed_memory import map_sealed_memory, new_sealed_memory, unavailable
 from .links import Expected, LinkEnds, Transport
 from .ring_buffer import RingBuffer
 from .sockets import CONNECT_SECS, Listener, WaitableSocket, close_all, pack_hello
@@ -54,11 +52,7 @@ class SharedMemoryTransport(Transport):
         super().__init__("shm", "shared memory")
 
     def unavailable(self) -> str:
-        if platform.machine().lower() not in ("x86_64", "amd64"):
-            return f"not supported on {platform.machine()} processors"
-        if not (hasattr(os, "memfd_create") and hasattr(fcntl, "F_ADD_SEALS")):
-            return f"not supported on {platform.system()}"
-        return ""
+        return unavailable()
 
     def listen(self, ends: LinkEnds, proof: str) -> Expected:
         name = f"paceline-{secrets.token_hex(16)}"
@@ -77,10 +71,7 @@ class SharedMemoryTransport(Transport):
         try:
             connected.settimeout(CONNECT_SECS)
             connected.connect("\0" + address)
-            fd = os.memfd_create("paceline-link", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-            os.ftruncate(fd, _TOTAL_BYTES)
-            # Memory that shrinks under a reader would kill it.
-            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+            fd = new_sealed_memory("paceline-link", _TOTAL_BYTES)
             socket.send_fds(connected, [pack_hello(ends.caller, proof)], [fd])
             return SharedMemoryLink(connected, mmap.mmap(fd, _TOTAL_BYTES), outgoing=0)
         except OSError:
@@ -112,11 +103,7 @@ def accept_shared_memory(connected: socket.socket, fds: list[int]) -> Link:
     try:
         if len(fds) != 1:
             raise LinkBroken(f"{len(fds)} file descriptors instead of one")
-        if not fcntl.fcntl(fds[0], fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
-            raise LinkBroken("memory that could shrink")
-        if os.fstat(fds[0]).st_size != _TOTAL_BYTES:
-            raise LinkBroken("memory of another size")
-        return SharedMemoryLink(connected, mmap.mmap(fds[0], _TOTAL_BYTES), outgoing=1)
+        return SharedMemoryLink(connected, map_sealed_memory(fds[0], _TOTAL_BYTES), outgoing=1)
     except (OSError, LinkBroken) as error:
         connected.close()
         raise LinkBroken(f"cannot share memory: {error}") from error

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from paceline.collectives import MismatchError, threads
-from paceline.collectives.shared_arrays import SharedArrays, is_supported
+from paceline.collectives.sealed_memory import unavailable
+from paceline.collectives.shared_arrays import SharedArrays
 
-pytestmark = pytest.mark.skipif(not is_supported(), reason="no such memory on this platform")
+pytestmark = pytest.mark.skipif(bool(unavailable()), reason="no such memory on this platform")
 FLOAT32 = np.dtype(np.float32)
 
 
