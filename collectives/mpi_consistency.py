@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, final
 
 import numpy as np
@@ -171,7 +171,7 @@ def mpi_kind(mpi: Any, dtype: np.dtype[Any], op: Op) -> tuple[Any, Any]:
     could come to different results; there NumPy itself is called back.
     """
     if dtype.name == "float16" or (dtype.kind == "f" and op in (Op.MIN, Op.MAX)):
-        return _numpy_kind(mpi, dtype.name, op)
+        return _numpy_kind(mpi, dtype, op)
     mpi_type = {
         "float32": mpi.FLOAT,
         "float64": mpi.DOUBLE,
@@ -189,14 +189,26 @@ def mpi_kind(mpi: Any, dtype: np.dtype[Any], op: Op) -> tuple[Any, Any]:
     }[op]
 
 
-@cache
-def _numpy_kind(mpi: Any, dtype_name: str, op: Op) -> tuple[Any, Any]:
+_making = threading.Lock()
+_made: dict[tuple[str, Op], tuple[Any, Any]] = {}
+
+
+def _numpy_kind(mpi: Any, dtype: np.dtype[Any], op: Op) -> tuple[Any, Any]:
     """Return an MPI datatype of opaque elements, and an operation that calls NumPy's.
 
-    Ranks are combined in order, for NumPy's operations are not commutative to the last bit either
-    (-0.0 and 0.0, NaNs). mpi4py has room for 16 such operations in a process: hence the cache.
+    mpi4py has room for 16 such operations in a process: each is made once, whichever of the
+    communicators' threads is the first to need it.
     """
-    ufunc, dtype = UFUNCS[op], np.dtype(dtype_name)
+    with _making:
+        if (dtype.name, op) not in _made:
+            _made[dtype.name, op] = _make_numpy_kind(mpi, dtype, UFUNCS[op])
+        return _made[dtype.name, op]
+
+
+def _make_numpy_kind(mpi: Any, dtype: np.dtype[Any], ufunc: np.ufunc) -> tuple[Any, Any]:
+    """Ranks are combined in order, for NumPy's operations are not commutative to the last bit
+    either (-0.0 and 0.0, NaNs).
+    """
 
     def combine(first: Any, second: Any, _datatype: Any) -> None:
         result = np.frombuffer(second, dtype)

@@ -7,7 +7,6 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
 from typing import Any, final
 
 import numpy as np
@@ -28,10 +27,16 @@ class _Process:
     seed: int | None = None
 
 
-@cache
+_drawn: dict[str, int] = {}
+
+
 def process_seed() -> int:
-    """A seed that is drawn once in each process."""
-    return entropy_seed()
+    """One seed for the whole process, from entropy.
+
+    Threads that need it first at the same time draw one each, and all take the same one:
+    `setdefault` is one step.
+    """
+    return _drawn.setdefault("process", entropy_seed())
 
 
 def seed_shuffles(seed: int | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .growing_file import GrowingFile
 from .history import History
-from .log import JsonLines, ensure_handler, log_once, logger
+from .log import JsonLines, ensure_handler, forget_logged, log_once, logger
 from .phases import PHASES, Collective, Span, Stopwatch, phase, wall_clock_offset_ns
 from .progress import Progress, Rate, RemoteProgress, progress, progress_for_launcher
 from .report import write_report
@@ -25,6 +25,7 @@ __all__ = [
     "Span",
     "Stopwatch",
     "ensure_handler",
+    "forget_logged",
     "log_once",
     "logger",
     "phase",

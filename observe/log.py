@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import cache
 from typing import Any, Final, final
 
 _FORMAT = "%(asctime)s %(levelname)-5s %(message)s"
@@ -20,6 +19,8 @@ LOG_VARIABLE: Final = "PACELINE_LOG"
 """What log lines look like: "text", the default, or "json"."""
 
 _attaching = threading.Lock()
+_noting = threading.Lock()
+_logged: set[tuple[object, ...]] = set()
 
 
 def logger() -> logging.Logger:
@@ -27,10 +28,23 @@ def logger() -> logging.Logger:
     return logging.getLogger("paceline")
 
 
-@cache
 def log_once(level: int, message: str, *arguments: object) -> None:
-    """Log a line, the first time in this process that it is given with these arguments."""
+    """Log a line, the first time in this process that it is given with these arguments.
+
+    Replicas come here at the same time: whichever is first logs it, the others go on.
+    """
+    line = (level, message, *arguments)
+    with _noting:
+        if line in _logged:
+            return
+        _logged.add(line)
     logger().log(level, message, *arguments)
+
+
+def forget_logged() -> None:
+    """Let `log_once` log every line once more, as in a new process: for tests."""
+    with _noting:
+        _logged.clear()
 
 
 def ensure_handler(environ: Mapping[str, str] = os.environ) -> None:

@@ -8,14 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, TypeAlias, final
 
+from ..observe import log_once
 from ..strategies import current_store
 from .event_file import FileWriter
 from .values import Histogram, Images, as_number, as_text
 
-_logger = logging.getLogger("paceline")
+_OUTSIDE_MODELS = (
+    "paceline.summary.scalar and its like were called outside a model_fn and show nothing "
+    "there: write with paceline.summary.FileWriter(directory).scalar(name, value, step)."
+)
 
 
 @final
@@ -213,13 +216,5 @@ def _here() -> Summaries | None:
     """Where the calling model's summaries are noted; None where this step shows none."""
     found = _collected.get()
     if found is None and not current_store().keep:
-        _warn_outside_models()
+        log_once(logging.WARNING, _OUTSIDE_MODELS)
     return found
-
-
-@cache
-def _warn_outside_models() -> None:
-    _logger.warning(
-        "paceline.summary.scalar and its like were called outside a model_fn and show nothing "
-        "there: write with paceline.summary.FileWriter(directory).scalar(name, value, step)."
-    )

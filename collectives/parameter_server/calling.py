@@ -6,7 +6,6 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import final
 
 from ..communicator import DEFAULT_SILENCE_SECS, DEFAULT_TIMEOUT_SECS
@@ -32,10 +31,17 @@ _RETRY_SECS = 0.2
 _log = logging.getLogger("paceline")
 
 
-@cache
+_drawn: dict[str, str] = {}
+
+
 def _this_process() -> str:
-    """What tells this process from one that had its place before."""
-    return secrets.token_hex(16)
+    """What tells this process from one that had its place before.
+
+    Threads that connect first at the same time draw one each, and all take the same one
+    (`setdefault` is one step): a client that has connected with another would seem to have been
+    replaced when it connects anew.
+    """
+    return _drawn.setdefault("process", secrets.token_hex(16))
 
 
 def connect(

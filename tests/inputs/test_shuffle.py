@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.inputs import Dataset, default_seed
+from paceline.inputs import Dataset, default_seed, seeds
 
 
 def numbers(dataset: Dataset) -> list[int]:
@@ -196,3 +199,19 @@ def test_an_endless_shuffled_dataset_gives_each_element_equally_often() -> None:
     counts = Counter(np.concatenate(list(batches)).tolist())
     assert set(counts) == set(range(10))
     assert max(counts.values()) - min(counts.values()) < 60
+
+
+def test_threads_that_fix_an_order_first_at_the_same_time_fix_the_same_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    both_draw, draw = threading.Barrier(2), os.urandom
+
+    def draw_together(count: int) -> bytes:
+        both_draw.wait(60)
+        return draw(count)
+
+    monkeypatch.setattr(seeds, "_drawn", {})
+    monkeypatch.setattr(os, "urandom", draw_together)
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(lambda _: seeds.process_seed(), range(2))
+    assert first == second

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paceline.observe import ensure_handler, logger
+from paceline.observe import ensure_handler, forget_logged, log_once, logger
 
 FreshLogging = Callable[[], AbstractContextManager[None]]
 Capture = pytest.CaptureFixture[str]
@@ -38,6 +39,31 @@ def test_lines_of_level_info_appear_once_with_time_and_level(
     assert len(lines) == 2
     assert re.fullmatch(r"\d\d:\d\d:\d\d INFO  loss = 0\.5", lines[0])
     assert re.fullmatch(r"\d\d:\d\d:\d\d WARNING below", lines[1])
+
+
+def test_threads_that_log_a_line_once_at_the_same_time_log_it_once() -> None:
+    """The first is still inside `logging` when the second one comes, and goes on."""
+    found, first_logs, second_is_done = [], threading.Event(), threading.Event()
+
+    def note(record: logging.LogRecord) -> bool:
+        found.append(record.getMessage())
+        first_logs.set()
+        return threading.current_thread() is first and second_is_done.wait(60)
+
+    forget_logged()
+    logger().addFilter(note)
+    try:
+        first = threading.Thread(target=log_once, args=(logging.WARNING, "told to %s", "all"))
+        first.start()
+        assert first_logs.wait(60)
+        log_once(logging.WARNING, "told to %s", "all")
+        second_is_done.set()
+        first.join(60)
+        assert found == ["told to all"]
+        log_once(logging.WARNING, "told to %s", "others")
+        assert found[1:] == ["told to others"]
+    finally:
+        logger().removeFilter(note)
 
 
 def test_lines_follow_stderr_when_it_is_replaced(

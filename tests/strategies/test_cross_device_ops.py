@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from paceline.observe import log_once
+from paceline.observe import forget_logged
 from paceline.strategies import (
     CrossDeviceOps,
     Device,
@@ -35,7 +35,7 @@ def ops(request):
 @pytest.fixture
 def fresh_log_cache():
     """As in a new process, where nothing has been said yet."""
-    log_once.cache_clear()
+    forget_logged()
 
 
 def arrays_for(num_replicas, shape, dtype=np.float64):

@@ -5,14 +5,14 @@ import pytest
 
 from paceline.cluster import ClusterError
 from paceline.inputs import Dataset, InputReplicationMode
-from paceline.observe import log_once
+from paceline.observe import forget_logged
 from paceline.strategies import MultiWorkerMirroredStrategy, get_replica_context
 
 
 @pytest.fixture(autouse=True)
 def said_once(log_lines):
     """Each old name is said to be one in one line, however often it is called."""
-    log_once.cache_clear()
+    forget_logged()
     yield
     lines = [line for line in log_lines() if "is an old name" in line]
     assert len(lines) == len(set(lines))

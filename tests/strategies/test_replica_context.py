@@ -7,7 +7,7 @@ import pytest
 
 from paceline.autodiff import GradientTape, IndexedSlices, Tensor
 from paceline.nn import optimizers
-from paceline.observe import log_once
+from paceline.observe import forget_logged
 from paceline.strategies import (
     CommunicationOptions,
     Variable,
@@ -251,7 +251,7 @@ def test_st_24_outside_any_scope_there_is_one_replica():
 def test_st_24_options_that_are_the_strategys_are_warned_about_once(
     two_replicas, log_lines, verb, arguments
 ):
-    log_once.cache_clear()
+    forget_logged()
     small, ring = CommunicationOptions(bytes_per_pack=9), CommunicationOptions(links=["tcp"])
     warned = {"all_reduce": [small, ring, ring], "all_gather": [small, ring]}[verb]
     for options in (None, CommunicationOptions(), *warned):

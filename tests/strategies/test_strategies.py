@@ -10,7 +10,7 @@ import pytest
 from paceline.autodiff import Tensor
 from paceline.cluster import SimpleClusterResolver
 from paceline.inputs import Dataset, InputContext, InputOptions, InputReplicationMode
-from paceline.observe import log_once
+from paceline.observe import forget_logged
 from paceline.strategies import (
     DEFAULT_STRATEGY,
     CentralStorageStrategy,
@@ -168,7 +168,7 @@ def test_st_22_worker_devices_are_indexed_by_local_replica(two_replicas):
     ],
 )
 def test_input_options_without_effect_are_warned_of_once(two_replicas, options, told, log_lines):
-    log_once.cache_clear()
+    forget_logged()
     for _ in range(2):
         two_replicas.experimental_distribute_dataset(Dataset.range(4).batch(4), options)
         two_replicas.distribute_datasets_from_function(lambda _: Dataset.range(2), options)

@@ -4,7 +4,7 @@ tests."""
 import pytest
 
 from paceline.cluster import SimpleClusterResolver, TPUClusterResolver
-from paceline.observe import log_once
+from paceline.observe import forget_logged
 from paceline.strategies import TPUStrategy
 
 
@@ -63,6 +63,6 @@ def test_st_42_arguments_that_contradict_each_other_are_refused(make, error):
 
 
 def test_st_42_a_device_assignment_has_no_effect_and_is_warned_of(caplog):
-    log_once.cache_clear()
+    forget_logged()
     assert TPUStrategy(TPUClusterResolver(simulate=2), object()).num_replicas_in_sync == 2
     assert "has no effect on simulated cores" in caplog.text

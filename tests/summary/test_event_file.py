@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import paceline as pl
+from paceline.observe import forget_logged
 from paceline.summary import FileWriter
-from paceline.summary.collecting import _warn_outside_models
 from paceline.summary.values import Histogram
 
 
@@ -148,7 +148,7 @@ def test_behind_a_url_the_file_is_uploaded_as_a_whole(tmp_path, shown):
 
 
 def test_outside_a_model_summaries_without_a_writer_are_warned_of_once(caplog):
-    _warn_outside_models.cache_clear()
+    forget_logged()
     pl.summary.scalar("x", 1)
     pl.summary.text("y", "z")
     assert sum("FileWriter" in record.getMessage() for record in caplog.records) == 1
