@@ -27,6 +27,7 @@ class TensorSpec:
         shape: Its lengths; None is one that may vary, and in the place of all of them any shape.
         dtype: NumPy's, or its name.
         name: What it stands for, if that is of interest; specs of different names are equal.
+        example: A batch of it, as `from_batch` keeps one; an export tries its model with that.
 
     Raises:
         ValueError: A length is negative.
@@ -35,6 +36,18 @@ class TensorSpec:
     shape: Any
     dtype: Any = np.float32
     name: str | None = field(default=None, compare=False)
+    example: NDArray[Any] | None = field(default=None, compare=False, kw_only=True)
+
+    @classmethod
+    def from_batch(cls, batch: Any) -> TensorSpec:
+        """The spec of which this array is a batch, of any size; it is kept as the example."""
+        array = np.asarray(batch)
+        if not array.ndim or not len(array):
+            raise ValueError(
+                f"an input is described by a TensorSpec or by a batch, an array with at least one "
+                f"example along its first axis; got shape {array.shape}"
+            )
+        return cls((None, *array.shape[1:]), array.dtype, example=array)
 
     def __post_init__(self) -> None:
         lengths = None if self.shape is None else tuple(self.shape)

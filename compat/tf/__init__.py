@@ -13,7 +13,7 @@ from ...autodiff import set_print_options
 from ..names import NameTable, register
 from .advice import advice
 
-_MODULES = (
+MODULES = (
     "app",
     "compat",
     "config",
@@ -102,10 +102,10 @@ set_print_options(prefix="tf.", suffix=":0")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
+    if name in MODULES:
         return import_module(f"{__name__}.{name}")
     return globals().setdefault(name, _TABLE[name])
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES, *_TABLE})
+    return sorted({*globals(), *MODULES, *_TABLE})

@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from ..names import NameTable, register, serve
-from . import NAMES
+from . import MODULES, NAMES
 from .advice import advice
 
 __getattr__, __dir__ = serve(NameTable(__name__, advice=advice))
@@ -27,34 +27,10 @@ _V1 = {
     "to_int32": _ARRAYS + "to_int32",
     "to_int64": _ARRAYS + "to_int64",
 }
-_MODULES = (
-    "app",
-    "config",
-    "data",
-    "distribute",
-    "estimator",
-    "feature_column",
-    "flags",
-    "gfile",
-    "image",
-    "initializers",
-    "io",
-    "keras",
-    "layers",
-    "linalg",
-    "logging",
-    "losses",
-    "math",
-    "metrics",
-    "nest",
-    "nn",
-    "random",
-    "strings",
-    "summary",
-    "train",
-)
 _DTYPES = ("bool", "float16", "float32", "float64", "int32", "int64", "string", "uint8", "double")
-_OF_TF = {name: f"compat.tf.{name}" for name in (*_MODULES, *_DTYPES)}
+_OF_TF = {
+    name: f"compat.tf.{name}" for name in (*MODULES, "feature_column", "initializers", *_DTYPES)
+}
 
 
 def disable_eager_execution() -> None:

@@ -1,5 +1,6 @@
 """What a model is exported with: what it gives to those who ask it, and what they ask it with."""
 
+from ...inputs import TensorSpec
 from .exporters import (
     BestExporter,
     Exporter,
@@ -24,7 +25,6 @@ from .receivers import (
     ServingInputReceiver,
     SupervisedInputReceiver,
     TensorServingInputReceiver,
-    TensorSpec,
     build_parsing_serving_input_receiver_fn,
     build_raw_serving_input_receiver_fn,
     build_raw_supervised_input_receiver_fn,

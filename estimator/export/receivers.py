@@ -14,61 +14,9 @@ from typing import Any, final
 
 import numpy as np
 
-from ...autodiff import TensorLike
-from ...inputs import FixedLenFeature, VarLenFeature
+from ...inputs import FixedLenFeature, TensorSpec, VarLenFeature
 
 _EXAMPLES = "examples"
-
-
-@final
-class TensorSpec:
-    """An input: what a request sends an array for.
-
-    Args:
-        shape: None stands for a length that may differ, first of all that of the batch.
-        dtype: NumPy's; `str` or `object` for text and bytes.
-        name: What a request calls it, where the receiver has no name for it.
-
-    Attributes:
-        example: A batch to try the model with, where the spec was made from one; else None.
-
-    Raises:
-        ValueError: The first length is not None: batches are of any size. Or one is negative.
-    """
-
-    def __init__(self, shape: Any, dtype: Any = np.float32, name: str | None = None) -> None:
-        lengths = tuple(None if n is None else int(n) for n in shape)
-        if not lengths or lengths[0] is not None or any(n is not None and n < 0 for n in lengths):
-            raise ValueError(
-                f"the shape of an input begins with None, for the batch, and has lengths ≥ 0 or "
-                f"None; got {tuple(shape)}"
-            )
-        self.shape = lengths
-        self.dtype = _plain_dtype(dtype)
-        self.name = name
-        self.example: np.ndarray | None = None
-
-    @classmethod
-    def from_batch(cls, batch: Any) -> TensorSpec:
-        """The input of which this array is a batch; it is kept as the example."""
-        array = batch.numpy() if isinstance(batch, TensorLike) else np.asarray(batch)
-        if not array.ndim or not len(array):
-            raise ValueError(
-                f"an input is described by a TensorSpec or by a batch, an array with at least one "
-                f"example along its first axis; got shape {array.shape}"
-            )
-        spec = cls((None, *array.shape[1:]), array.dtype)
-        spec.example = array
-        return spec
-
-    def __repr__(self) -> str:
-        return f"TensorSpec(shape={self.shape}, dtype={self.dtype})"
-
-
-def _plain_dtype(dtype: Any) -> np.dtype:
-    """NumPy's dtype; all text and bytes, of whatever length, are objects."""
-    found = np.dtype(dtype)
-    return np.dtype(object) if found.kind in "SUO" else found
 
 
 @final
@@ -272,16 +220,22 @@ def _inputs(given: Any) -> dict[str, TensorSpec]:
 
     Raises:
         TypeError: There are none, or one is no `TensorSpec` or has no name.
+        ValueError: The first length of one is not None: batches are of any size.
     """
-    if isinstance(given, TensorSpec):
-        return {given.name or "input": given}
-    named = given if isinstance(given, Mapping) else {}
+    named = {given.name or "input": given} if isinstance(given, TensorSpec) else given
+    named = named if isinstance(named, Mapping) else {}
     odd = [n for n, spec in named.items() if not (isinstance(n, str) and type(spec) is TensorSpec)]
     if odd or not named:
         raise TypeError(
-            f"the inputs of a receiver are a dict of names to paceline.estimator.export.TensorSpec "
+            f"the inputs of a receiver are a dict of names to paceline.TensorSpec "
             f"(receiver_tensors=..., where features are a function); got {given!r}"
         )
+    for name, spec in named.items():
+        if not spec.shape or spec.shape[0] is not None:
+            raise ValueError(
+                f"the shape of an input begins with None, for the batch, and has lengths ≥ 0 or "
+                f"None; that of {name!r} is {spec.shape}"
+            )
     return dict(named)
 
 

@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from ...autodiff import Tensor
+from ...inputs import nest
 from ...strategies import Strategy
 from .. import losses, metrics
 from ..losses.reduction import sum_over_replicas
@@ -205,21 +206,17 @@ def _accuracy(y_true: np.ndarray, y_pred: np.ndarray) -> np.ndarray:
 
 def _check(loss: Any, metrics_given: Any, weighted: Any) -> None:
     """Refuse in `compile`, and not in the first step, what means nothing."""
-    for one in _leaves(loss):
+    for one in _given(loss):
         losses.get(one)
-    for one in (*_leaves(metrics_given), *_leaves(weighted)):
+    for one in (*_given(metrics_given), *_given(weighted)):
         if isinstance(one, str) and not _is_accuracy(one):
             metrics.check_name(one)
         elif not callable(one) and not isinstance(one, (str, Metric)):
             raise TypeError(f"metrics must be metrics, names or functions, one is {one!r}")
 
 
-def _leaves(structure: Any) -> list[Any]:
-    if isinstance(structure, Mapping):
-        structure = list(structure.values())
-    if isinstance(structure, (list, tuple)):
-        return [leaf for part in structure for leaf in _leaves(part)]
-    return [] if structure is None else [structure]
+def _given(structure: Any) -> list[Any]:
+    return [leaf for leaf in nest.flatten(structure) if leaf is not None]
 
 
 def _listed(value: Any) -> list[Any]:

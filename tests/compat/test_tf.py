@@ -30,7 +30,7 @@ def test_co_07_the_old_name_of_communication_implementation():
 
 def modules():
     """All modules that stand for TensorFlow's, by name."""
-    for name in tf._MODULES:
+    for name in tf.MODULES:
         importlib.import_module(f"paceline.compat.tf.{name}")
     return {n: m for n, m in sys.modules.items() if n.startswith("paceline.compat.tf")}
 

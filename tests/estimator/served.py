@@ -72,5 +72,5 @@ def input_fn():
 
 
 RECEIVER_FN = export.build_raw_serving_input_receiver_fn(
-    {"x": export.TensorSpec([None, 3], np.float32)}
+    {"x": pl.TensorSpec([None, 3], np.float32)}
 )

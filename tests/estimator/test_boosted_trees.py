@@ -250,7 +250,7 @@ def test_only_training_needs_lightgbm(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     again = BoostedTreesClassifier(COLUMNS, 1, tmp_path, n_trees=2, max_depth=2)
     assert again.evaluate(batches(CANCER, MALIGNANT, repeat=1))["accuracy"] > 0.8
-    receiver_fn = export.build_raw_serving_input_receiver_fn({"x": export.TensorSpec([None, 30])})
+    receiver_fn = export.build_raw_serving_input_receiver_fn({"x": pl.TensorSpec([None, 30])})
     path = again.export_saved_model(tmp_path / "exports", receiver_fn)
     loaded = pl.estimator.load(path, model_fn=again.model_fn)
     found = loaded.signatures["predict"](x=CANCER[:5])["logits"]

@@ -287,7 +287,7 @@ def test_a_loaded_model_says_what_it_takes(path, inputs, words):
 
 
 def test_a_function_makes_features_of_the_inputs(trained, tmp_path):
-    half = {"half": export.TensorSpec([None, 3])}
+    half = {"half": pl.TensorSpec([None, 3])}
     path = trained.export_saved_model(
         tmp_path, lambda: export.ServingInputReceiver(served.doubled, half)
     )
@@ -299,7 +299,7 @@ def test_a_function_makes_features_of_the_inputs(trained, tmp_path):
 
 
 def test_b1_export_refuses_an_example_that_no_signature_should_hold(trained, tmp_path):
-    wide = export.TensorSpec.from_batch(np.zeros((1, 3 << 20), np.float32))
+    wide = pl.TensorSpec.from_batch(np.zeros((1, 3 << 20), np.float32))
     receiver_fn = lambda: export.ServingInputReceiver(served.first_three, {"half": wide})  # noqa: E731
     with pytest.raises(ValueError, match="describe large inputs by TensorSpec"):
         trained.export_saved_model(tmp_path, receiver_fn)
@@ -324,12 +324,16 @@ def test_b1_export_parses_serialized_examples(tmp_path):
 @pytest.mark.parametrize(
     ("make", "error", "words"),
     [
-        (lambda: export.TensorSpec([3]), ValueError, "begins with None"),
-        (lambda: export.TensorSpec.from_batch(np.zeros(0)), ValueError, "at least one example"),
+        (
+            lambda: export.ServingInputReceiver({"x": pl.TensorSpec([3])}),
+            ValueError,
+            "begins with None",
+        ),
+        (lambda: pl.TensorSpec.from_batch(np.zeros(0)), ValueError, "at least one example"),
         (lambda: export.ServingInputReceiver({}), TypeError, "the inputs of a receiver"),
         (
             lambda: export.ServingInputReceiver(
-                {"x": export.TensorSpec([None])}, {"x": export.TensorSpec([None])}
+                {"x": pl.TensorSpec([None])}, {"x": pl.TensorSpec([None])}
             ),
             ValueError,
             "the same objects as in receiver_tensors",

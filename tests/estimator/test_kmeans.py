@@ -50,9 +50,7 @@ def test_an_export_tells_the_nearest_center(tmp_path):
     """Labels, which an input_fn may give, are left alone."""
     model = KMeansClustering(3, tmp_path / "model", initial_clusters=FIRST)
     model.train(lambda: pl.Dataset.from_tensor_slices((IRIS, IRIS[:, 0])).batch(50))
-    receiver_fn = export.build_raw_serving_input_receiver_fn(
-        export.TensorSpec([None, 4], "float64")
-    )
+    receiver_fn = export.build_raw_serving_input_receiver_fn(pl.TensorSpec([None, 4], "float64"))
     path = model.export_saved_model(tmp_path / "exports", receiver_fn)
     loaded = pl.estimator.load(path, model_fn=model.model_fn)
     expected = list(model.predict_cluster_index(in_batches))

@@ -81,8 +81,8 @@ def test_onnx_refuses_by_name_what_it_cannot_say(tmp_path, model_fn, words):
 @pytest.mark.parametrize(
     ("model_fn", "spec", "words"),
     [
-        (exported_models.text, export.TensorSpec([None, 3], str), "input 'x' is text"),
-        (exported_models.sorting, export.TensorSpec([None, None]), "lengths must be known"),
+        (exported_models.text, pl.TensorSpec([None, 3], str), "input 'x' is text"),
+        (exported_models.sorting, pl.TensorSpec([None, None]), "lengths must be known"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

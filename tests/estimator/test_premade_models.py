@@ -365,7 +365,7 @@ def test_a_model_begins_with_what_another_one_has_learned(tmp_path):
 @pytest.mark.parametrize("parses", [False, True], ids=["arrays", "examples"])
 def test_an_exported_model_answers_as_the_estimator_predicts(tmp_path, make, options, parses):
     estimator = make(model_dir=tmp_path / "model", **options).train(batch, steps=3)
-    raw = {"x": est.export.TensorSpec([None]), "word": est.export.TensorSpec([None], str)}
+    raw = {"x": pl.TensorSpec([None]), "word": pl.TensorSpec([None], str)}
     spec = fc.make_parse_example_spec([X, WORD])
     receiver = (
         est.export.build_parsing_serving_input_receiver_fn(spec)
