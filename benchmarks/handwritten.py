@@ -8,14 +8,14 @@ plain SGD on the mean sparse softmax cross-entropy, the loss comes out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
+from workloads import LEARNING_RATE, WORKLOADS, Data, Loop, loop_of
 
 Params: TypeAlias = dict[str, np.ndarray]
-Step: TypeAlias = Callable[[np.ndarray, np.ndarray], float]
 
 
 def cnn_params(
@@ -74,7 +74,7 @@ class HandwrittenCnn:
         params: Mapping[str, np.ndarray],
         image: tuple[int, int] = (28, 28),
         batch: int = 64,
-        learning_rate: float = 0.01,
+        learning_rate: float = LEARNING_RATE,
     ) -> None:
         self.params = {name: value.copy() for name, value in params.items()}
         dtype = params["conv/w"].dtype
@@ -186,7 +186,10 @@ class HandwrittenMlp:
     """
 
     def __init__(
-        self, params: Mapping[str, np.ndarray], batch: int = 64, learning_rate: float = 0.01
+        self,
+        params: Mapping[str, np.ndarray],
+        batch: int = 64,
+        learning_rate: float = LEARNING_RATE,
     ) -> None:
         self.params = {name: value.copy() for name, value in params.items()}
         dtype = params["dense_0/w"].dtype
@@ -230,14 +233,12 @@ class HandwrittenMlp:
         self._b[i] -= self._ones @ g
 
 
-def make_cnn_step(seed: int = 0) -> Step:
-    """The tutorial CNN on float32 images (64, 28, 28, 1); `step(x, y)` trains, returns the loss."""
-    return HandwrittenCnn(cnn_params(seed))
-
-
-def make_mlp_step(sizes: Sequence[int], seed: int = 0) -> Step:
-    """An MLP on float32 features (64, sizes[0]); `step(x, y)` trains, returns the loss."""
-    return HandwrittenMlp(mlp_params(sizes, seed))
+def make_loop(name: str, data: Data) -> Loop:
+    """The loop of a workload; see workloads.py."""
+    workload = WORKLOADS[name]
+    if workload.sizes:
+        return loop_of(HandwrittenMlp(mlp_params(workload.sizes), workload.batch), data)
+    return loop_of(HandwrittenCnn(cnn_params()), data)
 
 
 def softmax_cross_entropy(logits: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:

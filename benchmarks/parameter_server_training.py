@@ -36,11 +36,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import environment
 import numpy as np
-import step as one_worker
+import paceline_steps
+from workloads import WORKLOADS, Data
 
 import paceline as pl
 from paceline.cluster import tune_malloc
-from paceline.nn import optimizers
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 import recommender
@@ -142,18 +142,12 @@ def _peak_mb() -> float:
 
 
 def cnn_estimator(config: pl.RunConfig) -> tuple[pl.Estimator, Callable[..., pl.Dataset]]:
-    data = one_worker.Data(one_worker.SHAPES[MODEL])
-
-    def model_fn(features, labels, mode):
-        loss = one_worker.mean_loss(labels, one_worker.build(MODEL)(features, training=True))
-        optimizer = optimizers.SGD(one_worker.LEARNING_RATE)
-        return pl.EstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss))
+    data = Data(WORKLOADS[MODEL])
 
     def input_fn(input_context=None):  # each worker has data of its own
-        dataset = pl.Dataset.from_tensor_slices((data.x, data.y))
-        return dataset.shuffle(len(data.x)).repeat().batch(one_worker.BATCH)
+        return paceline_steps.dataset(MODEL, data)
 
-    return pl.Estimator(model_fn, config=config), input_fn
+    return pl.Estimator(paceline_steps.model_fn(MODEL), config=config), input_fn
 
 
 def sparse_estimator(

@@ -11,7 +11,7 @@ estimator   Estimator.train under MultiWorkerMirroredStrategy over MPI, and over
 Efficiency is the time of a step of one worker alone, with the other core idle, by the time of a
 step of two, with 64 examples for each worker. "apart" is the same loop twice without a word between
 them: what the machine's memory leaves of two cores. Rounds alternate between the variants, so that
-a noisy neighbour troubles all. Medians.
+a noisy neighbour troubles all. Medians; "by hand" is a step by one of "hand, alone" or "hand, MPI".
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import environment
 import handwritten
 import numpy as np
-import step as one_worker
+import paceline_steps
+from workloads import WORKLOADS, Data, Loop, loop_of, measure
 
 import paceline as pl
 from paceline.cluster import SimpleClusterResolver, free_ports, tune_malloc
@@ -46,30 +47,27 @@ OPTIONS: dict[str, dict[str, Any]] = {
     ", no overlap": {"overlap": False},
 }
 
-Variant = one_worker.Variant
+
+def hand_alone(data: Data) -> Loop:
+    return handwritten.make_loop(MODEL, data)
 
 
-def hand_alone(data: one_worker.Data) -> Variant:
-    step = handwritten.make_cnn_step()
-    return one_worker.timed(lambda: step(*data.batch()))
-
-
-def hand_together(data: one_worker.Data) -> Variant:
+def hand_together(data: Data) -> Loop:
     from mpi4py import MPI
 
-    step = handwritten.HandwrittenCnn(handwritten.cnn_params())
+    train = handwritten.HandwrittenCnn(handwritten.cnn_params())
 
-    def step_together() -> None:
-        step(*data.batch())
-        for weights in step.params.values():
+    def step(x: np.ndarray, y: np.ndarray) -> None:
+        train(x, y)
+        for weights in train.params.values():
             MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, weights, MPI.SUM)
             weights *= np.float32(0.5)
 
-    return one_worker.timed(step_together)
+    return loop_of(step, data)
 
 
-def estimator(data: one_worker.Data, directory: Path, strategy: pl.Strategy) -> Variant:
-    return one_worker.estimator(MODEL, data, directory, pl.RunConfig(train_distribute=strategy))
+def estimator(data: Data, directory: Path, strategy: pl.Strategy) -> Loop:
+    return paceline_steps.estimator(MODEL, data, directory, pl.RunConfig(train_distribute=strategy))
 
 
 def strategies(rank: int, ports: list[int]) -> dict[str, pl.Strategy]:
@@ -98,8 +96,8 @@ def idle_until_all_are_here() -> None:
         time.sleep(0.002)
 
 
-def measure(
-    variants: Mapping[str, Variant], rank: int, rounds: int, num_steps: int
+def take_turns(
+    variants: Mapping[str, Loop], rank: int, rounds: int, num_steps: int
 ) -> dict[str, list[float]]:
     """The median milliseconds of a step of each variant; those named "alone" run on rank 0."""
     rows: dict[str, list[float]] = {name: [] for name in variants}
@@ -107,7 +105,7 @@ def measure(
         for name, variant in variants.items():
             idle_until_all_are_here()
             if rank == 0 or "alone" not in name:
-                times = variant(num_steps)
+                times, _ = measure(variant, num_steps)
                 if round_index > 0:  # the first round warms up
                     rows[name] += times
             idle_until_all_are_here()
@@ -115,12 +113,11 @@ def measure(
 
 
 def report(ms: Mapping[str, float]) -> str:
-    lines = [f"{'':28} {'ms a step':>10} {'efficiency':>11} {'of hand':>8}"]
-    usual = ms["hand, alone"] / ms["hand, MPI"]
+    lines = [f"{'':28} {'ms a step':>10} {'efficiency':>11} {'by hand':>8}"]
     for name, duration in ms.items():
         efficiency = ms[f"{name.split(',')[0]}, alone"] / duration
-        share = f"{efficiency / usual:8.2f}" if "alone" not in name else ""
-        lines.append(f"{name:28} {duration:10.2f} {efficiency:11.2f} {share}")
+        same = ms["hand, alone" if "alone" in name else "hand, MPI"]
+        lines.append(f"{name:28} {duration:10.2f} {efficiency:11.2f} {duration / same:8.2f}")
     return "\n".join(lines)
 
 
@@ -128,11 +125,11 @@ def run_rank(args: argparse.Namespace) -> None:
     from mpi4py import MPI
 
     rank = MPI.COMM_WORLD.rank
-    logging.getLogger("paceline").setLevel(logging.WARNING)
+    logging.getLogger("paceline").setLevel(logging.ERROR)  # it warns of calls that end early
     tuned = tune_malloc()
-    data = one_worker.Data(one_worker.SHAPES[MODEL])
+    data = Data(WORKLOADS[MODEL])
     directory = Path(args.directory)
-    hand: dict[str, Callable[[one_worker.Data], Variant]] = {
+    hand: dict[str, Callable[[Data], Loop]] = {
         "hand, alone": hand_alone,
         "hand, apart": hand_alone,
         "hand, MPI": hand_together,
@@ -142,7 +139,7 @@ def run_rank(args: argparse.Namespace) -> None:
         variants[f"estimator, {name}"] = estimator(data, directory / name, strategy)
     if rank == 0:
         print(environment.describe(tuned), flush=True)
-    ms = measure(variants, rank, args.rounds, args.steps)
+    ms = take_turns(variants, rank, args.rounds, args.steps)
     if rank == 0:
         print(f"\n{report(ms)}")
 

@@ -1,14 +1,19 @@
 """Milliseconds of one training step, side by side in one run on the same work.
 
-    python benchmarks/step.py [--rounds 20] [--steps 25] [--models cnn mlp mlp-large]
+    python benchmarks/step.py [--rounds 20] [--steps 25] [--models cnn mlp mlp-large mlp-tiny]
+        [--peers PYTHON] [--before PYTHON] [--ways hand estimator …]
 
-(a) hand: plain NumPy written by hand for the one model, see handwritten.py
-(b) parts: the same model from autodiff + nn + optimizer, in a loop of one's own
-(c) estimator: the same through Estimator.train, its Dataset included
-(d) torch: PyTorch, where it is installed
+hand        plain NumPy written by hand for the one model, see handwritten.py
+parts       the same model from autodiff + nn + optimizer, in a loop of one's own
+estimator   the same through Estimator.train, its Dataset included
+fit         the same through Model.fit, its Dataset included; fit-logs: with logs of each batch read
+torch, jax  the same in PyTorch (eager) and JAX (jitted, buffers donated), by the interpreter that
+            --peers names: `python -m venv peers && peers/bin/pip install torch jax`
+before …    parts, estimator and fit of another paceline, by the interpreter that --before names
 
-All take batches of 64 by shuffled index from the same arrays, in float32, with one BLAS thread.
-Rounds alternate between the variants, so that a noisy neighbour troubles all. Medians.
+All take batches by shuffled index from the same arrays, in float32, on one core, with one thread;
+each is a process of its own, and they take turns. Medians and minima over all steps; "cpu" is the
+processor time of a step, of all threads. Ratios are medians over the rounds.
 """
 
 from __future__ import annotations
@@ -16,187 +21,104 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import tempfile
-import time
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import environment
-import handwritten
 import numpy as np
+from turns import Times, serve, take_turns
+from workloads import WORKLOADS, Data, Loop
 
-import paceline as pl
-from paceline.cluster import tune_malloc
-from paceline.nn import Sequential, layers, losses, optimizers
-
-BATCH = 64
-LEARNING_RATE = 0.01
-SHAPES = {"cnn": (28, 28, 1), "mlp": (784,), "mlp-large": (784,)}
-SIZES = {"mlp": (784, 256, 10), "mlp-large": (784, 1024, 1024, 10)}
-
-
-def build(model: str) -> Sequential:
-    """The model as a user would write it."""
-    if model == "cnn":
-        return Sequential(
-            [
-                layers.Conv2D(32, 3, activation="relu"),
-                layers.MaxPooling2D(),
-                layers.Flatten(),
-                layers.Dense(64, activation="relu"),
-                layers.Dense(10),
-            ]
-        )
-    hidden = [layers.Dense(n, activation="relu") for n in SIZES[model][1:-1]]
-    return Sequential([*hidden, layers.Dense(10)])
+SCRIPT = Path(__file__)
+WAYS = {
+    "hand": "handwritten:make_loop",
+    "parts": "paceline_steps:parts",
+    "estimator": "paceline_steps:estimator",
+    "fit": "paceline_steps:fit",
+    "fit-logs": "paceline_steps:fit_with_logs",
+    "torch": "torch_steps:make_loop",
+    "jax": "jax_steps:make_loop",
+}
+PEERS = ("torch", "jax")
+USUAL = ("hand", "parts", "estimator", "fit", *PEERS)
+BEFORE = "before "
 
 
-def mean_loss(labels: np.ndarray, logits: pl.Tensor) -> pl.Tensor:
-    return losses.SparseCategoricalCrossentropy(from_logits=True)(labels, logits)
+def make_loop(way: str, model: str) -> Loop:
+    """The loop of a way to train; raises ImportError where its library is missing."""
+    logging.getLogger("paceline").setLevel(logging.ERROR)  # it warns of calls that end early
+    module, _, function = WAYS[way].partition(":")
+    return getattr(import_module(module), function)(model, Data(WORKLOADS[model]))
 
 
-class Data:
-    """Images and labels, and shuffled batches of them by plain indexing."""
-
-    def __init__(self, shape: tuple[int, ...], num_examples: int = 4096) -> None:
-        rng = np.random.default_rng(0)
-        self.x = rng.random((num_examples, *shape), dtype=np.float32)
-        self.y = rng.integers(0, 10, num_examples)
-        self._batches = self._forever(rng)
-
-    def _forever(self, rng: np.random.Generator) -> Iterator[np.ndarray]:
-        while True:
-            yield from rng.permutation(len(self.x)).reshape(-1, BATCH)
-
-    def batch(self) -> tuple[np.ndarray, np.ndarray]:
-        index = next(self._batches)
-        return self.x[index], self.y[index]
+def commands(args: argparse.Namespace, model: str) -> dict[str, list[str | Path]]:
+    """What starts each variant."""
+    lines: dict[str, list[str | Path]] = {}
+    for way in args.ways:
+        python = args.peers if way in PEERS else sys.executable
+        lines[way] = [python, SCRIPT, "--serve", way, "--models", model]
+        if args.before and WAYS[way].startswith("paceline"):
+            lines[BEFORE + way] = [args.before, *lines[way][1:]]
+    return lines
 
 
-Variant = Callable[[int], list[float]]
-"""`variant(n)` makes n steps and returns the seconds that each took."""
+def report(model: str, found: Mapping[str, Times]) -> str:
+    """A line for each variant; ratios to the first one, and of the Estimator to it."""
+    base = next(iter(found))
+    heads = f"{'median ms':>13}{'min':>13}{'cpu':>13}{'by ' + base:>13}"
+    lines = [f"{model:18}{heads}{'estimator by it':>17}{'peak MiB':>11}"]
+    for name, times in found.items():
+        ratio = found["estimator"].ratio_to(times) if "estimator" in found else np.nan
+        ms = "".join(f"{each:13.4f}" for each in (times.median_ms, times.min_ms, times.cpu_ms))
+        by = f"{times.ratio_to(found[base]):13.3f}{ratio:17.3f}"
+        lines.append(f"{name:18}{ms}{by}{times.peak_mib:11.1f}")
+    return "\n".join([*lines, *costs(found)])
 
 
-def timed(step: Callable[[], object]) -> Variant:
-    def run(num_steps: int) -> list[float]:
-        marks = [time.perf_counter()]
-        for _ in range(num_steps):
-            step()
-            marks.append(time.perf_counter())
-        return list(np.diff(marks))
-
-    return run
-
-
-def hand(model: str, data: Data) -> Variant:
-    if model == "cnn":
-        step = handwritten.make_cnn_step()
-    else:
-        step = handwritten.make_mlp_step(SIZES[model])
-    return timed(lambda: step(*data.batch()))
+def costs(found: Mapping[str, Times]) -> list[str]:
+    """What the Estimator adds to the bare parts, in one line, now and before."""
+    said = []
+    for prefix in ("", BEFORE):
+        if {prefix + "parts", prefix + "estimator"} <= found.keys():
+            parts, whole = found[prefix + "parts"], found[prefix + "estimator"]
+            added = 1e3 * (whole.median_ms - parts.median_ms)
+            said.append(
+                f"{prefix}{added:.0f} µs (minima: {1e3 * (whole.min_ms - parts.min_ms):.0f})"
+            )
+    return [f"framework over bare parts: {', '.join(said)}"] if said else []
 
 
-def parts(model: str, data: Data) -> Variant:
-    network = build(model)
-    optimizer = optimizers.SGD(LEARNING_RATE)
-
-    def step() -> float:
-        x, y = data.batch()
-        loss = mean_loss(y, network(x, training=True))
-        optimizer.minimize(loss, global_step=optimizer.iterations)()
-        return loss.item()
-
-    return timed(step)
-
-
-class StepTimes(pl.estimator.SessionRunHook):
-    """The moment after each step."""
-
-    def __init__(self) -> None:
-        self.marks: list[float] = []
-
-    def after_run(self, run_context, run_values):
-        self.marks.append(time.perf_counter())
-
-
-def estimator(
-    model: str, data: Data, model_dir: Path | None = None, config: pl.RunConfig | None = None
-) -> Variant:
-    def model_fn(features, labels, mode):
-        loss = mean_loss(labels, build(model)(features, training=True))
-        optimizer = optimizers.SGD(LEARNING_RATE)
-        return pl.EstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss))
-
-    def input_fn(input_context):  # of several workers each has data of its own
-        dataset = pl.Dataset.from_tensor_slices((data.x, data.y))
-        return dataset.shuffle(len(data.x)).repeat().batch(BATCH)
-
-    directory = tempfile.TemporaryDirectory()
-    subject = pl.Estimator(model_fn, model_dir or directory.name, config)
-
-    def run(num_steps: int) -> list[float]:
-        assert directory  # lives as long as the variant
-        times = StepTimes()
-        subject.train(input_fn, hooks=[times], steps=num_steps + 1)
-        return list(np.diff(times.marks))
-
-    return run
-
-
-def torch(model: str, data: Data) -> Variant | None:
-    try:
-        import torch_steps
-    except ImportError:
-        return None
-    if model == "cnn":
-        step = torch_steps.make_cnn_step(handwritten.cnn_params())
-    else:
-        step = torch_steps.make_mlp_step(SIZES[model], handwritten.mlp_params(SIZES[model]))
-    return timed(lambda: step(*data.batch()))
-
-
-def measure(model: str, rounds: int, num_steps: int) -> dict[str, float]:
-    """Median milliseconds of a step of each variant."""
-    data = Data(SHAPES[model])
-    made = {v.__name__: v(model, data) for v in (hand, parts, estimator, torch)}
-    variants = {name: variant for name, variant in made.items() if variant is not None}
-    seconds: dict[str, list[float]] = {name: [] for name in variants}
-    for round_index in range(rounds + 1):
-        for name, variant in variants.items():
-            times = variant(num_steps)
-            if round_index > 0:  # the first round warms up
-                seconds[name] += times
-    return {name: 1e3 * float(np.median(times)) for name, times in seconds.items()}
-
-
-def report(model: str, ms: dict[str, float]) -> str:
-    peer = (
-        f"{ms['torch']:8.3f} {ms['estimator'] / ms['torch']:6.2f}"
-        if "torch" in ms
-        else "       –      –"
-    )
-    return (
-        f"{model:10} {ms['hand']:8.3f} {ms['parts']:8.3f} {ms['estimator']:10.3f} "
-        f"{ms['parts'] / ms['hand']:6.2f} {1e3 * (ms['estimator'] - ms['parts']):9.0f} {peer}"
-    )
-
-
-def main() -> None:
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--steps", type=int, default=25, help="steps per round and variant")
-    parser.add_argument("--models", nargs="+", choices=SHAPES, default=list(SHAPES))
-    args = parser.parse_args()
-    logging.getLogger("paceline").setLevel(logging.WARNING)
-    print(environment.describe(tune_malloc()))
-    print("\nms a step   (a) hand (b) parts (c) estim.    b/a  c-b (µs)  (d) torch  c/d")
+    parser.add_argument("--models", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=USUAL)
+    parser.add_argument("--peers", default=sys.executable, help="interpreter with torch and jax")
+    parser.add_argument("--before", help="interpreter with another paceline")
+    parser.add_argument(
+        "--core", type=int, default=max(os.sched_getaffinity(0)), help="on which all run"
+    )
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    args = parse(arguments)
+    if args.serve:
+        serve(lambda: make_loop(args.serve, *args.models), args.core)
+        return
+    print(environment.describe(malloc_tuned=True))
     for model in args.models:
-        print(report(model, measure(model, args.rounds, args.steps)), flush=True)
+        lines = {k: [*line, "--core", str(args.core)] for k, line in commands(args, model).items()}
+        print(f"\n{report(model, take_turns(lines, args.rounds, args.steps))}", flush=True)
 
 
 if __name__ == "__main__":

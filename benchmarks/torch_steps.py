@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
+import handwritten
 import numpy as np
 import torch
 from torch import nn
+from workloads import WORKLOADS, Data, Loop, loop_of
 
 Step: TypeAlias = Callable[[np.ndarray, np.ndarray], float]
 
@@ -46,6 +48,14 @@ class Mlp(nn.Module):
             x = torch.relu(layer(x))
         logits: torch.Tensor = self.layers[-1](x)
         return logits
+
+
+def make_loop(name: str, data: Data) -> Loop:
+    """The loop of a workload; see workloads.py."""
+    sizes = WORKLOADS[name].sizes
+    if sizes:
+        return loop_of(make_mlp_step(sizes, handwritten.mlp_params(sizes)), data)
+    return loop_of(make_cnn_step(handwritten.cnn_params()), data)
 
 
 def make_cnn_step(

@@ -110,11 +110,3 @@ def test_mlp_loses_as_in_pytorch(sizes: tuple[int, ...]) -> None:
     )
     np.testing.assert_allclose(ours, TORCH[f"step/mlp {sizes}/y"], rtol=1e-4)
     assert ours[-1] < ours[0]
-
-
-def test_steps_are_made_from_a_seed() -> None:
-    x, y = batch((64, 28, 28, 1), np.float32, classes=10)
-    assert handwritten.make_cnn_step(1)(x, y) == handwritten.make_cnn_step(1)(x, y)
-    flat = x.reshape(64, 784)
-    first, second = (handwritten.make_mlp_step(MLPS[0], seed)(flat, y) for seed in (1, 2))
-    assert first != second
