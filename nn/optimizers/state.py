@@ -6,7 +6,7 @@ import copy
 import re
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from functools import partial
 from typing import Any, Self
 
@@ -29,13 +29,14 @@ from ..arguments import check_fraction, check_not_negative, count
 from ..serialization import Serializable, serialize
 from .clipping import Clipping
 from .learning_rate import CurrentRate, LearningRate, schedule_of
+from .resolved import ResolvedOnce
 from .rule import ADD, ASSIGN
 from .schedules import Constant
 
 ACCUMULATOR, AVERAGE = "gradient_accumulator", "average"
 
 
-class OptimizerState(Serializable, Updater):
+class OptimizerState(Serializable, Updater, metaclass=ResolvedOnce):
     """What all optimizers have, whatever they do with a gradient; see `Optimizer`."""
 
     def __init__(
@@ -108,8 +109,17 @@ class OptimizerState(Serializable, Updater):
         return {name: value for name, value in vars(self).items() if name not in of_process}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        self._begin(state, state["name"])
+
+    def _begin(self, state: Mapping[str, Any], wished: str) -> None:
+        """Be what `state` says, of another process or of an earlier step, under a name of its own.
+
+        Args:
+            state: What `__getstate__` gave.
+            wished: The name, if it is free.
+        """
         vars(self).update(state, _lock=threading.Lock(), _built_for=None, _scaling=None)
-        self._membership = Membership(self, self.name, self._wished[1])
+        self._membership = Membership(self, wished, self._wished[1])
         self.name = self._membership.name
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:

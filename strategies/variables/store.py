@@ -104,8 +104,12 @@ class VariableStore:
             beside: A variable of the same shape that it is used with: both are kept in one place.
         """
         name = spec.name
-        draw = partial(self._draw, name, shape, dtype, initializer)
-        variable = self.find_or_create_variable(spec, draw, None, beside)
+        variable = self.variables.get(name)
+        if variable is None:
+            draw = partial(self._draw, name, shape, dtype, initializer)
+            variable = self.find_or_create_variable(spec, draw, None, beside)
+        else:
+            variable.replica_here()  # as there
         data = variable.like()
         if shape is not None and data.shape != tuple(shape):
             raise _conflict(name, "shape", data.shape, tuple(shape))
@@ -421,9 +425,12 @@ def _construct(
 install_constructor(_construct)
 
 
+_GLOBAL_STEP = VariableSpec("global_step", **COUNTER)
+
+
 def get_or_create_global_step() -> Variable:
     """The model's count of training steps: the int64 scalar variable "global_step"."""
-    own = current_store().global_step
-    if own is not None:  # its value may be 0
-        return own
-    return get_variable("global_step", (), np.int64, 0, **COUNTER)
+    store = current_store()
+    if store.global_step is not None:  # its value may be 0
+        return store.global_step
+    return store.get_variable(_GLOBAL_STEP, (), np.int64, 0)
