@@ -103,9 +103,14 @@ def store_of(arrays: Arrays) -> VariableStore:
     return store
 
 
+def start_save(saver: Saver, step: int, store: VariableStore) -> None:
+    """As training does it: what is to be changed before it was copied is copied then."""
+    store.lend(saver.start(step, store.saved_values()))
+
+
 def save_and_wait(saver: Saver, step: int, store: VariableStore, seconds: Seconds) -> None:
     timed(seconds, "update", update, store)
-    timed(seconds, "Saver blocks", lambda: store.lend(saver.start(step, store.saved_values())))
+    timed(seconds, "Saver blocks", start_save, saver, step, store)
     timed(seconds, "update after a save", update, store)
     saver.wait()
 
@@ -159,16 +164,17 @@ def measure_quarter(directory: Path, rounds: int) -> float:
     return (bytes_read() - before) / load(path).size_bytes
 
 
-def train(arrays: Arrays, secs: float, num_steps: int | None = None) -> int:
-    """Steps of arithmetic that change the arrays, for a time or a number of them."""
+def train(store: VariableStore, secs: float, num_steps: int | None = None) -> int:
+    """Steps of arithmetic that change the variables, for a time or a number of them."""
     rng = np.random.default_rng(0)
     a = rng.random((256, 256), np.float32)
-    start, step, names = time.perf_counter(), 0, list(arrays)
+    start, step, variables = time.perf_counter(), 0, store.trainable_variables()
     while step < num_steps if num_steps else time.perf_counter() - start < secs:
         for _ in range(8):
             a = a @ a
             a /= a.max()
-        arrays[names[step % len(names)]] *= np.float32(0.999)
+        array = variables[step % len(variables)].leaf(0).writable()
+        array *= np.float32(0.999)
         step += 1
     return step
 
@@ -176,16 +182,17 @@ def train(arrays: Arrays, secs: float, num_steps: int | None = None) -> int:
 def measure_segments(
     directory: Path, arrays: Arrays, count: int, secs: float, seconds: Seconds
 ) -> None:
-    num_steps = train(arrays, secs)
+    store = store_of(arrays)
+    num_steps = train(store, secs)
     with Saver(directory / "segments", keep_last(1)) as saver:
 
         def save_and_train(step: int) -> None:
-            saver.save(step, arrays)
-            train(arrays, secs, num_steps)
+            start_save(saver, step, store)
+            train(store, secs, num_steps)
 
         for index in range(count + 1):
             times = seconds if index else {}
-            timed(times, "segment without", train, arrays, secs, num_steps)
+            timed(times, "segment without", train, store, secs, num_steps)
             timed(times, "segment with a save", save_and_train, index)
             saver.wait()
 
@@ -202,6 +209,7 @@ def report(seconds: Seconds, quarter: float, num_bytes: int) -> str:
     lines += [
         "",
         f"blocked / blocking save   {median['Saver blocks'] / median['save']:.3f}  (wanted ≤ 0.15)",
+        f"blocked                   {1e3 * median['Saver blocks']:.1f} ms  (wanted ≤ 10)",
         f"blocked, update included  {1e3 * blocked:.1f} ms",
         f"raw write / save          {median['raw write'] / median['save']:.2f}  (wanted ≥ 0.8)",
         f"raw read / load           {median['raw read'] / median['load']:.2f}  (wanted ≥ 0.7)",
@@ -209,7 +217,7 @@ def report(seconds: Seconds, quarter: float, num_bytes: int) -> str:
     ]
     if "segment without" in median:
         overhead = median["segment with a save"] / median["segment without"] - 1
-        lines.append(f"overhead of a save        {100 * overhead:.1f} %  (wanted ≤ 3.5 %)")
+        lines.append(f"overhead of a save        {100 * overhead:.1f} %  (wanted ≤ 2.5 %)")
     return "\n".join(lines)
 
 

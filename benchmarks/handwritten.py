@@ -8,7 +8,8 @@ plain SGD on the mean sparse softmax cross-entropy, the loss comes out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -16,6 +17,7 @@ import numpy as np
 from workloads import LEARNING_RATE, WORKLOADS, Data, Loop, loop_of
 
 Params: TypeAlias = dict[str, np.ndarray]
+Step: TypeAlias = Callable[[np.ndarray, np.ndarray], float]
 
 
 def cnn_params(
@@ -233,12 +235,50 @@ class HandwrittenMlp:
         self._b[i] -= self._ones @ g
 
 
-def make_loop(name: str, data: Data) -> Loop:
-    """The loop of a workload; see workloads.py."""
+def make_trainer(name: str) -> HandwrittenCnn | HandwrittenMlp:
+    """Of a workload; see workloads.py."""
     workload = WORKLOADS[name]
     if workload.sizes:
-        return loop_of(HandwrittenMlp(mlp_params(workload.sizes), workload.batch), data)
-    return loop_of(HandwrittenCnn(cnn_params()), data)
+        return HandwrittenMlp(mlp_params(workload.sizes), workload.batch)
+    return HandwrittenCnn(cnn_params())
+
+
+def make_loop(name: str, data: Data) -> Loop:
+    """The loop of a workload."""
+    return loop_of(make_trainer(name), data)
+
+
+def make_loop_of_replicas(name: str, data: Data) -> Loop:
+    """Two threads, each with weights and data of its own; after each step weights are averaged.
+
+    For plain SGD that is the same as averaging gradients. Each thread averages a half of them.
+    """
+    trainers = [make_trainer(name) for _ in range(2)]
+    sources = [data, Data(WORKLOADS[name])]
+    flat = [[w.reshape(-1) for w in trainer.params.values()] for trainer in trainers]
+    pairs = list(zip(*flat, strict=True))
+    halves = [
+        [(a[: a.size // 2], b[: b.size // 2]) for a, b in pairs],
+        [(a[a.size // 2 :], b[b.size // 2 :]) for a, b in pairs],
+    ]
+    threads = ThreadPoolExecutor(2)
+
+    def train(trainer: Step, source: Data) -> float:
+        return trainer(*source.batch())
+
+    def average(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
+        for a, b in pairs:
+            np.add(a, b, out=a)
+            np.multiply(a, a.dtype.type(0.5), out=a)
+            np.copyto(b, a)
+
+    def loop(num_steps: int, after_step: Callable[[], object]) -> None:
+        for _ in range(num_steps):
+            list(threads.map(train, trainers, sources))
+            list(threads.map(average, halves))
+            after_step()
+
+    return loop
 
 
 def softmax_cross_entropy(logits: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:

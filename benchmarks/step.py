@@ -9,7 +9,9 @@ estimator   the same through Estimator.train, its Dataset included
 fit         the same through Model.fit, its Dataset included; fit-logs: with logs of each batch read
 torch, jax  the same in PyTorch (eager) and JAX (jitted, buffers donated), by the interpreter that
             --peers names: `python -m venv peers && peers/bin/pip install torch jax`
-before …    parts, estimator and fit of another paceline, by the interpreter that --before names
+before …    all ways of another paceline, by the interpreter that --before names
+replicas    MirroredStrategy(["CPU:0", "CPU:1"]) on two cores, a batch of the usual size for each:
+            compare with "estimator". hand-replicas: the same by hand, two threads
 
 All take batches by shuffled index from the same arrays, in float32, on one core, with one thread;
 each is a process of its own, and they take turns. Medians and minima over all steps; "cpu" is the
@@ -41,9 +43,12 @@ WAYS = {
     "estimator": "paceline_steps:estimator",
     "fit": "paceline_steps:fit",
     "fit-logs": "paceline_steps:fit_with_logs",
+    "hand-replicas": "handwritten:make_loop_of_replicas",
+    "replicas": "paceline_steps:replicas",
     "torch": "torch_steps:make_loop",
     "jax": "jax_steps:make_loop",
 }
+ON_ALL_CORES = ("hand-replicas", "replicas")
 PEERS = ("torch", "jax")
 USUAL = ("hand", "parts", "estimator", "fit", *PEERS)
 BEFORE = "before "
@@ -61,7 +66,8 @@ def commands(args: argparse.Namespace, model: str) -> dict[str, list[str | Path]
     lines: dict[str, list[str | Path]] = {}
     for way in args.ways:
         python = args.peers if way in PEERS else sys.executable
-        lines[way] = [python, SCRIPT, "--serve", way, "--models", model]
+        core = [] if way in ON_ALL_CORES else ["--core", str(args.core)]
+        lines[way] = [python, SCRIPT, "--serve", way, "--models", model, *core]
         if args.before and WAYS[way].startswith("paceline"):
             lines[BEFORE + way] = [args.before, *lines[way][1:]]
     return lines
@@ -103,9 +109,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=USUAL)
     parser.add_argument("--peers", default=sys.executable, help="interpreter with torch and jax")
     parser.add_argument("--before", help="interpreter with another paceline")
-    parser.add_argument(
-        "--core", type=int, default=max(os.sched_getaffinity(0)), help="on which all run"
-    )
+    parser.add_argument("--core", type=int, help="on which all run but the replicas")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
@@ -115,10 +119,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if args.serve:
         serve(lambda: make_loop(args.serve, *args.models), args.core)
         return
+    if args.core is None:
+        args.core = max(os.sched_getaffinity(0))
     print(environment.describe(malloc_tuned=True))
     for model in args.models:
-        lines = {k: [*line, "--core", str(args.core)] for k, line in commands(args, model).items()}
-        print(f"\n{report(model, take_turns(lines, args.rounds, args.steps))}", flush=True)
+        found = take_turns(commands(args, model), args.rounds, args.steps)
+        print(f"\n{report(model, found)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pytest
 from .loading import BENCHMARKS, load
 
 profile_step, step, turns, workloads = map(load, ("profile_step", "step", "turns", "workloads"))
-OURS = ("hand", "parts", "estimator", "fit", "fit-logs")
+OURS = ("hand", "parts", "estimator", "fit", "fit-logs", "hand-replicas", "replicas")
 
 
 def run(script: str, *arguments: str | Path) -> list[str]:
