@@ -42,6 +42,7 @@ from paceline.collectives.parameter_server import (
     ParameterServer,
     Pull,
     Push,
+    PushPlan,
     ShardSpec,
     Update,
     connect,
@@ -79,6 +80,15 @@ def run_server(args: argparse.Namespace) -> None:
         server.run()
 
 
+def plan_of(rule: str, updates: tuple[Update, ...], pull: tuple[int, ...] = ()) -> str:
+    return PushPlan(optimizers=(OptimizerSpec(rule=rule),), updates=updates, pull=pull).text
+
+
+def push_of(plan: str) -> Push:
+    number = next(PUSH_NUMBERS)
+    return Push(step=0, number=number, pulled_version=0, plan=plan, rates=((0.01, 1),))
+
+
 @dataclass
 class Trainer:
     """A connection, and numbers for new variables."""
@@ -100,20 +110,12 @@ class Trainer:
         """Push gradients of variables and have their new values."""
         ids = tuple(self.create(shape) for shape in shapes)
         updates = tuple(Update(id=number) for number in ids)
-        how = (OptimizerSpec(rule="sgd", learning_rate=0.01),)
+        plan = plan_of("sgd", updates, pull=ids)
         gradients = [np.ones(shape, np.float32) for shape in shapes]
         values = [np.empty(shape, np.float32) for shape in shapes]
 
         def step() -> None:
-            push = Push(
-                step=0,
-                number=next(PUSH_NUMBERS),
-                pulled_version=0,
-                optimizers=how,
-                updates=updates,
-                pull=ids,
-            )
-            self.client.ask(push, gradients, values)
+            self.client.ask(push_of(plan), gradients, values)
 
         return step
 
@@ -123,14 +125,11 @@ class Trainer:
         values = np.empty((len(rows), TABLE[1]), np.float32)
         gradients = np.ones_like(values)
         updates = (Update(id=table[0], slots=(table[1],), rows=True),)
-        how = (OptimizerSpec(rule="adagrad", learning_rate=0.01),)
+        plan = plan_of("adagrad", updates)
 
         def step() -> None:
             self.client.ask(Pull(ids=table[:1], rows=(True,)), [rows], [values])
-            push = Push(
-                step=0, number=next(PUSH_NUMBERS), pulled_version=0, optimizers=how, updates=updates
-            )
-            self.client.ask(push, [rows, gradients])
+            self.client.ask(push_of(plan), [rows, gradients])
 
         return step
 

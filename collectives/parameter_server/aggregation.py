@@ -11,7 +11,6 @@ import numpy as np
 
 from .push_plan import ASSIGN, Change, Gradient, add_rows
 from .shards import Array, Shard
-from .variable_requests import OptimizerSpec
 
 Weighted: TypeAlias = "tuple[float, Change]"
 
@@ -66,18 +65,19 @@ def terms_of(changes: Iterable[Change]) -> dict[Shard, Terms]:
     known: dict[int, How] = {}  # many variables share an optimizer
     found: dict[Shard, Terms] = {}
     for change in changes:
-        spec = change.optimizer
-        how = known.get(id(spec))
+        target = change.target
+        how = known.get(target.optimizer_index)
         if how is None:
-            how = known[id(spec)] = _interned(_how(spec))
+            how = known[target.optimizer_index] = _interned(_how(change))
         value = _normalized(change.gradient.values) if how[-1] == "equal" else None
-        found[change.shard] = (how, change.slots, value)
+        found[target.shard] = (how, target.slots, value)
     return found
 
 
-def _how(spec: OptimizerSpec) -> How:
+def _how(change: Change) -> How:
+    spec = change.target.optimizer
     hyper = tuple(sorted(spec.hyper.items()))
-    return (spec.rule, hyper, spec.learning_rate, spec.step, spec.aggregation)
+    return (spec.rule, hyper, change.rate, change.step, spec.aggregation)
 
 
 @lru_cache(maxsize=256)
@@ -143,7 +143,7 @@ def mean_of(pushes: Sequence[tuple[float, Sequence[Change]]]) -> list[Change]:
     by_shard: dict[object, list[Weighted]] = {}
     for weight, changes in pushes:
         for change in changes:
-            by_shard.setdefault(change.shard, []).append((weight, change))
+            by_shard.setdefault(change.target.shard, []).append((weight, change))
     weights = [weight for weight, _ in pushes]
     return [_merged(parts, weights) for parts in by_shard.values()]
 
@@ -151,12 +151,13 @@ def mean_of(pushes: Sequence[tuple[float, Sequence[Change]]]) -> list[Change]:
 def _merged(parts: list[Weighted], weights: Sequence[float]) -> Change:
     """One variable's change; `weights` are those of all pushes."""
     first = parts[0][1]
-    aggregation = first.optimizer.aggregation
+    target = first.target
+    aggregation = target.optimizer.aggregation
     if aggregation == "sum":
         return replace(first, gradient=_sum([change.gradient for _, change in parts]))
-    if aggregation != "mean" or first.shard.dtype.kind != "f":
+    if aggregation != "mean" or target.shard.dtype.kind != "f":
         return first
-    if first.optimizer.rule == ASSIGN:
+    if target.optimizer.rule == ASSIGN:
         weights = [weight for weight, _ in parts]
     # Of equal weights the sum is divided once: with a power of two nothing is rounded.
     if len(set(weights)) == 1:

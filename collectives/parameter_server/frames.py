@@ -33,6 +33,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol, final
 
@@ -255,8 +256,9 @@ def unpack_table(head: memoryview, header: Header) -> list[ArrayEntry]:
         FrameError: It makes no sense, or does not agree with the header.
     """
     stop = header.num_body_bytes + header.num_arrays * _ENTRY.size
-    packed = head[header.num_body_bytes : stop]
-    entries = [_entry_of(*fields) for fields in _ENTRY.iter_unpack(packed)]
+    packed = bytes(head[header.num_body_bytes : stop])
+    starts = range(0, len(packed), _ENTRY.size)
+    entries = [_entry_of(packed[start : start + _ENTRY.size]) for start in starts]
     if sum(padded(entry.num_bytes) for entry in entries) != header.num_array_bytes:
         raise FrameError("arrays whose sizes do not add up to that of the frame")
     if any(head[stop:]):
@@ -280,21 +282,31 @@ def check_elements(array: Array) -> None:
 
 
 def _entry(array: Array) -> bytes:
-    code = _CODES.get(array.dtype)
-    if code is None or (sys.byteorder == "big" and array.itemsize > 1):
-        raise TypeError(
-            f"arrays of {array.dtype} cannot be sent; they must be of bool or of native integers, "
-            "floating point or complex numbers"
-        )
     if not array.flags.c_contiguous:
         raise ValueError("arrays must be C-contiguous to be sent: use np.ascontiguousarray")
-    if array.ndim > MAX_DIMS:
-        raise ValueError(f"arrays may have {MAX_DIMS} dimensions; this one has {array.ndim}")
-    shape = (*array.shape, *(0,) * (MAX_DIMS - array.ndim))
-    return _ENTRY.pack(code, array.ndim, _SIX_ZEROS, array.nbytes, *shape)
+    return _packed_entry(array.dtype, array.shape)
 
 
-def _entry_of(code: int, ndim: int, zeros: bytes, num_bytes: int, *shape: int) -> ArrayEntry:
+# Arrays of the same shapes come again with each message: their entries are made, and looked
+# through, once.
+@lru_cache(maxsize=1 << 12)
+def _packed_entry(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    code = _CODES.get(dtype)
+    if code is None or (sys.byteorder == "big" and dtype.itemsize > 1):
+        raise TypeError(
+            f"arrays of {dtype} cannot be sent; they must be of bool or of native integers, "
+            "floating point or complex numbers"
+        )
+    if len(shape) > MAX_DIMS:
+        raise ValueError(f"arrays may have {MAX_DIMS} dimensions; this one has {len(shape)}")
+    num_bytes, unused = math.prod(shape) * dtype.itemsize, (0,) * (MAX_DIMS - len(shape))
+    return _ENTRY.pack(code, len(shape), _SIX_ZEROS, num_bytes, *shape, *unused)
+
+
+@lru_cache(maxsize=1 << 12)
+def _entry_of(packed: bytes) -> ArrayEntry:
+    code, ndim, zeros, num_bytes, *lengths = _ENTRY.unpack(packed)
+    shape = tuple(lengths)
     if code >= len(DTYPES):
         raise FrameError(f"an array of unknown dtype {code}")
     if ndim > MAX_DIMS or zeros != _SIX_ZEROS or any(shape[ndim:]):

@@ -9,13 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from threading import Lock
 from typing import Any, TypeAlias, final
 
 import numpy as np
 
 from ..arrays import dense_blocks
+from .requests import parse
 from .shards import Array, Shard, ShardTable
-from .variable_requests import OptimizerSpec, Push, Update
+from .variable_requests import OptimizerSpec, Push, PushPlan, Update
 
 UpdateRule: TypeAlias = Callable[
     [Array, Array, Sequence[Array], float, int, Mapping[str, "bool | float"]], None
@@ -32,7 +35,7 @@ _BLOCK = 1 << 16
 
 ASSIGN = "assign"
 _ADD = "add"
-_MAX_REHEARSED = 10_000
+_NUM_KEPT_PLANS = 64
 
 
 def _assign(value: Array, new: Array, slots: Sequence[Array], *_: object) -> None:
@@ -72,42 +75,62 @@ class Gradient:
 
 @final
 @dataclass(slots=True, eq=False)
-class Change:
-    """What a push does to one variable; it has been checked and can be done.
+class Target:
+    """A variable that a plan changes, and how; checked but for the gradient.
 
     Attributes:
         shard, slots: What is changed; the slots have the shard's shape and dtype.
-        gradient: Along what.
         optimizer, rule: How.
+        optimizer_index: The position of the optimizer in the plan.
+        has_rows: Whether the gradient is of some rows only.
+        locks: Of the shard and its slots, in the order in which everybody takes them.
     """
 
     shard: Shard
     slots: tuple[Shard, ...]
-    gradient: Gradient
     optimizer: OptimizerSpec
     rule: UpdateRule
+    optimizer_index: int
+    has_rows: bool
+    locks: Sequence[Lock]
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Change:
+    """What a push does to one variable; it has been checked and can be done.
+
+    Attributes:
+        target: What is changed, and how.
+        gradient: Along what.
+        rate, step: The learning rate, and the number of the update.
+    """
+
+    target: Target
+    gradient: Gradient
+    rate: float
+    step: int
 
     def apply(self) -> None:
         """Make the change: nobody sees a variable, or its slots, half changed."""
         gradient = self.gradient.unique()
-        # Always in the same order, whoever else takes some of them.
-        shards = sorted((self.shard, *self.slots), key=id)
-        for shard in shards:
-            shard.lock.acquire()
+        for lock in self.target.locks:
+            lock.acquire()
         try:
             self._apply(gradient)
         finally:
-            for shard in shards:
-                shard.lock.release()
+            for lock in self.target.locks:
+                lock.release()
 
     def _apply(self, gradient: Gradient) -> None:
-        rows, arrays = gradient.rows, [shard.own() for shard in (self.shard, *self.slots)]
+        target = self.target
+        rows, arrays = gradient.rows, [shard.own() for shard in (target.shard, *target.slots)]
         if rows is None:
             self._run_rule(arrays, gradient.values)
             return
         # The other rows change as by a gradient of zero, block by block so that the gradient need
         # never be there as a whole.
-        if not self.optimizer.rows_only:
+        if not target.optimizer.rows_only:
             blocks = dense_blocks(rows, gradient.values, len(arrays[0]), _BLOCK)
             for block, dense in blocks:
                 self._run_rule([array[block] for array in arrays], dense)
@@ -120,8 +143,9 @@ class Change:
 
     def _run_rule(self, arrays: Sequence[Array], gradient: Array) -> None:
         """Overwrite a value and its slots."""
-        how, (value, *slots) = self.optimizer, [array.reshape(-1) for array in arrays]
-        self.rule(value, gradient.reshape(-1), slots, how.learning_rate, how.step, how.hyper)
+        value, *slots = [array.reshape(-1) for array in arrays]
+        target, hyper = self.target, self.target.optimizer.hyper
+        target.rule(value, gradient.reshape(-1), slots, self.rate, self.step, hyper)
 
 
 def add_rows(dense: Array, rows: Array, values: Array) -> None:
@@ -132,11 +156,23 @@ def add_rows(dense: Array, rows: Array, values: Array) -> None:
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A plan whose ids are shards, and whose rules are there."""
+
+    targets: Sequence[Target]
+    num_optimizers: int
+    num_arrays: int
+    pull: Sequence[Shard]
+
+
+@final
 class PushPlanner:
     """Makes changes of pushes.
 
-    A rule is rehearsed on empty arrays before it is let at variables: one that does not take its
-    hyper-parameters or slots fails there, with nothing half done.
+    What holds for all pushes of a plan is found out when it is seen first. A rule is then rehearsed
+    on empty arrays before it is let at variables: one that does not take its hyper-parameters or
+    slots fails there, with nothing half done.
 
     Args:
         table: The shards.
@@ -153,7 +189,8 @@ class PushPlanner:
             )
         self._table = table
         self._rules = {**BUILT_IN, **rules}
-        self._rehearsed: set[Any] = set()
+        # The table only grows: what a plan was once found to mean it means for good.
+        self.prepared = lru_cache(maxsize=_NUM_KEPT_PLANS)(self._prepare)
 
     def changes(self, push: Push, arrays: Sequence[Array]) -> list[Change]:
         """What the push asks for.
@@ -161,22 +198,39 @@ class PushPlanner:
         Raises:
             ValueError: It cannot be done.
         """
-        gradients = _gradients(push, arrays)
-        changes = [
-            self._change(update, push.optimizers, gradient)
-            for update, gradient in zip(push.updates, gradients, strict=True)
-        ]
-        touched = [shard for change in changes for shard in (change.shard, *change.slots)]
+        plan = self.prepared(push.plan)
+        if len(arrays) != plan.num_arrays:
+            raise ValueError(
+                f"the updates need {plan.num_arrays} arrays, {len(arrays)} came with them"
+            )
+        if len(push.rates) != plan.num_optimizers:
+            raise ValueError(
+                f"the plan has {plan.num_optimizers} optimizers, {len(push.rates)} rates came with "
+                f"it"
+            )
+        left, rates = iter(arrays), push.rates
+        changes = []
+        for target in plan.targets:
+            rows = next(left) if target.has_rows else None
+            gradient = _checked(Gradient(next(left), rows), target.shard)
+            changes.append(Change(target, gradient, *rates[target.optimizer_index]))
+        return changes
+
+    def _prepare(self, text: str) -> Prepared:
+        """The plan of a text."""
+        plan = parse(PushPlan, text, "plan of a PUSH")
+        targets = [self._target(update, plan.optimizers) for update in plan.updates]
+        touched = [shard for target in targets for shard in (target.shard, *target.slots)]
         if len(set(touched)) < len(touched):
             raise ValueError(
                 "a variable occurs twice in a push, as what is updated or as a slot; push the sum "
                 "of its gradients"
             )
-        return changes
+        num_arrays = sum([2 if target.has_rows else 1 for target in targets])
+        pull = [self._table[number] for number in plan.pull]
+        return Prepared(targets, len(plan.optimizers), num_arrays, pull)
 
-    def _change(
-        self, update: Update, optimizers: Sequence[OptimizerSpec], gradient: Gradient
-    ) -> Change:
+    def _target(self, update: Update, optimizers: Sequence[OptimizerSpec]) -> Target:
         if update.optimizer >= len(optimizers):
             raise ValueError(
                 f"optimizer must be one of the {len(optimizers)} that are given, from 0; for id "
@@ -191,7 +245,8 @@ class PushPlanner:
         rule = self._rule(optimizer, shard.dtype, len(slots))
         if optimizer.rule == ASSIGN and update.rows:
             raise ValueError(f"assign takes all of a variable, for {shard.spec} rows are given")
-        return Change(shard, slots, _checked(gradient, shard), optimizer, rule)
+        locks = [one.lock for one in sorted((shard, *slots), key=id)]
+        return Target(shard, slots, optimizer, rule, update.optimizer, update.rows, locks)
 
     def _rule(self, optimizer: OptimizerSpec, dtype: np.dtype[Any], num_slots: int) -> UpdateRule:
         rule = self._rules.get(optimizer.rule)
@@ -199,23 +254,14 @@ class PushPlanner:
             raise ValueError(
                 f"rule '{optimizer.rule}' is unknown; there are {', '.join(sorted(self._rules))}"
             )
-        # By what a rule can refuse; learning rate and step are any numbers.
-        key = (optimizer.rule, dtype.char, num_slots, *optimizer.hyper.items())
-        if key not in self._rehearsed:
-            nothing = [np.empty(0, dtype) for _ in range(2 + num_slots)]
-            value, gradient, *slots = nothing
-            try:
-                rule(
-                    value, gradient, slots, optimizer.learning_rate, optimizer.step, optimizer.hyper
-                )
-            except Exception as error:
-                raise ValueError(
-                    f"rule '{optimizer.rule}' does not take {optimizer.hyper} and {num_slots} "
-                    f"slots of {dtype}: {error}"
-                ) from error
-            # Hyper-parameters that change in each step must not fill the memory.
-            if len(self._rehearsed) < _MAX_REHEARSED:
-                self._rehearsed.add(key)
+        value, gradient, *slots = [np.empty(0, dtype) for _ in range(2 + num_slots)]
+        try:
+            rule(value, gradient, slots, 0.0, 1, optimizer.hyper)
+        except Exception as error:
+            raise ValueError(
+                f"rule '{optimizer.rule}' does not take {optimizer.hyper} and {num_slots} slots of "
+                f"{dtype}: {error}"
+            ) from error
         return rule
 
 
@@ -239,19 +285,6 @@ def check_rows(rows: Array, shard: Shard) -> Array:
             f"they are from {rows.min()} to {rows.max()}"
         )
     return rows
-
-
-def _gradients(push: Push, arrays: Sequence[Array]) -> list[Gradient]:
-    """The arrays by update."""
-    num_arrays = sum([2 if update.rows else 1 for update in push.updates])
-    if len(arrays) != num_arrays:
-        raise ValueError(f"the updates need {num_arrays} arrays, {len(arrays)} came with them")
-    left = iter(arrays)
-    gradients = []
-    for update in push.updates:
-        rows = next(left) if update.rows else None
-        gradients.append(Gradient(next(left), rows))
-    return gradients
 
 
 def _checked(gradient: Gradient, shard: Shard) -> Gradient:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 from functools import cache
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -53,6 +53,9 @@ class Record(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True
     )
+
+
+R = TypeVar("R", bound=Record)
 
 
 class Verb(IntEnum):
@@ -99,9 +102,18 @@ def parse_request(verb: int, body: bytes) -> Request:
     kind = request_classes().get(verb)
     if kind is None:
         raise ValueError(f"verb {verb} is unknown; a parameter server knows 1 to {len(Verb)}")
+    return parse(kind, body, f"{kind.verb.name} body")
+
+
+def parse(kind: type[R], text: bytes | str, what: str) -> R:
+    """The record in a JSON text.
+
+    Raises:
+        ValueError: It is none of that class, so `what` is malformed.
+    """
     try:
-        return kind.model_validate_json(body)
+        return kind.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise ValueError(f"a malformed {kind.verb.name} body: {place}: {first['msg']}") from None
+        raise ValueError(f"a malformed {what}: {place}: {first['msg']}") from None

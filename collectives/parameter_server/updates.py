@@ -12,14 +12,25 @@ from .membership import Trainer
 from .push_plan import Change
 from .shards import Shard
 from .state import State
-from .variable_requests import Push, Pushed, Snapshot
+from .variable_requests import Push, Snapshot
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a push; for the attributes see `Pushed`."""
+
+    version: int
+    staleness: int = 0
+    dropped: bool = False
+    waiting_for: tuple[str, ...] = ()
 
 
 class Updates(ABC):
     """Turns pushes into updates, each of which makes a version."""
 
     @abstractmethod
-    def push(self, trainer: Trainer, push: Push, changes: Sequence[Change]) -> Pushed:
+    def push(self, trainer: Trainer, push: Push, changes: Sequence[Change]) -> Outcome:
         """Take a push; returns when it has been applied, or was dropped, or time is up."""
 
     @abstractmethod
@@ -56,7 +67,7 @@ class AsynchronousUpdates(Updates):
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def push(self, trainer: Trainer, push: Push, changes: Sequence[Change]) -> Pushed:
+    def push(self, trainer: Trainer, push: Push, changes: Sequence[Change]) -> Outcome:
         state = self._state
         while True:
             # Asked and applied under one hold of the variables' lock: a snapshot, which takes it
@@ -69,10 +80,10 @@ class AsynchronousUpdates(Updates):
                     return self._apply(trainer, push, changes)
             with state.lock:
                 if is_admitted:  # its reply was lost
-                    return Pushed(version=state.version)
+                    return Outcome(version=state.version)
                 state.wait_for_progress(lambda: state.cut.admits_push(trainer.rank, push.number))
 
-    def _apply(self, trainer: Trainer, push: Push, changes: Sequence[Change]) -> Pushed:
+    def _apply(self, trainer: Trainer, push: Push, changes: Sequence[Change]) -> Outcome:
         state = self._state
         if push.weight:
             with state.updating(trainer.name):
@@ -83,7 +94,7 @@ class AsynchronousUpdates(Updates):
             staleness = trainer.staleness(push.pulled_version, state.version)
             version = state.advance()
             trainer.count_push(version, push.note)
-        return Pushed(version=version, staleness=staleness)
+        return Outcome(version=version, staleness=staleness)
 
     def come_to_rest(self) -> None:
         with self._state.variables_lock.exclusive():
@@ -138,7 +149,7 @@ class SynchronousUpdates(Updates):
         self._last_steps: dict[int, int] = {}
         self._is_updating = False
 
-    def push(self, trainer: Trainer, push: Push, changes: Sequence[Change]) -> Pushed:
+    def push(self, trainer: Trainer, push: Push, changes: Sequence[Change]) -> Outcome:
         state = self._state
         contribution = _Contribution(trainer, push, changes, terms_of(changes))
         with state.lock:
@@ -151,15 +162,15 @@ class SynchronousUpdates(Updates):
         with state.lock:
             staleness = push.step - push.pulled_version
             if state.wait_for_progress(lambda: state.version > push.step, push.wait_secs):
-                return Pushed(version=state.version, staleness=staleness)
+                return Outcome(version=state.version, staleness=staleness)
             waiting_for = state.names(self.missing())
-            return Pushed(version=state.version, staleness=staleness, waiting_for=waiting_for)
+            return Outcome(version=state.version, staleness=staleness, waiting_for=waiting_for)
 
-    def _too_late(self, trainer: Trainer, push: Push) -> Pushed:
+    def _too_late(self, trainer: Trainer, push: Push) -> Outcome:
         """Its step has been made: without it, or with it and it asks again."""
         is_dropped = push.step > self._last_steps.get(trainer.rank, -1)
         staleness = self._state.version - push.pulled_version
-        return Pushed(version=self._state.version, staleness=staleness, dropped=is_dropped)
+        return Outcome(version=self._state.version, staleness=staleness, dropped=is_dropped)
 
     def _take(self, contribution: _Contribution) -> None:
         trainer, push = contribution.trainer, contribution.push

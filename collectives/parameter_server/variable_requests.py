@@ -24,6 +24,10 @@ from .requests import (
     WaitSecs,
 )
 
+PlanText = Annotated[str, Field(max_length=1 << 20)]
+Rate = Annotated[tuple[float, Annotated[int, Field(ge=1, lt=2**62)]], Field(strict=False)]
+"""A learning rate, and the number of the update that it is for."""
+
 
 class ShardSpec(Record):
     """Which rows of which variable. A scalar is one row.
@@ -130,16 +134,15 @@ class OptimizerSpec(Record):
             as by a gradient of zero.
         aggregation: What several trainers' pushes of one step come to in synchronous training (see
             `mean_of`).
-        learning_rate: Of this update.
-        step: The number of this update, from 1, for rules that count.
     """
 
     rule: Name
     hyper: Annotated[dict[Name, bool | float], Field(max_length=32, default_factory=dict)]
-    learning_rate: float = 0.0
-    step: Annotated[int, Field(ge=1, lt=2**62)] = 1
     rows_only: bool = True
     aggregation: Aggregation = "mean"
+
+    def __hash__(self) -> int:
+        return hash((self.rule, *self.hyper.items(), self.rows_only, self.aggregation))
 
 
 class Update(Record):
@@ -160,8 +163,30 @@ class Update(Record):
     rows: bool = False
 
 
+class PushPlan(Record):
+    """What one push after the other does: it changes when a model does, and not with each step.
+
+    It travels as text, which is made once, and a server does not look twice into the same text.
+    Nothing has to be agreed on for that: a push says all that it means, also to a server that is
+    new, and may come over any connection.
+
+    Attributes:
+        optimizers, updates: What to do, with one or two arrays for each update.
+        pull: The shards that are wanted afterwards.
+    """
+
+    optimizers: Annotated[tuple[OptimizerSpec, ...], Field(strict=False, max_length=1000)]
+    updates: Annotated[tuple[Update, ...], Field(strict=False, max_length=10_000)]
+    pull: Ids = ()
+
+    @property
+    def text(self) -> str:
+        """As a push brings it."""
+        return self.model_dump_json()
+
+
 class Pushed(Reply):
-    """What became of a push; then one array for each id of its `pull`, unless there is a wait.
+    """What became of a push; then arrays for the `pull` of its plan, unless there is a wait.
 
     Attributes:
         version: The number of updates made so far.
@@ -193,8 +218,9 @@ class Push(Request):
         weight: How much it counts in the mean with others, such as the number of examples behind
             it. One of weight 0 has nothing to say and changes nothing.
         pulled_version: The version that the gradients were computed at.
-        optimizers, updates: What to do, with one or two arrays for each update.
-        pull: The shards that are wanted afterwards.
+        plan: What to do: the text of a `PushPlan`.
+        rates: For each optimizer of the plan its learning rate in this step, and the number of this
+            update, from 1, for rules that count.
         note: A text to keep with it, such as how far this trainer's input has been read: a snapshot
             holds both the push and the note, or neither.
     """
@@ -207,9 +233,8 @@ class Push(Request):
     servers: Ids = ()
     weight: Annotated[float, Field(ge=0)] = 1.0
     pulled_version: Natural
-    optimizers: Annotated[tuple[OptimizerSpec, ...], Field(strict=False, max_length=1000)]
-    updates: Annotated[tuple[Update, ...], Field(strict=False, max_length=10_000)]
-    pull: Ids = ()
+    plan: PlanText
+    rates: Annotated[tuple[Rate, ...], Field(strict=False, max_length=1000)] = ()
     note: Text | None = None
     wait_secs: WaitSecs = 0.0
 

@@ -99,20 +99,25 @@ class Variables:
         self, trainer: Trainer, request: Push, arrays: Sequence[Array]
     ) -> tuple[Pushed, list[Array]]:
         state = self._state
-        wanted = [(self._table[number], None) for number in request.pull]
         # All that can be wrong is found before anything is changed or waited for.
         changes = self._planner.changes(request, arrays)
+        wanted = self._planner.prepared(request.plan).pull
         with state.lock:
             state.is_ready = True
             self._check_trainer(trainer, request)
-        pushed = self._updates.push(trainer, request, changes)
-        if state.is_ending or state.stop_step is not None:
-            told = {"is_ending": state.is_ending, "stop_step": state.stop_step}
-            pushed = pushed.model_copy(update=told)
-        if pushed.waiting_for or not wanted:
-            return pushed, []
-        version, values = self._read(wanted)
-        return pushed.model_copy(update={"version": version}), values
+        outcome = self._updates.push(trainer, request, changes)
+        version, values = outcome.version, list[Array]()
+        if wanted and not outcome.waiting_for:
+            version, values = self._read([(shard, None) for shard in wanted])
+        pushed = Pushed(
+            version=version,
+            staleness=outcome.staleness,
+            dropped=outcome.dropped,
+            is_ending=state.is_ending,
+            stop_step=state.stop_step,
+            waiting_for=outcome.waiting_for,
+        )
+        return pushed, values
 
     def hold(self, trainer: Trainer, request: Hold) -> Held:
         state = self._state

@@ -5,7 +5,7 @@ Waiting, deadlines and the names in error texts are those of all links (`..peers
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import final
 
@@ -161,20 +161,20 @@ class Wire:
         if num_bytes <= _JOINED_BYTES:
             return self._receive_short(header, num_bytes, into)
         head = memoryview(bytearray(header.num_head_bytes))
-        self._fill(head)
+        self._scatter([head])
         arrays = _places(unpack_table(head, header), into)
+        self._scatter([elements(array) for array in arrays])
         for array in arrays:
-            self._fill(elements(array))
-            self._skip(padded(array.nbytes) - array.nbytes)
             check_elements(array)
         return Message(header.verb, bytes(head[: header.num_body_bytes]), arrays)
 
     def _receive_short(self, header: Header, num_bytes: int, into: Sequence[Array]) -> Message:
         """Return the rest of a frame that can be looked at as a whole."""
         start = header.num_head_bytes
-        head = self._peers.peek(_OTHER, start) if start else memoryview(b"")
-        entries = unpack_table(head, header)
-        frame = self._peers.peek(_OTHER, num_bytes) if entries else head
+        frame = self._peers.peek(_OTHER, start) if start else memoryview(b"")
+        entries = unpack_table(frame, header)  # before waiting for arrays that make no sense
+        if entries:
+            frame = self._peers.peek(_OTHER, num_bytes)
         arrays = _places(entries, into)
         for array in arrays:
             elements(array)[:] = frame[start : start + array.nbytes]
@@ -194,23 +194,39 @@ class Wire:
         self._link.release(HEADER_BYTES)
         return header
 
-    def _fill(self, buffer: memoryview) -> None:
-        """Receive as many bytes as ``buffer`` has."""
-        peers, step = self._peers, self._link.segment_bytes
-        for start in range(0, len(buffer), step):
-            piece = buffer[start : start + step]
-            num_bytes = len(piece)
-            view = peers.peek(_OTHER, num_bytes)
-            if num_bytes <= _SMALL_COPY_BYTES:
-                piece[:] = view
-            else:
-                np.copyto(np.frombuffer(piece, np.uint8), np.frombuffer(view, np.uint8))
-            self._link.release(num_bytes)
+    def _scatter(self, buffers: Sequence[memoryview]) -> None:
+        """Fill buffers one after the other; in the stream there are zeros behind each."""
+        pieces = self._pieces(sum([padded(len(buffer)) for buffer in buffers]))
+        piece, start = memoryview(b""), 0
+        for buffer in buffers:
+            filled = 0
+            while filled < len(buffer):
+                if start == len(piece):
+                    piece, start = next(pieces), 0
+                stop = min(start + len(buffer) - filled, len(piece))
+                _copy(buffer[filled : filled + stop - start], piece[start:stop])
+                filled, start = filled + stop - start, stop
+            start = padded(start)  # pieces end where zeros do
+        for _ in pieces:
+            pass
 
-    def _skip(self, num_bytes: int) -> None:
-        if num_bytes:
-            self._peers.peek(_OTHER, num_bytes)
-            self._link.release(num_bytes)
+    def _pieces(self, num_bytes: int) -> Iterator[memoryview]:
+        """The next so many bytes in pieces, each of which is valid until the next one.
+
+        They do not stop where arrays do: one look at the link brings many small arrays.
+        """
+        while num_bytes:
+            size = min(num_bytes, self._link.segment_bytes)
+            yield self._peers.peek(_OTHER, size)
+            self._link.release(size)
+            num_bytes -= size
+
+
+def _copy(target: memoryview, source: memoryview) -> None:
+    if len(source) <= _SMALL_COPY_BYTES:
+        target[:] = source
+    else:
+        np.copyto(np.frombuffer(target, np.uint8), np.frombuffer(source, np.uint8))
 
 
 def _places(entries: Sequence[ArrayEntry], into: Sequence[Array]) -> tuple[Array, ...]:

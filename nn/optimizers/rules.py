@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -261,8 +261,13 @@ def _update_by_name(
     step: int,
     hyper: Mapping[str, float],
 ) -> None:
-    numbers: Mapping[str, Any] = hyper
-    rule = kind(**numbers)
+    rule = _rule_of(kind, tuple(hyper.items()))
     if len(slots) != len(rule.slots()):
         raise ValueError(f"rule {rule.name!r} keeps {len(rule.slots())} slots, not {len(slots)}")
     RuleStep(rule, learning_rate, step).change(value, gradient, slots)
+
+
+@lru_cache(maxsize=1 << 10)
+def _rule_of(kind: type[Rule], numbers: tuple[tuple[str, Any], ...]) -> Rule:
+    """The same for each of the many updates that follow it: to make one takes a while."""
+    return kind(**dict(numbers))

@@ -6,11 +6,20 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...collectives.parameter_server import Asks, Create, OptimizerSpec, Pull, ShardSpec, Update
+from ...collectives.parameter_server import (
+    Asks,
+    Create,
+    OptimizerSpec,
+    Pull,
+    PushPlan,
+    Rate,
+    ShardSpec,
+    Update,
+)
 from ..variables.cell import SavedValue
 from .placement import Layout, Part
 
@@ -44,6 +53,7 @@ class VariableChange:
     Attributes:
         layout: Where it is.
         optimizer: By which rule.
+        rate: With which learning rate, and as which update.
         slots: Where the rule's slots are; they are cut as the variable is.
         gradient: Of the variable's shape, or of some rows.
         rows: int64 numbers of the rows that `gradient` is of, rising; None for all.
@@ -51,9 +61,19 @@ class VariableChange:
 
     layout: Layout
     optimizer: OptimizerSpec
+    rate: Rate
     slots: Sequence[Layout]
     gradient: np.ndarray
     rows: np.ndarray | None = None
+
+
+class PartUpdate(NamedTuple):
+    """An `Update` that is quickly compared with that of the step before."""
+
+    id: int
+    optimizer: int
+    slots: tuple[int, ...]
+    rows: bool
 
 
 @dataclass
@@ -61,7 +81,8 @@ class PushPart:
     """One server's part of a push: its optimizers and updates, and the arrays that go with them."""
 
     optimizers: list[OptimizerSpec] = field(default_factory=list)
-    updates: list[Update] = field(default_factory=list)
+    rates: list[Rate] = field(default_factory=list)
+    updates: list[PartUpdate] = field(default_factory=list)
     arrays: list[np.ndarray] = field(default_factory=list)
 
     def add(self, change: VariableChange, part_index: int) -> None:
@@ -76,22 +97,32 @@ class PushPart:
             # The server counts rows within its part.
             arrays = [change.rows[here] - part.start, np.asarray(change.gradient[here], order="C")]
         slots = tuple([slot.parts[part_index].id for slot in change.slots])
-        optimizer = self._index_of(change.optimizer)
-        self.updates.append(_update(part.id, optimizer, slots, change.rows is not None))
+        has_rows = change.rows is not None
+        self.updates.append(PartUpdate(part.id, self._index_of(change), slots, has_rows))
         self.arrays += arrays
 
-    def _index_of(self, optimizer: OptimizerSpec) -> int:
-        """Its index among the optimizers; variables of one optimizer share the object."""
+    def plan(self, pull: Sequence[int]) -> str:
+        """What the server is told to do, and to send afterwards."""
+        return _plan(tuple(self.optimizers), tuple(self.updates), tuple(pull))
+
+    def _index_of(self, change: VariableChange) -> int:
+        """That of its optimizer; variables of one optimizer share the object."""
         for index, known in enumerate(self.optimizers):
-            if known is optimizer:
+            if known is change.optimizer and self.rates[index] == change.rate:
                 return index
-        self.optimizers.append(optimizer)
+        self.optimizers.append(change.optimizer)
+        self.rates.append(change.rate)
         return len(self.optimizers) - 1
 
 
-@lru_cache(maxsize=1 << 14)  # the same in each step
-def _update(part_id: int, optimizer: int, slots: tuple[int, ...], rows: bool) -> Update:
-    return Update(id=part_id, optimizer=optimizer, slots=slots, rows=rows)
+@lru_cache(maxsize=256)  # the same in each step
+def _plan(
+    optimizers: tuple[OptimizerSpec, ...],
+    updates: tuple[PartUpdate, ...],
+    pull: tuple[int, ...],
+) -> str:
+    records = tuple([Update(**update._asdict()) for update in updates])
+    return PushPlan(optimizers=optimizers, updates=records, pull=pull).text
 
 
 def split_changes(changes: Sequence[VariableChange], num_servers: int) -> list[PushPart]:

@@ -271,9 +271,8 @@ class Servers:
                     servers=tuple(concerned),
                     weight=weight,
                     pulled_version=self._versions[server],
-                    optimizers=tuple(part.optimizers),
-                    updates=tuple(part.updates),
-                    pull=tuple(pull.ids),
+                    plan=part.plan(pull.ids),
+                    rates=tuple(part.rates),
                     note=note if server == 0 else None,
                     wait_secs=ASK_AGAIN_SECS if self._is_synchronous else 0.0,
                 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import final
 from weakref import WeakValueDictionary
 
@@ -13,7 +14,7 @@ from ...autodiff import Array, IndexedSlices, MutableLeaf
 from ...collectives.parameter_server import Aggregation, OptimizerSpec
 from ..devices.device import HOST, to_host
 from ..variables.aggregation import VariableAggregation, VariableSpec
-from ..variables.cell import Assignment, Cell, RemoteStorage, RuleStep, SavedValue, Storage
+from ..variables.cell import Assignment, Cell, RemoteStorage, Rule, RuleStep, SavedValue, Storage
 from .checkpoints import ServerWriters
 from .placement import Layout, VariablePlacer
 from .requests import VariableChange
@@ -33,6 +34,7 @@ _ADD, _ASSIGN = (
     for rule in ("add", "assign")
 )
 _ONE = np.ones((), np.int64)
+_NO_RATE = (0.0, 1)
 
 
 @final
@@ -74,7 +76,6 @@ class ServerStorage(RemoteStorage):
         self._changes: dict[str, VariableChange] = {}
         self._arriving: list[tuple[ServerCell, np.ndarray]] = []
         self._num_restarts = 0
-        self._last_spec: tuple[RuleStep, OptimizerSpec] | None = None
         self.note: Callable[[], str] = str
 
     @property
@@ -151,10 +152,10 @@ class ServerStorage(RemoteStorage):
                 raise _changed_twice(name)
             if how is Assignment.SET or (before is not None and before.optimizer.rule == "assign"):
                 here = to_host(cell.leaves[0].data).copy()  # whatever was put off before
-                change = VariableChange(cell.layout, _ASSIGN[aggregation], (), here)
+                change = VariableChange(cell.layout, _ASSIGN[aggregation], _NO_RATE, (), here)
             else:
                 total = delta if before is None else before.gradient + delta
-                change = VariableChange(cell.layout, _ADD[aggregation], (), total)
+                change = VariableChange(cell.layout, _ADD[aggregation], _NO_RATE, (), total)
             self._changes[name] = change
             if at_once:
                 self._exchange(1, overlaps=False)
@@ -167,14 +168,15 @@ class ServerStorage(RemoteStorage):
         how: RuleStep,
     ) -> None:
         """Put off an update by an optimizer's rule."""
-        name, spec = cell.spec.name, self._spec_of(how)
+        name, spec = cell.spec.name, _spec_of(how.rule, how.rows_only, how.average)
+        rate = how.learning_rate, how.step
         beside = [self._layouts[slot.spec.name] for slot in slots]
         if isinstance(gradient, IndexedSlices):
             rows = gradient.unique()
             numbers, values = to_host(rows.indices), to_host(rows.values)
-            change = VariableChange(cell.layout, spec, beside, values, numbers)
+            change = VariableChange(cell.layout, spec, rate, beside, values, numbers)
         else:
-            change = VariableChange(cell.layout, spec, beside, to_host(gradient))
+            change = VariableChange(cell.layout, spec, rate, beside, to_host(gradient))
         if name in self._changes:
             raise _changed_twice(name)
         self._changes[name] = change
@@ -182,7 +184,7 @@ class ServerStorage(RemoteStorage):
     def note_increase(self, cell: ServerCell) -> None:
         """Put off an increase by one."""
         how = _ADD[VariableAggregation.ONLY_FIRST_REPLICA]  # all count the same step
-        self._changes[cell.spec.name] = VariableChange(cell.layout, how, (), _ONE)
+        self._changes[cell.spec.name] = VariableChange(cell.layout, how, _NO_RATE, (), _ONE)
 
     def begin_run(self) -> None:
         if self._max_staleness and self._layouts:
@@ -232,20 +234,6 @@ class ServerStorage(RemoteStorage):
                 cell.is_here = False
             self._copied.clear()
 
-    def _spec_of(self, how: RuleStep) -> OptimizerSpec:
-        """What servers are told of a rule; all variables of an optimizer share it."""
-        if self._last_spec is None or self._last_spec[0] is not how:
-            spec = OptimizerSpec(
-                rule=how.rule.name,
-                hyper=dict(how.rule.numbers),
-                learning_rate=how.learning_rate,
-                step=how.step,
-                rows_only=how.rows_only,
-                aggregation="mean" if how.average else "sum",
-            )
-            self._last_spec = how, spec
-        return self._last_spec[1]
-
 
 @final
 class ServerCell(Cell):
@@ -291,6 +279,17 @@ class ServerCell(Cell):
     def increase(self, local_index: int) -> None:
         if local_index == 0:
             self._storage.note_increase(self)
+
+
+@lru_cache(maxsize=256)
+def _spec_of(rule: Rule, rows_only: bool, average: bool) -> OptimizerSpec:
+    """What servers are told of a rule; all variables of an optimizer share it."""
+    return OptimizerSpec(
+        rule=rule.name,
+        hyper=dict(rule.numbers),
+        rows_only=rows_only,
+        aggregation="mean" if average else "sum",
+    )
 
 
 def _changed_twice(name: str) -> RuntimeError:

@@ -20,7 +20,12 @@ BLOCK = 1 << 16
 
 
 class Rule(Protocol):
-    """An update rule, by the name and the hyper-parameters of which a parameter server knows it."""
+    """An update rule, by the name and the hyper-parameters of which a parameter server knows it.
+
+    Those with the same are equal.
+    """
+
+    def __hash__(self) -> int: ...
 
     @property
     def name(self) -> str: ...

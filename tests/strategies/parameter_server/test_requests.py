@@ -14,8 +14,9 @@ from paceline.strategies.parameter_server.requests import (
     split_changes,
 )
 
-SGD = OptimizerSpec(rule="sgd", hyper={}, learning_rate=0.1)
-ADAM = OptimizerSpec(rule="adam", hyper={}, learning_rate=0.1)
+SGD = OptimizerSpec(rule="sgd")
+ADAM = OptimizerSpec(rule="adam")
+RATE = (0.1, 1)
 
 
 def layouts(num_servers, num_shards, *shapes):
@@ -37,7 +38,7 @@ def test_each_row_goes_to_the_server_that_has_it(num_rows, num_shards, num_serve
     (layout,) = layouts(num_servers, num_shards, (num_rows, 2))
     rows = np.array(sorted(data.draw(st.sets(st.integers(0, num_rows - 1)))), np.int64)
     gradient = np.stack([rows, -rows], axis=1).astype(np.float32)
-    shares = split_changes([VariableChange(layout, SGD, (), gradient, rows)], num_servers)
+    shares = split_changes([VariableChange(layout, SGD, RATE, (), gradient, rows)], num_servers)
     there = {part.id: part for part in layout.parts}
     seen = []
     for server, share in enumerate(shares):
@@ -55,7 +56,7 @@ def test_each_row_goes_to_the_server_that_has_it(num_rows, num_shards, num_serve
 def test_a_whole_gradient_is_cut_as_its_variable_is():
     (layout,) = layouts(2, 3, (7, 2))
     gradient = np.arange(14, dtype=np.float32).reshape(7, 2)
-    shares = split_changes([VariableChange(layout, SGD, (), gradient)], 2)
+    shares = split_changes([VariableChange(layout, SGD, RATE, (), gradient)], 2)
     by_id = {
         update.id: array
         for share in shares
@@ -69,9 +70,9 @@ def test_variables_of_one_optimizer_share_what_is_said_of_it():
     a, b, c, m = layouts(1, 1, (2,), (3,), (), (2,))
     ones = [np.ones(layout.shape, np.float32) for layout in (a, b, c)]
     changes = [
-        VariableChange(a, ADAM, (m,), ones[0]),
-        VariableChange(b, SGD, (), ones[1]),
-        VariableChange(c, SGD, (), ones[2]),
+        VariableChange(a, ADAM, RATE, (m,), ones[0]),
+        VariableChange(b, SGD, RATE, (), ones[1]),
+        VariableChange(c, SGD, RATE, (), ones[2]),
     ]
     (share,) = split_changes(changes, 1)
     assert share.optimizers == [ADAM, SGD]

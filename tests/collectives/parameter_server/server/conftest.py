@@ -15,6 +15,7 @@ from paceline.collectives.parameter_server import (
     ParameterServer,
     Pull,
     Push,
+    PushPlan,
     ShardSpec,
     Snapshot,
     Update,
@@ -115,16 +116,15 @@ class Job:
         optimizer = OptimizerSpec(
             rule=rule,
             hyper=hyper or {},
-            learning_rate=rest.pop("learning_rate", 1.0),
-            step=rest.pop("update_number", 1),
             aggregation=rest.pop("aggregation", "mean"),
         )
+        plan = PushPlan(optimizers=(optimizer,), updates=tuple(updates), pull=rest.pop("pull", ()))
         request = Push(
             step=step,
             number=rest.pop("number", None) or next(self.num_pushes),
             pulled_version=rest.pop("pulled_version", step),
-            optimizers=(optimizer,),
-            updates=tuple(updates),
+            plan=plan.text,
+            rates=((rest.pop("learning_rate", 1.0), rest.pop("update_number", 1)),),
             **rest,
         )
         return self.ask(rank, request, *[np.asarray(array) for array in arrays])

@@ -17,6 +17,7 @@ from paceline.collectives.parameter_server import (
     ParameterClient,
     Pull,
     Push,
+    PushPlan,
     Read,
     RefusedRequest,
     ShardSpec,
@@ -49,15 +50,15 @@ def serve(make_job):
         yield start
 
 
-def adding(step, *ids, **rest):
+def adding(step, *ids, pull=(), **rest):
     updates = tuple(Update(id=number) for number in ids)
-    optimizers = (OptimizerSpec(rule="add"),)
+    plan = PushPlan(optimizers=(OptimizerSpec(rule="add"),), updates=updates, pull=pull)
     return Push(
         step=step,
         number=step + 1,
         pulled_version=step,
-        optimizers=optimizers,
-        updates=updates,
+        plan=plan.text,
+        rates=((0.0, 1),),
         **rest,
     )
 
@@ -160,7 +161,8 @@ def test_bytes_are_counted_in_proportion_to_the_rows_that_travel(serve):
     before = client.num_bytes
     rows = np.arange(0, 100_000, 1000)
     client.ask(Pull(ids=(0,), rows=(True,)), [rows])
-    push = adding(0).model_copy(update={"updates": (Update(id=0, rows=True),)})
+    plan = PushPlan(optimizers=(OptimizerSpec(rule="add"),), updates=(Update(id=0, rows=True),))
+    push = adding(0).model_copy(update={"plan": plan.text})
     client.ask(push, [rows, np.ones((100, 16), np.float32)])
     assert client.num_bytes - before == pytest.approx(2 * 100 * (16 * 4 + 8), abs=1000)
 

@@ -23,6 +23,7 @@ from paceline.collectives.parameter_server import (
     Post,
     Pull,
     Push,
+    PushPlan,
     Read,
     ShardSpec,
     Snapshot,
@@ -48,10 +49,11 @@ def job(make_job):
     return job
 
 
-def push(*updates, rule="sgd", hyper=None, **rest):
-    optimizers = (OptimizerSpec(rule=rule, hyper=hyper or {}, learning_rate=1.0),)
-    rest = {"step": 0, "number": 1, "pulled_version": 0, **rest}
-    return Push(optimizers=optimizers, updates=updates, **rest)
+def push(*updates, rule="sgd", hyper=None, pull=(), **rest):
+    optimizers = (OptimizerSpec(rule=rule, hyper=hyper or {}),)
+    plan = PushPlan(optimizers=optimizers, updates=updates, pull=pull)
+    rest = {"step": 0, "number": 1, "pulled_version": 0, "rates": ((1.0, 1),), **rest}
+    return Push(plan=plan.text, **rest)
 
 
 def spec(**changes):
@@ -201,6 +203,16 @@ REFUSED = {
         [GRADIENT, GRADIENT, GRADIENT],
         "the gradient of 'v2'",
     ),
+    "a rate too many": (
+        push(Update(id=0), rates=((1.0, 1), (1.0, 1))),
+        [GRADIENT],
+        "the plan has 1 optimizers, 2 rates came with it",
+    ),
+    "a plan that is none": (
+        Push(step=0, number=1, pulled_version=0, plan='{"optimizers": []}'),
+        [],
+        "a malformed plan of a PUSH: updates: Field required",
+    ),
     "a pull of the unknown after a push": (push(Update(id=0), pull=(8,)), [GRADIENT], "id 8"),
     "a version from the future": (
         push(Update(id=0), pulled_version=5),
@@ -269,9 +281,9 @@ def test_a_malformed_body_is_refused(job, verb, body, text):
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_a_number_that_is_none_is_refused(job, number):
-    body = push(Update(id=0)).model_dump_json().replace('"learning_rate":1.0', "@")
-    body = body.replace("@", f'"learning_rate":{number}')
-    with pytest.raises(ValueError, match="learning_rate: Input should be a finite number"):
+    body = push(Update(id=0)).model_dump_json().replace("[[1.0,1]]", f"[[{number},1]]")
+    assert number in body
+    with pytest.raises(ValueError, match=r"rates\.0\.0: Input should be a finite number"):
         job.server.handle(job.client(0), Message(Verb.PUSH, body.encode(), [GRADIENT]))
 
 

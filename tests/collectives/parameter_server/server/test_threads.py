@@ -10,6 +10,7 @@ from paceline.collectives.parameter_server import (
     OptimizerSpec,
     Pull,
     Push,
+    PushPlan,
     Update,
     Write,
 )
@@ -127,9 +128,10 @@ def test_a_variable_may_be_pulled_as_a_slot_of_another(make_job):
     def push(rank, number, slot):
         for step in range(NUM_STEPS):
             update = Update(id=number, slots=(slot,))
-            how = OptimizerSpec(rule="sgd", hyper={"momentum": 0.5}, learning_rate=0.1)
+            how = OptimizerSpec(rule="sgd", hyper={"momentum": 0.5})
+            plan = PushPlan(optimizers=(how,), updates=(update,)).text
             request = Push(
-                step=step, number=step + 1, pulled_version=0, optimizers=(how,), updates=(update,)
+                step=step, number=step + 1, pulled_version=0, plan=plan, rates=((0.1, 1),)
             )
             job.ask(rank, request, np.ones(SIZE, np.float32))
 

@@ -10,6 +10,7 @@ from paceline.collectives.parameter_server import (
     OptimizerSpec,
     Pull,
     Push,
+    PushPlan,
     ShardSpec,
     Update,
 )
@@ -107,7 +108,7 @@ def test_the_optimizer_runs_on_servers_as_it_does_at_home(make_job, update_rules
             job.ask(0, Create(id=number, spec=spec), value[start:stop].copy())
     slots = tuple(range(1, len(values)))
     for step in range(6):
-        how = OptimizerSpec(rule=name, hyper=hyper, learning_rate=0.1, step=step + 1)
+        how, rate = OptimizerSpec(rule=name, hyper=hyper), (0.1, step + 1)
         is_sparse = step % 2 == 1
         rows = rng.integers(0, 9, 12 if is_sparse else 9)
         gradient = rng.normal(size=(len(rows), 4)).astype(np.float32)
@@ -119,17 +120,17 @@ def test_the_optimizer_runs_on_servers_as_it_does_at_home(make_job, update_rules
                 step=step,
                 number=next(job.num_pushes),
                 pulled_version=step,
-                optimizers=(how,),
-                updates=(update,),
+                plan=PushPlan(optimizers=(how,), updates=(update,)).text,
+                rates=(rate,),
             )
             job.ask(0, push, *arrays)
-        _update(update_rules[name], values, how, rows if is_sparse else None, gradient)
+        _update(update_rules[name], values, hyper, rate, rows if is_sparse else None, gradient)
     for number, value in enumerate(values):
         found = np.concatenate([job.pull(number)[0] for job in jobs])
         np.testing.assert_array_equal(found, value)
 
 
-def _update(rule, values, how, rows, gradient):
+def _update(rule, values, hyper, rate, rows, gradient):
     """What `Optimizer.update` does."""
     if rows is None:
         picked = [value.reshape(-1) for value in values]
@@ -138,7 +139,7 @@ def _update(rule, values, how, rows, gradient):
         rows, gradient = unique.indices, unique.values
         picked = [value[rows].reshape(-1) for value in values]
     value, *slots = picked
-    rule(value, gradient.reshape(-1), slots, how.learning_rate, how.step, how.hyper)
+    rule(value, gradient.reshape(-1), slots, *rate, hyper)
     if rows is not None:
         for whole, part in zip(values, picked, strict=True):
             whole[rows] = part.reshape(len(rows), -1)
@@ -167,14 +168,9 @@ def test_a_gradient_may_be_narrower_than_its_variable(job):
 def test_a_push_brings_the_values_that_come_of_it(job):
     job.create(0, np.ones(2))
     job.create(1, np.ones(()))
-    push = Push(
-        number=1,
-        step=0,
-        pulled_version=0,
-        optimizers=(OptimizerSpec(rule="add"),),
-        updates=(Update(id=0), Update(id=1)),
-        pull=(1, 0),
-    )
+    updates = (Update(id=0), Update(id=1))
+    plan = PushPlan(optimizers=(OptimizerSpec(rule="add"),), updates=updates, pull=(1, 0))
+    push = Push(number=1, step=0, pulled_version=0, plan=plan.text, rates=((0.0, 1),))
     pushed, (scalar, vector) = job.ask_with_arrays(0, push, np.ones(2), np.full((), 4.0))
     assert (pushed.version, scalar.tolist(), vector.tolist()) == (1, 5, [2, 2])
 
