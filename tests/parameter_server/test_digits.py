@@ -1,21 +1,40 @@
-"""The digits are learned as well on parameter servers as without them."""
+"""The digits are learned as well on parameter servers as without them; every push counts once."""
 
 import numpy as np
 import pytest
 
 import paceline as pl
+from paceline.estimator import SessionRunHook
 from paceline.nn import Sequential, layers, losses, metrics, optimizers
+from paceline.nn.optimizers.schedules import CosineDecay
 
-NUM_STEPS = {0: 400, 2: 800, None: 1200}
+NUM_STEPS = {0: 300, 2: 600, None: 600}
 """By staleness: a step in step is one of both workers; how stale others are chance decides."""
 
-LEAST_ACCURACY = {0: 0.97, 2: 0.95, None: 0.95}
-"""Of 360 digits about six are mistaken, in step always the same ones. Where chance decides how
-stale a gradient is, eleven were seen. Gradients that are lost, or count twice, cost far more."""
+MOST_MISTAKES = 18
+"""Of 360 digits; 7 to 11 in 80 runs on a busy machine, in step always 11.
+
+The rate decays. At a constant one a stale gradient throws Adam's weights off for some steps, now
+and then, in a loop by hand as well: who ends there has 20 to 35 mistakes."""
+
+TALLIES = ["tally/0", "tally/1"]
 
 
-def model_fn(features, labels, mode):
-    """The network of examples/digits.py with half of its filters."""
+class CountSteps(SessionRunHook):
+    """How many steps this trainer has made."""
+
+    num_steps = 0
+
+    def after_run(self, run_context, run_values):
+        self.num_steps += 1
+
+
+def model_fn(features, labels, mode, params):
+    """The network of examples/digits.py with half of its filters, and two tallies.
+
+    Every step adds one to each of them by a gradient. Digits are no measure of what is lost or
+    counts twice: they are learned without a tenth of all pushes as well.
+    """
     model = Sequential(
         [
             layers.Conv2D(16, 3, activation="relu"),
@@ -31,7 +50,10 @@ def model_fn(features, labels, mode):
         accuracy = metrics.SparseCategoricalAccuracy()
         accuracy.update_state(labels, logits)
         return pl.EstimatorSpec(mode, loss=loss, eval_metric_ops={"accuracy": accuracy})
-    return pl.EstimatorSpec(mode, loss=loss, train_op=optimizers.Adam(3e-3).minimize(loss))
+    learn = optimizers.Adam(CosineDecay(3e-3, params["num_steps"])).minimize(loss)
+    tallies = [pl.get_variable(name, (), initializer=0.0) for name in TALLIES]
+    count = optimizers.SGD(1.0).minimize(-sum(tallies), var_list=tallies)
+    return pl.EstimatorSpec(mode, loss=loss, train_op=[learn, count])
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +71,7 @@ def digits():
 def test_two_workers_learn_the_digits(servers, digits, tmp_path, num_servers, max_staleness):
     train, test = digits
     job = servers(num_servers, 2, max_staleness)
+    made = [CountSteps(), CountSteps()]
 
     def train_input_fn(input_context):
         count, index = input_context.num_input_pipelines, input_context.input_pipeline_id
@@ -62,10 +85,16 @@ def test_two_workers_learn_the_digits(servers, digits, tmp_path, num_servers, ma
             tf_random_seed=1,
             save_checkpoints_steps=10_000,
         )
-        estimator = pl.Estimator(model_fn, config=config)
-        estimator.train_and_report(train_input_fn, max_steps=NUM_STEPS[max_staleness])
+        num_steps = NUM_STEPS[max_staleness]
+        estimator = pl.Estimator(model_fn, config=config, params={"num_steps": num_steps})
+        estimator.train_and_report(train_input_fn, max_steps=num_steps, hooks=[made[rank]])
 
     job.train(train_there)
-    evaluator = pl.Estimator(model_fn, model_dir=tmp_path)
+    evaluator = pl.Estimator(model_fn, model_dir=tmp_path, params={})
     found = evaluator.evaluate(lambda: pl.Dataset.from_tensor_slices(test).batch(256))
-    assert found["accuracy"] >= LEAST_ACCURACY[max_staleness]
+    assert round((1 - found["accuracy"]) * len(test[0])) <= MOST_MISTAKES
+    pushes = sum(trainer.num_steps for trainer in made)
+    num_updates = pushes // 2 if max_staleness == 0 else pushes
+    assert num_updates >= NUM_STEPS[max_staleness]
+    tallies = [evaluator.get_variable_value(name) for name in TALLIES]
+    assert [found["global_step"], *tallies] == [num_updates] * 3
