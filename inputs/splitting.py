@@ -116,13 +116,17 @@ class SplitIterator(ElementIterator):
         make the same steps.
         """
         size = nest.batch_size(batch)
-        self._full_batch = max(self._full_batch, size)
+        if size > self._full_batch:
+            self._full_batch = size
+        if self._num_parts == 1 and not num_seen:  # as in most steps of most people
+            self._points, self._parts = [0, size], [batch]
+            self._waiting.append(self._rounds[0])
+            return
         points = split_points(size, self._full_batch, self._num_parts)
         if num_seen:
             points = [max(point, num_seen) for point in points]
         self._points = points
-        is_whole = self._num_parts == 1 and num_seen == 0
-        self._parts = [batch] if is_whole else [_part(batch, *pair) for pair in pairwise(points)]
+        self._parts = [_part(batch, *pair) for pair in pairwise(points)]
         with_data = [r for r in self._rounds if points[r.start] < points[r.stop]]
         self._waiting.extend(with_data or self._rounds[:1])
 
