@@ -29,7 +29,7 @@ from .activations import relu
 from .higher_order import by_definition
 from .joining import concatenate, split
 from .numerics import keep_where
-from .pooling import mark_where, max_of_scratch_cells, max_pool2d, to_winner, winner_dtype
+from .pooling import max_pool2d, relu_max_of_cells, row_to_winner, winner_dtype
 from .tensor import Tensor, lift_array, record
 from .tensor_like import Array
 from .windows import (
@@ -159,22 +159,16 @@ def conv2d_relu_max_pool2d(
     windows = _cropped(_placed(images, filters, strides, padding, 1), pool)
     weights = _as_matrix(images, filters)
     rows, columns = windows.count[0] // pool[0], windows.count[1] // pool[1]
-    y = np.empty((rows, columns, len(images), filters.shape[3]), weights.dtype, like=images)
-    cells = np.empty((pool[0] * pool[1], *y.shape[1:]), y.dtype, like=images)
-    winner = np.empty(y.shape, winner_dtype(pool), like=images)
-    # Bias and relu rise with their argument and are the same for all cells of a pool. So they come
-    # after the maximum, on a quarter of the elements, and the unpooled image never exists whole.
-    # As whole rows they are added and compared several times faster than broadcast.
-    bias_row, zeros = np.zeros_like(y[0]), np.zeros_like(y[0])
-    if bias:
-        bias_row[...] = bias[0]
+    y = np.empty((len(images), rows, columns, filters.shape[3]), weights.dtype, like=images)
+    cells = np.empty((pool[0] * pool[1], columns, len(y), y.shape[3]), y.dtype, like=images)
+    winner = np.empty((rows, *cells.shape[1:]), winner_dtype(pool), like=images)
+    biases = (
+        bias[0].astype(y.dtype, copy=False) if bias else np.zeros(y.shape[3], y.dtype, like=images)
+    )
+    finish = relu_max_of_cells(cells, biases, y)
     for row, of_row in enumerate(patches(images, windows, weights.dtype, pool)):
         np.matmul(of_row[:, : len(weights)], weights, out=lines(cells))
-        max_of_scratch_cells(cells, y[row], winner[row])
-        np.add(y[row], bias_row, out=y[row])
-        np.maximum(y[row], zeros, out=y[row])
-        # Where relu let nothing through, no cell gets a gradient: none has this number.
-        mark_where(y[row] <= 0, len(cells), winner[row])
+        finish(cells, biases, y, winner, row)
 
     def in_two_steps(x: Tensor, w: Tensor, b: Any = None) -> Tensor:
         return max_pool2d(conv2d(x, w, b, strides, padding, "relu"), pool)
@@ -184,7 +178,7 @@ def conv2d_relu_max_pool2d(
             return by_definition(in_two_steps, g, inputs, saved)
         return _gradients(_rows_through_pool(g, pool, winner), inputs, windows, pool, outs)
 
-    return record(batch_first(y), inputs, vjp)
+    return record(y, inputs, vjp)
 
 
 def _by_taps(windows: Windows, activation: str | None, x: Tensor, w: Tensor, *b: Tensor) -> Any:
@@ -288,9 +282,11 @@ def _rows_through_relu(g: Array, y: Array) -> Iterator[Array]:
 
 
 def _rows_through_pool(g: Array, pool: Index, winner: Array) -> Iterator[Array]:
+    g = contiguous(g)
     cells = np.empty((pool[0] * pool[1], *winner.shape[1:]), g.dtype, like=g)
-    for g_row, winner_row in zip(axes_first(g), winner, strict=True):
-        to_winner(contiguous(g_row), winner_row, cells)
+    spread = row_to_winner(g, cells)
+    for row in range(len(winner)):
+        spread(g, winner, row, cells)
         yield cells
 
 
@@ -324,11 +320,25 @@ def _gradients(
     rows_of_pools = np.ndindex(*(n // m for n, m in zip(windows.count[:-1], pool, strict=False)))
     for row, g_row, matrix in zip(rows_of_pools, g_rows, of_rows, strict=False):
         if need_w:
-            sums += np.matmul(matrix.T, lines(g_row))
+            sums += _product_over_lines(matrix, lines(g_row))
         if need_x:
             scatter(np.matmul(lines(g_row), taps), windows, row, pool, dx)
     gradients = [unpad(dx, x, windows) if need_x else None]
     return gradients + (_parameters(sums, w, outs[1:]) if need_w else [None] * len(outs[1:]))
+
+
+def _product_over_lines(a: Array, b: Array) -> Array:
+    """`a.T @ b`, perhaps as a sum of a few products of fewer lines.
+
+    Up to a million multiplications OpenBLAS has kernels that do not copy their operands first (on
+    processors with AVX-512); with so few columns they take half of the time.
+    """
+    num_parts = max(1, -(-a.size * b.shape[1] // 10**6))
+    if num_parts == 1 or num_parts > 4 or not isinstance(a, np.ndarray):
+        return np.matmul(a.T, b)
+    step = -(-len(a) // num_parts)
+    parts = [slice(start, start + step) for start in range(0, len(a), step)]
+    return functools.reduce(operator.iadd, [np.matmul(a[part].T, b[part]) for part in parts])
 
 
 def as_taps(w: Array) -> Array:

@@ -226,16 +226,23 @@ def inside(padded: Array, windows: Windows) -> Array:
 
 
 def contiguous(array: Array) -> Array:
-    """The array in C order: itself where it is so already, else a copy.
-
-    Where the elements of the last axis lie together, each such run is copied as one large element,
-    in about half of NumPy's time for runs of 32 floats.
-    """
+    """The array in C order: itself where it is so already, else a copy."""
     if array.flags.c_contiguous:
         return array
-    if not isinstance(array, np.ndarray) or array.strides[-1] != array.itemsize or not array.size:
-        return array.copy(order="C")
-    run = np.dtype((np.void, array.shape[-1] * array.itemsize))
-    ordered = np.empty(array.shape, array.dtype)
-    np.copyto(ordered.view(run), array.view(run))
+    ordered = np.empty(array.shape, array.dtype, like=array)
+    copy_runs(array, ordered)
     return ordered
+
+
+def copy_runs(source: Array, target: Array) -> None:
+    """Copy an array into another of its shape and dtype.
+
+    Where in both the elements of the last axis lie together, each such run is copied as one large
+    element, in about half of NumPy's time for runs of 32 floats.
+    """
+    size = source.itemsize
+    has_runs = source.strides[-1] == target.strides[-1] == size and source.size > 0
+    if has_runs and isinstance(source, np.ndarray):
+        run = np.dtype((np.void, source.shape[-1] * size))
+        source, target = source.view(run), target.view(run)
+    target[...] = source

@@ -68,6 +68,7 @@ def diagnose(environ: Mapping[str, str] = os.environ) -> list[Diagnosis]:
         _mpi4py,
         partial(_mpirun, environ),
         _cupy,
+        _kernels,
         *(partial(_optional, *part) for part in _OPTIONAL),
     ]
     with ThreadPoolExecutor(max_workers=2) as pool:
@@ -264,6 +265,12 @@ def _cupy() -> Diagnosis:
     if "No module named 'cupy'" in text:
         return Diagnosis("absent", "CuPy", "not installed; pip install 'paceline[gpu]' for GPUs")
     return Diagnosis("absent", "CuPy", f"no GPU that it can use: {text}")
+
+
+def _kernels() -> Diagnosis:
+    works, text = try_python("from paceline import kernels; print(kernels.describe())")
+    compiled = works and text.startswith("compiled")
+    return Diagnosis("ok" if compiled else "absent", "kernels", text)
 
 
 def try_python(code: str) -> tuple[bool, str]:

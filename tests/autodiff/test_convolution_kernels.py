@@ -306,17 +306,17 @@ def test_memory_order_of_input_and_gradient_changes_no_value(
 
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize("order", [np.ascontiguousarray, height_first])
-def test_results_lie_height_first_and_gradients_in_the_order_of_the_input(
+def test_gradients_lie_in_the_order_of_the_input_and_results_as_the_next_layer_wants_them(
     order: Any, padding: str
 ) -> None:
     x, w, b = some_convolution(Case(image=(3, 8, 8, 2), window=(3, 3), filters=5))
     x = order(x)
-    for y, gradients in (
-        made(conv2d, x, w, b, padding=padding),
-        made(conv2d_relu_max_pool2d, x, w, b, padding=padding),
-        made(max_pool2d, x, pool_size=(3, 3), strides=(2, 2), padding=padding),
+    for order_of_result, (y, gradients) in (
+        ((1, 2, 0, 3), made(conv2d, x, w, b, padding=padding)),
+        ((0, 1, 2, 3), made(conv2d_relu_max_pool2d, x, w, b, padding=padding)),
+        ((1, 2, 0, 3), made(max_pool2d, x, pool_size=(3, 3), strides=(2, 2), padding=padding)),
     ):
-        assert y.transpose(1, 2, 0, 3).flags.c_contiguous
+        assert y.transpose(order_of_result).flags.c_contiguous
         assert gradients(y)[0].strides == x.strides
 
 

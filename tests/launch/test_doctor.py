@@ -1,5 +1,6 @@
 """`paceline doctor`: which backends work here, and why the others do not (D-08)."""
 
+import importlib.util
 import os
 import sys
 
@@ -18,6 +19,7 @@ def test_d_08_every_part_is_named_with_its_version_or_a_reason(diagnoses):
     parts = [found.part for found in diagnoses]
     for part in ("Python", "NumPy", "malloc", "grpcio", "safetensors", "mpi4py", "mpirun", "CuPy"):
         assert part in parts
+    assert "kernels" in parts
     assert {found.state for found in diagnoses} <= {"ok", "warning", "absent", "broken"}
     assert all(found.text for found in diagnoses)
 
@@ -33,6 +35,13 @@ def test_what_is_not_installed_says_how_to_install_it(diagnoses):
         if "not installed" in found.text:
             assert found.state == "absent"
             assert "pip install" in found.text
+
+
+def test_the_compiled_loops_in_use_are_named(diagnoses):
+    (found,) = [found for found in diagnoses if found.part == "kernels"]
+    numba = importlib.util.find_spec("numba")
+    assert found.state == ("ok" if numba else "absent")
+    assert ("compiled by numba" if numba else "paceline[fast]") in found.text
 
 
 def test_a_forced_blas_kernel_is_warned_of(diagnoses):

@@ -8,9 +8,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 MAY_IMPORT = {
+    "kernels": set(),
     "cluster": set(),
-    "inputs": set(),
-    "autodiff": set(),
+    "inputs": {"kernels"},
+    "autodiff": {"kernels"},
     "observe": set(),
     "collectives": {"cluster"},
     "checkpoint": {"collectives"},
@@ -18,13 +19,14 @@ MAY_IMPORT = {
     "summary": {"strategies", "inputs", "autodiff", "observe"},
 }
 MAY_IMPORT["training"] = {"summary", "strategies", "checkpoint", "inputs", "autodiff", "observe"}
-MAY_IMPORT["nn"] = {"training", *MAY_IMPORT["training"]}
+MAY_IMPORT["nn"] = {"kernels", "training", *MAY_IMPORT["training"]}
 MAY_IMPORT["estimator"] = set(MAY_IMPORT)
 MAY_IMPORT["compat"] = {*MAY_IMPORT}
 
 BACKENDS = {
     "cupy": {"strategies/devices/gpu.py"},
     "mpi4py": {"collectives/mpi_start.py"},
+    "numba": {"kernels/compiling.py"},
     "grpc": {"collectives/session/grpc_stream.py"},
     "lightgbm": {"estimator/premade/tree_growing.py"},
 }

@@ -1,0 +1,47 @@
+"""Loops compiled by numba, once for a machine and dtype."""
+
+from __future__ import annotations
+
+import numba
+
+from .loops import LOOPS, Loop, keep_positive
+
+VERSION: str = numba.__version__
+
+
+def compile_loop(name: str, dtype: str, constant: int | None) -> Loop:
+    """The loop of that name, compiled or read from the disk.
+
+    Args:
+        name: In `LOOPS`.
+        dtype: "f" for float32, "d" for float64.
+        constant: What the function is called with, if it makes the loop of a number.
+    """
+    function, types = LOOPS[name]
+    signature = types.replace("float", "f4" if dtype == "f" else "f8")
+    loop = function if constant is None else function(constant)
+    try:
+        return _compiled(loop, signature, cache=True)
+    except RuntimeError as error:
+        if "locator" not in str(error):  # numba's word for a place to keep what it has compiled
+            raise
+        return _compiled(loop, signature, cache=False)  # for this process only
+
+
+def _compiled(loop: Loop, signature: str, cache: bool) -> Loop:
+    # Without the GIL, so that replicas in threads compute at the same time. No fastmath: sums in
+    # another order, or without rounding in between, would be other numbers.
+    compiled: Loop = numba.njit([signature], cache=cache, nogil=True, error_model="numpy")(loop)
+    return compiled
+
+
+def cache_directory() -> str:
+    """Where compiled loops are kept: beside the sources, or where the user may write.
+
+    numba chooses it, or `NUMBA_CACHE_DIR` does.
+    """
+    try:
+        probe = numba.njit(cache=True)(keep_positive)
+    except RuntimeError:
+        return "memory: no directory can be written (NUMBA_CACHE_DIR names another)"
+    return str(probe.stats.cache_path)

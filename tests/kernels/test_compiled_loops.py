@@ -1,0 +1,185 @@
+"""Compiled loops give what NumPy gives, to the bit, and are asked for only where they pay."""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from paceline import kernels
+from paceline.autodiff import Tensor, backward, conv2d_relu_max_pool2d
+from paceline.kernels import finding, loops
+
+pytest.importorskip("numba", reason="compiled loops need the extra 'fast'")
+
+DTYPES = [np.float32, np.float64]
+
+
+class Case(NamedTuple):
+    function: Callable[..., Any]
+    shapes: tuple[tuple[int, ...], ...]
+    loops: set[str]
+    options: Mapping[str, Any] = MappingProxyType({})
+
+
+CASES = {
+    "pools of four": Case(
+        conv2d_relu_max_pool2d,
+        ((3, 9, 8, 1), (3, 3, 1, 8), (8,)),
+        {"relu_max", "to_winner"},
+    ),
+    "pools of two, without bias": Case(
+        conv2d_relu_max_pool2d,
+        ((3, 9, 8, 5), (2, 2, 5, 3)),
+        {"relu_max", "to_winner"},
+        {"pool_size": (1, 2), "padding": "same"},
+    ),
+}
+
+
+def arrays_of(case: Case, dtype: Any) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.integers(-3, 4, shape).astype(dtype) / 4 for shape in case.shapes]
+
+
+def results(case: Case, arrays: list[np.ndarray], g: Any = None) -> list[np.ndarray]:
+    """The result and all gradients."""
+    leaves = [Tensor(array, requires_grad=array.dtype.kind == "f") for array in arrays]
+    y = case.function(*leaves, **case.options)
+    rng = np.random.default_rng(1)
+    seed = rng.standard_normal(y.shape).astype(y.dtype)
+    found = backward(y, seed)
+    return [y.data, *(found[leaf] for leaf in leaves if leaf.requires_grad)]
+
+
+class Noting(dict):
+    """The loops that were compiled so far; which of them were asked for since."""
+
+    def __init__(self, loops: Mapping[Any, Any]) -> None:
+        super().__init__(loops)
+        self.names: set[str] = set()
+
+    def __getitem__(self, key: Any) -> Any:
+        self.names.add(key[0])
+        return super().__getitem__(key)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The names of the loops that were asked for."""
+    noting = Noting(finding._loops)
+    monkeypatch.setattr(finding, "_loops", noting)
+    return noting.names
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", CASES)
+def test_the_numbers_are_those_of_numpy_to_the_bit(name: str, dtype: Any, asked: set[str]) -> None:
+    case = CASES[name]
+    arrays = arrays_of(case, dtype)
+    with kernels.compiled_from(math.inf):
+        by_numpy = results(case, arrays)
+    assert not asked
+    with kernels.compiled_from(0):
+        compiled = results(case, arrays)
+    assert asked == case.loops
+    for got, expected in zip(compiled, by_numpy, strict=True):
+        assert got.dtype == expected.dtype
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_no_number_and_what_is_infinite_come_out_as_in_numpy(name: str) -> None:
+    case = CASES[name]
+    arrays = arrays_of(case, np.float32)
+    for step, value in ((29, np.nan), (11, np.inf), (13, -np.inf)):
+        arrays[0].reshape(-1)[3::step] = value
+    found = []
+    for size in (0, math.inf):
+        with kernels.compiled_from(size), np.errstate(all="ignore"):
+            found.append(case.function(*arrays, **case.options).data)
+    assert not np.isfinite(found[0]).all()
+    np.testing.assert_array_equal(*found)
+
+
+def test_replicas_in_threads_get_the_same_numbers_at_once() -> None:
+    case = CASES["pools of four"]
+    arrays = arrays_of(case, np.float32)
+    with kernels.compiled_from(0), ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: results(case, arrays), range(16)))
+    for one in found:
+        for got, expected in zip(one, found[0], strict=True):
+            np.testing.assert_array_equal(got, expected)
+
+
+def test_the_loops_are_plain_python_too() -> None:
+    rng = np.random.default_rng(0)
+    cells = rng.integers(-3, 4, (4, 2, 3, 5)).astype(np.float32)
+    bias = np.arange(5, dtype=np.float32) - 2
+    found = []
+    with kernels.compiled_from(0):
+        compiled_loop = kernels.compiled_loop("relu_max", cells, bias, constant=4)
+    assert compiled_loop is not None
+    for loop in (loops.relu_max(4), compiled_loop):
+        y, winner = np.zeros((3, 6, 2, 5), np.float32), np.zeros((6, 2, 3, 5), np.uint8)
+        loop(cells, bias, y, winner, 1)
+        found.append((y, winner))
+    for by_python, compiled in zip(*found, strict=True):
+        np.testing.assert_array_equal(by_python, compiled)
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        (np.zeros(2**15 - 1, np.float32),),
+        (np.zeros(2**15, np.float16),),
+        (np.zeros(2**15, np.int64),),
+        (np.zeros(2**15, np.float32), np.zeros(1, np.float64)),
+        (np.zeros(2**15, np.float32), [0.0]),
+        (np.ma.zeros(2**15),),
+    ],
+    ids=["small", "half precision", "whole numbers", "two dtypes", "a list", "another class"],
+)
+def test_numpy_goes_on_by_itself_where_no_loop_fits(arrays: tuple[Any, ...]) -> None:
+    assert kernels.compiled_loop("keep_positive", *arrays) is None
+    assert kernels.compiled_loop("keep_positive", np.zeros(2**15, np.float32)) is not None
+
+
+def test_a_loop_that_cannot_be_compiled_is_told_of_once_and_numpy_computes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(finding, "_loops", {})
+    monkeypatch.setitem(sys.modules, "paceline.kernels.compiling", None)
+    monkeypatch.delattr(kernels, "compiling", raising=False)
+    case = CASES["pools of four"]
+    arrays = arrays_of(case, np.float32)
+    with kernels.compiled_from(0), caplog.at_level(logging.WARNING, "paceline"):
+        first, again = results(case, arrays), results(case, arrays)
+        assert "NumPy only" in kernels.describe()
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2  # one for each of the two loops
+    assert all("NumPy computes instead" in line for line in told)
+    for got, expected in zip(first, again, strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_where_nothing_can_be_written_loops_are_compiled_for_this_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from numba.core.caching import CacheImpl
+
+    from paceline.kernels import compiling
+
+    monkeypatch.setattr(CacheImpl, "_locator_classes", [])
+    g = np.array([1, 2, 3], np.float32)
+    out = np.empty_like(g)
+    compiling.compile_loop("keep_positive", "f", None)(g, np.float32([1, 0, -1]), out)
+    assert out.tolist() == [1, 0, 0]
+    assert "NUMBA_CACHE_DIR" in compiling.cache_directory()
