@@ -47,7 +47,7 @@ from .gathering import gather, gather_nd, scatter_nd, segment, top_k
 from .indexed_slices import IndexedSlices
 from .pooling import avg_pool, avg_pool2d, max_pool, max_pool2d
 from .printing import PRINT_OPTIONS, set_print_options
-from .recording import no_grad, watched
+from .recording import no_grad, watch_for_good, watched
 from .recurrence import (
     RECURRENT_ACTIVATIONS,
     GRURecurrence,
@@ -121,5 +121,6 @@ __all__ = [
     "stop_gradient",
     "top_k",
     "trace",
+    "watch_for_good",
     "watched",
 ]

@@ -49,6 +49,11 @@ class watched:  # noqa: N801 (used in `with`, like a function; a class is entere
         _watched.reset(self._token)
 
 
+def watch_for_good() -> None:
+    """Let what follows in the calling context be `watched`: for who has a context of its own."""
+    _watched.set(True)
+
+
 def is_recording() -> bool:
     """Whether operations of this thread remember how they came about."""
     return recording.get()

@@ -154,6 +154,11 @@ class Saver:
         self._write = Background(write)
         return pending
 
+    @property
+    def has_finished(self) -> bool:
+        """Whether `finished` has something to tell, or to raise."""
+        return bool(self._finished) or (self._write is not None and self._write.is_done())
+
     def finished(self) -> list[tuple[str, int]]:
         """(path, step) of the checkpoints that have become visible since the last call, in order.
 

@@ -43,32 +43,36 @@ class ModelFunction:
         if model_fn is None:
             raise ValueError("model_fn must be given: a function model_fn(features, labels, mode)")
         allowed = ("features", "labels", "mode", "params", "config")
-        self._names = chosen_arguments(model_fn, "model_fn", allowed)
-        if "features" not in self._names:
+        names = chosen_arguments(model_fn, "model_fn", allowed)
+        if "features" not in names:
             raise ValueError("model_fn must take an argument named features")
-        if params is not None and "params" not in self._names:
+        if params is not None and "params" not in names:
             raise ValueError(
                 "params are given but model_fn has no argument named params; add it, "
                 "or leave params out"
             )
-        if params is None and "params" in self._names:
+        if params is None and "params" in names:
             _logger.warning("model_fn has an argument params, but no params are given.")
         self._model_fn = model_fn
         self._training_calls = itertools.count()
-        self._params = params or {}
-        self._config = config
+        self._takes_labels, self._takes_mode = "labels" in names, "mode" in names
+        self._params = (params or {}) if "params" in names else None
+        self._same_in_all_calls: dict[str, Any] = {"config": config} if "config" in names else {}
 
     def __call__(self, batch: Any, mode: ModeKeys) -> EstimatorSpec:
         """The specification for one batch: features, or (features, labels)."""
         features, labels = split_features_and_labels(batch)
-        if labels is not None and "labels" not in self._names and mode is not ModeKeys.PREDICT:
+        arguments = self._same_in_all_calls.copy()
+        if self._takes_labels:
+            arguments["labels"] = labels
+        elif labels is not None and mode is not ModeKeys.PREDICT:
             raise ValueError(
                 "input_fn gives labels but model_fn has no argument named labels; add it, "
                 "or let input_fn give features only"
             )
-        given = {"labels": labels, "mode": mode, "config": self._config}
-        arguments = {name: given[name] for name in given.keys() & self._names}
-        if "params" in self._names:
+        if self._takes_mode:
+            arguments["mode"] = mode
+        if self._params is not None:
             arguments["params"] = copy_of_params(self._params)
         if mode is ModeKeys.TRAIN and next(self._training_calls) == 0:
             return self._examined(features, arguments)

@@ -79,8 +79,9 @@ class _Chief(CheckpointWriter):
         return copies
 
     def check(self) -> None:
-        with self._losses_given_up():
-            pass  # what is finished is looked at in any case
+        if self._saver.has_finished:
+            with self._losses_given_up():
+                pass  # what is finished is looked at in any case
 
     def wait(self) -> None:
         with self._losses_given_up():

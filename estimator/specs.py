@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -77,12 +78,12 @@ class EstimatorSpec(Spec):
             raise TypeError(
                 f"EstimatorSpec: {what}; its fields are {', '.join(_FIELDS)}, and mode is needed"
             )
-        self.mode = ModeKeys(mode)
+        self.mode = mode if type(mode) is ModeKeys else ModeKeys(mode)
         super().__init__(
             predictions=predictions,
             loss=None if loss is None else _scalar(loss),
             train_op=_one_train_op(train_op),
-            eval_metric_ops=_metrics(eval_metric_ops, self.mode),
+            eval_metric_ops=_metrics(eval_metric_ops, self.mode) if eval_metric_ops else {},
             training_chief_hooks=tuple(training_chief_hooks or ()),
             training_hooks=tuple(training_hooks or ()),
             evaluation_hooks=tuple(evaluation_hooks or ()),
@@ -125,12 +126,15 @@ _NEEDED: Mapping[ModeKeys, Mapping[str, str]] = {
 
 def _scalar(loss: Any) -> Tensor:
     tensor = lift_array(loss)
-    if np.size(tensor.data) != 1:
+    shape = np.shape(tensor.data)
+    if not shape:
+        return tensor
+    if math.prod(shape) != 1:
         raise ValueError(
-            f"loss must be a scalar, its shape is {np.shape(tensor.data)}; "
+            f"loss must be a scalar, its shape is {shape}; "
             f"take its mean over the examples with np.mean(loss)"
         )
-    return tensor if np.ndim(tensor.data) == 0 else np.reshape(tensor, ())  # type: ignore
+    return np.reshape(tensor, ())  # type: ignore[return-value]
 
 
 def _one_train_op(train_op: Any) -> TrainOp | None:
@@ -160,8 +164,8 @@ class FigureOfPair(Figure):
         return lift_array(self.value()).numpy()
 
 
-def _metrics(metrics: Mapping[str, Any] | None, mode: ModeKeys) -> Mapping[str, Figure]:
-    return {name: _metric(name, given, mode) for name, given in (metrics or {}).items()}
+def _metrics(metrics: Mapping[str, Any], mode: ModeKeys) -> Mapping[str, Figure]:
+    return {name: _metric(name, given, mode) for name, given in metrics.items()}
 
 
 def _metric(name: str, given: Any, mode: ModeKeys) -> Figure:

@@ -78,7 +78,7 @@ def batch_size(structure: Any, names: Sequence[str] = ()) -> int:
     `names` are what the items of a top-level tuple are called in errors: ("features", "labels").
     """
     sizes: set[tuple[int, ...]] = set()
-    _collect_sizes(structure, sizes)
+    _collect_sizes((structure,), sizes)
     if len(sizes) != 1 or () in sizes:
         raise _batch_size_error(structure, names)
     (size,) = sizes.pop()
@@ -169,18 +169,15 @@ def _describe(structure: Any) -> str:
     return f"a leaf ({type(structure).__name__})"
 
 
-def _collect_sizes(structure: Any, sizes: set[tuple[int, ...]]) -> None:
+def _collect_sizes(children: Iterable[Any], sizes: set[tuple[int, ...]]) -> None:
     """Adds the leading dimension of each array, as the tuple of it; () for what has none."""
-    kind = type(structure)
-    if kind is np.ndarray:
-        sizes.add(structure.shape[:1])
-        return
-    children = structure if kind is tuple else _children(structure)
-    if children is not None:
-        for child in children:
-            _collect_sizes(child, sizes)
-    elif structure is not None:
-        sizes.add(getattr(structure, "shape", ())[:1])
+    for child in children:
+        if type(child) is np.ndarray:
+            sizes.add(child.shape[:1])
+        elif (below := _children(child)) is not None:
+            _collect_sizes(below, sizes)
+        elif child is not None:
+            sizes.add(getattr(child, "shape", ())[:1])
 
 
 def _batch_size_error(structure: Any, names: Sequence[str]) -> ValueError:

@@ -7,10 +7,7 @@ the outer one for that long, so that the phases add up to the time that has pass
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from time import perf_counter_ns
 from typing import Final, NamedTuple, final
 
@@ -50,28 +47,37 @@ class Stopwatch:
         collectives: The collectives of the steps that are looked at; None where nobody looks.
     """
 
-    __slots__ = ("_phase", "_since", "_spans", "collectives", "nanos")
+    __slots__ = ("_outer", "_phase", "_since", "_spans", "collectives", "nanos")
 
     def __init__(self) -> None:
-        self.nanos: Counter[str] = Counter()
+        self.nanos = dict.fromkeys(PHASES, 0)
         self.collectives: list[Span] | None = None
         self._spans: list[Span] | None = None
         self._phase = "other"
+        self._outer: list[str] = []
         self._since = perf_counter_ns()
 
-    def switch(self, phase: str) -> str:
-        """Begin a phase; return the one that ends."""
+    def enter(self, phase: str) -> None:
+        """Begin a phase within the present one."""
+        self._outer.append(self._phase)
+        self.switch(phase)
+
+    def leave(self) -> None:
+        """Go back to the phase in which the present one began."""
+        self.switch(self._outer.pop())
+
+    def switch(self, phase: str) -> None:
+        """Begin a phase in the place of the present one."""
         now, before = perf_counter_ns(), self._phase
         self.nanos[before] += now - self._since
         if self._spans is not None:
             self._spans.append(Span(before, self._since, now))
         self._phase, self._since = phase, now
-        return before
 
     def read(self) -> dict[str, float]:
-        """Seconds by phase up to now."""
+        """Seconds by phase up to now, of those that it was in."""
         self.switch(self._phase)
-        return {name: nanos / 1e9 for name, nanos in self.nanos.items()}
+        return {name: nanos / 1e9 for name, nanos in self.nanos.items() if nanos}
 
     def look(self) -> None:
         """Note from now on when each phase and collective begins and ends."""
@@ -85,42 +91,58 @@ class Stopwatch:
         self._spans = self.collectives = None
         return spans, collectives
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self) -> _Running:
         """Let `phase` in this thread, and in those that it starts with its context, use this."""
-        token = _running.set(self)
-        try:
-            yield
-        finally:
-            _running.reset(token)
+        return _Running(self)
+
+
+class _Running:
+    """See `Stopwatch.running`; entered once."""
+
+    __slots__ = ("_stopwatch", "_token")
+
+    def __init__(self, stopwatch: Stopwatch) -> None:
+        self._stopwatch = stopwatch
+
+    def __enter__(self) -> None:
+        self._token: Token[Stopwatch | None] = _running.set(self._stopwatch)
+
+    def __exit__(self, *error: object) -> None:
+        _running.reset(self._token)
 
 
 _running: ContextVar[Stopwatch | None] = ContextVar("paceline_stopwatch", default=None)
 
 
-@final
-class phase:  # noqa: N801 (used like a function)
-    """A context: the running stopwatch, if there is one, counts its time as that of a phase.
+class _Phase:
+    """See `phase`. It holds nothing of the block, so that one object serves all threads."""
 
-    A class, since a generator costs a microsecond more, and a step has ten of these.
-
-    Args:
-        name: One of `PHASES`.
-    """
-
-    __slots__ = ("_before", "_name", "_stopwatch")
+    __slots__ = ("_name",)
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def __enter__(self) -> None:
-        self._stopwatch = _running.get()
-        if self._stopwatch is not None:
-            self._before = self._stopwatch.switch(self._name)
+        stopwatch = _running.get()
+        if stopwatch is not None:
+            stopwatch.enter(self._name)
 
     def __exit__(self, *error: object) -> None:
-        if self._stopwatch is not None:
-            self._stopwatch.switch(self._before)
+        stopwatch = _running.get()  # the same: one that began to run within has ended
+        if stopwatch is not None:
+            stopwatch.leave()
+
+
+_contexts = {name: _Phase(name) for name in PHASES}
+
+
+def phase(name: str) -> _Phase:
+    """A context: the running stopwatch, if there is one, counts its time as that of a phase.
+
+    Args:
+        name: One of `PHASES`.
+    """
+    return _contexts[name]
 
 
 @final

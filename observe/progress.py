@@ -30,7 +30,13 @@ _FIGURES_WIDTH = 90
 
 
 class Progress(ABC):
-    """What `progress` returns. Closed at the end of a `with` block, or by `close`."""
+    """What `progress` returns. Closed at the end of a `with` block, or by `close`.
+
+    Attributes:
+        is_seen: Whether anybody watches; else `update` need not be called.
+    """
+
+    is_seen = True
 
     @abstractmethod
     def update(self, completed: int, **values: float) -> None:
@@ -59,6 +65,8 @@ class Progress(ABC):
 @final
 class _Unseen(Progress):
     """Where nobody watches; hooks write log lines there."""
+
+    is_seen = False
 
     def update(self, completed: int, **values: float) -> None:
         pass

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Self
 
-from ..autodiff import watched
+from ..autodiff import watch_for_good
 from ..inputs import (
     Dataset,
     DistributedDataset,
@@ -33,6 +33,7 @@ from .replicas.frame import (
     Frame,
     current_frame,
     default_frame,
+    enter_for_good,
     entered,
     require_no_other,
     require_no_replica,
@@ -180,17 +181,15 @@ class Strategy(OldNames):
         if options is not None:
             warn_of_no_effect(options, [field.name for field in fields(RunOptions)])
         n = self._extended.num_local_replicas
-        parts = [select_replica((args, kwargs or {}), i, n) for i in range(n)]
-
-        def call(index: int) -> Any:
-            own_args, own_kwargs = parts[index]
-            return fn(*own_args, **own_kwargs)
-
+        calls: Sequence[Callable[[], Any]] = [fn] * n
+        if args or kwargs:
+            parts = [select_replica((args, kwargs or {}), i, n) for i in range(n)]
+            calls = [partial(fn, *own_args, **own_kwargs) for own_args, own_kwargs in parts]
         with short_tracebacks:
-            return regroup(self._call_for_each_replica(call))
+            return regroup(self._call_for_each_replica(calls))
 
-    def _call_for_each_replica(self, fn: Callable[[int], Any]) -> list[Any]:
-        """`fn(local_index)` in the context of every local replica, at the same time."""
+    def _call_for_each_replica(self, fns: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Each of `fns` in the context of its local replica, at the same time."""
         extended = self._extended
         if extended.remote_storage is not None:
             extended.remote_storage.begin_run()
@@ -200,11 +199,13 @@ class Strategy(OldNames):
         # A replica is a thread, and no process: NumPy's and CuPy's kernels let go of the
         # interpreter, and the program's state is there once.
         def as_replica(index: int) -> Any:
-            replica = ReplicaContext(self, index, rendezvous)
-            with entered(Frame(self, replica)), devices[index].use(), watched():
-                return fn(index)
+            enter_for_good(Frame(self, ReplicaContext(self, index, rendezvous)))
+            watch_for_good()
+            with devices[index].use():
+                return fns[index]()
 
-        # In a context of its own: an interrupt may keep a block from putting back what it has set.
+        # In a context of its own, which is dropped behind it with all that was set in it: an
+        # interrupt may keep a block from putting back what it has set.
         first: Callable[[], Any] = partial(copy_context().run, as_replica, 0)
         if len(devices) == 1:
             return [first()]

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..inputs import nest
 from ..observe import log_once
-from ..strategies import PerReplica, ReplicaContext, Strategy, placed, select_replica
+from ..strategies import ReplicaContext, Strategy, placed, select_replica
 
 _NOTHING_SPECIAL = nullcontext()
 
@@ -102,25 +102,26 @@ class ReplicaBatches:
         """Whether there is something that can stand in."""
         return self._latest is not None
 
-    def of_step(self, batches: Any) -> Any:
-        """A `ReplicaBatch` for each local replica, as `Strategy.run` takes them.
+    def of_step(self, batches: Any) -> list[ReplicaBatch]:
+        """What each local replica computes with.
 
         Args:
             batches: What the input gives for the step, for each replica a batch that may be empty;
                 None where it has ended. The first one is not empty for all.
         """
-        parts = replica_parts(batches, len(self._devices))
-        sizes = [count_examples(part) for part in parts] or [0] * len(self._devices)
-        full = next((part for part, size in zip(parts, sizes, strict=False) if size), None)
-        self._latest = self._latest if full is None else full
+        devices = self._devices
+        parts = replica_parts(batches, len(devices))
+        chosen = [ReplicaBatch(part, count_examples(part)) for part in parts]
+        chosen = chosen or [ReplicaBatch(None, 0) for _ in devices]
+        for given in chosen:
+            if given.num_examples:
+                self._latest = given.batch
+                break
         assert self._latest is not None, "who never had an example does not begin"
-        chosen = [
-            ReplicaBatch(parts[index], size)
-            if size
-            else ReplicaBatch(placed(self._latest, self._devices[index]), 0)
-            for index, size in enumerate(sizes)
-        ]
-        return chosen[0] if len(chosen) == 1 else PerReplica(chosen)
+        for given, device in zip(chosen, devices, strict=True):
+            if not given.num_examples:
+                given.batch = placed(self._latest, device)
+        return chosen
 
 
 def first_with_examples(batches: Iterable[Any], num_replicas: int) -> Any:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -88,7 +89,7 @@ class EvaluationSession(Session):
         if not has_batch:
             return False
         given = self._batches.of_step(batches)
-        parts = local_values(self.strategy.run(self._replica_step, (given,)))
+        parts = local_values(self.strategy.run(partial(self._replica_step, given)))
         if self._spec is None:
             self._spec = parts[0].spec
             if self._brings_hooks and self._is_watched(self._spec):
@@ -96,7 +97,7 @@ class EvaluationSession(Session):
                 self.created(self._spec.evaluation_hooks)
                 self.before_run()
                 _, is_asked, is_shown = self._agreed(True)
-                parts = local_values(self.strategy.run(self._replica_step, (given,)))
+                parts = local_values(self.strategy.run(partial(self._replica_step, given)))
         self._held.take_over()
         self._add_up(parts)
         if is_asked:
@@ -125,9 +126,11 @@ class EvaluationSession(Session):
         self._loss_times_examples += loss_times_examples
         self._num_examples += num_examples
 
-    def _replica_step(self, given: ReplicaBatch) -> _Evaluated:
-        replica, num_examples = get_replica_context(), given.num_examples
+    def _replica_step(self, batches: Sequence[ReplicaBatch]) -> _Evaluated:
+        replica = get_replica_context()
         assert replica is not None
+        given = batches[replica.local_index]
+        num_examples = given.num_examples
         showing = self._showing(replica.local_index, num_examples)
         with self.store.building(), no_grad(), given.taken_by(replica), showing:
             self._step_counter = get_or_create_global_step()

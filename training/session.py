@@ -48,6 +48,7 @@ class SessionRunValues:
 
 
 _NO_VALUES = SessionRunValues()
+_NOTHING_SHOWN = nullcontext()
 
 
 class SessionRunContext:
@@ -159,7 +160,8 @@ class Session(ABC):
         self._shown: dict[int, tuple[Summaries, int]] = {}
         self._logs: Sequence[tuple[int, Mapping[str, Any]]] = ()
         self._context = SessionRunContext(self)
-        self._requests: list[SessionRunArgs | None] = []
+        self._is_alone = strategy.extended.num_workers == 1
+        self._requests: dict[int, SessionRunArgs] = {}
         self._held = HeldValues(strategy)
         # Values that all workers must read together, although hooks of only some of them ask.
         self._wanted: list[str] = []
@@ -167,6 +169,9 @@ class Session(ABC):
         self._asked_at_end: list[Any] = []
         self._num_own_hooks = len(own_hooks)
         self._hooks = _begun([*own_hooks, *hooks])
+        # Those of them that have anything to do before and after a step, by their places.
+        self._told_before: list[tuple[int, SessionRunHook]] = []
+        self._told_after: list[tuple[int, SessionRunHook]] = []
 
     @property
     @abstractmethod
@@ -247,7 +252,7 @@ class Session(ABC):
     @property
     def stop_requested(self) -> bool:
         """Whether a hook has asked for the end of the run."""
-        return self._context.stop_requested
+        return self._context._stop_requested
 
     def created(
         self, hooks: Sequence[SessionRunHook], chief_hooks: Sequence[SessionRunHook] = ()
@@ -265,22 +270,30 @@ class Session(ABC):
         self._hooks += _begun(hooks)
         for hook in self._hooks:
             hook.after_create_session(self, self._context)
+        told = list(enumerate(self._hooks))
+        self._told_before = [each for each in told if _has_its_own(("before_run",), each[1])]
+        # Also who only asks: what cannot be answered is an error.
+        both = ("before_run", "after_run")
+        self._told_after = [each for each in told if _has_its_own(both, each[1])]
 
     def before_run(self) -> None:
         """Tell the hooks that a step is about to be made."""
         self.wants_summaries = False
         context = self._context
-        self._requests = [hook.before_run(context) for hook in self._hooks]
-        asking = [
-            each for each in zip(self._hooks, self._requests, strict=True) if each[1] is not None
-        ]
-        self._announce([_checked(hook, request).fetches for hook, request in asking])
+        self._requests = requests = {}
+        for place, hook in self._told_before:
+            request = hook.before_run(context)
+            if request is not None:
+                requests[place] = _checked(hook, request)
+        self._announce([request.fetches for request in requests.values()])
 
     def after_run(self) -> None:
         """Tell the hooks that it was made; each gets what it asked for before."""
-        for hook, request in zip(self._hooks, self._requests, strict=True):
-            values = _NO_VALUES if request is None else SessionRunValues(self.run(request.fetches))
-            hook.after_run(self._context, values)
+        context, requests = self._context, self._requests
+        for place, hook in self._told_after:
+            asked = requests.get(place)
+            values = _NO_VALUES if asked is None else SessionRunValues(self.run(asked.fetches))
+            hook.after_run(context, values)
 
     def end(self) -> None:
         """Tell the hooks that the run has ended in order."""
@@ -298,9 +311,10 @@ class Session(ABC):
             replica: The local index of the caller.
             num_examples: Those of its batch.
         """
-        self._shown.pop(replica, None)
+        if self._shown:
+            self._shown.pop(replica, None)
         if not self.wants_summaries:
-            return nullcontext()
+            return _NOTHING_SHOWN
         self._shown[replica] = Summaries(), num_examples
         return collecting(self._shown[replica][0])
 
@@ -325,7 +339,7 @@ class Session(ABC):
         """Note what hooks ask for that all workers must read together."""
         self._read_together = {}
         # A worker that is alone reads whatever it likes when it is asked for.
-        if self.strategy.extended.num_workers > 1:
+        if not self._is_alone:
             names = {self._name_of(fetch) for fetch in nest.flatten(list(fetches))}
             self._wanted = sorted(filter(self._is_shared, names))
 
@@ -400,6 +414,13 @@ def _begun(hooks: Sequence[SessionRunHook]) -> list[SessionRunHook]:
             )
         hook.begin()
     return list(hooks)
+
+
+def _has_its_own(names: Sequence[str], hook: SessionRunHook) -> bool:
+    """Whether a hook does something in any of these methods."""
+    usual = [getattr(SessionRunHook, name) for name in names]
+    own = [getattr(getattr(hook, name), "__func__", None) for name in names]
+    return any(mine is not theirs for mine, theirs in zip(own, usual, strict=True))
 
 
 def _checked(hook: SessionRunHook, request: Any) -> SessionRunArgs:

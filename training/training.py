@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, final
 
@@ -67,6 +68,8 @@ class TrainingSession(Session):
         self._input = batches
         self._batches = ReplicaBatches(strategy)
         self._batches_per_step = batches_per_step
+        # What cannot change from step to step is asked once.
+        self._workers, self._job = strategy.extended.workers, strategy.extended.job
         self._step_counter: Variable | None = None
         self._global_step = 0
         self._step_index = 0
@@ -80,7 +83,8 @@ class TrainingSession(Session):
         self._so_far: list[tuple[float, int]] = []
         """Of each local replica: loss times examples, and examples, of batches before the last."""
         self._is_made_within = False
-        self._noted_logs: dict[int, tuple[int, Mapping[str, Any]]] = {}
+        num_replicas = strategy.extended.num_local_replicas
+        self._noted_logs: list[tuple[int, Mapping[str, Any]]] = [(0, {})] * num_replicas
 
     @property
     def global_step(self) -> int:
@@ -147,7 +151,7 @@ class TrainingSession(Session):
 
     def finish(self) -> None:
         """Wait, as the chief, until nobody makes steps any more; the global step is final then."""
-        self.strategy.extended.job.finish()
+        self._job.finish()
         self._global_step = self._count()
 
     def _next_batches(self, num: int) -> Sequence[Any]:
@@ -165,25 +169,29 @@ class TrainingSession(Session):
             Whether it was made, and whether it is the last: it is not made where all batches are
             empty, nor at the end, where nobody has a batch any more or a worker wants to stop.
         """
-        is_alone = self.strategy.extended.num_workers == 1
+        is_alone = self._is_alone
         if not batches and (is_alone or self._all_stop):
             return False, True  # nor is there another worker that makes a step
         if self._is_made_within and not is_alone and self._ends_before(bool(batches)):
             return False, True
         # A worker whose data have ended computes on a batch that stands in: the others' models wait
         # for its part in what they exchange. Only the sums of the step tell whether any had data.
-        parts, before = [self._batches.of_step(part) for part in batches], self._assigned_values()
-        num_missing = 0 if is_alone else self._batches_per_step - len(parts)
-        # In front: what hooks read is of the last one.
-        parts = [*(self._batches.of_step(None) for _ in range(num_missing)), *parts]
-        if is_alone and not any(p.num_examples for part in parts for p in local_values(part)):
-            return False, False
+        parts = [self._batches.of_step(part) for part in batches]
+        if is_alone:
+            if not sum([replica.num_examples for part in parts for replica in part]):
+                return False, False
+        else:
+            missing = range(self._batches_per_step - len(parts))
+            # In front: what hooks read is of the last one.
+            parts = [*(self._batches.of_step(None) for _ in missing), *parts]
+        before = self._assigned_values()
         self._has_batch, self._veto = bool(batches), self.stop_requested
-        self._so_far = [(0.0, 0)] * self.strategy.extended.num_local_replicas
+        self._so_far = [(0.0, 0)] * len(parts[-1])
         for part in parts[:-1]:
-            self.strategy.run(self._replica_step, (part, False))
+            self.strategy.run(partial(self._replica_step, part, False))
             self._is_built = True
-        result: StepResult = local_values(self.strategy.run(self._replica_step, (parts[-1],)))[0]
+        made = self.strategy.run(partial(self._replica_step, parts[-1]))
+        result: StepResult = local_values(made)[0]
         self._is_built = True
         if not result.is_made:
             for leaf, value in before:
@@ -197,15 +205,18 @@ class TrainingSession(Session):
 
         For one that changes variables itself: then it is too late for a veto.
         """
-        wants, has = self.strategy.extended.workers.any_of_each(
+        wants, has = self._workers.any_of_each(
             [self.stop_requested, has_batch], "whether to make a step"
         )
         return wants or not has
 
-    def _replica_step(self, given: ReplicaBatch, is_last: bool = True) -> StepResult | None:
+    def _replica_step(
+        self, batches: Sequence[ReplicaBatch], is_last: bool = True
+    ) -> StepResult | None:
         replica = get_replica_context()
         assert replica is not None
         index = replica.local_index
+        given = batches[index]
         with (
             self.stopwatches[index].running(),
             self.store.building(),
@@ -263,7 +274,7 @@ class TrainingSession(Session):
     def _build(self, train_op: TrainOp) -> None:
         """Create what the step needs besides the model's variables, before any is changed."""
         self._global_step = self._count()
-        self.strategy.extended.workers.at_step(self._global_step)
+        self._workers.at_step(self._global_step)
         train_op.create_variables()
 
     def _begin_run(self, strategy: Strategy, specs: Any) -> None:
@@ -280,7 +291,7 @@ class TrainingSession(Session):
         """Take over what a step that was made came to, over all replicas of all workers."""
         if self._held.follows:
             self._held.take_over()
-        self._logs = [self._noted_logs[index] for index in sorted(self._noted_logs)]
+        self._logs = tuple(self._noted_logs)
         self.had_batch = self._has_batch
         loss_times_examples, num_examples, *votes, _ = sums
         votes_to_save, votes_to_end, votes_to_stop, *others = votes
@@ -293,8 +304,8 @@ class TrainingSession(Session):
         self._all_stop = votes_to_stop > 0 or num_stopping == self.strategy.extended.num_replicas
         # Read, not counted: with asynchronous servers others have made steps meanwhile.
         self._step_index, self._global_step = self._global_step, self._count()
-        self.strategy.extended.workers.at_step(self._global_step)
-        stop_step = self.strategy.extended.job.stop_step
+        self._workers.at_step(self._global_step)
+        stop_step = self._job.stop_step
         if votes_to_stop > 0 or (stop_step is not None and self._global_step >= stop_step):
             self._context.request_stop()
         if num_asking > 0:
@@ -321,7 +332,7 @@ class TrainingSession(Session):
 
         With one worker that is known before. An assignment lets a copy have another array.
         """
-        if self.strategy.extended.num_workers == 1:
+        if self._is_alone:
             return []
         variables = list(self.store.variables.values())
         leaves = [v.leaf(index) for v in variables for index in range(v.num_copies)]

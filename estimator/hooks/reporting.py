@@ -192,6 +192,8 @@ class ProgressHook(SessionRunHook):
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         session = run_context.session
         assert self._bar is not None
+        if not self._bar.is_seen:
+            return
         self._num_examples += session.num_examples
         rate = self._rate.update(self._num_examples, time.monotonic())
         values = {"loss": session.loss or 0.0, "examples/s": rate or 0.0}

@@ -22,6 +22,7 @@ _NAME = re.compile(
     r"(?:device:)?(?P<kind>CPU|GPU):(?P<index>\d+|\*)$",
     re.IGNORECASE,
 )
+_NOTHING_TO_CHOOSE = nullcontext()
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Device:
 
     def use(self) -> AbstractContextManager[object]:
         """Within it, new GPU arrays are made on this device."""
-        return gpu.use(self.index) if self.kind == "GPU" else nullcontext()
+        return gpu.use(self.index) if self.kind == "GPU" else _NOTHING_TO_CHOOSE
 
 
 HOST = Device("CPU", 0)

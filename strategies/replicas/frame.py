@@ -8,15 +8,14 @@ has set it, the default strategy is current, with its one replica.
 from __future__ import annotations
 
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """Where code runs: under which strategy, and as which replica (None: cross-replica).
 
-    `Strategy` and `ReplicaContext` stand above this file, in which they are only told apart.
+    A tuple, since one is made for each run. `Strategy` and `ReplicaContext` stand above this file,
+    in which they are only told apart.
     """
 
     strategy: Any
@@ -46,6 +45,11 @@ def default_frame() -> Frame:
 def current_frame() -> Frame:
     """Where the caller runs."""
     return _frame.get(None) or _default[0]
+
+
+def enter_for_good(frame: Frame) -> None:
+    """Run what follows in the calling context under `frame`: for who has a context of its own."""
+    _frame.set(frame)
 
 
 class entered:  # noqa: N801 (used in `with`, like a function; a class is entered faster)

@@ -119,3 +119,39 @@ def test_b8_order_the_loss_is_watched_before_anybody_is_told_of_the_step(tmp_pat
         estimator.train(one_pass)
     assert told[-2:] == ["before chief", "model"]
     assert estimator.latest_checkpoint().endswith("model.ckpt-1")
+
+
+class Given(SessionRunHook):
+    """Whatever methods the object is given."""
+
+    def __init__(self, **methods):
+        self.__dict__ |= methods
+
+
+def test_b8_a_hook_is_told_whether_its_methods_are_those_of_its_class_or_its_own(
+    linear_model_fn, input_fn, tmp_path
+):
+    told = []
+    only_asks = Given(before_run=lambda context: told.append("before"))
+    only_hears = Given(after_run=lambda context, values: told.append("after"))
+    pl.Estimator(linear_model_fn, tmp_path).train(input_fn, steps=2, hooks=[only_asks, only_hears])
+    assert told == ["before", "after"] * 2
+
+
+def test_b8_what_nobody_can_answer_is_refused_also_where_the_hook_does_not_listen(
+    linear_model_fn, input_fn, tmp_path
+):
+    asks = Given(before_run=lambda context: pl.estimator.SessionRunArgs("weights"))
+    with pytest.raises(ValueError, match="a hook asks for 'weights'; there are loss"):
+        pl.Estimator(linear_model_fn, tmp_path).train(input_fn, steps=1, hooks=[asks])
+
+
+def test_b8_a_hook_that_takes_part_twice_hears_twice(linear_model_fn, input_fn, tmp_path):
+    told = []
+    hook = Tells("one", told)
+    pl.Estimator(linear_model_fn, tmp_path).train(input_fn, steps=1, hooks=[hook, hook])
+    assert [line for line in told if line[0] in "ba" and "run" not in line] == [
+        *["begin one"] * 2,
+        *["before one"] * 2,
+        *["after one"] * 2,
+    ]
