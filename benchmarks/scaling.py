@@ -1,6 +1,6 @@
 """Weak scaling of the tutorial CNN from one worker to two, each of one core, in one run.
 
-    python benchmarks/scaling.py [--rounds 12] [--steps 40]
+    python benchmarks/scaling.py [--rounds 12] [--steps 40] [--options usual]
 
 hand        the fused loop of handwritten.py; two of it average their weights by MPI.Allreduce after
             each step, which for plain SGD is the same as averaging gradients
@@ -41,10 +41,10 @@ from paceline.cluster import SimpleClusterResolver, free_ports, tune_malloc
 
 MODEL = "cnn"
 OPTIONS: dict[str, dict[str, Any]] = {
-    "": {},
-    ", no fusion": {"bytes_per_pack": 1},
-    ", overlap": {"overlap": True},
-    ", no overlap": {"overlap": False},
+    "usual": {},
+    "no fusion": {"bytes_per_pack": 1},
+    "overlap": {"overlap": True},
+    "no overlap": {"overlap": False},
 }
 
 
@@ -70,18 +70,18 @@ def estimator(data: Data, directory: Path, strategy: pl.Strategy) -> Loop:
     return paceline_steps.estimator(MODEL, data, directory, pl.RunConfig(train_distribute=strategy))
 
 
-def strategies(rank: int, ports: list[int]) -> dict[str, pl.Strategy]:
+def strategies(rank: int, ports: list[int], wanted: list[str]) -> dict[str, pl.Strategy]:
     """One for a worker that is alone, and one for each way of talking."""
     itself = SimpleClusterResolver({"worker": ["127.0.0.1:1"]}, task_type="worker", task_id=0)
     made: dict[str, pl.Strategy] = {
         "alone": pl.MultiWorkerMirroredStrategy(cluster_resolver=itself)
     }
-    for how, given in OPTIONS.items():
+    for how in wanted:
         for name in ("MPI", "RING"):
-            options = pl.CommunicationOptions(implementation=name, **given)
+            options = pl.CommunicationOptions(implementation=name, **OPTIONS[how])
             workers = [f"127.0.0.1:{ports.pop()}" for _ in range(2)]
             resolver = SimpleClusterResolver({"worker": workers}, task_type="worker", task_id=rank)
-            made[f"{name}{how}"] = pl.MultiWorkerMirroredStrategy(
+            made[name if how == "usual" else f"{name}, {how}"] = pl.MultiWorkerMirroredStrategy(
                 cluster_resolver=resolver, communication_options=options
             )
     return made
@@ -135,7 +135,7 @@ def run_rank(args: argparse.Namespace) -> None:
         "hand, MPI": hand_together,
     }
     variants = {name: make(data) for name, make in hand.items()}
-    for name, strategy in strategies(rank, args.ports).items():
+    for name, strategy in strategies(rank, args.ports, args.options).items():
         variants[f"estimator, {name}"] = estimator(data, directory / name, strategy)
     if rank == 0:
         print(environment.describe(tuned), flush=True)
@@ -162,6 +162,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--steps", type=int, default=40, help="steps per round and variant")
+    parser.add_argument("--options", nargs="+", choices=OPTIONS, default=list(OPTIONS))
     parser.add_argument("--directory", help=argparse.SUPPRESS)
     parser.add_argument("--ports", type=int, nargs="+", help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -81,3 +81,8 @@ def test_the_profile_of_a_step_names_its_files() -> None:
     lines = run("profile_step.py", "--models", "mlp-tiny", "--ways", "estimator", "--steps", "3")
     assert lines[1].startswith("mlp-tiny, estimator: ")
     assert any(line.endswith("training/training.py") for line in lines)
+
+
+def test_fit_is_measured_beside_the_estimator() -> None:
+    lines = run("fit.py", "--rounds", "1", "--steps", "2", "--models", "mlp-tiny")
+    assert [line.split()[0] for line in lines[-3:]] == ["estimator", "fit", "fit-logs"]
