@@ -9,13 +9,16 @@ estimator   the same through Estimator.train, its Dataset included
 fit         the same through Model.fit, its Dataset included; fit-logs: with logs of each batch read
 torch, jax  the same in PyTorch (eager) and JAX (jitted, buffers donated), by the interpreter that
             --peers names: `python -m venv peers && peers/bin/pip install torch jax`
+fast …      parts, estimator and fit with the compiled loops of paceline[fast], where numba is
+            installed; all others do without them
 before …    all ways of another paceline, by the interpreter that --before names
 replicas    MirroredStrategy(["CPU:0", "CPU:1"]) on two cores, a batch of the usual size for each:
             compare with "estimator". hand-replicas: the same by hand, two threads
 
 All take batches by shuffled index from the same arrays, in float32, on one core, with one thread;
 each is a process of its own, and they take turns. Medians and minima over all steps; "cpu" is the
-processor time of a step, of all threads. Ratios are medians over the rounds.
+processor time of a step, of all threads. Ratios are medians over the rounds; where neighbours are
+busy, those of processor time tell more.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -51,11 +55,13 @@ WAYS = {
 ON_ALL_CORES = ("hand-replicas", "replicas")
 PEERS = ("torch", "jax")
 USUAL = ("hand", "parts", "estimator", "fit", *PEERS)
-BEFORE = "before "
+FAST, BEFORE = "fast ", "before "
 
 
-def make_loop(way: str, model: str) -> Loop:
+def make_loop(way: str, model: str, fast: bool = False) -> Loop:
     """The loop of a way to train; raises ImportError where its library is missing."""
+    if WAYS[way].startswith("paceline") and not fast:
+        sys.modules["numba"] = None  # type: ignore[assignment]  # as if it were not installed
     logging.getLogger("paceline").setLevel(logging.ERROR)  # it warns of calls that end early
     module, _, function = WAYS[way].partition(":")
     return getattr(import_module(module), function)(model, Data(WORKLOADS[model]))
@@ -68,28 +74,31 @@ def commands(args: argparse.Namespace, model: str) -> dict[str, list[str | Path]
         python = args.peers if way in PEERS else sys.executable
         core = [] if way in ON_ALL_CORES else ["--core", str(args.core)]
         lines[way] = [python, SCRIPT, "--serve", way, "--models", model, *core]
-        if args.before and WAYS[way].startswith("paceline"):
-            lines[BEFORE + way] = [args.before, *lines[way][1:]]
+        if WAYS[way].startswith("paceline"):
+            if find_spec("numba"):
+                lines[FAST + way] = [*lines[way], "--fast"]
+            if args.before:
+                lines[BEFORE + way] = [args.before, *lines[way][1:]]
     return lines
 
 
 def report(model: str, found: Mapping[str, Times]) -> str:
     """A line for each variant; ratios to the first one, and of the Estimator to it."""
     base = next(iter(found))
-    heads = f"{'median ms':>13}{'min':>13}{'cpu':>13}{'by ' + base:>13}"
+    heads = f"{'median ms':>13}{'min':>13}{'cpu':>13}{'by ' + base:>13}{'cpu by it':>13}"
     lines = [f"{model:18}{heads}{'estimator by it':>17}{'peak MiB':>11}"]
     for name, times in found.items():
         ratio = found["estimator"].ratio_to(times) if "estimator" in found else np.nan
         ms = "".join(f"{each:13.4f}" for each in (times.median_ms, times.min_ms, times.cpu_ms))
-        by = f"{times.ratio_to(found[base]):13.3f}{ratio:17.3f}"
-        lines.append(f"{name:18}{ms}{by}{times.peak_mib:11.1f}")
+        by = f"{times.ratio_to(found[base]):13.3f}{times.cpu_ratio_to(found[base]):13.3f}"
+        lines.append(f"{name:18}{ms}{by}{ratio:17.3f}{times.peak_mib:11.1f}")
     return "\n".join([*lines, *costs(found)])
 
 
 def costs(found: Mapping[str, Times]) -> list[str]:
     """What the Estimator adds to the bare parts, in one line, now and before."""
     said = []
-    for prefix in ("", BEFORE):
+    for prefix in ("", FAST, BEFORE):
         if {prefix + "parts", prefix + "estimator"} <= found.keys():
             parts, whole = found[prefix + "parts"], found[prefix + "estimator"]
             added = 1e3 * (whole.median_ms - parts.median_ms)
@@ -111,13 +120,14 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--before", help="interpreter with another paceline")
     parser.add_argument("--core", type=int, help="on which all run but the replicas")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
+    parser.add_argument("--fast", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     args = parse(arguments)
     if args.serve:
-        serve(lambda: make_loop(args.serve, *args.models), args.core)
+        serve(lambda: make_loop(args.serve, *args.models, args.fast), args.core)
         return
     if args.core is None:
         args.core = max(os.sched_getaffinity(0))

@@ -26,7 +26,7 @@ def run(script: str, *arguments: str | Path) -> list[str]:
 @pytest.mark.parametrize("way", OURS)
 def test_each_way_makes_the_steps_that_are_wanted(way: str, model: str) -> None:
     load(step.WAYS[way].partition(":")[0])  # step.py finds it beside itself; a test does not
-    loop = step.make_loop(way, model)
+    loop = step.make_loop(way, model, fast=True)  # without, it would hide numba from other tests
     seconds, cpu_seconds = workloads.measure(loop, 2)
     assert len(seconds) == 2
     assert cpu_seconds > 0
@@ -40,7 +40,7 @@ def test_all_variants_of_a_model_appear_also_those_of_another_interpreter() -> N
     )  # fmt: skip
     table = lines[lines.index("") + 1 :]
     found = [line[:18].strip() for line in table[1:-1]]
-    assert [name for name in found if name not in step.PEERS] == [
+    assert [name for name in found if name not in step.PEERS and "fast" not in name] == [
         *("parts", "before parts", "estimator", "before estimator")
     ]
     assert table[-1].startswith("framework over bare parts: ")
@@ -85,4 +85,5 @@ def test_the_profile_of_a_step_names_its_files() -> None:
 
 def test_fit_is_measured_beside_the_estimator() -> None:
     lines = run("fit.py", "--rounds", "1", "--steps", "2", "--models", "mlp-tiny")
-    assert [line.split()[0] for line in lines[-3:]] == ["estimator", "fit", "fit-logs"]
+    found = {line[:18].strip() for line in lines}
+    assert {"estimator", "fit", "fit-logs"} <= found
