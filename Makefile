@@ -12,11 +12,12 @@ export OPENBLAS_NUM_THREADS ?= 1
 # Tests of jobs mostly wait, for heartbeats and for processes: three at a time keep two cores busy.
 TEST_WORKERS ?= 3
 
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test strict-test check format bench clean
 
 help:
 	@echo "make demo    train a convolutional network on handwritten digits: two workers and an evaluator"
 	@echo "make test    run the tests"
+	@echo "make strict-test    run those of computations on a stand-in for CuPy"
 	@echo "make check   format, lint, types, layers"
 	@echo "make bench   training steps side by side with plain NumPy (and PyTorch, if installed)"
 
@@ -25,6 +26,11 @@ demo: $(VENV)/demo $(VENV)/installed
 
 test: $(VENV)/test $(VENV)/installed
 	$(BIN)/python -m pytest -m "not slow" -n $(TEST_WORKERS) --dist worksteal $(PYTEST_ARGS)
+
+# The same tests on a stand-in for CuPy, which refuses what CuPy refuses: minutes, and no GPU.
+STRICT_TESTS ?= tests/autodiff tests/nn tests/devices
+strict-test: $(VENV)/test $(VENV)/installed
+	$(BIN)/python -m pytest -m "not slow" --array-library=strict -n $(TEST_WORKERS) --dist worksteal $(STRICT_TESTS) $(PYTEST_ARGS)
 
 check: $(VENV)/dev $(VENV)/installed
 	$(BIN)/ruff format --check .

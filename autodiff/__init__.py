@@ -39,12 +39,14 @@ from .activations import (
 )
 from .backward import backward, leaves
 from .convolution import conv, conv2d, conv2d_relu_max_pool2d
+from .creation import filled
 from .cross_entropy import sigmoid_cross_entropy, softmax_cross_entropy
 from .custom import custom_gradient, record
 from .dense import dense
 from .depthwise_convolution import depthwise_conv
 from .gathering import gather, gather_nd, scatter_nd, segment, top_k
 from .indexed_slices import IndexedSlices
+from .placement import placed, placing
 from .pooling import avg_pool, avg_pool2d, max_pool, max_pool2d
 from .printing import PRINT_OPTIONS, set_print_options
 from .recording import no_grad, watch_for_good, watched
@@ -91,6 +93,7 @@ __all__ = [
     "depthwise_conv",
     "elu",
     "erf",
+    "filled",
     "functions_by_name",
     "gather",
     "gather_nd",
@@ -105,6 +108,8 @@ __all__ = [
     "max_pool",
     "max_pool2d",
     "no_grad",
+    "placed",
+    "placing",
     "record",
     "recurrent",
     "relu",

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .creation import filled
 from .numerics import keep_where, sum_dtype, total
 from .tensor import Tensor, lift, operand, record
 from .tensor_like import Array, implements
@@ -43,7 +44,7 @@ def sum_of_rows(matrix: Array, out: Array | None = None) -> Array:
     dtype = sum_dtype(matrix)
     if len(matrix) < 256 or dtype is not None:
         return matrix.sum(axis=0, dtype=dtype, out=out)
-    ones = np.ones(len(matrix), matrix.dtype, like=matrix)
+    ones = filled(len(matrix), 1, matrix.dtype, matrix)
     return np.matmul(ones, matrix) if out is None else np.matmul(ones, matrix, out=out)
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from .creation import filled
 from .indexing import getitem, place, take, take_along_axis
 from .piecewise_constant import plain
 from .shapes import moveaxis
@@ -146,7 +147,7 @@ def _by_places(
     starts = np.searchsorted(sorted_numbers, np.arange(num_segments, like=numbers))
     place_in_segment = np.arange(len(order), like=numbers) - starts[sorted_numbers]
     longest = int(place_in_segment.max()) + 1 if len(order) else 1
-    table = np.full((num_segments, longest), -1, np.int64, like=numbers)
+    table = filled((num_segments, longest), -1, np.int64, numbers)
     table[sorted_numbers, place_in_segment] = order
     is_there = (table >= 0).reshape(table.shape + (1,) * (x.data.ndim - 1))
     rows = np.where(is_there, _rows_or_none(x, table), of_none)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .arithmetic import unbroadcast
+from .creation import identity
 from .numerics import narrowed, widened
 from .tensor import Tensor, lift_array, operand, record
 from .tensor_like import Array, implements
@@ -83,7 +84,7 @@ def det(a: Any) -> Tensor:
 def _cofactors(a: Any) -> Any:
     # Of U diag(s) Vh they are det(U Vh) U diag(products of all other s) Vh: nothing is divided by.
     u, s, vh = np.linalg.svd(a)
-    others = np.where(np.eye(s.shape[-1], dtype=bool, like=s), 1, s[..., None, :]).prod(axis=-1)
+    others = np.where(identity(s.shape[-1], bool, s), 1, s[..., None, :]).prod(axis=-1)
     return np.linalg.det(u @ vh)[..., None, None] * (u * others[..., None, :]) @ vh
 
 
@@ -115,7 +116,7 @@ def cholesky(a: Any, /, *, upper: bool = False) -> Tensor:
     def vjp(g: Array, outs: Any) -> Any:
         y = np.linalg.cholesky(operand(g, x, values)) if type(g) is Tensor else lower
         halved = np.tril(_swapped(y) @ g)
-        halved = halved * (1 - 0.5 * np.eye(values.shape[-1], dtype=values.dtype, like=values))
+        halved = halved * (1 - 0.5 * identity(values.shape[-1], values.dtype, values))
         inverse = np.linalg.inv(y)
         part = _swapped(inverse) @ halved @ inverse
         return (0.5 * (part + _swapped(part)),)
@@ -160,7 +161,7 @@ def eigvalsh(a: Any, UPLO: Any = "L") -> Tensor:  # noqa: N803 (NumPy's name)
 def _one_over(differences: Any) -> Any:
     """1 / x off the diagonal, where a 0 gives "not a number"; and 0 on it."""
     is_zero = differences == 0
-    diagonal = np.eye(is_zero.shape[-1], dtype=bool, like=is_zero)
+    diagonal = identity(is_zero.shape[-1], bool, is_zero)
     return np.where(diagonal, 0, np.where(is_zero, np.nan, 1 / np.where(is_zero, 1, differences)))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .placement import placed
 from .refusals import plain_number
 from .tensor import lift
 from .tensor_like import TensorLike, implements
@@ -22,7 +23,7 @@ def plain(value: Any) -> Any:
         return value.tensor().data
     if isinstance(value, (tuple, list)):
         return type(value)([plain(item) for item in value])
-    return value
+    return placed(value) if isinstance(value, np.ndarray) else value
 
 
 def _constant(function: Callable[..., Any]) -> None:

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..kernels import compiled_loop
+from .creation import filled
 from .higher_order import by_definition
 from .numerics import keep_where
 from .tensor import Tensor, lift_array, record
@@ -118,7 +119,7 @@ def avg_pool(
         y_row *= _shares(windows, row, y)
 
     def of_taps(x: Tensor) -> Any:
-        is_real = np.ones((1, *images.shape[1:-1], 1), images.dtype, like=images)
+        is_real = filled((1, *images.shape[1:-1], 1), 1, images.dtype, images)
         return sum(taps(x, windows, 0)) / sum(taps(is_real, windows, 0))
 
     def vjp(g: Array, outs: Any) -> Any:

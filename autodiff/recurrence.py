@@ -26,6 +26,7 @@ from .dense import ACTIVATIONS
 from .higher_order import first_order_only
 from .linear_algebra import as_rows
 from .numerics import keep_where
+from .piecewise_constant import plain
 from .tensor import Tensor, lift_array, record
 from .tensor_like import Array
 
@@ -274,6 +275,7 @@ def recurrent(
     """
     inputs = tuple(lift_array(value) for value in (z, w, initial, *(() if b is None else (b,))))
     gates, kernel, first, *bias = [tensor.data for tensor in inputs]
+    kept, mask = plain(kept), plain(mask)
     steps, num_gates = len(gates), recurrence.num_gates
     states = np.empty((steps + 1, *first.shape), gates.dtype, like=gates)
     saved = np.empty((steps, recurrence.num_saved, *first.shape[1:]), gates.dtype, like=gates)

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from .placement import placed
 from .printing import described, printed
 from .recording import creation_order, open_tapes, recording
 from .refusals import unknown_dtype
@@ -70,7 +71,7 @@ class Tensor(TensorLike):
                 "Tensor(data) takes an array, and this is a tensor already; use it as it is, or "
                 "stop_gradient(tensor) for its values outside the graph"
             )
-        self.data: Array = data if hasattr(data, "__array_ufunc__") else np.asarray(data)
+        self.data: Array = placed(data if hasattr(data, "__array_ufunc__") else np.asarray(data))
         if requires_grad:
             check_floating(self.data.dtype)
         self.requires_grad = requires_grad
@@ -169,8 +170,8 @@ def lift(value: Any) -> Tensor:
     constant = _Constant.__new__(_Constant)
     if isinstance(value, np.generic):
         value = value.item()
-    elif isinstance(value, (list, tuple)):
-        value = np.asarray(value)
+    elif isinstance(value, (np.ndarray, list, tuple)):
+        value = placed(np.asarray(value))
     constant.data = value
     return constant
 

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from .creation import CREATION
 from .recording import is_recording, is_watched
 from .refusals import (
     array_of_tensors,
@@ -25,9 +26,6 @@ Array: TypeAlias = Any
 """A NumPy or a CuPy array. Kernels call `np.*` on either: NumPy hands CuPy's arrays to CuPy."""
 
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
-_CREATION: frozenset[Callable[..., Any]] = frozenset(
-    {np.zeros, np.ones, np.full, np.empty, np.arange, np.eye, np.array, np.asarray}
-)
 
 
 def implements(*functions: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
@@ -121,8 +119,8 @@ class TensorLike:
     ) -> Any:
         function = FUNCTIONS.get(func)
         if function is None:
-            if func in _CREATION:  # np.zeros(shape, like=tensor)
-                return func(*args, like=self.like(), **kwargs)
+            if func in CREATION:  # np.zeros(shape, like=tensor)
+                return CREATION[func](self.like(), *args, **kwargs)
             raise unknown_function(func, "__call__")
         try:
             return function(*args, **kwargs)
@@ -135,7 +133,9 @@ class TensorLike:
         if tensor.requires_grad:
             raise array_of_tensors()
         tensor.share()
-        return np.array(tensor.data, dtype=dtype, copy=copy)
+        data = tensor.data
+        is_here = isinstance(data, (np.ndarray, np.generic))
+        return np.array(data if is_here else data.get(), dtype=dtype, copy=copy)
 
     @property
     def shape(self) -> tuple[int, ...]:

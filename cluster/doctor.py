@@ -263,7 +263,11 @@ def _cupy() -> Diagnosis:
     if works:
         return Diagnosis("ok", "CuPy", text)
     if "No module named 'cupy'" in text:
-        return Diagnosis("absent", "CuPy", "not installed; pip install 'paceline[gpu]' for GPUs")
+        return Diagnosis(
+            "absent",
+            "CuPy",
+            "not installed; pip install 'paceline[gpu]' for GPUs ('[gpu12]' for CUDA 12)",
+        )
     return Diagnosis("absent", "CuPy", f"no GPU that it can use: {text}")
 
 

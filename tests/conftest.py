@@ -5,10 +5,8 @@ import gc
 import signal
 import threading
 import time
-from contextlib import contextmanager, nullcontext
-from types import SimpleNamespace
+from contextlib import contextmanager
 
-import numpy as np
 import pytest
 
 from paceline import collectives
@@ -43,8 +41,31 @@ def plain_printing():
     set_print_options(*before)
 
 
+@pytest.fixture(autouse=True)
+def array_library(request):
+    """With `--array-library=strict`, what lies on a device is a `StrictArray`."""
+    if request.config.getoption("--array-library") == "numpy":
+        yield
+        return
+    if request.node.get_closest_marker("host"):
+        pytest.skip("about NumPy's own arrays")
+    from .devices.strict_mode import strict_devices
+
+    with strict_devices():
+        yield
+
+
 TIMED = "time: "
 """How names of times begin among the properties of a test."""
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--array-library",
+        choices=["numpy", "strict"],
+        default="numpy",
+        help="strict: all arrays of tensors and devices are those of a stand-in for CuPy",
+    )
 
 
 def pytest_configure():
@@ -256,16 +277,8 @@ def server_job():
 
 @pytest.fixture
 def a_card(monkeypatch):
-    """A stand-in for GPU:0, whose arrays never become the host's unasked."""
-    from .autodiff import duck_array  # not above: combinations/ loads this file outside a package
+    """A stand-in for GPU:0 and for CuPy: the type of its arrays."""
+    from .devices import strict_cupy  # not above: combinations/ loads this file outside a package
 
-    card = duck_array.DuckArray
-
-    def put(array, index):
-        return card(array.get() if isinstance(array, card) else np.array(array))
-
-    monkeypatch.setattr(card, "device", SimpleNamespace(id=0), raising=False)
-    monkeypatch.setattr(gpu, "count", lambda: 1)
-    monkeypatch.setattr(gpu, "put", put)
-    monkeypatch.setattr(gpu, "use", lambda index: nullcontext())
-    return card
+    monkeypatch.setattr(gpu, "_cupy", lambda: strict_cupy.module(1))
+    return strict_cupy.StrictArray

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..autodiff import lift, no_grad
 from ..inputs import nest
-from ..strategies import DEFAULT_STRATEGY, VariableStore, get_or_create_global_step
+from ..strategies import DEFAULT_STRATEGY, VariableStore, get_or_create_global_step, to_host
 from .session import Session, SessionRunHook
 from .spec import ModeKeys, ModelCall, Spec
 
@@ -94,7 +94,7 @@ def spec_of(
 
 def on_host(predictions: Any) -> Any:
     """Predictions in NumPy arrays."""
-    return nest.map_structure(lambda value: np.asarray(lift(value).data), predictions)
+    return nest.map_structure(lambda value: np.asarray(to_host(lift(value).data)), predictions)
 
 
 def predict(

@@ -9,6 +9,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from ...autodiff import filled
 from ..policies import to_floats
 from .base import Layer
 from .options import LayerOptions
@@ -104,7 +105,7 @@ class Concatenate(_Merge):
         axis = self.axis % len(shapes[0])
         like = next(part for part in mask if part is not None)
         masks = [
-            np.ones(shape[:2], np.bool_, like=like) if part is None else part
+            filled(shape[:2], True, np.bool_, like) if part is None else part
             for part, shape in zip(mask, shapes, strict=True)
         ]
         if axis >= masks[0].ndim:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...autodiff import Array, Tensor
+from ...autodiff import Array, Tensor, placed
 from ..arguments import check_fraction, check_not_negative, check_positive, snake_case
 from ..function_classes import FunctionClass
 from ..masks import mask_of
@@ -122,4 +122,4 @@ def _both(first: Array | None, second: Array | None) -> Array | None:
     """What two masks leave."""
     if first is None or second is None:
         return second if first is None else first
-    return np.logical_and(first, second)
+    return np.logical_and(placed(first), placed(second))

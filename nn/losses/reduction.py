@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import enum
+import functools
 from typing import Any
 
 import numpy as np
 
-from ...autodiff import Array, Tensor
+from ...autodiff import Array, Tensor, lift
 from ...strategies import ReplicaContext, current_store, get_replica_context
 from ..shapes import as_tensor, like_values
 
@@ -72,11 +73,17 @@ def reduced(
     by_weight = how is Reduction.MEAN_WITH_SAMPLE_WEIGHT and sample_weight is not None
     if mask is None and not by_weight:
         return losses.mean() if losses.size else total
-    counted = np.ones(losses.shape) if mask is None else np.asarray(_on_host(mask), np.float64)
-    if by_weight:
-        counted = counted * like_values(name, _on_host(sample_weight), losses)
+    weights = like_values(name, as_tensor(sample_weight), losses) if by_weight else None
+    counted = _counted(mask, weights, losses.shape)
     num_examples = losses.shape[0] if losses.ndim else 1
-    return total * _share_of_mean(num_examples, float(counted.sum()))
+    return total * _share_of_mean(num_examples, counted)
+
+
+def _counted(mask: Any, weights: Any, shape: tuple[int, ...]) -> float:
+    """How many losses a mask leaves, or the sum of their weights, in float64."""
+    parts = [lift(part).data.astype(np.float64) for part in (mask, weights) if part is not None]
+    product = functools.reduce(np.multiply, parts)
+    return float(np.broadcast_to(product, shape).copy(order="C").sum())
 
 
 def compute_average_loss(
@@ -145,10 +152,6 @@ def is_one_of_several() -> bool:
     """Whether the caller has a part of a batch, of which other replicas have the rest."""
     replica = get_replica_context()
     return replica is not None and replica.num_replicas_in_sync > 1
-
-
-def _on_host(values: Any) -> np.ndarray:
-    return as_tensor(values).numpy()
 
 
 def _replica_of(caller: str) -> ReplicaContext:

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...autodiff import Array, IndexedSlices, TensorLike
+from ...autodiff import Array, IndexedSlices, TensorLike, placed
 from .device import Device
 
 Summand: TypeAlias = "Array | IndexedSlices"
@@ -29,7 +29,7 @@ def as_array(value: Any) -> Summand:
     if isinstance(value, IndexedSlices):
         return value
     is_array = hasattr(value, "__array_ufunc__") and not isinstance(value, np.generic)
-    array = value if is_array else np.asarray(value)
+    array = placed(value if is_array else np.asarray(value))
     if array.dtype.kind in _NO_NUMBERS:
         raise TypeError(f"a number, an array or a tensor is needed here, got {value!r}")
     return array

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
 
-from ...autodiff import Array
+from ...autodiff import Array, placing
 from . import gpu
 
 _NAME = re.compile(
@@ -79,11 +79,17 @@ class Device:
         return f"GPU:{self.index}" if self.kind == "GPU" else "host"
 
     def use(self) -> AbstractContextManager[object]:
-        """Within it, new GPU arrays are made on this device."""
-        return gpu.use(self.index) if self.kind == "GPU" else _NOTHING_TO_CHOOSE
+        """Within it, new GPU arrays are made on this device, and operands are brought to it."""
+        return _on_gpu(self) if self.kind == "GPU" else _NOTHING_TO_CHOOSE
 
 
 HOST = Device("CPU", 0)
+
+
+@contextmanager
+def _on_gpu(device: Device) -> Iterator[None]:
+    with gpu.use(device.index), placing(device.bring):
+        yield
 
 
 def to_host(array: Array) -> np.ndarray:

@@ -142,7 +142,7 @@ def test_parameter_gradients_are_written_straight_into_their_buffers(
 ) -> None:
     inputs = [Tensor(np.ones(shape), requires_grad=True) for shape in shapes]
     y = operation(*inputs)
-    buffers = [np.zeros(shape) for shape in shapes]
+    buffers = [np.zeros_like(x.data) for x in inputs]
     parts = y.vjp(np.ones(y.shape), buffers)
     for part, buffer in list(zip(parts, buffers, strict=True))[len(shapes) > 1 :]:
         assert part is buffer
@@ -150,7 +150,7 @@ def test_parameter_gradients_are_written_straight_into_their_buffers(
 
 def test_buffers_are_offered_for_the_first_contribution_only() -> None:
     w, x = leaf(2, 2), np.arange(4.0).reshape(2, 2)
-    buffer = np.full((2, 2), np.nan)
+    buffer = np.full_like(w.data, np.nan)
     found = backward(np.sum(x @ w) + np.sum((x + 1) @ w) + np.sum(w @ w), into={w: buffer})
     assert found[w] is buffer
     alone = [backward(np.sum(y))[w] for y in (x @ w, (x + 1) @ w, w @ w)]
@@ -161,7 +161,7 @@ def test_buffers_are_offered_for_the_first_contribution_only() -> None:
 def test_rows_and_whole_arrays_add_up_in_the_buffer(rows_first: bool) -> None:
     table = leaf(4, 2)
     parts = [np.sum(table[np.array([1, 1, 3])]), np.sum(table * 2)]
-    buffer = np.full((4, 2), np.nan)
+    buffer = np.full_like(table.data, np.nan)
     loss = parts[0] + parts[1] if rows_first else parts[1] + parts[0]
     found = backward(loss, into={table: buffer})
     assert found[table] is buffer
@@ -170,7 +170,7 @@ def test_rows_and_whole_arrays_add_up_in_the_buffer(rows_first: bool) -> None:
 
 def test_rows_alone_stay_out_of_the_buffer() -> None:
     table = leaf(4, 2)
-    buffer = np.full((4, 2), np.nan)
+    buffer = np.full_like(table.data, np.nan)
     found = backward(np.sum(table[np.array([1, 3])]), into={table: buffer})
     assert isinstance(found[table], IndexedSlices)
     assert np.isnan(buffer).all()

@@ -10,9 +10,9 @@ import pytest
 import paceline.autodiff as ad
 from paceline.autodiff import GradientTape, Tensor, backward
 
+from ..devices.strict_cupy import StrictArray, to_device
 from . import cases  # noqa: F401 (which fill the table)
 from .case_table import CASES, Case, dense_array, leaves_of, weighted_sum
-from .duck_array import DuckArray
 from .test_edges import HALF, without_elements
 from .test_functions import KEEP, every_function
 
@@ -102,12 +102,12 @@ def test_no_elements_have_second_order_gradients_of_their_shape() -> None:
 
 def test_second_order_gradients_stay_on_their_device() -> None:
     def check(case: Case) -> None:
-        leaves = leaves_of(case, array=DuckArray)
-        found = second_order(case, leaves, [DuckArray(v) for v in directions(case, 1)])
+        leaves = leaves_of(case, array=to_device)
+        found = second_order(case, leaves, [to_device(v) for v in directions(case, 1)])
         expected = second_order(case, leaves_of(case), directions(case, 1))
         for gradient, host in zip(found, expected, strict=True):
             array = gradient.values if isinstance(gradient, ad.IndexedSlices) else gradient.data
-            assert type(array) is DuckArray
+            assert type(array) is StrictArray
             np.testing.assert_allclose(
                 dense_array(gradient), dense_array(host), rtol=1e-8, atol=1e-10
             )

@@ -86,6 +86,7 @@ def test_an_index_may_be_a_tensor_of_whole_numbers() -> None:
 
 
 @pytest.mark.parametrize("index", [3, -4, (0, 2), np.array([0, 3]), [3]])
+@pytest.mark.host
 def test_an_index_out_of_range_is_an_error(index: Any) -> None:
     with pytest.raises(IndexError, match="out of bounds"):
         table(3, 2)[index]

@@ -30,6 +30,7 @@ FINITE = np.array([[1.5, -2.25, 0.0], [3.5, 2.5, -1.0]])
         lambda x: np.result_type(x, np.float32),
     ],
 )
+@pytest.mark.host
 def test_results_are_those_of_numpy_outside_the_graph(call: Any) -> None:
     result, expected = call(Tensor(VALUES, requires_grad=True)), call(VALUES)
     assert type(result) is type(expected)
@@ -49,6 +50,7 @@ def test_results_are_those_of_numpy_outside_the_graph(call: Any) -> None:
         lambda x: x // 2,
     ],
 )
+@pytest.mark.host
 def test_positions_and_roundings_are_those_of_numpy(call: Any) -> None:
     result, expected = call(Tensor(FINITE, requires_grad=True)), call(FINITE)
     assert type(result) is type(expected)

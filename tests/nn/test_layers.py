@@ -138,6 +138,7 @@ def test_with_a_length_unknown_weights_come_with_the_first_call():
     assert len(layer.weights) == 2
 
 
+@pytest.mark.host  # in an empty context, where no device is
 def test_outside_any_model_weights_live_as_long_as_their_layer():
     def build():
         model = Sequential([layers.Dense(4, input_shape=(3,)), layers.Dropout(0.5)])

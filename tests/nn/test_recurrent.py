@@ -15,7 +15,7 @@ from paceline.autodiff import (
     recurrent,
 )
 from paceline.nn import Input, Model, Sequential, activations, layers
-from tests.autodiff.duck_array import DuckArray
+from tests.devices.strict_cupy import StrictArray, to_device
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(3, 5, 4))
@@ -73,13 +73,13 @@ def test_a_recurrence_stays_on_its_device(kind):
     shapes = (5, 3, kind.num_gates * 2), (2, kind.num_gates * 2), (kind.num_states, 3, 2)
     arrays = [RNG.normal(size=shape) for shape in shapes]
     found = []
-    for array in (np.asarray, DuckArray):
+    for array in (np.asarray, to_device):
         z, w, initial = leaves = [Tensor(array(a), requires_grad=True) for a in arrays]
         states = recurrent(kind, z, w, None, initial, array(COUNTS.T))
         gradients = backward(states, array(np.ones(states.shape)))
         found.append([states.data, *(gradients[leaf] for leaf in leaves)])
     for host, device in zip(*found, strict=True):
-        assert type(device) is DuckArray
+        assert type(device) is StrictArray
         np.testing.assert_allclose(device.get(), host, rtol=1e-12)
 
 
@@ -91,7 +91,7 @@ def test_activations_in_place_are_those_of_nn(name):
     own = x.data.copy()
     compute(own)
     np.testing.assert_allclose(own, y.data, rtol=1e-12, atol=1e-15)
-    g = np.linspace(1, 2, 13)
+    g = np.asarray(np.linspace(1, 2, 13), like=own)
     expected = backward(y, g.copy())[x]
     derive(g, own)
     np.testing.assert_allclose(g, expected, rtol=1e-9, atol=1e-12)

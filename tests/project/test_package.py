@@ -30,6 +30,20 @@ def run_python(code, **environ):
     return result.stdout.strip()
 
 
+@pytest.mark.parametrize("name", ["ones", "full", "eye", "identity", "tri"])
+def test_no_array_is_made_by_what_cupy_would_refuse(name):
+    """NumPy writes these in Python, and with `like=` they hand on `device=None`."""
+    calls = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in ROOT.rglob("*.py")
+        if not {".venv", "build", "tests"} & set(path.relative_to(ROOT).parts)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == f"np.{name}"
+        if any(keyword.arg == "like" for keyword in node.keywords)
+    ]
+    assert not calls, "use autodiff's `filled` and `identity`"
+
+
 def test_setup_cfg_lists_every_package():
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")

@@ -1,0 +1,113 @@
+"""Which functions, ufuncs and methods CuPy has, and with which arguments: writes `cupy_api.json`.
+
+`StrictArray` has exactly these. They are CuPy's own answers: its package can be imported without
+a GPU, since it looks for the driver only when an array is made.
+
+    python -m pip install cupy-cuda12x && python tests/devices/list_cupy_api.py
+
+A function has its parameters as Python writes them, where each default is a 0. A ufunc has its
+loops, in the order in which CuPy tries them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+API = Path(__file__).with_name("cupy_api.json")
+MODULES = ("", "linalg", "fft", "lib.stride_tricks")
+"""NumPy's modules of which an array hands functions to CuPy's of the same name."""
+
+IN_DOCSTRING = re.compile(r"[\w.]+\((.*)\)")
+PARAMETER = re.compile(r"(?:\w+ )?(\*{0,2}\w+)(=.*)?")
+
+
+def main() -> None:
+    import cupy
+    import cupyx.scipy.special
+
+    functions: dict[str, str] = {}
+    for name in MODULES:
+        functions |= functions_of(name, _module(np, name), _module(cupy, name))
+    write(
+        version=cupy.__version__,
+        ufuncs=loops_of(cupyx.scipy.special) | loops_of(cupy),
+        functions=functions,
+        methods=methods_of(cupy.ndarray),
+        attributes=attributes_of(cupy.ndarray),
+    )
+
+
+def write(**parts: Any) -> None:
+    """One line for each name, so that a newer CuPy shows as what has changed."""
+    lines = []
+    for part, content in parts.items():
+        if isinstance(content, dict):
+            entries = [f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(content.items())]
+            lines.append(f" {json.dumps(part)}: {{\n" + ",\n".join(entries) + "\n }")
+        else:
+            lines.append(f" {json.dumps(part)}: {json.dumps(content)}")
+    API.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def _module(root: Any, name: str) -> Any:
+    for part in filter(None, name.split(".")):
+        root = getattr(root, part)
+    return root
+
+
+def loops_of(module: Any) -> dict[str, str]:
+    """The ufuncs of a module, each with its loops, such as `ff->f`."""
+    found = {name: getattr(f, "types", None) for name, f in vars(module).items()}
+    return {name: " ".join(types) for name, types in found.items() if isinstance(types, list)}
+
+
+def functions_of(module: str, of_numpy: Any, of_cupy: Any) -> dict[str, str]:
+    """The functions that both have under one name; ufuncs have their own list."""
+    found = {}
+    for name in (name for name in dir(of_numpy) if not name.startswith("_")):
+        theirs, ours = getattr(of_numpy, name), getattr(of_cupy, name, None)
+        if isinstance(theirs, type) or not callable(theirs) or not callable(ours):
+            continue
+        if ours is not theirs and not hasattr(ours, "types"):
+            found[f"{module}.{name}" if module else name] = parameters_of(ours)
+    return found
+
+
+def parameters_of(function: Any) -> str:
+    """The parameters of a function; Cython's has them in the first line of its docstring."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        found = IN_DOCSTRING.match(function.__doc__)
+        assert found is not None, function
+        matches = [PARAMETER.fullmatch(part.strip()) for part in found[1].split(",")]
+        return ", ".join(m[1] + ("=0" if m[2] else "") for m in matches if m and m[1] != "self")
+    plain = [
+        p.replace(annotation=p.empty, default=p.default if p.default is p.empty else 0)
+        for p in signature.parameters.values()
+        if p.name != "self"
+    ]
+    return str(inspect.Signature(plain))[1:-1]
+
+
+def methods_of(array: type) -> dict[str, str]:
+    """What is called on an array, operators left out."""
+    names = [n for n in dir(array) if not n.startswith("_") and callable(getattr(array, n))]
+    return {name: parameters_of(getattr(array, name)) for name in names}
+
+
+def attributes_of(array: type) -> str:
+    """What is read of an array, and which of Python's own methods it has."""
+    plain = [n for n in dir(array) if not n.startswith("_") and not callable(getattr(array, n))]
+    special = [n for n in dir(array) if n.startswith("__") and not hasattr(object, n)]
+    return " ".join(plain + special)
+
+
+if __name__ == "__main__":
+    main()

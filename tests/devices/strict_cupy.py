@@ -1,0 +1,657 @@
+"""A stand-in for CuPy that is as strict as CuPy is, for machines without a GPU.
+
+A `StrictArray` holds a NumPy array as if it lay in the memory of a GPU. It takes part in NumPy's
+protocols as CuPy's arrays do and has exactly CuPy's functions, methods, arguments and loops, by the
+list in `cupy_api.json`. It does not become a NumPy array by itself, and refuses NumPy's as
+operands; results have C order and are 0-d arrays where NumPy gives numbers; indices beyond an array
+wrap round; the order in which a scatter adds, and which of two writes to one element stays, is
+another one than NumPy's. `COUNTS` counts kernels, uploads and waits for the device.
+
+Tests may look: where a function of tests/ asks, be it through NumPy's own, an array gives its
+values, takes NumPy's beside it, and nothing is counted. The package never may.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache, reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from . import strict_cuda as cuda
+
+API = json.loads(Path(__file__).with_name("cupy_api.json").read_text())
+FUNCTIONS, METHODS = API["functions"], API["methods"]
+LOOPS = {
+    name: [tuple(loop.split("->")) for loop in types.split()]
+    for name, types in API["ufuncs"].items()
+}
+
+KEEPS_ORDER = {"astype", "copy", "empty_like", "ones_like", "zeros_like", "full_like"}
+"""Whose results keep the order of memory of their argument; all others are in C order."""
+
+FROM_HOST = {
+    "array",
+    "asarray",
+    "ascontiguousarray",
+    "take",
+    "full",
+    "full_like",
+    "take_along_axis",
+}
+"""Functions that take arrays in host memory: for their values, or as indices."""
+
+WAITS = {
+    *("argwhere", "bincount", "compress", "extract", "flatnonzero", "histogram", "nonzero"),
+    *("trim_zeros", "union1d", "unique", "unique_counts", "unique_inverse", "unique_values"),
+    *("intersect1d", "setdiff1d", "setxor1d", "delete", "ravel_multi_index", "unravel_index"),
+}
+"""Functions that wait for the device: the shape of what they give depends on values."""
+
+SCATTERS = {"add", "subtract", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor"}
+SCATTERED = "ieILQfdFD"
+"""The dtypes that are added to by `ufunc.at`: those that atomicAdd knows."""
+
+REDUCTIONS = {
+    ("add", "reduce"): "sum",
+    ("multiply", "reduce"): "prod",
+    ("add", "accumulate"): "cumsum",
+    ("multiply", "accumulate"): "cumprod",
+}
+
+
+@dataclass
+class Counts:
+    """What the package has asked of the device, by name: kernels, uploads, waits."""
+
+    launches: list[str] = field(default_factory=list)
+    uploads: list[str] = field(default_factory=list)
+    waits: list[str] = field(default_factory=list)
+
+
+COUNTS = Counts()
+
+
+@contextmanager
+def counted() -> Iterator[Counts]:
+    """What is asked of the device within, by all threads together."""
+    parts = (COUNTS.launches, COUNTS.uploads, COUNTS.waits)
+    for part in parts:
+        part.clear()
+    found = Counts()
+    yield found
+    found.launches, found.uploads, found.waits = (list(part) for part in parts)
+
+
+def _where() -> str:
+    """The line of the package that asks."""
+    frame = _asking()
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def _asking() -> Any:
+    frame: Any = sys._getframe(1)
+    while _is_between(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+@cache
+def _is_between(filename: str) -> bool:
+    """Whether a file only passes on what another one asks: this one, NumPy's, or built of words."""
+    path = Path(filename)
+    return path.parent == Path(__file__).parent or "numpy" in path.parts or filename[0] == "<"
+
+
+@cache
+def _is_test(filename: str) -> bool:
+    return "tests" in Path(filename).parts or "pytest" in filename or "_pytest" in filename
+
+
+def asked_by_a_test() -> bool:
+    return _is_test(_asking().f_code.co_filename)
+
+
+def _launch(name: str) -> None:
+    if not asked_by_a_test():
+        COUNTS.launches.append(f"{name} {_where()}")
+
+
+def _wait(name: str) -> None:
+    if not asked_by_a_test():
+        COUNTS.waits.append(f"{name} {_where()}")
+
+
+def _upload() -> None:
+    if not asked_by_a_test():
+        COUNTS.uploads.append(_where())
+
+
+@cache
+def _signature(parameters: str) -> inspect.Signature:
+    found = ast.parse(f"def f({parameters}): ...").body[0].args  # type: ignore[attr-defined]
+    kinds = inspect.Parameter
+    named = [(a.arg, kinds.POSITIONAL_ONLY) for a in found.posonlyargs]
+    named += [(a.arg, kinds.POSITIONAL_OR_KEYWORD) for a in found.args]
+    no_default = len(named) - len(found.defaults)
+    made = [
+        kinds(name, kind, default=kinds.empty if i < no_default else 0)
+        for i, (name, kind) in enumerate(named)
+    ]
+    if found.vararg:
+        made.append(kinds(found.vararg.arg, kinds.VAR_POSITIONAL))
+    for arg, default in zip(found.kwonlyargs, found.kw_defaults, strict=True):
+        made.append(
+            kinds(arg.arg, kinds.KEYWORD_ONLY, default=kinds.empty if default is None else 0)
+        )
+    if found.kwarg:
+        made.append(kinds(found.kwarg.arg, kinds.VAR_KEYWORD))
+    return inspect.Signature(made)
+
+
+def _check(name: str, parameters: str, args: Any, kwargs: Any) -> None:
+    try:
+        _signature(parameters).bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"cupy.{name}({parameters}): {error}") from None
+
+
+class StrictArray(NDArrayOperatorsMixin):
+    """One array in the memory of a GPU.
+
+    Args:
+        array: Its values, which it keeps.
+        device: The GPU; by default that of the calling thread.
+    """
+
+    __slots__ = ("__weakref__", "_array", "_written", "device")
+    __array_priority__ = 100
+
+    def __init__(self, array: np.ndarray, device: cuda.Device | None = None) -> None:
+        assert type(array) is np.ndarray, type(array)
+        self._array = array
+        self.device = device or cuda.Device()
+        self._written = cuda.Written()
+
+    # What is read of it.
+
+    @property
+    def base(self) -> Any:
+        return None if self._array.base is None else self
+
+    @property
+    def flags(self) -> _Flags:
+        return _Flags(self._array)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in METHODS:
+            return lambda *args, **kwargs: _method(self, name, args, kwargs)
+        if name in _READ:
+            return _wrapped(getattr(self._array, name), self)
+        raise AttributeError(f"cupy.ndarray has no {name!r}")
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        if asked_by_a_test():
+            return np.array(self._array, dtype)
+        raise TypeError(
+            "Implicit conversion to a NumPy array is not allowed. Please use `.get()` to construct "
+            "a NumPy array explicitly."
+        )
+
+    # What waits for the device.
+
+    def get(self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True):
+        """A copy in host memory."""
+        self._written.check_read(self.device, stream)
+        if blocking:
+            _wait("get")
+        if out is None:
+            return np.array(self._array, order=order)
+        assert out.shape == self._array.shape, "get(out=) takes an array of the same shape"
+        assert out.dtype == self._array.dtype, "get(out=) takes an array of the same dtype"
+        out[...] = self._array
+        return out
+
+    def set(self, arr: np.ndarray, stream: cuda.Stream | None = None) -> None:
+        """Overwrite it with an array in host memory, of its shape and dtype."""
+        assert type(arr) is np.ndarray, "set takes an array in host memory"
+        assert (arr.shape, arr.dtype) == (self._array.shape, self._array.dtype)
+        _upload()
+        self._array[...] = arr
+        with stream or cuda.get_current_stream():
+            self._write()
+
+    def item(self) -> Any:
+        if self._array.size != 1:
+            raise ValueError("can only convert an array of size 1 to a Python scalar")
+        _wait("item")
+        return self._array.item()
+
+    def tolist(self) -> Any:
+        _wait("tolist")
+        return self._array.tolist()
+
+    def tobytes(self, order: Any = "C") -> bytes:
+        _wait("tobytes")
+        return self._array.tobytes(order)
+
+    def __bool__(self) -> bool:
+        _wait("bool")
+        return bool(self._array)
+
+    def __int__(self) -> int:
+        _wait("int")
+        return int(self._array)
+
+    def __float__(self) -> float:
+        _wait("float")
+        return float(self._array)
+
+    def __repr__(self) -> str:
+        _wait("repr")
+        return repr(self._array)
+
+    def __str__(self) -> str:
+        _wait("str")
+        return str(self._array)
+
+    def __format__(self, spec: str) -> str:
+        _wait("format")
+        return format(self._array.item() if spec else self._array, spec)
+
+    # Elements.
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __iter__(self) -> Iterator[StrictArray]:
+        if not self._array.ndim:
+            raise TypeError("iteration over a 0-d array")
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, index: Any) -> StrictArray:
+        self._written.check_read(self.device)
+        places, is_view = _places(index, self._array.shape)
+        if not is_view:
+            _launch("getitem")
+        found = np.asarray(self._array[places])
+        return _wrapped(found if is_view else _in_c_order(found), self)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        places, is_view = _places(index, self._array.shape)
+        is_host = isinstance(value, np.ndarray) and not asked_by_a_test()
+        if is_host and is_view and value.ndim and index != slice(None):
+            raise ValueError("non-scalar numpy.ndarray cannot be used for fill")
+        if is_host:
+            _upload()
+        self._write()
+        _launch("setitem")
+        _set(self._array, places, value._array if isinstance(value, StrictArray) else value)
+
+    def _write(self) -> None:
+        _on_device(self)
+        self._written.write(self.device)
+
+    # NumPy's protocols.
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        name = ufunc.__name__
+        outs = kwargs.get("out", ())
+        if len(outs) > 1:
+            raise ValueError("The 'out' parameter must have exactly one array value")
+        if name not in LOOPS and name not in FUNCTIONS:
+            return NotImplemented
+        if not all(isinstance(x, _OPERANDS) for x in (*inputs, *outs)) and method != "at":
+            return NotImplemented
+        if method == "at":
+            return _scatter(ufunc, *inputs)
+        if (name, method) in REDUCTIONS:
+            kwargs |= {"out": outs[0]} if outs else {}
+            kwargs.setdefault("axis", 0)
+            return getattr(inputs[0], REDUCTIONS[name, method])(**kwargs)
+        if method != "__call__":
+            raise NotImplementedError(f"cupy.{name}.{method}")
+        known = {"out", "dtype", "casting"} if name in LOOPS else {"out", "dtype", "axes"}
+        if set(kwargs) - known:
+            raise TypeError(f"cupy.{name}: wrong arguments {sorted(set(kwargs) - known)}")
+        _launch(name)
+        return _ufunc(ufunc, [_operand(x) for x in inputs], outs, kwargs)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        parts = [*func.__module__.split(".")[1:], func.__name__]
+        name = ".".join(parts)
+        if name not in FUNCTIONS or not all(issubclass(t, _HANDLED) for t in types):
+            return NotImplemented
+        _check(name, FUNCTIONS[name], args, kwargs)
+        return _call(func, name, args, kwargs)
+
+
+_OPERANDS = (StrictArray, np.ndarray, np.generic, bool, int, float, complex)
+_HANDLED = (StrictArray, np.ndarray)
+_READ = {"T", "dtype", "imag", "itemsize", "mT", "nbytes", "ndim", "real", "shape", "size"}
+_READ |= {"strides"}
+
+
+class _Flags:
+    """The three that CuPy's arrays have."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.c_contiguous = array.flags.c_contiguous
+        self.f_contiguous = array.flags.f_contiguous
+        self.owndata = array.base is None
+
+    def __getitem__(self, name: str) -> bool:
+        return {"C_CONTIGUOUS": self.c_contiguous, "F_CONTIGUOUS": self.f_contiguous}[name]
+
+
+def _on_device(array: StrictArray) -> None:
+    """Refuse what CuPy would carry between cards behind one's back, or not at all."""
+    if array.device != cuda.Device() and not asked_by_a_test():
+        raise ValueError(
+            f"Array device must be same as the current device: array device = {array.device.id} "
+            f"while current = {cuda.Device().id}."
+        )
+
+
+def _operand(value: Any, name: str = "") -> Any:
+    """The values behind an argument."""
+    if isinstance(value, StrictArray):
+        _on_device(value)
+        value._written.check_read(value.device)
+        return value._array
+    if isinstance(value, np.ndarray) and not asked_by_a_test():
+        if name not in FROM_HOST:
+            raise TypeError(f"Unsupported type {type(value)}: it is in host memory ({_where()})")
+        _upload()
+    if isinstance(value, (tuple, list)):
+        return type(value)([_operand(item, name) for item in value])
+    if isinstance(value, dict):
+        return {key: _operand(item, name) for key, item in value.items()}
+    return value
+
+
+def _wrapped(value: Any, like: StrictArray | None = None) -> Any:
+    """A result on the device: arrays for numbers, too."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        found = StrictArray(np.asarray(value), like.device if like is not None else None)
+        if like is not None:
+            found._written = like._written
+        return found
+    if isinstance(value, (tuple, list)) and any(isinstance(x, np.ndarray) for x in value):
+        items = [_wrapped(item, like) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return value
+
+
+def _result(name: str, value: Any, arrays: list[StrictArray]) -> Any:
+    """What a function gives: a view of an argument as it is, anything new in C order."""
+    if isinstance(value, (tuple, list)) and any(isinstance(x, np.ndarray) for x in value):
+        items = [_result(name, item, arrays) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if isinstance(value, (bool, np.bool_)) and arrays and name in ("allclose", "array_equal"):
+        value = np.asarray(value)
+    if not isinstance(value, (np.ndarray, np.generic)):
+        return value
+    array = np.asarray(value)
+    for source in arrays:
+        if array is source._array:
+            return source
+        if array.base is not None and np.may_share_memory(array, source._array):
+            return _wrapped(array, source)
+    if name in FROM_HOST and not arrays:
+        array = array.copy(order="C")  # an upload, which is counted already
+    else:
+        _launch(name)
+    return _written(_wrapped(array if name in KEEPS_ORDER else _in_c_order(array)))
+
+
+def _written(array: StrictArray) -> StrictArray:
+    array._written.write(array.device)
+    return array
+
+
+def _arrays(value: Any) -> list[StrictArray]:
+    if isinstance(value, StrictArray):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (tuple, list)):
+        return [array for item in value for array in _arrays(item)]
+    return []
+
+
+def _call(func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    if name in WAITS:
+        _wait(name)
+    if name.endswith("sliding_window_view"):  # it looks at the lengths on the device
+        _upload()
+        _wait(name)
+    if name in ("take", "take_along_axis"):
+        bound = _signature(FUNCTIONS[name]).bind(*args, **kwargs).arguments
+        args = bound["a"], _wrapped_round(bound)
+        kwargs = {k: v for k, v in bound.items() if k not in ("a", "indices")}
+    arrays = _arrays((args, kwargs))
+    values, options = _operand(args, name), _operand(kwargs, name)
+    if name == "copyto":
+        args[0]._write()
+        _launch(name)
+    for array in _arrays(kwargs.get("out")):
+        array._write()
+    return _result(name, func(*values, **options), arrays)
+
+
+def _wrapped_round(bound: dict[str, Any]) -> Any:
+    """Indices beyond an axis as CuPy takes them: from its beginning again."""
+    indices, array, axis = bound["indices"], bound["a"], bound.get("axis")
+    length = array.size if axis is None or not array.ndim else array.shape[axis]
+    if not length or isinstance(indices, int):
+        return indices
+    values = np.asarray(_operand(indices, "take")) % length
+    return StrictArray(values, cuda.Device()) if values.size else indices
+
+
+def _method(array: StrictArray, name: str, args: Any, kwargs: Any) -> Any:
+    _check(f"ndarray.{name}", METHODS[name], args, kwargs)
+    if name in ("take", "repeat") or name == "astype":
+        function = getattr(np, name)
+        options = {k: v for k, v in kwargs.items() if v is not None}
+        if name == "astype":
+            return _astype(array, *args, **options)
+        return _call(function, name, (array, *args), kwargs)
+    if name in WAITS:
+        _wait(name)
+    if name in ("fill", "sort", "partition", "put"):
+        array._write()
+        _launch(name)
+    arrays = [array, *_arrays((args, kwargs))]
+    for out in _arrays(kwargs.get("out")):
+        out._write()
+    values, options = _operand(args, name), _operand(kwargs, name)
+    return _result(name, getattr(_operand(array), name)(*values, **options), arrays)
+
+
+def _astype(array: StrictArray, dtype: Any, order: str = "K", copy: bool = True, **_: Any) -> Any:
+    """Without `casting`, which CuPy ignores."""
+    found = _operand(array).astype(dtype, order=order, copy=copy)
+    return array if found is array._array else _result("astype", found, [])
+
+
+def _loop(name: str, operands: list[Any]) -> tuple[str, str] | None:
+    """The first loop that takes these operands; Python's numbers take the dtype of the others."""
+    arrays = [x.dtype for x in operands if hasattr(x, "dtype")]
+    common = [x if hasattr(x, "dtype") else np.result_type(x, *arrays) for x in operands]
+    dtypes = [getattr(x, "dtype", x) for x in common]
+    for loop in LOOPS[name]:
+        if len(loop[0]) == len(dtypes) and all(
+            np.can_cast(dtype, np.dtype(char)) for dtype, char in zip(dtypes, loop[0], strict=True)
+        ):
+            return loop
+    return None
+
+
+def _ufunc(ufunc: Any, operands: list[Any], outs: Any, kwargs: dict[str, Any]) -> Any:
+    """Computed by NumPy, in the dtype of CuPy's loop."""
+    name = ufunc.__name__
+    kwargs = {k: v for k, v in kwargs.items() if k != "out"}
+    result = ufunc(*operands, **kwargs)
+    if name in LOOPS and "dtype" not in kwargs and not _is_bfloat16(operands):
+        loop = _loop(name, operands)
+        if loop is None:
+            raise TypeError(
+                f"cupy.{name} has no loop for {[np.asarray(x).dtype for x in operands]}"
+            )
+        if not isinstance(result, tuple) and np.dtype(loop[1]) != result.dtype:
+            result = np.asarray(result).astype(loop[1])
+    if outs:
+        if isinstance(outs[0], np.ndarray) and asked_by_a_test():
+            np.copyto(outs[0], result)
+            return outs[0]
+        if not isinstance(outs[0], StrictArray):
+            raise TypeError(f"cupy.{name} writes into its own arrays, not {type(outs[0])}")
+        outs[0]._write()
+        np.copyto(outs[0]._array, result, casting=kwargs.get("casting", "same_kind"))
+        return outs[0]
+    if isinstance(result, tuple):
+        return tuple(_written(_wrapped(_in_c_order(part))) for part in result)
+    return _written(_wrapped(_in_c_order(result)))
+
+
+def _in_c_order(result: Any) -> np.ndarray:
+    array = np.asarray(result)
+    return array if array.flags.c_contiguous else array.copy(order="C")
+
+
+def _is_bfloat16(operands: list[Any]) -> bool:
+    return any(getattr(getattr(x, "dtype", None), "name", "") == "bfloat16" for x in operands)
+
+
+def _places(index: Any, shape: tuple[int, ...]) -> tuple[Any, bool]:
+    """An index as NumPy takes it, and whether it is one of a view."""
+    parts = index if isinstance(index, tuple) else (index,)
+    is_array = [isinstance(p, (StrictArray, np.ndarray, list)) for p in parts]
+    if not any(is_array):
+        return index, True
+    found, axis = [], 0
+    arrays = [_index_array(p) if a else p for p, a in zip(parts, is_array, strict=True)]
+    if sum(_is_mask(p) for p in arrays) > 1:
+        raise NotImplementedError("more than one boolean array in an index")
+    taken = sum(_num_axes(p) for p in arrays)
+    for part in arrays:
+        if isinstance(part, np.ndarray):
+            if _is_mask(part):
+                _wait("boolean index")
+            elif shape[axis]:
+                part = part % shape[axis]
+        found.append(part)
+        axis += len(shape) - taken if part is Ellipsis else _num_axes(part)
+    return tuple(found), False
+
+
+def _index_array(part: Any) -> np.ndarray:
+    if isinstance(part, StrictArray):
+        return _operand(part)
+    _upload()
+    array = np.asarray(part)
+    return array if array.size else array.astype(np.int32)
+
+
+def _num_axes(part: Any) -> int:
+    if part is None or part is Ellipsis:
+        return 0
+    return part.ndim if _is_mask(part) else 1
+
+
+def _is_mask(part: Any) -> bool:
+    return isinstance(part, np.ndarray) and part.dtype == np.bool_
+
+
+def _set(array: np.ndarray, places: Any, value: Any) -> None:
+    """Where an element is written twice, what came first stays: CuPy promises neither."""
+    if isinstance(places, tuple) and any(
+        isinstance(p, np.ndarray) and not _is_mask(p) for p in places
+    ):
+        numbers = np.arange(array.size).reshape(array.shape)[places]
+        values = np.broadcast_to(value, numbers.shape).reshape(-1)[::-1]
+        array.flat[numbers.reshape(-1)[::-1]] = values
+        return
+    array[places] = value
+
+
+def _scatter(ufunc: Any, dense: StrictArray, index: Any, values: Any = None) -> None:
+    """`ufunc.at`, from the last value to the first: atomic operations come in any order."""
+    name = ufunc.__name__
+    if name not in SCATTERS:
+        raise NotImplementedError(f"cupy.{name}.at")
+    if isinstance(dense, np.ndarray) and asked_by_a_test():
+        ufunc.at(dense, np.asarray(index), np.asarray(values))
+        return
+    if dense.dtype.char not in SCATTERED:
+        raise TypeError(f"cupy.{name}.at does not support {dense.dtype}")
+    if isinstance(values, np.ndarray):
+        _upload()
+    places, _ = _places(index, dense.shape)
+    dense._write()
+    _launch(f"{name}.at")
+    numbers = np.arange(dense.size).reshape(dense.shape)[places]
+    given = values._array if isinstance(values, StrictArray) else np.asarray(values)
+    flat = np.broadcast_to(given, numbers.shape).reshape(-1)[::-1].astype(dense.dtype)
+    target = dense._array.reshape(-1) if dense._array.flags.c_contiguous else None
+    if target is None:
+        whole = dense._array.copy(order="C").reshape(-1)
+        ufunc.at(whole, numbers.reshape(-1)[::-1], flat)
+        dense._array[...] = whole.reshape(dense.shape)
+    else:
+        ufunc.at(target, numbers.reshape(-1)[::-1], flat)
+
+
+def array(obj: Any, dtype: Any = None, copy: Any = True, order: str = "K", **_: Any) -> StrictArray:
+    """`cupy.array`: what a program moves to the device."""
+    if isinstance(obj, StrictArray):
+        if obj.device == cuda.Device():
+            return obj.astype(dtype or obj.dtype, order=order, copy=copy)
+        obj._written.check_read(obj.device)
+        _launch("copy between devices")
+        return _written(StrictArray(obj._array.astype(dtype or obj.dtype, order="C")))
+    _upload()
+    return _written(StrictArray(np.array(obj, dtype)))
+
+
+def to_device(values: Any, device: int = 0) -> StrictArray:
+    """What a test begins with: values in the memory of a GPU."""
+    return StrictArray(np.array(values), cuda.Device(device))
+
+
+def module(num_devices: int) -> Any:
+    """What `import cupy` gives on a machine with so many GPUs."""
+    return _Module(num_devices)
+
+
+class _Module:
+    def __init__(self, num_devices: int) -> None:
+        self.cuda = cuda.Cuda(num_devices)
+        self.ndarray = StrictArray
+        self.array = array
+
+    def is_available(self) -> bool:
+        return True
+
+    def __getattr__(self, name: str) -> Any:
+        """The functions of CuPy's own namespace, which make arrays without being given one."""
+        if name not in FUNCTIONS:
+            raise AttributeError(f"cupy has no {name!r}")
+        function = reduce(getattr, name.split("."), np)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            _check(name, FUNCTIONS[name], args, kwargs)
+            return _call(function, name, args, kwargs)
+
+        return call
