@@ -1,6 +1,7 @@
-"""All-reduce of float32 sums between two processes of this host, side by side in one run.
+"""All-reduce of float32 sums between processes of this host, side by side in one run.
 
     python benchmarks/all_reduce.py [--rounds 15] [--sizes 4096 65536 …] [--only mpi shm …]
+    python benchmarks/all_reduce.py --ranks 3    more of them than two, without the bare ones
     python benchmarks/all_reduce.py --verbs      all verbs of a communicator beside mpi4py's
 
 one call   raw mpi4py: one Allreduce in place
@@ -8,7 +9,7 @@ chunks     raw mpi4py: chunks of 2 MiB, as our own communicator takes them
 mpi        our communicator over MPI
 shm, tcp, grpc   our ring over each kind of link
 mpi kept, shm kept   the same, of an array that the communicator has made (`Communicator.empty`)
-bare grpc  a gRPC stream and nothing else, as a yardstick for ours
+bare tcp, bare grpc   a socket, a gRPC stream and nothing else, as yardsticks for ours
 gloo       PyTorch's, where it is installed
 memcpy     copying as many bytes within one process, as a yardstick
 
@@ -34,21 +35,24 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import environment
 import numpy as np
 from bare_grpc import bare_grpc
+from bare_tcp import bare_tcp
 
 from paceline.cluster import free_ports, tune_malloc
 from paceline.collectives import Communicator, Member
 
-SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 128 << 20)
+SIZES = (8, 4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 128 << 20)
+UNITS = ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)
 CHUNK = (2 << 20) // 4
 VARIANTS = (
-    *("one call", "chunks", "mpi", "mpi kept", "shm", "shm kept", "tcp", "grpc", "bare grpc"),
-    *("gloo", "memcpy"),
+    *("one call", "chunks", "mpi", "mpi kept", "shm", "shm kept", "tcp", "bare tcp"),
+    *("grpc", "bare grpc", "gloo", "memcpy"),
 )
 RATIOS = (
     ("mpi", "chunks"),
     ("mpi kept", "chunks"),
     ("shm", "mpi"),
     ("shm kept", "chunks"),
+    ("tcp", "bare tcp"),
     ("tcp", "gloo"),
     ("grpc", "bare grpc"),
     ("grpc", "gloo"),
@@ -115,7 +119,7 @@ def verbs_of(communicator: Communicator) -> dict[str, Variant]:
 
 def compare_verbs(stack: ExitStack, rank: int, args: argparse.Namespace) -> None:
     """Print for each verb and size the time of mpi4py alone, and ours as multiples of it."""
-    ours = {"shm": verbs_of(stack.enter_context(ring("shm", rank, args.ports, args.job_id)))}
+    ours = {"shm": verbs_of(stack.enter_context(ring("shm", rank, args)))}
     theirs: dict[str, Variant] = {}
     with suppress(ImportError):
         from paceline.collectives.mpi import mpi_communicator
@@ -136,13 +140,13 @@ def compare_verbs(stack: ExitStack, rank: int, args: argparse.Namespace) -> None
                 print(f"{verb:15}{num_bytes >> 10:>7} KiB   {columns}{ratios}", flush=True)
 
 
-def ring(kind: str, rank: int, ports: list[int], job_id: str) -> Communicator:
-    """Our ring of two over one kind of link."""
+def ring(kind: str, rank: int, args: argparse.Namespace) -> Communicator:
+    """Our ring over one kind of link."""
     from paceline.collectives.session import connect_ring
 
-    pair = ports.pop(), ports.pop()
-    members = [Member(i, f"worker {i}", f"127.0.0.1:{pair[i]}") for i in range(2)]
-    return connect_ring(members, rank, job_id=job_id, links=(kind,))
+    ports = [args.ports.pop() for _ in range(args.ranks)]
+    members = [Member(i, f"worker {i}", f"127.0.0.1:{port}") for i, port in enumerate(ports)]
+    return connect_ring(members, rank, job_id=args.job_id, links=(kind,))
 
 
 def over(communicator: Communicator) -> Variant:
@@ -164,12 +168,12 @@ def over_kept(communicator: Communicator) -> Variant:
 
 
 @contextmanager
-def gloo(rank: int, port: int) -> Iterator[Variant]:
+def gloo(rank: int, num_ranks: int, port: int) -> Iterator[Variant]:
     import torch
     from torch import distributed
 
     address = f"tcp://127.0.0.1:{port}"
-    distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
+    distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=num_ranks)
     yield lambda array: distributed.all_reduce(torch.from_numpy(array))
     distributed.destroy_process_group()
 
@@ -183,29 +187,32 @@ def memcpy() -> Variant:
     return copy
 
 
-def open_variants(
-    stack: ExitStack, rank: int, ports: list[int], job_id: str, wanted: list[str]
-) -> dict[str, Variant]:
-    """Return what works here; both ranks come to the same list."""
+def open_variants(stack: ExitStack, rank: int, args: argparse.Namespace) -> dict[str, Variant]:
+    """Return what works here; all ranks come to the same list."""
+    ports, wanted = args.ports, set(args.only)
+    if args.ranks != 2:
+        wanted -= {"bare tcp", "bare grpc"}
     variants: dict[str, Variant] = {}
     try:
         from paceline.collectives.mpi import mpi_communicator
 
-        mpi = stack.enter_context(mpi_communicator(expected_size=2))
+        mpi = stack.enter_context(mpi_communicator(expected_size=args.ranks))
         variants |= raw_mpi() | {"mpi": over(mpi), "mpi kept": over_kept(mpi)}
     except ImportError as error:
         print(error, file=sys.stderr)
     for kind in ("shm", "tcp", "grpc"):
         if kind in wanted:
-            communicator = stack.enter_context(ring(kind, rank, ports, job_id))
+            communicator = stack.enter_context(ring(kind, rank, args))
             variants[kind] = over(communicator)
             if kind == "shm":
                 variants["shm kept"] = over_kept(communicator)
+    if "bare tcp" in wanted:
+        variants["bare tcp"] = stack.enter_context(bare_tcp(rank, ports.pop()))
     if "bare grpc" in wanted:
         variants["bare grpc"] = stack.enter_context(bare_grpc(rank, ports.pop()))
     if "gloo" in wanted:
         with suppress(ImportError):
-            variants["gloo"] = stack.enter_context(gloo(rank, ports.pop()))
+            variants["gloo"] = stack.enter_context(gloo(rank, args.ranks, ports.pop()))
     variants["memcpy"] = memcpy()
     return {name: variants[name] for name in VARIANTS if name in variants and name in wanted}
 
@@ -220,7 +227,7 @@ def measure(variants: dict[str, Variant], num_bytes: int, rounds: int) -> dict[s
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     for round_index in range(rounds + 1):
         for name, reduce in variants.items():
-            reduce(array)  # the two ranks meet
+            reduce(array)  # the ranks meet
             marks = [time.perf_counter()]
             for _ in range(repetitions(num_bytes)):
                 reduce(array)
@@ -230,15 +237,16 @@ def measure(variants: dict[str, Variant], num_bytes: int, rounds: int) -> dict[s
     return {name: float(np.median(times)) for name, times in seconds.items()}
 
 
-def check(variants: dict[str, Variant]) -> None:
+def check(variants: dict[str, Variant], num_ranks: int) -> None:
     for name, reduce in variants.items():
-        array = np.ones(1000, np.float32)
+        array = np.ones(1001, np.float32)
         reduce(array)
-        assert name == "memcpy" or "kept" in name or (array == 2).all(), name
+        assert name == "memcpy" or "kept" in name or (array == num_ranks).all(), name
 
 
 def report(num_bytes: int, seconds: dict[str, float]) -> str:
-    size = f"{num_bytes >> 20} MiB" if num_bytes >= 1 << 20 else f"{num_bytes >> 10} KiB"
+    unit, scale = next((u, s) for u, s in UNITS if num_bytes >= s)
+    size = f"{num_bytes // scale} {unit}"
     columns = "".join(f"{1e6 * s:11.1f}" for s in seconds.values())
     speeds = "".join(f"{num_bytes / 1e9 / s:11.2f}" for s in seconds.values())
     lines = [f"{size:>8} µs   {columns}", f"{'':8} GB/s {speeds}"]
@@ -262,8 +270,8 @@ def run_rank(args: argparse.Namespace) -> None:
         if args.verbs:
             compare_verbs(stack, rank, args)
             return
-        variants = open_variants(stack, rank, args.ports, args.job_id, args.only)
-        check(variants)
+        variants = open_variants(stack, rank, args)
+        check(variants, args.ranks)
         if rank == 0:
             print(environment.describe(tuned))
             print(f"\n{'':13} {''.join(f'{name:>11}' for name in variants)}", flush=True)
@@ -274,14 +282,17 @@ def run_rank(args: argparse.Namespace) -> None:
                 print(report(num_bytes, seconds), flush=True)
 
 
-def start_ranks() -> int:
-    """Start this script twice: under mpiexec if there is one beside the interpreter."""
-    shared = ["--job-id", uuid.uuid4().hex, "--ports", *map(str, free_ports(8))]
+def start_ranks(num_ranks: int) -> int:
+    """Start this script for each rank: under mpiexec if there is one beside the interpreter."""
+    shared = ["--job-id", uuid.uuid4().hex, "--ports", *map(str, free_ports(3 * num_ranks + 3))]
     script = [__file__, *sys.argv[1:], *shared]
     mpiexec = Path(sys.executable).parent / "mpiexec"
     if mpiexec.exists():
-        return subprocess.call([mpiexec, "-n", "2", sys.executable, "-m", "mpi4py", *script])
-    ranks = [subprocess.Popen([sys.executable, *script, "--rank", str(i)]) for i in range(2)]
+        return subprocess.call(
+            [mpiexec, "-n", str(num_ranks), sys.executable, "-m", "mpi4py", *script]
+        )
+    command = [sys.executable, *script, "--rank"]
+    ranks = [subprocess.Popen([*command, str(rank)]) for rank in range(num_ranks)]
     return max(rank.wait() for rank in ranks)
 
 
@@ -290,6 +301,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="bytes")
     parser.add_argument("--only", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     parser.add_argument("--verbs", action="store_true", help="all verbs, beside mpi4py's")
@@ -297,10 +309,12 @@ def main() -> None:
     parser.add_argument("--ports", type=int, nargs="+", help=argparse.SUPPRESS)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.verbs and args.ranks != 2:
+        parser.error("--verbs compares two ranks")
     if args.ports:
         run_rank(args)
     else:
-        sys.exit(start_ranks())
+        sys.exit(start_ranks(args.ranks))
 
 
 if __name__ == "__main__":

@@ -56,13 +56,12 @@ def exchange_messages(
 ) -> None:
     """Send one message and receive one, both at once, combining what arrives segment by segment.
 
-    Beyond the first array nothing goes out before as many bytes have come in: this is how a ring
-    passes on sums. With `swap` everything goes out regardless, and nothing is combined before as
-    many bytes have gone out: this is how two ranks send each other the array that they reduce.
+    Beyond the first array, or what the link had better have under way, nothing goes out before as
+    many bytes have come in: this is how a ring passes on sums. With `swap` nothing is combined
+    before as many bytes have gone out: this is how two ranks send each other the array that they
+    reduce.
     """
     out = _Outgoing(peers, outgoing[0], header, outgoing[1])
-    if swap:
-        out.allow_all()
     _Incoming(peers, incoming[0], out, swap).receive(header, incoming[1])
     out.finish()
 
@@ -82,7 +81,8 @@ class _Outgoing:
         self._link = peers.link(to)
         self._parts = deque(part for part in parts if len(part))
         self._total_bytes = num_bytes + padding(num_bytes)
-        self._allowed_bytes = self._total_bytes if len(arrays) < 2 else arrays[0].nbytes
+        first_bytes = self._total_bytes if len(arrays) < 2 else arrays[0].nbytes
+        self._allowed_bytes = min(first_bytes, self._link.window_bytes)
 
     @property
     def is_stuck(self) -> bool:
@@ -97,12 +97,19 @@ class _Outgoing:
 
     def push(self) -> int:
         """Send a segment if it may go and the link takes it; return the number of bytes taken."""
+        sent = self._push_part()
+        if sent and self.sent_bytes == 0:  # the header: what it announces goes along with it
+            sent += self._push_part()
+        return sent
+
+    def _push_part(self) -> int:
         room = min(self._allowed_bytes - self.sent_bytes, self._link.segment_bytes)
         if room <= 0 or not self._parts:
             return 0
         part = self._parts[0]
+        has_more = self.sent_bytes < 0 < self._allowed_bytes and len(self._parts) > 1
         try:
-            sent = self._link.try_send(part[:room])
+            sent = self._link.try_send(part[:room], more=has_more)
         except LinkBroken as error:
             self._peers.raise_lost(self.to, error)
         # A link has copied what it took: the array may be overwritten from there on.
@@ -137,57 +144,81 @@ class _Incoming:
         self._swap = swap
 
     def receive(self, header: Header, pieces: Sequence[Piece]) -> None:
-        """Take in all of it, segment by segment."""
-        link, out, num_bytes = self._link, self._out, 0
+        """Take in all of it."""
+        link, out = self._link, self._out
         self._peers.check_header(self._source, self._next(HEADER_BYTES), header)
         link.release(HEADER_BYTES)
-        for target, piece in _segments(pieces, link.segment_bytes):
-            num_bytes += target.nbytes
-            # In a swap the sum goes where the addend lies, which has to be on its way by then.
-            view = self._next(target.nbytes, num_bytes if self._swap else 0)
-            _combine(target, view, piece)
-            link.release(target.nbytes)
-            if out is not None:
-                # In a ring the next outgoing array is what this piece has just completed, in the
-                # same order: what is allowed to go has always got its last value.
-                out.allow(target.nbytes)
+        for piece in pieces:
+            if piece.ufunc is None:
+                self._fill(as_bytes(piece.array))
+            else:
+                self._combine(piece, piece.ufunc)
         if out is not None:
             out.allow_all()  # before the zeros: the peer may wait for ours before it sends its own
-        if num_zeros := padding(num_bytes):
+        if num_zeros := padding(sum(piece.array.nbytes for piece in pieces)):
             self._next(num_zeros)
             link.release(num_zeros)
 
+    def _combine(self, piece: Piece, ufunc: np.ufunc) -> None:
+        """Combine the next bytes with what is there, segment by segment."""
+        num_bytes = 0
+        for target in _segments(piece.array, self._link.segment_bytes):
+            num_bytes += target.nbytes
+            # In a swap the sum goes where the addend lies, which has to be on its way by then.
+            view = self._next(target.nbytes, num_bytes if self._swap else 0)
+            arrived: Array = np.frombuffer(view, target.dtype)
+            ufunc(*((arrived, target) if piece.first else (target, arrived)), out=target)
+            self._link.release(target.nbytes)
+            self._allow(target.nbytes)
+
+    def _fill(self, target: memoryview) -> None:
+        """Let the next bytes replace what is there."""
+        waiter = Waiter(self._peers)
+        while target:
+            pushed = self._out.push() if self._out else 0
+            try:
+                received = self._link.try_receive(target)
+            except LinkBroken as error:
+                self._peers.raise_lost(self._source, error)
+            self._allow(received)
+            target = target[received:]
+            if target:
+                self._wait(waiter, has_moved=pushed + received > 0)
+
+    def _allow(self, num_bytes: int) -> None:
+        """Let as much go out as has come in.
+
+        In a ring the next outgoing array is what the piece that comes in has just completed, in the
+        same order: what is allowed to go has always got its last value. And some rank can always go
+        on. One that fills arrays passes on each byte that comes. One that combines them may hold
+        back less than a segment, or than a piece, but it has sent ahead at least as much.
+        """
+        if self._out is not None:
+            self._out.allow(num_bytes)
+
     def _next(self, num_bytes: int, after_bytes: int = 0) -> memoryview:
         """Return the next bytes in place, when they are there and ``after_bytes`` have gone out."""
-        link, out = self._link, self._out
-        waiter, pushed = Waiter(self._peers), out.push() if out else 0
+        link, out, waiter = self._link, self._out, Waiter(self._peers)
         while True:
+            pushed = out.push() if out else 0
             try:
                 view = link.try_peek(num_bytes)
             except LinkBroken as error:
                 self._peers.raise_lost(self._source, error)
             if view is not None and (out is None or out.sent_bytes >= after_bytes):
                 return view
-            if pushed:
-                waiter.restart()
-            else:
-                to = out.to if out is not None and out.is_stuck else None
-                waiter.wait(to=to, source=self._source if view is None else None)
-            pushed = out.push() if out else 0
+            self._wait(waiter, has_moved=pushed > 0, has_arrived=view is not None)
+
+    def _wait(self, waiter: Waiter, *, has_moved: bool, has_arrived: bool = False) -> None:
+        """Wait a little for what is to come and to go, unless something ``has_moved`` just now."""
+        if has_moved:
+            waiter.restart()
+            return
+        to = self._out.to if self._out is not None and self._out.is_stuck else None
+        waiter.wait(to=to, source=None if has_arrived else self._source)
 
 
-def _combine(target: Array, data: memoryview, piece: Piece) -> None:
-    arrived: Array = np.frombuffer(data, target.dtype)
-    if piece.ufunc is None:
-        target[:] = arrived
-    elif piece.first:
-        piece.ufunc(arrived, target, out=target)
-    else:
-        piece.ufunc(target, arrived, out=target)
-
-
-def _segments(pieces: Sequence[Piece], segment_bytes: int) -> Iterator[tuple[Array, Piece]]:
-    for piece in pieces:
-        step = segment_bytes // piece.array.itemsize
-        for start in range(0, len(piece.array), step):
-            yield piece.array[start : start + step], piece
+def _segments(array: Array, segment_bytes: int) -> Iterator[Array]:
+    step = segment_bytes // array.itemsize
+    for start in range(0, len(array), step):
+        yield array[start : start + step]

@@ -94,7 +94,7 @@ class _InProcessLink(Link):
         self._bell, self._others_bell = bells
         self._wanted_bytes = 0
 
-    def try_send(self, data: memoryview) -> int:
+    def try_send(self, data: memoryview, *, more: bool = False) -> int:
         pipe = self._outgoing
         with self._lock:  # one lock for both directions and bells: no wake-up is missed
             if pipe.closed:
@@ -115,6 +115,15 @@ class _InProcessLink(Link):
                 raise LinkBroken("the other end is closed")
             self._wanted_bytes = num_bytes
         return None
+
+    def try_receive(self, target: memoryview) -> int:
+        if self.try_peek(1) is None:
+            return 0
+        with self._lock:
+            piece = self._incoming.pieces[0][: len(target)]
+        target[: len(piece)] = piece
+        self.release(len(piece))
+        return len(piece)
 
     def release(self, num_bytes: int) -> None:
         with self._lock:

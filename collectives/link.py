@@ -25,6 +25,7 @@ ALL_LINKS: tuple[LinkKind, ...] = (*DEFAULT_LINKS, "mpi")
 MAX_WAIT_SECS = 0.05
 SMALL_SEND_BYTES = 64 << 10
 MIN_SEGMENT_BYTES = 128 << 10
+UNLIMITED_BYTES = 1 << 62
 
 
 class Link(ABC):
@@ -40,25 +41,34 @@ class Link(ABC):
         swap_bytes: The longest array for which two ranks had better send each other the whole of it
             than halves back and forth. The bytes are the same; the one has no waiting in the
             middle, the other half the arithmetic.
+        window_bytes: How far what is sent had better be ahead of what comes in meanwhile; at least
+            a segment.
         spins: Whether a wait may poll before it sleeps; not where bytes come by threads of this
             process, which need the core.
     """
 
     def __init__(
-        self, segment_bytes: int, swap_bytes: int = 1 << 20, *, spins: bool = True
+        self,
+        segment_bytes: int,
+        swap_bytes: int = 1 << 20,
+        window_bytes: int = UNLIMITED_BYTES,
+        *,
+        spins: bool = True,
     ) -> None:
         self.segment_bytes = segment_bytes
         self.swap_bytes = swap_bytes
+        self.window_bytes = window_bytes
         self.spins = spins
 
     @abstractmethod
-    def try_send(self, data: memoryview) -> int:
+    def try_send(self, data: memoryview, *, more: bool = False) -> int:
         """Take as many leading bytes of ``data`` as can go now, and return how many.
 
         Does not wait. Bytes taken have been copied: the caller may change them on return.
 
         Args:
             data: Contiguous bytes (format "B"), not empty.
+            more: Whether more follows at once: the other end need not wake up for these alone.
 
         Raises:
             LinkBroken: The other end is gone, or this end is closed.
@@ -77,6 +87,19 @@ class Link(ABC):
 
         Raises:
             LinkBroken: They will never arrive: the other end is gone, or this end is closed.
+        """
+
+    @abstractmethod
+    def try_receive(self, target: memoryview) -> int:
+        """Move as many of the next bytes as have arrived to ``target``, and return how many.
+
+        Does not wait. For bytes that are to lie there anyway: where it saves a copy it is made.
+
+        Args:
+            target: Where they go: contiguous bytes (format "B"), not empty.
+
+        Raises:
+            LinkBroken: None have arrived, and none ever will.
         """
 
     @abstractmethod
@@ -135,14 +158,10 @@ class Link(ABC):
             LinkBroken: The other end is gone, or this end is closed.
         """
         while len(buffer):
-            num_bytes = min(len(buffer), self.segment_bytes)
-            view = self.try_peek(num_bytes)
-            if view is None:
+            received = self.try_receive(buffer)
+            buffer = buffer[received:]
+            if not received:
                 self.wait(_left(deadline), to_send=False, to_receive=True)
-                continue
-            buffer[:num_bytes] = view
-            self.release(num_bytes)
-            buffer = buffer[num_bytes:]
 
 
 def wait_for_links(timeout_secs: float, to_send: Link | None, to_receive: Link | None) -> None:

@@ -63,7 +63,7 @@ class StreamLink(Link):
         self._taken = 0
         self._ended = ""
 
-    def try_send(self, data: memoryview) -> int:
+    def try_send(self, data: memoryview, *, more: bool = False) -> int:
         if self._ended:
             raise LinkBroken(self._ended)
         if not self._has_room():
@@ -84,6 +84,14 @@ class StreamLink(Link):
         if len(self._inbox[0]) < num_bytes:
             self._join(num_bytes)
         return self._inbox[0][:num_bytes]
+
+    def try_receive(self, target: memoryview) -> int:
+        if self.try_peek(1) is None:
+            return 0
+        message = self._inbox[0][: len(target)]
+        target[: len(message)] = message
+        self.release(len(message))
+        return len(message)
 
     def release(self, num_bytes: int) -> None:
         with self._moved:

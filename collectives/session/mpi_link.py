@@ -195,7 +195,7 @@ class MpiLink(Link):
         self._is_waited_for = False
         self._waiting = threading.Lock()  # held while descriptors are polled, which must stay open
 
-    def try_send(self, data: memoryview) -> int:
+    def try_send(self, data: memoryview, *, more: bool = False) -> int:
         with self._lock:
             self._advance()
             if self._broken or self._in.is_ended:
@@ -216,6 +216,14 @@ class MpiLink(Link):
                 self._asked_bytes = num_bytes
                 return None
         return self._in.view(num_bytes)
+
+    def try_receive(self, target: memoryview) -> int:
+        if self.try_peek(1) is None:
+            return 0
+        num_bytes = min(self._in.num_bytes, len(target), SEGMENT_BYTES)
+        target[:num_bytes] = self._in.view(num_bytes)
+        self.release(num_bytes)
+        return num_bytes
 
     def release(self, num_bytes: int) -> None:
         with self._lock:

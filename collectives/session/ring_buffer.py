@@ -35,11 +35,11 @@ class RingBuffer:
         start = position % self._size
         stop = start + len(data)
         if stop <= self._size:
-            self._copy(start, stop, data)
+            copy(self._bytes[start:stop], data)
         else:
             first = self._size - start
-            self._copy(start, self._size, data[:first])
-            self._copy(0, stop - self._size, data[first:])
+            copy(self._bytes[start:], data[:first])
+            copy(self._bytes[: stop - self._size], data[first:])
 
     def view(self, position: int, num_bytes: int) -> memoryview:
         """Return the bytes at ``position`` in the stream, in place or, around the end, joined."""
@@ -56,8 +56,17 @@ class RingBuffer:
         target[first:] = self._bytes[: stop - self._size]
         return target
 
-    def _copy(self, start: int, stop: int, data: memoryview) -> None:
-        if stop - start <= _SMALL_COPY_BYTES:
-            self._bytes[start:stop] = data
-        else:
-            np.copyto(self.array[start:stop], np.frombuffer(data, np.uint8))
+    def read(self, position: int, target: memoryview) -> None:
+        """Copy the bytes at ``position`` in the stream to ``target``."""
+        start = position % self._size
+        first = min(self._size - start, len(target))
+        copy(target[:first], self._bytes[start : start + first])
+        copy(target[first:], self._bytes[: len(target) - first])
+
+
+def copy(target: memoryview, data: memoryview) -> None:
+    """Copy ``data`` to ``target``, of the same length."""
+    if len(target) <= _SMALL_COPY_BYTES:
+        target[:] = data
+    else:
+        np.copyto(np.frombuffer(target, np.uint8), np.frombuffer(data, np.uint8))

@@ -136,7 +136,7 @@ class SharedMemoryLink(Link):
         self._may_have_rung = False
         self._fence = threading.Lock()
 
-    def try_send(self, data: memoryview) -> int:
+    def try_send(self, data: memoryview, *, more: bool = False) -> int:
         words = self._words
         if self._broken or words[self._out_words + _READER_CLOSED]:
             raise LinkBroken(self._broken or "it has closed its end")
@@ -167,6 +167,14 @@ class SharedMemoryLink(Link):
                 self._asked_bytes = num_bytes
                 return None
         return self._in.view(self._read, num_bytes)
+
+    def try_receive(self, target: memoryview) -> int:
+        if self.try_peek(1) is None:
+            return 0
+        num_bytes = min(self._arrived_bytes(), len(target), SEGMENT_BYTES)
+        self._in.read(self._read, target[:num_bytes])
+        self.release(num_bytes)
+        return num_bytes
 
     def release(self, num_bytes: int) -> None:
         self._read += num_bytes

@@ -25,7 +25,7 @@ from typing import final
 import numpy as np
 
 from ..errors import LinkBroken, LinkTimeout
-from ..link import Link
+from ..link import UNLIMITED_BYTES, Link
 from .frames import PROTOCOL_VERSION
 from .links import TICKET_BYTES, Expected, LinkEnds, Transport
 
@@ -36,12 +36,15 @@ _HELLO = struct.Struct(f"<4sIQ{TICKET_BYTES}s")
 # More who have connected and not shown who they are do not wait at the same time.
 _MAX_CALLERS = 16
 
-SEGMENT_BYTES = 1 << 20
+# Between processes of one host a segment goes from cache to cache if no more than that is under
+# way: 1 MiB takes half as long as with two. Elsewhere the network is to be kept busy.
+SEGMENT_BYTES = 256 << 10
 # Halves would have to wait for each other.
-_SWAP_BYTES = 1 << 62
+_SWAP_BYTES = 256 << 10
 # Short messages are read in one go, whatever of them is asked for first.
 _GREEDY_BYTES = 64 << 10
 _ALIGNMENT = 64
+_MORE = getattr(socket, "MSG_MORE", 0)
 
 
 def pack_hello(rank: int, ticket: str) -> bytes:
@@ -296,7 +299,9 @@ class TcpLink(Link):
     """
 
     def __init__(self, connected: socket.socket) -> None:
-        super().__init__(SEGMENT_BYTES, _SWAP_BYTES)
+        is_local = connected.getsockname()[0] == connected.getpeername()[0]
+        window_bytes = SEGMENT_BYTES if is_local else UNLIMITED_BYTES
+        super().__init__(SEGMENT_BYTES, _SWAP_BYTES, window_bytes)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._waitable = WaitableSocket(connected)
         self._socket = connected
@@ -304,9 +309,9 @@ class TcpLink(Link):
         self._start = 0
         self._stop = 0
 
-    def try_send(self, data: memoryview) -> int:
+    def try_send(self, data: memoryview, *, more: bool = False) -> int:
         try:
-            return self._socket.send(data)
+            return self._socket.send(data, _MORE if more else 0)
         except BlockingIOError:
             return 0
         except OSError as error:
@@ -314,9 +319,24 @@ class TcpLink(Link):
 
     def try_peek(self, num_bytes: int) -> memoryview | None:
         while self._stop - self._start < num_bytes:
-            if not self._read(num_bytes):
+            if self._start + num_bytes > len(self._buffer):
+                self._move_to_front()
+            stop = self._start + max(num_bytes, _GREEDY_BYTES)
+            num_read = self._read(self._buffer[self._stop : stop])
+            if not num_read:
                 return None
+            self._stop += num_read
         return self._buffer[self._start : self._start + num_bytes]
+
+    def try_receive(self, target: memoryview) -> int:
+        if self._start == self._stop:
+            num_read = self._read(target)
+            self._stop += num_read  # as if they had been in the buffer
+        else:
+            num_read = min(self._stop - self._start, len(target))
+            target[:num_read] = self._buffer[self._start : self._start + num_read]
+        self.release(num_read)
+        return num_read
 
     def release(self, num_bytes: int) -> None:
         self._start += num_bytes
@@ -333,21 +353,17 @@ class TcpLink(Link):
     def close(self) -> None:
         self._waitable.close()
 
-    def _read(self, num_bytes: int) -> bool:
-        """Read towards having ``num_bytes``; return whether anything came."""
-        if self._start + num_bytes > len(self._buffer):
-            self._move_to_front()
-        stop = self._start + max(num_bytes, _GREEDY_BYTES)
+    def _read(self, target: memoryview) -> int:
+        """Read into ``target`` what has come; return how much that was."""
         try:
-            num_read = self._socket.recv_into(self._buffer[self._stop : stop])
+            num_read = self._socket.recv_into(target)
         except BlockingIOError:
-            return False
+            return 0
         except OSError as error:
             raise LinkBroken(_reason(error)) from error
         if num_read == 0:
             raise LinkBroken("it has closed its end")
-        self._stop += num_read
-        return True
+        return num_read
 
     def _move_to_front(self) -> None:
         start = self._start % _ALIGNMENT

@@ -24,11 +24,12 @@ def test_every_verb_is_measured():
 
 def test_every_link_is_measured_beside_a_yardstick():
     """The script itself checks the sums."""
-    wanted = ["shm", "tcp", "grpc", "bare grpc", "memcpy"]
+    wanted = ["shm", "tcp", "bare tcp", "grpc", "bare grpc", "memcpy"]
     command = [sys.executable, SCRIPT, "--rounds", "1", "--sizes", "4096", "--only", *wanted]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
     assert result.returncode == 0, result.stderr
     head, *figures = result.stdout.partition("\n\n")[2].splitlines()
     assert head.split() == " ".join(wanted).split()
     assert [line.split()[:3] for line in figures if "µs" in line] == [["4", "KiB", "µs"]]
+    assert "tcp/bare tcp" in figures[-1]
     assert "grpc/bare grpc" in figures[-1]

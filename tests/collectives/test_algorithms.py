@@ -11,7 +11,7 @@ from paceline.collectives import Op, linked_communicator, part_bounds
 from paceline.collectives.algorithms import halving_all_reduce, prefers_halves, tree_neighbours
 from paceline.collectives.calls import Kind, pack_header
 from paceline.collectives.in_process import in_process_link_pair
-from paceline.collectives.link import MIN_SEGMENT_BYTES
+from paceline.collectives.link import MIN_SEGMENT_BYTES, UNLIMITED_BYTES
 from paceline.collectives.members import local_members
 from paceline.collectives.peers import Peers, World
 from paceline.collectives.small_all_reduce import partners
@@ -107,6 +107,36 @@ def test_the_other_collectives_get_through_narrow_links(size):
         assert [len(g) for g in gathered] == [LONG // (r + 1) for r in range(size)]
         assert all((g == r).all() for r, g in enumerate(gathered))
         assert (array == size - 1).all()
+
+
+@pytest.mark.parametrize("size", [3, 4])
+@pytest.mark.parametrize("with_nothing", [(), (0, 1), (1, 3)])
+def test_a_ring_of_links_with_different_segments_and_windows_comes_to_an_end(size, with_nothing):
+    """Who passes on parts of others can send nothing ahead of its own."""
+    ends = [{} for _ in range(size)]
+    for low in range(size):
+        for high in range(low + 1, size):
+            segment_bytes = MIN_SEGMENT_BYTES * (4 if low % 2 == 0 else 1)
+            pair = in_process_link_pair(segment_bytes)
+            ends[low][high], ends[high][low] = pair
+            for link in pair:
+                link.segment_bytes = segment_bytes
+                link.window_bytes = segment_bytes if low % 2 else UNLIMITED_BYTES
+
+    def run_rank(rank):
+        members, own_length = local_members(size), 0 if rank in with_nothing else LONG - rank
+        with linked_communicator(members, rank, ends[rank].get, timeout_secs=20) as c:
+            array = np.full(LONG, rank, np.float32)
+            c.all_reduce(array, "sum")
+            gathered = c.all_gather(np.full(own_length, rank, np.int64), "gathered")
+            c.barrier("end")
+        return array, gathered
+
+    for array, gathered in on_threads(size, run_rank):
+        assert (array == size * (size - 1) / 2).all()
+        for rank, part in enumerate(gathered):
+            assert len(part) == (0 if rank in with_nothing else LONG - rank)
+            assert (part == rank).all()
 
 
 @pytest.mark.parametrize("length", [0, 1, 7, 4_099, LONG])

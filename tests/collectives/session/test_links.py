@@ -164,6 +164,47 @@ def test_bytes_arrive_in_order_in_whatever_pieces(pair, run_at_once):
     assert [outcome for outcome, _ in outcomes] == [data, data]
 
 
+def test_what_is_received_into_a_place_comes_before_what_is_looked_at_next(pair, run_at_once):
+    """3 MB, taken in turn as they come and in place; what follows is aligned as ever."""
+    first, second = pair
+    data = random.Random(4).randbytes(3_000_000)
+
+    def take_all():
+        rng, arrived, deadline = random.Random(5), bytearray(len(data)), soon()
+        position = 0
+        while position < len(data):
+            size = min(rng.choice([1, 64, 5_000, 200_000]), len(data) - position)
+            if rng.random() < 0.5:
+                received = second.try_receive(memoryview(arrived)[position : position + size])
+                if not received:
+                    second.wait(LIMIT_SECS, to_send=False, to_receive=True)
+                position += received
+            else:
+                size = min(size, second.segment_bytes)
+                view = peek(second, size)
+                if position % 16 == 0:
+                    assert np.frombuffer(view, np.uint8).ctypes.data % 16 == 0
+                arrived[position : position + size] = view
+                second.release(size)
+                position += size
+            assert time.monotonic() < deadline
+        return bytes(arrived)
+
+    send = [lambda: first.send(memoryview(data), soon()), take_all]
+    assert [outcome for outcome, _ in run_at_once(send)] == [None, data]
+    assert second.try_receive(memoryview(bytearray(1))) == 0
+    first.close()
+    with pytest.raises(LinkBroken):
+        receive(second, 1)
+
+
+def test_what_announces_more_arrives_with_it(pair):
+    first, second = pair
+    assert first.try_send(memoryview(b"abc"), more=True) == 3
+    first.send(memoryview(b"def"), soon())
+    assert bytes(peek(second, 6)) == b"abcdef"
+
+
 def test_what_starts_at_a_multiple_of_16_is_aligned(pair):
     first, second = pair
     rng, position = random.Random(2), 0
