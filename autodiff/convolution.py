@@ -39,7 +39,9 @@ from .windows import (
     batch_first,
     check_images,
     contiguous,
+    copy_runs,
     each_axis,
+    inside,
     num_spatial_axes,
     pad,
     place_windows,
@@ -99,8 +101,9 @@ def _of_one_group(
     y = np.empty((*windows.count, len(images), filters.shape[-1]), weights.dtype, like=images)
     zeros = np.zeros_like(y[windows.rows[0]])
     no_pool = (1,) * len(windows.size)
-    patches_of_rows = patches(images, windows, weights.dtype, no_pool)
-    for row, of_row in zip(windows.rows, patches_of_rows, strict=True):
+    image = arranged(images, windows, weights.dtype)
+    kept = _worth_keeping(image)
+    for row, of_row in zip(windows.rows, patches(image, windows, no_pool), strict=True):
         y_row = y[row]
         np.matmul(of_row[:, : len(weights)], weights, out=lines(y_row))
         if activation:
@@ -111,7 +114,7 @@ def _of_one_group(
             define = functools.partial(_by_taps, windows, activation)
             return by_definition(define, g, inputs, saved)
         g_rows = _rows_through_relu(g, y) if activation else rows_of(g)
-        return _gradients(g_rows, inputs, windows, no_pool, outs)
+        return _gradients(g_rows, inputs, kept, windows, no_pool, outs)
 
     return record(batch_first(y), inputs, vjp)
 
@@ -166,7 +169,9 @@ def conv2d_relu_max_pool2d(
         bias[0].astype(y.dtype, copy=False) if bias else np.zeros(y.shape[3], y.dtype, like=images)
     )
     finish = relu_max_of_cells(cells, biases, y)
-    for row, of_row in enumerate(patches(images, windows, weights.dtype, pool)):
+    image = arranged(images, windows, weights.dtype)
+    kept = _worth_keeping(image)
+    for row, of_row in enumerate(patches(image, windows, pool)):
         np.matmul(of_row[:, : len(weights)], weights, out=lines(cells))
         finish(cells, biases, y, winner, row)
 
@@ -176,7 +181,7 @@ def conv2d_relu_max_pool2d(
     def vjp(g: Array, outs: Any) -> Any:
         if type(g) is Tensor:
             return by_definition(in_two_steps, g, inputs, saved)
-        return _gradients(_rows_through_pool(g, pool, winner), inputs, windows, pool, outs)
+        return _gradients(_rows_through_pool(g, pool, winner), inputs, kept, windows, pool, outs)
 
     return record(y, inputs, vjp)
 
@@ -237,31 +242,49 @@ def _as_matrix(images: Array, filters: Array, *bias: Array) -> Array:
     return weights.astype(np.result_type(images, filters), copy=False)
 
 
-def patches(x: Array, windows: Windows, dtype: np.dtype, pool: Index) -> Iterator[Array]:
+def arranged(x: Array, windows: Windows, dtype: np.dtype) -> Array:
+    """The images as `patches` takes them: a padded view (axes…, batch, channels)."""
+    batch, channels = x.shape[0], x.shape[-1]
+    if channels > _FEW_CHANNELS:
+        return pad(x, windows, 0, dtype)
+    # Runs of so few numbers are slow to copy: the channels lie outermost.
+    planes = np.zeros((channels, *windows.padded, batch), dtype, like=x)
+    image = np.moveaxis(planes, 0, -1)
+    inside(image, windows)[...] = axes_first(x)
+    return image
+
+
+def _worth_keeping(image: Array) -> Array | None:
+    """What `arranged` gave, for backward, where that is small beside the results."""
+    return image if image.shape[-1] <= _FEW_CHANNELS else None
+
+
+def patches(image: Array, windows: Windows, pool: Index) -> Iterator[Array]:
     """For each row of pools the matrix of the patches of its windows; all of them in one buffer.
 
     The matrix has a line for each cell of a pool, column of pools, and example, in this order. Its
     columns are the inputs of a patch, ones, and zeros up to a multiple of four, the unit of the
     matrix product's inner kernel.
+
+    Args:
+        image: What `arranged` gives.
+        windows: Where the windows lie.
+        pool: The lengths of a pool.
     """
-    batch, channels = x.shape[0], x.shape[-1]
-    padded = pad(x, windows, 0, dtype)
+    batch, channels = image.shape[-2:]
     num_inputs = math.prod(windows.size) * channels
     num_lines = math.prod(pool[:-1]) * windows.count[-1] * batch
     shape = (num_inputs + 4 - num_inputs % 4, num_lines)
-    if channels <= _FEW_CHANNELS:
-        # Runs of so few numbers are slow to copy. With the channels outermost in the image and the
-        # matrix ordered column by column, a column is a few copies as long as the batch.
-        padded = np.moveaxis(np.moveaxis(padded, -1, 0).copy(), 0, -1)
-        matrix = np.zeros(shape, dtype, like=x).T
+    if channels <= _FEW_CHANNELS:  # column by column: each is a few copies as long as the batch
+        matrix = np.zeros(shape, image.dtype, like=image).T
     else:
-        matrix = np.zeros(shape[::-1], dtype, like=x)
-    by_cell = _by_cell_of_pool(windows.view(padded), windows.count, pool)
+        matrix = np.zeros(shape[::-1], image.dtype, like=image)
+    by_cell = _by_cell_of_pool(windows.view(image), windows.count, pool)
     num_rows = len(pool) - 1
     matrix[:, num_inputs] = 1
     filled = matrix[:, :num_inputs].reshape(by_cell.shape[num_rows:])
     for row in np.ndindex(by_cell.shape[:num_rows]):
-        filled[...] = by_cell[row]
+        copy_runs(by_cell[row], filled)
         yield matrix
 
 
@@ -304,6 +327,7 @@ def _cropped(windows: Windows, pool_size: Index) -> Windows:
 def _gradients(
     g_rows: Iterator[Array],
     inputs: tuple[Tensor, ...],
+    kept: Array | None,
     windows: Windows,
     pool: Index,
     outs: Sequence[Array | None],
@@ -314,7 +338,9 @@ def _gradients(
     dtype = np.result_type(x, w)
     sums: Array = 0
     taps = as_taps(w)
-    of_rows = patches(x, windows, dtype, pool) if need_w else repeat(None)
+    of_rows: Iterator[Array | None] = repeat(None)
+    if need_w:
+        of_rows = patches(arranged(x, windows, dtype) if kept is None else kept, windows, pool)
     shape = (*windows.padded, x.shape[0], x.shape[-1])
     dx = np.zeros(shape, dtype, like=x) if need_x else None
     rows_of_pools = np.ndindex(*(n // m for n, m in zip(windows.count[:-1], pool, strict=False)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .convolution import as_taps, lines, patches, rows_of, scatter
+from .convolution import arranged, as_taps, lines, patches, rows_of, scatter
 from .higher_order import by_definition
 from .indexing import place
 from .tensor import Tensor, lift_array, record
@@ -71,9 +71,8 @@ def conv_transpose(
         num_inputs = len(weights)
         dx = np.empty((*windows.count, len(images), images.shape[-1]), dtype, like=g)
         dw: Array = 0
-        of_rows = zip(
-            windows.rows, patches(g, windows, dtype, no_pool), rows_of(images), strict=True
-        )
+        of_patches = patches(arranged(g, windows, dtype), windows, no_pool)
+        of_rows = zip(windows.rows, of_patches, rows_of(images), strict=True)
         for row, matrix, x_row in of_rows:
             np.matmul(matrix[:, :num_inputs], weights, out=lines(dx[row]))
             dw += np.matmul(matrix[:, :num_inputs].T, lines(x_row))

@@ -188,7 +188,7 @@ def pad(images: Array, windows: Windows, fill: float, dtype: np.dtype) -> Array:
     padded = np.empty(windows.padded + source.shape[-2:], dtype, like=images)
     if windows.padded != windows.image:
         padded[...] = fill
-    inside(padded, windows)[...] = source
+    copy_runs(source, inside(padded, windows))
     return padded
 
 
