@@ -307,9 +307,9 @@ def _rows_through_relu(g: Array, y: Array) -> Iterator[Array]:
 def _rows_through_pool(g: Array, pool: Index, winner: Array) -> Iterator[Array]:
     g = contiguous(g)
     cells = np.empty((pool[0] * pool[1], *winner.shape[1:]), g.dtype, like=g)
-    spread = row_to_winner(g, cells)
+    spread = row_to_winner(cells, g)
     for row in range(len(winner)):
-        spread(g, winner, row, cells)
+        spread(cells, g, winner, row)
         yield cells
 
 

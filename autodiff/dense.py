@@ -11,7 +11,7 @@ import numpy as np
 from .activations import logistic, relu, sigmoid
 from .arithmetic import sum_of_rows
 from .higher_order import by_definition
-from .linear_algebra import as_rows, product
+from .linear_algebra import as_rows, product, product_with_transposed
 from .numerics import keep_where
 from .tensor import Tensor, lift_array, record
 from .tensor_like import Array
@@ -77,7 +77,7 @@ def dense(x: Any, w: Any, b: Any = None, activation: str | None = None) -> Tenso
         if len(inputs) == 3 and inputs[2].requires_grad:
             gradients[2] = sum_of_rows(g, outs[2])
         if x.requires_grad:
-            dx = product(g, weights.T, outs[0] if a.ndim == 2 else None)
+            dx = product_with_transposed(g, weights, outs[0] if a.ndim == 2 else None)
             gradients[0] = dx.reshape(a.shape)
         return gradients
 

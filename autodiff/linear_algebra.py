@@ -51,7 +51,7 @@ def _times_matrix(x1: Tensor, x2: Tensor) -> Tensor:
             v, lines = operand(g, x2, b), as_rows(operand(g, x1, a))
             return (g @ v.T).reshape(a.shape), lines.T @ g
         if x1.requires_grad:
-            ga = product(g, b.T, outs[0] if a.ndim == 2 else None).reshape(a.shape)
+            ga = product_with_transposed(g, b, outs[0] if a.ndim == 2 else None).reshape(a.shape)
         if x2.requires_grad:
             gb = product(rows.T, g, outs[1])
         return ga, gb
@@ -68,6 +68,23 @@ def as_rows(a: Array) -> Array:
 def product(a: Array, b: Array, out: Array | None = None) -> Array:
     """A matrix product, straight into `out` if there is one."""
     return np.matmul(a, b) if out is None else np.matmul(a, b, out=out)
+
+
+def product_with_transposed(a: Array, b: Array, out: Array | None = None) -> Array:
+    """`a @ b.T`, the gradient of a layer's inputs, straight into `out` if there is one.
+
+    Of a few rows in float32 OpenBLAS computes `b @ a.T` faster, as it need not turn the large
+    matrix round (64 rows by 1024 x 1024: in 0.8 of the time, 8 rows in half). Turning the result
+    round is a copy of it, which pays where each of its elements is a long sum.
+    """
+    is_long = len(a) <= 64 and b.shape[1] >= 512 and a.dtype == np.float32
+    if not is_long or not isinstance(a, np.ndarray):
+        return product(a, b.T, out)
+    turned = np.matmul(b, a.T).T
+    if out is None:
+        return turned.copy()
+    out[...] = turned
+    return out
 
 
 def _swapped(a: Array) -> Array:

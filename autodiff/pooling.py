@@ -250,20 +250,20 @@ def mark_where(condition: Array, mark: int, winner: Array) -> None:
     np.maximum(winner, marks, out=winner)
 
 
-def row_to_winner(g: Array, cells: Array) -> Callable[[Array, Array, int, Array], None]:
-    """The function `spread(g, winner, row, cells)` for the gradient of a row of pools.
+def row_to_winner(cells: Array, g: Array) -> Callable[[Array, Array, Array, int], None]:
+    """The function `spread(cells, g, winner, row)` for the gradient of a row of pools.
 
     It writes the elements of `g[:, row]` into those of `cells` that won, zeros into the others.
 
     Args:
-        g: (batch, rows, columns, channels), contiguous.
         cells: (cells of a pool, columns, batch, channels).
+        g: (batch, rows, columns, channels), contiguous.
     """
     compiled = compiled_loop("to_winner", cells, g) if len(cells) <= _MOST_COMPILED_CELLS else None
     return compiled or _row_to_winner
 
 
-def _row_to_winner(g: Array, winner: Array, row: int, cells: Array) -> None:
+def _row_to_winner(cells: Array, g: Array, winner: Array, row: int) -> None:
     to_winner(contiguous(g[:, row].swapaxes(0, 1)), winner[row], cells)
 
 

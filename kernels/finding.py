@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,10 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from .loops import Loop
+from .loops import LOOPS, Loop
 
 _MIN_SIZE = 2**15
 _DTYPES = {np.dtype(np.float32), np.dtype(np.float64)}
+
+_NDIMS = {
+    name: [array.count(":,") + 1 for array in re.findall(r"float\[(.*?)\]", types)]
+    for name, (_, types) in LOOPS.items()
+}
+"""How many axes each of the arrays of floats has that a loop takes."""
 
 _log = logging.getLogger("paceline")
 _min_size: float = _MIN_SIZE
@@ -27,8 +34,8 @@ def compiled_loop(name: str, *arrays: Any, constant: int | None = None) -> Loop 
 
     Args:
         name: In `LOOPS`.
-        arrays: Those of its arguments that hold floats, the largest first. They decide the dtype;
-            it is float32 or float64, and that of all.
+        arrays: Those of its arguments that hold floats, in their order. They decide the dtype; it
+            is float32 or float64, and that of all. Each must be contiguous.
         constant: The loop's number that is known when it is compiled, if it has one.
     """
     first = arrays[0]
@@ -37,8 +44,9 @@ def compiled_loop(name: str, *arrays: Any, constant: int | None = None) -> Loop 
     dtype = first.dtype
     if dtype not in _DTYPES:
         return None
-    for array in arrays:
-        if type(array) is not np.ndarray or array.dtype != dtype:
+    for array, ndim in zip(arrays, _NDIMS[name], strict=True):
+        fits = type(array) is np.ndarray and array.dtype == dtype and array.ndim == ndim
+        if not fits or not array.flags.carray:
             return None
     key = name, dtype.char, constant
     try:

@@ -1,6 +1,6 @@
 """The loops, in plain Python: numba compiles them, and without it they run as well, slowly.
 
-They call no NumPy function and allocate nothing that grows with their arrays. Inner loops go along
+They allocate nothing that grows with their arrays. Inner loops go along
 contiguous memory and choose by `a if … else b`, so that they become vector instructions.
 """
 
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
+
+import numpy as np
 
 Loop: TypeAlias = Callable[..., None]
 
@@ -37,7 +39,7 @@ def relu_max(num_cells: int) -> Loop:
     return loop
 
 
-def to_winner(g: Any, winner: Any, row: int, cells: Any) -> None:
+def to_winner(cells: Any, g: Any, winner: Any, row: int) -> None:
     """Each element of a row of `g` in the cell that won, zeros in the others."""
     zero = g.dtype.type(0)
     num_cells, columns, batch, channels = cells.shape
@@ -56,13 +58,83 @@ def keep_positive(g: Any, y: Any, out: Any) -> None:
         out[i] = g[i] if y[i] > zero else zero
 
 
+def sgd(value: Any, gradient: Any, rate: float) -> None:
+    for i in range(value.size):
+        value[i] -= rate * gradient[i]
+
+
+def momentum(value: Any, gradient: Any, velocity: Any, decay: float, rate: float) -> None:
+    for i in range(value.size):
+        moved = velocity[i] * decay - rate * gradient[i]
+        velocity[i] = moved
+        value[i] += moved
+
+
+def nesterov(value: Any, gradient: Any, velocity: Any, decay: float, rate: float) -> None:
+    for i in range(value.size):
+        change = rate * gradient[i]
+        moved = velocity[i] * decay - change
+        velocity[i] = moved
+        value[i] += decay * moved - change
+
+
+def adam(
+    value: Any,
+    gradient: Any,
+    m: Any,
+    v: Any,
+    beta_1: float,
+    rest_1: float,
+    beta_2: float,
+    rest_2: float,
+    epsilon: float,
+    rate: float,
+) -> None:
+    """`rest_1` is 1 - `beta_1`; both corrections of bias are in `rate`."""
+    for i in range(value.size):
+        g = gradient[i]
+        mean = m[i] * beta_1 + g * rest_1
+        square = v[i] * beta_2 + (g * g) * rest_2
+        m[i] = mean
+        v[i] = square
+        value[i] -= mean / (np.sqrt(square) + epsilon) * rate
+
+
+def adagrad(value: Any, gradient: Any, accumulator: Any, epsilon: float, rate: float) -> None:
+    for i in range(value.size):
+        g = gradient[i]
+        total = accumulator[i] + g * g
+        accumulator[i] = total
+        value[i] -= g / np.sqrt(total + epsilon) * rate
+
+
+def rmsprop(
+    value: Any, gradient: Any, rms: Any, rho: float, rest: float, epsilon: float, rate: float
+) -> None:
+    """`rest` is 1 - `rho`."""
+    for i in range(value.size):
+        g = gradient[i]
+        mean = rms[i] * rho + (g * g) * rest
+        rms[i] = mean
+        value[i] -= g / np.sqrt(mean + epsilon) * rate
+
+
 LOOPS: dict[str, tuple[Callable[..., Any], str]] = {
+    "adagrad": (adagrad, "void(float[::1], float[::1], float[::1], float, float)"),
+    "adam": (
+        adam,
+        f"void({'float[::1], ' * 4}float, float, float, float, float, float)",
+    ),
     "keep_positive": (keep_positive, "void(float[::1], float[::1], float[::1])"),
+    "momentum": (momentum, "void(float[::1], float[::1], float[::1], float, float)"),
+    "nesterov": (nesterov, "void(float[::1], float[::1], float[::1], float, float)"),
     "relu_max": (
         relu_max,
         "void(float[:,:,:,::1], float[::1], float[:,:,:,::1], u1[:,:,:,::1], i8)",
     ),
-    "to_winner": (to_winner, "void(float[:,:,:,::1], u1[:,:,:,::1], i8, float[:,:,:,::1])"),
+    "rmsprop": (rmsprop, "void(float[::1], float[::1], float[::1], float, float, float, float)"),
+    "sgd": (sgd, "void(float[::1], float[::1], float)"),
+    "to_winner": (to_winner, "void(float[:,:,:,::1], float[:,:,:,::1], u1[:,:,:,::1], i8)"),
 }
 """Each loop by its name, or the function that makes it of a constant, and the types of its
 arguments; `float` is float32 or float64."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...autodiff import Array
+from ...kernels import compiled_loop
 from ...strategies import RuleStep
 from .adaptive_rules import (
     AdadeltaRule,
@@ -45,6 +46,11 @@ class SGDRule(Rule):
         return not self.momentum
 
     def move(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
+        name = ("nesterov" if self.nesterov else "momentum") if self.momentum else "sgd"
+        loop = compiled_loop(name, value, gradient, *slots)
+        if loop is not None:
+            loop(value, gradient, *slots, *([self.momentum] if slots else ()), rate)
+            return
         change = rate * gradient
         if not self.momentum:
             value -= change
@@ -79,6 +85,13 @@ class AdamRule(Rule):
 
     def move(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
         m, v = slots[0], slots[1]
+        # Both bias corrections as one number: an array of corrected moments is never made.
+        correction = math.sqrt(1 - self.beta_2**step) / (1 - self.beta_1**step)
+        loop = None if self.amsgrad else compiled_loop("adam", value, gradient, m, v)
+        if loop is not None:
+            betas = self.beta_1, 1 - self.beta_1, self.beta_2, 1 - self.beta_2
+            loop(value, gradient, m, v, *betas, self.epsilon, rate * correction)
+            return
         scratch = gradient * (1 - self.beta_1)
         m *= self.beta_1
         m += scratch
@@ -91,8 +104,6 @@ class AdamRule(Rule):
         np.sqrt(v, out=scratch)
         scratch += self.epsilon
         np.divide(m, scratch, out=scratch)
-        # Both bias corrections as one number: an array of corrected moments is never made.
-        correction = math.sqrt(1 - self.beta_2**step) / (1 - self.beta_1**step)
         scratch *= rate * correction
         value -= scratch
 
@@ -121,6 +132,10 @@ class AdagradRule(Rule):
 
     def move(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
         (accumulator,) = slots
+        loop = compiled_loop("adagrad", value, gradient, accumulator)
+        if loop is not None:
+            loop(value, gradient, accumulator, self.epsilon, rate)
+            return
         scratch = gradient * gradient
         accumulator += scratch
         np.add(accumulator, self.epsilon, out=scratch)
@@ -152,6 +167,11 @@ class RMSpropRule(Rule):
 
     def move(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
         rms = slots[0]
+        is_plain = not (self.centered or self.momentum)
+        loop = compiled_loop("rmsprop", value, gradient, rms) if is_plain else None
+        if loop is not None:
+            loop(value, gradient, rms, self.rho, 1 - self.rho, self.epsilon, rate)
+            return
         scratch = gradient * gradient
         scratch *= 1 - self.rho
         rms *= self.rho

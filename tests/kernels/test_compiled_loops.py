@@ -16,6 +16,8 @@ import pytest
 from paceline import kernels
 from paceline.autodiff import Tensor, backward, conv2d_relu_max_pool2d
 from paceline.kernels import finding, loops
+from paceline.nn.optimizers.rule import Rule
+from paceline.nn.optimizers.rules import AdagradRule, AdamRule, RMSpropRule, SGDRule
 
 pytest.importorskip("numba", reason="compiled loops need the extra 'fast'")
 
@@ -95,6 +97,36 @@ def test_the_numbers_are_those_of_numpy_to_the_bit(name: str, dtype: Any, asked:
         np.testing.assert_array_equal(got, expected)
 
 
+RULES: list[tuple[str, Rule]] = [
+    ("sgd", SGDRule()),
+    ("momentum", SGDRule(momentum=0.9)),
+    ("nesterov", SGDRule(momentum=0.9, nesterov=True, weight_decay=0.1)),
+    ("adam", AdamRule(use_ema=True)),
+    ("adagrad", AdagradRule()),
+    ("rmsprop", RMSpropRule()),
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("name", "rule"), RULES, ids=[name for name, _ in RULES])
+def test_updates_are_those_of_numpy_to_the_bit(
+    name: str, rule: Rule, dtype: Any, asked: set[str]
+) -> None:
+    found = []
+    for size in (math.inf, 0):
+        rng = np.random.default_rng(0)
+        value = rng.standard_normal(99).astype(dtype)
+        slots = [np.full_like(value, initial or 0.0) for initial in rule.slots().values()]
+        with kernels.compiled_from(size):
+            for step in range(1, 4):
+                gradient = rng.standard_normal(99).astype(dtype)
+                rule.update(value, gradient, slots, 0.1, step)
+        found.append([value, *slots])
+    assert asked == {name}
+    for got, expected in zip(*found, strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_no_number_and_what_is_infinite_come_out_as_in_numpy(name: str) -> None:
     case = CASES[name]
@@ -123,9 +155,10 @@ def test_the_loops_are_plain_python_too() -> None:
     rng = np.random.default_rng(0)
     cells = rng.integers(-3, 4, (4, 2, 3, 5)).astype(np.float32)
     bias = np.arange(5, dtype=np.float32) - 2
+    y = np.zeros((3, 6, 2, 5), np.float32)
     found = []
     with kernels.compiled_from(0):
-        compiled_loop = kernels.compiled_loop("relu_max", cells, bias, constant=4)
+        compiled_loop = kernels.compiled_loop("relu_max", cells, bias, y, constant=4)
     assert compiled_loop is not None
     for loop in (loops.relu_max(4), compiled_loop):
         y, winner = np.zeros((3, 6, 2, 5), np.float32), np.zeros((6, 2, 3, 5), np.uint8)
@@ -144,12 +177,19 @@ def test_the_loops_are_plain_python_too() -> None:
         (np.zeros(2**15, np.float32), np.zeros(1, np.float64)),
         (np.zeros(2**15, np.float32), [0.0]),
         (np.ma.zeros(2**15),),
+        (np.zeros(2**16, np.float32)[::2],),
+        (np.zeros((2, 2**15), np.float32),),
     ],
-    ids=["small", "half precision", "whole numbers", "two dtypes", "a list", "another class"],
+    ids=[
+        *("small", "half precision", "whole numbers", "two dtypes", "a list", "another class"),
+        *("not contiguous", "two axes"),
+    ],
 )
 def test_numpy_goes_on_by_itself_where_no_loop_fits(arrays: tuple[Any, ...]) -> None:
-    assert kernels.compiled_loop("keep_positive", *arrays) is None
-    assert kernels.compiled_loop("keep_positive", np.zeros(2**15, np.float32)) is not None
+    fits = np.zeros(2**15, np.float32)
+    given = [*arrays, fits][:2]
+    assert kernels.compiled_loop("sgd", *given) is None
+    assert kernels.compiled_loop("sgd", fits, fits) is not None
 
 
 def test_a_loop_that_cannot_be_compiled_is_told_of_once_and_numpy_computes(
