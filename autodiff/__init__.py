@@ -60,7 +60,16 @@ from .recurrence import (
 )
 from .reductions import logsumexp
 from .tape import ForwardAccumulator, GradientTape
-from .tensor import MutableLeaf, Tensor, Vjp, lift, lift_array, snapshot, stop_gradient
+from .tensor import (
+    MutableLeaf,
+    Tensor,
+    Vjp,
+    lift,
+    lift_array,
+    note_change,
+    snapshot,
+    stop_gradient,
+)
 from .tensor_like import Array, TensorLike, implements
 from .tracing import Call, functions_by_name, trace
 from .transposed_convolution import conv_transpose
@@ -108,6 +117,7 @@ __all__ = [
     "max_pool",
     "max_pool2d",
     "no_grad",
+    "note_change",
     "placed",
     "placing",
     "record",

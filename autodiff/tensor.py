@@ -8,7 +8,7 @@ and nowhere else, so threads do not meet in it and it goes away with the last te
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -108,33 +108,60 @@ class MutableLeaf(Tensor):
     and refuses those that are older.
 
     Who copies the array behind the owner's back `lend`s it: the next change waits for that.
+
+    Attributes:
+        is_shared: Whether somebody has said that he keeps the array.
+        is_free: Whether nobody has, and it is not lent.
     """
 
-    __slots__ = ("_before_change", "_is_shared", "changed_at")
+    __slots__ = ("_before_change", "changed_at", "is_free", "is_shared")
 
     def __init__(self, data: Array, requires_grad: bool, owner: Any = None) -> None:
         super().__init__(data, requires_grad, owner)
         self.changed_at = -1
-        self._is_shared = False
+        self.is_free = True
+        self.is_shared = False
         self._before_change: Callable[[], object] | None = None
 
     def share(self) -> None:
-        self._is_shared = True
+        self.is_shared, self.is_free = True, False
 
     def lend(self, before_change: Callable[[], object]) -> None:
-        self._before_change = before_change
+        self._before_change, self.is_free = before_change, False
+
+    def end_loan(self) -> None:
+        """Have it copied by whoever it was lent to."""
+        if self._before_change is not None:
+            self._before_change()
+            self._before_change, self.is_free = None, not self.is_shared
 
     def writable(self) -> Array:
         """`data`, about to be overwritten."""
-        if self._before_change is not None:
-            self._before_change()
-            self._before_change = None
-        if self._is_shared:
-            self.data = self.data.copy()
-            self._is_shared = False
+        if not self.is_free:
+            self.end_loan()
+        if self.is_shared:
+            self.move(self.data.copy())
         else:
             self.changed_at = next(creation_order)
         return self.data
+
+    def move(self, data: Array) -> None:
+        """Have the same values in another array, about to be overwritten.
+
+        Who holds the old one keeps it. Where nobody has said so, operations that have read it are
+        over all the same, as if it had been overwritten itself.
+        """
+        if not self.is_shared:
+            self.changed_at = next(creation_order)
+        self.data = data
+        self.is_shared, self.is_free = False, True
+
+
+def note_change(leaves: Iterable[MutableLeaf]) -> None:
+    """Note that the arrays of leaves are about to be overwritten that are all free."""
+    now = next(creation_order)
+    for leaf in leaves:
+        leaf.changed_at = now
 
 
 class _Constant(Tensor):

@@ -16,6 +16,7 @@ from .devices.cross_device_ops import (
 from .devices.device import Device, list_devices, set_visible_devices, to_host
 from .extended import StrategyExtended
 from .function import Function, function
+from .gradients.packs import Pack, pairs_of
 from .gradients.reduction import GradientReducer
 from .mirrored import MirroredStrategy
 from .multi_worker import MultiWorkerMirroredStrategy, chief_first
@@ -38,12 +39,13 @@ from .step import (
 )
 from .strategy import RunOptions, Strategy, ValueContext, get_strategy
 from .tpu import TPUStrategy
-from .update import Reduced, Update, Updater, once_outside_replicas
+from .update import Update, Updater, once_outside_replicas
 from .variables.aggregation import (
     VariableAggregation,
     VariableSpec,
     VariableSynchronization,
 )
+from .variables.arena import Arena
 from .variables.cell import Cell, RemoteStorage, RuleStep, SavedValue, Storage
 from .variables.initial import Initializer, call_initializer, drawn, fans, uniform_of_variance
 from .variables.membership import Membership
@@ -72,6 +74,7 @@ if TYPE_CHECKING:
 __all__ = [
     "COUNTER",
     "DEFAULT_STRATEGY",
+    "Arena",
     "Cell",
     "CentralStorageStrategy",
     "CommunicationImplementation",
@@ -95,11 +98,11 @@ __all__ = [
     "NcclAllReduce",
     "OneDeviceStrategy",
     "OwnStep",
+    "Pack",
     "ParameterServerStrategy",
     "Partitioner",
     "PerReplica",
     "ReduceOp",
-    "Reduced",
     "ReductionToOneDevice",
     "RemoteStorage",
     "ReplicaContext",
@@ -145,6 +148,7 @@ __all__ = [
     "make_step",
     "once_outside_replicas",
     "own_step",
+    "pairs_of",
     "placed",
     "select_replica",
     "set_seed",

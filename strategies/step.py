@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 
 from ..observe import phase
 from .context import ReplicaContext, get_replica_context
+from .gradients.packs import Gradient, Pack
 from .gradients.reduction import Offer, Round
 from .replicas.interrupts import InterruptsPutOff
 from .strategy import get_strategy
-from .update import Found, Reduced, Update, Updater, change_variables
+from .update import Found, Update, Updater, change_variables
 from .variables.variable import Variable
 
 
@@ -203,14 +204,17 @@ def accumulate(train_op: TrainOp, num_examples: int, num_accumulated: int = 0) -
         replica.loss_weight = 1.0
 
 
-def apply_outside_replicas(updater: Updater, gradients: Sequence[Reduced]) -> None:
+def apply_outside_replicas(
+    updater: Updater, gradients: Sequence[tuple[Variable, Gradient | None]]
+) -> None:
     """In cross-replica context, change all copies along the gradients as they are given."""
     extended = get_strategy().extended
     updater.create_slots([variable for variable, _ in gradients])
+    packs = [Pack.of_one(variable, gradient) for variable, gradient in gradients]
     with InterruptsPutOff() as interrupts:
         interrupts.begin()
         for index in range(extended.num_local_replicas):
-            for counter in updater.update(gradients, index, average=True):
+            for counter in updater.update(packs, index, average=True):
                 counter.cell.increase(index)
         if extended.remote_storage is not None:
             extended.remote_storage.flush(1)
@@ -230,11 +234,11 @@ def apply_reduced(updater: Updater, variables: Sequence[Variable], given: Found)
     updater.create_slots(variables)
     lines = Update(updater, None, variables, given).lines(replica)
     this_round = agree(replica, int(replica.has_examples), average=True, lines=lines)
-    gradients = [(v, given.get(v.leaf(index))) for v in variables]
+    packs = [Pack.of_one(v, given.get(v.leaf(index))) for v in variables]
     with InterruptsPutOff() as interrupts:
         reduce(replica, this_round, interrupts)
         if this_round.totals[0] > 0:
-            change_variables(updater, gradients, replica, average=True)
+            change_variables(updater, packs, replica, average=True)
             settle(replica, this_round.num_examples_to_settle)
 
 

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from ..autodiff import Array, IndexedSlices, Tensor, backward, leaves
 from .context import ReplicaContext, get_replica_context
 from .devices.device import to_host
-from .gradients.buckets import Gradient, scaled
+from .gradients.packs import Gradient, Pack, scaled
 from .gradients.reduction import GradientReducer, Round, Share
 from .replicas.frame import Frame, entered
 from .strategy import get_strategy
@@ -22,9 +23,6 @@ from .variables.variable import Variable
 
 Found: TypeAlias = "Mapping[Tensor, Gradient]"
 """One replica's gradients, by the tensors that stand for variables there."""
-
-Reduced: TypeAlias = "tuple[Variable, Gradient | None]"
-"""A variable with its gradient over all replicas; None where no replica has one."""
 
 _USUAL = nullcontext()
 _STEPS_BETWEEN_CHECKSUMS = 1000
@@ -61,14 +59,12 @@ class Updater(ABC):
         """
 
     @abstractmethod
-    def update(
-        self, gradients: Sequence[Reduced], local_index: int, average: bool
-    ) -> Sequence[Variable]:
+    def update(self, packs: Sequence[Pack], local_index: int, average: bool) -> Sequence[Variable]:
         """Change what replica `local_index` sees of variables along reduced gradients.
 
         Args:
-            gradients: Those of all variables of the update, unscaled; None where no replica has
-                one. They are to be read only. All replicas of all workers are given the same.
+            packs: Those of all variables of the update, unscaled. They are to be read only. All
+                replicas of all workers are given the same.
             local_index: All local replicas make this call, or nobody of them, in any order.
             average: Whether workers that do not reduce gradients among themselves mean their
                 average, by numbers of examples, or their sum.
@@ -239,17 +235,20 @@ class Update:
         """The gradient that backward begins with."""
         return None if self._scale == 1 else np.full_like(loss.data, self._scale)
 
-    def _reduced(self, local_index: int) -> Sequence[tuple[Variable, Gradient]]:
+    def _packs(self, local_index: int) -> Sequence[Pack]:
         """The reduced gradients of the loss as it is."""
-        reduced = self._reducer.reduced(local_index)
+        packs = self._reducer.packs(local_index)
         if self._scale == 1:
-            return reduced
-        return [(variable, scaled(gradient, 1 / self._scale)) for variable, gradient in reduced]
+            return packs
+        return [pack.changed(partial(scaled, factor=1 / self._scale)) for pack in packs]
 
     def reduced_norm(self, local_index: int) -> float:
         """The norm of the gradients of the step just made, over all replicas, before clipping."""
         total = 0.0
-        for _, gradient in self._reduced(local_index):
+        gradients = [g for pack in self._packs(local_index) for g in pack.gradients]
+        for gradient in gradients:
+            if gradient is None:
+                continue
             rows = gradient.unique().values if isinstance(gradient, IndexedSlices) else gradient
             numbers = to_host(rows).reshape(-1)
             total += float(np.dot(numbers, numbers))
@@ -257,24 +256,20 @@ class Update:
 
     def apply(self, replica: ReplicaContext, average: bool) -> None:
         """Change this replica's copies along the reduced gradients; all replicas do so."""
-        reduced: list[Reduced] = [*self._reduced(replica.local_index)]
-        if len(reduced) < len(self._reducer.variables):
-            found = {id(variable) for variable, _ in reduced}
-            reduced += [(v, None) for v in self._reducer.variables if id(v) not in found]
-        change_variables(self.updater, reduced, replica, average)
+        change_variables(self.updater, self._packs(replica.local_index), replica, average)
 
 
 def change_variables(
-    updater: Updater, gradients: Sequence[Reduced], replica: ReplicaContext, average: bool
+    updater: Updater, packs: Sequence[Pack], replica: ReplicaContext, average: bool
 ) -> None:
     """Change what `replica` sees of variables along reduced gradients, and count the update."""
     index = replica.local_index
-    counters = updater.update(gradients, index, average)
-    changed = (*counters, *[variable for variable, _ in gradients])
-    is_alone = replica.strategy.extended.num_local_replicas == 1
-    if not is_alone and any(v.num_copies == 1 for v in changed):
-        # Nobody reads the shared copies before the first replica has written them.
-        replica.exchange("update of shared variables", None)
+    counters = updater.update(packs, index, average)
+    if replica.strategy.extended.num_local_replicas > 1:
+        changed = (*counters, *[variable for pack in packs for variable in pack.variables])
+        if any(variable.num_copies == 1 for variable in changed):
+            # Nobody reads the shared copies before the first replica has written them.
+            replica.exchange("update of shared variables", None)
     for counter in counters:
         counter.cell.increase(index)
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...autodiff import IndexedSlices, Tensor
+from ...strategies import Pack, pairs_of
 
 
 @dataclass(frozen=True)
@@ -34,15 +35,21 @@ class Clipping:
             named = " and ".join(f"{name}={bound}" for name, bound in limits.items())
             raise ValueError(f"gradients can be clipped in one way, got {named}; keep one")
 
-    def apply(self, gradients: Sequence[Any]) -> list[Any]:
-        """All gradients of a step as they are applied."""
-        if self.clipnorm is not None:
-            return [clip_by_norm(g, self.clipnorm) for g in gradients]
+    def apply(self, packs: Sequence[Pack]) -> Sequence[Pack]:
+        """All gradients of a step, of which none is missing, as they are applied."""
+        if not self.limits:
+            return packs
+        if self.clipnorm is not None:  # a factor for each of them
+            norm = self.clipnorm
+            return [Pack.of_one(v, clip_by_norm(g, norm)) for v, g in pairs_of(packs)]
         if self.clipvalue is not None:
-            return [clip_by_value(g, -self.clipvalue, self.clipvalue) for g in gradients]
-        if self.global_clipnorm is not None:
-            return clip_by_global_norm(gradients, self.global_clipnorm)[0]
-        return list(gradients)
+            most = self.clipvalue
+            return [pack.changed(lambda g: clip_by_value(g, -most, most)) for pack in packs]
+        assert self.global_clipnorm is not None
+        _check_norm(self.global_clipnorm)
+        norm = global_norm([g for _, g in pairs_of(packs)])
+        factor = _factor(norm, self.global_clipnorm)
+        return [pack.changed(lambda g: scaled(g, factor)) for pack in packs]
 
     def __str__(self) -> str:
         return ", ".join(f"{name}={bound}" for name, bound in self.limits.items())

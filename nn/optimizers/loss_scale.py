@@ -10,12 +10,13 @@ import numpy as np
 from ...autodiff import IndexedSlices
 from ...strategies import (
     COUNTER,
-    Reduced,
+    Pack,
     RuleStep,
     Variable,
     get_replica_context,
     get_strategy,
     get_variable,
+    pairs_of,
 )
 from ..arguments import count
 from .clipping import scaled
@@ -163,16 +164,14 @@ class LossScaleOptimizer(Optimizer):
         _ = self._own_variables()
         self.inner_optimizer.create_slots(variables)
 
-    def update(
-        self, gradients: Sequence[Reduced], local_index: int, average: bool
-    ) -> Sequence[Variable]:
+    def update(self, packs: Sequence[Pack], local_index: int, average: bool) -> Sequence[Variable]:
         """See `Updater`: the inner optimizer's update, if all gradients are finite."""
-        is_finite = all(_is_finite(gradient) for _, gradient in gradients)
+        is_finite = all(_is_finite(gradient) for _, gradient in pairs_of(packs))
         if self.dynamic:
             self._follow(is_finite, local_index)
         if not is_finite:
             return ()
-        return self.inner_optimizer.update(gradients, local_index, average)
+        return self.inner_optimizer.update(packs, local_index, average)
 
     def _follow(self, is_finite: bool, local_index: int) -> None:
         """Let the scale be that of the next step."""

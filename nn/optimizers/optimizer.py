@@ -11,6 +11,7 @@ from ...autodiff import IndexedSlices, Tensor, backward, no_grad
 from ...observe import log_once
 from ...strategies import (
     COUNTER,
+    Pack,
     TrainOp,
     Update,
     Variable,
@@ -25,6 +26,7 @@ from ...strategies import (
     get_variable,
     make_given,
     once_outside_replicas,
+    pairs_of,
 )
 from .. import initializers
 from ..policies import global_policy
@@ -345,7 +347,7 @@ class Optimizer(OptimizerState):
 
     def _change(
         self,
-        gradients: Sequence[tuple[Variable, Any]],
+        packs: Sequence[Pack],
         num_updates: int,
         local_index: int,
         average: bool,
@@ -353,7 +355,7 @@ class Optimizer(OptimizerState):
         def change() -> None:
             rate = self.rate_after(num_updates)
             with no_grad():
-                for variable, gradient in gradients:
+                for variable, gradient in pairs_of(packs):
                     self._change_one(variable, gradient, rate, num_updates)
 
         once_outside_replicas(change)

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...strategies import RuleStep, Variable
+from ...strategies import Pack, RuleStep, Variable
 from .learning_rate import LearningRate
 from .optimizer import Optimizer
 from .rule import Rule
+from .runs import Run, plan_runs
 
 
 class RuleOptimizer(Optimizer):
@@ -73,7 +74,7 @@ class RuleOptimizer(Optimizer):
 
     def _change(
         self,
-        gradients: Sequence[tuple[Variable, Any]],
+        packs: Sequence[Pack],
         num_updates: int,
         local_index: int,
         average: bool,
@@ -82,7 +83,18 @@ class RuleOptimizer(Optimizer):
         how = plain = RuleStep(self._rule, rate, step, self._rows_only, average)
         if self._plain_rule is not self._rule:
             plain = RuleStep(self._plain_rule, rate, step, self._rows_only, average)
-        for variable, gradient in gradients:
-            cells = [slot.cell for slot in self.slots(variable)]
-            of_variable = how if plain is how or self._decays(variable) else plain
-            variable.cell.update(gradient, cells, of_variable, local_index)
+        for pack in packs:
+            for run in self._runs(pack):
+                run.change(pack, how if run.decays else plain, local_index)
+
+    def _runs(self, pack: Pack) -> Sequence[Run]:
+        """What of a pack is changed at once; planned once, as packs are alike in all steps."""
+        known, joins = self._membership.latest.runs, self._rule.is_elementwise
+        # Beside what `_kept_as` tells apart.
+        key = (pack.variables, pack.joined is None, joins, self._excluded)
+        runs = known.get(key)
+        if runs is None or any(run.is_outdated for run in runs):
+            # Where several replicas plan at once each is right: an arena has no more in common with
+            # others than its leaves.
+            runs = known[key] = plan_runs(pack, self.slots, self._decays, joins)
+        return runs

@@ -17,13 +17,14 @@ from ...strategies import (
     COUNTER,
     GradientReducer,
     Membership,
-    Reduced,
+    Pack,
     RuleStep,
     Updater,
     Variable,
     VariableSpec,
     current_store,
     get_variable,
+    pairs_of,
 )
 from ..arguments import check_fraction, check_not_negative, count
 from ..serialization import Serializable, serialize
@@ -31,6 +32,7 @@ from .clipping import Clipping
 from .learning_rate import CurrentRate, LearningRate, schedule_of
 from .resolved import ResolvedOnce
 from .rule import ADD, ASSIGN
+from .runs import Run
 from .schedules import Constant
 
 ACCUMULATOR, AVERAGE = "gradient_accumulator", "average"
@@ -295,7 +297,7 @@ class OptimizerState(Serializable, Updater, metaclass=ResolvedOnce):
     @abstractmethod
     def _change(
         self,
-        gradients: Sequence[tuple[Variable, Any]],
+        packs: Sequence[Pack],
         num_updates: int,
         local_index: int,
         average: bool,
@@ -306,43 +308,33 @@ class OptimizerState(Serializable, Updater, metaclass=ResolvedOnce):
         """See `Updater`: `loss_scale_factor`."""
         return self._scale
 
-    def update(
-        self, gradients: Sequence[Reduced], local_index: int, average: bool
-    ) -> Sequence[Variable]:
+    def update(self, packs: Sequence[Pack], local_index: int, average: bool) -> Sequence[Variable]:
         """See `Updater`: accumulate, clip, change."""
         counters = [self.iterations]
         if self._num_accumulated > 1:
             num_batches = int(self._batches.value_in(local_index))
             if (num_batches + 1) % self._num_accumulated:
-                self._accumulate(gradients, local_index, average)
+                self._accumulate(packs, local_index, average)
                 return [self._batches]
             counters.append(self._batches)
-            gradients = self._accumulated(gradients, local_index, average)
-        present = [(v, g) for v, g in gradients if g is not None]
+            packs = self._accumulated(packs, local_index, average)
+        # What has no gradient lies in no pack with others.
+        present = [pack for pack in packs if pack.gradients[0] is not None]
         num_updates = int(counters[0].value_in(local_index))
-        self._change(self.clipped(present), num_updates, local_index, average)
+        self._change(self._clipping.apply(present), num_updates, local_index, average)
         return counters
 
-    def clipped(self, gradients: Sequence[tuple[Variable, Any]]) -> Sequence[tuple[Variable, Any]]:
-        """The gradients as they are applied, after they were reduced."""
-        if not self._clipping.limits:
-            return gradients
-        clipped = self._clipping.apply([g for _, g in gradients])
-        return [(v, g) for (v, _), g in zip(gradients, clipped, strict=True)]
-
-    def _accumulate(self, gradients: Sequence[Reduced], local_index: int, average: bool) -> None:
+    def _accumulate(self, packs: Sequence[Pack], local_index: int, average: bool) -> None:
         how = RuleStep(ADD, 1.0, 1, rows_only=True, average=average)
-        for variable, gradient in gradients:
+        for variable, gradient in pairs_of(packs):
             if gradient is not None:
                 self._accumulator(variable).cell.update(gradient, (), how, local_index)
 
-    def _accumulated(
-        self, gradients: Sequence[Reduced], local_index: int, average: bool
-    ) -> list[Reduced]:
+    def _accumulated(self, packs: Sequence[Pack], local_index: int, average: bool) -> list[Pack]:
         """The means of the gradients of all steps since the last update; sums begin anew."""
         how = RuleStep(ASSIGN, 1.0, 1, average=average)
-        means: list[Reduced] = []
-        for variable, gradient in gradients:
+        means: list[Pack] = []
+        for variable, gradient in pairs_of(packs):
             sums = self._accumulator(variable)
             total = sums.value_in(local_index).copy()
             if gradient is None and not total.any():
@@ -353,7 +345,7 @@ class OptimizerState(Serializable, Updater, metaclass=ResolvedOnce):
             elif gradient is not None:
                 total += gradient
             total /= self._num_accumulated
-            means.append((variable, total))
+            means.append(Pack.of_one(variable, total))
         return means
 
     @property
@@ -419,6 +411,7 @@ class _Kept:
         "global_step",
         "iterations",
         "reducers",
+        "runs",
         "scale",
         "slots",
     )
@@ -432,6 +425,7 @@ class _Kept:
         self.slots: dict[str, tuple[Variable, dict[str, Variable]]] = {}
         self.accumulators: dict[str, tuple[Variable, Variable]] = {}
         self.reducers: dict[tuple[Any, ...], GradientReducer] = {}
+        self.runs: dict[tuple[Any, ...], Sequence[Run]] = {}
 
     @staticmethod
     def of(slots: Sequence[str], name: str) -> _Kept:

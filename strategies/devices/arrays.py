@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -75,6 +77,16 @@ def moved(value: Summand, device: Device) -> Summand:
         values, indices = device.bring(value.values), device.bring(value.indices)
         return IndexedSlices(values, indices, value.dense_shape)
     return device.bring(value)
+
+
+def cut(array: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+    """Consecutive slices of a one-dimensional array, in the given shapes."""
+    sizes = [math.prod(shape) for shape in shapes]
+    ends = itertools.accumulate(sizes)
+    return [
+        array[end - size : end].reshape(shape)
+        for shape, size, end in zip(shapes, sizes, ends, strict=True)
+    ]
 
 
 def add_up(parts: Sequence[Summand]) -> Summand:

@@ -7,7 +7,7 @@ from typing import final
 
 from ...autodiff import Tensor
 from ..devices.arrays import add_up
-from .buckets import Gradient, scaled
+from .packs import Gradient, scaled
 
 
 @final

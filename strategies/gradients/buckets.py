@@ -7,22 +7,19 @@ that touch only rows of a variable travel as `IndexedSlices` on their own.
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 
 from ...autodiff import Array, IndexedSlices, Tensor
 from ...collectives import Handle
-from ..devices.arrays import add_up, moved
+from ..devices.arrays import add_up, cut, moved
 from ..devices.cross_device_ops import CrossDeviceOps
 from ..devices.device import to_host
 from ..variables.variable import Variable
 from ..workers.workers import Workers
-
-Gradient: TypeAlias = "Array | IndexedSlices"
+from .packs import Gradient, Pack, with_values
 
 
 class GradientPart(Protocol):
@@ -48,8 +45,8 @@ class GradientPart(Protocol):
     def finish(self, workers: Workers, divisor: float) -> None:
         """Wait for the sum over all workers, and divide it."""
 
-    def reduced(self, replica: int) -> Sequence[Gradient | None]:
-        """What `reduce` made, one for each variable, where `replica` can read it.
+    def packs(self, replica: int) -> Sequence[Pack]:
+        """What `reduce` made of all variables, where `replica` can read it.
 
         None where no replica of any worker had a gradient. That is not the same as zero: many rules
         change a variable whose gradient is zero.
@@ -85,7 +82,12 @@ class Bucket:
                 with device.use():
                     buffer = np.zeros(length, like.dtype, like=like)
             self._buffers.append(buffer)
-            self._views.append(_cut(buffer, [v.shape for v in variables]))
+            self._views.append(cut(buffer, [v.shape for v in variables]))
+        joined = [buffer[: -len(variables)] for buffer in self._buffers]
+        self._packs = [
+            Pack(tuple(variables), tuple(views), of_all)
+            for views, of_all in zip(self._views, joined, strict=True)
+        ]
         self._has_gradient = [[0] * len(variables) for _ in self._devices]
         self._num_gradients = [0] * len(variables)
         self._on_host = all(isinstance(buffer, np.ndarray) for buffer in self._buffers)
@@ -158,11 +160,12 @@ class Bucket:
                 with device.use():
                     buffer[...] = device.put(first)
 
-    def reduced(self, replica: int) -> Sequence[Gradient | None]:
-        views = self._views[0 if self._on_host else replica]
+    def packs(self, replica: int) -> Sequence[Pack]:
+        pack = self._packs[0 if self._on_host else replica]
         if all(self._num_gradients):
-            return views
-        return [v if n else None for v, n in zip(views, self._num_gradients, strict=True)]
+            return (pack,)
+        found = zip(pack.variables, pack.gradients, self._num_gradients, strict=True)
+        return [Pack.of_one(variable, view if n else None) for variable, view, n in found]
 
 
 class Rows:
@@ -185,7 +188,7 @@ class Rows:
 
     def reduce(self, weights: Sequence[float]) -> None:
         parts = [
-            moved(_with_values(np.multiply, gradient, weight), self._devices[0])
+            moved(with_values(np.multiply, gradient, weight), self._devices[0])
             for gradient, weight in zip(self._gradients, weights, strict=True)
             if gradient is not None and weight
         ]
@@ -200,7 +203,7 @@ class Rows:
         if total is None:
             self._reduced = [None] * len(self._devices)
         else:
-            total = _with_values(np.divide, total, divisor)
+            total = with_values(np.divide, total, divisor)
             self._reduced = [moved(total, device) for device in self._devices]
         self._total = None
 
@@ -225,8 +228,8 @@ class Rows:
         values = np.zeros((len(numbers), *leaf.shape[1:]), leaf.dtype, like=leaf)
         return IndexedSlices(values, np.asarray(numbers, np.int64, like=leaf), leaf.shape)
 
-    def reduced(self, replica: int) -> Sequence[Gradient | None]:
-        return (self._reduced[replica],)
+    def packs(self, replica: int) -> Sequence[Pack]:
+        return (Pack.of_one(self.variables[0], self._reduced[replica]),)
 
 
 def plan_buckets(variables: Sequence[Variable], bytes_per_pack: int) -> list[list[Variable]]:
@@ -243,31 +246,6 @@ def plan_buckets(variables: Sequence[Variable], bytes_per_pack: int) -> list[lis
         buckets[-1].append(variable)
         room -= variable.size * variable.dtype.itemsize
     return buckets
-
-
-def _cut(buffer: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
-    """Consecutive slices of a one-dimensional array, in the given shapes."""
-    sizes = [math.prod(shape) for shape in shapes]
-    ends = itertools.accumulate(sizes)
-    return [
-        buffer[end - size : end].reshape(shape)
-        for shape, size, end in zip(shapes, sizes, ends, strict=True)
-    ]
-
-
-def scaled(gradient: Gradient, factor: float) -> Gradient:
-    """A gradient times a number, in new memory; by 1 it stays the same."""
-    return _with_values(np.multiply, gradient, factor)
-
-
-def _with_values(ufunc: np.ufunc, gradient: Gradient, number: float) -> Gradient:
-    """A gradient multiplied or divided; by 1 it stays the same, to the bit."""
-    if number == 1:
-        return gradient
-    if isinstance(gradient, IndexedSlices):
-        values = ufunc(gradient.values, number)
-        return IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    return ufunc(gradient, number)
 
 
 def _as_rows(gradient: Gradient) -> IndexedSlices:

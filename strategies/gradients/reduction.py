@@ -21,7 +21,8 @@ from ..workers.joining import BYTES_PER_PACK
 from ..workers.workers import Workers
 from .accumulation import Accumulation
 from .agreement import digest, is_common, require_common
-from .buckets import Bucket, Gradient, GradientPart, Rows, plan_buckets
+from .buckets import Bucket, GradientPart, Rows, plan_buckets
+from .packs import Gradient, Pack, pairs_of
 
 _NOTHING_SAID = digest(())
 
@@ -85,18 +86,17 @@ class GradientReducer:
         self._named_unused = False
         self._lock = threading.Lock()
 
-    def reduced(self, replica: int) -> list[tuple[Variable, Gradient]]:
-        """Every variable with its reduced gradient, where `replica` can read it.
+    def packs(self, replica: int) -> list[Pack]:
+        """The reduced gradients of all variables, where `replica` can read them.
 
-        A variable of which no replica of any worker had a gradient is not among them.
         Replicas may share the arrays: they are to be read only, and only until the next round.
         """
-        return [
-            (variable, gradient)
-            for part in self.parts
-            for variable, gradient in zip(part.variables, part.reduced(replica), strict=True)
-            if gradient is not None
-        ]
+        return [pack for part in self.parts for pack in part.packs(replica)]
+
+    def reduced(self, replica: int) -> list[tuple[Variable, Gradient]]:
+        """The same by variable, without those of which no replica of any worker had one."""
+        pairs = pairs_of(self.packs(replica))
+        return [(variable, gradient) for variable, gradient in pairs if gradient is not None]
 
     def warn_of_unused(self, places: Sequence[tuple[int, int]]) -> None:
         """Say once which variables a replica's loss does not depend on.

@@ -158,6 +158,7 @@ class Cell(ABC):
 
     Attributes:
         is_remote: Whether the value lives in other processes, which also write it into checkpoints.
+        is_apart: Whether an `Arena` is to leave it out.
         leaves: The copies as tensors. What is remote is here only once it was `read`.
     """
 
@@ -169,7 +170,13 @@ class Cell(ABC):
         is_trained = spec.is_trained(copies[0].dtype)
         self.spec = spec
         self.devices = devices
+        self.is_apart = False
         self.leaves = tuple([Leaf(copy, is_trained) for copy in copies])
+
+    @property
+    def may_join(self) -> bool:
+        """Whether it may be changed together with others that lie in one `Arena` with it."""
+        return not (self.is_apart or self.is_remote) and self.spec.constraint is None
 
     def leaf(self, local_index: int) -> MutableLeaf:
         """The copy that replica `local_index` of this worker uses, whether it was read or not."""
