@@ -52,25 +52,28 @@ _NOTHING_SHOWN = nullcontext()
 
 
 class SessionRunContext:
-    """One step, as a hook sees it."""
+    """One step, as a hook sees it.
 
-    __slots__ = ("_stop_requested", "session")
+    The session keeps none of these: it would be in a cycle, and its arrays would stay in memory
+    behind the run until Python looks for such garbage, which may be some models later.
+    """
+
+    __slots__ = ("session",)
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self._stop_requested = False
 
     @property
     def stop_requested(self) -> bool:
-        return self._stop_requested
+        return self.session.stop_requested
 
     def request_stop(self) -> None:
         """End the run after all hooks of this step were called."""
-        self._stop_requested = True
+        self.session.stop_requested = True
 
     def should_stop(self) -> bool:
         """`stop_requested`, as a TensorFlow coordinator has it."""
-        return self._stop_requested
+        return self.session.stop_requested
 
 
 class SessionRunHook:
@@ -123,6 +126,7 @@ class Session(ABC):
         wants_end: A hook may set this before a step to have all workers save after it and end, so
             that the run can be continued later.
         end_is_agreed: Whether a worker has asked for such an end after the step just made.
+        stop_requested: Whether a hook has asked for the end of the run.
         wants_stop: Whether a hook has called `stop_all`.
         will_stop: A hook that is sure to ask for the end after a step may say so here before it.
             Where all workers say so, none computes another step for the others' sake.
@@ -149,7 +153,7 @@ class Session(ABC):
         self.saver: SessionRunHook | None = None
         self.wants_save = self.save_is_agreed = False
         self.wants_end = self.end_is_agreed = False
-        self.wants_stop = False
+        self.stop_requested = self.wants_stop = False
         self.will_stop = False
         self.wants_summaries = self.wants_gradient_norm = False
         self.summaries = Summaries()
@@ -159,7 +163,6 @@ class Session(ABC):
         self.stopwatches = [Stopwatch() for _ in range(num_replicas)]
         self._shown: dict[int, tuple[Summaries, int]] = {}
         self._logs: Sequence[tuple[int, Mapping[str, Any]]] = ()
-        self._context = SessionRunContext(self)
         self._is_alone = strategy.extended.num_workers == 1
         self._requests: dict[int, SessionRunArgs] = {}
         self._held = HeldValues(strategy)
@@ -249,11 +252,6 @@ class Session(ABC):
         self.wants_stop = True
         self.strategy.extended.job.stop_all(self.global_step + 1)
 
-    @property
-    def stop_requested(self) -> bool:
-        """Whether a hook has asked for the end of the run."""
-        return self._context._stop_requested
-
     def created(
         self, hooks: Sequence[SessionRunHook], chief_hooks: Sequence[SessionRunHook] = ()
     ) -> None:
@@ -268,8 +266,9 @@ class Session(ABC):
         place = self._num_own_hooks
         self._hooks[place:place] = _begun(chief_hooks)
         self._hooks += _begun(hooks)
+        context = SessionRunContext(self)
         for hook in self._hooks:
-            hook.after_create_session(self, self._context)
+            hook.after_create_session(self, context)
         told = list(enumerate(self._hooks))
         self._told_before = [each for each in told if _has_its_own(("before_run",), each[1])]
         # Also who only asks: what cannot be answered is an error.
@@ -279,7 +278,7 @@ class Session(ABC):
     def before_run(self) -> None:
         """Tell the hooks that a step is about to be made."""
         self.wants_summaries = False
-        context = self._context
+        context = SessionRunContext(self)
         self._requests = requests = {}
         for place, hook in self._told_before:
             request = hook.before_run(context)
@@ -289,7 +288,7 @@ class Session(ABC):
 
     def after_run(self) -> None:
         """Tell the hooks that it was made; each gets what it asked for before."""
-        context, requests = self._context, self._requests
+        context, requests = SessionRunContext(self), self._requests
         for place, hook in self._told_after:
             asked = requests.get(place)
             values = _NO_VALUES if asked is None else SessionRunValues(self.run(asked.fetches))

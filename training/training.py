@@ -307,7 +307,7 @@ class TrainingSession(Session):
         self._workers.at_step(self._global_step)
         stop_step = self._job.stop_step
         if votes_to_stop > 0 or (stop_step is not None and self._global_step >= stop_step):
-            self._context.request_stop()
+            self.stop_requested = True
         if num_asking > 0:
             self._read_shared()
         if num_watching > 0:
