@@ -218,6 +218,7 @@ class ServerJobInProcess:
             storage=self.options.get("storage"),
             synchronous=self.max_staleness == 0,
             replicas_to_aggregate=self.options.get("replicas_to_aggregate"),
+            return_secs=self.options.get("return_secs", 3.0),
         )
         self.servers.append(server)
         around = self.options.get("around", lambda index, handle: handle)

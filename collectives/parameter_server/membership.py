@@ -41,7 +41,8 @@ class Trainer:
         self.number = 0
         self.servers: tuple[int, ...] = ()
         self.note: str | None = None
-        self._missed: tuple[int, float] | None = None
+        self._missed_from: int | None = None
+        self._missed_until = 0.0
         self._num_connections = 0
         self._gone_since: float | None = None
         self._own_versions: list[int] = []
@@ -68,8 +69,10 @@ class Trainer:
             self._gone_since = now
             # Steps go on waiting for a moment: if only the connection was lost, its push is sent
             # again, and a server must not make the step without it that another makes with it.
-            if self.is_joined and self.from_version is not None:
-                self._missed = (self.from_version, now + return_secs)
+            if self.is_joined:
+                self._missed_until = now + return_secs
+            if self.from_version is not None:  # else it was lost again before it had said
+                self._missed_from = self.from_version
             self.is_joined = False
             self.from_version = None
 
@@ -79,17 +82,20 @@ class Trainer:
             return False
         if self.is_joined and self.from_version is not None:
             return self.from_version <= version
-        if self._missed is None:
-            return False
-        first, until = self._missed
-        return first <= version and now < until
+        first = self._missed_from
+        return first is not None and first <= version and self.is_missed(now)
+
+    def is_missed(self, now: float) -> bool:
+        """Whether it has just lost its connection, and may be back at once."""
+        return now < self._missed_until
 
     def join(self, clock: int, is_returning: bool) -> None:
         """It begins to take part: another process, or the same one after it has lost connection."""
         self.is_joined, self.is_resting, self.is_done = True, False, False
-        self.from_version = None
+        # Who returns may do so before its loss was noticed: then `from_version` still holds.
         if not is_returning:
-            self._missed = None
+            self.from_version = self._missed_from = None
+            self._missed_until = 0.0
         self.clock = clock
         self._own_versions = []
 
@@ -211,6 +217,12 @@ class Membership:
     def is_waited_for(self, trainer: Trainer, version: int) -> bool:
         """Whether, in synchronous training, the step that follows a version needs its push."""
         return trainer.is_waited_for(version, self._clock())
+
+    def may_begin(self, trainer: Trainer) -> bool:
+        """Whether the first step of all has to wait for a trainer that has not pushed so far."""
+        if trainer.is_done or trainer.is_resting:
+            return False
+        return trainer.is_here or trainer.is_missed(self._clock()) or self.is_awaited(trainer)
 
     def hurry(self) -> None:
         """Whoever has not come is not waited for, and whoever is gone for no longer than a blip."""

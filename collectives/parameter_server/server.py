@@ -260,7 +260,8 @@ class ParameterServer:
                 is_replacement = request.returning and not state.has_begun
                 self._trainers.join(trainer, request.returning, is_replacement)
             trainer.number = max(trainer.number, request.number)
-            trainer.from_version = request.from_version
+            if request.from_version is not None:
+                trainer.from_version = request.from_version
             state.tell()
             joined = Joined(
                 version=state.version,

@@ -197,11 +197,10 @@ class SynchronousUpdates(Updates):
         ]
 
     def _is_required(self, trainer: Trainer) -> bool:
-        state = self._state
-        is_first = not state.has_begun and trainer.from_version is None
-        if is_first and not (trainer.is_done or trainer.is_resting):
-            return trainer.is_here or state.trainers.is_awaited(trainer)
-        return state.trainers.is_waited_for(trainer, state.version)
+        state, trainers = self._state, self._state.trainers
+        if not state.has_begun and trainer.from_version is None and trainers.may_begin(trainer):
+            return True
+        return trainers.is_waited_for(trainer, state.version)
 
     def forget(self, trainer: Trainer) -> None:
         # What it has pushed may be among what is applied just now.

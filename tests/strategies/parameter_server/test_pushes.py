@@ -182,7 +182,7 @@ def test_the_others_go_on_with_a_push_whose_reply_was_lost(server_job):
 
         return handle_or_break
 
-    job = server_job(2, 2, 0, around=around)
+    job = server_job(2, 2, 0, around=around, return_secs=LIMIT_SECS)  # whoever is busy meanwhile
 
     def train(rank):
         strategy = job.strategy(rank)

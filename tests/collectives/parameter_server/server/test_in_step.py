@@ -415,6 +415,41 @@ def test_a_step_waits_some_seconds_for_a_trainer_that_has_lost_its_connection(ma
     assert value_of(job) == [-3, -3, -3]  # the means 1 and 2
 
 
+def test_a_step_waits_for_a_trainer_that_is_back_before_it_was_seen_to_be_gone(make_synchronous):
+    job = make_synchronous(2, return_secs=RETURN_SECS)
+    for rank in range(2):
+        job.push(rank, ones())
+    job.server.joined(job.client(1))
+    job.ask(1, Join(returning=True))
+    assert job.push(0, ones(), step=1).waiting_for == ("worker 1",)
+    job.lose(1)  # its first connection
+    job.ask(1, Join(returning=True, from_version=1))
+    assert job.push(1, ones(3), step=1).version == 2
+
+
+def test_a_step_waits_for_a_trainer_that_is_lost_again_before_it_has_said_what_is_next(
+    make_synchronous,
+):
+    job = make_synchronous(2, return_secs=RETURN_SECS)
+    for rank in range(2):
+        job.push(rank, ones())
+    job.lose(1)
+    job.come(1, returning=True)
+    job.lose(1)
+    assert job.push(0, ones(), step=1).waiting_for == ("worker 1",)
+    job.clock.now += RETURN_SECS
+    assert job.ask(0, Pull(ids=(0,), min_version=2)).version == 2
+
+
+def test_the_first_step_waits_for_a_trainer_that_has_lost_its_connection(make_synchronous):
+    job = make_synchronous(2, return_secs=RETURN_SECS)
+    job.lose(1)
+    assert job.push(0, ones()).waiting_for == ("worker 1",)
+    job.come(1, returning=True)
+    assert job.push(1, ones(3)).version == 1
+    assert value_of(job) == [-2, -2, -2]
+
+
 def test_a_step_waits_no_longer_for_a_trainer_that_does_not_come_back(make_synchronous):
     job = make_synchronous(2, return_secs=RETURN_SECS)
     for rank in range(2):
