@@ -187,24 +187,28 @@ def lift(value: Any) -> Tensor:
     takes the dtype of the array that it meets, so that float32 stays float32. Arrays keep their
     dtype, and NumPy's rules say what comes of two: int64 with float32 gives float64.
     """
-    if type(value) is Tensor:
+    kind = type(value)
+    if kind is Tensor or kind is _Constant:
         return value
-    if isinstance(value, TensorLike):
-        tensor: Tensor = value.tensor()
-        if open_tapes.get():
-            note_read(value, tensor)
-        return tensor
+    if kind is not np.ndarray:
+        if isinstance(value, TensorLike):
+            tensor: Tensor = value.tensor()
+            if open_tapes.get():
+                note_read(value, tensor)
+            return tensor
+        if isinstance(value, np.generic):
+            value = value.item()
+        elif isinstance(value, (np.ndarray, list, tuple)):
+            value = np.asarray(value)
     constant = _Constant.__new__(_Constant)
-    if isinstance(value, np.generic):
-        value = value.item()
-    elif isinstance(value, (np.ndarray, list, tuple)):
-        value = placed(np.asarray(value))
-    constant.data = value
+    constant.data = placed(value)
     return constant
 
 
 def lift_array(value: Any) -> Tensor:
     """The same for an operand that must be an array, be it of one number."""
+    if type(value) is Tensor:
+        return value
     tensor = lift(value)
     return Tensor(tensor.data) if isinstance(tensor.data, (int, float)) else tensor
 

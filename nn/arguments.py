@@ -28,6 +28,12 @@ def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
+def name_of_class(name: str) -> str:
+    """Keras's name for objects of a layer's class: MaxPooling2D becomes max_pooling2d."""
+    name = re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", name)
+    return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
+
+
 def meaning_of(kind: str, given: Any, known: Mapping[str, Any], allowed: str) -> Any:
     """What an argument stands for: what is called so, or itself where it can be called."""
     if isinstance(given, str):

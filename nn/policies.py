@@ -10,6 +10,7 @@ import numpy as np
 from ..autodiff import Tensor, lift
 from ..inputs import nest
 from .masks import masked, masks_of
+from .prototypes import forget_prototypes
 from .serialization import Serializable
 
 _MIXED = {"mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}
@@ -48,6 +49,8 @@ class Policy(Serializable):
         ImportError: `ml_dtypes` is missing.
     """
 
+    is_fixed = True
+
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_mixed = name in _MIXED
@@ -79,6 +82,7 @@ def set_global_policy(policy: str | Policy) -> None:
     Under "mixed_float16" the losses that `minimize` gets are scaled, see `LossScaleOptimizer`.
     """
     _global[0] = policy_of(policy)
+    forget_prototypes()
 
 
 def global_policy() -> Policy:
@@ -97,8 +101,9 @@ def policy_of(dtype: Any) -> Policy:
 
 def to_dtype(inputs: Any, dtype: np.dtype) -> Tensor:
     """`inputs` as a tensor of `dtype`, through which a gradient flows back."""
-    tensor = lift(inputs)
-    return tensor if tensor.data.dtype == dtype else tensor.astype(dtype)
+    tensor = inputs if type(inputs) is Tensor else lift(inputs)
+    own = tensor.data.dtype
+    return tensor if own is dtype or own == dtype else tensor.astype(dtype)
 
 
 def to_floats(inputs: Any, dtype: np.dtype) -> Tensor:

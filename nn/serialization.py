@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 
 from ..autodiff import functions_by_name
+from .prototypes import Prototyped
 
 __all__ = ["Serializable", "custom_object_scope", "deserialize", "serialize"]
 
@@ -32,7 +33,7 @@ _custom_objects: ContextVar[Mapping[str, Any]] = ContextVar(
 )
 
 
-class Serializable:
+class Serializable(metaclass=Prototyped):
     """Something that can be made again from the arguments that it was made with.
 
     A subclass need not do anything: the arguments are noted before its `__init__` runs. One whose
@@ -47,12 +48,26 @@ class Serializable:
         super().__init_subclass__(**kwargs)
         if _package_of(cls):
             Serializable._classes[_package_of(cls), cls.__name__] = cls
+        # What the `__init__` of somebody else's class looks at is not known.
+        can = cls.as_prototype is not Serializable.as_prototype
+        cls.has_prototypes = bool(_package_of(cls)) and can
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         made = super().__new__(cls)
         # Many of them are frozen, and some are made anew in every step: nothing is looked at here.
         object.__setattr__(made, "_arguments", (args, kwargs))
         return made
+
+    def as_prototype(self) -> dict[str, Any] | None:
+        """What another object of the same arguments begins with; None where that has to be made.
+
+        Asked of a new object; see `prototypes`.
+        """
+        return None
+
+    def begin_as(self, prototype: dict[str, Any]) -> None:
+        """Be what `__init__` would make of the same arguments; see `as_prototype`."""
+        raise NotImplementedError
 
     def get_config(self) -> Config:
         """The arguments of the constructor by name, as plain values.

@@ -11,6 +11,8 @@ from ..autodiff import Tensor, lift
 
 def as_tensor(value: Any) -> Tensor:
     """An array, a tensor or a number as a tensor that has a shape and a dtype."""
+    if type(value) is Tensor:
+        return value
     return Tensor(value) if isinstance(value, (int, float, np.generic)) else lift(value)
 
 
@@ -35,8 +37,9 @@ def class_indices(name: str, y_true: Any, y_pred: Any) -> Any:
 
     Whether they are in [0, num_classes) is checked where they are used.
     """
-    wanted = y_pred.shape[:-1]
-    if y_pred.ndim == 0 or y_true.shape not in (wanted, (*wanted, 1)):
+    shape = y_pred.shape
+    wanted = shape[:-1]
+    if not shape or y_true.shape not in (wanted, (*wanted, 1)):
         raise ValueError(
             f"{name}: y_pred of shape {y_pred.shape} calls for labels of shape {wanted}, "
             f"one class number for each example; y_true has shape {y_true.shape}"
@@ -75,7 +78,7 @@ def check_range(name: str, indices: Any, size: int) -> None:
 def floats(values: Any) -> Tensor:
     """An array or tensor as a tensor of floats; whole numbers become float32."""
     values = as_tensor(values)
-    return values if values.dtype.kind == "f" else values.astype(np.float32)
+    return values if values.data.dtype.kind == "f" else values.astype(np.float32)
 
 
 def matched(name: str, y_true: Any, y_pred: Any) -> tuple[Tensor, Tensor]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import logging
 import math
-import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
 
 import numpy as np
 
@@ -29,14 +29,19 @@ from ...strategies import (
     variables_cast_to,
 )
 from .. import constraints, initializers, regularizers
+from ..arguments import name_of_class
 from ..masks import masked, masks_of
 from ..policies import cast_floats, global_policy, policy_of
+from ..prototypes import never_changes
 from ..serialization import Config, Serializable
 from .calls import INFERENCE_CALLS, TRAINING
 from .options import Constraint, Initializer, Regularizer, Shape, shape_of_one
+from .sublayers import objects_in
 from .symbolic import SymbolicTensor, is_symbolic
 
 _building = threading.RLock()
+_OF_ONE_LAYER: Final = frozenset({"_arguments", "_membership", "name"})
+_ARRAYS: Final = frozenset({np.ndarray, Tensor})  # which no symbolic tensor is
 
 
 class Layer(Serializable, ABC):
@@ -84,9 +89,17 @@ class Layer(Serializable, ABC):
     _takes_mask = False
     _builds = False
 
+    # What few layers have is set on these alone.
+    input_shape: Shape | None = None
+    built = False
+    _built_in: dict[str, Variable] | None = None
+    _first_values: list[Any] | None = None
+    _called = False
+    _regularizers: Mapping[str, Callable[[Any], Tensor]] = MappingProxyType({})
+
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls._default_name = _snake_case(cls.__name__)
+        cls._default_name = name_of_class(cls.__name__)
         # Once for a class: to look at the signature takes longer than most layers.
         cls._call_names = tuple(inspect.signature(cls.call).parameters)[2:]
         cls._takes_training = "training" in cls._call_names
@@ -103,21 +116,28 @@ class Layer(Serializable, ABC):
         batch_input_shape: Shape | None = None,
         weights: list[Any] | None = None,
     ) -> None:
-        self._membership: Membership[dict[str, Variable]] = Membership(
-            self, name or self._default_name, lambda name: {}
-        )
-        self.name = self._membership.name
+        self._take_name(name or self._default_name)
         self.trainable = trainable
         self.dtype_policy = policy = policy_of(dtype)
         self.dtype = self.variable_dtype = policy.variable_dtype
         self.compute_dtype = policy.compute_dtype
         self._casts = policy.is_mixed or global_policy().is_mixed
         self.input_shape = shape_of_one(input_shape, input_dim, batch_input_shape)
-        self.built = False
-        self._built_in: dict[str, Variable] | None = None
-        self._first_values = None if weights is None else list(weights)
-        self._called = False
-        self._regularizers: dict[str, Callable[[Any], Tensor]] = {}
+        if weights is not None:
+            self._first_values = list(weights)
+
+    def _take_name(self, wished: str) -> None:
+        self._wished_name = wished
+        self._membership: Membership[dict[str, Variable]] = Membership(self, wished, _no_weights)
+        self.name = self._membership.name
+
+    def as_prototype(self) -> dict[str, Any] | None:
+        state = {name: value for name, value in vars(self).items() if name not in _OF_ONE_LAYER}
+        return state if all(map(never_changes, state.values())) else None
+
+    def begin_as(self, prototype: dict[str, Any]) -> None:
+        vars(self).update(prototype)
+        self._take_name(prototype["_wished_name"])
 
     @abstractmethod
     def call(self, *args: Any, **kwargs: Any) -> Any:
@@ -137,28 +157,35 @@ class Layer(Serializable, ABC):
         """
         if args:
             kwargs |= zip(self._call_names or ("training",), args, strict=False)
-        if is_symbolic(inputs) or (kwargs and any(map(is_symbolic, kwargs.values()))):
+        if type(inputs) not in _ARRAYS and is_symbolic(inputs):
             return self._symbolic(inputs, kwargs)
+        training = mask = None
+        if kwargs:
+            training, mask = kwargs.pop("training", None), kwargs.pop("mask", None)
+            if is_symbolic(mask) or (kwargs and any(map(is_symbolic, kwargs.values()))):
+                return self._symbolic(inputs, kwargs | {"training": training, "mask": mask})
         if self._casts or variables_are_cast():
-            return self._in_own_precision(inputs, kwargs)
-        return self._called_with(inputs, kwargs)
+            return self._in_own_precision(inputs, training, mask, kwargs)
+        return self._called_with(inputs, training, mask, kwargs)
 
-    def _in_own_precision(self, inputs: Any, kwargs: dict[str, Any]) -> Any:
+    def _in_own_precision(
+        self, inputs: Any, training: bool | None, mask: Any, kwargs: dict[str, Any]
+    ) -> Any:
         """A call where some layer's policy is mixed."""
         if self._casts and self._casts_inputs:
             inputs = cast_floats(inputs, self.compute_dtype)
         casts = self.dtype_policy.is_mixed and self._casts_weights
         with variables_cast_to(self.compute_dtype if casts else None):
-            outputs = self._called_with(inputs, kwargs)
+            outputs = self._called_with(inputs, training, mask, kwargs)
         if self.sublayers or not self._casts:  # each of them has a precision of its own
             return outputs
         return cast_floats(outputs, self.compute_dtype)
 
-    def _called_with(self, inputs: Any, kwargs: dict[str, Any]) -> Any:
+    def _called_with(
+        self, inputs: Any, training: bool | None, mask: Any, kwargs: dict[str, Any]
+    ) -> Any:
         outer = TRAINING.get()
-        given = kwargs.pop("training", None)
-        training = outer if given is None else bool(given)
-        mask = kwargs.pop("mask", None) if kwargs else None
+        training = outer if training is None else bool(training)
         if mask is None and type(inputs) is not np.ndarray:
             mask = masks_of(inputs)
         self._called = True
@@ -262,38 +289,40 @@ class Layer(Serializable, ABC):
         Raises:
             ValueError: The weight exists with another shape.
         """
-        full_name = f"{self.name}/{name}"
-        # First what this object has found before; then what another one of its name has made, where
-        # a model_fn makes its layers anew for each step; a new variable only where neither is.
+        # What this object has found before, or else another one of its name has made, in a model_fn
+        # that makes its layers anew for each step; a new variable only where neither is.
         weights = self._membership.here(self)
         weight = weights.get(name)
         if weight is None:
+            full_name = f"{self.name}/{name}"
             weight = current_store().variables.get(full_name)
-        if weight is None:
-            if self._first_values is not None and len(weights) < len(self._first_values):
-                first: Any = np.asarray(self._first_values[len(weights)], dtype or self.dtype)
-            else:
-                first = initializers.get("glorot_uniform" if initializer is None else initializer)
-            weight = get_variable(
-                full_name,
-                shape,
-                dtype or self.dtype,
-                first,
-                trainable and self.trainable,
-                synchronization,
-                aggregation,
-                constraint=constraints.get(constraint),
-            )
-        elif weight.shape != tuple(shape):
+            if weight is None:
+                weight = get_variable(
+                    full_name,
+                    shape,
+                    dtype or self.dtype,
+                    self._beginning_of(len(weights), initializer, dtype),
+                    trainable and self.trainable,
+                    synchronization,
+                    aggregation,
+                    constraint=constraints.get(constraint),
+                )
+            weights[name] = weight
+        if weight.shape != tuple(shape):
             raise ValueError(
                 f"layer {self.name!r} has a {name} of shape {weight.shape}, these inputs call for "
                 f"one of shape {tuple(shape)}; feed inputs like those the layer was made with, "
                 f"or give a second layer its own name"
             )
-        weights[name] = weight
         if regularizer is not None:
-            self._regularizers[name] = regularizers.get(regularizer)  # type: ignore[assignment]
+            vars(self).setdefault("_regularizers", {})[name] = regularizers.get(regularizer)
         return weight
+
+    def _beginning_of(self, number: int, initializer: Initializer | None, dtype: Any) -> Any:
+        """What the layer's weight of that number begins with."""
+        if self._first_values is not None and number < len(self._first_values):
+            return np.asarray(self._first_values[number], dtype or self.dtype)
+        return initializers.get("glorot_uniform" if initializer is None else initializer)
 
     @property
     def own_weights(self) -> dict[str, Variable]:
@@ -330,7 +359,7 @@ class Layer(Serializable, ABC):
     @property
     def sublayers(self) -> list[Layer]:
         """The layers that this one holds as attributes, in the order in which they were set."""
-        return list(_layers_in(vars(self).values()))
+        return list(objects_in(vars(self).values(), Layer))
 
     def graph(self) -> tuple[list[SymbolicTensor], list[SymbolicTensor]] | None:
         """The inputs, and all that is computed of them, in order; None where nobody can know."""
@@ -417,22 +446,5 @@ class Layer(Serializable, ABC):
         return f"<{type(self).__name__} {self.name!r}>"
 
 
-def _layers_in(values: Iterable[Any]) -> Iterator[Layer]:
-    """The layers among some values and, one level down, in lists, tuples and dicts among them."""
-    seen: set[int] = set()
-    for value in values:
-        members: Iterable[Any] = (value,)
-        if isinstance(value, list | tuple):
-            members = value
-        elif isinstance(value, dict):
-            members = value.values()
-        for member in members:
-            if isinstance(member, Layer) and id(member) not in seen:
-                seen.add(id(member))
-                yield member
-
-
-def _snake_case(name: str) -> str:
-    """Keras's name for a class: MaxPooling2D becomes max_pooling2d."""
-    name = re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", name)
-    return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
+def _no_weights(name: str) -> dict[str, Variable]:
+    return {}

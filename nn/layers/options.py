@@ -7,6 +7,7 @@ from typing import Any, TypeAlias, TypedDict
 
 from ...autodiff import Tensor
 from .. import constraints, regularizers
+from ..prototypes import Fixed
 
 Shape: TypeAlias = "tuple[int, ...]"
 Initializer: TypeAlias = "str | Callable[..., Any]"
@@ -29,6 +30,8 @@ def shape_of_one(
     input_shape: Shape | None, input_dim: int | None, batch_input_shape: Shape | None
 ) -> Shape | None:
     """The shape of one example, from at most one of the three ways to give it."""
+    if input_shape is None and input_dim is None and batch_input_shape is None:
+        return None
     given: dict[str, Any] = {"input_shape": input_shape}
     given["input_dim"] = None if input_dim is None else (input_dim,)
     given["batch_input_shape"] = None if batch_input_shape is None else batch_input_shape[1:]
@@ -40,13 +43,13 @@ def shape_of_one(
 
 def weight_options(
     initializer: Initializer, regularizer: Regularizer = None, constraint: Constraint = None
-) -> dict[str, Any]:
+) -> Fixed:
     """Options of a weight, as `Layer.add_weight` takes them."""
-    return {
-        "initializer": initializer,
-        "regularizer": regularizers.get(regularizer),
-        "constraint": constraints.get(constraint),
-    }
+    return Fixed(
+        initializer=initializer,
+        regularizer=regularizers.get(regularizer),
+        constraint=constraints.get(constraint),
+    )
 
 
 class WeightOf:

@@ -66,17 +66,16 @@ def reduced(
     losses = weighted(name, losses, sample_weight)
     if how is Reduction.NONE:
         return losses
-    total = losses.sum()
     if how is Reduction.SUM:
-        return total
+        return losses.sum()
     _check_mean(how)
     by_weight = how is Reduction.MEAN_WITH_SAMPLE_WEIGHT and sample_weight is not None
     if mask is None and not by_weight:
-        return losses.mean() if losses.size else total
+        return losses.mean() if losses.size else losses.sum()
     weights = like_values(name, as_tensor(sample_weight), losses) if by_weight else None
     counted = _counted(mask, weights, losses.shape)
     num_examples = losses.shape[0] if losses.ndim else 1
-    return total * _share_of_mean(num_examples, counted)
+    return losses.sum() * _share_of_mean(num_examples, counted)
 
 
 def _counted(mask: Any, weights: Any, shape: tuple[int, ...]) -> float:

@@ -29,7 +29,7 @@ from ...strategies import Job, Variable, current_store, get_strategy
 from ..layers import Layer
 from ..optimizers import Optimizer
 from ..optimizers.schedules import Constant
-from ..serialization import serialize
+from ..serialization import Serializable, serialize
 
 _FORMAT = 1
 _HDF5 = (".h5", ".hdf5")
@@ -43,6 +43,7 @@ class Savable(Layer):
 
     optimizer: Optimizer
     _num_restored = 0
+    as_prototype = Serializable.as_prototype  # one with layers of its own is made anew
 
     @property
     @abstractmethod

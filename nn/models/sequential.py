@@ -29,7 +29,7 @@ class Sequential(Model):
         entries = list(layers)
         super().__init__(name=name)
         self.input_shape = _input_shape(entries)
-        self.layers = [_checked(entry) for entry in entries if not isinstance(entry, Input)]
+        self.layers = [_checked(entry) for entry in entries if type(entry) is not Input]
         self._stages = _stages(self.layers)
         self._create_weights()
 
@@ -72,11 +72,11 @@ class Sequential(Model):
 def _stages(layers: list[Layer]) -> list[Stage]:
     """What to call one after the other."""
     stages: list[Stage] = []
-    rest = list(layers)
-    while rest:
-        fused = fuse(rest[0], rest[1]) if len(rest) > 1 else None
-        stages.append(fused or rest[0])
-        del rest[: 2 if fused else 1]
+    index = 0
+    while index < len(layers):
+        fused = fuse(*layers[index : index + 2]) if index + 1 < len(layers) else None
+        stages.append(fused or layers[index])
+        index += 2 if fused else 1
     return stages
 
 

@@ -39,16 +39,17 @@ class Trainable(Savable):
 
     optimizer: Optimizer
     outputs: Any = None
+    stop_training = False
+    training_session: TrainingSession | None = None
+    # A model that is made anew in each step, in a model_fn, has none of these.
+    _compiled: Compiled | None = None
+    _steps_made: Variable | None = None
+    _found: dict[str, Any] | None = None
+    _beginning: tuple[int, int, Sequence[Any]] | None = None
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
         self.distribute_strategy: Strategy = get_strategy()
-        self.stop_training = False
-        self._compiled: Compiled | None = None
-        self._steps_made: Variable | None = None
-        self._found: dict[str, Any] | None = None
-        self.training_session: TrainingSession | None = None
-        self._beginning: tuple[int, int, Sequence[Any]] | None = None
 
     def compile(
         self,

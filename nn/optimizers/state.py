@@ -30,7 +30,6 @@ from ..arguments import check_fraction, check_not_negative, count
 from ..serialization import Serializable, serialize
 from .clipping import Clipping
 from .learning_rate import CurrentRate, LearningRate, schedule_of
-from .resolved import ResolvedOnce
 from .rule import ADD, ASSIGN
 from .runs import Run
 from .schedules import Constant
@@ -38,7 +37,7 @@ from .schedules import Constant
 ACCUMULATOR, AVERAGE = "gradient_accumulator", "average"
 
 
-class OptimizerState(Serializable, Updater, metaclass=ResolvedOnce):
+class OptimizerState(Serializable, Updater):
     """What all optimizers have, whatever they do with a gradient; see `Optimizer`."""
 
     def __init__(
@@ -112,6 +111,13 @@ class OptimizerState(Serializable, Updater, metaclass=ResolvedOnce):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._begin(state, state["name"])
+
+    def as_prototype(self) -> dict[str, Any]:
+        # Nothing in it is ever changed in place: another rate, say, is another schedule.
+        return self.__getstate__()
+
+    def begin_as(self, prototype: dict[str, Any]) -> None:
+        self._begin(prototype, prototype["_wished"][0])
 
     def _begin(self, state: Mapping[str, Any], wished: str) -> None:
         """Be what `state` says, of another process or of an earlier step, under a name of its own.

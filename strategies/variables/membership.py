@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
-from weakref import ref
 
 from .names import NAMES_OUTSIDE, names_here
 from .store import current_store
@@ -34,10 +33,10 @@ class Membership(Generic[Kept]):
         names = names_here.get()
         self._begin = begin
         self.name = names.unique(base, owner)
-        self._latest = (names.origin, ref(current_store().origin), begin(self.name))
+        self._latest = (names.origin, current_store().identity, begin(self.name))
         # Nobody else holds what exists outside models: a model that uses the owner for a while must
         # not be the end of it.
-        self._outside = self._latest if names.origin is NAMES_OUTSIDE else None
+        self._outside = self._latest if names.origin is NAMES_OUTSIDE.origin else None
 
     @property
     def latest(self) -> Kept:
@@ -58,9 +57,9 @@ class Membership(Generic[Kept]):
             return self._outside[2]
         _, store_then, kept = latest
         names.claim(self.name, owner)
-        store = current_store().origin
-        if store_then() is not store:
+        store = current_store().identity
+        if store_then is not store:
             kept = self._begin(self.name)
         # At once: another replica may be here at the same time.
-        self._latest = (names.origin, ref(store), kept)
+        self._latest = (names.origin, store, kept)
         return kept

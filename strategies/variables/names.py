@@ -12,12 +12,15 @@ class Names:
 
     An owner is not kept alive. Its name stays taken: a layer that is made and dropped in the same
     expression has weights all the same.
+
+    Attributes:
+        origin: Stands for these and for all copies of them: who has a name in one has it in all.
     """
 
-    __slots__ = ("_numbers", "_origin", "_owners")
+    __slots__ = ("_numbers", "_owners", "origin")
 
-    def __init__(self, origin: Names | None = None) -> None:
-        self._origin = origin
+    def __init__(self, origin: object = None) -> None:
+        self.origin = object() if origin is None else origin
         self._owners: dict[str, Callable[[], object]] = {}
         self._numbers: dict[str, int] = {}
 
@@ -37,11 +40,6 @@ class Names:
                 f"has the name {name!r}: they would share their variables. Give one of them "
                 f"another name, or make it inside model_fn"
             )
-
-    @property
-    def origin(self) -> Names:
-        """What these were copied from: who has a name there has it here, too."""
-        return self._origin or self
 
     def copy(self) -> Names:
         names = Names(self.origin)

@@ -69,6 +69,7 @@ class VariableStore:
 
     Attributes:
         global_step: Its count of steps, if not the variable of that name.
+        identity: Stands for the store, and for those that have the same variables: `of_averages`.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class VariableStore:
         self.resources: MutableMapping[Any, Any] = {} if keep else WeakValueDictionary()
         self.keep = keep
         self.global_step: Variable | None = None
-        self._origin: VariableStore | None = None
+        self.identity = object()
         self._restore = restore
         self._late: list[Callable[[str], Array | None]] = []
         self._beginnings: list[tuple[Tensor, Array]] | None = [] if keep else None
@@ -266,7 +267,7 @@ class VariableStore:
             global_step: The count.
         """
         same = copy(self)
-        same.averages_replicas, same.global_step, same._origin = True, global_step, self.origin
+        same.averages_replicas, same.global_step = True, global_step
         return same
 
     @property
@@ -274,11 +275,6 @@ class VariableStore:
         """The count of its steps, where it has one so far."""
         own = self.global_step
         return self.variables.get("global_step") if own is None else own
-
-    @property
-    def origin(self) -> VariableStore:
-        """The store that had the same variables first: see `of_averages`."""
-        return self._origin or self
 
     def _create(
         self, initial_value: Any, dtype: Any, beside: Variable | None, **said: Any

@@ -141,10 +141,10 @@ class Variable(TensorLike, metaclass=_Constructed):
         dtype = _cast_to.get()
         if dtype is not None:
             return self._cast(dtype)
-        replica = self.replica_here()
+        replica, cell = self.replica_here(), self.cell
         if replica is not None:
-            leaf = self.cell.read(replica.local_index)
-            home, here = self.cell.device(replica.local_index), replica.device
+            leaf = cell.read(replica.local_index)
+            home, here = cell.device(replica.local_index), replica.device
             return leaf if home is here else _moved(leaf, home, here)
         if self.differs_between_replicas:
             return Tensor(self.device_of(0).bring(self._of_all_copies()))
@@ -204,6 +204,10 @@ class Variable(TensorLike, metaclass=_Constructed):
 
     def like(self) -> Array:
         return self.cell.leaves[0].data
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.cell.leaves[0].data.shape
 
     def read_rows(self, rows: Array) -> tuple[Tensor, Array]:
         replica = self.replica_here()
