@@ -29,7 +29,8 @@ from .activations import relu
 from .higher_order import by_definition
 from .joining import concatenate, split
 from .numerics import keep_where
-from .pooling import max_pool2d, relu_max_of_cells, row_to_winner, winner_dtype
+from .pooled_rows import relu_max_rows, winner_rows
+from .pooling import max_pool2d, winner_dtype
 from .tensor import Tensor, lift_array, record
 from .tensor_like import Array
 from .windows import (
@@ -165,15 +166,16 @@ def conv2d_relu_max_pool2d(
     y = np.empty((len(images), rows, columns, filters.shape[3]), weights.dtype, like=images)
     cells = np.empty((pool[0] * pool[1], columns, len(y), y.shape[3]), y.dtype, like=images)
     winner = np.empty((rows, *cells.shape[1:]), winner_dtype(pool), like=images)
-    biases = (
-        bias[0].astype(y.dtype, copy=False) if bias else np.zeros(y.shape[3], y.dtype, like=images)
-    )
-    finish = relu_max_of_cells(cells, biases, y)
+    biases = np.zeros(y.shape[3], y.dtype, like=images)
+    if bias:
+        biases[...] = bias[0]
+    pool_row = relu_max_rows(cells, biases, y, winner)
+    products = lines(cells)
     image = arranged(images, windows, weights.dtype)
     kept = _worth_keeping(image)
     for row, of_row in enumerate(patches(image, windows, pool)):
-        np.matmul(of_row[:, : len(weights)], weights, out=lines(cells))
-        finish(cells, biases, y, winner, row)
+        np.matmul(of_row[:, : len(weights)], weights, out=products)
+        pool_row(row)
 
     def in_two_steps(x: Tensor, w: Tensor, b: Any = None) -> Tensor:
         return max_pool2d(conv2d(x, w, b, strides, padding, "relu"), pool)
@@ -276,16 +278,20 @@ def patches(image: Array, windows: Windows, pool: Index) -> Iterator[Array]:
     num_lines = math.prod(pool[:-1]) * windows.count[-1] * batch
     shape = (num_inputs + 4 - num_inputs % 4, num_lines)
     if channels <= _FEW_CHANNELS:  # column by column: each is a few copies as long as the batch
-        matrix = np.zeros(shape, image.dtype, like=image).T
+        matrix, copy = np.zeros(shape, image.dtype, like=image).T, _assign
     else:
-        matrix = np.zeros(shape[::-1], image.dtype, like=image)
+        matrix, copy = np.zeros(shape[::-1], image.dtype, like=image), copy_runs
     by_cell = _by_cell_of_pool(windows.view(image), windows.count, pool)
     num_rows = len(pool) - 1
     matrix[:, num_inputs] = 1
     filled = matrix[:, :num_inputs].reshape(by_cell.shape[num_rows:])
     for row in np.ndindex(by_cell.shape[:num_rows]):
-        copy_runs(by_cell[row], filled)
+        copy(by_cell[row], filled)
         yield matrix
+
+
+def _assign(source: Array, target: Array) -> None:
+    target[...] = source
 
 
 def _by_cell_of_pool(by_window: Array, count: Index, pool: Index) -> Array:
@@ -307,9 +313,9 @@ def _rows_through_relu(g: Array, y: Array) -> Iterator[Array]:
 def _rows_through_pool(g: Array, pool: Index, winner: Array) -> Iterator[Array]:
     g = contiguous(g)
     cells = np.empty((pool[0] * pool[1], *winner.shape[1:]), g.dtype, like=g)
-    spread = row_to_winner(cells, g)
+    spread_row = winner_rows(cells, g, winner)
     for row in range(len(winner)):
-        spread(cells, g, winner, row)
+        spread_row(row)
         yield cells
 
 

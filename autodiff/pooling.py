@@ -8,13 +8,11 @@ blocks is three times faster than on the interleaved cells of the image.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from ..kernels import compiled_loop
 from .creation import filled
 from .higher_order import by_definition
 from .numerics import keep_where
@@ -26,8 +24,6 @@ from .windows import (
     axes_first,
     batch_first,
     check_images,
-    contiguous,
-    copy_runs,
     each_axis,
     num_spatial_axes,
     pad,
@@ -183,64 +179,6 @@ def max_of_cells(cells: Array, y: Array, winner: Array) -> None:
         y[...] = best
 
 
-_MOST_COMPILED_CELLS = 16
-"""The loop over the cells of a pool is written out for each number of them."""
-
-RowOfPools: TypeAlias = Callable[[Array, Array, Array, Array, int], None]
-
-
-def relu_max_of_cells(cells: Array, bias: Array, y: Array) -> RowOfPools:
-    """The function that finishes a row of pools: `finish(cells, bias, y, winner, row)`.
-
-    It writes relu(maximum + bias) to `y[:, row]`, and to `winner[row]` the index of the first cell
-    that has the maximum, or the number of cells where relu lets nothing through.
-
-    Bias and relu rise with their argument and are the same for all cells of a pool. So they come
-    after the maximum, on a quarter of the elements.
-
-    Args:
-        cells: (cells of a pool, columns, batch, channels), of one row. It may be overwritten.
-        bias: (channels,).
-        y: (batch, rows, columns, channels).
-    """
-    if len(cells) <= _MOST_COMPILED_CELLS:
-        compiled = compiled_loop("relu_max", cells, bias, y, constant=len(cells))
-        if compiled is not None:
-            return compiled
-    return partial(_relu_max, np.broadcast_to(bias, cells.shape[1:]).copy())
-
-
-def _relu_max(biases: Array, cells: Array, bias: Array, y: Array, winner: Array, row: int) -> None:
-    # The biases as a whole row are added several times faster than broadcast.
-    best = np.empty_like(biases)
-    _max_of_scratch_cells(cells, best, winner[row])
-    np.add(best, biases, out=best)
-    best.clip(0, np.inf, out=best)
-    mark_where(best <= 0, len(cells), winner[row])
-    copy_runs(best.swapaxes(0, 1), y[:, row])
-
-
-def _max_of_scratch_cells(cells: Array, y: Array, winner: Array) -> None:
-    """The same as `max_of_cells`, where `cells` may be overwritten.
-
-    Four cells play two rounds, as in a cup: fewer passes over the bytes of `winner`, longer ones.
-    """
-    if len(cells) != 4:
-        max_of_cells(cells, y, winner)
-        return
-    left, right = cells[0::2], cells[1::2]
-    right_won = np.greater(right, left).view(np.uint8)
-    np.maximum(left, right, out=left)
-    last_pair_won = np.greater(left[1], left[0]).view(np.uint8)
-    np.maximum(left[0], left[1], out=y)
-    # The index is right_won[0], or right_won[1] + 2 where the second pair won: without a branch,
-    # winner = right_won[0] + last_pair_won * (right_won[1] + 2 - right_won[0]).
-    ahead = right_won[1] + winner.dtype.type(2)
-    ahead -= right_won[0]
-    ahead *= last_pair_won
-    np.add(right_won[0], ahead, out=winner)
-
-
 def mark_where(condition: Array, mark: int, winner: Array) -> None:
     """Write `mark` into `winner` where the condition holds; no greater one may stand there.
 
@@ -248,23 +186,6 @@ def mark_where(condition: Array, mark: int, winner: Array) -> None:
     """
     marks = condition.view(np.uint8) * winner.dtype.type(mark)
     np.maximum(winner, marks, out=winner)
-
-
-def row_to_winner(cells: Array, g: Array) -> Callable[[Array, Array, Array, int], None]:
-    """The function `spread(cells, g, winner, row)` for the gradient of a row of pools.
-
-    It writes the elements of `g[:, row]` into those of `cells` that won, zeros into the others.
-
-    Args:
-        cells: (cells of a pool, columns, batch, channels).
-        g: (batch, rows, columns, channels), contiguous.
-    """
-    compiled = compiled_loop("to_winner", cells, g) if len(cells) <= _MOST_COMPILED_CELLS else None
-    return compiled or _row_to_winner
-
-
-def _row_to_winner(cells: Array, g: Array, winner: Array, row: int) -> None:
-    to_winner(contiguous(g[:, row].swapaxes(0, 1)), winner[row], cells)
 
 
 def to_winner(g: Array, winner: Array, cells: Array) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import product
 from typing import Any
 
@@ -44,23 +45,23 @@ class Windows:
     pad_before: Index
     pad_after: Index
 
-    @property
+    @cached_property
     def padded(self) -> Index:
         sides = zip(self.pad_before, self.image, self.pad_after, strict=True)
         return tuple([before + length + after for before, length, after in sides])
 
-    @property
+    @cached_property
     def tile(self) -> bool:
         """Whether the windows cover every cell of the padded image exactly once."""
         covered = tuple(n * s for n, s in zip(self.count, self.strides, strict=True))
         return self.size == self.strides and set(self.dilation) == {1} and covered == self.padded
 
-    @property
+    @cached_property
     def positions(self) -> list[Index]:
         """The cells of a window, row by row."""
         return list(product(*map(range, self.size)))
 
-    @property
+    @cached_property
     def rows(self) -> list[Index]:
         """The rows of windows."""
         return list(product(*map(range, self.count[:-1])))
@@ -141,18 +142,24 @@ def place_windows(
         size, strides, dilation: Of the windows; no dilation is 1 everywhere.
         padding: 'valid', 'same' or 'causal'.
     """
-    dilation = tuple(dilation) or (1,) * len(size)
+    return _placed(tuple(image), tuple(size), tuple(strides), padding, tuple(dilation))
+
+
+@lru_cache(maxsize=256)
+def _placed(image: Index, size: Index, strides: Index, padding: str, dilation: Index) -> Windows:
+    """The same windows for each batch of a layer: they remember what follows from them."""
+    dilation = dilation or (1,) * len(size)
     if min(*size, *strides, *dilation) < 1:
-        raise ValueError(f"window {tuple(size)} and strides {tuple(strides)} must be at least 1")
+        raise ValueError(f"window {size} and strides {strides} must be at least 1")
     extents = [(n - 1) * step + 1 for n, step in zip(size, dilation, strict=True)]
     placed = [_along_axis(*axis, padding) for axis in zip(image, extents, strides, strict=True)]
     if min(count for count, _, _ in placed) < 1:
         raise ValueError(
-            f"a window of {tuple(extents)} does not fit into an image of {tuple(image)}; "
+            f"a window of {tuple(extents)} does not fit into an image of {image}; "
             f"use a smaller window or padding='same'"
         )
     count, before, after = zip(*placed, strict=True)
-    return Windows(tuple(size), tuple(strides), dilation, tuple(image), count, before, after)
+    return Windows(size, strides, dilation, image, count, before, after)
 
 
 def _along_axis(length: int, extent: int, stride: int, padding: str) -> tuple[int, int, int]:
