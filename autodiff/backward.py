@@ -79,32 +79,38 @@ class _Run:
 
     def step(self, node: Tensor, keep: bool) -> None:
         """Carry the gradient of `node` on to its inputs."""
-        inputs = node.inputs
-        none: Sequence[Any] = (None,) * len(inputs)
-        gradient = self.gradients.pop(node, None)  # its memory is free again after this node
-        if gradient is None:  # reachable, but no vjp on the way gave it anything
-            parts = outs = none
-        else:
+        inputs, gradients = node.inputs, self.gradients
+        parts: Sequence[Any] = (None,) * len(inputs)
+        outs: Sequence[Array | None] = parts
+        gradient = gradients.pop(node, None)  # its memory is free again after this node
+        if gradient is not None:  # else reachable, but no vjp on the way gave it anything
             if keep:
-                self.gradients[node] = gradient.copy()  # type: ignore[union-attr]
-            outs = self.buffers(inputs) if self.into else none
+                gradients[node] = gradient.copy()  # type: ignore[union-attr]
+            if self.into:
+                outs = self.buffers(inputs)
             parts = node.vjp(gradient, outs)  # type: ignore[misc]
-        for i, tensor in enumerate(inputs):
-            if tensor.requires_grad:
-                if parts[i] is not None:
-                    self.add(tensor, parts[i], outs[i])
-                if tensor.vjp is None:
-                    self.finish(tensor)
+        for tensor, part, out in zip(inputs, parts, outs, strict=False):
+            if not tensor.requires_grad:
+                continue
+            if part is not None:
+                if part is out:  # a leaf's first one, written where it belongs
+                    gradients[tensor] = part
+                else:
+                    self.add(tensor, part, out)
+            if tensor.vjp is None:
+                self.finish(tensor)
 
     def buffers(self, inputs: tuple[Tensor, ...]) -> list[Array | None]:
         """The buffer of each input whose gradient begins here, once where a leaf occurs twice."""
+        into, gradients = self.into, self.gradients
         outs: list[Array | None] = []
         for tensor in inputs:
             out = None
-            if tensor.vjp is None and tensor not in self.gradients:
-                out = self.into.get(tensor)
-                if out is not None and any(out is other for other in outs):
-                    out = None
+            if tensor.requires_grad and tensor.vjp is None and tensor not in gradients:
+                out = into.get(tensor)
+                for other in outs:
+                    if other is out:
+                        out = None
             outs.append(out)
         return outs
 
@@ -117,8 +123,7 @@ class _Run:
             total = self.dense(tensor, gradients[tensor])
             gradients[tensor] = np.add(total, part, out=total)
         elif out is not None:
-            if part is not out:
-                out[...] = part
+            out[...] = part
             gradients[tensor] = out
         elif part.dtype is tensor.data.dtype and not isinstance(part, np.generic):
             # The common case, by identity: dtypes of one kind are one object, and == costs more.
@@ -147,9 +152,11 @@ class _Run:
 
     def finish(self, leaf: Tensor) -> None:
         """Count one use of `leaf` as done, and report it after the last one."""
-        self.uses_left[leaf] -= 1
-        if self.uses_left[leaf] == 0 and self.on_ready is not None and leaf in self.gradients:
-            self.on_ready(leaf, self.gradients[leaf])
+        left = self.uses_left[leaf] = self.uses_left[leaf] - 1
+        if left == 0 and self.on_ready is not None:
+            gradient = self.gradients.get(leaf)
+            if gradient is not None:
+                self.on_ready(leaf, gradient)
 
 
 def _seed(data: Array, given: Any) -> Array:

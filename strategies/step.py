@@ -177,7 +177,7 @@ def make_step(
                     update.apply(replica, average)
                 for counter in train_op.counters:
                     counter.cell.increase(replica.local_index)
-            settle(replica, this_round.num_examples_to_settle)
+            settle(replica, this_round)
     return StepResult(is_made, vetoes > 0, totals)
 
 
@@ -239,18 +239,16 @@ def apply_reduced(updater: Updater, variables: Sequence[Variable], given: Found)
         reduce(replica, this_round, interrupts)
         if this_round.totals[0] > 0:
             change_variables(updater, packs, replica, average=True)
-            settle(replica, this_round.num_examples_to_settle)
+            settle(replica, this_round)
 
 
-def settle(replica: ReplicaContext, num_examples: float) -> None:
-    """Carry out what the storage of variables has put off, before any replica goes on.
-
-    `num_examples` is how many examples of this worker are behind the changes.
-    """
+def settle(replica: ReplicaContext, this_round: Round) -> None:
+    """Carry out what the storage of variables has put off, before any replica goes on."""
     storage = replica.strategy.extended.remote_storage
     # By the last to come, while the others wait: it renews the copies that they read.
     if storage is not None:
         with phase("communication"):
+            num_examples = this_round.num_examples_to_settle
             replica.exchange("changes of variables", None, lambda _: storage.flush(num_examples))
 
 

@@ -135,17 +135,17 @@ class Round:
     """
 
     def __init__(self, offers: Sequence[Offer]) -> None:
+        first, *others = offers
         examples = [offer.num_examples for offer in offers]
         if min(examples) < 0:
             raise ValueError(
                 f"the replicas' numbers of examples must be at least 0, they are {examples}"
             )
-        lines = [offer.lines for offer in offers]
-        if len(offers) > 1:
+        self._average, self._workers, self._lines = first.average, first.workers, first.lines
+        if others:
+            lines = [offer.lines for offer in offers]
             require_common(lines, "replica")
-        first = offers[0]
-        self._average, self._workers = first.average, first.workers
-        self._lines = next(filter(None, lines), ())
+            self._lines = next(filter(None, lines), ())
         # Relative to a full batch: equal batches weigh exactly 1, and the gradient of a replica
         # that is alone is never scaled.
         full_batch = self._workers.full_batch(max(examples))
@@ -154,13 +154,13 @@ class Round:
         # Whether all workers make the same step travels with the sums, in no message of its own.
         # The lines themselves are asked for only where they differ.
         said = digest(self._lines) if self._workers.size > 1 else _NOTHING_SAID
-        sums = [sum(column) for column in zip(*[offer.sums for offer in offers], strict=True)]
+        sums = map(sum, zip(*[offer.sums for offer in offers], strict=True))
         self._sums = np.array([sum(self.weights), *sums, *said], np.float64)
         self._sums_under_way = self._workers.start_adding_up(self._sums, "sums of a step")
-        self._entered: set[tuple[GradientReducer, int]] = set()
-        self._num_filled: dict[tuple[GradientReducer, int], int] = {}
+        self._entered: dict[GradientReducer, list[int]] = {}
+        self._num_missing: dict[GradientReducer, list[int]] = {}
+        """For each part: how many replicas have not filled it."""
         self._queue: list[tuple[GradientReducer, int]] = []
-        self._ready: set[tuple[GradientReducer, int]] = set()
         self._num_started = 0
         self._lock = threading.Lock()
 
@@ -180,33 +180,37 @@ class Round:
     def enter(self, reducer: GradientReducer, replica: int) -> None:
         """Note that `replica` begins to fill `reducer`: once in a round."""
         with self._lock:
-            if (reducer, replica) in self._entered:
+            entered = self._entered.get(reducer)
+            # The queue is the order in which parts travel, and must be that of all workers. A
+            # replica enters the reducers in the order of the step's updates; whoever is the first
+            # to enter one has entered those before it, so that they are queued already, whichever
+            # thread is ahead.
+            if entered is None:
+                entered = self._entered[reducer] = []
+                self._num_missing[reducer] = [len(self.weights)] * len(reducer.parts)
+                self._queue += [(reducer, part) for part in range(len(reducer.parts))]
+            if replica in entered:
                 names = ", ".join(variable.name for variable in reducer.variables)
                 raise RuntimeError(
                     f"one optimizer changes the same variables twice in one step ({names}); "
                     f"add up the losses, or use an optimizer for each"
                 )
-            self._entered.add((reducer, replica))
-            # The queue is the order in which parts travel, and must be that of all workers. A
-            # replica enters the reducers in the order of the step's updates; whoever is the first
-            # to enter one has entered those before it, so that they are queued already, whichever
-            # thread is ahead.
-            if all(queued is not reducer for queued, _ in self._queue):
-                self._queue += [(reducer, part) for part in range(len(reducer.parts))]
+            entered.append(replica)
 
     def filled(self, reducer: GradientReducer, part: int) -> None:
         """Note that one replica has filled a part; the last one to do so adds it up, on its way."""
+        num_missing = self._num_missing[reducer]
         with self._lock:
-            num_filled = self._num_filled.get((reducer, part), 0) + 1
-            self._num_filled[reducer, part] = num_filled
-        if num_filled < len(self.weights):
-            return
+            is_last = num_missing[part] == 1
+            if not is_last:
+                num_missing[part] -= 1
+                return
         reducer.parts[part].reduce(self.weights)
         if self._workers.size == 1:
             reducer.parts[part].finish(self._workers, self._divisor)
             return
         with self._lock:
-            self._ready.add((reducer, part))
+            num_missing[part] = 0  # only now: another replica may start what is ready
             self._start_ready()
 
     def _start_ready(self, has_ended: bool = False) -> None:
@@ -220,7 +224,7 @@ class Round:
             # A part of which a replica has no gradient is ready at the end of its backward pass:
             # on some workers before they meet in it, on others after that.
             is_late = reducer.backward_communicates and not has_ended
-            if is_late or (reducer, part) not in self._ready:
+            if is_late or self._num_missing[reducer][part]:
                 return
             reducer.parts[part].start(self._workers, f"gradients, part {self._num_started}")
             self._num_started += 1

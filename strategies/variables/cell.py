@@ -78,8 +78,9 @@ class RuleStep:
         if not self.rule.is_elementwise:
             update(value, gradient, slots, rate, step)
             return
-        value, gradient = value.reshape(-1), gradient.reshape(-1)
-        slots = [slot.reshape(-1) for slot in slots]
+        if value.ndim != 1:
+            value, gradient = value.reshape(-1), gradient.reshape(-1)
+            slots = [slot.reshape(-1) for slot in slots]
         # Rules are elementwise: cut into blocks they give the same bits, and a rule with several
         # temporaries goes through the cache and not through memory.
         if value.size <= BLOCK:
