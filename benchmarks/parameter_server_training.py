@@ -1,6 +1,7 @@
 """Training with parameter servers: dense, with a slow worker, and sparse.
 
     python benchmarks/parameter_server_training.py [--rounds 5] [--steps 300] [--parts cnn slow]
+        [--before PYTHON]
 
 cnn     the tutorial CNN, 64 examples a step for each worker: 1 ps and 2 workers, asynchronous;
         the same with each exchange under the next step (overlap); the two workers under
@@ -9,6 +10,8 @@ slow    1 ps and 2 workers, one of which pauses after each step for four times w
         process alone takes, as if it were on a machine five times slower: asynchronous, and
         synchronous (max_staleness=0). Steps per second of both workers together.
 sparse  examples/recommender.py, 2 ps and 2 workers: rows that are read and changed per second.
+
+before …    the jobs with servers by another paceline, by the interpreter that --before names
 
 Each job is a set of processes of its own, made by `paceline launch`. Rounds alternate between the
 jobs, so that a noisy neighbour troubles all. What is counted lies between the moment when the last
@@ -26,7 +29,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -48,6 +51,7 @@ import recommender
 MODEL = "cnn"
 WARM_UP_STEPS = 20
 SLOWNESS = 5
+BEFORE = "before "
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,7 @@ class Job:
         kind: What they do; see `STRATEGIES`.
         model: "cnn" or "sparse".
         is_slowed: Whether the last worker pauses after each step.
+        python: The interpreter that it runs by.
     """
 
     workers: int
@@ -66,6 +71,7 @@ class Job:
     kind: str
     model: str = MODEL
     is_slowed: bool = False
+    python: str = sys.executable
 
 
 PARTS: dict[str, dict[str, Job]] = {
@@ -242,7 +248,7 @@ class Rates:
 def run_job(job: Job, args: argparse.Namespace, pause_secs: float) -> list[dict[str, Any]]:
     """Run a job to its end; what its workers wrote down."""
     with tempfile.TemporaryDirectory() as directory:
-        launch = [sys.executable, "-m", "paceline", "launch"]
+        launch = [job.python, "-m", "paceline", "launch"]
         tasks = ["--workers", str(job.workers), "--ps", str(job.ps)]
         options = {
             "--job": json.dumps(vars(job)),
@@ -262,9 +268,15 @@ def run_job(job: Job, args: argparse.Namespace, pause_secs: float) -> list[dict[
         return [json.loads(path.read_text()) for path in paths]
 
 
+def with_before(jobs: Mapping[str, Job], python: str | None) -> dict[str, Job]:
+    """The jobs, and those with servers once more by another interpreter, if there is one."""
+    again = {BEFORE + name: replace(job, python=python) for name, job in jobs.items() if job.ps}
+    return {**jobs, **(again if python else {})}
+
+
 def measure(args: argparse.Namespace) -> dict[str, dict[str, Rates]]:
     """The rates of all jobs of the parts that are wanted."""
-    parts = {"cnn": PARTS["cnn"], **{part: PARTS[part] for part in args.parts}}
+    parts = {part: with_before(PARTS[part], args.before) for part in ("cnn", *args.parts)}
     rates = {part: {name: Rates() for name in jobs} for part, jobs in parts.items()}
     for _ in range(args.rounds):
         for part, jobs in parts.items():
@@ -278,20 +290,30 @@ def measure(args: argparse.Namespace) -> dict[str, dict[str, Rates]]:
 
 
 def report_cnn(rates: Mapping[str, Rates]) -> str:
-    lines = [f"{'tutorial CNN':16} {'steps/s of each worker':>24} {'cpu ms a step':>14} {'kB':>8}"]
+    lines = [f"{'tutorial CNN':20} {'steps/s of each worker':>24} {'cpu ms a step':>14} {'kB':>8}"]
     for name, measured in rates.items():
         steps = " + ".join(f"{rate:.0f}" for rate in measured.median_steps)
         kilobytes = f"{np.median(measured.kilobytes):8.0f}" if measured.kilobytes else ""
-        lines.append(f"{name:16} {steps:>24} {np.median(measured.cpu_ms):14.2f} {kilobytes}")
+        lines.append(f"{name:20} {steps:>24} {np.median(measured.cpu_ms):14.2f} {kilobytes}")
     ratio = rates["1 ps, async"].median_steps.sum() / rates["RING"].median_steps.sum()
     lines.append(f"1 ps by RING: {ratio:.2f}")
-    return "\n".join(lines)
+    return "\n".join(lines + ratios_to_before(rates))
+
+
+def ratios_to_before(rates: Mapping[str, Rates]) -> list[str]:
+    """Steps now by steps before, for each job that was run both ways: the median over rounds."""
+    return [
+        f"{name}, steps/s now by before: "
+        f"{np.median(np.sum(now.steps, axis=1) / np.sum(rates[BEFORE + name].steps, axis=1)):.2f}"
+        for name, now in rates.items()
+        if BEFORE + name in rates
+    ]
 
 
 def report_slow(rates: Mapping[str, Rates]) -> str:
     lines = [f"one worker of two {SLOWNESS} times slower: steps/s of each worker"]
     for name, measured in rates.items():
-        lines.append(f"{name:16} " + " + ".join(f"{rate:.0f}" for rate in measured.median_steps))
+        lines.append(f"{name:20} " + " + ".join(f"{rate:.0f}" for rate in measured.median_steps))
     ratios = [
         sum(a) / sum(s) for a, s in zip(rates["async"].steps, rates["sync"].steps, strict=True)
     ]
@@ -317,7 +339,7 @@ def report_sparse(rates: Mapping[str, Rates], args: argparse.Namespace) -> str:
             f"{' and '.join(f'{mb:.0f}' for mb in np.median(measured.growth_mb, axis=0))} MB of "
             f"memory of the chief and the other worker"
         )
-    return "\n".join(lines)
+    return "\n".join(lines + ratios_to_before(rates))
 
 
 def main() -> None:
@@ -329,6 +351,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--batch-size", type=int, default=1024, help="of the sparse part")
+    parser.add_argument("--before", help="interpreter with another paceline")
     for internal in ("--job", "--directory"):
         parser.add_argument(internal, help=argparse.SUPPRESS)
     parser.add_argument("--pause-secs", type=float, default=0.0, help=argparse.SUPPRESS)

@@ -64,5 +64,7 @@ def test_reports_name_the_ratios(arguments: argparse.Namespace) -> None:
     assert "1 ps by RING: 1.00" in text
     text = benchmark.report_slow(dict.fromkeys(benchmark.PARTS["slow"], rates))
     assert "async by sync: 1.00" in text
-    text = benchmark.report_sparse(dict.fromkeys(benchmark.PARTS["sparse"], rates), arguments)
+    jobs = benchmark.with_before(benchmark.PARTS["sparse"], "python")
+    text = benchmark.report_sparse(dict.fromkeys(jobs, rates), arguments)
     assert "k examples/s" in text
+    assert "2 ps, async, steps/s now by before: 1.00" in text
