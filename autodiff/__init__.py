@@ -37,6 +37,7 @@ from .activations import (
     softmax,
     softplus,
 )
+from .awaited import Awaited
 from .backward import backward, leaves
 from .convolution import conv, conv2d, conv2d_relu_max_pool2d
 from .creation import filled
@@ -78,6 +79,7 @@ __all__ = [
     "PRINT_OPTIONS",
     "RECURRENT_ACTIVATIONS",
     "Array",
+    "Awaited",
     "Call",
     "ForwardAccumulator",
     "GRURecurrence",

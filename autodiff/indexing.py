@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .awaited import Awaited, record_awaited
 from .indexed_slices import IndexedSlices, Patch
 from .piecewise_constant import plain
 from .shapes import moveaxis, ravel
@@ -89,6 +90,8 @@ def _rows(source: TensorLike, rows: Array) -> Tensor:
         flat += shape[0] * (flat < 0)  # rows are told from 0: -1 and the last one must be one row
         return (IndexedSlices(g.reshape(len(flat), *shape[1:]), flat, shape),)
 
+    if isinstance(data, Awaited):
+        return record_awaited(data, (x,), vjp)
     return record(data, (x,), vjp)
 
 

@@ -193,7 +193,7 @@ def lift(value: Any) -> Tensor:
     if kind is not np.ndarray:
         if isinstance(value, TensorLike):
             tensor: Tensor = value.tensor()
-            if open_tapes.get():
+            if tensor is not value and open_tapes.get():
                 note_read(value, tensor)
             return tensor
         if isinstance(value, np.generic):

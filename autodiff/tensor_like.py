@@ -98,7 +98,10 @@ class TensorLike:
         return self.tensor().data
 
     def read_rows(self, rows: Array) -> tuple[Any, Array]:
-        """The tensor to which a gradient of its rows flows, and the rows of these numbers."""
+        """The tensor to which a gradient of its rows flows, and the rows of these numbers.
+
+        They may be `Awaited`.
+        """
         source = self.tensor()
         return source, np.take(source.data, rows, axis=0)
 

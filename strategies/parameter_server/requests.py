@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -139,18 +139,25 @@ class PullPart:
     """Values that one server is to send: of whole parts or of some of their rows."""
 
     ids: list[int] = field(default_factory=list)
-    rows: dict[int, np.ndarray] = field(default_factory=dict)
+    rows: list[np.ndarray | None] = field(default_factory=list)
     into: list[np.ndarray] = field(default_factory=list)
+
+    def add(self, part_id: int, rows: np.ndarray | None, into: np.ndarray) -> None:
+        """Ask for a part too, or for some of its rows, counted within it."""
+        self.ids.append(part_id)
+        self.rows.append(rows)
+        self.into.append(into)
 
     def request(self, min_version: int) -> ServerRequest:
         """Ask for them as they are after so many updates."""
         pull = Pull(
             ids=tuple(self.ids),
-            rows=tuple([number in self.rows for number in self.ids]) if self.rows else (),
+            rows=tuple([rows is not None for rows in self.rows]),
             min_version=min_version,
             wait_secs=ASK_AGAIN_SECS if min_version else 0.0,
         )
-        return ServerRequest(pull, list(self.rows.values()), self.into)
+        arrays = [rows for rows in self.rows if rows is not None]
+        return ServerRequest(pull, arrays, self.into)
 
 
 def pull_of_variables(variables: Sequence[tuple[Layout, np.ndarray]]) -> dict[int, PullPart]:
@@ -159,27 +166,46 @@ def pull_of_variables(variables: Sequence[tuple[Layout, np.ndarray]]) -> dict[in
     for layout, array in variables:
         for part in layout.parts:
             pull = by_server.setdefault(part.server, PullPart())
-            pull.ids.append(part.id)
-            pull.into.append(layout.rows_of(array, part))
+            pull.add(part.id, None, layout.rows_of(array, part))
     return by_server
 
 
-def pull_of_rows(layout: Layout, rows: np.ndarray, into: np.ndarray) -> dict[int, PullPart]:
-    """What each server is to send so that an array is filled with some rows of a variable.
+@final
+class RowLookup:
+    """Rows of a variable that are wanted: each of them travels once.
 
     Args:
-        rows: Rising row numbers, each once.
-        into: Gets row `rows[i]` as its row i.
+        layout: Where the variable is.
+        rows: int64 numbers of any shape, from 0.
+
+    Attributes:
+        layout: As given.
+        rows: The different ones, rising.
+        found: Is to be filled with these.
 
     Raises:
         IndexError: There is no such row.
     """
+
+    def __init__(self, layout: Layout, rows: np.ndarray) -> None:
+        self.layout = layout
+        self.rows, places = np.unique(rows, return_inverse=True)
+        self._places = places.reshape(rows.shape)
+        self.found = np.empty((len(self.rows), *layout.shape[1:]), layout.dtype)
+        check_rows(layout, self.rows)
+
+    def result(self) -> np.ndarray:
+        """The rows as they were asked for."""
+        return self.found[self._places]
+
+
+def pull_of_rows(lookups: Sequence[RowLookup]) -> dict[int, PullPart]:
+    """What each server is to send so that all that was looked up is found."""
     by_server: dict[int, PullPart] = {}
-    for part, here in parts_with_rows(layout, rows):
-        pull = by_server.setdefault(part.server, PullPart())
-        pull.ids.append(part.id)
-        pull.rows[part.id] = rows[here] - part.start
-        pull.into.append(into[here])
+    for lookup in lookups:
+        for part, here in parts_with_rows(lookup.layout, lookup.rows):
+            pull = by_server.setdefault(part.server, PullPart())
+            pull.add(part.id, lookup.rows[here] - part.start, lookup.found[here])
     return by_server
 
 
@@ -219,11 +245,8 @@ def rows_within(rows: np.ndarray, part: Part) -> slice:
     return slice(int(start), int(stop))
 
 
-def parts_with_rows(layout: Layout, rows: np.ndarray) -> Iterator[tuple[Part, slice]]:
-    """The parts that hold some of these rows, with the place of theirs among them.
-
-    Args:
-        rows: Rising row numbers.
+def check_rows(layout: Layout, rows: np.ndarray) -> None:
+    """Make sure that a variable has these rows, which are rising.
 
     Raises:
         IndexError: There is no such row.
@@ -232,6 +255,10 @@ def parts_with_rows(layout: Layout, rows: np.ndarray) -> Iterator[tuple[Part, sl
     if len(rows) and not 0 <= rows[0] <= rows[-1] < num_rows:
         wrong = rows[0] if rows[0] < 0 else rows[-1]
         raise IndexError(f"{layout.name!r} has no row {wrong}; it has {num_rows}, counted from 0")
+
+
+def parts_with_rows(layout: Layout, rows: np.ndarray) -> Iterator[tuple[Part, slice]]:
+    """The parts that hold some of these rising rows, with the place of theirs among them."""
     for part in layout.parts:
         here = rows_within(rows, part)
         if here.start < here.stop:

@@ -40,6 +40,7 @@ from .placement import Layout
 from .requests import (
     ASK_AGAIN_SECS,
     PullPart,
+    RowLookup,
     ServerRequest,
     VariableChange,
     creations_of,
@@ -206,22 +207,11 @@ class Servers:
             self._contribute()
             self._pull(pull_of_variables(wanted))
 
-    def pull_rows(self, layout: Layout, rows: np.ndarray) -> np.ndarray:
-        """Some rows of a variable.
-
-        Args:
-            rows: int64 numbers of any shape, from 0.
-
-        Raises:
-            IndexError: There is no such row.
-        """
-        unique, places = np.unique(rows, return_inverse=True)
-        found = np.empty((len(unique), *layout.shape[1:]), layout.dtype)
-        by_server = pull_of_rows(layout, unique, found)
+    def pull_rows(self, lookups: Sequence[RowLookup]) -> None:
+        """Find rows of variables, all in one exchange."""
         with self.lock:
             self._contribute()
-            self._pull(by_server)
-        return found[places.reshape(rows.shape)]
+            self._pull(pull_of_rows(lookups))
 
     def start_push(
         self,

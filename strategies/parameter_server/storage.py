@@ -10,14 +10,14 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ...autodiff import Array, IndexedSlices, MutableLeaf
+from ...autodiff import Array, Awaited, IndexedSlices, MutableLeaf
 from ...collectives.parameter_server import Aggregation, OptimizerSpec
-from ..devices.device import HOST, to_host
+from ..devices.device import HOST, Device, to_host
 from ..variables.aggregation import VariableAggregation, VariableSpec
 from ..variables.cell import Assignment, Cell, RemoteStorage, Rule, RuleStep, SavedValue, Storage
 from .checkpoints import ServerWriters
 from .placement import Layout, VariablePlacer
-from .requests import VariableChange
+from .requests import RowLookup, VariableChange
 from .servers import Servers
 
 _AGGREGATIONS: Mapping[VariableAggregation, Aggregation] = {
@@ -74,6 +74,7 @@ class ServerStorage(RemoteStorage):
         self._layouts: dict[str, Layout] = {}
         self._copied: WeakValueDictionary[str, ServerCell] = WeakValueDictionary()
         self._changes: dict[str, VariableChange] = {}
+        self._lookups: list[RowLookup] = []
         self._arriving: list[tuple[ServerCell, np.ndarray]] = []
         self._num_restarts = 0
         self.note: Callable[[], str] = str
@@ -131,12 +132,24 @@ class ServerStorage(RemoteStorage):
             cell.is_here = True
             self._copied[cell.spec.name] = cell
 
-    def fetch_rows(self, layout: Layout, rows: Array) -> Array:
-        """Some rows of a variable; a number below 0 counts from behind."""
+    def look_up(self, layout: Layout, rows: Array) -> Awaited:
+        """Some rows of a variable; a number below 0 counts from behind.
+
+        What is looked up before somebody needs it comes in one exchange.
+        """
         numbers = np.asarray(rows, np.int64)
         numbers = np.where(numbers < 0, numbers + layout.shape[0], numbers)
+        lookup = RowLookup(layout, numbers)
         with self._lock:
-            return self._servers().pull_rows(layout, numbers)
+            self._lookups.append(lookup)
+
+        def fetch() -> np.ndarray:
+            with self._lock:
+                if lookup in self._lookups:
+                    self._fetch_lookups()
+            return lookup.result()
+
+        return Awaited((*numbers.shape, *layout.shape[1:]), lookup.found.dtype, fetch)
 
     def note_assignment(
         self, cell: ServerCell, how: Assignment, given: np.ndarray, at_once: bool
@@ -198,6 +211,8 @@ class ServerStorage(RemoteStorage):
     def _exchange(self, num_examples: float, overlaps: bool) -> None:
         """Hand in what was put off, and have the copies here renewed: now, or at the next flush."""
         servers = self._servers()
+        # What was looked up is what it was before the changes, whoever looks at it afterwards.
+        self._fetch_lookups()
         # With overlap: what the last push has brought is taken over only here, so that no step sees
         # a variable change under its hands.
         servers.finish_push()
@@ -218,6 +233,11 @@ class ServerStorage(RemoteStorage):
         if servers.num_restarts != self._num_restarts:
             self._num_restarts = servers.num_restarts  # with older values than it had
             self.refresh()
+
+    def _fetch_lookups(self) -> None:
+        if self._lookups:
+            self._servers().pull_rows(self._lookups)
+            self._lookups = []
 
     def _take_what_has_arrived(self) -> None:
         """Let the copies here be those that came of the step before the last."""
@@ -258,8 +278,11 @@ class ServerCell(Cell):
             self._storage.fetch(self)
         return self.leaves[0]
 
-    def rows(self, local_index: int, numbers: Array) -> Array:
-        return self._storage.fetch_rows(self.layout, to_host(numbers))
+    def rows(self, local_index: int, numbers: Array, device: Device | None) -> Array | Awaited:
+        awaited = self._storage.look_up(self.layout, to_host(numbers))
+        if device is None or device.kind == "CPU":
+            return awaited
+        return device.put(awaited.fetch())
 
     def assign(self, how: Assignment, old: Array, given: Array, at_once: bool) -> None:
         here = to_host(given)

@@ -11,7 +11,7 @@ from weakref import ref
 
 import numpy as np
 
-from ...autodiff import Array, IndexedSlices, MutableLeaf
+from ...autodiff import Array, Awaited, IndexedSlices, MutableLeaf
 from ..devices.device import Device
 from .aggregation import VariableSpec
 
@@ -192,11 +192,12 @@ class Cell(ABC):
         """The copy that replica `local_index` uses, with the value as it is now."""
 
     @abstractmethod
-    def rows(self, local_index: int, numbers: Array) -> Array:
-        """Some rows of what replica `local_index` sees.
+    def rows(self, local_index: int, numbers: Array, device: Device | None) -> Array | Awaited:
+        """Some rows of what replica `local_index` sees; from elsewhere they may be on their way.
 
         Args:
             numbers: Of the rows, of any shape, from 0.
+            device: Where to put them; None leaves them where they are.
         """
 
     @abstractmethod

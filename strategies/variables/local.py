@@ -64,9 +64,10 @@ class LocalCell(Cell):
         leaves = self.leaves
         return leaves[local_index if len(leaves) > 1 else 0]
 
-    def rows(self, local_index: int, numbers: Array) -> Array:
+    def rows(self, local_index: int, numbers: Array, device: Device | None) -> Array:
         data = self.read(local_index).data
-        return np.take(data, self.device(local_index).bring(numbers), axis=0)
+        found = np.take(data, self.device(local_index).bring(numbers), axis=0)
+        return found if device is None else device.bring(found)
 
     def assign(self, how: Assignment, old: Array, given: Array, at_once: bool) -> None:
         value = how.applied(old, self.device(0).bring(given))

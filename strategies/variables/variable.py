@@ -16,6 +16,7 @@ import numpy as np
 from ...autodiff import (
     PRINT_OPTIONS,
     Array,
+    Awaited,
     IndexedSlices,
     MutableLeaf,
     Tensor,
@@ -209,13 +210,13 @@ class Variable(TensorLike, metaclass=_Constructed):
     def shape(self) -> tuple[int, ...]:
         return self.cell.leaves[0].data.shape
 
-    def read_rows(self, rows: Array) -> tuple[Tensor, Array]:
+    def read_rows(self, rows: Array) -> tuple[Tensor, Array | Awaited]:
         replica = self.replica_here()
         if replica is None and self.differs_between_replicas:
             return self.tensor().read_rows(rows)
         index = 0 if replica is None else replica.local_index
-        found = self.cell.rows(index, rows)
-        return self.cell.leaf(index), found if replica is None else replica.device.bring(found)
+        device = None if replica is None else replica.device
+        return self.cell.leaf(index), self.cell.rows(index, rows, device)
 
     def bring_here(self) -> None:
         """Keep the value that it has now in this process, where other processes have kept it."""

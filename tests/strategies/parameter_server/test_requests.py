@@ -9,8 +9,8 @@ from paceline.collectives.parameter_server import OptimizerSpec
 from paceline.strategies import FixedShardsPartitioner
 from paceline.strategies.parameter_server.placement import VariablePlacer, placement_of
 from paceline.strategies.parameter_server.requests import (
+    RowLookup,
     VariableChange,
-    parts_with_rows,
     split_changes,
 )
 
@@ -85,4 +85,4 @@ def test_variables_of_one_optimizer_share_what_is_said_of_it():
 def test_a_row_that_is_not_there_is_named(rows):
     (layout,) = layouts(1, 1, (7, 2))
     with pytest.raises(IndexError, match=rf"'v0' has no row {rows[0] if rows[0] < 0 else 7}; it"):
-        list(parts_with_rows(layout, np.array(rows)))
+        RowLookup(layout, np.array(rows))

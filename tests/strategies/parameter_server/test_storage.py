@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from paceline.collectives import CollectiveError
+from paceline.collectives.parameter_server import RefusedRequest
+from paceline.collectives.parameter_server.requests import Verb
 from paceline.inputs import Dataset
 from paceline.nn import optimizers
 from paceline.nn.optimizers.rule_optimizer import RuleOptimizer
@@ -102,6 +104,76 @@ def test_a_table_of_which_rows_are_read_is_never_here_as_a_whole(server_job):
         values[[3, 50_000, 99_999], 0], -11 * RATE / 16 * np.array([2, 1, 1])
     )
     assert np.count_nonzero(values) == 12
+
+
+@pytest.fixture
+def asked_job(server_job):
+    """`asked_job(num_servers, **options)`: a job with one trainer, and the list of what it asks."""
+
+    def make(num_servers, **options):
+        asked = []
+
+        def noted(index, handle):
+            def handle_noted(client, message):
+                asked.append((index, Verb(message.verb)))
+                return handle(client, message)
+
+            return handle_noted
+
+        return server_job(num_servers, 1, around=noted, **options).strategy(), asked
+
+    return make
+
+
+def test_rows_of_several_tables_come_in_one_exchange(asked_job):
+    strategy, asked = asked_job(2, partitioner=FixedShardsPartitioner(2))
+    rows = np.array([[0, 5], [5, 2]])
+
+    def step():
+        a, b = (get_variable(name, (6, 2), initializer=x) for name, x in (("a", 1.0), ("b", 2.0)))
+        asked.clear()
+        found = [np.take(table, rows, axis=0) for table in (a, b, a)]
+        assert [one.shape for one in found] == [(2, 2, 2)] * 3
+        assert asked == []
+        np.testing.assert_array_equal((found[0] + found[1]).numpy(), np.full((2, 2, 2), 3.0))
+        np.testing.assert_array_equal(found[2].numpy(), np.ones((2, 2, 2)))
+        assert sorted(asked) == [(0, Verb.PULL), (1, Verb.PULL)]
+
+    with VariableStore(seed=0).building():
+        strategy.run(step)
+
+
+def test_rows_that_somebody_looks_at_after_a_step_are_those_of_before(server_job):
+    strategy, seen = server_job(1, 1).strategy(), []
+
+    def step():
+        table = get_variable("table", (6, 2), initializer=1.0)
+        seen.append(np.take(table, np.array([3, 4]), axis=0))
+        loss = -np.sum(np.take(table, np.array([3]), axis=0))
+        optimizers.SGD(RATE).minimize(loss, var_list=[table])()
+
+    with VariableStore(seed=0).building():
+        for _ in range(2):
+            strategy.run(step)
+    np.testing.assert_array_equal(seen[0].numpy(), np.ones((2, 2)))
+    np.testing.assert_array_equal(seen[1].numpy(), [[1 + RATE, 1 + RATE], [1, 1]])
+
+
+def test_rows_that_could_not_be_fetched_are_no_values(server_job):
+    def refusing(index, handle):
+        def refuse(client, message):
+            if message.verb == Verb.PULL:
+                raise ValueError("not today")
+            return handle(client, message)
+
+        return refuse
+
+    strategy = server_job(1, 1, around=refusing).strategy()
+    with strategy.scope():
+        found = np.take(Variable(np.zeros((3, 2))), np.array([1]), axis=0)
+    for _ in range(2):
+        with pytest.raises(RefusedRequest, match="not today"):
+            found.numpy()
 
 
 def test_shape_and_dtype_are_known_without_asking(server_job):
