@@ -6,6 +6,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from typing import final
 
 import numpy as np
 
@@ -14,13 +15,36 @@ from .calls import Signature
 from .executor import Executor
 from .members import Member
 
+# Arrays up to this size are never shared: one is as good as another of its shape and dtype.
+SMALL_BYTES = 64 << 10
+
 
 class RepeatedAllReduce(ABC):
-    """A short all_reduce that is about to come again with the same array, which it lets go."""
+    """An all_reduce that is about to come again, with the same array or, if short, one like it.
+
+    Attributes:
+        array: The array, which is not kept alive.
+    """
 
     def __init__(self, array: Array, op: Op) -> None:
+        self._op = op
+        self.remember(array)
+
+    @final
+    def remember(self, array: Array) -> None:
+        """Note the array as the caller has it."""
         self.array = weakref.ref(array)
-        self.op = op
+        self._shape, self._dtype = array.shape, array.dtype
+        self._is_short = array.nbytes <= SMALL_BYTES
+
+    @final
+    def fits(self, array: Array, op: Op) -> bool:
+        """Whether to `run` this is to reduce ``array``, which is one that can travel."""
+        if self.array() is not array and not (
+            self._is_short and array.shape == self._shape and array.dtype == self._dtype
+        ):
+            return False
+        return op is self._op
 
     @abstractmethod
     def run(self, array: Array) -> None:
@@ -58,7 +82,7 @@ class Backend(ABC):
 
     @abstractmethod
     def all_reduce(self, array: Array, signature: Signature) -> RepeatedAllReduce | None:
-        """Reduce ``array`` in place; return what repeats it, if it is short."""
+        """Reduce ``array`` in place; return what repeats it, if that is quicker."""
 
     def empty(self, length: int, signature: Signature) -> Array:
         """Return memory of which `all_reduce` is fastest, with zeros; all ranks call this."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import weakref
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Self, final
@@ -103,20 +102,12 @@ class Communicator:
             op: How.
         """
         repeated = self._repeated.get(name)
-        if (
-            repeated is None
-            or repeated.array() is not array
-            or repeated.op is not op
-            or self._executor.latest is not None
-        ):
-            check_array(array, name)
-            with self._turn():
-                self._all_reduce(array, name, op)
-            return
         # The same array as last time: what takes microseconds is not to be checked for as long.
-        backend = self._backend
-        backend.step, backend.timeout_secs = self.step, self.timeout_secs
-        repeated.run(array if array.ndim == 1 else array.reshape(-1))
+        if repeated is None or repeated.array() is not array:
+            check_array(array, name)
+        if not self._executor.is_idle:
+            self._executor.finish()
+        self._all_reduce(array, name, op, self.step)
 
     def start_all_reduce(self, array: Array, name: str, op: Op = Op.SUM) -> Handle:
         """Start `all_reduce` and return at once.
@@ -233,11 +224,18 @@ class Communicator:
         self._backend.step, self._backend.timeout_secs = step, self.timeout_secs
         return self._backend.guard()
 
-    def _all_reduce(self, array: Array, name: str, op: Op) -> None:
+    def _all_reduce(self, array: Array, name: str, op: Op, step: int | None) -> None:
+        repeated = self._repeated.get(name)
+        if repeated is not None and repeated.fits(array, op):
+            backend = self._backend
+            backend.step, backend.timeout_secs = step, self.timeout_secs
+            repeated.run(array if array.ndim == 1 else array.reshape(-1))
+            return
         signature = Signature("all_reduce", name, array.dtype, array.shape, op)
-        repeated = self._backend.all_reduce(array.reshape(-1), signature)
+        with self._guard(step):
+            repeated = self._backend.all_reduce(array.reshape(-1), signature)
         if repeated is not None:
-            repeated.array = weakref.ref(array)
+            repeated.remember(array)
             self._repeated[name] = repeated
 
     def __enter__(self) -> Self:
@@ -265,5 +263,4 @@ class _StartedAllReduce(Task):
         self._op = op
 
     def work(self) -> None:
-        with self._communicator._guard(self._step):
-            self._communicator._all_reduce(self._array, self._name, self._op)
+        self._communicator._all_reduce(self._array, self._name, self._op, self._step)

@@ -36,6 +36,7 @@ def threads(size: int, timeout_secs: float = DEFAULT_TIMEOUT_SECS) -> list[Commu
             health=_SharedHealth(notices, rank),
             timeout_secs=timeout_secs,
             spin_secs=0.0,
+            short_spin_secs=0.0,
             on_close=partial(notices.left.add, rank),
         )
         for rank in range(size)

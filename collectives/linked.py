@@ -15,7 +15,7 @@ import numpy as np
 from . import algorithms
 from .agreement import Agreement
 from .arrays import Array, part_bounds
-from .backend import Backend, RepeatedAllReduce, part_of
+from .backend import SMALL_BYTES, Backend, RepeatedAllReduce, part_of
 from .calls import (
     MAX_PAYLOAD_BYTES,
     RECORD_BYTES,
@@ -32,13 +32,15 @@ from .full_duplex import Piece, receive_message, send_message
 from .link import Health, Link
 from .members import Member
 from .peers import DEFAULT_REPORT_SECS, Peers, World
-from .shared_arrays import SIGN, SharedAllReduce, SharedArray, SharedArrays
-from .small_all_reduce import SMALL_BYTES, SmallAllReduce
+from .shared_arrays import Meeting, SharedAllReduce, SharedArray, SharedArrays
+from .small_all_reduce import SmallAllReduce
 
 DEFAULT_SPIN_SECS = 200e-6
 _NO_DTYPE = np.dtype(bool)
 _LENGTH = struct.Struct("<q")
 _COLOR_AND_KEY = struct.Struct("<qq")
+# What ranks that meet add up: a number, for nothing at all need not wait for anybody.
+_SIGN = np.zeros(1, np.int64)
 
 
 def linked_communicator(
@@ -49,6 +51,7 @@ def linked_communicator(
     health: Health | None = None,
     timeout_secs: float = DEFAULT_TIMEOUT_SECS,
     spin_secs: float = DEFAULT_SPIN_SECS,
+    short_spin_secs: float = DEFAULT_SPIN_SECS,
     on_close: Callable[[], None] | None = None,
     report_secs: float = DEFAULT_REPORT_SECS,
 ) -> Communicator:
@@ -62,10 +65,11 @@ def linked_communicator(
         health: News of the other ranks, looked at by every wait.
         timeout_secs: How long a wait without progress may last.
         spin_secs: How long a wait polls before it sleeps; 0 where ranks share a processor.
+        short_spin_secs: The same for what is short, giving way to others where ranks share one.
         on_close: Called once, after the links have been closed.
         report_secs: When a wait that goes on is first logged; then after twice that, and so on.
     """
-    world = World(members, rank, connect, health, spin_secs, on_close, report_secs)
+    world = World(members, rank, connect, health, spin_secs, on_close, report_secs, short_spin_secs)
     peers = Peers(world, range(len(members)), timeout_secs)
     executor = Executor(f"paceline-collectives-{rank}")
     return Communicator(LinkedBackend(peers, executor, members, tag=0))
@@ -85,6 +89,20 @@ class _Guard(AbstractContextManager[None]):
     def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
         if error is not None:
             self._peers.fail(error)
+
+
+@final
+class _SmallMeeting(Meeting):
+    """A short all_reduce, for its own sake."""
+
+    def __init__(self, small: SmallAllReduce) -> None:
+        self._small = small
+
+    def run(self) -> None:
+        self._small.run(_SIGN)
+
+    def meet(self) -> None:
+        self._small.reduce(_SIGN)
 
 
 @final
@@ -152,13 +170,14 @@ class LinkedBackend(Backend):
         self, array: Array, signature: Signature, shared: SharedArray
     ) -> RepeatedAllReduce:
         agreed = self._agreement.next(signature)
-        meeting = self._small.get(signature)
-        if meeting is None:
+        small = self._small.get(signature)
+        if small is None:
             peers, op = self._peers, signature.op
-            meeting = SmallAllReduce(self, peers, self._agreement, agreed, SIGN, op)
-            self._small[signature] = meeting
-        call = SharedAllReduce(meeting, self._peers.fail, shared, self.rank, array, signature.op)
-        call.reduce()
+            small = SmallAllReduce(self, peers, self._agreement, agreed, _SIGN, op)
+            self._small[signature] = small
+        meeting, fail = _SmallMeeting(small), self._peers.fail
+        call = SharedAllReduce(meeting, fail, shared, self.rank, array, signature.op)
+        call.begin()
         return call
 
     def empty(self, length: int, signature: Signature) -> Array:

@@ -4,7 +4,8 @@ MPI blocks inside C, does not say on whom, and adds up whatever arrives. Therefo
 
 - the first use of a name is compared over all ranks before any data moves;
 - afterwards each rank keeps a running digest of its calls. It is compared with every call of more
-  than 2 MiB and with every 128th, but not with each short one, whose time that would double;
+  than 2 MiB and with every 128th, but not with each short one, whose time that would double; and
+  twice with each all_reduce of a shared array, for which it is how the ranks wait for each other;
 - all_reduces of different names go over different MPI communicators, in turn, so that ranks which
   confuse two of them wait for each other instead of adding up what does not belong together;
 - a watchdog notices a call that does not end, finds out who is missing or elsewhere, and aborts the
@@ -24,7 +25,7 @@ from typing import Any, final
 import numpy as np
 
 from .arrays import Array, Op, part_bounds
-from .backend import Backend, RepeatedAllReduce, part_of
+from .backend import SMALL_BYTES, Backend, RepeatedAllReduce, part_of
 from .calls import (
     RECORD_BYTES,
     Call,
@@ -49,8 +50,7 @@ from .mpi_start import (
     wait_for_ranks,
 )
 from .mpi_watchdog import Position, Watchdog, abort_job
-from .shared_arrays import SIGN, Meeting, SharedAllReduce, SharedArray, SharedArrays
-from .small_all_reduce import SMALL_BYTES
+from .shared_arrays import Meeting, SharedAllReduce, SharedArray, SharedArrays
 
 _NO_DTYPE = np.dtype(bool)
 
@@ -116,7 +116,7 @@ class _Shared:
 
 
 @final
-class _Repeated(RepeatedAllReduce, Meeting):
+class _Repeated(RepeatedAllReduce):
     """A short all_reduce: it takes a few microseconds, and one more would be noticed."""
 
     def __init__(
@@ -148,9 +148,31 @@ class _Repeated(RepeatedAllReduce, Meeting):
         finally:
             watchdog.now = None
 
-    def reduce(self, array: Array) -> None:
-        """`run`, where the call has its number already."""
-        self._all_reduce(self._in_place, (array, self._call.mpi_type), self._call.mpi_op)
+
+@final
+class _Comparison(Meeting):
+    """A comparison of a call over all ranks, to which they all have to come."""
+
+    def __init__(self, backend: MpiBackend, call: MpiCall) -> None:
+        self._backend = backend
+        self._call = call
+        self._position = Position(backend, backend.history, call.call)
+
+    def run(self) -> None:
+        backend, call = self._backend, self._call
+        backend.check_usable()
+        backend.history.add(call.call, call.key)
+        backend.watchdog.now = self._position
+        try:
+            backend.consistency.compare(call)
+        except Exception as error:
+            backend.fail(error, call.call)
+            raise
+        finally:
+            backend.watchdog.now = None
+
+    def meet(self) -> None:
+        self._backend.consistency.compare(self._call)
 
 
 @final
@@ -255,12 +277,12 @@ class MpiBackend(Backend):
     def _shared_all_reduce(
         self, array: Array, signature: Signature, shared: SharedArray
     ) -> RepeatedAllReduce:
-        call = self._begin(signature)
-        as_numbers = replace(call, mpi_type=self._mpi.INT64_T, mpi_op=self._mpi.SUM)
-        meeting = _Repeated(self, as_numbers, SIGN, signature.op, self._mpi.IN_PLACE)
+        call = self.consistency.next(signature)
+        self._enter(call.call)
         fail = partial(self.fail, call=call.call)
+        meeting = _Comparison(self, call)
         repeated = SharedAllReduce(meeting, fail, shared, self.rank, array, signature.op)
-        repeated.reduce()
+        repeated.begin()
         return repeated
 
     def empty(self, length: int, signature: Signature) -> Array:

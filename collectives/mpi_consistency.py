@@ -130,24 +130,26 @@ class Consistency:
         is_new = call.key not in self._compared
         is_long = call.call.num_bytes > CHUNK_BYTES
         if is_new or is_long or not self._history.sequence % COMPARED_CALLS:
-            self._compare(call)
-            self._compared.add(call.key)
+            self.compare(call)
 
-    def _compare(self, call: MpiCall) -> None:
-        """Compare this call and the digest of all so far.
+    def compare(self, call: MpiCall) -> None:
+        """Compare this call, and the digest of all so far, over all ranks, which all come to this.
 
         Every comparison looks the same on the wire, so that ranks which are at different calls, or
         compare for different reasons, still understand each other: 16 bytes, a number and its
         negative, of which the least over all ranks is the least number and the greatest one. They
         are the same on all ranks, so all see alike whether to go on and tell their calls in full.
+
+        Raises:
+            MismatchError: Some rank calls, or has called, something else.
         """
         history, extremes = self._history, self._extremes
         number = hash((history.sequence, history.digest, call.key)) >> 1  # its negative has room
         extremes[:] = number, -number
         self._comm.Allreduce(self._mpi.IN_PLACE, extremes, self._mpi.MIN)
-        if extremes[0] == -extremes[1]:
-            return
-        self._raise_mismatch(call.call)
+        if extremes[0] != -extremes[1]:
+            self._raise_mismatch(call.call)
+        self._compared.add(call.key)
 
     def _raise_mismatch(self, call: Call) -> None:
         """Raise that ranks differ, and in what; all ranks call this."""

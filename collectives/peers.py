@@ -39,7 +39,7 @@ from .link import MAX_WAIT_SECS, Health, Link, wait_for_links
 from .members import Member
 from .stacks import show_stacks
 
-# Other threads of this process get no turn during the first part of a spin.
+# Nobody else gets a turn during the first part of a spin.
 _GREEDY_SECS = 50e-6
 # A link may break a moment before the control channel has heard why.
 _REASON_GRACE_SECS = 0.5
@@ -75,6 +75,7 @@ class World:
     Attributes:
         health: News of the other ranks, if there is a control channel.
         spin_secs: How long a wait polls before it sleeps.
+        short_spin_secs: The same for what is short, where to sleep and wake up takes longer.
         report_secs: When a wait that goes on is first reported.
         failure: The first error, after which nothing is sent any more.
         closed: Whether this rank has left.
@@ -89,11 +90,13 @@ class World:
         spin_secs: float,
         on_close: Callable[[], None] | None,
         report_secs: float = DEFAULT_REPORT_SECS,
+        short_spin_secs: float = 0.0,
     ) -> None:
         self.members = tuple(members)
         self.rank = rank
         self.health = health
         self.spin_secs = spin_secs
+        self.short_spin_secs = short_spin_secs
         self.report_secs = report_secs
         self.failure: CollectiveError | None = None
         self.closed = False
@@ -113,7 +116,8 @@ class World:
                 self._links[rank] = link
                 closed = self.closed
                 # One such link is enough: its threads run whomever this rank waits for.
-                self.spin_secs = self.spin_secs if link.spins else 0.0
+                if not link.spins:
+                    self.spin_secs = self.short_spin_secs = 0.0
             if closed:
                 link.close()
         return link
@@ -335,10 +339,11 @@ class Peers:
 class Waiter:
     """One wait: it polls, then sleeps in slices until something moves or time is up."""
 
-    __slots__ = ("_peers", "_report_at", "_since")
+    __slots__ = ("_is_short", "_peers", "_report_at", "_since")
 
-    def __init__(self, peers: Peers) -> None:
+    def __init__(self, peers: Peers, *, is_short: bool = False) -> None:
         self._peers = peers
+        self._is_short = is_short
         self._since = 0.0
         self._report_at = 0.0
 
@@ -351,10 +356,10 @@ class Waiter:
         now, world = time.monotonic(), self._peers.world
         if not self._since:
             self._since, self._report_at = now, world.report_secs
-            return
         waited_secs = now - self._since
-        if waited_secs < world.spin_secs:
-            if waited_secs > _GREEDY_SECS:
+        if waited_secs < (world.short_spin_secs if self._is_short else world.spin_secs):
+            # Where ranks share a processor, who is waited for gets it at once.
+            if waited_secs >= min(_GREEDY_SECS, world.spin_secs):
                 give_way()
             return
         waited_for = [peer for peer in (source, to) if peer is not None]

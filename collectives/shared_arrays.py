@@ -39,8 +39,6 @@ _OFFER = struct.Struct(f"<qq{_SECRET_BYTES}s")
 _NO_OFFER = bytes(_OFFER.size)
 # What is added up is still in the cache when it is written into the arrays of the others.
 _CHUNK_BYTES = 256 << 10
-SIGN: Array = np.zeros(1, np.int64)
-"""What ranks that meet add up: a number, for nothing at all need not wait for anybody."""
 
 
 @dataclass(frozen=True)
@@ -102,15 +100,15 @@ class SharedArrays:
 
 
 class Meeting(ABC):
-    """A short all-reduce of one call: when it returns, all ranks have come to it."""
+    """Ranks that wait for each other in one call."""
 
     @abstractmethod
-    def run(self, array: Array) -> None:
-        """Meet once more, with all checks that each call has."""
+    def run(self) -> None:
+        """One more call, with all checks that each call has: return when all ranks have come."""
 
     @abstractmethod
-    def reduce(self, array: Array) -> None:
-        """Meet, where the call has its number already."""
+    def meet(self) -> None:
+        """`run`, where the call has its number already."""
 
 
 @final
@@ -145,12 +143,12 @@ class SharedAllReduce(RepeatedAllReduce):
         self._chunks = [[a[slice(*b)] for a in shared.all_ranks] for b in bounds]
 
     def run(self, array: Array) -> None:
-        self._meeting.run(SIGN)
+        self._meeting.run()
         self._combine()
 
-    def reduce(self) -> None:
+    def begin(self) -> None:
         """`run`, where the call has its number already."""
-        self._meeting.reduce(SIGN)
+        self._meeting.meet()
         self._combine()
 
     def _combine(self) -> None:
@@ -165,7 +163,7 @@ class SharedAllReduce(RepeatedAllReduce):
         except BaseException as error:
             self._fail(error)
             raise
-        self._meeting.run(SIGN)
+        self._meeting.run()
 
 
 def _address(array: Array) -> int:

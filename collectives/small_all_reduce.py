@@ -24,10 +24,6 @@ from .errors import LinkBroken
 from .full_duplex import Piece, receive_message, send_message
 from .link import Link
 from .peers import Peers, Waiter
-from .shared_arrays import Meeting
-
-# Arrays up to this size are sent header and all from a buffer of their own.
-SMALL_BYTES = 64 << 10
 
 
 def partners(rank: int, size: int) -> list[list[int]]:
@@ -49,8 +45,8 @@ def _power_of_two(size: int) -> int:
 
 
 @final
-class SmallAllReduce(RepeatedAllReduce, Meeting):
-    """A short all_reduce, with all at hand to do it again on the same array."""
+class SmallAllReduce(RepeatedAllReduce):
+    """A short all_reduce, sent header and all from a buffer that is kept for the next one."""
 
     def __init__(
         self,
@@ -182,7 +178,7 @@ class SmallAllReduce(RepeatedAllReduce, Meeting):
         something else. All ranks wait for their peers in the same order, so that of those that wait
         two wait for each other.
         """
-        waiter, has_header = Waiter(self._peers), False
+        waiter, has_header = Waiter(self._peers, is_short=True), False
         while True:
             waiter.wait(to=peer if unsent else None, source=peer)
             if unsent:

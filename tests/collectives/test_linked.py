@@ -252,9 +252,9 @@ def test_nobody_polls_beside_the_threads_of_a_link():
     links = in_process_link_pair()
     links[1].spins = False
     members = [Member(rank, f"worker {rank}") for rank in range(3)]
-    world = World(members, 2, links.__getitem__, None, spin_secs=1e-3, on_close=None)
+    world = World(members, 2, links.__getitem__, None, 1e-3, None, short_spin_secs=1e-3)
     world.link(0)
-    assert world.spin_secs == 1e-3
+    assert world.spin_secs == world.short_spin_secs == 1e-3
     world.link(1)
-    assert world.spin_secs == 0.0
+    assert world.spin_secs == world.short_spin_secs == 0.0
     world.close("")

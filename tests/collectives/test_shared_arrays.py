@@ -103,14 +103,17 @@ def test_another_array_at_the_same_place_is_not_taken_for_it(changed):
     assert arrays.find(changed(array)) is None
 
 
-def test_d_26_a_rank_that_gives_an_array_of_its_own_is_found_out():
+@pytest.mark.parametrize("num_good", [0, 2])
+def test_d_26_a_rank_that_gives_an_array_of_its_own_is_found_out(num_good):
     communicators, errors = threads(2, timeout_secs=10), [None, None]
 
     def run(rank):
         communicator = communicators[rank]
         made = communicator.empty((100_000,), np.float32, "bucket")
+        for _ in range(num_good):
+            communicator.start_all_reduce(made, "gradients").wait()
         with pytest.raises(MismatchError) as raised:
-            communicator.all_reduce(made if rank else made.copy(), "gradients")
+            communicator.start_all_reduce(made if rank else made.copy(), "gradients").wait()
         errors[rank] = str(raised.value)
 
     ranks = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]

@@ -333,6 +333,30 @@ def check_started_operations_run_in_order(run: Run, size: int) -> None:
         assert_same(arrays, [reduced(n, "float32", Op.SUM, size) for n in lengths(size)])
 
 
+def check_started_operations_come_again(run: Run, size: int) -> None:
+    """A step's: sums in a new array each time, a bucket that is kept, one that is not always."""
+    length = 40_000
+
+    def body(communicator: Communicator) -> list[float]:
+        kept = communicator.empty((length,), "float32", "kept")
+        other = communicator.empty((length,), "float32", "other")
+        totals = []
+        for turn in range(6):
+            arrays = [np.zeros(5), kept, kept.copy() if turn in (2, 3) else other]
+            for array in arrays:
+                array[:] = turn + communicator.rank
+            started = [communicator.start_all_reduce(a, f"{i}") for i, a in enumerate(arrays)]
+            for handle in started:
+                handle.wait()
+            communicator.all_reduce(arrays[0], "sums")
+            totals += [extreme.item() for a in arrays for extreme in (a.min(), a.max())]
+        return totals
+
+    for totals in results_of(run, size, body):
+        sums = [size * turn + size * (size - 1) / 2 for turn in range(6)]
+        assert totals == [s for s in sums for s in (size * s, size * s, s, s, s, s)]
+
+
 def check_a_call_waits_for_those_started_before(run: Run, size: int) -> None:
     """One array through both: the second sum is of the first."""
 
@@ -558,22 +582,28 @@ def check_first_use(run: Run, size: int, difference: str) -> None:
             assert text.count(f"(first at {__file__}:") == 2
 
 
-def check_skipped_call(run: Run, size: int, num_bytes: int, is_made: bool = False) -> None:
+def check_skipped_call(
+    run: Run, size: int, num_bytes: int, is_made: bool = False, is_started: bool = False
+) -> None:
     """Rank 0 leaves out one of two calls that have been made before."""
 
     def body(communicator: Communicator) -> None:
         shape = (num_bytes // 8,)
         array = communicator.empty(shape, "float64", "made") if is_made else np.zeros(shape)
         for turn in range(6):
-            if turn != 3 or communicator.rank != 0:
-                communicator.all_reduce(array, "a")
-            communicator.all_reduce(array, "b")
+            names = "b" if turn == 3 and communicator.rank == 0 else "ab"
+            for name in names:
+                if is_started:
+                    communicator.start_all_reduce(array, name).wait()
+                else:
+                    communicator.all_reduce(array, name)
         communicator.barrier("end")
 
     outcomes = run(size, body, TIMEOUT_SECS)
     text = mismatch_among(outcomes)
     for name in "ab":
-        assert re.search(rf"all_reduce '{name}' [^(]* \(first at {re.escape(__file__)}:\d+\)", text)
+        site = "" if is_started else rf" \(first at {re.escape(__file__)}:\d+\)"
+        assert re.search(rf"all_reduce '{name}' [^(]*{site}", text)
 
 
 def check_other_length(run: Run, size: int, num_bytes: int) -> None:
@@ -714,6 +744,7 @@ _SINGLE = [
     ("shapes", check_shapes),
     ("a name may change its length", check_a_name_may_change_its_length),
     ("started operations run in order", check_started_operations_run_in_order),
+    ("started operations come again", check_started_operations_come_again),
     ("a call waits for those started before", check_a_call_waits_for_those_started_before),
     ("barrier", check_barrier),
     ("split", check_split),
@@ -733,6 +764,7 @@ _LOSSES = [
     ("another message than expected", check_another_message_than_expected),
     *(("a skipped call", check_skipped_call, (n,)) for n in (8, 1 << 12, 1 << 21)),
     ("a skipped call of an array of the communicator", check_skipped_call, (1 << 20, True)),
+    *(("a skipped call, started", check_skipped_call, (n, True, True)) for n in (8, 1 << 20)),
     *(("another length", check_other_length, (n,)) for n in (8, 1 << 12, 1 << 21)),
 ]
 
