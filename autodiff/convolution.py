@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from .activations import relu
+from .at_once import conv_at_once
 from .higher_order import by_definition
 from .joining import concatenate, split
 from .numerics import keep_where
@@ -98,6 +99,8 @@ def _of_one_group(
     saved = tuple([tensor.data for tensor in inputs])
     images, filters, *bias = saved
     windows = _placed(images, filters, strides, padding, dilation)
+    if not isinstance(images, np.ndarray):
+        return conv_at_once(windows, activation, *inputs)
     weights = _as_matrix(images, filters, *bias)
     y = np.empty((*windows.count, len(images), filters.shape[-1]), weights.dtype, like=images)
     zeros = np.zeros_like(y[windows.rows[0]])
@@ -161,6 +164,8 @@ def conv2d_relu_max_pool2d(
     check_images(images, 2)
     pool = each_axis(pool_size, 2)
     windows = _cropped(_placed(images, filters, strides, padding, 1), pool)
+    if not isinstance(images, np.ndarray):
+        return max_pool2d(_of_one_group(inputs, strides, padding, "relu", 1), pool)
     weights = _as_matrix(images, filters)
     rows, columns = windows.count[0] // pool[0], windows.count[1] // pool[1]
     y = np.empty((len(images), rows, columns, filters.shape[3]), weights.dtype, like=images)

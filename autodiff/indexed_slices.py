@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .creation import filled
 from .tensor_like import Array
 
 
@@ -20,12 +21,13 @@ class IndexedSlices:
         dense_shape: The shape of the whole array.
     """
 
-    __slots__ = ("dense_shape", "indices", "values")
+    __slots__ = ("_is_unique", "dense_shape", "indices", "values")
 
     def __init__(self, values: Array, indices: Array, dense_shape: tuple[int, ...]) -> None:
         self.values = values
         self.indices = indices
         self.dense_shape = dense_shape
+        self._is_unique = False
 
     def __repr__(self) -> str:
         return f"IndexedSlices({len(self.indices)} rows of {self.dense_shape})"
@@ -46,7 +48,11 @@ class IndexedSlices:
                 np.concatenate([other.indices, self.indices]),
                 self.dense_shape,
             )
-        _add_rows(other, self.indices, self.values)
+        if isinstance(other, np.ndarray):
+            _add_rows(other, self.indices, self.values)
+        else:
+            rows = self.unique()
+            other[rows.indices] += rows.values
         return other
 
     def unique(self) -> IndexedSlices:
@@ -54,6 +60,8 @@ class IndexedSlices:
 
         A row's gradients are summed in the order in which they occur.
         """
+        if not isinstance(self.indices, np.ndarray):
+            return self._unique_by_sorting()
         if bool((self.indices[1:] > self.indices[:-1]).all()):
             return self
         indices, position = np.unique(self.indices, return_inverse=True)
@@ -61,6 +69,23 @@ class IndexedSlices:
         values = np.zeros(shape, self.values.dtype, like=self.values)
         _add_rows(values, position, self.values)
         return IndexedSlices(values, indices, self.dense_shape)
+
+    def _unique_by_sorting(self) -> IndexedSlices:
+        """The same on a GPU, where `np.add.at` would add up in any order.
+
+        Sorting is stable, and a row's stretch is added up in one way only. It waits once for the
+        device, which alone knows how many rows there are.
+        """
+        if self._is_unique or not len(self.indices):
+            return self
+        order = np.argsort(self.indices, kind="stable")
+        rows, values = self.indices[order], self.values[order]
+        is_first = filled(len(rows), True, np.bool_, rows)
+        is_first[1:] = rows[1:] != rows[:-1]
+        starts = np.flatnonzero(is_first)
+        found = IndexedSlices(np.add.reduceat(values, starts, axis=0), rows[starts], self.shape)
+        found._is_unique = True
+        return found
 
     def to_dense(self) -> Array:
         """The whole array, zero in every row that was not read."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from .creation import filled
+from .at_once import avg_pool_at_once, max_pool_at_once
 from .higher_order import by_definition
 from .numerics import keep_where
 from .tensor import Tensor, lift_array, record
@@ -53,6 +54,8 @@ def max_pool(
     x = lift_array(x)
     images = x.data
     windows = _placed(images, pool_size, strides, padding)
+    if not isinstance(images, np.ndarray):
+        return max_pool_at_once(windows, x)
     by_window = windows.view(pad(images, windows, -np.inf, images.dtype))
     ndim = len(windows.size)
     lead, of_size = range(ndim - 1), range(ndim + 1, 2 * ndim + 1)
@@ -104,6 +107,9 @@ def avg_pool(
     x = lift_array(x)
     images = x.data
     windows = _placed(images, pool_size, strides, padding)
+    define = partial(avg_pool_at_once, windows)
+    if not isinstance(images, np.ndarray):
+        return define(x)
     padded = pad(images, windows, 0, images.dtype)
     y = np.empty((*windows.count, *padded.shape[-2:]), images.dtype, like=images)
     first, *others = windows.positions
@@ -114,13 +120,9 @@ def avg_pool(
             y_row += windows.cells(padded, row, position)
         y_row *= _shares(windows, row, y)
 
-    def of_taps(x: Tensor) -> Any:
-        is_real = filled((1, *images.shape[1:-1], 1), 1, images.dtype, images)
-        return sum(taps(x, windows, 0)) / sum(taps(is_real, windows, 0))
-
     def vjp(g: Array, outs: Any) -> Any:
         if type(g) is Tensor:
-            return by_definition(of_taps, g, (x,), (images,))
+            return by_definition(define, g, (x,), (images,))
         dx = _empty_or_zeros(g, windows, images)
         g_rows = axes_first(g)
         for row in windows.rows:

@@ -118,6 +118,7 @@ class MutableLeaf(Tensor):
 
     def __init__(self, data: Array, requires_grad: bool, owner: Any = None) -> None:
         super().__init__(data, requires_grad, owner)
+        self.data = data  # where it lies its owner has said
         self.changed_at = -1
         self.is_free = True
         self.is_shared = False

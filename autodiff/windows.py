@@ -212,7 +212,8 @@ def taps(images: Any, windows: Windows, fill: float) -> list[Any]:
     Operations on images are defined by them; on arrays they go by rows, which is faster.
     """
     sides = zip(windows.pad_before, windows.pad_after, strict=True)
-    padded = np.pad(images, ((0, 0), *sides, (0, 0)), constant_values=fill)
+    is_padded = windows.padded != windows.image
+    padded = np.pad(images, ((0, 0), *sides, (0, 0)), constant_values=fill) if is_padded else images
     return [padded[tap_index(windows, position)] for position in windows.positions]
 
 

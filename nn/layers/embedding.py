@@ -67,6 +67,9 @@ class Embedding(Layer):
         table = self.add_weight("embeddings", shape, **self._table_options)
         indices = self._checked(lift(inputs).data)
         rows = np.take(table, indices, axis=0)  # not of its value, which may be far away
+        if not isinstance(indices, np.ndarray):  # a GPU takes any index, and gives some row for it
+            is_row = (indices >= 0) & (indices < self.input_dim)
+            rows = np.where(is_row[..., None], rows, np.nan)
         return masked(rows, indices != 0) if self.mask_zero else rows
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
@@ -79,5 +82,6 @@ class Embedding(Layer):
         if whole is None:
             raise ValueError(f"layer {self.name!r} takes whole numbers, its inputs hold others")
         indices = whole
-        check_range(f"the inputs of layer {self.name!r}", indices, self.input_dim)
+        if isinstance(indices, np.ndarray):
+            check_range(f"the inputs of layer {self.name!r}", indices, self.input_dim)
         return indices

@@ -107,34 +107,43 @@ def clip_by_global_norm(
         NaN: an update from the finite ones among them would hide the failure.
     """
     _check_norm(clip_norm)
-    norm = global_norm(gradients) if use_norm is None else float(use_norm)
+    norm = global_norm(gradients) if use_norm is None else use_norm
     factor = _factor(norm, clip_norm)
     return [None if g is None else scaled(g, factor) for g in gradients], norm
 
 
-def global_norm(gradients: Sequence[Any]) -> float:
-    """The Euclidean norm of all elements together, added up in float64; None counts as zero."""
-    return math.sqrt(sum(_sum_of_squares(g) for g in gradients if g is not None))
+def global_norm(gradients: Sequence[Any]) -> Any:
+    """The Euclidean norm of all elements together, added up in float64; None counts as zero.
+
+    A number; of gradients on a GPU an array there, for which nobody has to wait.
+    """
+    total = sum(_sum_of_squares(g) for g in gradients if g is not None)
+    return math.sqrt(total) if isinstance(total, (int, float)) else np.sqrt(total)
 
 
-def _sum_of_squares(gradient: Any) -> float:
+def _sum_of_squares(gradient: Any) -> Any:
     values = gradient.unique().values if isinstance(gradient, IndexedSlices) else gradient
-    if isinstance(values, Tensor):  # which refuses, if the norm would have a gradient
-        values = np.asarray(values)
-    return float(np.sum(np.square(values, dtype=np.float64)))
+    if isinstance(values, Tensor):
+        # As an array, into which it does not turn if the norm would have a gradient.
+        values = np.asarray(values) if values.requires_grad else values.data
+    total = np.sum(np.square(values, dtype=np.float64))
+    return float(total) if isinstance(total, np.generic) else total
 
 
-def _factor(norm: float, clip_norm: float) -> float:
+def _factor(norm: Any, clip_norm: float) -> Any:
+    if not isinstance(norm, float):
+        factor = np.where(norm > clip_norm, clip_norm / norm, 1.0)
+        return np.where(np.isfinite(norm), factor, math.nan)
     if not math.isfinite(norm):
         return math.nan
     return clip_norm / norm if norm > clip_norm else 1.0
 
 
-def scaled(gradient: Any, factor: float) -> Any:
-    """A gradient times a number, in new memory."""
+def scaled(gradient: Any, factor: Any) -> Any:
+    """A gradient times a number, or a scalar array, in new memory."""
     if isinstance(gradient, IndexedSlices):
-        return _with_values(gradient, gradient.values * factor)
-    return gradient * factor
+        return _with_values(gradient, scaled(gradient.values, factor))
+    return gradient * (factor if isinstance(factor, float) else factor.astype(gradient.dtype))
 
 
 def _with_values(slices: IndexedSlices, values: Any) -> IndexedSlices:

@@ -75,6 +75,8 @@ def moved(value: Summand, device: Device) -> Summand:
     """`value` itself where it is in the memory of `device` already, else a copy there."""
     if isinstance(value, IndexedSlices):
         values, indices = device.bring(value.values), device.bring(value.indices)
+        if values is value.values and indices is value.indices:
+            return value
         return IndexedSlices(values, indices, value.dense_shape)
     return device.bring(value)
 

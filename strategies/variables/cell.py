@@ -82,8 +82,8 @@ class RuleStep:
             value, gradient = value.reshape(-1), gradient.reshape(-1)
             slots = [slot.reshape(-1) for slot in slots]
         # Rules are elementwise: cut into blocks they give the same bits, and a rule with several
-        # temporaries goes through the cache and not through memory.
-        if value.size <= BLOCK:
+        # temporaries goes through the cache and not through memory. On a GPU launches cost more.
+        if value.size <= BLOCK or not isinstance(value, np.ndarray):
             update(value, gradient, slots, rate, step)
             return
         for start in range(0, value.size, BLOCK):

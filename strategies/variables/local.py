@@ -9,7 +9,7 @@ import numpy as np
 
 from ...autodiff import Array, IndexedSlices, MutableLeaf
 from ...collectives.arrays import dense_blocks
-from ..devices.device import Device
+from ..devices.device import HOST, Device
 from ..replicas.interrupts import InterruptsPutOff
 from ..workers.workers import Workers
 from .aggregation import VariableSpec, spread_over_copies
@@ -37,8 +37,15 @@ class LocalStorage(Storage):
         value = self._workers.from_chief(own, f"initial value of variable {spec.name!r}")
         is_first = self._workers.rank == 0
         spread = spread_over_copies(value, len(self._devices), spec, is_first)
-        copies = [device.put(part) for device, part in zip(self._devices, spread, strict=True)]
-        return LocalCell(spec, copies, self._devices, is_first)
+        devices = [_home(value, device) for device in self._devices]
+        copies = [device.put(part) for device, part in zip(devices, spread, strict=True)]
+        return LocalCell(spec, copies, devices, is_first)
+
+
+def _home(value: Array, device: Device) -> Device:
+    """Where a copy lies. Counters stay on the host, which asks for them in each step."""
+    is_counter = np.ndim(value) == 0 and value.dtype.kind in "iu"
+    return HOST if is_counter and device.kind == "GPU" else device
 
 
 @final
@@ -114,6 +121,11 @@ def _update_all(value: Array, rows: IndexedSlices, slots: Sequence[Array], how: 
     """Apply the rule to all rows, with a gradient of zero for those that were not read."""
     if not how.rule.is_elementwise:
         how.change(value, rows.to_dense(), slots)
+        return
+    if not isinstance(value, np.ndarray):
+        gradient = np.zeros(rows.dense_shape, rows.dtype, like=value)
+        gradient[rows.indices] = rows.values
+        how.change(value, gradient, slots)
         return
     for block, gradient in dense_blocks(rows.indices, rows.values, len(value), BLOCK):
         how.change(value[block], gradient, [slot[block] for slot in slots])

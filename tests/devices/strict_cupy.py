@@ -291,11 +291,19 @@ class StrictArray(NDArrayOperatorsMixin):
         is_host = isinstance(value, np.ndarray) and not asked_by_a_test()
         if is_host and is_view and value.ndim and index != slice(None):
             raise ValueError("non-scalar numpy.ndarray cannot be used for fill")
+        if is_view and isinstance(value, StrictArray) and self._is_at(places, value):
+            return  # what `x[index] += y` writes back is there already
         if is_host:
             _upload()
         self._write()
         _launch("setitem")
         _set(self._array, places, value._array if isinstance(value, StrictArray) else value)
+
+    def _is_at(self, places: Any, value: StrictArray) -> bool:
+        ours, given = self._array[places], value._array
+        return (np.shape(ours), np.asarray(ours).strides) == (given.shape, given.strides) and (
+            np.asarray(ours).__array_interface__["data"] == given.__array_interface__["data"]
+        )
 
     def _write(self) -> None:
         _on_device(self)
@@ -318,6 +326,10 @@ class StrictArray(NDArrayOperatorsMixin):
             kwargs |= {"out": outs[0]} if outs else {}
             kwargs.setdefault("axis", 0)
             return getattr(inputs[0], REDUCTIONS[name, method])(**kwargs)
+        if (name, method) == ("add", "reduceat"):
+            _launch("add.reduceat")
+            values, starts = (_operand(x) for x in inputs)
+            return _written(_wrapped(np.add.reduceat(values, starts, **kwargs)))
         if method != "__call__":
             raise NotImplementedError(f"cupy.{name}.{method}")
         known = {"out", "dtype", "casting"} if name in LOOPS else {"out", "dtype", "axes"}

@@ -9,6 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paceline.autodiff import IndexedSlices, softmax_cross_entropy
+from paceline.nn.layers import Embedding
+from paceline.strategies import OneDeviceStrategy
+
 from . import strict_cuda as cuda
 from .strict_cupy import StrictArray, counted, to_device
 
@@ -117,3 +121,28 @@ def test_an_array_of_another_card_is_refused() -> None:
         run("x + 1")
     with cuda.Device(1):
         np.testing.assert_array_equal(run("x + 1"), X + 1)
+
+
+def test_rows_of_a_sparse_gradient_are_added_up_by_sorting() -> None:
+    """Not by a scatter, whose order differs from run to run; with one wait for their number."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(40, 3))
+    rows = rng.integers(0, 7, 40)
+    host = IndexedSlices(values, rows, (9, 3))
+    device = IndexedSlices(to_device(values), to_device(rows), (9, 3))
+    with counted() as counts:
+        found = in_package(s=device)("s.unique().unique()")
+    assert len(counts.waits) == 1
+    assert not any(".at " in launch for launch in counts.launches)
+    expected = host.unique()
+    np.testing.assert_array_equal(found.indices, expected.indices)
+    np.testing.assert_allclose(found.values, expected.values, rtol=1e-12)
+    np.testing.assert_allclose(device.to_dense(), host.to_dense(), rtol=1e-12)
+
+
+def test_what_only_the_host_can_refuse_is_no_number_on_a_gpu(a_card: Any) -> None:
+    """Looking at class numbers would be waiting; an index beyond an axis wraps round there."""
+    losses = softmax_cross_entropy(to_device(np.ones((3, 4))), to_device(np.array([0, 4, -1])))
+    assert np.isnan(losses.numpy()).tolist() == [False, True, True]
+    rows = OneDeviceStrategy("GPU:0").run(lambda: Embedding(4, 2)(np.array([0, 4])))
+    assert np.isnan(rows.numpy()).all(axis=1).tolist() == [False, True]

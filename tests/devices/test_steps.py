@@ -1,0 +1,133 @@
+"""What a training step of each example asks of a GPU: so many kernels, and one wait, for the loss.
+
+Counted on the stand-in for CuPy. The numbers of kernels are limits: whoever gets below one writes
+the new one down.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import paceline as pl
+from paceline.nn import Sequential, layers, optimizers
+
+from .strict_cupy import Counts, counted
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+RNG = np.random.default_rng(0)
+IMAGES = RNG.normal(size=(64, 8, 8, 1)).astype(np.float32)
+DIGITS = RNG.integers(0, 10, 64)
+
+
+def example(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def asked_by_a_step(train: Any) -> Counts:
+    """What four more steps ask for, each a quarter of it: `train(num_steps)` is called twice."""
+    runs = []
+    for num_steps in (3, 7):
+        with counted() as counts:
+            train(num_steps)
+        runs.append(counts)
+    few, many = runs
+    return Counts(
+        *(
+            list((Counter(getattr(many, part)) - Counter(getattr(few, part))).elements())[::4]
+            for part in ("launches", "uploads", "waits")
+        )
+    )
+
+
+def with_an_estimator(name: str, params: dict[str, Any], data: Any, tmp_path: Path) -> Any:
+    model_fn = example(name).model_fn
+
+    def train(num_steps: int) -> None:
+        config = pl.RunConfig(
+            model_dir=str(tmp_path / str(num_steps)),
+            train_distribute=pl.OneDeviceStrategy("GPU:0"),
+            save_checkpoints_steps=1000,
+            log_step_count_steps=1000,
+        )
+        estimator = pl.Estimator(model_fn, config=config, params=params)
+        batches = pl.Dataset.from_tensor_slices(data).repeat().batch(16)
+        estimator.train(lambda: batches, steps=num_steps)
+
+    return train
+
+
+WORDS = {"word": RNG.integers(0, 50, 64), "beside": RNG.integers(0, 50, (64, 5))}
+CLICKS = {name: RNG.integers(0, 100, (64, 3)) for name in ("ids", "crosses")}
+RATE = {"learning_rate": 0.01}
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "data", "num_arrays", "num_tables", "most_launches"),
+    [
+        ("digits", RATE, (IMAGES, DIGITS), 2, 0, 150),
+        ("residual", {**RATE, "depth": 4}, (IMAGES, DIGITS), 2, 0, 640),
+        ("word_embeddings", None, WORDS, 2, 2, 120),
+        ("recommender", {**RATE, "rows": 100}, (CLICKS, DIGITS.astype(np.float32)), 3, 2, 140),
+    ],
+)
+def test_a_step_of_an_estimator_waits_for_its_loss_and_the_number_of_rows_of_each_table(
+    name: str,
+    params: Any,
+    data: Any,
+    num_arrays: int,
+    num_tables: int,
+    most_launches: int,
+    a_card: Any,
+    tmp_path: Path,
+) -> None:
+    asked = asked_by_a_step(with_an_estimator(name, params, data, tmp_path))
+    assert len(asked.waits) == 1 + num_tables, asked.waits
+    assert len(asked.uploads) <= num_arrays + 1, asked.uploads
+    assert len(asked.launches) <= most_launches, Counter(asked.launches)
+
+
+def network() -> Sequential:
+    return Sequential([layers.Flatten(), layers.Dense(32, activation="relu"), layers.Dense(10)])
+
+
+def with_fit(num_steps: int) -> None:
+    with pl.OneDeviceStrategy("GPU:0").scope():
+        model = network()
+        model.compile(optimizers.SGD(0.1), loss="sparse_categorical_crossentropy")
+    batches = pl.Dataset.from_tensor_slices((IMAGES, DIGITS)).repeat().batch(16)
+    model.fit(batches, epochs=1, steps_per_epoch=num_steps, verbose=0)
+
+
+def with_clipping(num_steps: int) -> None:
+    with pl.OneDeviceStrategy("GPU:0").scope():
+        model = network()
+        model.compile(optimizers.Adam(0.1, global_clipnorm=1.0), loss="mse")
+    batches = pl.Dataset.from_tensor_slices((IMAGES, np.eye(10)[DIGITS])).repeat().batch(16)
+    model.fit(batches, epochs=1, steps_per_epoch=num_steps, verbose=0)
+
+
+def with_a_loop(num_steps: int) -> None:
+    module = example("linear_regression")
+    module.NUM_STEPS = num_steps
+    module.with_a_loop(pl.OneDeviceStrategy("GPU:0"))
+
+
+@pytest.mark.parametrize(
+    ("train", "most_launches", "num_waits"),
+    [(with_fit, 60, 1), (with_clipping, 110, 1), (with_a_loop, 30, 0)],
+)
+def test_a_step_of_fit_waits_once_and_one_of_a_loop_never(
+    train: Any, most_launches: int, num_waits: int, a_card: Any
+) -> None:
+    asked = asked_by_a_step(train)
+    assert len(asked.waits) == num_waits, asked.waits
+    assert len(asked.launches) <= most_launches, Counter(asked.launches)
