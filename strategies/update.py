@@ -212,8 +212,11 @@ class Update:
                 assert self._loss is not None
                 backward(self._loss, self._seed(self._loss), share.into, share.take)
             else:
-                for leaf, gradient in self._found.items():
-                    share.take(leaf, gradient)
+                # Each is gone when it lies in its bucket: with those of a first step, the buckets
+                # and the arena there would be four times the memory of the variables.
+                found, self._found = dict(self._found), None
+                for leaf in list(found):
+                    share.take(leaf, found.pop(leaf))
             share.end()
 
     def accumulate(self, local_index: int, num_examples: float, num_accumulated: float) -> None:

@@ -116,6 +116,5 @@ class _Copy:
         places = cut(array, shapes)
         for leaf, place in zip(self._leaves, places, strict=True):
             place[...] = leaf.data
-        for leaf, place in zip(self._leaves, places, strict=True):
             leaf.move(place)
         self.array, self._places = array, places

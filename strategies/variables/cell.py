@@ -176,8 +176,13 @@ class Cell(ABC):
 
     @property
     def may_join(self) -> bool:
-        """Whether it may be changed together with others that lie in one `Arena` with it."""
-        return not (self.is_apart or self.is_remote) and self.spec.constraint is None
+        """Whether it may be changed together with others that lie in one `Arena` with it.
+
+        Large ones may not: a call more is nothing beside their way through memory, and to move them
+        would take that much more of it.
+        """
+        is_small = self.leaves[0].data.size <= BLOCK
+        return is_small and self.spec.constraint is None and not (self.is_apart or self.is_remote)
 
     def leaf(self, local_index: int) -> MutableLeaf:
         """The copy that replica `local_index` of this worker uses, whether it was read or not."""
