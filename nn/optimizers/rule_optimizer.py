@@ -10,7 +10,7 @@ from ...strategies import Pack, RuleStep, Variable
 from .learning_rate import LearningRate
 from .optimizer import Optimizer
 from .rule import Rule
-from .runs import Run, plan_runs
+from .runs import Run, are_outdated, plan_runs
 
 
 class RuleOptimizer(Optimizer):
@@ -93,7 +93,7 @@ class RuleOptimizer(Optimizer):
         # Beside what `_kept_as` tells apart.
         key = (pack.variables, pack.joined is None, joins, self._excluded)
         runs = known.get(key)
-        if runs is None or any(run.is_outdated for run in runs):
+        if runs is None or are_outdated(runs):
             # Where several replicas plan at once each is right: an arena has no more in common with
             # others than its leaves.
             runs = known[key] = plan_runs(pack, self.slots, self._decays, joins)

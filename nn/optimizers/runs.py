@@ -35,11 +35,6 @@ class Run:
             columns = (self.variables, *zip(*self.slots, strict=True))
             self.arenas = [Arena([variable.cell for variable in column]) for column in columns]
 
-    @property
-    def is_outdated(self) -> bool:
-        """Whether it is to be planned anew."""
-        return any(arena.is_outdated for arena in self.arenas)
-
     def change(self, pack: Pack, how: RuleStep, local_index: int) -> None:
         """Change them along their gradients."""
         if self.arenas:
@@ -51,6 +46,12 @@ class Run:
         assert gradient is not None
         cells = [slot.cell for slot in self.slots[0]]
         self.variables[0].cell.update(gradient, cells, how, local_index)
+
+
+def are_outdated(runs: Sequence[Run]) -> bool:
+    """Whether they are to be planned anew: asked in each step, so without generators."""
+    arenas = [arena for run in runs for arena in run.arenas]
+    return True in [arena.is_outdated for arena in arenas]
 
 
 def plan_runs(
