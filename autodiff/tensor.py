@@ -83,6 +83,13 @@ class Tensor(TensorLike):
     def tensor(self) -> Tensor:
         return self
 
+    def like(self) -> Array:
+        return self.data
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.data.shape
+
     def share(self) -> None:
         """Note that somebody goes on reading `data`, or a view of it, whatever happens to self."""
 

@@ -78,7 +78,7 @@ def batch_size(structure: Any, names: Sequence[str] = ()) -> int:
     `names` are what the items of a top-level tuple are called in errors: ("features", "labels").
     """
     sizes: set[tuple[int, ...]] = set()
-    _collect_sizes((structure,), sizes)
+    _collect_sizes(structure if type(structure) is tuple else (structure,), sizes)
     if len(sizes) != 1 or () in sizes:
         raise _batch_size_error(structure, names)
     (size,) = sizes.pop()

@@ -28,6 +28,8 @@ def with_mask(values: Any, mask: Array | None) -> Tensor:
 
 def masks_of(inputs: Any) -> Any:
     """The mask of a tensor; of a list of tensors a list of masks, or None where none has one."""
+    if type(inputs) is Tensor:
+        return getattr(inputs, "mask", None)
     if isinstance(inputs, (list, tuple)):
         masks = [mask_of(part) for part in inputs]
         return None if all(mask is None for mask in masks) else masks

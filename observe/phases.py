@@ -45,34 +45,27 @@ class Stopwatch:
     Attributes:
         nanos: Nanoseconds by phase, since it was made.
         collectives: The collectives of the steps that are looked at; None where nobody looks.
+        outer: The phases within which the present one began, outermost first.
     """
 
-    __slots__ = ("_outer", "_phase", "_since", "_spans", "collectives", "nanos")
+    __slots__ = ("_phase", "_since", "_spans", "collectives", "nanos", "outer")
 
     def __init__(self) -> None:
         self.nanos = dict.fromkeys(PHASES, 0)
         self.collectives: list[Span] | None = None
         self._spans: list[Span] | None = None
         self._phase = "other"
-        self._outer: list[str] = []
+        self.outer: list[str] = []
         self._since = perf_counter_ns()
 
-    def enter(self, phase: str) -> None:
-        """Begin a phase within the present one."""
-        self._outer.append(self._phase)
-        self.switch(phase)
-
-    def leave(self) -> None:
-        """Go back to the phase in which the present one began."""
-        self.switch(self._outer.pop())
-
-    def switch(self, phase: str) -> None:
-        """Begin a phase in the place of the present one."""
+    def switch(self, phase: str) -> str:
+        """Begin a phase; return the one that ends."""
         now, before = perf_counter_ns(), self._phase
         self.nanos[before] += now - self._since
         if self._spans is not None:
             self._spans.append(Span(before, self._since, now))
         self._phase, self._since = phase, now
+        return before
 
     def read(self) -> dict[str, float]:
         """Seconds by phase up to now, of those that it was in."""
@@ -125,12 +118,12 @@ class _Phase:
     def __enter__(self) -> None:
         stopwatch = _running.get()
         if stopwatch is not None:
-            stopwatch.enter(self._name)
+            stopwatch.outer.append(stopwatch.switch(self._name))
 
     def __exit__(self, *error: object) -> None:
         stopwatch = _running.get()  # the same: one that began to run within has ended
         if stopwatch is not None:
-            stopwatch.leave()
+            stopwatch.switch(stopwatch.outer.pop())
 
 
 _contexts = {name: _Phase(name) for name in PHASES}

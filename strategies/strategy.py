@@ -197,26 +197,28 @@ class Strategy(OldNames):
         rendezvous = Rendezvous(len(devices)) if len(devices) > 1 else _ALONE
 
         # A replica is a thread, and no process: NumPy's and CuPy's kernels let go of the
-        # interpreter, and the program's state is there once.
-        def as_replica(index: int) -> Any:
-            enter_for_good(Frame(self, ReplicaContext(self, index, rendezvous)))
-            watch_for_good()
-            with devices[index].use():
-                return fns[index]()
-
-        # In a context of its own, which is dropped behind it with all that was set in it: an
-        # interrupt may keep a block from putting back what it has set.
-        first: Callable[[], Any] = partial(copy_context().run, as_replica, 0)
+        # interpreter, and the program's state is there once. Each in a context of its own, which
+        # is dropped behind it with all that was set in it: an interrupt may keep a block from
+        # putting back what it has set.
+        contexts = [copy_context() for _ in devices]
         if len(devices) == 1:
-            return [first()]
-        calls: list[Callable[[], Any]] = [first]
-        for index in range(1, len(devices)):
-            context = copy_context()
+            return [contexts[0].run(self._as_replica, fns[0], 0, rendezvous)]
+        for context in contexts[1:]:
             # Each builds the same model, and must give its layers the same names as the others.
             context.run(count_names_apart)
-            calls.append(partial(context.run, as_replica, index))
+        calls = [
+            partial(context.run, self._as_replica, fn, index, rendezvous)
+            for index, (context, fn) in enumerate(zip(contexts, fns, strict=True))
+        ]
         names = [f"replica {index} on {device}" for index, device in enumerate(devices)]
         return run_replicas(calls, rendezvous, names)
+
+    def _as_replica(self, fn: Callable[[], Any], index: int, rendezvous: Rendezvous) -> Any:
+        replica = ReplicaContext(self, index, rendezvous)
+        enter_for_good(Frame(self, replica))
+        watch_for_good()
+        with replica.device.use():
+            return fn()
 
     def reduce(self, reduce_op: ReduceOp | str, value: Any, axis: int | None = None) -> Any:
         """Combine the replicas' values into one, on the host.

@@ -113,14 +113,14 @@ class ReplicaBatches:
         parts = replica_parts(batches, len(devices))
         chosen = [ReplicaBatch(part, count_examples(part)) for part in parts]
         chosen = chosen or [ReplicaBatch(None, 0) for _ in devices]
-        for given in chosen:
-            if given.num_examples:
-                self._latest = given.batch
-                break
+        full = [given for given in chosen if given.num_examples]
+        if full:
+            self._latest = full[0].batch
         assert self._latest is not None, "who never had an example does not begin"
-        for given, device in zip(chosen, devices, strict=True):
-            if not given.num_examples:
-                given.batch = placed(self._latest, device)
+        if len(full) < len(chosen):
+            for given, device in zip(chosen, devices, strict=True):
+                if not given.num_examples:
+                    given.batch = placed(self._latest, device)
         return chosen
 
 

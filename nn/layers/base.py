@@ -136,7 +136,7 @@ class Layer(Serializable, ABC):
         return state if all(map(never_changes, state.values())) else None
 
     def begin_as(self, prototype: dict[str, Any]) -> None:
-        vars(self).update(prototype)
+        self.__dict__.update(prototype)
         self._take_name(prototype["_wished_name"])
 
     @abstractmethod

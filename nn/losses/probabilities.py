@@ -175,7 +175,7 @@ def _distribution(y_pred: Tensor) -> Tensor:
 
 
 def _classes_last(values: Any, axis: int) -> Any:
-    return values if axis in (-1, values.ndim - 1) else np.moveaxis(values, axis, -1)
+    return values if axis == -1 or axis == values.ndim - 1 else np.moveaxis(values, axis, -1)
 
 
 def _smoothed(y_true: Tensor, label_smoothing: float, num_classes: int) -> Tensor:

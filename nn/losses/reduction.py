@@ -63,7 +63,8 @@ def reduced(
         mask = np.broadcast_to(like_values(name, mask, losses, "mask"), losses.shape)
         # What is masked out is left out, not multiplied by zero: padding may be no number.
         losses = np.where(mask, losses, 0)
-    losses = weighted(name, losses, sample_weight)
+    if sample_weight is not None:
+        losses = weighted(name, losses, sample_weight)
     if how is Reduction.NONE:
         return losses
     if how is Reduction.SUM:
@@ -168,8 +169,10 @@ def _check_mean(reduction: Reduction) -> None:
 
     The sum of N means is N times the loss that was meant; nothing else would show it.
     """
+    if current_store().averages_replicas:
+        return
     replica = get_replica_context()
-    if replica is None or replica.num_replicas_in_sync == 1 or current_store().averages_replicas:
+    if replica is None or replica.num_replicas_in_sync == 1:
         return
     raise ValueError(
         f"reduction {reduction.value!r} is the mean over one replica's batch, and in a custom loop "

@@ -43,12 +43,14 @@ class Model(Trainable):
         ValueError: The outputs are computed from an `Input` that is not among the inputs.
     """
 
+    inputs: Any = None
+
     def __init__(self, inputs: Any = None, outputs: Any = None, name: str | None = None) -> None:
         super().__init__(name)
-        self.inputs, self.outputs = inputs, outputs
         self.layers: list[Layer] = []
         if inputs is None and outputs is None:
             return
+        self.inputs, self.outputs = inputs, outputs
         self._steps = computed_steps(inputs, outputs)
         self.layers = layers_of(self._steps)
         self._create_weights()
