@@ -70,6 +70,11 @@ class TrainingSession(Session):
         self._batches_per_step = batches_per_step
         # What cannot change from step to step is asked once.
         self._workers, self._job = strategy.extended.workers, strategy.extended.job
+        storage = strategy.extended.remote_storage
+        averages = storage is not None and storage.averages_workers
+        # With workers that it does not know of: those of parameter servers that make each step of
+        # the pushes of all.
+        self._shares_steps = averages and self._job.num_trainers > 1
         self._step_counter: Variable | None = None
         self._global_step = 0
         self._step_index = 0
@@ -178,7 +183,8 @@ class TrainingSession(Session):
         # for its part in what they exchange. Only the sums of the step tell whether any had data.
         parts = [self._batches.of_step(part) for part in batches]
         if is_alone:
-            if not sum([replica.num_examples for part in parts for replica in part]):
+            has_examples = any(replica.num_examples for part in parts for replica in part)
+            if not has_examples and not (self._is_built and self._shares_steps):
                 return False, False
         else:
             missing = range(self._batches_per_step - len(parts))
@@ -196,6 +202,9 @@ class TrainingSession(Session):
         if not result.is_made:
             for leaf, value in before:
                 leaf.data = value
+            if is_alone and self._count() > self._global_step:  # other workers have made it
+                self._note(result.sums)
+                return True, False
             return False, result.is_vetoed or not result.sums[-1]
         self._note(result.sums)
         return True, False
@@ -289,15 +298,16 @@ class TrainingSession(Session):
 
     def _note(self, sums: Sequence[float]) -> None:
         """Take over what a step that was made came to, over all replicas of all workers."""
-        if self._held.follows:
-            self._held.take_over()
-        self._logs = tuple(self._noted_logs)
         self.had_batch = self._has_batch
         loss_times_examples, num_examples, *votes, _ = sums
         votes_to_save, votes_to_end, votes_to_stop, *others = votes
         num_stopping, num_asking, num_watching = others
-        self.loss = loss_times_examples / num_examples
-        self.workers_with_bad_loss = [] if math.isfinite(self.loss) else self._whose_loss()
+        if num_examples:  # else the others had them all, of whom one at servers knows nothing
+            if self._held.follows:
+                self._held.take_over()
+            self._logs = tuple(self._noted_logs)
+            self.loss = loss_times_examples / num_examples
+            self.workers_with_bad_loss = [] if math.isfinite(self.loss) else self._whose_loss()
         self.num_examples = int(num_examples)
         self.save_is_agreed = votes_to_save > 0
         self.end_is_agreed = votes_to_end > 0

@@ -177,7 +177,9 @@ class Reference:
         means = [part.mean() if len(part) else 0.0 for part in np.split(x, np.cumsum(sizes)[:-1])]
         counts = [1 if is_custom or n else 0 for n in sizes]
         pairs = zip(groups(means), groups(counts), strict=True)
-        by_worker = [np.average(own, weights=weights) for own, weights in pairs]
+        by_worker = [
+            np.average(own, weights=weights) if any(weights) else 0.0 for own, weights in pairs
+        ]
         weights = [1 if is_custom else sum(own) for own in groups(sizes)]
         return float(np.average(by_worker, weights=weights))
 

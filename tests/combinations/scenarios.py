@@ -90,13 +90,17 @@ class Run:
     def is_valid(self) -> bool:
         """Whether each of several workers has an example in its first step, and one in the last.
 
-        Workers pass over batches without examples each for itself until they have a model, and
-        always at parameter servers.
+        Workers pass over batches without examples each for itself until they have a model.
         """
+        first = self.topology.by_worker(self.steps[0])
+        begins = self.topology.workers == 1 or all(map(any, first))
+        return begins and any(self.steps[-1])
+
+    @property
+    def leaves_out_a_worker(self) -> bool:
+        """Whether a worker at parameter servers has no example in a step that others make."""
         by_worker = [self.topology.by_worker(step) for step in self.steps]
-        first = by_worker[:1] if self.topology.workers > 1 else []
-        every = by_worker if self.topology.kind == "servers" else first
-        return all(all(map(any, step)) for step in every) and any(self.steps[-1])
+        return self.is_apart and not all(all(map(any, step)) for step in by_worker)
 
     @property
     def is_apart(self) -> bool:
@@ -185,6 +189,7 @@ class Scenario:
             and all(a.topology == b.topology for a, b in pairs if b.begins == "interrupted")
             and not (self.custom_loop and (for_estimators or self.keeps_layers))
             and not (self.custom_loop and first.num_steps < len(first.steps))
+            and not (self.custom_loop and first.leaves_out_a_worker)
             and not (self.loop == "global" and self.depends_on_dealing)
             # There a worker has statistics and counts of its own, of the part that it is given.
             and not (self.loop == "global" and first.is_apart and self.norm)

@@ -172,15 +172,14 @@ def on_servers(job, train):
 
 
 @pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.parametrize("num_trainers", [1, 2])
+@pytest.mark.parametrize("num_trainers", [1, 3])
 def test_trainers_in_step_learn_on_servers_what_one_process_would(server_job, kind, num_trainers):
-    # A trainer without an example in a batch passes over it: with two, all batches are even.
-    num_examples = 25 if num_trainers == 1 else 24
-    expected = fitted(DEFAULT_STRATEGY, MODELS[kind], num_examples=num_examples)
+    """Also of the last batch of each epoch: one example, and none for the other trainers."""
+    expected = fitted(DEFAULT_STRATEGY, MODELS[kind])
     job = server_job(2, num_trainers, max_staleness=0)
 
     def train(strategy, rank):
-        return fitted(strategy, MODELS[kind], num_examples=num_examples)
+        return fitted(strategy, MODELS[kind])
 
     found = on_servers(job, train)
     for one in found:
