@@ -9,7 +9,7 @@ import numpy as np
 
 from .arithmetic import times
 from .higher_order import by_definition
-from .numerics import keep_where, total
+from .numerics import keep_positive, keep_where, total
 from .special import erf as _erf
 from .tensor import Tensor, lift_array, operand, record
 from .tensor_like import Array
@@ -70,7 +70,7 @@ def relu(
         return _bent(x, negative_slope, max_value, threshold)
     # Twice as fast as np.maximum with a number; but whole numbers would become floats.
     y = a.clip(0, np.inf) if a.dtype.kind == "f" else np.maximum(a, 0)
-    return record(y, (x,), lambda g, outs: (keep_where(g, y > 0, out=g),))
+    return record(y, (x,), lambda g, outs: (keep_positive(g, y, out=g),))
 
 
 def _bent(x: Tensor, slope: float, most: float | None, threshold: float) -> Tensor:

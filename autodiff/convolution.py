@@ -29,7 +29,7 @@ from .activations import relu
 from .at_once import conv_at_once
 from .higher_order import by_definition
 from .joining import concatenate, split
-from .numerics import keep_where
+from .numerics import keep_positive
 from .pooled_rows import relu_max_rows, winner_rows
 from .pooling import max_pool2d, winner_dtype
 from .tensor import Tensor, lift_array, record
@@ -309,10 +309,8 @@ def _by_cell_of_pool(by_window: Array, count: Index, pool: Index) -> Array:
 
 
 def _rows_through_relu(g: Array, y: Array) -> Iterator[Array]:
-    g_rows = axes_first(g)
-    buffer = np.empty(g_rows.shape[-3:], g.dtype, like=g)
-    for row in np.ndindex(g_rows.shape[:-3]):
-        yield keep_where(g_rows[row], y[row] > 0, out=buffer)
+    for g_row, row in zip(rows_of(g), np.ndindex(y.shape[:-3]), strict=True):
+        yield keep_positive(g_row, y[row], out=g_row)
 
 
 def _rows_through_pool(g: Array, pool: Index, winner: Array) -> Iterator[Array]:

@@ -12,7 +12,7 @@ from .activations import logistic, relu, sigmoid
 from .arithmetic import sum_of_rows
 from .higher_order import by_definition
 from .linear_algebra import as_rows, product, product_with_transposed
-from .numerics import keep_where
+from .numerics import keep_positive
 from .tensor import Tensor, lift_array, record
 from .tensor_like import Array
 
@@ -20,7 +20,7 @@ from .tensor_like import Array
 ACTIVATIONS: dict[str, tuple[Callable[[Array], Any], Callable[[Array, Array], Any]]] = {
     "relu": (
         lambda y: y.clip(0, np.inf, out=y),  # in half the time of np.maximum with a number
-        lambda g, y: keep_where(g, y > 0, out=g),
+        lambda g, y: keep_positive(g, y, out=g),
     ),
     "tanh": (
         lambda y: np.tanh(y, out=y),

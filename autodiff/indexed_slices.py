@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..kernels import compiled_loop
 from .creation import filled
 from .tensor_like import Array
 
@@ -124,5 +125,11 @@ def _add_rows(dense: Array, rows: Array, values: Array) -> None:
         return
     # Not `dense[rows] += values`, which adds a row that occurs twice only once.
     width = math.prod(dense.shape[1:])
+    table, lines = dense.reshape(len(dense), width), values.reshape(len(rows), width)
+    loop = compiled_loop("add_rows", lines, table)
+    # The loop checks no bounds; what lies outside, or counts from the end, is left to NumPy.
+    if loop is not None and rows.size and rows.min() >= 0 and rows.max() < len(dense):
+        loop(lines, table, np.ascontiguousarray(rows, np.int64))
+        return
     elements = rows[:, None] * width + np.arange(width, like=rows)
     np.add.at(dense.reshape(-1), elements.reshape(-1), values.reshape(-1))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..kernels import compiled_loop
 from .tensor import Tensor, record
 from .tensor_like import Array
 
@@ -36,6 +37,17 @@ def keep_where(values: Array, condition: Any, out: Array | None = None) -> Array
         return np.multiply(values.view(bits), marks).view(values.dtype)
     np.multiply(values.view(bits), marks, out=out.view(bits))
     return out
+
+
+def keep_positive(g: Array, y: Array, out: Array) -> Array:
+    """`g` where y is positive, else 0, in `out`: the way back through relu, whose result y is."""
+    if type(g) is not Tensor and g.flags.c_contiguous and y.flags.c_contiguous:
+        flat = g.reshape(-1), y.reshape(-1), out.reshape(-1)
+        loop = compiled_loop("keep_positive", *flat) if out.flags.c_contiguous else None
+        if loop is not None:
+            loop(*flat)
+            return out
+    return keep_where(g, y > 0, out=out)
 
 
 def is_half(array: Array) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..kernels import Loop, compiled_loop
 from .at_once import avg_pool_at_once, max_pool_at_once
 from .higher_order import by_definition
 from .numerics import keep_where
@@ -25,6 +26,7 @@ from .windows import (
     axes_first,
     batch_first,
     check_images,
+    contiguous,
     each_axis,
     num_spatial_axes,
     pad,
@@ -56,17 +58,14 @@ def max_pool(
     windows = _placed(images, pool_size, strides, padding)
     if not isinstance(images, np.ndarray):
         return max_pool_at_once(windows, x)
-    by_window = windows.view(pad(images, windows, -np.inf, images.dtype))
-    ndim = len(windows.size)
-    lead, of_size = range(ndim - 1), range(ndim + 1, 2 * ndim + 1)
-    by_cell = by_window.transpose(*lead, *of_size, ndim - 1, ndim, 2 * ndim + 1)
-    cells = np.empty((len(windows.positions), *by_cell.shape[-3:]), images.dtype, like=images)
-    y = np.empty((*windows.count, *cells.shape[2:]), images.dtype, like=images)
+    padded = pad(images, windows, -np.inf, images.dtype)
+    y = np.empty((*windows.count, *padded.shape[-2:]), images.dtype, like=images)
     winner = np.empty(y.shape, winner_dtype(windows.size), like=images)
-    for row in windows.rows:
-        row_of_windows = by_cell[row]
-        cells.reshape(row_of_windows.shape)[...] = row_of_windows
-        max_of_cells(cells, y[row], winner[row])
+    loop = _compiled("max_pool", windows, padded, winner)
+    if loop is not None:
+        loop(_planes(padded), _planes(y), _planes(winner), *windows.size, *windows.strides)
+    else:
+        _row_by_row(windows, padded, y, winner)
 
     def of_winners(x: Tensor) -> Any:
         chosen = batch_first(winner).astype(np.intp)[None]
@@ -75,9 +74,15 @@ def max_pool(
     def vjp(g: Array, outs: Any) -> Any:
         if type(g) is Tensor:
             return by_definition(of_winners, g, (x,), (images,))
+        g_rows = axes_first(g)
+        loop = _compiled("add_to_winner", windows, y, winner)
+        if loop is not None:
+            dx = np.zeros((*windows.padded, *g_rows.shape[-2:]), y.dtype)
+            g_planes = _planes(contiguous(g_rows))
+            loop(_planes(dx), g_planes, _planes(winner), *windows.size, *windows.strides)
+            return (unpad(dx, images, windows),)
         dx = _empty_or_zeros(g, windows, images)
         parts = np.empty((len(windows.positions), *winner.shape[-3:]), g.dtype, like=g)
-        g_rows = axes_first(g)
         for row in windows.rows:
             to_winner(g_rows[row], winner[row], parts)
             for part, position in zip(parts, windows.positions, strict=True):
@@ -85,6 +90,31 @@ def max_pool(
         return (unpad(dx, images, windows),)
 
     return record(batch_first(y), (x,), vjp)
+
+
+def _row_by_row(windows: Windows, padded: Array, y: Array, winner: Array) -> None:
+    """The maxima of the windows, and the cells that have them."""
+    by_window = windows.view(padded)
+    ndim = len(windows.size)
+    lead, of_size = range(ndim - 1), range(ndim + 1, 2 * ndim + 1)
+    by_cell = by_window.transpose(*lead, *of_size, ndim - 1, ndim, 2 * ndim + 1)
+    cells = np.empty((len(windows.positions), *by_cell.shape[-3:]), padded.dtype, like=padded)
+    for row in windows.rows:
+        row_of_windows = by_cell[row]
+        cells.reshape(row_of_windows.shape)[...] = row_of_windows
+        max_of_cells(cells, y[row], winner[row])
+
+
+def _compiled(name: str, windows: Windows, images: Array, winner: Array) -> Loop | None:
+    """The loop that does it in one pass, for windows of two axes."""
+    if len(windows.size) != 2 or winner.dtype != np.uint8:
+        return None
+    return compiled_loop(name, _planes(images), _planes(images))
+
+
+def _planes(images: Array) -> Array:
+    """Images (rows, columns, batch, channels) as (rows, columns, all else)."""
+    return images.reshape(*images.shape[:2], math.prod(images.shape[2:]))
 
 
 def avg_pool(

@@ -58,6 +58,56 @@ def keep_positive(g: Any, y: Any, out: Any) -> None:
         out[i] = g[i] if y[i] > zero else zero
 
 
+def max_pool(
+    images: Any, y: Any, winner: Any, height: int, width: int, down: int, right: int
+) -> None:
+    """The maximum of windows, and which of their cells has it; see `autodiff/pooling.py`.
+
+    Args:
+        images, y, winner: (rows, columns, anything else).
+        height, width: Of a window.
+        down, right: From one window to the next.
+    """
+    rows, columns, length = y.shape
+    for i in range(rows):
+        for j in range(columns):
+            for k in range(length):
+                y[i, j, k] = images[i * down, j * right, k]
+                winner[i, j, k] = 0
+            for cell in range(1, height * width):
+                h = i * down + cell // width
+                w = j * right + cell % width
+                for k in range(length):
+                    value = images[h, w, k]
+                    best = y[i, j, k]
+                    more = value > best
+                    winner[i, j, k] = cell if more else winner[i, j, k]
+                    y[i, j, k] = value if more | (value != value) else best
+
+
+def add_to_winner(
+    images: Any, g: Any, winner: Any, height: int, width: int, down: int, right: int
+) -> None:
+    """Add each element of `g` to the cell of `images` that won; as `max_pool`."""
+    zero = g.dtype.type(0)
+    rows, columns, length = g.shape
+    for i in range(rows):
+        for cell in range(height * width):
+            h = i * down + cell // width
+            for j in range(columns):
+                w = j * right + cell % width
+                for k in range(length):
+                    images[h, w, k] += g[i, j, k] if winner[i, j, k] == cell else zero
+
+
+def add_rows(values: Any, table: Any, rows: Any) -> None:
+    """Add each line of `values` to the line of `table` that `rows` names, one after the other."""
+    for i in range(rows.size):
+        row = rows[i]
+        for k in range(values.shape[1]):
+            table[row, k] += values[i, k]
+
+
 def sgd(value: Any, gradient: Any, rate: float) -> None:
     for i in range(value.size):
         value[i] -= rate * gradient[i]
@@ -119,13 +169,18 @@ def rmsprop(
         value[i] -= g / np.sqrt(mean + epsilon) * rate
 
 
+_IMAGES = "float[:,:,::1], float[:,:,::1], "
+
 LOOPS: dict[str, tuple[Callable[..., Any], str]] = {
     "adagrad": (adagrad, "void(float[::1], float[::1], float[::1], float, float)"),
     "adam": (
         adam,
         f"void({'float[::1], ' * 4}float, float, float, float, float, float)",
     ),
+    "add_rows": (add_rows, "void(float[:,::1], float[:,::1], Array(i8, 1, 'C', True))"),
+    "add_to_winner": (add_to_winner, f"void({_IMAGES}u1[:,:,::1], i8, i8, i8, i8)"),
     "keep_positive": (keep_positive, "void(float[::1], float[::1], float[::1])"),
+    "max_pool": (max_pool, f"void({_IMAGES}u1[:,:,::1], i8, i8, i8, i8)"),
     "momentum": (momentum, "void(float[::1], float[::1], float[::1], float, float)"),
     "nesterov": (nesterov, "void(float[::1], float[::1], float[::1], float, float)"),
     "relu_max": (

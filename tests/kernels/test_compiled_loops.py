@@ -14,7 +14,16 @@ import numpy as np
 import pytest
 
 from paceline import kernels
-from paceline.autodiff import Tensor, backward, conv2d_relu_max_pool2d
+from paceline.autodiff import (
+    IndexedSlices,
+    Tensor,
+    backward,
+    conv2d,
+    conv2d_relu_max_pool2d,
+    dense,
+    max_pool2d,
+    relu,
+)
 from paceline.kernels import finding, loops
 from paceline.nn.optimizers.rule import Rule
 from paceline.nn.optimizers.rules import AdagradRule, AdamRule, RMSpropRule, SGDRule
@@ -31,6 +40,9 @@ class Case(NamedTuple):
     options: Mapping[str, Any] = MappingProxyType({})
 
 
+ROWS = np.array([[4, 0, 4], [1, 4, 0]])
+ROWS.flags.writeable = False
+
 CASES = {
     "pools of four": Case(
         conv2d_relu_max_pool2d,
@@ -42,6 +54,26 @@ CASES = {
         ((3, 9, 8, 5), (2, 2, 5, 3)),
         {"relu_max", "to_winner"},
         {"pool_size": (1, 2), "padding": "same"},
+    ),
+    "pools that overlap": Case(
+        max_pool2d,
+        ((3, 9, 8, 4),),
+        {"max_pool", "add_to_winner"},
+        {"pool_size": (3, 2), "strides": (2, 1), "padding": "same"},
+    ),
+    "pools side by side": Case(max_pool2d, ((3, 9, 8, 4),), {"max_pool", "add_to_winner"}),
+    "convolution and relu": Case(
+        conv2d,
+        ((3, 9, 8, 5), (2, 2, 5, 3), (3,)),
+        {"keep_positive"},
+        {"activation": "relu"},
+    ),
+    "dense layer and relu": Case(
+        dense, ((7, 5), (5, 6), (6,)), {"keep_positive"}, {"activation": "relu"}
+    ),
+    "relu": Case(relu, ((7, 5),), {"keep_positive"}),
+    "rows of a table that occur again": Case(
+        lambda table: np.take(table, ROWS, axis=0).sum(axis=-1) * 2, ((5, 3),), {"add_rows"}
     ),
 }
 
@@ -58,7 +90,8 @@ def results(case: Case, arrays: list[np.ndarray], g: Any = None) -> list[np.ndar
     rng = np.random.default_rng(1)
     seed = rng.standard_normal(y.shape).astype(y.dtype)
     found = backward(y, seed)
-    return [y.data, *(found[leaf] for leaf in leaves if leaf.requires_grad)]
+    gradients = [found[leaf] for leaf in leaves if leaf.requires_grad]
+    return [y.data, *(g.to_dense() if isinstance(g, IndexedSlices) else g for g in gradients)]
 
 
 class Noting(dict):
@@ -139,6 +172,17 @@ def test_what_is_no_number_and_what_is_infinite_come_out_as_in_numpy(name: str) 
             found.append(case.function(*arrays, **case.options).data)
     assert not np.isfinite(found[0]).all()
     np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("row", [-1, 5])
+def test_rows_outside_of_a_table_are_numpys_affair(row: int) -> None:
+    slices = IndexedSlices(np.ones((2, 3)), np.array([0, row]), (5, 3))
+    with kernels.compiled_from(0):
+        if row < 0:
+            assert slices.to_dense()[-1].tolist() == [1, 1, 1]
+        else:
+            with pytest.raises(IndexError):
+                slices.to_dense()
 
 
 def test_replicas_in_threads_get_the_same_numbers_at_once() -> None:
