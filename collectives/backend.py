@@ -24,10 +24,11 @@ class RepeatedAllReduce(ABC):
 
     Attributes:
         array: The array, which is not kept alive.
+        op: How its elements are combined.
     """
 
     def __init__(self, array: Array, op: Op) -> None:
-        self._op = op
+        self.op = op
         self.remember(array)
 
     @final
@@ -38,13 +39,9 @@ class RepeatedAllReduce(ABC):
         self._is_short = array.nbytes <= SMALL_BYTES
 
     @final
-    def fits(self, array: Array, op: Op) -> bool:
-        """Whether to `run` this is to reduce ``array``, which is one that can travel."""
-        if self.array() is not array and not (
-            self._is_short and array.shape == self._shape and array.dtype == self._dtype
-        ):
-            return False
-        return op is self._op
+    def is_for(self, array: Array) -> bool:
+        """Whether it may `run` for another array than the last one, which is like that one."""
+        return self._is_short and array.shape == self._shape and array.dtype == self._dtype
 
     @abstractmethod
     def run(self, array: Array) -> None:

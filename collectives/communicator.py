@@ -105,7 +105,7 @@ class Communicator:
         # The same array as last time: what takes microseconds is not to be checked for as long.
         if repeated is None or repeated.array() is not array:
             check_array(array, name)
-        if not self._executor.is_idle:
+        if self._executor.latest is not None and not self._executor.is_idle:
             self._executor.finish()
         self._all_reduce(array, name, op, self.step)
 
@@ -226,7 +226,11 @@ class Communicator:
 
     def _all_reduce(self, array: Array, name: str, op: Op, step: int | None) -> None:
         repeated = self._repeated.get(name)
-        if repeated is not None and repeated.fits(array, op):
+        if (
+            repeated is not None
+            and repeated.op is op
+            and (repeated.array() is array or repeated.is_for(array))
+        ):
             backend = self._backend
             backend.step, backend.timeout_secs = step, self.timeout_secs
             repeated.run(array if array.ndim == 1 else array.reshape(-1))
