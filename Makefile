@@ -12,12 +12,13 @@ export OPENBLAS_NUM_THREADS ?= 1
 # Tests of jobs mostly wait, for heartbeats and for processes: three at a time keep two cores busy.
 TEST_WORKERS ?= 3
 
-.PHONY: help demo test strict-test check format bench clean
+.PHONY: help demo test strict-test gpu-test gpu-bench check format bench clean
 
 help:
 	@echo "make demo    train a convolutional network on handwritten digits: two workers and an evaluator"
 	@echo "make test    run the tests"
 	@echo "make strict-test    run those of computations on a stand-in for CuPy"
+	@echo "make gpu-test, make gpu-bench    tests and benchmarks of a GPU, where there is one"
 	@echo "make check   format, lint, types, layers"
 	@echo "make bench   training steps side by side with plain NumPy (and PyTorch, if installed)"
 
@@ -31,6 +32,13 @@ test: $(VENV)/test $(VENV)/installed
 STRICT_TESTS ?= tests/autodiff tests/nn tests/devices
 strict-test: $(VENV)/test $(VENV)/installed
 	$(BIN)/python -m pytest -m "not slow" --array-library=strict -n $(TEST_WORKERS) --dist worksteal $(STRICT_TESTS) $(PYTEST_ARGS)
+
+# What only a GPU can tell. Without one, or without CuPy (extras gpu, gpu12), both say so and do nothing.
+gpu-test: $(VENV)/test $(VENV)/installed
+	$(BIN)/python benchmarks/gpu.py --why-not || $(BIN)/python -m pytest -m gpu tests $(PYTEST_ARGS)
+
+gpu-bench: $(VENV)/test $(VENV)/installed
+	$(BIN)/python benchmarks/gpu.py --json gpu.json
 
 check: $(VENV)/dev $(VENV)/installed
 	$(BIN)/ruff format --check .

@@ -281,5 +281,6 @@ def a_card(monkeypatch):
     """A stand-in for GPU:0 and for CuPy: the type of its arrays."""
     from .devices import strict_cupy  # not above: combinations/ loads this file outside a package
 
-    monkeypatch.setattr(gpu, "_cupy", lambda: strict_cupy.module(1))
+    library = strict_cupy.module(1)
+    monkeypatch.setattr(gpu, "_cupy", lambda: library)
     return strict_cupy.StrictArray

@@ -121,20 +121,27 @@ class Bucket:
         for replica in counted:
             if weights[replica] != 1:  # full batches, and a replica that is alone, keep their bits
                 buffer = self._buffers[replica]
-                np.multiply(buffer, weights[replica], out=buffer)
-        if not counted:
-            self._buffers[0].fill(0)
-        elif counted != [0]:
-            first, parts = self._buffers[0], [self._buffers[replica] for replica in counted]
-            total = self._ops.reduce(parts, self._devices[0], out=first)
-            if total is not first:  # who writes a CrossDeviceOps may leave `out` aside
-                first[...] = total
+                with self._devices[replica].use():  # whichever replica's thread comes here
+                    np.multiply(buffer, weights[replica], out=buffer)
+        with self._devices[0].use():
+            self._add_up(counted)
         if counted == [0]:
             self._num_gradients = self._has_gradient[0]
             return
         none = [0] * len(self.variables)
         had = [self._has_gradient[replica] for replica in counted]
         self._num_gradients = [sum(column) for column in zip(none, *had, strict=True)]
+
+    def _add_up(self, counted: Sequence[int]) -> None:
+        """Make the first replica's buffer the sum of these."""
+        first = self._buffers[0]
+        if not counted:
+            first.fill(0)
+        elif counted != [0]:
+            parts = [self._buffers[replica] for replica in counted]
+            total = self._ops.reduce(parts, self._devices[0], out=first)
+            if total is not first:  # who writes a CrossDeviceOps may leave `out` aside
+                first[...] = total
 
     def start(self, workers: Workers, name: str) -> None:
         first = self._buffers[0]
@@ -150,9 +157,11 @@ class Bucket:
             assert self._sent is not None
             self._num_gradients = self._sent[-len(self.variables) :].tolist()
             if self._sent is not first:
-                first[...] = self._devices[0].put(self._sent)
+                with self._devices[0].use():
+                    first[...] = self._devices[0].put(self._sent)
         if divisor != 1:
-            np.divide(first, divisor, out=first)
+            with self._devices[0].use():
+                np.divide(first, divisor, out=first)
         # On the host all replicas read the first one's buffer: nobody writes to it before all have
         # met again. A card needs the sum in its own memory.
         if not self._on_host:

@@ -63,6 +63,8 @@ class Stream:
 
     def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False) -> None:
         self.number = 0 if null else next(_order)
+        if non_blocking:
+            _non_blocking.add(self.number)
         self.device = Device()
         self.last = 0
         self.seen: dict[int, int] = {}
@@ -101,6 +103,7 @@ class Event:
 
 
 _streams: weakref.WeakSet[Stream] = weakref.WeakSet()
+_non_blocking: set[int] = set()
 _synchronized: dict[int, int] = {}
 """How far the host has waited for each stream."""
 
@@ -128,6 +131,9 @@ class Written:
         stream = stream or get_current_stream()
         if not self.order or stream.number == self.stream:
             return
+        pair = {stream.number, self.stream}
+        if 0 in pair and not pair & _non_blocking:
+            return  # CUDA's default stream waits for all of these, and they for it
         known = max(stream.seen.get(self.stream, 0), _synchronized.get(self.stream, 0))
         if known < self.order:
             raise RuntimeError(

@@ -57,6 +57,9 @@ WAITS = {
 }
 """Functions that wait for the device: the shape of what they give depends on values."""
 
+VIEWS = {"reshape", "transpose", "swapaxes", "squeeze", "view", "diagonal"}
+"""Methods that read nothing, where they need no copy: any thread may call them."""
+
 SCATTERS = {"add", "subtract", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor"}
 SCATTERED = "ieILQfdFD"
 """The dtypes that are added to by `ufunc.at`: those that atomicAdd knows."""
@@ -279,9 +282,9 @@ class StrictArray(NDArrayOperatorsMixin):
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, index: Any) -> StrictArray:
-        self._written.check_read(self.device)
         places, is_view = _places(index, self._array.shape)
         if not is_view:
+            self._written.check_read(self.device)
             _launch("getitem")
         found = np.asarray(self._array[places])
         return _wrapped(found if is_view else _in_c_order(found), self)
@@ -488,7 +491,8 @@ def _method(array: StrictArray, name: str, args: Any, kwargs: Any) -> Any:
     for out in _arrays(kwargs.get("out")):
         out._write()
     values, options = _operand(args, name), _operand(kwargs, name)
-    return _result(name, getattr(_operand(array), name)(*values, **options), arrays)
+    own = array._array if name in VIEWS else _operand(array)
+    return _result(name, getattr(own, name)(*values, **options), arrays)
 
 
 def _astype(array: StrictArray, dtype: Any, order: str = "K", copy: bool = True, **_: Any) -> Any:
