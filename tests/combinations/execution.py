@@ -400,7 +400,7 @@ def is_killed(scenario: Scenario, index: int) -> bool:
 def train(scenario: Scenario, index: int, model_dir: Path, source, params) -> list[Report]:
     """Make one run, perhaps with the weights of `source`; what each worker has seen of it."""
     run, together = scenario.runs[index], scenario.of_one_input(index)
-    kills, num_steps = is_killed(scenario, index), run.num_steps
+    kills, num_steps = is_killed(scenario, index), scenario.together(run).num_steps
     run = replace(run, saves=run.saves or kills, ends="request" if kills else run.ends)
     workers = range(run.topology.workers)
     last = workers if kills or run.topology.kind == "servers" else workers[-1:]
@@ -419,6 +419,7 @@ def train(scenario: Scenario, index: int, model_dir: Path, source, params) -> li
             run,
             train_distribute=strategy,
             eval_distribute=strategy if run.evaluates else None,
+            gradient_accumulation_steps=scenario.accumulates,
             # Of a killed run the last checkpoint is promised where one worker writes it.
             save_checkpoints_sharded=not kills and run.topology.is_cut,
         )

@@ -147,7 +147,7 @@ class Reference:
 
     def train(self, index: int) -> list[After]:
         """Make a run; what is so after each step, and at first before them all."""
-        run = self.scenario.runs[index]
+        run = self.scenario.together(self.scenario.runs[index])
         if "warm" in run.begins:
             part = "kernel" if run.begins == "partly warm" else ""
             self._begin_anew({name: w for name, w in self.weights.items() if part in name})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from itertools import chain
+from itertools import chain, zip_longest
 from random import Random
 
 import numpy as np
@@ -139,6 +139,7 @@ class Scenario:
         counts: Whether the model counts its examples, and takes a mean, in variables of its own.
         norm: Batch normalization.
         dropout, metrics: Whether there are such.
+        accumulates: How many batches of each replica make a step; see `together`.
         is_mixed: Whether the last layer computes in float32.
         keeps_layers: Whether a worker's layers and optimizers are made once for all runs, outside
             of `model_fn`.
@@ -161,8 +162,15 @@ class Scenario:
     norm: str | None = None
     dropout: bool = False
     metrics: bool = False
+    accumulates: int = 1
     is_mixed: bool = False
     keeps_layers: bool = False
+
+    def together(self, run: Run) -> Run:
+        """The run with one batch for each step, of the examples of all batches of the step."""
+        size = self.accumulates
+        groups = [run.steps[i : i + size] for i in range(0, len(run.steps), size)]
+        return replace(run, steps=tuple(tuple(map(sum, zip(*g, strict=True))) for g in groups))
 
     @property
     def custom_loop(self) -> bool:
@@ -190,6 +198,17 @@ class Scenario:
             and not (self.custom_loop and (for_estimators or self.keeps_layers))
             and not (self.custom_loop and first.num_steps < len(first.steps))
             and not (self.custom_loop and first.leaves_out_a_worker)
+            # What is by replica and batch, or by call, is not that of one large batch.
+            and not (self.accumulates > 1 and (self.custom_loop or self.depends_on_dealing))
+            and not (self.accumulates > 1 and (self.norm or self.counts))
+            # Empty batches in front of all others are passed over one by one.
+            and (self.accumulates == 1 or all(any(run.steps[0]) for run in self.runs))
+            and all(
+                len(run.steps) % self.accumulates == 0
+                for run, after in zip_longest(self.runs, self.runs[1:])
+                # Whose data go on would fill up its last step with them.
+                if run.ends != "data" or (after and after.begins == "interrupted")
+            )
             and not (self.loop == "global" and self.depends_on_dealing)
             # There a worker has statistics and counts of its own, of the part that it is given.
             and not (self.loop == "global" and first.is_apart and self.norm)
@@ -265,6 +284,7 @@ def _scenario(random: Random) -> Scenario:
         runs=tuple(runs),
         evaluation=_run(random, _topology(random, KINDS[:-1]), "resumed") if evaluated else None,
         loop=loop,
+        accumulates=random.choice((1, 1, 1, 1, 2, 3)),
         is_mixed=random.random() < 0.15,
         keeps_layers=random.random() < 0.2,
         optimizer=random.choice(OPTIMIZERS),

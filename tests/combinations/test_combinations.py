@@ -112,6 +112,7 @@ DECISIVE = {
     "counts": True,
     "norm": "plain",
     "dropout": True,
+    "accumulates": 2,
     "seed": 2,
 }
 
