@@ -61,6 +61,7 @@ class Arena:
         """The array of one copy, about to be overwritten."""
         copy = self._copies[local_index]
         if copy.is_whole():
+            copy.note_change()
             return copy.array
         for index in copy.settle():
             self._cells[index].is_apart = self.is_outdated = True
@@ -80,18 +81,21 @@ class _Copy:
         self.array: Array
 
     def is_whole(self) -> bool:
-        """Whether all leaves are in their places, and nobody holds one; they are changed then."""
+        """Whether all leaves are in their places, and nobody holds one."""
         if not self._places:
             return False
         for leaf, place in zip(self._leaves, self._places):  # noqa: B905 (made alike, and hot)
             if leaf.data is not place or not leaf.is_free:
                 return False
-        note_change(self._leaves)
-        self._left = frozenset()
         return True
 
+    def note_change(self) -> None:
+        """Note that the array, which is whole, is about to be overwritten."""
+        note_change(self._leaves)
+        self._left = frozenset()
+
     def settle(self) -> frozenset[int]:
-        """Make it whole; return which leaves had left, or were shared, the last time too."""
+        """Make it whole, for a change; return which leaves had left, or were shared, twice."""
         for leaf in self._leaves:
             leaf.end_loan()
         if not self._places:  # the first time
