@@ -14,7 +14,7 @@ from __future__ import annotations
 import enum
 from abc import ABCMeta
 from dataclasses import fields, is_dataclass
-from types import BuiltinFunctionType, FunctionType, NoneType
+from types import FunctionType, NoneType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -90,7 +90,7 @@ def _keep(key: Any, state: dict[str, Any] | None, values: tuple[Any, ...]) -> No
 
 
 _PLAIN: Final[frozenset[type]] = frozenset({NoneType, bool, int, float, complex, str, bytes})
-_NAMED = (np.dtype, np.ufunc, BuiltinFunctionType, type, enum.Enum)
+_NAMED = (np.dtype, np.ufunc, type, enum.Enum)
 
 
 def never_changes(value: Any) -> bool:

@@ -307,13 +307,13 @@ class Layer(Serializable, ABC):
                     aggregation,
                     constraint=constraints.get(constraint),
                 )
-            weights[name] = weight
         if weight.shape != tuple(shape):
             raise ValueError(
                 f"layer {self.name!r} has a {name} of shape {weight.shape}, these inputs call for "
                 f"one of shape {tuple(shape)}; feed inputs like those the layer was made with, "
                 f"or give a second layer its own name"
             )
+        weights[name] = weight
         if regularizer is not None:
             vars(self).setdefault("_regularizers", {})[name] = regularizers.get(regularizer)
         return weight

@@ -145,3 +145,14 @@ def test_es15_a_model_has_layers_of_its_own():
     first.add(layers.Dense(2))
     assert len(first.layers) == 1
     assert second.layers == []
+
+
+def test_es15_a_weight_of_another_shape_is_refused_and_is_not_the_layers():
+    store = VariableStore()
+    with store.building():
+        layers.Dense(2)(np.ones((1, 3), np.float32))
+    with store.building():
+        again = layers.Dense(2)
+        with pytest.raises(ValueError, match="has a kernel of shape"):
+            again(np.ones((1, 4), np.float32))
+        assert again.weights == []
