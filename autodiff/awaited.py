@@ -21,7 +21,7 @@ class Awaited:
 
     Args:
         shape, dtype: Its own.
-        fetch: Gives it; called once.
+        fetch: Gives it, or raises why not; called until it has given it.
     """
 
     __slots__ = ("fetch", "like")
@@ -51,6 +51,10 @@ class AwaitedTensor(Tensor):
 
     def like(self) -> Array:
         return self._awaited.like
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # known without the array
+        return self._awaited.like.shape
 
 
 def record_awaited(awaited: Awaited, inputs: tuple[Tensor, ...], vjp: Vjp) -> Tensor:

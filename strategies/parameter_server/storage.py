@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import final
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 import numpy as np
 
@@ -74,7 +74,7 @@ class ServerStorage(RemoteStorage):
         self._layouts: dict[str, Layout] = {}
         self._copied: WeakValueDictionary[str, ServerCell] = WeakValueDictionary()
         self._changes: dict[str, VariableChange] = {}
-        self._lookups: list[RowLookup] = []
+        self._lookups: WeakSet[RowLookup] = WeakSet()  # of tensors that are still there
         self._arriving: list[tuple[ServerCell, np.ndarray]] = []
         self._num_restarts = 0
         self.note: Callable[[], str] = str
@@ -141,7 +141,7 @@ class ServerStorage(RemoteStorage):
         numbers = np.where(numbers < 0, numbers + layout.shape[0], numbers)
         lookup = RowLookup(layout, numbers)
         with self._lock:
-            self._lookups.append(lookup)
+            self._lookups.add(lookup)
 
         def fetch() -> np.ndarray:
             with self._lock:
@@ -235,9 +235,10 @@ class ServerStorage(RemoteStorage):
             self.refresh()
 
     def _fetch_lookups(self) -> None:
-        if self._lookups:
-            self._servers().pull_rows(self._lookups)
-            self._lookups = []
+        lookups = list(self._lookups)
+        if lookups:
+            self._servers().pull_rows(lookups)
+            self._lookups.clear()
 
     def _take_what_has_arrived(self) -> None:
         """Let the copies here be those that came of the step before the last."""

@@ -108,14 +108,14 @@ def test_a_table_of_which_rows_are_read_is_never_here_as_a_whole(server_job):
 
 @pytest.fixture
 def asked_job(server_job):
-    """`asked_job(num_servers, **options)`: a job with one trainer, and the list of what it asks."""
+    """`asked_job(num_servers, **options)`: a job with one trainer, and what that asks."""
 
     def make(num_servers, **options):
         asked = []
 
         def noted(index, handle):
             def handle_noted(client, message):
-                asked.append((index, Verb(message.verb)))
+                asked.append((index, Verb(message.verb), len(message.arrays)))
                 return handle(client, message)
 
             return handle_noted
@@ -137,10 +137,20 @@ def test_rows_of_several_tables_come_in_one_exchange(asked_job):
         assert asked == []
         np.testing.assert_array_equal((found[0] + found[1]).numpy(), np.full((2, 2, 2), 3.0))
         np.testing.assert_array_equal(found[2].numpy(), np.ones((2, 2, 2)))
-        assert sorted(asked) == [(0, Verb.PULL), (1, Verb.PULL)]
+        assert sorted(asked) == [(0, Verb.PULL, 3), (1, Verb.PULL, 3)]
 
     with VariableStore(seed=0).building():
         strategy.run(step)
+
+
+def test_rows_at_which_nobody_can_look_any_more_are_not_fetched(asked_job):
+    strategy, asked = asked_job(1)
+    with strategy.scope():
+        a, b = Variable(np.zeros((3, 2))), Variable(np.ones((3, 2)))
+        asked.clear()
+        np.take(a, np.array([1]), axis=0)
+        np.take(b, np.array([1]), axis=0).numpy()
+    assert asked == [(0, Verb.PULL, 1)]
 
 
 def test_rows_that_somebody_looks_at_after_a_step_are_those_of_before(server_job):
