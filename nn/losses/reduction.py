@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...autodiff import Array, Tensor, lift
-from ...strategies import ReplicaContext, current_store, get_replica_context
+from ...strategies import ReplicaContext, current_store, get_replica_context, to_host
 from ..shapes import as_tensor, like_values
 
 
@@ -208,5 +208,5 @@ def _over_replicas(num_examples: int, counted: float) -> tuple[float, float]:
             "MultiWorkerMirroredStrategy"
         )
     both = np.array([num_examples, counted], np.float64)
-    all_examples, all_counted = np.asarray(replica.all_reduce("SUM", both)).tolist()
+    all_examples, all_counted = to_host(replica.all_reduce("SUM", both)).tolist()
     return all_examples, all_counted

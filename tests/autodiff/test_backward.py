@@ -27,6 +27,7 @@ def leaf(*shape: int, value: float = 1.0, dtype: Any = np.float64) -> Tensor:
     return Tensor(np.full(shape, value, dtype), requires_grad=True)
 
 
+@pytest.mark.host
 def test_call_backs_come_in_the_order_of_completion_while_others_are_to_come() -> None:
     first, second, third = leaf(2, 3), leaf(3, 3), leaf(3, 1)
     buffers = {w: np.full(w.shape, np.nan) for w in (first, second, third)}
@@ -107,6 +108,7 @@ def test_a_seed_may_be_a_number_and_must_have_the_shape_of_the_root() -> None:
         backward(x * 2, np.ones(2))
 
 
+@pytest.mark.host
 def test_a_leaf_is_its_own_gradient_graph() -> None:
     x = leaf(3)
     buffer = np.zeros(3)
@@ -137,6 +139,7 @@ def test_backward_can_be_repeated() -> None:
         (np.mean, [(4, 3)]),
     ],
 )
+@pytest.mark.host
 def test_parameter_gradients_are_written_straight_into_their_buffers(
     operation: Any, shapes: list[tuple[int, ...]]
 ) -> None:

@@ -306,6 +306,7 @@ def test_memory_order_of_input_and_gradient_changes_no_value(
 
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize("order", [np.ascontiguousarray, height_first])
+@pytest.mark.host
 def test_gradients_lie_in_the_order_of_the_input_and_results_as_the_next_layer_wants_them(
     order: Any, padding: str
 ) -> None:
@@ -363,6 +364,7 @@ def test_bias_may_be_left_out() -> None:
         np.testing.assert_array_equal(function(x, w).data, function(x, w, 0 * b).data)
 
 
+@pytest.mark.host
 def test_replica_threads_do_not_disturb_each_other() -> None:
     x, w, b = some_convolution(Case(image=(8, 14, 14, 1), window=(3, 3), filters=8))
 

@@ -80,6 +80,7 @@ def test_no_elements_have_a_value_and_gradients_of_their_shape(case: Case) -> No
 
 
 @every_function
+@pytest.mark.host
 def test_axes_of_length_1_are_broadcast_in_the_gradient_as_in_the_value(case: Case) -> None:
     for narrow in with_an_axis_of_one(case):
         for position, gradient in enumerate(gradients(narrow, leaves_of(narrow))):

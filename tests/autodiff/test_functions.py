@@ -226,6 +226,7 @@ def test_no_examples_have_no_losses() -> None:
     assert backward(losses)[z].shape == (0, 3)
 
 
+@pytest.mark.host
 def test_threads_do_not_meet() -> None:
     def run(thread: int) -> list[list[np.ndarray]]:
         order = np.random.default_rng(thread).permutation(len(CASES))

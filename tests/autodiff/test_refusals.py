@@ -117,6 +117,7 @@ def test_errors_inside_a_function_stay_as_they_are() -> None:
         (lambda: sigmoid_cross_entropy(X, np.ones(2)), r"shape of logits, \(2, 2\), got \(2,\)"),
     ],
 )
+@pytest.mark.host
 def test_bad_values_are_errors_that_name_them(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
@@ -182,6 +183,7 @@ def test_an_array_of_tensors_is_refused_with_the_function_that_makes_one() -> No
         lambda: np.full((2, 2), 1j) @ X,
     ],
 )
+@pytest.mark.host
 def test_what_is_no_real_number_is_refused(call: Any) -> None:
     with pytest.raises(TypeError, match="a tensor holds real numbers"):
         call()
@@ -210,11 +212,13 @@ def test_weights_that_sum_to_zero_are_refused_as_by_numpy() -> None:
         ([0, 2, -1], r"\[0, 3\).*found -1 at position 2"),
     ],
 )
+@pytest.mark.host
 def test_a_label_out_of_range_is_named_with_its_position(labels: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         softmax_cross_entropy(np.ones((3, 3)), np.array(labels))
 
 
+@pytest.mark.host
 def test_a_label_out_of_range_is_found_in_two_dimensions() -> None:
     with pytest.raises(ValueError, match=r"found 7 at position \(1, 0\)"):
         softmax_cross_entropy(np.ones((2, 2, 3)), np.array([[0, 1], [7, 2]]))

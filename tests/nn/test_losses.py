@@ -292,6 +292,7 @@ def test_shapes_are_never_broadcast(y_shape, p_shape):
         (np.eye(3)[:2], "for one-hot labels use the categorical loss"),
     ],
 )
+@pytest.mark.host
 def test_labels_that_are_no_class_numbers_are_refused(labels, message):
     with pytest.raises(ValueError, match=message):
         losses.SparseCategoricalCrossentropy(from_logits=True)(labels, np.zeros((2, 3)))
