@@ -38,10 +38,10 @@ def mean_loss(labels: np.ndarray, logits: pl.Tensor) -> pl.Tensor:
     return losses.SparseCategoricalCrossentropy(from_logits=True)(labels, logits)
 
 
-def dataset(name: str, data: Data, num_replicas: int = 1) -> pl.Dataset:
-    """Shuffled batches without end, for all replicas together."""
+def dataset(name: str, data: Data) -> pl.Dataset:
+    """Shuffled batches without end; an Estimator gives each replica one of them."""
     examples = pl.Dataset.from_tensor_slices((data.x, data.y))
-    return examples.shuffle(len(data.x)).repeat().batch(num_replicas * WORKLOADS[name].batch)
+    return examples.shuffle(len(data.x)).repeat().batch(WORKLOADS[name].batch)
 
 
 def parts(name: str, data: Data) -> Loop:
@@ -81,7 +81,6 @@ def estimator(
     data: Data,
     model_dir: Path | None = None,
     config: pl.RunConfig | None = None,
-    num_replicas: int = 1,
 ) -> Loop:
     """`Estimator.train` with the dataset as its input."""
     if model_dir is None:
@@ -90,7 +89,7 @@ def estimator(
     subject = pl.Estimator(model_fn(name), model_dir, config)
 
     def input_fn(input_context):  # of several workers each has data of its own
-        return dataset(name, data, num_replicas)
+        return dataset(name, data)
 
     def loop(num_steps: int, after_step: Callable[[], object]) -> None:
         subject.train(input_fn, hooks=[AfterStep(after_step)], steps=num_steps)
@@ -102,7 +101,7 @@ def replicas(name: str, data: Data) -> Loop:
     """The Estimator on two replicas of this process, each with a batch of the usual size."""
     strategy = pl.MirroredStrategy(["CPU:0", "CPU:1"])
     config = pl.RunConfig(train_distribute=strategy)
-    return estimator(name, data, config=config, num_replicas=strategy.num_replicas_in_sync)
+    return estimator(name, data, config=config)
 
 
 class AfterBatch(callbacks.Callback):
