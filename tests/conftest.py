@@ -13,12 +13,14 @@ from paceline import collectives
 from paceline.autodiff import PRINT_OPTIONS, set_print_options
 from paceline.cluster import ClusterSpec, Task
 from paceline.collectives.parameter_server import InProcessServer, ParameterServer
+from paceline.inputs.seeds import current_default_seed
 from paceline.nn.optimizers import server_rules
 from paceline.strategies import (
     ReductionToOneDevice,
     Strategy,
     StrategyExtended,
     VariableStore,
+    set_seed,
 )
 from paceline.strategies.devices import gpu
 from paceline.strategies.devices.device import HOST, Device
@@ -39,6 +41,14 @@ def plain_printing():
     set_print_options()
     yield
     set_print_options(*before)
+
+
+@pytest.fixture(autouse=True)
+def no_seed_is_left():
+    """What a test has seeded for its whole process, others find unseeded."""
+    yield
+    if current_default_seed() is not None:
+        set_seed(None)
 
 
 @pytest.fixture(autouse=True)
