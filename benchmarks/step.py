@@ -58,13 +58,18 @@ USUAL = ("hand", "parts", "estimator", "fit", *PEERS)
 FAST, BEFORE = "fast ", "before "
 
 
-def make_loop(way: str, model: str, fast: bool = False) -> Loop:
+def make_loop(way: str, model: str) -> Loop:
     """The loop of a way to train; raises ImportError where its library is missing."""
+    module, _, function = WAYS[way].partition(":")
+    return getattr(import_module(module), function)(model, Data(WORKLOADS[model]))
+
+
+def serve_way(way: str, model: str, core: int | None, fast: bool) -> None:
+    """Be the process of one variant."""
     if WAYS[way].startswith("paceline") and not fast:
         sys.modules["numba"] = None  # type: ignore[assignment]  # as if it were not installed
     logging.getLogger("paceline").setLevel(logging.ERROR)  # it warns of calls that end early
-    module, _, function = WAYS[way].partition(":")
-    return getattr(import_module(module), function)(model, Data(WORKLOADS[model]))
+    serve(lambda: make_loop(way, model), core)
 
 
 def commands(args: argparse.Namespace, model: str) -> dict[str, list[str | Path]]:
@@ -127,7 +132,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> None:
     args = parse(arguments)
     if args.serve:
-        serve(lambda: make_loop(args.serve, *args.models, args.fast), args.core)
+        serve_way(args.serve, *args.models, args.core, args.fast)
         return
     if args.core is None:
         args.core = max(os.sched_getaffinity(0))

@@ -15,6 +15,7 @@ from paceline.cluster import ClusterSpec, Task
 from paceline.collectives.parameter_server import InProcessServer, ParameterServer
 from paceline.inputs.seeds import current_default_seed
 from paceline.nn.optimizers import server_rules
+from paceline.observe import logger
 from paceline.strategies import (
     ReductionToOneDevice,
     Strategy,
@@ -44,9 +45,11 @@ def plain_printing():
 
 
 @pytest.fixture(autouse=True)
-def no_seed_is_left():
-    """What a test has seeded for its whole process, others find unseeded."""
+def no_state_is_left():
+    """What a test has set for its whole process, others do not find."""
+    level = logger().level
     yield
+    logger().setLevel(level)
     if current_default_seed() is not None:
         set_seed(None)
 

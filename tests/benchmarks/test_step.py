@@ -26,7 +26,7 @@ def run(script: str, *arguments: str | Path) -> list[str]:
 @pytest.mark.parametrize("way", OURS)
 def test_each_way_makes_the_steps_that_are_wanted(way: str, model: str) -> None:
     load(step.WAYS[way].partition(":")[0])  # step.py finds it beside itself; a test does not
-    loop = step.make_loop(way, model, fast=True)  # without, it would hide numba from other tests
+    loop = step.make_loop(way, model)
     seconds, cpu_seconds = workloads.measure(loop, 2)
     assert len(seconds) == 2
     assert cpu_seconds > 0
