@@ -105,6 +105,8 @@ class Bucket:
         if gradient is view:
             return
         _check_shape(self.variables[variable_index], gradient)
+        # One that a caller has computed may lie where the replica computes, and not the variable.
+        gradient = moved(gradient, self._devices[replica])
         if isinstance(gradient, IndexedSlices):
             view.fill(0)
             gradient.add_to(view)

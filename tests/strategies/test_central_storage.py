@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import paceline as pl
+from paceline.autodiff import IndexedSlices
 from paceline.nn import optimizers
 
 RATE = 0.5
@@ -49,6 +50,23 @@ def test_st_40_the_only_gpu_keeps_the_variables(a_card):
 def test_st_40_a_device_of_ones_choice_keeps_them():
     strategy = pl.CentralStorageStrategy(["CPU:0", "CPU:1"], parameter_device="CPU:3")
     assert strategy.extended.parameter_devices == ("/job:localhost/replica:0/task:0/device:CPU:3",)
+
+
+@pytest.mark.parametrize("kind", ["whole", "rows"])
+def test_gradients_that_a_replica_has_on_its_card_change_what_the_host_keeps(a_card, kind):
+    strategy = pl.CentralStorageStrategy(["GPU:0"], parameter_device="CPU:0")
+    with strategy.scope():
+        table = pl.Variable(np.zeros((3, 2)))
+        optimizer = optimizers.SGD(RATE)
+
+    def step():
+        given = a_card(np.array([[1.0, 2.0]] * 3))
+        if kind == "rows":
+            given = IndexedSlices(given, a_card(np.arange(3)), (3, 2))
+        optimizer.apply_gradients([(given, table)])
+
+    strategy.run(step)
+    np.testing.assert_array_equal(table.numpy(), -RATE * np.array([[1.0, 2.0]] * 3))
 
 
 @pytest.mark.parametrize("read", ["whole", "rows"])
