@@ -187,12 +187,12 @@ class DataStreams:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._expected: dict[bytes, SimpleQueue[StreamLink]] = {}
+        self._expected: dict[bytes, SimpleQueue[StreamLink | None]] = {}
         self._opened: set[Channel] = set()
 
-    def expect(self, rank: int, proof: str) -> SimpleQueue[StreamLink]:
+    def expect(self, rank: int, proof: str) -> SimpleQueue[StreamLink | None]:
         """Return the queue into which the link over the stream of ``rank`` will be put."""
-        arrivals: SimpleQueue[StreamLink] = SimpleQueue()
+        arrivals: SimpleQueue[StreamLink | None] = SimpleQueue()
         with self._lock:
             self._expected[_key(rank, proof)] = arrivals
         return arrivals
@@ -206,10 +206,10 @@ class DataStreams:
         """Return the link over a stream that was opened with a proof, or None if it is wrong."""
         with self._lock:
             arrivals = self._expected.pop(_key(shown.rank, shown.ticket), None)
-        if arrivals is None:
-            return None
-        link = StreamLink(stream, messages)
-        arrivals.put(link)
+            if arrivals is None:
+                return None
+            link = StreamLink(stream, messages)
+            arrivals.put(link)  # before anybody can `forget` it, who then looks for what has come
         return link
 
     def open(self, address: Address, rank: int, proof: str) -> StreamLink:

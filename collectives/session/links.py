@@ -69,6 +69,12 @@ class Expected(ABC):
             LinkBroken: What has come is of no use.
         """
 
+    def give_up(self) -> None:  # noqa: B027 (a caller who connects before it answers is here)
+        """Let `accept`, which another thread is in, end at once with `LinkBroken`.
+
+        For who may be waited for although it has answered.
+        """
+
     @abstractmethod
     def close(self) -> None:
         """Expect it no longer."""
@@ -167,12 +173,21 @@ class _ExpectedStream(Expected):
 
     def accept(self, deadline: float) -> Link:
         try:
-            return self._arrivals.get(timeout=max(0.0, deadline - time.monotonic()))
+            link = self._arrivals.get(timeout=max(0.0, deadline - time.monotonic()))
         except Empty:
             raise LinkTimeout("the other end has not connected") from None
+        if link is None:
+            raise LinkBroken("it went away")
+        return link
+
+    def give_up(self) -> None:
+        self._arrivals.put(None)
 
     def close(self) -> None:
         self._ends.streams.forget(self._ends.caller, self._proof)
+        while not self._arrivals.empty():  # it has come too late
+            if (link := self._arrivals.get()) is not None:
+                link.close()
 
 
 class _DeclinedError(Exception):
@@ -206,6 +221,7 @@ class Negotiation:
         self._picked: Picked | None = None
         self._problem = ""
         self._tried: tuple[str, Link] | None = None
+        self._expected: Expected | None = None
         self._answers: SimpleQueue[Answer | None] = SimpleQueue()
 
     def pick(self) -> Picked:
@@ -250,6 +266,8 @@ class Negotiation:
         self._fail(reason)
         self._drop()
         with self._changed:
+            if self._expected is not None:
+                self._expected.give_up()
             link = self._picked.link if self._picked and not self._is_taken else None
         if link is not None:
             link.close()
@@ -290,6 +308,8 @@ class Negotiation:
                 self._fail(str(error))
                 return
             except (OSError, LinkError, _DeclinedError) as error:
+                if self._problem:  # the session has ended
+                    return
                 problems.append(f"no {TRANSPORTS[kind].title}: {error}")
                 is_slow = is_slow or isinstance(error, LinkTimeout)
                 continue
@@ -316,7 +336,18 @@ class Negotiation:
             answer = self._next_answer(kind, deadline)
             if answer.problem:
                 raise _DeclinedError(answer.problem)
+            return self._accept(expected, deadline)
+
+    def _accept(self, expected: Expected, deadline: float) -> Link:
+        with self._changed:
+            if self._problem:
+                raise _GoneError(self._problem)
+            self._expected = expected  # whose stream may be lost, although it has answered
+        try:
             return expected.accept(deadline)
+        finally:
+            with self._changed:
+                self._expected = None
 
     def _next_answer(self, kind: str, deadline: float) -> Answer:
         while True:

@@ -436,6 +436,26 @@ def test_a_pair_that_misses_a_faster_link_because_one_was_slow_says_so(monkeypat
     )
 
 
+def test_nobody_waits_for_the_stream_of_an_end_that_went_away_when_it_had_answered():
+    stream = Stream()
+    offerer = Negotiation(
+        AuthenticatedStream(stream, iter(()), b"k" * 32, is_caller=False),
+        Member(1, "worker 1", "host-b:2222"),
+        ["grpc", "tcp"],
+        ends_of()[1],
+    )
+    offerer.take(frames.WantLink())
+    said = (frames.decode(message[:-TAG_BYTES]) for message in stream._messages())
+    offer = next(frame for frame in said if isinstance(frame, frames.Offer))
+    offerer.take(frames.Answer(kind=offer.kind, problem=""))
+    [offering] = [each for each in threading.enumerate() if each.name == "paceline-link"]
+    offerer.end("it went away")
+    offering.join(timeout=links.ACCEPT_SECS / 4)
+    assert not offering.is_alive()
+    with pytest.raises(LinkBroken, match="it went away"):
+        offerer.pick()
+
+
 def test_a_transport_is_added_by_one_registration(monkeypatch):
     """Two ends that both know it take it, and an end that does not know it is left in peace."""
     monkeypatch.setattr(links, "TRANSPORTS", dict(links.TRANSPORTS))
