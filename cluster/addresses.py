@@ -136,14 +136,18 @@ def free_ports(count: int, host: str = LOOPBACK) -> tuple[int, ...]:
     They are taken from below the range from which the system numbers outgoing connections, so that
     none of those takes one before its task listens on it.
     """
-    low, high = 15_000, _first_outgoing_port()
+    candidates = _candidates()
     ports: list[int] = []
-    for port in random.SystemRandom().sample(range(low, high), high - low):
+    for port in random.SystemRandom().sample(candidates, len(candidates)):
         if len(ports) == count:
             break
         if _is_free(host, port):
             ports.append(port)
     return tuple(ports)
+
+
+def _candidates() -> range:
+    return range(15_000, _first_outgoing_port())
 
 
 def _first_outgoing_port() -> int:

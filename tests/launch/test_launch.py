@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -265,7 +266,10 @@ print(subprocess.Popen(["sleep", "100"]).pid)
 
 def assert_ended(pids):
     """Wait until processes that are not our children have gone."""
-    processes = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+    processes = []
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):  # it is gone already
+            processes.append(psutil.Process(pid))
     _, alive = psutil.wait_procs(processes, timeout=10)
     assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
 

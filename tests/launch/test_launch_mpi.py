@@ -4,6 +4,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -70,7 +71,10 @@ def test_d_21_no_rank_is_left_when_the_launcher_is_killed(script):
         launcher.kill()
     pids = [int(word) for word in words if word.isdecimal()]
     assert len(pids) == 2
-    ranks = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+    ranks = []
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):  # it is gone already
+            ranks.append(psutil.Process(pid))
     assert not psutil.wait_procs(ranks, timeout=10)[1]
 
 

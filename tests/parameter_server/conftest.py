@@ -167,7 +167,12 @@ class Job:
         """Return when all trainers have made some steps."""
         for name, task in self._tasks.items():
             if name.startswith(("chief", "worker")):
-                task.wait_for_step(20)
+                try:
+                    task.wait_for_step(20)
+                except AssertionError as error:
+                    others = [other for other in self._tasks.values() if other is not task]
+                    error.add_note("\n".join(f"{o.name}:\n{o.output}" for o in others))
+                    raise
 
     def stop_training(self):
         """Have all trainers stop."""
