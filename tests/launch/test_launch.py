@@ -7,8 +7,8 @@ import signal
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 import pytest
