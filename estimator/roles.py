@@ -188,8 +188,7 @@ def _train(
     config = estimator.config
     strategy = config.train_distribute or get_strategy()
     job = strategy.extended.job
-    remote = strategy.extended.remote_storage
-    if not job.has_chief_in_step and remote is not None and not remote.averages_workers:
+    if not job.has_chief_in_step and not strategy.extended.is_synchronous:
         _let_earlier_begin(config)
     evaluates = job.has_chief_in_step and not config.task_info.has_evaluator
     exports = Exports(estimator, eval_spec.exporters if evaluates and job.is_chief else ())

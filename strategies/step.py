@@ -178,15 +178,9 @@ def make_step(
                 for counter in train_op.counters:
                     counter.cell.increase(replica.local_index)
             settle(replica, this_round)
-        elif not vetoes and _is_waited_for(replica):
+        elif not vetoes and replica.strategy.extended.is_synchronous:
             settle(replica, this_round)  # it adds nothing, and gets what others add
     return StepResult(is_made, vetoes > 0, totals)
-
-
-def _is_waited_for(replica: ReplicaContext) -> bool:
-    """Whether parameter servers make no step without this worker, be it that it adds nothing."""
-    storage = replica.strategy.extended.remote_storage
-    return storage is not None and storage.averages_workers
 
 
 def accumulate(train_op: TrainOp, num_examples: int, num_accumulated: int = 0) -> None:

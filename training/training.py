@@ -70,11 +70,8 @@ class TrainingSession(Session):
         self._batches_per_step = batches_per_step
         # What cannot change from step to step is asked once.
         self._workers, self._job = strategy.extended.workers, strategy.extended.job
-        storage = strategy.extended.remote_storage
-        averages = storage is not None and storage.averages_workers
-        # With workers that it does not know of: those of parameter servers that make each step of
-        # the pushes of all.
-        self._shares_steps = averages and self._job.num_trainers > 1
+        # Where it has no workers: with trainers whose pushes parameter servers wait for in a step.
+        self._shares_steps = strategy.extended.is_synchronous and self._job.num_trainers > 1
         self._step_counter: Variable | None = None
         self._global_step = 0
         self._step_index = 0

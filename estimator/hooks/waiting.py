@@ -43,8 +43,7 @@ class GlobalStepWaiterHook(SessionRunHook):
         self._has_waited = False
 
     def after_create_session(self, session: Session, coord: Any = None) -> None:
-        remote = session.strategy.extended.remote_storage
-        if self._until > 0 and (remote is None or remote.averages_workers):
+        if self._until > 0 and session.strategy.extended.is_synchronous:
             raise ValueError(
                 f"GlobalStepWaiterHook({self._until}): with {session.strategy!r} all workers make "
                 f"every step together, and nobody makes one while this worker waits; leave it out"

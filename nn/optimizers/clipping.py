@@ -46,9 +46,8 @@ class Clipping:
             most = self.clipvalue
             return [pack.changed(lambda g: clip_by_value(g, -most, most)) for pack in packs]
         assert self.global_clipnorm is not None
-        _check_norm(self.global_clipnorm)
-        norm = global_norm([g for _, g in pairs_of(packs)])
-        factor = _factor(norm, self.global_clipnorm)
+        gradients = [g for _, g in pairs_of(packs)]
+        factor, _ = _global_factor(gradients, self.global_clipnorm)
         return [pack.changed(lambda g: scaled(g, factor)) for pack in packs]
 
     def __str__(self) -> str:
@@ -106,10 +105,17 @@ def clip_by_global_norm(
         The scaled gradients and the joint norm before. If the norm is not finite, all gradients are
         NaN: an update from the finite ones among them would hide the failure.
     """
+    factor, norm = _global_factor(gradients, clip_norm, use_norm)
+    return [None if g is None else scaled(g, factor) for g in gradients], norm
+
+
+def _global_factor(
+    gradients: Sequence[Any], clip_norm: float, use_norm: float | None = None
+) -> tuple[Any, Any]:
+    """The one factor of `clip_by_global_norm`, and the norm."""
     _check_norm(clip_norm)
     norm = global_norm(gradients) if use_norm is None else use_norm
-    factor = _factor(norm, clip_norm)
-    return [None if g is None else scaled(g, factor) for g in gradients], norm
+    return _factor(norm, clip_norm), norm
 
 
 def global_norm(gradients: Sequence[Any]) -> Any:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -15,6 +14,8 @@ import pytest
 
 from paceline.cluster import ClusterError, num_cores
 from paceline.cluster.launch import LaunchOptions, launch
+
+from .processes import left_of
 
 COMMAND = (sys.executable, "-m", "paceline")
 
@@ -266,12 +267,7 @@ print(subprocess.Popen(["sleep", "100"]).pid)
 
 def assert_ended(pids):
     """Wait until processes that are not our children have gone."""
-    processes = []
-    for pid in pids:
-        with suppress(psutil.NoSuchProcess):  # it is gone already
-            processes.append(psutil.Process(pid))
-    _, alive = psutil.wait_procs(processes, timeout=10)
-    assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+    assert not [p for p in left_of(pids) if p.status() != psutil.STATUS_ZOMBIE]
 
 
 def test_no_orphan_is_left_when_the_launcher_is_killed(script):

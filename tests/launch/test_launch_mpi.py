@@ -4,9 +4,7 @@ import importlib.util
 import os
 import subprocess
 import sys
-from contextlib import suppress
 
-import psutil
 import pytest
 
 from paceline.cluster import ClusterError
@@ -18,6 +16,8 @@ from paceline.cluster.mpirun import (
     read_version,
     without_mpi_variables,
 )
+
+from .processes import left_of
 
 needs_mpi = pytest.mark.usefixtures("mpi")
 
@@ -71,11 +71,7 @@ def test_d_21_no_rank_is_left_when_the_launcher_is_killed(script):
         launcher.kill()
     pids = [int(word) for word in words if word.isdecimal()]
     assert len(pids) == 2
-    ranks = []
-    for pid in pids:
-        with suppress(psutil.NoSuchProcess):  # it is gone already
-            ranks.append(psutil.Process(pid))
-    assert not psutil.wait_procs(ranks, timeout=10)[1]
+    assert not left_of(pids)
 
 
 @needs_mpi
