@@ -45,6 +45,7 @@ from .cross_entropy import sigmoid_cross_entropy, softmax_cross_entropy
 from .custom import custom_gradient, record
 from .dense import dense
 from .depthwise_convolution import depthwise_conv
+from .fusion import fused
 from .gathering import gather, gather_nd, scatter_nd, segment, top_k
 from .indexed_slices import IndexedSlices
 from .placement import placed, placing
@@ -106,6 +107,7 @@ __all__ = [
     "erf",
     "filled",
     "functions_by_name",
+    "fused",
     "gather",
     "gather_nd",
     "gelu",

@@ -11,7 +11,7 @@ from weakref import ref
 
 import numpy as np
 
-from ...autodiff import Array, Awaited, IndexedSlices, MutableLeaf
+from ...autodiff import Array, Awaited, IndexedSlices, MutableLeaf, fused
 from ..devices.device import Device
 from .aggregation import VariableSpec
 
@@ -68,7 +68,7 @@ class RuleStep:
     average: bool = True
 
     def change(self, value: Array, gradient: Array, slots: Sequence[Array]) -> None:
-        """Change a value and its slots, block by block: temporaries then stay in the cache.
+        """Change a value and its slots: in one kernel on a GPU, and else block by block.
 
         Args:
             value, gradient, slots: Contiguous, of one shape; the whole of a variable, where the
@@ -81,9 +81,12 @@ class RuleStep:
         if value.ndim != 1:
             value, gradient = value.reshape(-1), gradient.reshape(-1)
             slots = [slot.reshape(-1) for slot in slots]
+        if not isinstance(value, np.ndarray):
+            fused(lambda v, g, *own: update(v, g, own, rate, step), value, gradient, *slots)
+            return
         # Rules are elementwise: cut into blocks they give the same bits, and a rule with several
-        # temporaries goes through the cache and not through memory. On a GPU launches cost more.
-        if value.size <= BLOCK or not isinstance(value, np.ndarray):
+        # temporaries goes through the cache and not through memory.
+        if value.size <= BLOCK:
             update(value, gradient, slots, rate, step)
             return
         for start in range(0, value.size, BLOCK):

@@ -22,12 +22,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, reduce
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from . import strict_cuda as cuda
+from . import strict_fusion as fusion
 
 API = json.loads(Path(__file__).with_name("cupy_api.json").read_text())
 FUNCTIONS, METHODS = API["functions"], API["methods"]
@@ -661,13 +663,59 @@ class _Module:
         return True
 
     def __getattr__(self, name: str) -> Any:
-        """The functions of CuPy's own namespace, which make arrays without being given one."""
-        if name not in FUNCTIONS:
-            raise AttributeError(f"cupy has no {name!r}")
-        function = reduce(getattr, name.split("."), np)
+        return globals()["__getattr__"](name)
 
-        def call(*args: Any, **kwargs: Any) -> Any:
-            _check(name, FUNCTIONS[name], args, kwargs)
-            return _call(function, name, args, kwargs)
 
-        return call
+def __getattr__(name: str) -> Any:
+    """The functions of CuPy's own namespace, such as make arrays without being given one."""
+    if name == "lib":
+        return SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=_as_strided))
+    if name not in FUNCTIONS and name not in LOOPS:
+        raise AttributeError(f"cupy has no {name!r}")
+    function = reduce(getattr, name.split("."), np)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if fusion.is_fusing(args):
+            return _in_kernel(name, *args, **kwargs)
+        if name in LOOPS:
+            return function(*args, **kwargs)
+        _check(name, FUNCTIONS[name], args, kwargs)
+        return _call(function, name, args, kwargs)
+
+    return call
+
+
+def _as_strided(x: StrictArray, shape: Any = None, strides: Any = None) -> StrictArray:
+    """A view, for which nothing is launched."""
+    return _wrapped(np.lib.stride_tricks.as_strided(x._array, shape, strides), x)
+
+
+def fuse(kernel_name: str) -> Any:
+    """`cupy.fuse(kernel_name=...)`: decorates a function."""
+    assert kernel_name.isidentifier(), f"{kernel_name!r} is no name in C"
+    return lambda function: lambda *args: _fused(kernel_name, function, args)
+
+
+def _in_kernel(name: str, *operands: Any, **kwargs: Any) -> Any:
+    if name not in LOOPS and name not in fusion.KNOWN:
+        raise TypeError(f"cupy.{name} cannot be fused")
+    return fusion.call(_loop, name, *operands, **kwargs)
+
+
+def _fused(name: str, function: Any, args: Any) -> Any:
+    """A fused function, called: one kernel."""
+    _launch(f"fuse:{name}")
+    if any(isinstance(x, (np.ndarray, np.generic)) for x in args):
+        raise TypeError(f"Invalid argument type for {name!r}: {[type(x) for x in args]}")
+    found, written = fusion.run(function, [_operand(x) for x in args], _in_kernel)
+    for array, is_written in zip(args, written, strict=True):
+        if is_written:
+            array._write()
+    return _fresh(found)
+
+
+def _fresh(found: Any) -> Any:
+    """What a kernel has made, on the device."""
+    if isinstance(found, tuple):
+        return tuple(_fresh(array) for array in found)
+    return None if found is None else _written(_wrapped(_in_c_order(found)))

@@ -73,10 +73,10 @@ RATE = {"learning_rate": 0.01}
 @pytest.mark.parametrize(
     ("name", "params", "data", "num_arrays", "num_tables", "most_launches"),
     [
-        ("digits", RATE, (IMAGES, DIGITS), 2, 0, 150),
-        ("residual", {**RATE, "depth": 4}, (IMAGES, DIGITS), 2, 0, 640),
-        ("word_embeddings", None, WORDS, 2, 2, 120),
-        ("recommender", {**RATE, "rows": 100}, (CLICKS, DIGITS.astype(np.float32)), 3, 2, 140),
+        ("digits", RATE, (IMAGES, DIGITS), 2, 0, 80),
+        ("residual", {**RATE, "depth": 4}, (IMAGES, DIGITS), 2, 0, 560),
+        ("word_embeddings", None, WORDS, 2, 2, 95),
+        ("recommender", {**RATE, "rows": 100}, (CLICKS, DIGITS.astype(np.float32)), 3, 2, 105),
     ],
 )
 def test_a_step_of_an_estimator_waits_for_its_loss_and_the_number_of_rows_of_each_table(
@@ -123,7 +123,7 @@ def with_a_loop(num_steps: int) -> None:
 
 @pytest.mark.parametrize(
     ("train", "most_launches", "num_waits"),
-    [(with_fit, 60, 1), (with_clipping, 110, 1), (with_a_loop, 30, 0)],
+    [(with_fit, 55, 1), (with_clipping, 60, 1), (with_a_loop, 26, 0)],
 )
 def test_a_step_of_fit_waits_once_and_one_of_a_loop_never(
     train: Any, most_launches: int, num_waits: int, a_card: Any

@@ -1,0 +1,168 @@
+"""Elementwise arithmetic is one kernel on a GPU, with the numbers that it gives on the host."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.autodiff import fused, fusion
+from paceline.nn.optimizers.rules import RULES
+from paceline.strategies import RuleStep
+
+from . import strict_cupy
+from .cupy_on_host import HostKernels
+from .strict_cupy import StrictArray, counted, to_device
+
+RNG = np.random.default_rng(0)
+
+ELEMENTWISE = [
+    *({"name": name} for name, rule in RULES.items() if rule.is_elementwise),
+    {"name": "sgd", "momentum": 0.9},
+    {"name": "sgd", "momentum": 0.9, "nesterov": True},
+    {"name": "adam", "amsgrad": True},
+    {"name": "adam", "use_ema": True},
+    {"name": "adam", "use_ema": True, "ema_overwrite_frequency": 2},
+    {"name": "rmsprop", "centered": True, "momentum": 0.5},
+    {"name": "ftrl", "l1_regularization_strength": 0.1, "learning_rate_power": -0.3},
+    {"name": "ftrl", "l2_shrinkage_regularization_strength": 0.1, "beta": 0.2},
+]
+
+
+def arrays_of(rule: Any, dtype: str, size: int = 23) -> list[np.ndarray]:
+    """A value, a gradient and the slots."""
+    starts = [0.5 if start is None else start for start in rule.slots().values()]
+    of_numbers = [RNG.normal(size=size) for _ in range(2)]
+    return [np.array(x, dtype) for x in (*of_numbers, *(np.full(size, x) for x in starts))]
+
+
+@pytest.mark.parametrize("dtype", ["f", "d", "e"])
+@pytest.mark.parametrize("numbers", ELEMENTWISE, ids=str)
+def test_an_update_by_any_elementwise_rule_is_one_kernel(
+    numbers: dict[str, Any], dtype: str
+) -> None:
+    rule = RULES[numbers["name"]](**{k: v for k, v in numbers.items() if k != "name"})
+    host = arrays_of(rule, dtype)
+    device = [to_device(array) for array in host]
+    with np.errstate(all="ignore"):
+        for step in (1, 2, 3):
+            how = RuleStep(rule, 0.1 / step, step)
+            how.change(host[0], host[1], host[2:])
+            with counted() as counts:
+                how.change(device[0], device[1], device[2:])
+            assert len(counts.launches) == 1, counts.launches
+            assert not counts.waits + counts.uploads
+    for one, other in zip(device, host, strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.fixture(scope="module")
+def host_kernels(tmp_path_factory: Any) -> HostKernels:
+    """CuPy's own kernels, where CuPy is installed, with a GPU or without one."""
+    pytest.importorskip("cupy", exc_type=ImportError)
+    compiler = shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        pytest.skip("there is no C++ compiler")
+    return HostKernels(compiler, Path(tmp_path_factory.mktemp("kernels")))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("numbers", ELEMENTWISE, ids=str)
+def test_what_cupy_makes_of_an_update_computes_the_same(
+    numbers: dict[str, Any], host_kernels: HostKernels, monkeypatch: Any
+) -> None:
+    """The C++ that CuPy writes, compiled for the host. Powers differ from NumPy's a little."""
+    rule = RULES[numbers["name"]](**{k: v for k, v in numbers.items() if k != "name"})
+    host = arrays_of(rule, "f")
+    device = [to_device(array) for array in host]
+    monkeypatch.setattr(fusion, "library", lambda array: host_kernels)
+    for step in (1, 2, 3):
+        how = RuleStep(rule, 0.1 / step, step)
+        how.change(host[0], host[1], host[2:])
+        how.change(device[0], device[1], device[2:])
+    for one, other in zip(device, host, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-6)
+
+
+def test_an_update_that_does_nothing_asks_for_nothing() -> None:
+    """FTRL passes over a learning rate of zero, the start of a warm-up."""
+    rule = RULES["ftrl"]()
+    device = [to_device(array) for array in arrays_of(rule, "f")]
+    with counted() as counts:
+        RuleStep(rule, 0.0, 1).change(device[0], device[1], device[2:])
+    assert not counts.launches
+
+
+X, Y = RNG.normal(size=(2, 3)).astype("f"), RNG.normal(size=3).astype("f")
+
+
+def _in_place(x: Any) -> None:
+    x *= 2
+    x[...] = np.sqrt(x * x)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: (x + y, np.exp(x)),
+        lambda x, y: np.where(x > y, x, -1.0),
+        lambda x, y: np.clip(x, -1, 1).astype(np.float64) - y,
+        lambda x, y: x.astype(np.float16) if x.dtype == np.float32 else x,
+        lambda x, y: 1 - (x.copy() ** 2) / np.maximum(np.abs(y), 1),
+    ],
+)
+def test_any_elementwise_function_gives_what_it_gives_on_the_host(function: Any) -> None:
+    with counted() as counts:
+        found = fused(function, to_device(X), to_device(Y))
+    assert len(counts.launches) == 1
+    expected = function(X, Y)
+    assert type(found) is type(expected) or type(found) is StrictArray
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert one.dtype == other.dtype
+
+
+def test_numbers_are_arguments_of_one_kernel(monkeypatch: Any) -> None:
+    made = []
+
+    def fuse(kernel_name: str) -> Any:
+        made.append(kernel_name)
+        return lambda function: function
+
+    monkeypatch.setattr(strict_cupy, "fuse", fuse)
+    for rate in (0.125, 0.25, 0.5):
+        found = fused(lambda x, rate=rate: np.cbrt(x * rate), to_device(Y))
+        np.testing.assert_array_equal(found, np.cbrt(Y * rate))
+    assert made == ["paceline_multiply_cbrt"]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.sum(),
+        lambda x: x.shape,
+        lambda x: np.float64(2) * x,
+        lambda x: np.add.reduce(x),
+        lambda x: np.cumsum(x),
+        lambda x: x[0],
+        lambda x: (x + 1).dtype,
+        lambda x: np.add(x, 1, dtype="d"),
+        lambda x: np.modf(x),
+        lambda x: x.__setitem__(0, 1),
+        lambda x: x if x > 0 else -x,
+    ],
+)
+def test_what_cannot_be_fused_is_refused(function: Any) -> None:
+    with pytest.raises((TypeError, AttributeError, IndexError)):
+        fused(function, to_device(Y))
+
+
+def test_numbers_alone_would_widen_an_array_so_the_stand_in_does() -> None:
+    """As `cupy.fuse` does; `fused` computes with numbers on the host and never meets it."""
+    found = strict_cupy.fuse("f")(lambda x, a, b: x * (a + b))(to_device(Y), 0.5, 0.25)
+    assert found.dtype == np.float64
+    assert fused(lambda x: x * (0.5 + 0.25), to_device(Y)).dtype == np.float32
