@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import ipaddress
 import logging
+import os
 import random
 import socket
 import time
@@ -18,6 +19,8 @@ LOOPBACK: Final = "127.0.0.1"
 _LISTENING: Final = "0A"
 _RETRY_SECS: Final = 0.5
 _REPORT_SECS: Final = 10.0
+_MOST_HELD: Final = 128
+_held: Final[dict[Address, int]] = {}  # file descriptors, the oldest first
 
 _logger = logging.getLogger("paceline")
 
@@ -131,19 +134,60 @@ def bind_problem(address: str, error: OSError) -> str:
 
 
 def free_ports(count: int, host: str = LOOPBACK) -> tuple[int, ...]:
-    """Ports of this machine that nobody listens on now.
+    """Ports of this machine that nobody else has, and that nobody else is given; see `hold_port`.
 
     They are taken from below the range from which the system numbers outgoing connections, so that
-    none of those takes one before its task listens on it.
+    none of those takes one when it is let go.
+
+    Raises:
+        OSError: `host` is not of this machine.
     """
     candidates = _candidates()
     ports: list[int] = []
     for port in random.SystemRandom().sample(candidates, len(candidates)):
         if len(ports) == count:
             break
-        if _is_free(host, port):
-            ports.append(port)
+        try:
+            ports.append(hold_port(host, port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
     return tuple(ports)
+
+
+def hold_port(host: str, port: int = 0) -> int:
+    """Keep a port until its task listens on it, which may be another process and much later.
+
+    What holds it is a socket that is bound and does not listen. A server, which sets SO_REUSEADDR,
+    binds the same port beside it and listens. Who looks for a free port binds without, as we do at
+    first, and is refused, in this process and in all others. The system lets a port go when this
+    process ends, and we do when we hold `_MOST_HELD` newer ones.
+
+    Args:
+        host: An address of this machine.
+        port: Which one; 0 for any that is free.
+
+    Returns:
+        Its number.
+
+    Raises:
+        OSError: Somebody has it, or the host is not of this machine.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as holder:
+        holder.bind((host.strip("[]"), port))
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        number = int(holder.getsockname()[1])
+        _held[Address(host, number)] = holder.detach()
+    for oldest in list(_held)[:-_MOST_HELD]:
+        release_port(*oldest)
+    return number
+
+
+def release_port(host: str, port: int) -> None:
+    """Hold a port no longer, where this process still does."""
+    if (holder := _held.pop(Address(host, port), None)) is not None:
+        os.close(holder)
 
 
 def _candidates() -> range:
@@ -157,13 +201,3 @@ def _first_outgoing_port() -> int:
     except (OSError, ValueError, IndexError):
         return 32_768
     return first if first > 16_000 else 60_000
-
-
-def _is_free(host: str, port: int) -> bool:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        try:
-            probe.bind((host.strip("[]"), port))
-        except OSError:
-            return False
-    return True

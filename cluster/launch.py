@@ -11,16 +11,19 @@ import sys
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, fields
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from .addresses import release_port
 from .machine import explain_signal, num_cores
 from .mpirun import MpirunProcesses, find_mpirun, mpirun_options, without_mpi_variables
 from .output import CommonLines, Prefixer, console, wants_colour
 from .processes import Command, LocalProcesses, Processes
 from .ranks import ROLES_VARIABLE
-from .spec import TASK_TYPES, ClusterError, Task
+from .spec import TASK_TYPES, ClusterError, Task, split_address
 from .supervise import Outcome, Signals, supervise
 from .tf_config import local_cluster
 from .token import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, job_token, token_file
@@ -235,10 +238,12 @@ class _Launcher:
             "PACELINE_RESTART_COUNT": str(attempt),
             "PACELINE_MAX_RESTARTS": str(self._options.max_restarts),
         }
-        job = self._start({**self._environ, **restarts})
-        return supervise(job, signals, self._note, self._options.grace_secs)
+        with ExitStack() as held:
+            job = self._start({**self._environ, **restarts}, held)
+            return supervise(job, signals, self._note, self._options.grace_secs)
 
-    def _start(self, environ: Mapping[str, str]) -> Processes:
+    def _start(self, environ: Mapping[str, str], held: ExitStack) -> Processes:
+        """Start the tasks; their ports are held until `held` ends."""
         options = self._options
         program = ("-m", *options.program) if options.is_module else options.program
         if self._mpirun:
@@ -250,6 +255,8 @@ class _Launcher:
             num_ps=options.num_ps,
             evaluator=options.evaluator,
         )
+        for address in chain.from_iterable(configs[0]["cluster"].values()):
+            held.callback(release_port, *split_address(address))
         commands = [
             Command(task, (sys.executable, *program), {**environ, "TF_CONFIG": json.dumps(config)})
             for task, config in zip(self._tasks, configs, strict=True)

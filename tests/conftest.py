@@ -2,7 +2,6 @@
 
 import contextvars
 import gc
-import os
 import signal
 import threading
 import time
@@ -12,7 +11,7 @@ import pytest
 
 from paceline import collectives
 from paceline.autodiff import PRINT_OPTIONS, set_print_options
-from paceline.cluster import ClusterSpec, Task, addresses
+from paceline.cluster import ClusterSpec, Task
 from paceline.collectives.parameter_server import InProcessServer, ParameterServer
 from paceline.inputs.seeds import current_default_seed
 from paceline.nn.optimizers import server_rules
@@ -86,11 +85,6 @@ def pytest_configure():
     """A shell that starts the tests in the background has SIGINT ignored, here and in children."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Processes that run tests at the same time give out different ports: a task listens on its own
-    # only a moment after it was told which.
-    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    ports = addresses._candidates()[number :: int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))]
-    addresses._candidates = lambda: ports
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -18,11 +18,12 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from ...cluster import Address, hold_port
 from ..members import Member
 from ..mpi_start import check_world, end_if_stuck, import_mpi, wait_for_ranks
 from ..mpi_watchdog import abort_job
 from ..session import DEFAULT_START_TIMEOUT_SECS, MPI_LINKS
-from ..session.addresses import Address, host_fingerprint
+from ..session.addresses import host_fingerprint
 
 _END_TAG: Final = 28_772
 _LOOPBACK: Final = "127.0.0.1"
@@ -85,9 +86,8 @@ class MpiJob:
         self._comm = comm
         self._tasks = tuple(tasks)
         self._abandoned: set[str] = set()
-        self._port_holder: socket.socket | None = None
         ip = _reachable_ip(mpi, comm)  # all ranks take part
-        address = self._hold_port(ip) if tasks[self.rank] in servers else ""
+        address = str(Address(ip, hold_port(ip))) if tasks[self.rank] in servers else ""
         addresses = _gather_texts(mpi, comm, address)
         self.members = tuple(
             Member(rank, task, address)
@@ -105,26 +105,13 @@ class MpiJob:
     def close(self) -> None:
         """Release what is held; all ranks call this."""
         atexit.unregister(self._end)
-        self._release()
         self._comm.Free()
-
-    def _hold_port(self, ip: str) -> str:
-        """An address with a free port, which nobody else is given until this rank listens there."""
-        self._port_holder = holder = socket.socket(_family(ip), socket.SOCK_STREAM)
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.bind((ip, 0))
-        return str(Address(ip, holder.getsockname()[1]))
-
-    def _release(self) -> None:
-        if self._port_holder is not None:
-            self._port_holder.close()
 
     def _end(self) -> None:
         """Tell the others that this rank ends; where one was lost, end the job when they have, too.
 
         Otherwise MPI would wait for the lost one for ever.
         """
-        self._release()
         if self._mpi.Is_finalized():
             return
         nothing = (bytearray(), self._mpi.BYTE)

@@ -11,7 +11,15 @@ from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 
-from ...cluster import Address, ClusterError, bind_problem, is_loopback, look_up, split_address
+from ...cluster import (
+    Address,
+    ClusterError,
+    bind_problem,
+    hold_port,
+    is_loopback,
+    look_up,
+    split_address,
+)
 from ..errors import RendezvousError
 from ..members import Member
 
@@ -61,7 +69,7 @@ def local_ip(member: Member, bind_host: str | None, timeout_secs: float) -> str:
 
 
 def listening_place(me: Member, other: Member, timeout_secs: float) -> Member:
-    """Return ``me`` with an address, at a free port, at which ``other`` may call back.
+    """Return ``me`` with an address, at a held port, at which ``other`` may call back.
 
     Raises:
         RendezvousError: The other's name stays unknown, or no route leads to it.
@@ -71,9 +79,7 @@ def listening_place(me: Member, other: Member, timeout_secs: float) -> Member:
         with socket.socket(family, socket.SOCK_DGRAM) as route:
             route.connect(endpoint)  # sends nothing: the system only picks a way
             ip = str(route.getsockname()[0])
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.bind((ip, 0))
-            return replace(me, address=str(Address(ip, probe.getsockname()[1])))
+        return replace(me, address=str(Address(ip, hold_port(ip))))
     except OSError as error:
         raise RendezvousError(f"{me} cannot reach {other}: {error}") from error
 

@@ -13,8 +13,10 @@ from paceline.cluster import (
     ClusterError,
     Task,
     TFConfigClusterResolver,
+    addresses,
     bind_problem,
     free_ports,
+    hold_port,
     is_loopback,
     local_cluster,
     num_cores,
@@ -35,9 +37,9 @@ def test_cl09_local_cluster_builds_tf_config_for_each_task():
     ]
     assert len({r.cluster_spec() for r in resolvers}) == 1
     spec = resolvers[0].cluster_spec()
-    addresses = [spec.address(task) for task in spec.tasks()]
-    assert len(set(addresses)) == 5
-    assert all(address.startswith("127.0.0.1:") for address in addresses)
+    found = [spec.address(task) for task in spec.tasks()]
+    assert len(set(found)) == 5
+    assert all(address.startswith("127.0.0.1:") for address in found)
 
 
 @pytest.mark.parametrize("evaluator", [False, True])
@@ -78,10 +80,38 @@ def test_free_ports_are_outside_the_range_of_outgoing_connections():
     assert all(port < first for port in free_ports(50))
 
 
-def test_a_port_that_is_listened_on_is_not_free():
-    (port,) = free_ports(1)
-    with socket.create_server(("127.0.0.1", port)):
-        assert port not in free_ports(200)
+def test_a_port_that_is_listened_on_is_not_free(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setattr(addresses, "_candidates", lambda: [server.getsockname()[1]])
+        assert free_ports(1) == ()
+
+
+def test_a_port_is_given_once_by_all_processes_of_the_machine(monkeypatch):
+    """Before its task listens, and while it does, and when it has ended."""
+    ports = free_ports(2)
+    monkeypatch.setattr(addresses, "_candidates", lambda: ports)
+    assert free_ports(1) == ()
+    ask = f"from paceline.cluster import addresses; addresses._candidates = lambda: {ports}; "
+    ask += "print(addresses.free_ports(1))"
+    for _ in range(2):
+        assert subprocess.check_output([sys.executable, "-c", ask], text=True) == "()\n"
+        with socket.create_server(("127.0.0.1", ports[0])):  # as servers do, with SO_REUSEADDR
+            assert free_ports(1) == ()
+
+
+def test_who_asks_for_ports_again_and_again_lets_the_oldest_go():
+    host = "127.0.0.77"  # where nobody else asks
+    (first,) = free_ports(1, host)
+    with pytest.raises(OSError, match="in use"):
+        hold_port(host, first)
+    free_ports(addresses._MOST_HELD, host)
+    assert len(addresses._held) == addresses._MOST_HELD
+    assert hold_port(host, first) == first
+
+
+def test_ports_of_another_machine_are_refused():
+    with pytest.raises(OSError, match="assign"):
+        free_ports(1, "192.0.2.1")
 
 
 def test_cl08_a_busy_port_names_its_owner():

@@ -3,37 +3,23 @@
 import functools
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from paceline.cluster import free_ports
 from paceline.collectives import Member
 from paceline.collectives.session import connect_ring
 
 OPTIONS = {"job_id": "test", "token": "secret", "timeout_secs": 20.0, "start_timeout_secs": 20.0}
 LIMIT_SECS = 60.0
 PROGRAM = Path(__file__).parent / "member_process.py"
-
-
-def free_ports(count):
-    """Ports free now, outside of the range from which the system takes them by itself."""
-    with ExitStack() as stack:
-        ports = []
-        while len(ports) < count:
-            probe = stack.enter_context(socket.socket())
-            port = random.randrange(20_000, 32_000)
-            with suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                ports.append(port)
-        return ports
 
 
 def loopback_members(size):
