@@ -27,6 +27,7 @@ import numpy as np
 
 from .activations import relu
 from .at_once import conv_at_once
+from .direct_convolution import conv_relu_max
 from .higher_order import by_definition
 from .joining import concatenate, split
 from .numerics import keep_positive
@@ -167,20 +168,15 @@ def conv2d_relu_max_pool2d(
     if not isinstance(images, np.ndarray):
         return max_pool2d(_of_one_group(inputs, strides, padding, "relu", 1), pool)
     weights = _as_matrix(images, filters)
-    rows, columns = windows.count[0] // pool[0], windows.count[1] // pool[1]
-    y = np.empty((len(images), rows, columns, filters.shape[3]), weights.dtype, like=images)
-    cells = np.empty((pool[0] * pool[1], columns, len(y), y.shape[3]), y.dtype, like=images)
-    winner = np.empty((rows, *cells.shape[1:]), winner_dtype(pool), like=images)
-    biases = np.zeros(y.shape[3], y.dtype, like=images)
+    biases = np.zeros(weights.shape[1], weights.dtype, like=images)
     if bias:
         biases[...] = bias[0]
-    pool_row = relu_max_rows(cells, biases, y, winner)
-    products = lines(cells)
-    image = arranged(images, windows, weights.dtype)
-    kept = _worth_keeping(image)
-    for row, of_row in enumerate(patches(image, windows, pool)):
-        np.matmul(of_row[:, : len(weights)], weights, out=products)
-        pool_row(row)
+    need_x = inputs[0].requires_grad
+    direct = None if need_x else conv_relu_max(images, weights, biases, windows, pool)
+    if direct is not None:
+        y, sums_of = direct
+    else:
+        y, winner, kept = _pooled_by_rows(images, weights, biases, windows, pool)
 
     def in_two_steps(x: Tensor, w: Tensor, b: Any = None) -> Tensor:
         return max_pool2d(conv2d(x, w, b, strides, padding, "relu"), pool)
@@ -188,9 +184,28 @@ def conv2d_relu_max_pool2d(
     def vjp(g: Array, outs: Any) -> Any:
         if type(g) is Tensor:
             return by_definition(in_two_steps, g, inputs, saved)
+        if direct is not None:
+            return [None, *_parameters(sums_of(g), filters, outs[1:])]
         return _gradients(_rows_through_pool(g, pool, winner), inputs, kept, windows, pool, outs)
 
     return record(y, inputs, vjp)
+
+
+def _pooled_by_rows(
+    images: Array, weights: Array, bias: Array, windows: Windows, pool: Index
+) -> tuple[Array, Array, Array | None]:
+    """relu(maximum + bias) of the pools, the cells that have it, and what is kept of the images."""
+    rows, columns = windows.count[0] // pool[0], windows.count[1] // pool[1]
+    y = np.empty((len(images), rows, columns, len(bias)), weights.dtype, like=images)
+    cells = np.empty((math.prod(pool), columns, len(y), len(bias)), y.dtype, like=images)
+    winner = np.empty((rows, *cells.shape[1:]), winner_dtype(pool), like=images)
+    pool_row = relu_max_rows(cells, bias, y, winner)
+    products = lines(cells)
+    image = arranged(images, windows, weights.dtype)
+    for row, of_row in enumerate(patches(image, windows, pool)):
+        np.matmul(of_row[:, : len(weights)], weights, out=products)
+        pool_row(row)
+    return y, winner, _worth_keeping(image)
 
 
 def _by_taps(windows: Windows, activation: str | None, x: Tensor, w: Tensor, *b: Tensor) -> Any:

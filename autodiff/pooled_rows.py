@@ -43,7 +43,7 @@ def relu_max_rows(cells: Array, bias: Array, y: Array, winner: Array) -> OfRow:
         winner: (rows, columns, batch, channels), whole numbers.
     """
     if len(cells) <= _MOST_COMPILED_CELLS:
-        loop = compiled_loop("relu_max", cells, bias, y, constant=len(cells))
+        loop = compiled_loop("relu_max", cells, bias, y, constants=(len(cells),))
         if loop is not None:
             return partial(loop, cells, bias, y, winner)
     best, zeros = np.empty_like(cells[0]), np.zeros_like(cells[0])

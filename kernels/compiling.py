@@ -4,34 +4,41 @@ from __future__ import annotations
 
 import numba
 
-from .loops import LOOPS, Loop, keep_positive
+from .loops import LOOPS, PRODUCTS, Loop, keep_positive
 
 VERSION: str = numba.__version__
 
 
-def compile_loop(name: str, dtype: str, constant: int | None) -> Loop:
+def compile_loop(name: str, dtype: str, constants: tuple[int, ...]) -> Loop:
     """The loop of that name, compiled or read from the disk.
 
     Args:
         name: In `LOOPS`.
         dtype: "f" for float32, "d" for float64.
-        constant: What the function is called with, if it makes the loop of a number.
+        constants: What the function is called with, if it makes the loop of numbers.
     """
     function, types = LOOPS[name]
     signature = types.replace("float", "f4" if dtype == "f" else "f8")
-    loop = function if constant is None else function(constant)
+    loop = function(*constants) if constants else function
+    fused = name in PRODUCTS
     try:
-        return _compiled(loop, signature, cache=True)
+        return _compiled(loop, signature, fused, cache=True)
     except RuntimeError as error:
         if "locator" not in str(error):  # numba's word for a place to keep what it has compiled
             raise
-        return _compiled(loop, signature, cache=False)  # for this process only
+        return _compiled(loop, signature, fused, cache=False)  # for this process only
 
 
-def _compiled(loop: Loop, signature: str, cache: bool) -> Loop:
-    # Without the GIL, so that replicas in threads compute at the same time. No fastmath: sums in
-    # another order, or without rounding in between, would be other numbers.
-    compiled: Loop = numba.njit([signature], cache=cache, nogil=True, error_model="numpy")(loop)
+def _compiled(loop: Loop, signature: str, fused: bool, cache: bool) -> Loop:
+    # Without the GIL, so that replicas in threads compute at the same time. Of what fastmath allows
+    # at most fused multiply-add: sums in another order would be other numbers.
+    compiled: Loop = numba.njit(
+        [signature],
+        cache=cache,
+        nogil=True,
+        error_model="numpy",
+        fastmath={"contract"} if fused else False,
+    )(loop)
     return compiled
 
 

@@ -29,14 +29,14 @@ _loops: dict[Any, Loop | None] = {}
 _lock = threading.Lock()
 
 
-def compiled_loop(name: str, *arrays: Any, constant: int | None = None) -> Loop | None:
+def compiled_loop(name: str, *arrays: Any, constants: tuple[int, ...] = ()) -> Loop | None:
     """The compiled loop of that name for these arrays, or None: go on with NumPy.
 
     Args:
         name: In `LOOPS`.
         arrays: Those of its arguments that hold floats, in their order. They decide the dtype; it
             is float32 or float64, and that of all. Each must be contiguous.
-        constant: The loop's number that is known when it is compiled, if it has one.
+        constants: The loop's numbers that are known when it is compiled, if it has some.
     """
     first = arrays[0]
     if type(first) is not np.ndarray or first.size < _min_size:
@@ -48,7 +48,7 @@ def compiled_loop(name: str, *arrays: Any, constant: int | None = None) -> Loop 
         fits = type(array) is np.ndarray and array.dtype == dtype and array.ndim == ndim
         if not fits or not array.flags.carray:
             return None
-    key = name, dtype.char, constant
+    key = name, dtype.char, constants
     try:
         return _loops[key]
     except KeyError:
@@ -81,20 +81,20 @@ def describe() -> str:
     return f"compiled by numba {compiling.VERSION}, kept in {compiling.cache_directory()}"
 
 
-def _compiled(key: tuple[str, str, int | None]) -> Loop | None:
+def _compiled(key: tuple[str, str, tuple[int, ...]]) -> Loop | None:
     with _lock:  # one thread compiles, the others want the same loop
         if key not in _loops:
             _loops[key] = _compile(*key)
         return _loops[key]
 
 
-def _compile(name: str, dtype: str, constant: int | None) -> Loop | None:
+def _compile(name: str, dtype: str, constants: tuple[int, ...]) -> Loop | None:
     if find_spec("numba") is None:
         return None
     try:
         from . import compiling
 
-        return compiling.compile_loop(name, dtype, constant)
+        return compiling.compile_loop(name, dtype, constants)
     except Exception as error:
         # numba refuses a NumPy that is newer than itself: work goes on, and somebody should know.
         _log.warning(

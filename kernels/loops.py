@@ -13,6 +13,8 @@ import numpy as np
 
 Loop: TypeAlias = Callable[..., None]
 
+U = np.uintp
+
 
 def relu_max(num_cells: int) -> Loop:
     """relu(max + bias) of pools of so many cells; see `autodiff/pooling.py`."""
@@ -49,6 +51,92 @@ def to_winner(cells: Any, g: Any, winner: Any, row: int) -> None:
                 for c in range(channels):
                     won = winner[row, j, n, c] == cell
                     cells[cell, j, n, c] = g[n, row, j, c] if won else zero
+
+
+def conv_relu_max(
+    height: Any, width: Any, channels: Any, down: Any, right: Any, rows: Any, columns: Any, n: int
+) -> Loop:
+    """relu(max + bias) of pools over a convolution; see `autodiff/direct_convolution.py`.
+
+    Everything that is known of a layer is a constant, so that the loops over products and cells are
+    written out, and what is left is one loop over the filters with all sums in registers. Indices
+    are unsigned: of others each is looked at, whether it counts from the end.
+
+    Args:
+        height, width, channels: Whole numbers: of the convolution's windows.
+        down, right: From one window to the next.
+        rows, columns: Of a pool.
+        n: How many filters there are.
+    """
+    num_products, num_cells = height * width * channels, rows * columns
+    down, right, width, channels = U(down), U(right), U(width), U(channels)
+    rows, columns = U(rows), U(columns)
+
+    def loop(y: Any, images: Any, weights: Any, bias: Any, winner: Any) -> None:
+        zero = bias.dtype.type(0)
+        for e in range(y.shape[0]):
+            for i in range(y.shape[1]):
+                for j in range(y.shape[2]):
+                    for f in range(n):
+                        best = zero
+                        won = np.int32(0)  # as wide as a float32: both are chosen by one mask
+                        for cell in range(num_cells):
+                            top = (U(i) * rows + U(cell) // columns) * down
+                            left = (U(j) * columns + U(cell) % columns) * right
+                            value = zero
+                            for p in range(num_products):
+                                h = top + U(p) // (width * channels)
+                                w = left + U(p) // channels % width
+                                value += images[U(e), h, w, U(p) % channels] * weights[p * n + f]
+                            more = (value > best) | (cell == 0)
+                            won = np.int32(cell) if more else won
+                            # What is no number stays, as in `relu_max`.
+                            best = value if more | (value != value) else best
+                        best = best + bias[f]
+                        shut = best <= zero
+                        y[e, i, j, f] = zero if shut else best
+                        winner[e, i, j, f] = np.int32(num_cells) if shut else won
+
+    return loop
+
+
+def conv_from_winner(
+    height: Any, width: Any, channels: Any, down: Any, right: Any, rows: Any, columns: Any, n: int
+) -> Loop:
+    """The gradients of weights and bias of `conv_relu_max`, whose numbers these are.
+
+    `sums` has a line for each product of a window and one for the bias, `part` is as large. The sum
+    of an example is made apart, since long sums in one precision lose digits.
+    """
+    num_products, num_cells = height * width * channels, rows * columns
+    down, right, width, channels = U(down), U(right), U(width), U(channels)
+    rows, columns = U(rows), U(columns)
+
+    def loop(g: Any, images: Any, sums: Any, part: Any, winner: Any) -> None:
+        zero = g.dtype.type(0)
+        for e in range(g.shape[0]):
+            part[:] = zero
+            for i in range(g.shape[1]):
+                for j in range(g.shape[2]):
+                    for f in range(n):
+                        own = g[e, i, j, f]
+                        won = np.int32(winner[e, i, j, f])
+                        for p in range(num_products):
+                            total = part[p * n + f]
+                            for cell in range(num_cells):
+                                top = (U(i) * rows + U(cell) // columns) * down
+                                left = (U(j) * columns + U(cell) % columns) * right
+                                h = top + U(p) // (width * channels)
+                                w = left + U(p) // channels % width
+                                passed = own if won == np.int32(cell) else zero
+                                total += images[U(e), h, w, U(p) % channels] * passed
+                            part[p * n + f] = total
+                        passed = own if won != np.int32(num_cells) else zero
+                        part[num_products * n + f] += passed
+            for k in range(sums.size):
+                sums[k] += part[k]
+
+    return loop
 
 
 def keep_positive(g: Any, y: Any, out: Any) -> None:
@@ -170,6 +258,7 @@ def rmsprop(
 
 
 _IMAGES = "float[:,:,::1], float[:,:,::1], "
+_READ = "Array(float, 4, 'C', True)"  # it may be read-only
 
 LOOPS: dict[str, tuple[Callable[..., Any], str]] = {
     "adagrad": (adagrad, "void(float[::1], float[::1], float[::1], float, float)"),
@@ -179,6 +268,14 @@ LOOPS: dict[str, tuple[Callable[..., Any], str]] = {
     ),
     "add_rows": (add_rows, "void(float[:,::1], float[:,::1], Array(i8, 1, 'C', True))"),
     "add_to_winner": (add_to_winner, f"void({_IMAGES}u1[:,:,::1], i8, i8, i8, i8)"),
+    "conv_from_winner": (
+        conv_from_winner,
+        f"void(float[:,:,:,::1], {_READ}, float[::1], float[::1], u1[:,:,:,::1])",
+    ),
+    "conv_relu_max": (
+        conv_relu_max,
+        f"void(float[:,:,:,::1], {_READ}, Array(float, 1, 'C', True), float[::1], u1[:,:,:,::1])",
+    ),
     "keep_positive": (keep_positive, "void(float[::1], float[::1], float[::1])"),
     "max_pool": (max_pool, f"void({_IMAGES}u1[:,:,::1], i8, i8, i8, i8)"),
     "momentum": (momentum, "void(float[::1], float[::1], float[::1], float, float)"),
@@ -191,5 +288,8 @@ LOOPS: dict[str, tuple[Callable[..., Any], str]] = {
     "sgd": (sgd, "void(float[::1], float[::1], float)"),
     "to_winner": (to_winner, "void(float[:,:,:,::1], float[:,:,:,::1], u1[:,:,:,::1], i8)"),
 }
-"""Each loop by its name, or the function that makes it of a constant, and the types of its
+"""Each loop by its name, or the function that makes it of constants, and the types of its
 arguments; `float` is float32 or float64."""
+
+PRODUCTS = {"conv_from_winner", "conv_relu_max"}
+"""Loops that stand for matrix products: as in BLAS a product and its sum are rounded once."""
