@@ -16,6 +16,7 @@ from .example import FixedLenFeature, VarLenFeature, encode_example, parse_examp
 from .iterator import DatasetIterator
 from .options import AutoShardPolicy, InputContext, InputOptions, InputReplicationMode, Options
 from .plan import INFINITE, UNKNOWN
+from .prefetching import Transfer
 from .seeds import current_default_seed, default_seed, entropy_seed, seed_shuffles
 from .text_files import csv_rows, json_lines, text_lines
 from .tfrecord import TFRecordWriter, framed_record, tf_records
@@ -37,6 +38,7 @@ __all__ = [
     "Options",
     "TFRecordWriter",
     "TensorSpec",
+    "Transfer",
     "VarLenFeature",
     "csv_rows",
     "current_default_seed",

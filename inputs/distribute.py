@@ -14,7 +14,7 @@ from .iterator import DatasetIterator, IteratorFactory
 from .mapping import MapIterator
 from .options import AutoShardPolicy
 from .plan import INFINITE, UNKNOWN, Demands, Keeps, Opening, Plan, Shard, batched_cardinality
-from .prefetching import produced_ahead
+from .prefetching import Transfer, transferred_ahead
 from .seeds import checked_seed
 from .splitting import (
     AnyHasData,
@@ -47,6 +47,7 @@ def split_global_batches(
     wrap: Wrap = tuple,
     seed: int | None = None,
     any_has_data: AnyHasData | None = None,
+    transfer: Transfer | None = None,
 ) -> DistributedDataset:
     """Cuts each global batch into consecutive parts, one for each replica.
 
@@ -72,6 +73,7 @@ def split_global_batches(
         any_has_data: called before each step, by all workers, with whether this one has data;
             tells whether any has. Only where their numbers of steps may differ, which is not so
             under DATA. None lets each end by itself.
+        transfer: brings batches to where their replicas compute.
 
     Raises:
         ValueError: the numbers contradict each other; the policy is FILE and there are too few
@@ -113,6 +115,7 @@ def split_global_batches(
         wrap=wrap,
         seed=seed,
         any_has_data=any_has_data,
+        transfer=transfer,
     )
 
 
@@ -147,6 +150,7 @@ def per_replica_batches(
     seed: int | None = None,
     worker: tuple[int, int] = (1, 0),
     any_has_data: AnyHasData | None = None,
+    transfer: Transfer | None = None,
 ) -> DistributedDataset:
     """Gives each replica an element of its own, so that N replicas take N elements a step.
 
@@ -157,7 +161,7 @@ def per_replica_batches(
         dataset: its elements are per-replica batches; nothing is rebatched or sharded.
         num_local_replicas: replicas of this worker.
         worker: the number of workers, and this worker's number.
-        prefetch, wrap, seed: as in `split_global_batches`.
+        prefetch, wrap, seed, transfer: as in `split_global_batches`.
         any_has_data: as there; not for datasets without end.
 
     Raises:
@@ -184,6 +188,7 @@ def per_replica_batches(
         wrap=wrap,
         seed=seed,
         any_has_data=any_has_data,
+        transfer=transfer,
     )
 
 
@@ -195,6 +200,7 @@ def per_replica_pipelines(
     seed: int | None = None,
     worker: tuple[int, int] = (1, 0),
     any_has_data: AnyHasData | None = None,
+    transfer: Transfer | None = None,
 ) -> DistributedDataset:
     """Gives each replica the elements of a dataset of its own.
 
@@ -203,7 +209,8 @@ def per_replica_pipelines(
     Args:
         datasets: for each replica of this worker its per-replica batches.
         worker: the number of workers, and this worker's number.
-        prefetch, wrap, seed: as in `split_global_batches`; the seed is the same for all datasets.
+        prefetch, wrap, transfer: as in `split_global_batches`.
+        seed: as there, the same for all datasets.
         any_has_data: as there; not for datasets without end.
 
     Raises:
@@ -240,6 +247,7 @@ def per_replica_pipelines(
         wrap=wrap,
         seed=seed,
         any_has_data=any_has_data,
+        transfer=transfer,
     )
 
 
@@ -318,11 +326,12 @@ class DistributedDataset:
         wrap: Wrap,
         seed: int | None,
         any_has_data: AnyHasData | None,
+        transfer: Transfer | None,
     ) -> None:
         self._plan = plan
         self._division = division
         depth = checked_count("prefetch", prefetch, 0)
-        if source.is_ready:
+        if source.is_ready and transfer is None:
             # A hand-over between threads takes some 35 microseconds, about as long as a gather.
             depth = 0
         self._description = f"policy {division.policy.name}, {description}, prefetch {depth}"
@@ -330,7 +339,9 @@ class DistributedDataset:
         order = division.shared_order
         self._has_shared_passes = order is not None and order.demands.reshuffles
         self._needs_shared_seed = order is not None and order.demands.draws_seed
-        steps = plan.then(lambda elements, _: produced_ahead(elements, depth), keeps=Keeps.ALL)
+        steps = plan.then(
+            lambda elements, _: transferred_ahead(elements, depth, transfer), keeps=Keeps.ALL
+        )
         if order is not None and not plan.demands.draws_seed:
             # Shuffles inside an interleave are not known yet, and must agree as well.
             steps = steps.demanding(fixed_seed=steps.demands.fixed_seed or 0)

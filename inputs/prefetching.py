@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, NamedTuple, final
 
 from .background import BackgroundThreads, Work
-from .elements import ElementIterator, Elements, State
+from .elements import DerivedIterator, ElementIterator, Elements, State
 from .plan import Keeps, Plan
 
 # Doubling reached 0.85 of the best fixed depth where stalls are rare.
@@ -32,6 +34,41 @@ def produced_ahead(elements: Elements, depth: int, max_depth: int = 0) -> Elemen
         return elements
     most = max(depth, max_depth)
     return elements.through(PrefetchIterator, depth, most)
+
+
+class Transfer(ABC):
+    """Brings what a step takes to where it is computed with, while other steps run."""
+
+    @abstractmethod
+    def start(self, batches: tuple[Any, ...]) -> Any:
+        """Sets out with a batch for each local replica; a background thread calls this, ahead.
+
+        What it returns may be thrown away in place of being given to `finish`.
+        """
+
+    @abstractmethod
+    def finish(self, started: Any) -> tuple[Any, ...]:
+        """The batches where their replicas compute; who takes the element calls this."""
+
+
+def transferred_ahead(elements: Elements, depth: int, transfer: Transfer | None) -> Elements:
+    """Tuples of batches, up to `depth` of them produced, and on their way, ahead."""
+    if transfer is None:
+        return produced_ahead(elements, depth)
+    started = produced_ahead(elements.through(_Stage, transfer.start), depth)
+    return started.through(_Stage, transfer.finish)
+
+
+@final
+class _Stage(DerivedIterator):
+    """Passes each element through a function, and leaves no trace of that in the state."""
+
+    def __init__(self, inner: ElementIterator, function: Callable[[Any], Any]) -> None:
+        super().__init__(inner)
+        self._function = function
+
+    def __next__(self) -> Any:
+        return self._function(next(self._inner))
 
 
 @final

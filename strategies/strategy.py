@@ -27,6 +27,7 @@ from .context import ReplicaContext
 from .devices.arrays import Summand, as_array
 from .devices.cross_device_ops import ReduceOp, mean_of
 from .devices.device import HOST, to_host
+from .devices.transfer import transfer_to
 from .extended import StrategyExtended
 from .old_names import OldNames
 from .replicas.frame import (
@@ -318,8 +319,8 @@ class Strategy(OldNames):
         Args:
             dataset: Its elements are global batches.
             options: Its `experimental_per_replica_buffer_size` (1 by default) is for how many steps
-                a background thread prepares batches ahead. There is none for a dataset that is
-                gathered from memory or that ends with `prefetch`.
+                a background thread prepares batches ahead, and copies them to GPUs. For replicas on
+                the host there is none if a dataset is gathered from memory or ends with `prefetch`.
 
         Raises:
             ValueError: `options` ask for a dataset per replica; or, on all workers, these have
@@ -342,6 +343,7 @@ class Strategy(OldNames):
             prefetch=chosen.experimental_per_replica_buffer_size,
             wrap=self._per_replica,
             any_has_data=self._agreement_on_end(),
+            transfer=transfer_to(extended.replica_devices),
         )
         self._require_alike(distributed)
         _logger.info("Input: %s.", distributed.describe())
@@ -364,7 +366,7 @@ class Strategy(OldNames):
                 each replica, as the pipeline of that number, and the replica takes the elements of
                 its own dataset. Their `experimental_per_replica_buffer_size` is as in
                 `experimental_distribute_dataset`; without options nothing is prepared ahead but
-                what the dataset itself prefetches.
+                what the dataset itself prefetches, and a step for replicas on GPUs.
 
         Raises:
             ValueError: On all workers: their shards are not those of one order.
@@ -373,9 +375,12 @@ class Strategy(OldNames):
         if options is not None:
             warn_of_no_effect(options, _INPUT_OPTIONS_WITHOUT_EFFECT)
         mode = options.experimental_replication_mode if options else InputReplicationMode.PER_WORKER
+        transfer = transfer_to(extended.replica_devices)
+        ahead = 0 if transfer is None else 1
         how: dict[str, Any] = {
-            "prefetch": options.experimental_per_replica_buffer_size if options else 0,
+            "prefetch": options.experimental_per_replica_buffer_size if options else ahead,
             "wrap": self._per_replica,
+            "transfer": transfer,
             "worker": (extended.job.num_trainers, extended.job.trainer_index),
             "any_has_data": self._agreement_on_end(),
         }

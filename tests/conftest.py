@@ -297,3 +297,12 @@ def a_card(monkeypatch):
     library = strict_cupy.module(1)
     monkeypatch.setattr(gpu, "_cupy", lambda: library)
     return strict_cupy.StrictArray
+
+
+@pytest.fixture
+def two_gpus(monkeypatch):
+    """Stand-ins for GPU:0 and GPU:1."""
+    from .devices import strict_cupy
+
+    library = strict_cupy.module(2)
+    monkeypatch.setattr(gpu, "_cupy", lambda: library)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -59,6 +59,76 @@ def use(index: int) -> Iterator[None]:
     cupy = _cupy()
     with cupy.cuda.Device(index), _stream(cupy, index):
         yield
+
+
+class Staging:
+    """Room for one batch on its way to a card: pinned memory, and as much on the card.
+
+    The copy between the two is queued on the card's copy stream, and runs while the card computes.
+    Whoever holds the room calls `send` and `receive` in turn. Why no byte is overwritten that is
+    still to be read:
+
+    - The host writes into the pinned memory when the copy that was queued last has been made: it
+      waits for that copy's event.
+    - The card's part is written by the copy stream alone, and nobody else ever has an array of it.
+      It is read by the copies that `receive` queues on the stream that computes; the copy stream
+      waits for these before anything that is queued on it later.
+    - CuPy's pool gives memory back to the stream on which it was taken, at once when the host lets
+      go of it. What `receive` returns was taken by the stream that computes: who keeps it, and for
+      how long, is of no matter here. The card's part was taken by the copy stream, which, see
+      above, waits for its readers before it can overwrite it, also as part of another array.
+
+    Args:
+        index: The card.
+        num_bytes: The size of the room.
+    """
+
+    def __init__(self, index: int, num_bytes: int) -> None:
+        cupy = _cupy()
+        self.num_bytes = num_bytes
+        self._index = index
+        memory = cupy.cuda.alloc_pinned_memory(num_bytes)
+        self._pinned = np.frombuffer(memory, np.uint8, num_bytes)
+        self._copying = _copy_stream(cupy, index)
+        with cupy.cuda.Device(index), self._copying:
+            self._on_card = cupy.empty(num_bytes, np.uint8)
+            self._sent = cupy.cuda.Event(block=True, disable_timing=True)
+            self._received = cupy.cuda.Event(disable_timing=True)
+
+    def send(self, arrays: Sequence[np.ndarray], places: Sequence[slice]) -> None:
+        """Queue the copy of arrays, each of which has its place in the room."""
+        self._sent.synchronize()
+        for array, place in zip(arrays, places, strict=True):
+            np.copyto(_cut(self._pinned, place, array), array)
+        end = places[-1].stop
+        with _cupy().cuda.Device(self._index):
+            self._on_card[:end].set(self._pinned[:end], self._copying)
+            self._sent.record(self._copying)
+
+    def receive(self, like: Sequence[np.ndarray], places: Sequence[slice]) -> list[Array]:
+        """What was sent, as arrays of the stream that computes, which waits for them."""
+        with use(self._index):
+            computing = _cupy().cuda.get_current_stream()
+            computing.wait_event(self._sent)
+            pairs = zip(like, places, strict=True)
+            arrays = [_cut(self._on_card, place, array).copy() for array, place in pairs]
+            self._received.record(computing)
+            self._copying.wait_event(self._received)
+        return arrays
+
+
+def _cut(room: Array, place: slice, like: np.ndarray) -> Array:
+    return room[place].view(like.dtype).reshape(like.shape)
+
+
+@cache
+def _copy_stream(cupy: Any, index: int) -> Any:
+    """The stream on which batches travel to a card.
+
+    It does not block: CUDA's default stream, and those that wait for it, do not wait for this one.
+    """
+    with cupy.cuda.Device(index):
+        return cupy.cuda.Stream(non_blocking=True)
 
 
 @cache

@@ -11,6 +11,7 @@ from ...autodiff import Array, IndexedSlices, Tensor
 from ...inputs import nest
 from ..devices.arrays import Summand
 from ..devices.device import Device, to_host
+from ..devices.transfer import has_numbers
 
 
 class DistributedValues:
@@ -121,9 +122,4 @@ def placed(batch: Any, device: Device) -> Any:
     """A batch in the memory of a device; text and what is no array (None for labels) stays."""
     if device.kind == "CPU":
         return batch
-    return nest.map_structure(lambda leaf: device.put(leaf) if _is_numbers(leaf) else leaf, batch)
-
-
-def _is_numbers(leaf: Any) -> bool:
-    """Whether a device can hold it."""
-    return leaf is not None and getattr(leaf, "dtype", np.dtype(float)).kind not in "OSTU"
+    return nest.map_structure(lambda leaf: device.bring(leaf) if has_numbers(leaf) else leaf, batch)

@@ -8,11 +8,14 @@ error, where on a GPU it would now and then give old values.
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import weakref
-from dataclasses import dataclass
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+
+import numpy as np
 
 _thread = threading.local()
 _order = itertools.count(1)
@@ -45,7 +48,7 @@ class Device:
 
     def synchronize(self) -> None:
         """Wait for all that was put on any stream of it."""
-        for stream in list(_streams):
+        for stream in list(_streams.values()):
             stream.synchronize()
 
     def __eq__(self, other: object) -> bool:
@@ -59,7 +62,7 @@ class Device:
 
 
 class Stream:
-    """An order of work: `done` is how far another one (by its number) was waited for."""
+    """An order of work: `seen` is how far it has waited for others, by their numbers."""
 
     def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False) -> None:
         self.number = 0 if null else next(_order)
@@ -68,9 +71,17 @@ class Stream:
         self.device = Device()
         self.last = 0
         self.seen: dict[int, int] = {}
-        _streams.add(self)
+        self.copies: list[tuple[int, Memory, np.ndarray, bytes]] = []
+        """Copies from pinned memory that the host has not waited for: as which of its works each
+        is made, where to, and from what, with what was there."""
+        _streams[self.number] = self
 
     def __enter__(self) -> Stream:
+        if self.number and Device() != self.device:
+            raise RuntimeError(
+                f"The device that the stream is created on ({self.device.id}) does not match with "
+                f"the current device ({Device().id})"
+            )
         _stack("streams").append(self)
         return self
 
@@ -79,6 +90,8 @@ class Stream:
 
     def record(self, event: Event | None = None) -> Event:
         event = event or Event()
+        if self.number and event.device != self.device:
+            raise RuntimeError("cudaErrorInvalidResourceHandle: an event of another device")
         event.seen = {**self.seen, self.number: self.last}
         return event
 
@@ -87,11 +100,19 @@ class Stream:
             self.seen[number] = max(self.seen.get(number, 0), last)
 
     def synchronize(self) -> None:
-        _synchronized[self.number] = self.last
+        _wait_for(self.number, self.last)
+
+    def require_pinned_memory_as_it_was(self) -> None:
+        for order, _, source, before in self.copies:
+            if order > _synchronized.get(self.number, 0) and source.tobytes() != before:
+                HAZARDS.append("pinned memory is overwritten that may still be copied from")
 
 
 class Event:
-    def __init__(self, block: bool = False, disable_timing: bool = False) -> None:
+    def __init__(
+        self, block: bool = False, disable_timing: bool = False, interprocess: bool = False
+    ) -> None:
+        self.device = Device()
         self.seen: dict[int, int] = {}
 
     def record(self, stream: Stream | None = None) -> None:
@@ -99,47 +120,117 @@ class Event:
 
     def synchronize(self) -> None:
         for number, last in self.seen.items():
-            _synchronized[number] = max(_synchronized.get(number, 0), last)
+            _wait_for(number, last)
 
 
-_streams: weakref.WeakSet[Stream] = weakref.WeakSet()
+def _wait_for(number: int, last: int) -> None:
+    """Let the host wait for what a stream was given: what may be late has been done then."""
+    stream = _streams.get(number)
+    if stream is not None:
+        stream.require_pinned_memory_as_it_was()
+    _synchronized[number] = max(_synchronized.get(number, 0), last)
+    if stream is not None:
+        due = [copy for copy in stream.copies if copy[0] <= last]
+        stream.copies = [copy for copy in stream.copies if copy[0] > last]
+        for _, memory, *_ in due:
+            memory.make_copies()
+
+
+_streams: weakref.WeakValueDictionary[int, Stream] = weakref.WeakValueDictionary()
 _non_blocking: set[int] = set()
 _synchronized: dict[int, int] = {}
 """How far the host has waited for each stream."""
 
+HAZARDS: list[str] = []
+"""Memory that went back to its stream while another one, not waited for, might still read it."""
+
 NULL = Stream(null=True)
 
 
-def get_current_stream() -> Stream:
+def get_current_stream(device_id: int = -1) -> Stream:
     current = _stack("streams")
     return current[-1] if current else NULL
 
 
-@dataclass
-class Written:
-    """On which stream memory was written last, and as which of the writes."""
+def _has_waited(stream: int, other: int, order: int) -> bool:
+    """Whether a stream (by number) goes on after another one has come so far."""
+    if stream == other or order <= _synchronized.get(other, 0):
+        return True
+    pair = {stream, other}
+    if 0 in pair and not pair & _non_blocking:
+        return True  # CUDA's default stream waits for all of these, and they for it
+    found = _streams.get(stream)
+    return found is None or found.seen.get(other, 0) >= order
 
-    stream: int = 0
-    order: int = 0
 
-    def write(self, device: Device) -> None:
-        stream = get_current_stream()
-        self.stream, self.order = stream.number, next(_order)
+class Memory:
+    """What all views of an array share: which stream wrote it last, and which ones have read it.
+
+    As CuPy's pool does, it gives memory back to the stream that took it.
+    """
+
+    def __init__(self) -> None:
+        self.home = get_current_stream().number
+        self.writer = self.order = 0
+        self.readers: dict[int, int] = {}
+        self.copies: list[Callable[[], None]] = []
+
+    def write(self, stream: Stream | None = None) -> None:
+        stream = stream or get_current_stream()
+        self._require_after("overwrites what", stream, "writes", {self.writer: self.order})
+        self._require_after("overwrites what", stream, "reads", self.readers)
+        self.make_copies()
+        self.readers = {}
+        self.writer, self.order = stream.number, next(_order)
         stream.last = self.order
 
-    def check_read(self, device: Device, stream: Stream | None = None) -> None:
+    def read(self, stream: Stream | None = None) -> None:
         stream = stream or get_current_stream()
-        if not self.order or stream.number == self.stream:
+        self._require_after("reads what", stream, "writes", {self.writer: self.order})
+        self.make_copies()
+        self.readers[stream.number] = stream.last = next(_order)
+
+    def _require_after(self, does: str, stream: Stream, what: str, others: dict[int, int]) -> None:
+        for other, order in list(others.items()):
+            if not _has_waited(stream.number, other, order):
+                raise RuntimeError(
+                    f"stream {stream.number} {does} stream {other} {what}, without waiting for it "
+                    f"by an event"
+                )
+
+    def copy_later(self, target: np.ndarray, source: np.ndarray, stream: Stream) -> None:
+        """A copy from pinned memory, which is made as late as it may be."""
+        stream.require_pinned_memory_as_it_was()
+        self.write(stream)
+        self.copies.append(lambda: np.copyto(target, source))
+        stream.copies.append((self.order, self, source, source.tobytes()))
+
+    def make_copies(self) -> None:
+        copies, self.copies = self.copies, []
+        for copy in copies:
+            copy()
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_finalizing():
             return
-        pair = {stream.number, self.stream}
-        if 0 in pair and not pair & _non_blocking:
-            return  # CUDA's default stream waits for all of these, and they for it
-        known = max(stream.seen.get(self.stream, 0), _synchronized.get(self.stream, 0))
-        if known < self.order:
-            raise RuntimeError(
-                f"stream {stream.number} reads what stream {self.stream} writes, without waiting "
-                f"for it by an event"
-            )
+        for reader, order in list(self.readers.items()):
+            if not _has_waited(self.home, reader, order):
+                HAZARDS.append(f"stream {reader} may still read what stream {self.home} gets back")
+
+
+_pinned: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+
+def alloc_pinned_memory(size: int) -> Any:
+    """Memory from which copies are made behind the host's back."""
+    memory = np.full(size, 0xCD, np.uint8)
+    _pinned[memory.__array_interface__["data"][0]] = memory
+    return memory
+
+
+def is_pinned(array: np.ndarray) -> bool:
+    address = array.__array_interface__["data"][0]
+    return any(start <= address < start + len(m) for start, m in list(_pinned.items()) if len(m))
 
 
 class Cuda:
@@ -149,3 +240,4 @@ class Cuda:
         self.runtime = SimpleNamespace(getDeviceCount=lambda: num_devices)
         self.Device, self.Stream, self.Event = Device, Stream, Event
         self.get_current_stream = get_current_stream
+        self.alloc_pinned_memory = alloc_pinned_memory

@@ -178,14 +178,14 @@ class StrictArray(NDArrayOperatorsMixin):
         device: The GPU; by default that of the calling thread.
     """
 
-    __slots__ = ("__weakref__", "_array", "_written", "device")
+    __slots__ = ("__weakref__", "_array", "_memory", "device")
     __array_priority__ = 100
 
     def __init__(self, array: np.ndarray, device: cuda.Device | None = None) -> None:
         assert type(array) is np.ndarray, type(array)
         self._array = array
         self.device = device or cuda.Device()
-        self._written = cuda.Written()
+        self._memory = cuda.Memory()
 
     # What is read of it.
 
@@ -206,6 +206,7 @@ class StrictArray(NDArrayOperatorsMixin):
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         if asked_by_a_test():
+            self._memory.make_copies()
             return np.array(self._array, dtype)
         raise TypeError(
             "Implicit conversion to a NumPy array is not allowed. Please use `.get()` to construct "
@@ -216,9 +217,11 @@ class StrictArray(NDArrayOperatorsMixin):
 
     def get(self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True):
         """A copy in host memory."""
-        self._written.check_read(self.device, stream)
+        stream = stream or cuda.get_current_stream()
+        self._memory.read(stream)
         if blocking:
             _wait("get")
+            stream.synchronize()
         if out is None:
             return np.array(self._array, order=order)
         assert out.shape == self._array.shape, "get(out=) takes an array of the same shape"
@@ -231,47 +234,49 @@ class StrictArray(NDArrayOperatorsMixin):
         assert type(arr) is np.ndarray, "set takes an array in host memory"
         assert (arr.shape, arr.dtype) == (self._array.shape, self._array.dtype)
         _upload()
-        self._array[...] = arr
-        with stream or cuda.get_current_stream():
-            self._write()
+        stream = stream or cuda.get_current_stream()
+        if cuda.is_pinned(arr):
+            self._memory.copy_later(self._array, arr, stream)
+        else:
+            self._memory.write(stream)
+            self._array[...] = arr
 
     def item(self) -> Any:
         if self._array.size != 1:
             raise ValueError("can only convert an array of size 1 to a Python scalar")
-        _wait("item")
-        return self._array.item()
+        return self._waited_for("item").item()
 
     def tolist(self) -> Any:
-        _wait("tolist")
-        return self._array.tolist()
+        return self._waited_for("tolist").tolist()
 
     def tobytes(self, order: Any = "C") -> bytes:
-        _wait("tobytes")
-        return self._array.tobytes(order)
+        return self._waited_for("tobytes").tobytes(order)
 
     def __bool__(self) -> bool:
-        _wait("bool")
-        return bool(self._array)
+        return bool(self._waited_for("bool"))
 
     def __int__(self) -> int:
-        _wait("int")
-        return int(self._array)
+        return int(self._waited_for("int"))
 
     def __float__(self) -> float:
-        _wait("float")
-        return float(self._array)
+        return float(self._waited_for("float"))
 
     def __repr__(self) -> str:
-        _wait("repr")
-        return repr(self._array)
+        return repr(self._waited_for("repr"))
 
     def __str__(self) -> str:
-        _wait("str")
-        return str(self._array)
+        return str(self._waited_for("str"))
 
     def __format__(self, spec: str) -> str:
-        _wait("format")
-        return format(self._array.item() if spec else self._array, spec)
+        values = self._waited_for("format")
+        return format(values.item() if spec else values, spec)
+
+    def _waited_for(self, name: str) -> np.ndarray:
+        """The values, when the host has waited for the stream that gives them."""
+        _wait(name)
+        self._memory.read()
+        cuda.get_current_stream().synchronize()
+        return self._array
 
     # Elements.
 
@@ -286,7 +291,7 @@ class StrictArray(NDArrayOperatorsMixin):
     def __getitem__(self, index: Any) -> StrictArray:
         places, is_view = _places(index, self._array.shape)
         if not is_view:
-            self._written.check_read(self.device)
+            self._memory.read()
             _launch("getitem")
         found = np.asarray(self._array[places])
         return _wrapped(found if is_view else _in_c_order(found), self)
@@ -300,6 +305,8 @@ class StrictArray(NDArrayOperatorsMixin):
             return  # what `x[index] += y` writes back is there already
         if is_host:
             _upload()
+        if isinstance(value, StrictArray):
+            value._memory.read()
         self._write()
         _launch("setitem")
         _set(self._array, places, value._array if isinstance(value, StrictArray) else value)
@@ -312,7 +319,7 @@ class StrictArray(NDArrayOperatorsMixin):
 
     def _write(self) -> None:
         _on_device(self)
-        self._written.write(self.device)
+        self._memory.write()
 
     # NumPy's protocols.
 
@@ -383,7 +390,7 @@ def _operand(value: Any, name: str = "") -> Any:
     """The values behind an argument."""
     if isinstance(value, StrictArray):
         _on_device(value)
-        value._written.check_read(value.device)
+        value._memory.read()
         return value._array
     if isinstance(value, np.ndarray) and not asked_by_a_test():
         if name not in FROM_HOST:
@@ -401,7 +408,7 @@ def _wrapped(value: Any, like: StrictArray | None = None) -> Any:
     if isinstance(value, (np.ndarray, np.generic)):
         found = StrictArray(np.asarray(value), like.device if like is not None else None)
         if like is not None:
-            found._written = like._written
+            found._memory = like._memory
         return found
     if isinstance(value, (tuple, list)) and any(isinstance(x, np.ndarray) for x in value):
         items = [_wrapped(item, like) for item in value]
@@ -432,7 +439,7 @@ def _result(name: str, value: Any, arrays: list[StrictArray]) -> Any:
 
 
 def _written(array: StrictArray) -> StrictArray:
-    array._written.write(array.device)
+    array._memory.write()
     return array
 
 
@@ -620,7 +627,7 @@ def _scatter(ufunc: Any, dense: StrictArray, index: Any, values: Any = None) -> 
     dense._write()
     _launch(f"{name}.at")
     numbers = np.arange(dense.size).reshape(dense.shape)[places]
-    given = values._array if isinstance(values, StrictArray) else np.asarray(values)
+    given = _operand(values) if isinstance(values, StrictArray) else np.asarray(values)
     flat = np.broadcast_to(given, numbers.shape).reshape(-1)[::-1].astype(dense.dtype)
     target = dense._array.reshape(-1) if dense._array.flags.c_contiguous else None
     if target is None:
@@ -636,7 +643,7 @@ def array(obj: Any, dtype: Any = None, copy: Any = True, order: str = "K", **_: 
     if isinstance(obj, StrictArray):
         if obj.device == cuda.Device():
             return obj.astype(dtype or obj.dtype, order=order, copy=copy)
-        obj._written.check_read(obj.device)
+        obj._memory.read()
         _launch("copy between devices")
         return _written(StrictArray(obj._array.astype(dtype or obj.dtype, order="C")))
     _upload()

@@ -6,19 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 import paceline as pl
-from paceline.strategies.devices import gpu
 
-from . import strict_cupy
 from .test_steps import DIGITS, IMAGES, RATE, example
-
-
-@pytest.fixture
-def two_cards(monkeypatch: pytest.MonkeyPatch) -> None:
-    library = strict_cupy.module(2)
-    monkeypatch.setattr(gpu, "_cupy", lambda: library)
 
 
 def trained(strategy: pl.Strategy, model_dir: Path) -> dict[str, np.ndarray]:
@@ -31,7 +22,7 @@ def trained(strategy: pl.Strategy, model_dir: Path) -> dict[str, np.ndarray]:
 
 
 def test_two_cards_learn_what_two_replicas_on_the_host_learn(
-    two_cards: None, tmp_path: Path
+    two_gpus: None, tmp_path: Path
 ) -> None:
     strategy = pl.MirroredStrategy()
     assert strategy.extended.worker_devices == tuple(
