@@ -89,14 +89,15 @@ class _Run:
             if self.into:
                 outs = self.buffers(inputs)
             parts = node.vjp(gradient, outs)  # type: ignore[misc]
-        for tensor, part, out in zip(inputs, parts, outs, strict=False):
+        for tensor, part, out in zip(inputs, parts, outs):  # noqa: B905 (hot; `parts` is a vjp's)
             if not tensor.requires_grad:
                 continue
-            if part is not None:
-                if part is out:  # a leaf's first one, written where it belongs
-                    gradients[tensor] = part
-                else:
-                    self.add(tensor, part, out)
+            if part is None:
+                pass
+            elif part is out:  # a leaf's first one, written where it belongs
+                gradients[tensor] = part
+            else:
+                self.add(tensor, part, out)
             if tensor.vjp is None:
                 self.finish(tensor)
 
@@ -105,9 +106,8 @@ class _Run:
         into, gradients = self.into, self.gradients
         outs: list[Array | None] = []
         for tensor in inputs:
-            out = None
-            if tensor.requires_grad and tensor.vjp is None and tensor not in gradients:
-                out = into.get(tensor)
+            out = None if tensor in gradients else into.get(tensor)
+            if out is not None:
                 for other in outs:
                     if other is out:
                         out = None
@@ -163,7 +163,7 @@ def _seed(data: Array, given: Any) -> Array:
     """The gradient of the root, whose values are `data`, to begin with."""
     if given is None:
         seed = np.empty_like(data)
-        seed[...] = 1
+        seed.fill(1)
         return seed
     seed = np.asarray(given, data.dtype, like=data)
     if seed.shape != data.shape:

@@ -28,21 +28,23 @@ def keep_where(values: Array, condition: Any, out: Array | None = None) -> Array
         kept = keep_where(values.data, condition)
         return record(kept, (values,), lambda g, outs: (keep_where(g, condition),))
     bits = _BITS[values.dtype.itemsize]
-    if out is None or out is values:  # as numbers first: a product with truth values is slower
-        marks = condition.astype(bits)
-    else:
-        marks = out.view(bits)
-        marks[...] = condition
+    # As numbers first: a product with truth values is slower.
     if out is None:
-        return np.multiply(values.view(bits), marks).view(values.dtype)
-    np.multiply(values.view(bits), marks, out=out.view(bits))
+        return np.multiply(values.view(bits), condition.astype(bits)).view(values.dtype)
+    target = out.view(bits)
+    if out is values:
+        np.multiply(target, condition.astype(bits), out=target)
+    else:
+        target[...] = condition
+        np.multiply(target, values.view(bits), out=target)
     return out
 
 
 def keep_positive(g: Array, y: Array, out: Array) -> Array:
     """`g` where y is positive, else 0, in `out`: the way back through relu, whose result y is."""
     if type(g) is not Tensor and g.flags.c_contiguous and y.flags.c_contiguous:
-        flat = g.reshape(-1), y.reshape(-1), out.reshape(-1)
+        line = g.reshape(-1)
+        flat = line, y.reshape(-1), line if out is g else out.reshape(-1)
         loop = compiled_loop("keep_positive", *flat) if out.flags.c_contiguous else None
         if loop is not None:
             loop(*flat)

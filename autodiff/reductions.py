@@ -54,7 +54,9 @@ def mean(a: Any, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
 
     def vjp(g: Array, outs: Any) -> Any:
         share = widened(g) / (count or 1)
-        return (_filled(data, spread(share, data.shape, axis), outs[0]),)
+        if axis is not None or keepdims:  # else it is one number, which broadcasts as it is
+            share = spread(share, data.shape, axis)
+        return (_filled(data, share, outs[0]),)
 
     return record(y, (x,), vjp)
 

@@ -12,6 +12,7 @@ from ...autodiff import Array, Tensor, placed
 from ..arguments import check_fraction, check_not_negative, check_positive, snake_case
 from ..function_classes import FunctionClass
 from ..masks import mask_of
+from ..prototypes import Fixed, never_changes
 from ..serialization import Serializable
 from ..shapes import as_tensor
 from .reduction import Reduction, reduced
@@ -48,6 +49,13 @@ class Loss(Serializable, ABC):
         self.reduction = Reduction.parse(reduction)
         self.name = name or snake_case(type(self).__name__)
         self.dtype = None if dtype is None else np.dtype(dtype)
+
+    def as_prototype(self) -> dict[str, Any] | None:
+        state = {name: value for name, value in vars(self).items() if name != "_arguments"}
+        return state if all(map(never_changes, state.values())) else None
+
+    def begin_as(self, prototype: dict[str, Any]) -> None:
+        self.__dict__.update(prototype)
 
     @abstractmethod
     def call(self, y_true: Any, y_pred: Any) -> Tensor:
@@ -96,7 +104,7 @@ class FunctionLoss(Loss):
                 check(option, options[option])
         super().__init__(reduction, name or getattr(function, "__name__", "loss"), dtype)
         self._function = function
-        self._options = options
+        self._options = Fixed(options)
 
     def call(self, y_true: Any, y_pred: Any) -> Tensor:
         losses: Tensor = self._function(y_true, y_pred, **self._options)

@@ -30,8 +30,8 @@ class GradientPart(Protocol):
     def take(self, replica: int, variable_index: int, gradient: Gradient) -> None:
         """Note one gradient of one replica; a dense one may lie in its slice already."""
 
-    def missing(self, replica: int, variable_index: int) -> None:
-        """Note that a replica's loss does not depend on a variable."""
+    def end(self, replica: int, missing: Sequence[int]) -> None:
+        """Note that no more come of one replica: its loss does not depend on these variables."""
 
     def reduce(self, weights: Sequence[float]) -> None:
         """Add up this worker's gradients, each times its replica's weight.
@@ -88,7 +88,8 @@ class Bucket:
             Pack(tuple(variables), tuple(views), of_all)
             for views, of_all in zip(self._views, joined, strict=True)
         ]
-        self._has_gradient = [[0] * len(variables) for _ in self._devices]
+        self._all = [1] * len(variables)
+        self._has_gradient = [self._all for _ in self._devices]
         self._num_gradients = [0] * len(variables)
         self._on_host = all(isinstance(buffer, np.ndarray) for buffer in self._buffers)
         self._handle: Handle | None = None
@@ -100,7 +101,6 @@ class Bucket:
         return [(v.leaf(replica), view) for v, view in zip(self.variables, views, strict=True)]
 
     def take(self, replica: int, variable_index: int, gradient: Gradient) -> None:
-        self._has_gradient[replica][variable_index] = 1
         view = self._views[replica][variable_index]
         if gradient is view:
             return
@@ -113,11 +113,17 @@ class Bucket:
         else:
             view[...] = gradient
 
-    def missing(self, replica: int, variable_index: int) -> None:
-        self._has_gradient[replica][variable_index] = 0
-        self._views[replica][variable_index].fill(0)
+    def end(self, replica: int, missing: Sequence[int]) -> None:
+        self._has_gradient[replica] = self._all
+        if missing:
+            self._has_gradient[replica] = [int(i not in missing) for i in range(len(self._all))]
+            for index in missing:
+                self._views[replica][index].fill(0)
 
     def reduce(self, weights: Sequence[float]) -> None:
+        if len(weights) == 1 and weights[0] == 1:  # of a replica that is alone: it is the sum
+            self._num_gradients = self._has_gradient[0]
+            return
         # Those of weight 0 are left out, and not multiplied by it: 0 times NaN is NaN.
         counted = [replica for replica, weight in enumerate(weights) if weight]
         for replica in counted:
@@ -194,8 +200,9 @@ class Rows:
         _check_shape(self.variables[0], gradient)
         self._gradients[replica] = gradient
 
-    def missing(self, replica: int, variable_index: int) -> None:
-        self._gradients[replica] = None
+    def end(self, replica: int, missing: Sequence[int]) -> None:
+        if missing:
+            self._gradients[replica] = None
 
     def reduce(self, weights: Sequence[float]) -> None:
         parts = [

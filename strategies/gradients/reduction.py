@@ -135,28 +135,31 @@ class Round:
     """
 
     def __init__(self, offers: Sequence[Offer]) -> None:
-        first, *others = offers
+        first = offers[0]
         examples = [offer.num_examples for offer in offers]
         if min(examples) < 0:
             raise ValueError(
                 f"the replicas' numbers of examples must be at least 0, they are {examples}"
             )
-        self._average, self._workers, self._lines = first.average, first.workers, first.lines
-        if others:
+        self._average, self._lines = first.average, first.lines
+        self._workers = workers = first.workers
+        self._is_alone = workers.size == 1
+        sums = first.sums
+        if len(offers) > 1:
             lines = [offer.lines for offer in offers]
             require_common(lines, "replica")
             self._lines = next(filter(None, lines), ())
+            sums = [sum(column) for column in zip(*[offer.sums for offer in offers], strict=True)]
         # Relative to a full batch: equal batches weigh exactly 1, and the gradient of a replica
         # that is alone is never scaled.
-        full_batch = self._workers.full_batch(max(examples))
+        full_batch = workers.full_batch(max(examples))
         self.weights = [n / full_batch if self._average else float(n > 0) for n in examples]
         self._num_examples = sum(examples) if self._average else 1
         # Whether all workers make the same step travels with the sums, in no message of its own.
         # The lines themselves are asked for only where they differ.
-        said = digest(self._lines) if self._workers.size > 1 else _NOTHING_SAID
-        sums = map(sum, zip(*[offer.sums for offer in offers], strict=True))
+        said = _NOTHING_SAID if self._is_alone else digest(self._lines)
         self._sums = np.array([sum(self.weights), *sums, *said], np.float64)
-        self._sums_under_way = self._workers.start_adding_up(self._sums, "sums of a step")
+        self._sums_under_way = workers.start_adding_up(self._sums, "sums of a step")
         self._entered: dict[GradientReducer, list[int]] = {}
         self._num_missing: dict[GradientReducer, list[int]] = {}
         """For each part: how many replicas have not filled it."""
@@ -206,7 +209,7 @@ class Round:
                 num_missing[part] -= 1
                 return
         reducer.parts[part].reduce(self.weights)
-        if self._workers.size == 1:
+        if self._is_alone:
             reducer.parts[part].finish(self._workers, self._divisor)
             return
         with self._lock:
@@ -235,7 +238,7 @@ class Round:
 
     def finish(self) -> None:
         """Wait for everything that is under way. Called once on each worker, by any replica."""
-        if self._workers.size == 1:
+        if self._is_alone:
             return
         self._start_ready(has_ended=True)
         self._sums_under_way.wait()
@@ -270,7 +273,7 @@ class Share:
         self._reducer = reducer
         self._replica = replica
         self._left = [len(part.variables) for part in reducer.parts]
-        self._missing = dict(reducer.places[replica])
+        self._missing = reducer.places[replica].copy()
         self.into: Mapping[Tensor, Array] = reducer.into[replica]
 
     def take(self, leaf: Tensor, gradient: Gradient) -> None:
@@ -280,20 +283,26 @@ class Share:
             ValueError: It has not the shape of the variable.
         """
         place = self._missing.pop(leaf, None)
-        if place is not None:
-            part, index = place
+        if place is None:
+            return
+        part, index = place
+        if gradient is not self.into.get(leaf):  # else it was written where it belongs
             self._reducer.parts[part].take(self._replica, index, gradient)
-            self._count(part)
+        self._left[part] -= 1
+        if self._left[part] == 0:
+            self._end_part(part, ())
 
     def end(self) -> None:
         """No more come: what is missing contributes nothing of this replica."""
+        if not self._missing:
+            return
+        missing: dict[int, list[int]] = {}
         for part, index in self._missing.values():
-            self._reducer.parts[part].missing(self._replica, index)
-            self._count(part)
-        if self._missing:
-            self._reducer.warn_of_unused(list(self._missing.values()))
+            missing.setdefault(part, []).append(index)
+        for part, indices in missing.items():
+            self._end_part(part, indices)
+        self._reducer.warn_of_unused(list(self._missing.values()))
 
-    def _count(self, part: int) -> None:
-        self._left[part] -= 1
-        if self._left[part] == 0:
-            self._round.filled(self._reducer, part)
+    def _end_part(self, part: int, missing: Sequence[int]) -> None:
+        self._reducer.parts[part].end(self._replica, missing)
+        self._round.filled(self._reducer, part)

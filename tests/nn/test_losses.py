@@ -534,3 +534,17 @@ def test_regions_are_those_of_an_example_where_replicas_share_a_batch():
     with pytest.raises(ValueError, match=r"dice with axis=None.*axis=\(1, 2, 3\)"):
         strategy.run(lambda: losses.dice(y, p))
     strategy.run(lambda: losses.dice(y, p, axis=1))
+
+
+def test_es15_a_loss_made_again_of_the_same_arguments_is_like_the_first_and_its_own():
+    first, second = (losses.Huber(delta=2.0, reduction="sum", name="mine") for _ in range(2))
+    assert second is not first
+    assert second.get_config() == first.get_config()
+    second.reduction = losses.Reduction.NONE
+    third = losses.Huber(delta=2.0, reduction="sum", name="mine")
+    y = np.float32([[0.0], [1.0]])
+    assert third(y, 1 - y).shape == ()
+    assert second(y, 1 - y).shape == (2,)
+    # By types as well: what is equal may be another argument.
+    assert losses.Huber(delta=2).get_config()["delta"] == 2
+    assert losses.CategoricalCrossentropy(label_smoothing=0.5)._options != first._options
