@@ -25,8 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from .activations import relu
-from .at_once import conv_at_once
+from .at_once import by_taps, conv_at_once
 from .direct_convolution import conv_relu_max
 from .higher_order import by_definition
 from .joining import concatenate, split
@@ -48,7 +47,6 @@ from .windows import (
     num_spatial_axes,
     pad,
     place_windows,
-    taps,
     unpad,
 )
 
@@ -116,7 +114,7 @@ def _of_one_group(
 
     def vjp(g: Array, outs: Any) -> Any:
         if type(g) is Tensor:
-            define = functools.partial(_by_taps, windows, activation)
+            define = functools.partial(by_taps, windows, activation)
             return by_definition(define, g, inputs, saved)
         g_rows = _rows_through_relu(g, y) if activation else rows_of(g)
         return _gradients(g_rows, inputs, kept, windows, no_pool, outs)
@@ -206,13 +204,6 @@ def _pooled_by_rows(
         np.matmul(of_row[:, : len(weights)], weights, out=products)
         pool_row(row)
     return y, winner, _worth_keeping(image)
-
-
-def _by_taps(windows: Windows, activation: str | None, x: Tensor, w: Tensor, *b: Tensor) -> Any:
-    """The convolution as a sum of products, one for each cell of the window."""
-    parts = zip(taps(x, windows, 0), windows.positions, strict=True)
-    y = functools.reduce(operator.add, (tap @ w[position] for tap, position in parts), *b)
-    return relu(y) if activation else y
 
 
 def _checked(x: Any, w: Any, b: Any, groups: int = 1) -> tuple[Tensor, ...]:

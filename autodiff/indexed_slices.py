@@ -9,6 +9,8 @@ import numpy as np
 
 from ..kernels import compiled_loop
 from .creation import filled
+from .fusion import fused
+from .numerics import is_half, narrowed, widened
 from .tensor_like import Array
 
 
@@ -52,8 +54,7 @@ class IndexedSlices:
         if isinstance(other, np.ndarray):
             _add_rows(other, self.indices, self.values)
         else:
-            rows = self.unique()
-            other[rows.indices] += rows.values
+            _add_rows_by_sorting(other, self.indices, self.values)
         return other
 
     def unique(self) -> IndexedSlices:
@@ -74,19 +75,26 @@ class IndexedSlices:
     def _unique_by_sorting(self) -> IndexedSlices:
         """The same on a GPU, where `np.add.at` would add up in any order.
 
-        Sorting is stable, and a row's stretch is added up in one way only. It waits once for the
-        device, which alone knows how many rows there are.
+        It waits once for the device, which alone knows how many rows there are.
         """
         if self._is_unique or not len(self.indices):
             return self
-        order = np.argsort(self.indices, kind="stable")
-        rows, values = self.indices[order], self.values[order]
-        is_first = filled(len(rows), True, np.bool_, rows)
-        is_first[1:] = rows[1:] != rows[:-1]
-        starts = np.flatnonzero(is_first)
-        found = IndexedSlices(np.add.reduceat(values, starts, axis=0), rows[starts], self.shape)
+        rows, sums, is_last = _sums_of_runs(self.indices, self.values)
+        ends = np.flatnonzero(is_last)
+        found = IndexedSlices(sums[ends], rows[ends], self.shape)
         found._is_unique = True
         return found
+
+    def repeated(self) -> IndexedSlices:
+        """The same for who overwrites rows, on a GPU: a row that occurs twice has its sum twice.
+
+        Both then write the same. How many rows there are is not asked.
+        """
+        if self._is_unique or not len(self.indices):
+            return self
+        rows, sums, _ = _sums_of_runs(self.indices, self.values)
+        last = np.searchsorted(rows, rows, side="right") - 1
+        return IndexedSlices(sums[last], rows, self.shape)
 
     def to_dense(self) -> Array:
         """The whole array, zero in every row that was not read."""
@@ -111,10 +119,15 @@ class Patch:
 
     def add_to(self, dense: Array) -> Array:
         """The sum of this and a dense array, which is overwritten."""
-        if self.may_repeat:
+        if not self.may_repeat:
+            dense[self.index] += self.values
+        elif isinstance(dense, np.ndarray):
             np.add.at(dense, self.index, self.values)
         else:
-            dense[self.index] += self.values
+            numbers = np.arange(dense.size, like=dense).reshape(dense.shape)[self.index]
+            values = np.broadcast_to(self.values, numbers.shape)
+            flat = dense.reshape(-1)  # a view: dense gradients are contiguous
+            _add_rows_by_sorting(flat, numbers.reshape(-1), values.reshape(-1))
         return dense
 
 
@@ -133,3 +146,53 @@ def _add_rows(dense: Array, rows: Array, values: Array) -> None:
         return
     elements = rows[:, None] * width + np.arange(width, like=rows)
     np.add.at(dense.reshape(-1), elements.reshape(-1), values.reshape(-1))
+
+
+def _add_rows_by_sorting(dense: Array, rows: Array, values: Array) -> None:
+    """The same on a GPU, in one order in all runs, and without waiting for the number of rows.
+
+    Atomic additions come in any order. Here only the last of each row's has a sum to add, and the
+    others have zeros.
+    """
+    if not len(rows):
+        return
+    rows, sums, is_last = _sums_of_runs(rows, values)
+    sums = np.where(is_last.reshape(-1, *(1,) * (sums.ndim - 1)), sums, 0)
+    if not is_half(dense):
+        np.add.at(dense, rows, sums)
+        return
+    wide = dense.astype(np.float32)  # there is no atomic addition of float16
+    np.add.at(wide, rows, sums.astype(np.float32))
+    dense[...] = wide.astype(dense.dtype)
+
+
+def _sums_of_runs(rows: Array, values: Array) -> tuple[Array, Array, Array]:
+    """Rows sorted, for each the sum of its values so far, and where the last of each row is.
+
+    Sums grow by doubling: first each has one before it added, then two, and so on (Hillis and
+    Steele, "Data parallel algorithms", 1986), each of these steps one kernel. CuPy's own
+    `add.reduceat` subtracts sums over all rows before: small gradients would drown in them, and one
+    that is not a number would spoil the rest.
+    """
+    order = np.argsort(rows, kind="stable")
+    rows, values = rows[order], values[order]
+    wide = widened(values)
+    length = len(rows)
+    # In front of the first row lie zeros of no row, as many as the longest step reaches back.
+    lead = 1 << (length - 1).bit_length() >> 1
+    sums, more = (np.zeros((lead + length, *wide.shape[1:]), wide.dtype, like=wide) for _ in "ab")
+    keys = filled((lead + length, *(1,) * (wide.ndim - 1)), -1, rows.dtype, rows)
+    keys[lead:] = rows.reshape(keys[lead:].shape)
+    sums[lead:] = wide
+    distance = 1
+    while distance < length:
+        before = slice(lead - distance, -distance)
+        fused(_add_same, more[lead:], sums[lead:], sums[before], keys[lead:], keys[before])
+        sums, more, distance = more, sums, 2 * distance
+    is_last = filled(length, True, np.bool_, rows)
+    is_last[:-1] = rows[1:] != rows[:-1]
+    return rows, narrowed(sums[lead:], values), is_last
+
+
+def _add_same(more: Array, sums: Array, before: Array, keys: Array, keys_before: Array) -> None:
+    more[...] = sums + np.where(keys == keys_before, before, 0)

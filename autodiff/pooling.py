@@ -57,7 +57,7 @@ def max_pool(
     images = x.data
     windows = _placed(images, pool_size, strides, padding)
     if not isinstance(images, np.ndarray):
-        return max_pool_at_once(windows, x)
+        return max_pool_at_once(windows, x, winner_dtype(windows.size))
     padded = pad(images, windows, -np.inf, images.dtype)
     y = np.empty((*windows.count, *padded.shape[-2:]), images.dtype, like=images)
     winner = np.empty(y.shape, winner_dtype(windows.size), like=images)

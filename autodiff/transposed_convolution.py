@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from .at_once import conv_transpose_at_once, conv_transpose_by_taps
 from .convolution import arranged, as_taps, lines, patches, rows_of, scatter
 from .higher_order import by_definition
-from .indexing import place
 from .tensor import Tensor, lift_array, record
 from .tensor_like import Array
 from .windows import (
@@ -19,7 +20,6 @@ from .windows import (
     inside,
     num_spatial_axes,
     place_windows,
-    tap_index,
 )
 
 
@@ -47,6 +47,8 @@ def conv_transpose(
     x, w = lift_array(x), lift_array(w)
     images, filters = x.data, w.data
     windows = _placed(images, filters, strides, padding, output_padding, dilation)
+    if not isinstance(images, np.ndarray):
+        return conv_transpose_at_once(windows, x, w)
     num_filters = filters.shape[-2]
     dtype = np.result_type(images, filters)
     no_pool = (1,) * len(windows.size)
@@ -55,18 +57,10 @@ def conv_transpose(
     for row, x_row in zip(windows.rows, rows_of(images), strict=True):
         scatter(np.matmul(lines(x_row), matrices), windows, row, no_pool, y)
 
-    def of_taps(x: Tensor, w: Tensor) -> Any:
-        shape = (len(images), *windows.padded, num_filters)
-        whole: Any = sum(
-            place(x @ w[position].T, tap_index(windows, position), shape)
-            for position in windows.positions
-        )
-        sides = zip(windows.pad_before, windows.image, strict=True)
-        return whole[(slice(None), *(slice(start, start + n) for start, n in sides))]
-
     def vjp(g: Array, outs: Any) -> Any:
         if type(g) is Tensor:
-            return by_definition(of_taps, g, (x, w), (images, filters))
+            define = partial(conv_transpose_by_taps, windows)
+            return by_definition(define, g, (x, w), (images, filters))
         weights = lines(filters)
         num_inputs = len(weights)
         dx = np.empty((*windows.count, len(images), images.shape[-1]), dtype, like=g)

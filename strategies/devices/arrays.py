@@ -91,10 +91,15 @@ def cut(array: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
     ]
 
 
-def add_up(parts: Sequence[Summand]) -> Summand:
+def add_up(parts: Sequence[Summand], may_repeat: bool = False) -> Summand:
     """The sum of slices and whole arrays. Without an array it is slices, with each row once.
 
     No part is changed.
+
+    Args:
+        parts: What to add up.
+        may_repeat: Whether a row may occur more than once on a GPU: to add up its gradients is to
+            wait for the number of rows.
 
     Raises:
         ValueError: The shapes of the parts differ.
@@ -105,7 +110,9 @@ def add_up(parts: Sequence[Summand]) -> Summand:
     slices = [part for part in parts if isinstance(part, IndexedSlices)]
     arrays = [part for part in parts if not isinstance(part, IndexedSlices)]
     if not arrays:
-        return _joined(slices).unique()
+        joined = _joined(slices)
+        waits = not isinstance(joined.indices, np.ndarray)
+        return joined if waits and may_repeat else joined.unique()
     total = arrays[0].copy()
     for array in arrays[1:]:
         total += array

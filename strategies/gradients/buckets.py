@@ -210,7 +210,7 @@ class Rows:
             for gradient, weight in zip(self._gradients, weights, strict=True)
             if gradient is not None and weight
         ]
-        self._total = add_up(parts) if parts else None
+        self._total = add_up(parts, may_repeat=True) if parts else None
         self._gradients = [None] * len(self._gradients)
 
     def start(self, workers: Workers, name: str) -> None:
@@ -267,9 +267,9 @@ def plan_buckets(variables: Sequence[Variable], bytes_per_pack: int) -> list[lis
 
 
 def _as_rows(gradient: Gradient) -> IndexedSlices:
-    """A dense gradient as one of all rows."""
+    """A gradient as one of rows, each once: a dense one as one of all."""
     if isinstance(gradient, IndexedSlices):
-        return gradient
+        return gradient.unique()
     rows = np.arange(len(gradient), like=gradient)
     return IndexedSlices(gradient, rows, tuple(gradient.shape))
 

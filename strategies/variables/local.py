@@ -102,9 +102,11 @@ class LocalCell(Cell):
         if not isinstance(gradient, IndexedSlices):
             how.change(value, gradient, arrays)
         elif how.rows_only:
-            _update_rows(value, gradient.unique(), arrays, how)
+            on_host = isinstance(value, np.ndarray)
+            rows = gradient.unique() if on_host else gradient.repeated()
+            _update_rows(value, rows, arrays, how)
         else:
-            _update_all(value, gradient.unique(), arrays, how)
+            _update_all(value, gradient, arrays, how)
         if self.spec.constraint is not None:
             value[...] = self.spec.constraint(value)
 
@@ -119,14 +121,10 @@ class LocalCell(Cell):
 
 def _update_all(value: Array, rows: IndexedSlices, slots: Sequence[Array], how: RuleStep) -> None:
     """Apply the rule to all rows, with a gradient of zero for those that were not read."""
-    if not how.rule.is_elementwise:
+    if not how.rule.is_elementwise or not isinstance(value, np.ndarray):
         how.change(value, rows.to_dense(), slots)
         return
-    if not isinstance(value, np.ndarray):
-        gradient = np.zeros(rows.dense_shape, rows.dtype, like=value)
-        gradient[rows.indices] = rows.values
-        how.change(value, gradient, slots)
-        return
+    rows = rows.unique()
     for block, gradient in dense_blocks(rows.indices, rows.values, len(value), BLOCK):
         how.change(value[block], gradient, [slot[block] for slot in slots])
 

@@ -340,8 +340,7 @@ class StrictArray(NDArrayOperatorsMixin):
             return getattr(inputs[0], REDUCTIONS[name, method])(**kwargs)
         if (name, method) == ("add", "reduceat"):
             _launch("add.reduceat")
-            values, starts = (_operand(x) for x in inputs)
-            return _written(_wrapped(np.add.reduceat(values, starts, **kwargs)))
+            return _written(_wrapped(_reduceat(*(_operand(x) for x in inputs), **kwargs)))
         if method != "__call__":
             raise NotImplementedError(f"cupy.{name}.{method}")
         known = {"out", "dtype", "casting"} if name in LOOPS else {"out", "dtype", "axes"}
@@ -357,6 +356,14 @@ class StrictArray(NDArrayOperatorsMixin):
             return NotImplemented
         _check(name, FUNCTIONS[name], args, kwargs)
         return _call(func, name, args, kwargs)
+
+
+def _reduceat(values: np.ndarray, starts: np.ndarray, axis: int = 0) -> np.ndarray:
+    """`cupy.add.reduceat` for rising starts: differences of sums from the beginning."""
+    before = np.moveaxis(np.cumsum(values, axis, values.dtype), axis, 0)
+    before = np.concatenate([np.zeros_like(before[:1]), before])
+    found = before[[*starts[1:], len(before) - 1]] - before[starts]
+    return np.moveaxis(found, 0, axis)
 
 
 _OPERANDS = (StrictArray, np.ndarray, np.generic, bool, int, float, complex)
