@@ -246,7 +246,8 @@ class GRURecurrence(Recurrence):
 
 def _by_gate(rows: Array, num_gates: int) -> Array:
     """(batch, gates · units) as a view (gates, batch, units)."""
-    return rows.reshape(len(rows), num_gates, -1).transpose(1, 0, 2)
+    num, width = rows.shape
+    return rows.reshape(num, num_gates, width // num_gates).transpose(1, 0, 2)
 
 
 def recurrent(

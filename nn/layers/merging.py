@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any, Unpack
@@ -138,7 +139,10 @@ class Dot(_Merge):
         moved = [np.moveaxis(part, axis, -1) for part, axis in zip(inputs, self.axes, strict=True)]
         if self.normalize:
             moved = [part / _norms(part) for part in moved]
-        first, second = (np.reshape(part, (len(part), -1, part.shape[-1])) for part in moved)
+        first, second = (
+            np.reshape(part, (len(part), math.prod(part.shape[1:-1]), part.shape[-1]))
+            for part in moved
+        )
         products = np.matmul(first, np.swapaxes(second, 1, 2))
         shape = (len(products), *moved[0].shape[1:-1], *moved[1].shape[1:-1])
         return np.reshape(products, shape if len(shape) > 1 else (len(products), 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from typing import Any, Unpack
 
@@ -311,7 +312,8 @@ class GroupNormalization(_Normalization):
             raise ValueError(
                 f"layer {self.name!r} splits channels into {groups} groups, there are {channels}"
             )
-        grouped = np.reshape(wide, (len(wide), -1, groups, channels // groups))
+        places = math.prod(wide.shape[1:-1])
+        grouped = np.reshape(wide, (len(wide), places, groups, channels // groups))
         gamma, beta = self.gamma_and_beta((channels,))
         own = (groups, channels // groups)
         gamma, beta = (None if w is None else np.reshape(w, own) for w in (gamma, beta))  # type: ignore

@@ -17,20 +17,25 @@ from reference import (
     CLIP,
     DROPOUT_SEED,
     EPSILON,
+    FIRST_SCALE,
+    GROWTH_STEPS,
     LEARNING_RATE,
+    MAX_NORM,
     MOMENTUM,
     PENALTY,
     SECOND_RATE,
+    WIDTH_OF_CELLS,
+    WIDTH_OF_WIDE,
     Reference,
     is_of_second,
     trainable_shapes,
 )
-from scenarios import NUM_ROWS, NUM_TASKS, Run, Scenario, Topology, initial_value
+from scenarios import NUM_ROWS, NUM_TASKS, NUM_WORDS, Run, Scenario, Topology, initial_value
 
 import paceline as pl
 from paceline.estimator import RegressionHead, SessionRunHook
 from paceline.estimator.saving import CheckpointShards
-from paceline.nn import layers, metrics, optimizers
+from paceline.nn import constraints, layers, metrics, optimizers
 from paceline.strategies import (
     FixedShardsPartitioner,
     HierarchicalCopyAllReduce,
@@ -41,7 +46,7 @@ from paceline.strategies import (
 )
 
 SECONDS = 20
-FEATURES = ("x", "row", "task", "weight")
+FEATURES = ("x", "row", "task", "weight", "words")
 BYTES_PER_PACK = 64
 
 
@@ -234,10 +239,28 @@ class Model:
 
     def __init__(self, s: Scenario) -> None:
         self._scenario = s
-        self._hidden = dense("hidden", 4, "tanh")
+        held = constraints.MaxNorm(MAX_NORM) if s.constrained else None
+        self._hidden = dense("hidden", 4, "tanh", kernel_constraint=held)
         self._out = dense("out", 1, dtype="float32" if s.is_mixed else "float64")
         self._table = layers.Embedding(
             NUM_ROWS, 2, _initializer("table/embeddings"), name="table", dtype="float64"
+        )
+        self._words = layers.Embedding(
+            NUM_WORDS,
+            2,
+            _initializer("words/embeddings"),
+            mask_zero=True,
+            name="words",
+            dtype="float64",
+        )
+        self._cells = layers.LSTM(
+            WIDTH_OF_CELLS,
+            kernel_initializer=_initializer("cells/kernel"),
+            recurrent_initializer=_initializer("cells/recurrent_kernel"),
+            bias_initializer=_initializer("cells/bias"),
+            unit_forget_bias=False,
+            name="cells",
+            dtype="float64",
         )
         self._norm = layers.BatchNormalization(
             momentum=MOMENTUM,
@@ -262,6 +285,8 @@ class Model:
             h = np.concatenate([h, self._table(features["row"])], axis=1)
         if s.embedding == "penalized":
             penalty = PENALTY * np.sum(np.square(self._table.weights[0]))
+        if s.sequences:
+            h = np.concatenate([h, self._cells(self._words(features["words"]))], axis=1)
         if s.norm:
             h = self._norm(h, training=is_training)
         if s.dropout:
@@ -270,6 +295,9 @@ class Model:
         for task in dict.fromkeys(features["task"].tolist()) if s.heads else ():
             is_task = (features["task"] == task)[:, None]
             out = out + is_task * (h @ weights[f"head_{task}"])
+        if s.wide:
+            wide = np.sum(np.tanh(features["x"] @ weights["wide"]), axis=1, keepdims=True)
+            out = out + wide / np.sqrt(WIDTH_OF_WIDE)
         return out[:, 0], penalty
 
 
@@ -290,7 +318,7 @@ def _counter(name, dtype, synchronization, aggregation):
 
 def _own_weights(s: Scenario):
     """The weights that no layer makes; they are made first, in one order on all workers."""
-    own = {"unused", *(f"head_{task}" for task in range(NUM_TASKS))}
+    own = {"unused", "wide", *(f"head_{task}" for task in range(NUM_TASKS))}
     own |= {"table/embeddings"} if s.embedding == "dense" else set()
     return {name: shape for name, shape in trainable_shapes(s).items() if name in own}
 
@@ -303,7 +331,7 @@ def _initializer(name):
     return lambda shape, *_, **__: initial_value(name, tuple(shape))
 
 
-def dense(name, units, activation=None, dtype="float64"):
+def dense(name, units, activation=None, dtype="float64", **options):
     return layers.Dense(
         units,
         activation,
@@ -311,6 +339,7 @@ def dense(name, units, activation=None, dtype="float64"):
         bias_initializer=_initializer(f"{name}/bias"),
         name=name,
         dtype=dtype,
+        **options,
     )
 
 
@@ -337,6 +366,10 @@ def make_optimizers(s: Scenario):
     clipping = {s.clipping: CLIP} if s.clipping else {}
     sparse = "lazy" if s.embedding == "lazy" else "dense"
     first = RULES[s.optimizer](rate, name="first", sparse=sparse, **clipping)
+    if s.scaled:
+        first = optimizers.LossScaleOptimizer(
+            first, initial_scale=FIRST_SCALE, dynamic_growth_steps=GROWTH_STEPS
+        )
     second = optimizers.SGD(SECOND_RATE, momentum=0.9, name="second")
     return first, second if s.second_optimizer else None
 

@@ -11,13 +11,26 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from scenarios import NUM_FEATURES, NUM_ROWS, NUM_TASKS, Run, Scenario, Topology, initial_value
+from scenarios import (
+    NUM_FEATURES,
+    NUM_PLACES,
+    NUM_ROWS,
+    NUM_TASKS,
+    NUM_WORDS,
+    Run,
+    Scenario,
+    Topology,
+    initial_value,
+)
 
 from paceline.autodiff import IndexedSlices, Tensor, backward
 
 LEARNING_RATE, DROPOUT_SEED, CLIP = 0.02, 11, 0.3
 MOMENTUM, EPSILON = 0.9, 1e-3  # of batch normalization
 PENALTY = 0.01
+MAX_NORM = 0.8  # of a column of the hidden kernel
+WIDTH_OF_CELLS, WIDTH_OF_WIDE = 2, 3_000  # the latter times features: 72 kB
+FIRST_SCALE, GROWTH_STEPS = 2.0**10, 2  # of the loss
 SECOND_RATE = 0.01
 
 
@@ -27,13 +40,24 @@ def learning_rate(scenario: Scenario, num_updates: int) -> float:
 
 def width(scenario: Scenario) -> int:
     """How long the vector is that the last layers take."""
-    return 4 + (2 if scenario.embedding else 0)
+    cells = WIDTH_OF_CELLS if scenario.sequences else 0
+    return 4 + (2 if scenario.embedding else 0) + cells
 
 
 def trainable_shapes(scenario: Scenario) -> dict[str, tuple[int, ...]]:
     shapes = {"hidden/kernel": (NUM_FEATURES, 4), "hidden/bias": (4,)}
     if scenario.embedding:
         shapes["table/embeddings"] = (NUM_ROWS, 2)
+    if scenario.sequences:
+        gates = 4 * WIDTH_OF_CELLS
+        shapes |= {
+            "words/embeddings": (NUM_WORDS, 2),
+            "cells/kernel": (2, gates),
+            "cells/recurrent_kernel": (WIDTH_OF_CELLS, gates),
+            "cells/bias": (gates,),
+        }
+    if scenario.wide:
+        shapes["wide"] = (NUM_FEATURES, WIDTH_OF_WIDE)
     if scenario.unused:
         shapes["unused"] = (2,)
     if scenario.norm:
@@ -137,6 +161,12 @@ class Reference:
         found = {**self.weights, **self.slots, "first/iterations": self.num_steps}
         if s.second_optimizer:
             found["second/iterations"] = self.num_steps
+        if s.scaled:
+            num_doubled, num_good = divmod(self.num_steps, GROWTH_STEPS)
+            found |= {
+                "first/loss_scale": FIRST_SCALE * 2**num_doubled,
+                "first/good_steps": num_good,
+            }
         if s.norm:
             found |= {f"norm/moving_{name}": value for name, value in self.moving.items()}
         if s.counts:
@@ -214,6 +244,8 @@ class Reference:
         if s.embedding:
             table = tensors["table/embeddings"]
             h = np.concatenate([h, np.eye(NUM_ROWS)[batch["row"]] @ table], axis=1)
+        if s.sequences:
+            h = np.concatenate([h, _last_outputs(tensors, batch["words"])], axis=1)
         if s.norm:
             normalized = []
             for members, start, stop in parts:
@@ -231,6 +263,8 @@ class Reference:
         out = h @ tensors["out/kernel"] + tensors["out/bias"]
         for task in np.unique(batch["task"]) if s.heads else ():
             out = out + (batch["task"] == task)[:, None] * (h @ tensors[f"head_{task}"])
+        if s.wide:
+            out = out + _of_wide(batch["x"], tensors["wide"])
         loss = (np.square(out[:, 0] - batch["y"]) * _weights(s, batch)).mean()
         if s.embedding == "penalized":
             loss = loss + PENALTY * np.square(table).sum()
@@ -246,8 +280,9 @@ class Reference:
             if optimizer == "first":
                 gradients = _clipped(gradients, s.clipping)
             for name, gradient in gradients.items():
-                is_lazy = s.embedding == "lazy" and optimizer == "first" and "table" in name
-                rows = np.unique(batch["row"]) if is_lazy else ...
+                is_lazy = s.embedding == "lazy" and optimizer == "first"
+                looked_up = _looked_up(name) if is_lazy else None
+                rows = np.unique(batch[looked_up]) if looked_up else ...
                 self._update_rows(optimizer, name, gradient, rows)
         self.num_steps += 1
 
@@ -266,6 +301,9 @@ class Reference:
         self.weights[name][rows] = value
         for slot, new in zip(slots, changed, strict=True):
             slot[rows] = new
+        if self.scenario.constrained and name == "hidden/kernel":
+            norms = np.sqrt(np.square(self.weights[name]).sum(axis=0))
+            self.weights[name] *= np.minimum(norms, MAX_NORM) / (norms + 1e-7)
 
     def evaluate(self, index: int) -> dict[str, float]:
         """The loss and the metrics over all examples of a run; -1: of the evaluation."""
@@ -286,6 +324,9 @@ class Reference:
         h = np.tanh(batch["x"] @ w["hidden/kernel"] + w["hidden/bias"])
         if s.embedding:
             h = np.concatenate([h, w["table/embeddings"][batch["row"]]], axis=1)
+        if s.sequences:
+            tensors = {name: Tensor(value) for name, value in w.items()}
+            h = np.concatenate([h, _last_outputs(tensors, batch["words"]).numpy()], axis=1)
         if s.norm:
             h = (h - self.moving["mean"]) / np.sqrt(self.moving["variance"] + EPSILON)
             h = h * w["norm/gamma"] + w["norm/beta"]
@@ -293,7 +334,32 @@ class Reference:
         if s.heads:
             heads = np.concatenate([h @ w[f"head_{t}"] for t in range(NUM_TASKS)], axis=1)
             out = out + heads[np.arange(len(out)), batch["task"]]
+        if s.wide:
+            out = out + _of_wide(batch["x"], w["wide"])[:, 0]
         return out
+
+
+def _last_outputs(tensors, words):
+    """The LSTM of Hochreiter and Schmidhuber over the words that there are."""
+    h = c = np.zeros((len(words), WIDTH_OF_CELLS))
+    for place in range(NUM_PLACES):
+        x = np.eye(NUM_WORDS)[words[:, place]] @ tensors["words/embeddings"]
+        gates = x @ tensors["cells/kernel"] + h @ tensors["cells/recurrent_kernel"]
+        parts = np.split(gates + tensors["cells/bias"], 4, axis=1)
+        put_in, kept, shown = (1 / (1 + np.exp(-parts[i])) for i in (0, 1, 3))
+        new = kept * c + put_in * np.tanh(parts[2])
+        is_word = (words[:, place] > 0)[:, None]
+        h, c = is_word * shown * np.tanh(new) + (1 - is_word) * h, is_word * new + (1 - is_word) * c
+    return h
+
+
+def _of_wide(x, wide):
+    return np.tanh(x @ wide).sum(axis=1, keepdims=True) / np.sqrt(WIDTH_OF_WIDE)
+
+
+def _looked_up(name):
+    """The feature by which a variable's rows are looked up."""
+    return {"table/embeddings": "row", "words/embeddings": "words"}.get(name)
 
 
 def _weights(s: Scenario, batch):

@@ -14,6 +14,7 @@ from random import Random
 import numpy as np
 
 NUM_FEATURES, NUM_ROWS, NUM_TASKS = 3, 5, 2
+NUM_WORDS, NUM_PLACES = 5, 3  # of a sentence; word 0 is none
 
 KINDS = ("default", "one device", "mirrored", "central storage", "workers", "servers")
 OPTIMIZERS = ("sgd", "momentum", "nesterov", "adam", "adamw", "adagrad", "rmsprop", "ftrl")
@@ -141,6 +142,10 @@ class Scenario:
         dropout, metrics: Whether there are such.
         accumulates: How many batches of each replica make a step; see `together`.
         is_mixed: Whether the last layer computes in float32.
+        sequences: Whether there are sentences of uneven lengths, none among them: masks, an LSTM.
+        constrained: Whether the hidden kernel's columns are held to a norm.
+        scaled: Whether the first optimizer's loss is multiplied by a scale, which grows.
+        wide: Whether a weight has more gradients than workers send through links.
         keeps_layers: Whether a worker's layers and optimizers are made once for all runs, outside
             of `model_fn`.
     """
@@ -165,6 +170,10 @@ class Scenario:
     accumulates: int = 1
     is_mixed: bool = False
     keeps_layers: bool = False
+    sequences: bool = False
+    constrained: bool = False
+    scaled: bool = False
+    wide: bool = False
 
     def together(self, run: Run) -> Run:
         """The run with one batch for each step, of the examples of all batches of the step."""
@@ -217,6 +226,10 @@ class Scenario:
             and (self.second_optimizer or not self.has_all_weights)
             # Servers refuse to change a variable twice in one step.
             and not (self.has_all_weights and any(r.topology.kind == "servers" for r in self.runs))
+            # Of several servers each would hold a part of a variable to it; they refuse.
+            and not (self.constrained and any(r.topology.kind == "servers" for r in self.runs))
+            # Workers at servers would not agree on a scale; they refuse. Own loops scale by hand.
+            and not (self.scaled and (self.custom_loop or any(r.is_apart for r in self.runs)))
             and not (self.is_mixed and self.norm)  # a batch of one has gradients of zero there
         )
 
@@ -244,7 +257,14 @@ class Scenario:
             "task": np.repeat(rng.integers(0, NUM_TASKS, n), rng.integers(1, 6, n))[:n],
             "y": np.sin(x.sum(axis=1)) + rng.normal(size=n),
             "weight": rng.uniform(0.5, 3.0, n),
+            "words": _sentences(rng, n),
         }
+
+
+def _sentences(rng: np.random.Generator, num: int) -> np.ndarray:
+    """Words, with holes where masks leave something out; some sentences have none."""
+    words = rng.integers(1, NUM_WORDS, (num, NUM_PLACES))
+    return np.where(rng.random((num, NUM_PLACES)) < 0.6, words, 0)
 
 
 def initial_value(name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -293,6 +313,10 @@ def _scenario(random: Random) -> Scenario:
         norm=random.choice(NORMS),
         **{flag: random.random() < 0.35 for flag in flags},
         weighted=random.random() < 0.35,
+        sequences=random.random() < 0.2,
+        constrained=random.random() < 0.2,
+        scaled=random.random() < 0.2,
+        wide=random.random() < 0.15,
     )
 
 

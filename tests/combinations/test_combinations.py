@@ -81,6 +81,9 @@ MENDED = {
         heads=True,
         norm="plain",
     ),
+    "a replica has no sentences in a step of one's own": Scenario(
+        70524, (run("mirrored", 1, 2, (1, 0)),), loop="dealt", sequences=True
+    ),
     "the checkpoint of step 0 has nothing of the first step": Scenario(
         3, (run("mirrored", 1, 2, (1, 2)),), counts=True, norm="plain"
     ),
@@ -113,6 +116,10 @@ DECISIVE = {
     "norm": "plain",
     "dropout": True,
     "accumulates": 2,
+    "sequences": True,
+    "constrained": True,
+    "scaled": True,
+    "wide": True,
     "seed": 2,
 }
 

@@ -82,6 +82,29 @@ def test_mb_04_layers_give_kerass_outputs_and_gradients(case):
         np.testing.assert_allclose(gradient, expected, **close, err_msg=weight.name)
 
 
+@pytest.mark.filterwarnings("ignore:.*(encountered|empty slice):RuntimeWarning")
+@pytest.mark.parametrize("case", [*filter(supported, range(len(CASES)))], ids=described)
+def test_an_empty_batch_has_outputs_of_its_length_and_no_gradients(case):
+    """What a replica has in an uneven end, in a loop of one's own."""
+    given = CASES[case]
+    layer, call = make(given, np.float64), dict(given["call"])
+    call |= {key: np.array(mask)[:0] for key, mask in call.items() if isinstance(mask, list)}
+    inputs = [Tensor(x[:0], requires_grad=True) for x in stored(case, "x")]
+    takes, *more = inputs
+    if "initial_state" in call:
+        call["initial_state"], more = more, []
+    elif more and given["layer"] != "MultiHeadAttention":
+        takes, more = inputs, []
+    outputs = layer(takes, *more, **call)
+    outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+    for output, expected in zip(outputs, stored(case, "y"), strict=True):
+        assert output.shape == (0, *expected.shape[1:])
+    found = backward(sum(np.sum(output) for output in outputs))
+    for weight in layer.trainable_weights:
+        gradient = found.get(weight.tensor(), np.zeros(()))
+        assert not np.any(gradient.to_dense() if hasattr(gradient, "to_dense") else gradient)
+
+
 @pytest.mark.parametrize("case", [*filter(supported, range(len(CASES)))], ids=described)
 def test_mb_05_layers_are_parts_of_graphs_and_made_again_from_their_configuration(case):
     given = CASES[case]
