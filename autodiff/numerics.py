@@ -42,13 +42,12 @@ def keep_where(values: Array, condition: Any, out: Array | None = None) -> Array
 
 def keep_positive(g: Array, y: Array, out: Array) -> Array:
     """`g` where y is positive, else 0, in `out`: the way back through relu, whose result y is."""
-    if type(g) is not Tensor and g.flags.c_contiguous and y.flags.c_contiguous:
-        line = g.reshape(-1)
-        flat = line, y.reshape(-1), line if out is g else out.reshape(-1)
-        loop = compiled_loop("keep_positive", *flat) if out.flags.c_contiguous else None
+    if out is g and type(g) is not Tensor and g.flags.c_contiguous and y.flags.c_contiguous:
+        flat = g.reshape(-1), y.reshape(-1)
+        loop = compiled_loop("keep_positive", *flat)
         if loop is not None:
             loop(*flat)
-            return out
+            return g
     return keep_where(g, y > 0, out=out)
 
 

@@ -139,11 +139,14 @@ def conv_from_winner(
     return loop
 
 
-def keep_positive(g: Any, y: Any, out: Any) -> None:
-    """`g` where `y` is positive, else zero."""
+def keep_positive(g: Any, y: Any) -> None:
+    """Zeros into `g` where `y` is not positive.
+
+    In place by name: of two arrays that may be one, the loop for one has no vector instructions.
+    """
     zero = g.dtype.type(0)
     for i in range(g.size):
-        out[i] = g[i] if y[i] > zero else zero
+        g[i] = g[i] if y[i] > zero else zero
 
 
 def max_pool(
@@ -276,7 +279,7 @@ LOOPS: dict[str, tuple[Callable[..., Any], str]] = {
         conv_relu_max,
         f"void(float[:,:,:,::1], {_READ}, Array(float, 1, 'C', True), float[::1], u1[:,:,:,::1])",
     ),
-    "keep_positive": (keep_positive, "void(float[::1], float[::1], float[::1])"),
+    "keep_positive": (keep_positive, "void(float[::1], float[::1])"),
     "max_pool": (max_pool, f"void({_IMAGES}u1[:,:,::1], i8, i8, i8, i8)"),
     "momentum": (momentum, "void(float[::1], float[::1], float[::1], float, float)"),
     "nesterov": (nesterov, "void(float[::1], float[::1], float[::1], float, float)"),

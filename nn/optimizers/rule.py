@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 from ...autodiff import Array
+from ...kernels import Loop, compiled_loop
 from ..arguments import check_decay, check_fraction, check_not_negative, check_number
 
 Slots: TypeAlias = Sequence[Array]
@@ -97,6 +98,24 @@ class Rule(ABC):
         """Whether a gradient of zero changes nothing, so that unread rows may be passed over."""
         return self.rests_at_zero() and not (self.weight_decay or self.use_ema)
 
+    def loop_name(self) -> str | None:
+        """The loop of `kernels` that does what `move` does, if there is one."""
+        return None
+
+    def compiled(self, value: Array, gradient: Array, slots: Slots) -> Loop | None:
+        """That loop for these arrays; None: `move` goes on with NumPy."""
+        name = self.loop_name()
+        return None if name is None else compiled_loop(name, value, gradient, *slots)
+
+    def is_one_pass(self, value: Array, gradient: Array, slots: Slots) -> bool:
+        """Whether `update` reads each of these arrays once: to cut them into blocks gains nothing.
+
+        One call that does not hold the GIL is then better than many, for each of which a replica
+        may have to wait for another.
+        """
+        plain = not (self.weight_decay or self.use_ema)
+        return plain and self.compiled(value, gradient, slots) is not None
+
     def update(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
         """Make one update: overwrites `value` and `slots`, leaves `gradient` alone.
 
@@ -145,6 +164,9 @@ class Assigning:
     name: str
     is_elementwise: ClassVar[bool] = True
     numbers: ClassVar[Mapping[str, float]] = {}
+
+    def is_one_pass(self, value: Array, gradient: Array, slots: Slots) -> bool:
+        return True
 
     def update(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
         if self.name == "add":

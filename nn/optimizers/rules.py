@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from ...autodiff import Array
-from ...kernels import compiled_loop
 from ...strategies import RuleStep
 from .adaptive_rules import (
     AdadeltaRule,
@@ -45,9 +44,11 @@ class SGDRule(Rule):
     def rests_at_zero(self) -> bool:
         return not self.momentum
 
+    def loop_name(self) -> str | None:
+        return ("nesterov" if self.nesterov else "momentum") if self.momentum else "sgd"
+
     def move(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
-        name = ("nesterov" if self.nesterov else "momentum") if self.momentum else "sgd"
-        loop = compiled_loop(name, value, gradient, *slots)
+        loop = self.compiled(value, gradient, slots)
         if loop is not None:
             loop(value, gradient, *slots, *([self.momentum] if slots else ()), rate)
             return
@@ -83,11 +84,14 @@ class AdamRule(Rule):
     def own_slots(self) -> Mapping[str, float]:
         return dict.fromkeys(("m", "v", "v_hat") if self.amsgrad else ("m", "v"), 0.0)
 
+    def loop_name(self) -> str | None:
+        return None if self.amsgrad else "adam"
+
     def move(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
         m, v = slots[0], slots[1]
         # Both bias corrections as one number: an array of corrected moments is never made.
         correction = math.sqrt(1 - self.beta_2**step) / (1 - self.beta_1**step)
-        loop = None if self.amsgrad else compiled_loop("adam", value, gradient, m, v)
+        loop = self.compiled(value, gradient, slots)
         if loop is not None:
             betas = self.beta_1, 1 - self.beta_1, self.beta_2, 1 - self.beta_2
             loop(value, gradient, m, v, *betas, self.epsilon, rate * correction)
@@ -130,9 +134,12 @@ class AdagradRule(Rule):
     def rests_at_zero(self) -> bool:
         return True
 
+    def loop_name(self) -> str | None:
+        return "adagrad"
+
     def move(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
         (accumulator,) = slots
-        loop = compiled_loop("adagrad", value, gradient, accumulator)
+        loop = self.compiled(value, gradient, slots)
         if loop is not None:
             loop(value, gradient, accumulator, self.epsilon, rate)
             return
@@ -165,10 +172,12 @@ class RMSpropRule(Rule):
         names += ["momentum"] if self.momentum else []
         return dict.fromkeys(names, 0.0)
 
+    def loop_name(self) -> str | None:
+        return None if self.centered or self.momentum else "rmsprop"
+
     def move(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
         rms = slots[0]
-        is_plain = not (self.centered or self.momentum)
-        loop = compiled_loop("rmsprop", value, gradient, rms) if is_plain else None
+        loop = self.compiled(value, gradient, slots)
         if loop is not None:
             loop(value, gradient, rms, self.rho, 1 - self.rho, self.epsilon, rate)
             return

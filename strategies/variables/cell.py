@@ -37,6 +37,9 @@ class Rule(Protocol):
     def is_elementwise(self) -> bool:
         """Whether a part of a variable can be updated without the rest."""
 
+    def is_one_pass(self, value: Array, gradient: Array, slots: Sequence[Array]) -> bool:
+        """Whether `update` goes through these once, so that smaller ones would not be quicker."""
+
     def update(
         self, value: Array, gradient: Array, slots: Sequence[Array], rate: float, step: int
     ) -> None:
@@ -86,7 +89,7 @@ class RuleStep:
             return
         # Rules are elementwise: cut into blocks they give the same bits, and a rule with several
         # temporaries goes through the cache and not through memory.
-        if value.size <= BLOCK:
+        if value.size <= BLOCK or self.rule.is_one_pass(value, gradient, slots):
             update(value, gradient, slots, rate, step)
             return
         for start in range(0, value.size, BLOCK):

@@ -27,6 +27,7 @@ from paceline.autodiff import (
 from paceline.kernels import finding, loops
 from paceline.nn.optimizers.rule import Rule
 from paceline.nn.optimizers.rules import AdagradRule, AdamRule, RMSpropRule, SGDRule
+from paceline.strategies import RuleStep
 
 pytest.importorskip("numba", reason="compiled loops need the extra 'fast'")
 
@@ -179,6 +180,22 @@ def test_updates_are_those_of_numpy_to_the_bit(
         np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.parametrize("rule", [rule for _, rule in RULES], ids=[name for name, _ in RULES])
+def test_an_update_as_a_whole_has_the_bits_of_one_in_blocks(rule: Rule) -> None:
+    rng = np.random.default_rng(0)
+    value, gradient = rng.standard_normal((2, 10**5)).astype(np.float32)
+    found = []
+    for size in (math.inf, 0):
+        changed = [value.copy(), *(np.full_like(value, n or 0.0) for n in rule.slots().values())]
+        with kernels.compiled_from(size):
+            RuleStep(rule, 0.1, 1).change(changed[0], gradient, changed[1:])
+            plain = not (rule.use_ema or rule.weight_decay)
+            assert rule.is_one_pass(value, gradient, changed[1:]) == (plain and size == 0)
+        found.append(changed)
+    for got, expected in zip(*found, strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_no_number_and_what_is_infinite_come_out_as_in_numpy(name: str) -> None:
     case = CASES[name]
@@ -295,7 +312,6 @@ def test_where_nothing_can_be_written_loops_are_compiled_for_this_process(
 
     monkeypatch.setattr(CacheImpl, "_locator_classes", [])
     g = np.array([1, 2, 3], np.float32)
-    out = np.empty_like(g)
-    compiling.compile_loop("keep_positive", "f", ())(g, np.float32([1, 0, -1]), out)
-    assert out.tolist() == [1, 0, 0]
+    compiling.compile_loop("keep_positive", "f", ())(g, np.float32([1, 0, -1]))
+    assert g.tolist() == [1, 0, 0]
     assert "NUMBA_CACHE_DIR" in compiling.cache_directory()
