@@ -104,11 +104,8 @@ _CUPY = """
 import cupy
 count = cupy.cuda.runtime.getDeviceCount()
 names = [cupy.cuda.runtime.getDeviceProperties(i)["name"].decode() for i in range(count)]
-try:
-    from cupy.cuda import nccl
-    reduce = f"NCCL {nccl.get_version()}"
-except ImportError:
-    reduce = "no NCCL (pip install nvidia-nccl-cu12)"
+from cupy.cuda import nccl
+reduce = f"NCCL {nccl.get_version()}" if nccl.available else "no NCCL (extras nccl, nccl12)"
 print(cupy.__version__, "on", ", ".join(names) + ";", reduce)
 """
 

@@ -20,7 +20,7 @@ from .errors import (
     PeerLostError,
     RefusedRequest,
 )
-from .executor import Handle
+from .executor import DONE, Handle
 from .in_process import threads
 from .link import ALL_LINKS, DEFAULT_LINKS, Health, Link, LinkKind
 from .linked import linked_communicator
@@ -31,6 +31,7 @@ __all__ = [
     "DEFAULT_LINKS",
     "DEFAULT_SILENCE_SECS",
     "DEFAULT_TIMEOUT_SECS",
+    "DONE",
     "MIN_SILENCE_SECS",
     "ClosedError",
     "CollectiveError",

@@ -26,6 +26,16 @@ class Handle(ABC):
         """Block until the operation has ended; raise what it raised. May be called again."""
 
 
+@final
+class _Done(Handle):
+    def wait(self) -> None:
+        pass
+
+
+DONE: Handle = _Done()
+"""Nothing is under way, or nothing that anybody has to wait for."""
+
+
 class Task(Handle):
     """An operation that an `Executor` runs."""
 

@@ -22,7 +22,7 @@ class MirroredStrategy(Strategy):
         cross_device_ops: How gradients are added up; by default NCCL on GPUs and
             `ReductionToOneDevice` on the host.
         strict_devices: Whether a GPU that is not there is an error; else a logical CPU stands in
-            for it, with a warning.
+            for it, with a warning. So it is with NCCL, where it is asked for: copies stand in.
         num_gpus, cross_tower_ops: The names of TensorFlow 1.x; deprecated.
 
     Raises:
@@ -51,6 +51,13 @@ class MirroredStrategy(Strategy):
         asked: Sequence[str | Device] | None = devices
         resolved = resolve(default_devices() if asked is None else asked, strict_devices)
         on_host = all(device.kind == "CPU" for device in resolved)
+        if strict_devices and cross_device_ops is not None:
+            missing = cross_device_ops.missing_for(resolved)
+            if missing:
+                raise ValueError(
+                    f"{type(cross_device_ops).__name__} cannot work here: {missing} "
+                    f"(strict_devices=True)"
+                )
         ops = cross_device_ops or (ReductionToOneDevice() if on_host else NcclAllReduce())
         super().__init__(StrategyExtended(resolved, resolved, ops))
         logging.getLogger("paceline").info("Using %r.", self)

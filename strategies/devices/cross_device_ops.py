@@ -6,12 +6,15 @@ import enum
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from ...autodiff import Array
+from ...collectives import DONE, Handle
 from ...observe import log_once
-from .device import Device, to_host
+from . import nccl
+from .device import HOST, Device, to_host
 
 
 class ReduceOp(enum.Enum):
@@ -61,6 +64,34 @@ class CrossDeviceOps(ABC):
                 Without it the result is a new array.
         """
 
+    def start_all_reduce(self, arrays: Sequence[Array], devices: Sequence[Device]) -> Handle:
+        """Begin to replace each array by the sum of all.
+
+        Until the handle has been waited for, nobody touches the arrays. Cards may go on computing
+        meanwhile, and `wait` lets their streams wait, not the caller.
+
+        Args:
+            arrays: One on each device, of equal shapes and dtypes, contiguous.
+            devices: Where they are.
+        """
+        first = arrays[0]
+        total = self.reduce(arrays, devices[0], out=first)
+        if total is not first:  # who writes a CrossDeviceOps may leave `out` aside
+            with devices[0].use():
+                first[...] = total
+        self.overwrite(arrays, devices)
+        return DONE
+
+    def overwrite(self, arrays: Sequence[Array], devices: Sequence[Device]) -> None:
+        """Overwrite all arrays by the first one; they are as in `start_all_reduce`."""
+        for array, device in zip(arrays[1:], devices[1:], strict=True):
+            with device.use():
+                array[...] = device.put(arrays[0])
+
+    def missing_for(self, devices: Sequence[Device]) -> str:
+        """What keeps it from working on these devices as it is meant to, in words; or nothing."""
+        return ""
+
     def batch_reduce(
         self, values: Sequence[Sequence[Array]], destinations: Sequence[Device]
     ) -> list[Array]:
@@ -105,17 +136,23 @@ def _check_gather(shapes: Sequence[tuple[int, ...]], axis: int) -> None:
 
 def _sum(arrays: Sequence[Array], device: Device, out: Array | None) -> Array:
     """The sum in the order given, which fixes its rounding."""
-    if len(arrays) == 1:
-        if out is None:
-            return device.put(arrays[0])
-        if out is not arrays[0]:
-            out[...] = device.bring(arrays[0])
-        return out
-    total = np.add(device.bring(arrays[0]), device.bring(arrays[1]), out=out)
-    total = np.asarray(total) if isinstance(total, np.generic) else total
-    for array in arrays[2:]:
-        np.add(total, device.bring(array), out=total)
-    return total
+    if len(arrays) == 1 and out is None:
+        return device.put(arrays[0])
+    with device.use():
+        if out is not None and len(arrays) == 1:
+            if out is not arrays[0]:
+                out[...] = device.bring(arrays[0])
+            return out
+        total = np.add(device.bring(arrays[0]), device.bring(arrays[1]), out=out)
+        total = np.asarray(total) if isinstance(total, np.generic) else total
+        for array in arrays[2:]:
+            np.add(total, device.bring(array), out=total)
+        return total
+
+
+def _home(array: Array) -> Device:
+    """Where an array is."""
+    return HOST if isinstance(array, np.ndarray | np.generic) else Device("GPU", array.device.id)
 
 
 class ReductionToOneDevice(CrossDeviceOps):
@@ -142,7 +179,10 @@ class ReductionToOneDevice(CrossDeviceOps):
         if self._accumulate is None and device == destination:
             return _sum(arrays, destination, out)
         on_device = [device.bring(array) for array in arrays]
-        total = self._accumulate(on_device) if self._accumulate else _sum(on_device, device, None)
+        if self._accumulate is None:
+            return _sum([_sum(on_device, device, None)], destination, out)
+        with device.use():
+            total = self._accumulate(on_device)
         return _sum([total], destination, out)
 
 
@@ -150,7 +190,7 @@ class HierarchicalCopyAllReduce(CrossDeviceOps):
     """Add up in groups of neighbouring devices first, then add the groups' sums.
 
     Made for cards that are linked in two groups (an NVIDIA DGX-1): only one array crosses from each
-    group to the other.
+    group to the other, and one comes back.
 
     Args:
         num_packs: Of no effect, and anything but 1 is warned about: gradients arrive here already
@@ -167,17 +207,31 @@ class HierarchicalCopyAllReduce(CrossDeviceOps):
     def reduce(
         self, arrays: Sequence[Array], destination: Device, out: Array | None = None
     ) -> Array:
-        n = self._group_size
-        groups = [arrays[i : i + n] for i in range(0, len(arrays), n)]
+        groups = self._groups(arrays)
         plan = "Reduce in %s group(s) of up to %s, then to %s."
-        log_once(logging.DEBUG, plan, len(groups), n, destination)
+        log_once(logging.DEBUG, plan, len(groups), self._group_size, destination)
         if len(groups) == 1:
             return _sum(arrays, destination, out)
-        return _sum([_sum(group, destination, None) for group in groups], destination, out)
+        sums = [_sum(group, _home(group[0]), None) for group in groups]
+        return _sum(sums, destination, out)
+
+    def overwrite(self, arrays: Sequence[Array], devices: Sequence[Device]) -> None:
+        groups, homes = self._groups(arrays), self._groups(devices)
+        super().overwrite([group[0] for group in groups], [group[0] for group in homes])
+        for group, home in zip(groups, homes, strict=True):
+            super().overwrite(group, home)
+
+    def _groups(self, items: Sequence[Any]) -> list[Sequence[Any]]:
+        n = self._group_size
+        return [items[i : i + n] for i in range(0, len(items), n)]
 
 
 class NcclAllReduce(CrossDeviceOps):
-    """Reduce with NVIDIA's NCCL; where arrays are not on GPUs, add up on one device instead.
+    """Reduce with NVIDIA's NCCL, on a stream of each card beside the one that it computes on.
+
+    Where NCCL cannot (arrays on the host, two on one card, no NCCL here), they are copied to one
+    device and added up there, which is said once. For the same arrays it gives the same bits each
+    time, which may be others than those of the other ways: it adds up in an order of its own.
 
     Args:
         num_packs: Of no effect, and anything but 1 is warned about: gradients arrive here already
@@ -190,14 +244,58 @@ class NcclAllReduce(CrossDeviceOps):
     def reduce(
         self, arrays: Sequence[Array], destination: Device, out: Array | None = None
     ) -> Array:
-        # One process that drives several cards adds them up peer to peer through CuPy's copies;
-        # NCCL itself arrives with the workers' communicators.
-        if isinstance(arrays[0], np.ndarray):
-            log_once(
-                logging.INFO,
-                "NcclAllReduce: the arrays are on the host, so they are added up there.",
-            )
-        return _sum(arrays, destination, out)
+        homes = [_home(array) for array in arrays]
+        if not self._takes(arrays, homes):
+            return _sum(arrays, destination, out)
+        memories = [home.memory for home in homes]
+        is_here = destination.memory in memories
+        root = memories.index(destination.memory) if is_here else 0
+        parts = [_contiguous(array, home) for array, home in zip(arrays, homes, strict=True)]
+        with homes[root].use():
+            total = out if out is parts[root] else np.empty_like(parts[root])
+        # The own streams of all cards wait: what comes there next may overwrite the arrays, or
+        # give their memory to another one.
+        nccl.ranks_of([home.index for home in homes]).reduce(parts, root, total).wait()
+        if total is out or (out is None and is_here):
+            return total
+        return _sum([total], destination, out)
+
+    def start_all_reduce(self, arrays: Sequence[Array], devices: Sequence[Device]) -> Handle:
+        if not self._takes(arrays, [_home(array) for array in arrays]):
+            return super().start_all_reduce(arrays, devices)
+        return nccl.ranks_of([array.device.id for array in arrays]).all_reduce(arrays)
+
+    def overwrite(self, arrays: Sequence[Array], devices: Sequence[Device]) -> None:
+        if not self._takes(arrays, [_home(array) for array in arrays]):
+            super().overwrite(arrays, devices)
+        else:
+            nccl.ranks_of([array.device.id for array in arrays]).broadcast(arrays, 0).wait()
+
+    def missing_for(self, devices: Sequence[Device]) -> str:
+        if any(device.kind != "GPU" for device in devices):
+            return "not all devices are GPUs"
+        return nccl.missing_for([device.index for device in devices])
+
+    def _takes(self, arrays: Sequence[Array], homes: Sequence[Device]) -> bool:
+        """Whether NCCL can add them up; if not, and that is worth a word, it is said once."""
+        if len(arrays) == 1 or not nccl.knows(arrays[0].dtype):
+            return False
+        if any(home.kind != "GPU" for home in homes):
+            text = "NcclAllReduce: the arrays are on the host, so they are added up there."
+            log_once(logging.INFO, text)
+            return False
+        missing = nccl.missing_for([home.index for home in homes])
+        if missing:
+            text = "NcclAllReduce: %s; they are copied to one device and added up there."
+            log_once(logging.WARNING, text, missing)
+        return not missing
+
+
+def _contiguous(array: Array, home: Device) -> Array:
+    if array.flags.c_contiguous:
+        return array
+    with home.use():
+        return array.copy(order="C")
 
 
 def _without_effect(num_packs: int) -> int:

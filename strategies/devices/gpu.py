@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -20,6 +21,25 @@ def _cupy() -> Any:
     except ImportError:
         return None
     return cupy if cupy.is_available() else None
+
+
+@cache
+def _nccl() -> Any:
+    """CuPy's module of NCCL, or None where there is no GPU, or CuPy finds no NCCL."""
+    if _cupy() is None:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that there is no NCCL is for whoever asks for it to say
+        try:
+            from cupy.cuda import nccl
+        except ImportError:
+            return None
+    return nccl if nccl.available else None
+
+
+def nccl() -> Any:
+    """CuPy's module of NCCL, or None where there is no GPU, or CuPy finds no NCCL."""
+    return _nccl()
 
 
 def count() -> int:
@@ -137,5 +157,34 @@ def _stream(cupy: Any, index: int) -> Any:
 
     It is a blocking one: threads outside replicas are on CUDA's default stream, which waits for it.
     """
+    with cupy.cuda.Device(index):
+        return cupy.cuda.Stream()
+
+
+@contextmanager
+def communicating(index: int) -> Iterator[Any]:
+    """Within it the calling thread is on a card's stream for communication, which it is given.
+
+    That stream is behind whatever the thread's own stream of the card has to do so far; the own
+    stream waits for it only where it is told to: `wait_for`.
+    """
+    cupy = _cupy()
+    with use(index):
+        written = cupy.cuda.get_current_stream().record()
+        stream = _communication_stream(cupy, index)
+        stream.wait_event(written)
+        with stream:
+            yield stream
+
+
+def wait_for(event: Any, index: int) -> None:
+    """What the thread's own stream of a card has to do from here on waits for an event."""
+    with use(index):
+        _cupy().cuda.get_current_stream().wait_event(event)
+
+
+@cache
+def _communication_stream(cupy: Any, index: int) -> Any:
+    """The second stream of a card: what it sends while the first one computes."""
     with cupy.cuda.Device(index):
         return cupy.cuda.Stream()

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from ...autodiff import Array, IndexedSlices, Tensor
-from ...collectives import Handle
+from ...collectives import DONE, Handle
 from ..devices.arrays import add_up, cut, moved
 from ..devices.cross_device_ops import CrossDeviceOps
 from ..devices.device import to_host
@@ -23,9 +23,16 @@ from .packs import Gradient, Pack, with_values
 
 
 class GradientPart(Protocol):
-    """The gradients of some variables that are reduced together."""
+    """The gradients of some variables that are reduced together.
+
+    Attributes:
+        variables: Whose they are.
+        is_reduced_later: Whether `reduce` may only begin what goes on beside backward, so that to
+            `finish` is for the end of backward.
+    """
 
     variables: Sequence[Variable]
+    is_reduced_later: bool
 
     def take(self, replica: int, variable_index: int, gradient: Gradient) -> None:
         """Note one gradient of one replica; a dense one may lie in its slice already."""
@@ -92,6 +99,8 @@ class Bucket:
         self._has_gradient = [self._all for _ in self._devices]
         self._num_gradients = [0] * len(variables)
         self._on_host = all(isinstance(buffer, np.ndarray) for buffer in self._buffers)
+        self.is_reduced_later = not self._on_host
+        self._local: Handle = DONE
         self._handle: Handle | None = None
         self._sent: np.ndarray | None = None
 
@@ -131,8 +140,10 @@ class Bucket:
                 buffer = self._buffers[replica]
                 with self._devices[replica].use():  # whichever replica's thread comes here
                     np.multiply(buffer, weights[replica], out=buffer)
-        with self._devices[0].use():
+        if self._on_host:
             self._add_up(counted)
+        else:
+            self._start_adding_up(counted)
         if counted == [0]:
             self._num_gradients = self._has_gradient[0]
             return
@@ -140,8 +151,17 @@ class Bucket:
         had = [self._has_gradient[replica] for replica in counted]
         self._num_gradients = [sum(column) for column in zip(none, *had, strict=True)]
 
+    def _start_adding_up(self, counted: Sequence[int]) -> None:
+        """Begin to make the buffer of each card the sum of these replicas'."""
+        for replica, device in enumerate(self._devices):
+            if replica not in counted:
+                with device.use():
+                    self._buffers[replica].fill(0)
+        if len(self._devices) > 1:
+            self._local = self._ops.start_all_reduce(self._buffers, self._devices)
+
     def _add_up(self, counted: Sequence[int]) -> None:
-        """Make the first replica's buffer the sum of these."""
+        """Make the first replica's buffer, which all read, the sum of these."""
         first = self._buffers[0]
         if not counted:
             first.fill(0)
@@ -153,29 +173,37 @@ class Bucket:
 
     def start(self, workers: Workers, name: str) -> None:
         first = self._buffers[0]
+        self._local.wait()
         self._sent = to_host(first)
         self._sent[-len(self.variables) :] = self._num_gradients
         self._handle = workers.start_adding_up_gradients(self._sent, name)
 
     def finish(self, workers: Workers, divisor: float) -> None:
-        first = self._buffers[0]
+        self._local.wait()
+        self._local = DONE
         if self._handle is not None:
-            self._handle.wait()
-            self._handle = None
-            assert self._sent is not None
-            self._num_gradients = self._sent[-len(self.variables) :].tolist()
-            if self._sent is not first:
-                with self._devices[0].use():
-                    first[...] = self._devices[0].put(self._sent)
+            self._take_sum_of_workers()
         if divisor != 1:
-            with self._devices[0].use():
-                np.divide(first, divisor, out=first)
-        # On the host all replicas read the first one's buffer: nobody writes to it before all have
-        # met again. A card needs the sum in its own memory.
-        if not self._on_host:
-            for buffer, device in zip(self._buffers[1:], self._devices[1:], strict=True):
+            # On the host all replicas read the first one's buffer: nobody writes to it before all
+            # have met again. A card needs the sum in its own memory, and has it there.
+            num_copies = 1 if self._on_host else len(self._buffers)
+            for buffer, device in zip(self._buffers[:num_copies], self._devices, strict=False):
                 with device.use():
-                    buffer[...] = device.put(first)
+                    np.divide(buffer, divisor, out=buffer)
+
+    def _take_sum_of_workers(self) -> None:
+        """Wait for what was sent, and bring it to the cards that need it."""
+        assert self._handle is not None
+        assert self._sent is not None
+        self._handle.wait()
+        self._handle = None
+        self._num_gradients = self._sent[-len(self.variables) :].tolist()
+        first = self._buffers[0]
+        if self._sent is not first:
+            with self._devices[0].use():
+                first[...] = self._devices[0].put(self._sent)
+        if not self._on_host:
+            self._ops.overwrite(self._buffers, self._devices)
 
     def packs(self, replica: int) -> Sequence[Pack]:
         pack = self._packs[0 if self._on_host else replica]
@@ -190,6 +218,7 @@ class Rows:
 
     def __init__(self, variable: Variable, num_replicas: int) -> None:
         self.variables: Sequence[Variable] = (variable,)
+        self.is_reduced_later = False
         self._devices = [variable.device_of(replica) for replica in range(num_replicas)]
         self._gradients: list[Gradient | None] = [None] * num_replicas
         self._total: Gradient | None = None

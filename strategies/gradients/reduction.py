@@ -208,9 +208,11 @@ class Round:
             if not is_last:
                 num_missing[part] -= 1
                 return
-        reducer.parts[part].reduce(self.weights)
+        filled = reducer.parts[part]
+        filled.reduce(self.weights)
         if self._is_alone:
-            reducer.parts[part].finish(self._workers, self._divisor)
+            if not filled.is_reduced_later:
+                filled.finish(self._workers, self._divisor)
             return
         with self._lock:
             num_missing[part] = 0  # only now: another replica may start what is ready
@@ -239,6 +241,9 @@ class Round:
     def finish(self) -> None:
         """Wait for everything that is under way. Called once on each worker, by any replica."""
         if self._is_alone:
+            for reducer, part in self._queue:
+                if reducer.parts[part].is_reduced_later:
+                    reducer.parts[part].finish(self._workers, self._divisor)
             return
         self._start_ready(has_ended=True)
         self._sums_under_way.wait()

@@ -11,20 +11,10 @@ from typing import Any
 import numpy as np
 
 from ...autodiff import IndexedSlices
-from ...collectives import Communicator, Handle, Op
+from ...collectives import DONE, Communicator, Handle, Op
 from ...observe import Collective
 from ..devices.arrays import Summand, add_up
 from ..devices.device import to_host
-
-
-class _Done(Handle):
-    """Nothing was to be done."""
-
-    def wait(self) -> None:
-        pass
-
-
-_DONE = _Done()
 
 
 class _Seen(Handle):
@@ -118,7 +108,7 @@ class Workers:
     def start_adding_up(self, numbers: np.ndarray, name: str) -> Handle:
         """Begin to replace numbers by their sums over all workers; wait for the handle."""
         if self.size == 1:
-            return _DONE
+            return DONE
         seen = Collective(name)
         return _Seen(self.communicator.start_all_reduce(numbers, name), seen)
 

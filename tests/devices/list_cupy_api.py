@@ -3,7 +3,7 @@
 `StrictArray` has exactly these. They are CuPy's own answers: its package can be imported without
 a GPU, since it looks for the driver only when an array is made.
 
-    python -m pip install cupy-cuda12x && python tests/devices/list_cupy_api.py
+    python -m pip install cupy-cuda12x nvidia-nccl-cu12 && python tests/devices/list_cupy_api.py
 
 A function has its parameters as Python writes them, where each default is a 0. A ufunc has its
 loops, in the order in which CuPy tries them.
@@ -40,7 +40,24 @@ def main() -> None:
         functions=functions,
         methods=methods_of(cupy.ndarray),
         attributes=attributes_of(cupy.ndarray),
+        nccl=names_of_nccl(),
     )
+
+
+def names_of_nccl() -> dict[str, Any]:
+    """The constants, functions and methods of CuPy's NCCL, which must be there for that."""
+    from cupy.cuda import nccl
+
+    ranks = nccl.NcclCommunicator
+    found = {n: v for n, v in vars(nccl).items() if n.startswith("NCCL_")}
+    found |= {n: parameters_of(getattr(nccl, n)) for n in ("groupStart", "groupEnd")}
+    found |= {n: parameters_of(getattr(nccl, n)) for n in ("get_unique_id", "get_version")}
+    methods = [n for n in dir(ranks) if not n.startswith("_")]
+    return found | {
+        f"NcclCommunicator.{n}": parameters_of(getattr(ranks, n))
+        for n in methods
+        if callable(getattr(ranks, n))
+    }
 
 
 def write(**parts: Any) -> None:

@@ -1,8 +1,8 @@
 """The part of `cupy.cuda` that this package uses, for `strict_cupy`: devices, streams, events.
 
-Nothing runs at once here, but who reads has to have waited for who wrote: an array notes on which
-stream it was written last, and reading it on another one that has not been told to wait is an
-error, where on a GPU it would now and then give old values.
+Nothing but NCCL's work runs beside the program here, but who reads has to have waited for who
+wrote: an array notes on which stream it was written last, and reading it on another one that has
+not been told to wait is an error, where on a GPU it would now and then give old values.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import numpy as np
 
 _thread = threading.local()
 _order = itertools.count(1)
+FOREVER_SECS = 60.0
+"""After so long it is said that a card waits for ever."""
 
 
 def _stack(name: str) -> list[Any]:
@@ -61,6 +63,20 @@ class Device:
         return f"<CUDA Device {self.id}>"
 
 
+class Work:
+    """Something that ends later, by itself: what NCCL does on a stream."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+
+    def wait(self) -> None:
+        assert self.ended.wait(FOREVER_SECS), "a card waits for ever for what NCCL does"
+
+
+def _not_ended(works: list[Work]) -> list[Work]:
+    return [work for work in works if not work.ended.is_set()]
+
+
 class Stream:
     """An order of work: `seen` is how far it has waited for others, by their numbers."""
 
@@ -74,7 +90,16 @@ class Stream:
         self.copies: list[tuple[int, Memory, np.ndarray, bytes]] = []
         """Copies from pinned memory that the host has not waited for: as which of its works each
         is made, where to, and from what, with what was there."""
+        self.works: list[Work] = []
         _streams[self.number] = self
+
+    @property
+    def ptr(self) -> int:
+        return self.number
+
+    @property
+    def done(self) -> bool:
+        return not _not_ended(self.works)
 
     def __enter__(self) -> Stream:
         if self.number and Device() != self.device:
@@ -93,13 +118,17 @@ class Stream:
         if self.number and event.device != self.device:
             raise RuntimeError("cudaErrorInvalidResourceHandle: an event of another device")
         event.seen = {**self.seen, self.number: self.last}
+        event.works = self.works = _not_ended(self.works)
         return event
 
     def wait_event(self, event: Event) -> None:
         for number, last in event.seen.items():
             self.seen[number] = max(self.seen.get(number, 0), last)
+        self.works = [*self.works, *_not_ended(event.works)]
 
     def synchronize(self) -> None:
+        for work in self.works:
+            work.wait()
         _wait_for(self.number, self.last)
 
     def require_pinned_memory_as_it_was(self) -> None:
@@ -114,11 +143,19 @@ class Event:
     ) -> None:
         self.device = Device()
         self.seen: dict[int, int] = {}
+        self.works: list[Work] = []
+
+    @property
+    def done(self) -> bool:
+        """Whether the device has come so far."""
+        return not _not_ended(self.works)
 
     def record(self, stream: Stream | None = None) -> None:
         (stream or get_current_stream()).record(self)
 
     def synchronize(self) -> None:
+        for work in self.works:
+            work.wait()
         for number, last in self.seen.items():
             _wait_for(number, last)
 
@@ -174,20 +211,32 @@ class Memory:
         self.writer = self.order = 0
         self.readers: dict[int, int] = {}
         self.copies: list[Callable[[], None]] = []
+        self.written_by: Work | None = None
+        self.read_by: list[Work] = []
 
-    def write(self, stream: Stream | None = None) -> None:
+    def write(self, stream: Stream | None = None, work: Work | None = None) -> None:
+        """Note a write on a stream: now, or by `work`, which is on it."""
         stream = stream or get_current_stream()
         self._require_after("overwrites what", stream, "writes", {self.writer: self.order})
         self._require_after("overwrites what", stream, "reads", self.readers)
         self.make_copies()
+        if work is None:  # on a GPU it is the stream that waits
+            for other in (*self.read_by, *filter(None, [self.written_by])):
+                other.wait()
+        self.written_by, self.read_by = work, []
         self.readers = {}
         self.writer, self.order = stream.number, next(_order)
         stream.last = self.order
 
-    def read(self, stream: Stream | None = None) -> None:
+    def read(self, stream: Stream | None = None, work: Work | None = None) -> None:
+        """Note a read on a stream: now, or by `work`, which is on it."""
         stream = stream or get_current_stream()
         self._require_after("reads what", stream, "writes", {self.writer: self.order})
         self.make_copies()
+        if work is not None:
+            self.read_by = [*_not_ended(self.read_by), work]
+        elif self.written_by is not None:
+            self.written_by.wait()
         self.readers[stream.number] = stream.last = next(_order)
 
     def _require_after(self, does: str, stream: Stream, what: str, others: dict[int, int]) -> None:
@@ -233,11 +282,32 @@ def is_pinned(array: np.ndarray) -> bool:
     return any(start <= address < start + len(m) for start, m in list(_pinned.items()) if len(m))
 
 
+_arrays: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+
+def address_of(array: Any) -> int:
+    """Where an array's memory begins; `array_at` finds it again."""
+    address = array.flat_memory().__array_interface__["data"][0]
+    _arrays[address] = array
+    return address
+
+
+def array_at(address: int) -> Any:
+    return _arrays[address]
+
+
+def stream_at(number: int) -> Stream:
+    return _streams[number]
+
+
 class Cuda:
     """`cupy.cuda` on a machine with so many GPUs."""
 
     def __init__(self, num_devices: int) -> None:
-        self.runtime = SimpleNamespace(getDeviceCount=lambda: num_devices)
+        self.runtime = SimpleNamespace(
+            getDeviceCount=lambda: num_devices,
+            deviceGetPCIBusId=lambda device: f"0000:{device:02x}:00.0",
+        )
         self.Device, self.Stream, self.Event = Device, Stream, Event
         self.get_current_stream = get_current_stream
         self.alloc_pinned_memory = alloc_pinned_memory

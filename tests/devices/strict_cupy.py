@@ -24,12 +24,16 @@ from functools import cache, reduce
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from paceline.strategies.devices import gpu
+
 from . import strict_cuda as cuda
 from . import strict_fusion as fusion
+from . import strict_nccl as nccl
 
 API = json.loads(Path(__file__).with_name("cupy_api.json").read_text())
 FUNCTIONS, METHODS = API["functions"], API["methods"]
@@ -196,6 +200,15 @@ class StrictArray(NDArrayOperatorsMixin):
     @property
     def flags(self) -> _Flags:
         return _Flags(self._array)
+
+    @property
+    def data(self) -> Any:
+        """Where its memory is, as `MemoryPointer`."""
+        return SimpleNamespace(ptr=cuda.address_of(self))
+
+    def flat_memory(self) -> np.ndarray:
+        """What lies there, for `strict_nccl`."""
+        return self._array.reshape(-1)
 
     def __getattr__(self, name: str) -> Any:
         if name in METHODS:
@@ -665,6 +678,17 @@ def to_device(values: Any, device: int = 0) -> StrictArray:
 def module(num_devices: int) -> Any:
     """What `import cupy` gives on a machine with so many GPUs."""
     return _Module(num_devices)
+
+
+@contextmanager
+def cards(num_devices: int, has_nccl: bool = True) -> Iterator[Any]:
+    """Within it this package finds so many GPUs here; yields their CuPy."""
+    library = module(num_devices)
+    with (
+        patch.object(gpu, "_cupy", lambda: library),
+        patch.object(gpu, "_nccl", lambda: nccl if has_nccl else None),
+    ):
+        yield library
 
 
 class _Module:

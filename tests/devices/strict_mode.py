@@ -11,7 +11,7 @@ from paceline.autodiff import placing
 from paceline.strategies.devices import gpu
 from paceline.strategies.devices.device import Device
 
-from . import strict_cupy
+from . import strict_cupy, strict_nccl
 from .strict_cupy import StrictArray
 
 NUM_DEVICES = 4
@@ -43,6 +43,7 @@ def strict_devices() -> Iterator[None]:
         patch.object(Device, "bring", bring),
         patch.object(Device, "use", use),
         patch.object(gpu, "_cupy", lambda: library),
+        patch.object(gpu, "_nccl", lambda: strict_nccl),
         placing(library.array),
     ):
         yield

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import paceline as pl
 
-from .test_steps import DIGITS, IMAGES, RATE, example
+from . import strict_cupy
+from .test_steps import DIGITS, IMAGES, RATE, asked_by_a_step, example, with_an_estimator
+
+
+@pytest.fixture(params=["by NCCL", "by copies"])
+def two_cards(request: pytest.FixtureRequest) -> Iterator[None]:
+    with strict_cupy.cards(2, has_nccl=request.param == "by NCCL"):
+        yield
 
 
 def trained(strategy: pl.Strategy, model_dir: Path) -> dict[str, np.ndarray]:
@@ -22,7 +31,7 @@ def trained(strategy: pl.Strategy, model_dir: Path) -> dict[str, np.ndarray]:
 
 
 def test_two_cards_learn_what_two_replicas_on_the_host_learn(
-    two_gpus: None, tmp_path: Path
+    two_cards: None, tmp_path: Path
 ) -> None:
     strategy = pl.MirroredStrategy()
     assert strategy.extended.worker_devices == tuple(
@@ -47,3 +56,27 @@ def test_a_card_and_the_host_go_on_from_checkpoints_of_each_other(
         np.testing.assert_allclose(
             found["host, card, host"][name], value, rtol=1e-3, atol=1e-5, err_msg=name
         )
+
+
+def test_a_step_waits_for_two_cards_as_for_one_when_its_loss_is_read(
+    two_cards: None, tmp_path: Path
+) -> None:
+    waits = {}
+    for name, strategy in (
+        ("one card", pl.OneDeviceStrategy("GPU:0")),
+        ("two cards", pl.MirroredStrategy()),
+    ):
+        train = with_an_estimator("digits", RATE, (IMAGES, DIGITS), tmp_path / name, strategy)
+        waits[name] = asked_by_a_step(train).waits
+    assert len(waits["two cards"]) == 2 * len(waits["one card"])  # each reads its replica's loss
+
+
+def test_a_bucket_is_added_up_while_backward_goes_on(tmp_path: Path) -> None:
+    with strict_cupy.cards(2), strict_cupy.counted() as counts:
+        strategy = pl.MirroredStrategy()
+        strategy.extended.bytes_per_pack = 1
+        with_an_estimator("digits", RATE, (IMAGES, DIGITS), tmp_path, strategy)(2)
+    places = [i for i, launch in enumerate(counts.launches) if launch.startswith("allReduce")]
+    # The first step only finds out how gradients go backward.
+    between = counts.launches[places[len(places) // 2] : places[-1]]
+    assert any("at_once.py" in launch for launch in between)

@@ -48,13 +48,15 @@ def asked_by_a_step(train: Any) -> Counts:
     )
 
 
-def with_an_estimator(name: str, params: dict[str, Any], data: Any, tmp_path: Path) -> Any:
+def with_an_estimator(
+    name: str, params: dict[str, Any], data: Any, tmp_path: Path, strategy: Any = None
+) -> Any:
     model_fn = example(name).model_fn
 
     def train(num_steps: int) -> None:
         config = pl.RunConfig(
             model_dir=str(tmp_path / str(num_steps)),
-            train_distribute=pl.OneDeviceStrategy("GPU:0"),
+            train_distribute=strategy or pl.OneDeviceStrategy("GPU:0"),
             save_checkpoints_steps=1000,
             log_step_count_steps=1000,
         )

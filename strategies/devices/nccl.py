@@ -1,0 +1,150 @@
+"""NCCL: arrays of several cards are added up by the cards themselves, while they compute.
+
+NVIDIA's library starts its work on a stream and returns at once; it ends when all ranks have made
+the same call. Each card's calls are put on its stream for communication (`gpu.communicating`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, final
+
+from ...autodiff import Array
+from ...collectives import Handle
+from . import gpu
+
+INSTALL = "pip install 'paceline[nccl]'; beside CUDA 12 'paceline[nccl12]'"
+"""What brings the library."""
+
+_TYPES = {
+    "float16": "NCCL_FLOAT16",
+    "bfloat16": "NCCL_BFLOAT16",
+    "float32": "NCCL_FLOAT32",
+    "float64": "NCCL_FLOAT64",
+    "int32": "NCCL_INT32",
+    "int64": "NCCL_INT64",
+}
+
+
+def missing_for(cards: Sequence[int]) -> str:
+    """Why NCCL cannot join these cards of this process, in words; empty if it can."""
+    if gpu.nccl() is None:
+        return f"CuPy finds no NCCL ({INSTALL})"
+    twice = sorted({card for card in cards if cards.count(card) > 1})
+    if twice:
+        return f"GPU:{twice[0]} has several of the arrays, and NCCL takes one for each card"
+    return ""
+
+
+def knows(dtype: Any) -> bool:
+    """Whether NCCL adds up arrays of this dtype."""
+    return dtype.name in _TYPES
+
+
+@final
+class UnderWay(Handle):
+    """What NCCL does on cards: `wait` lets each card's own stream wait, not the caller.
+
+    Attributes:
+        events: For each card, the end of it.
+    """
+
+    def __init__(self, cards: Sequence[int], events: Sequence[Any]) -> None:
+        self.events = tuple(events)
+        self._cards = tuple(cards)
+
+    def wait(self) -> None:
+        for card, event in zip(self._cards, self.events, strict=True):
+            gpu.wait_for(event, card)
+
+
+@final
+class NcclRanks:
+    """Ranks of an NCCL communicator that this process drives, one for each of its cards.
+
+    Calls are given one array for each of the cards, contiguous and of one length and dtype. All
+    ranks, those of other processes too, make the same calls in the same order.
+
+    Args:
+        communicators: CuPy's.
+        cards: Their cards, each once.
+    """
+
+    def __init__(self, communicators: Sequence[Any], cards: Sequence[int]) -> None:
+        self.cards = tuple(cards)
+        self._communicators = tuple(communicators)
+        self._nccl = gpu.nccl()
+        # Several threads reduce buckets. All cards must have the calls in one order: a card whose
+        # stream begins with another bucket's waits for the first card, which waits for it.
+        self._lock = threading.Lock()
+
+    def all_reduce(self, arrays: Sequence[Array]) -> UnderWay:
+        """Replace each array by the sum of all."""
+        with self._one_call() as streams:
+            for one, array, stream in zip(self._communicators, arrays, streams, strict=True):
+                at, kind = array.data.ptr, self._type_of(array)
+                one.allReduce(at, at, array.size, kind, self._nccl.NCCL_SUM, stream.ptr)
+        return self._under_way(streams)
+
+    def reduce(self, arrays: Sequence[Array], root: int, total: Array) -> UnderWay:
+        """Make `total`, on the card of number `root`, the sum; the other arrays stay as they are.
+
+        `total` may be the array of that card.
+        """
+        with self._one_call() as streams:
+            for rank, one in enumerate(self._communicators):
+                array, kind = arrays[rank], self._type_of(arrays[rank])
+                to = total if rank == root else array  # elsewhere nothing is written
+                op, stream = self._nccl.NCCL_SUM, streams[rank].ptr
+                one.reduce(array.data.ptr, to.data.ptr, array.size, kind, op, root, stream)
+        return self._under_way(streams)
+
+    def broadcast(self, arrays: Sequence[Array], root: int) -> UnderWay:
+        """Overwrite all arrays by that of the card of number `root`."""
+        with self._one_call() as streams:
+            for one, array, stream in zip(self._communicators, arrays, streams, strict=True):
+                at = array.data.ptr
+                one.broadcast(at, at, array.size, self._type_of(array), root, stream.ptr)
+        return self._under_way(streams)
+
+    @contextmanager
+    def _one_call(self) -> Iterator[Sequence[Any]]:
+        """What is called in it, with a stream for each card, is one call, made at its end."""
+        with self._lock:
+            streams = self._streams()
+            self._nccl.groupStart()
+            try:
+                yield streams
+            finally:
+                self._nccl.groupEnd()
+
+    def _streams(self) -> list[Any]:
+        """Each card's stream for communication, behind what has been computed there so far."""
+        streams = []
+        for card in self.cards:
+            with gpu.communicating(card) as stream:
+                streams.append(stream)
+        return streams
+
+    def _under_way(self, streams: Sequence[Any]) -> UnderWay:
+        events = []
+        for card, stream in zip(self.cards, streams, strict=True):
+            with gpu.use(card):  # an event is of the card where it is made
+                events.append(stream.record())
+        return UnderWay(self.cards, events)
+
+    def _type_of(self, array: Array) -> int:
+        return getattr(self._nccl, _TYPES[array.dtype.name])
+
+
+def ranks_of(cards: Sequence[int]) -> NcclRanks:
+    """The ranks of all of these cards, which no other process shares; made once."""
+    return _ranks_of(gpu.nccl(), tuple(cards))
+
+
+@cache
+def _ranks_of(nccl: Any, cards: tuple[int, ...]) -> NcclRanks:
+    return NcclRanks(nccl.NcclCommunicator.initAll(list(cards)), cards)
