@@ -48,6 +48,7 @@ from .depthwise_convolution import depthwise_conv
 from .fusion import fused
 from .gathering import gather, gather_nd, scatter_nd, segment, top_k
 from .indexed_slices import IndexedSlices
+from .normalization import normalize
 from .placement import placed, placing
 from .pooling import avg_pool, avg_pool2d, max_pool, max_pool2d
 from .printing import PRINT_OPTIONS, set_print_options
@@ -121,6 +122,7 @@ __all__ = [
     "max_pool",
     "max_pool2d",
     "no_grad",
+    "normalize",
     "note_change",
     "placed",
     "placing",

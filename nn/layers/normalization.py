@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
 import numpy as np
 
-from ...autodiff import Array, Tensor, record
+from ...autodiff import Array, Tensor, normalize, record
 from ...observe import log_once
 from ...strategies import (
     ReplicaContext,
@@ -158,22 +158,28 @@ class BatchNormalization(_Normalization):
         gamma, beta = self.gamma_and_beta(inputs.shape[-1:])
         moving_mean, moving_variance = self._moving(inputs.shape[-1:])
         uses_batch = training and self.trainable
-        batch = self._of_batch(inputs) if uses_batch else None
-        if uses_batch and batch is None:
+        others = self._others() if uses_batch else None
+        if uses_batch and others is None and inputs.size:
+            axes = tuple(range(inputs.ndim - 1))
+            outputs, mean, variance = normalize(inputs, axes, self.epsilon, gamma, beta)
+            shape = moving_mean.shape
+            self._move(moving_mean, mean.reshape(shape), moving_mean.assign)
+            self._move(moving_variance, variance.reshape(shape), moving_variance.assign)
+            return to_dtype(outputs, self.dtype)
+        common = None if others is None else self._of_all(inputs, others)
+        if uses_batch and common is None:
             _leave_as_they_are(moving_mean, moving_variance)
-        if batch is None:
+        if common is None:
             centered = inputs - moving_mean.value()
-            variance = moving_variance.value()
-            return self.normalized(centered, variance, gamma, beta)
-        mean, centered, variance, is_common = batch
+            return self.normalized(centered, moving_variance.value(), gamma, beta)
+        mean_of_all, centered, variance_of_all = common
+        self._move(moving_mean, mean_of_all.data, moving_mean.assign_common)
+        self._move(moving_variance, variance_of_all.data, moving_variance.assign_common)
+        return self.normalized(centered, variance_of_all, gamma, beta)
+
+    def _move(self, moving: Variable, now: Array, assign: Callable[[Array], object]) -> None:
         # Of the values, outside the graph: what moves for later batches is no part of this loss.
-        for moving, now in ((moving_mean, mean), (moving_variance, variance)):
-            new = self.momentum * moving.value().data + (1 - self.momentum) * now.data
-            if is_common:
-                moving.assign_common(new)
-            else:
-                moving.assign(new)
-        return self.normalized(centered, variance, gamma, beta)
+        assign(self.momentum * moving.tensor().data + (1 - self.momentum) * now)
 
     def _moving(self, shape: tuple[int, ...]) -> list[Variable]:
         names = ("moving_mean", "moving_variance")
@@ -189,29 +195,30 @@ class BatchNormalization(_Normalization):
             for name, initializer in zip(names, self._moving_initializers, strict=True)
         ]
 
-    def _of_batch(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor, bool] | None:
-        """The mean, the inputs less the mean, the variance, and whether all replicas have these.
+    def _others(self) -> ReplicaContext | None:
+        """The calling replica, if it has to meet others for the statistics of their batches."""
+        replica = get_replica_context() if self.synchronized else None
+        if replica is None:
+            return None
+        extended = replica.strategy.extended
+        num_others = extended.job.num_trainers - extended.num_workers
+        if num_others:
+            log_once(
+                logging.WARNING,
+                "Synchronized batch normalization is over the replicas of this worker only: %d "
+                "other worker(s), at parameter servers, do not meet within a step.",
+                num_others,
+            )
+        return None if extended.num_replicas == 1 else replica
 
-        None without examples, on any replica where replicas are synchronized.
+    def _of_all(
+        self, inputs: Tensor, replica: ReplicaContext
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """The mean over all replicas, the inputs less the mean, and the variance.
+
+        None where no replica has an example.
         """
         axes = tuple(range(inputs.ndim - 1))
-        replica = get_replica_context() if self.synchronized else None
-        if replica is not None:
-            extended = replica.strategy.extended
-            num_others = extended.job.num_trainers - extended.num_workers
-            if num_others:
-                log_once(
-                    logging.WARNING,
-                    "Synchronized batch normalization is over the replicas of this worker only: %d "
-                    "other worker(s), at parameter servers, do not meet within a step.",
-                    num_others,
-                )
-        if replica is None or replica.strategy.extended.num_replicas == 1:
-            if not inputs.size:
-                return None
-            mean = inputs.mean(axis=axes)
-            centered: Tensor = inputs - mean
-            return mean, centered, np.square(centered).mean(axis=axes), False
         weight = float(inputs.shape[0]) if current_store().averages_replicas else 1.0
         num_values = inputs.size // inputs.shape[-1]
         num_all = float(replica.all_reduce("SUM", np.float64(num_values)))
@@ -223,7 +230,7 @@ class BatchNormalization(_Normalization):
         mean = total / num_all
         centered = inputs - mean
         squares = sum_over_replicas(np.square(centered).sum(axis=axes), replica, weight)
-        return mean, centered, squares / num_all, True
+        return mean, centered, squares / num_all
 
 
 class LayerNormalization(_Normalization):
@@ -264,9 +271,8 @@ class LayerNormalization(_Normalization):
         if axes != (wide.ndim - 1,):
             lengths = tuple(n if axis in axes else 1 for axis, n in enumerate(wide.shape))
             gamma, beta = (None if w is None else np.reshape(w, lengths) for w in (gamma, beta))  # type: ignore
-        centered = wide - wide.mean(axis=axes, keepdims=True)
-        variance = np.square(centered).mean(axis=axes, keepdims=True)
-        return self.normalized(centered, variance, gamma, beta)
+        outputs, _, _ = normalize(wide, axes, self.epsilon, gamma, beta)
+        return to_dtype(outputs, self.dtype)
 
 
 class GroupNormalization(_Normalization):
@@ -317,10 +323,8 @@ class GroupNormalization(_Normalization):
         gamma, beta = self.gamma_and_beta((channels,))
         own = (groups, channels // groups)
         gamma, beta = (None if w is None else np.reshape(w, own) for w in (gamma, beta))  # type: ignore
-        centered = grouped - grouped.mean(axis=(1, 3), keepdims=True)
-        variance = np.square(centered).mean(axis=(1, 3), keepdims=True)
-        outputs = self.normalized(centered, variance, gamma, beta).reshape(wide.shape)
-        return np.moveaxis(outputs, -1, axis)
+        outputs, _, _ = normalize(grouped, (1, 3), self.epsilon, gamma, beta)
+        return np.moveaxis(to_dtype(outputs, self.dtype).reshape(wide.shape), -1, axis)
 
 
 class UnitNormalization(Layer):

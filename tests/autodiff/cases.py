@@ -205,6 +205,23 @@ case("dense without bias", ad.dense, (4, 3), (3, 2))
 case("dense of 3 axes", lambda x, w, b: ad.dense(x, w, b, "tanh"), (2, 2, 3), (3, 2), (2,))
 case("dense of 1 axis", lambda x, w, b: ad.dense(x, w, b, "tanh"), (3,), (3, 2), (2,))
 
+
+def normalized(axes, gamma=True, beta=True):
+    def apply(x, *weights):
+        given = iter(weights)
+        own = (next(given) if gamma else None, next(given) if beta else None)
+        return ad.normalize(x, axes, 1e-3, *own)[0]
+
+    return apply
+
+
+case("normalize of channels", normalized((0, 1)), (3, 2, 2), (2,), (2,))
+case("normalize of examples", normalized((1,)), (3, 4), (4,), (4,))
+case("normalize of groups", normalized((1, 3)), (2, 3, 2, 2), (2, 2), (2, 2))
+case("normalize with gamma", normalized((0,), beta=False), (4, 2), (2,))
+case("normalize with beta", normalized((0,), gamma=False), (4, 2), (2,))
+case("normalize", normalized((0, 1), gamma=False, beta=False), (4, 2))
+
 case("softmax_cross_entropy", lambda z: ad.softmax_cross_entropy(z, ints([1, 0, 2], z)), (3, 3))
 case(
     "softmax_cross_entropy of 3 axes",

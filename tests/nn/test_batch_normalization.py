@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paceline.autodiff import Tensor, backward
+from paceline.autodiff import Tensor, backward, normalize
 from paceline.nn import Sequential
 from paceline.nn.layers import BatchNormalization, Dense, LayerNormalization
 from paceline.nn.losses import SparseCategoricalCrossentropy
@@ -203,3 +203,21 @@ def test_float16_is_normalized_without_overflow(make_layer):
     outputs = half(inputs, training=True)
     assert outputs.dtype == np.float16
     np.testing.assert_allclose(outputs.numpy(), expected, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_es15_one_operation_gives_the_numbers_of_its_definition(dtype):
+    x, gamma, beta = (X[:n].astype(dtype) for n in (12, 1, 1))
+    centered = x - x.mean(axis=0)
+    variance = np.square(centered).mean(axis=0)
+    factor = 1.0 / np.sqrt(variance + 1e-3) * gamma[0]
+    outputs, mean, found = normalize(x, (0,), 1e-3, gamma[0], beta[0])
+    np.testing.assert_array_equal(outputs.data, centered * factor + beta[0])
+    np.testing.assert_array_equal(mean[0], x.mean(axis=0))
+    np.testing.assert_array_equal(found[0], variance)
+    assert outputs.dtype == dtype
+
+
+def test_es15_a_batch_without_examples_is_normalized_to_nothing():
+    layer = LayerNormalization()
+    assert layer(np.zeros((0, 4), np.float32)).shape == (0, 4)
