@@ -79,7 +79,10 @@ def check_labels(labels: Array, num_classes: int) -> None:
     # Without a sign, as what is below 0 is a large number then: one look instead of two.
     if labels.size == 0 or labels.view(_UNSIGNED[labels.dtype.itemsize]).max() < num_classes:
         return
-    bad = np.argwhere((labels < 0) | (labels >= num_classes))[0].tolist()
+    found = np.argwhere((labels < 0) | (labels >= num_classes))
+    if not len(found):  # numbers with their bytes in the other order look large as well
+        return
+    bad = found[0].tolist()
     raise ValueError(
         f"labels must lie in [0, {num_classes}), the classes that logits of shape "
         f"(..., {num_classes}) tell apart; found {labels[tuple(bad)].item()} at position "

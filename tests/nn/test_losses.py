@@ -304,6 +304,15 @@ def test_class_numbers_come_in_several_forms(labels):
     assert loss.item() == pytest.approx(math.log(3))
 
 
+@pytest.mark.parametrize("dtype", ["<i4", ">i4", ">u2", "i1", "u1", "<u8"])
+@pytest.mark.host
+def test_class_numbers_may_be_of_any_integer_type_and_byte_order(dtype):
+    logits = np.arange(12, dtype=np.float32).reshape(3, 4)
+    labels = np.array([0, 3, 1])
+    loss = losses.SparseCategoricalCrossentropy(from_logits=True)
+    assert loss(labels.astype(dtype), logits).item() == loss(labels, logits).item()
+
+
 def test_class_numbers_for_each_position():
     z = np.zeros((2, 5, 3))
     for labels in (np.zeros((2, 5), int), np.zeros((2, 5, 1), int)):
