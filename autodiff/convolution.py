@@ -328,6 +328,7 @@ def _rows_through_pool(g: Array, pool: Index, winner: Array) -> Iterator[Array]:
         yield cells
 
 
+@functools.lru_cache(maxsize=256)
 def _cropped(windows: Windows, pool_size: Index) -> Windows:
     """The windows without the last rows and columns that no pool takes in."""
     (rows, columns), (height, width) = windows.count, pool_size

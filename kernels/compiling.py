@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import numba
+from contextlib import suppress
+from typing import Any
 
-from .loops import LOOPS, PRODUCTS, Loop, keep_positive
+import numba
+from numba.extending import lower_builtin, type_callable
+
+from .loops import LOOPS, PRODUCTS, Loop, keep_positive, take_widest_vectors
 
 VERSION: str = numba.__version__
 
@@ -40,6 +44,19 @@ def _compiled(loop: Loop, signature: str, fused: bool, cache: bool) -> Loop:
         fastmath={"contract"} if fused else False,
     )(loop)
     return compiled
+
+
+@type_callable(take_widest_vectors)
+def _type_of(context: Any) -> Any:
+    return lambda: numba.types.none
+
+
+@lower_builtin(take_widest_vectors)
+def _widen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    # An attribute of LLVM's that llvmlite's list of them lacks: it is added to their set as it is.
+    with suppress(TypeError):
+        set.add(builder.function.attributes, '"prefer-vector-width"="512"')
+    return context.get_dummy_value()
 
 
 def cache_directory() -> str:

@@ -315,3 +315,14 @@ def test_where_nothing_can_be_written_loops_are_compiled_for_this_process(
     compiling.compile_loop("keep_positive", "f", ())(g, np.float32([1, 0, -1]))
     assert g.tolist() == [1, 0, 0]
     assert "NUMBA_CACHE_DIR" in compiling.cache_directory()
+
+
+def test_a_convolution_is_compiled_with_the_widest_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    from numba.core.caching import CacheImpl
+
+    from paceline.kernels import compiling
+
+    monkeypatch.setattr(CacheImpl, "_locator_classes", [])  # of what is cached no text is left
+    loop: Any = compiling.compile_loop("conv_relu_max", "f", (1, 1, 1, 1, 1, 1, 1, 16))
+    (text,) = loop.inspect_llvm().values()
+    assert '"prefer-vector-width"="512"' in text
