@@ -18,7 +18,7 @@ from ..kernels import compiled_loop
 from .numerics import keep_where
 from .pooling import max_of_cells
 from .tensor_like import Array
-from .windows import copy_runs
+from .windows import as_runs
 
 OfRow: TypeAlias = Callable[[int], None]
 """What is called with the number of each row of pools in turn."""
@@ -51,7 +51,8 @@ def relu_max_rows(cells: Array, bias: Array, y: Array, winner: Array) -> OfRow:
     shut, marks = np.empty(best.shape, bool, like=best), np.empty_like(winner[0])
     write_maximum = _maximum_of_four if len(cells) == 4 else partial(partial, max_of_cells)
     find = write_maximum(cells, best)
-    rows = y.transpose(1, 2, 0, 3)
+    is_shut, num_cells = shut.view(np.uint8), winner.dtype.type(len(cells))
+    runs, rows = as_runs(best, y.transpose(1, 2, 0, 3))
 
     def pool(row: int) -> None:
         won = winner[row]
@@ -59,9 +60,9 @@ def relu_max_rows(cells: Array, bias: Array, y: Array, winner: Array) -> OfRow:
         np.add(best, biases, out=best)
         np.maximum(best, zeros, out=best)
         np.less_equal(best, zeros, out=shut)
-        np.multiply(shut.view(np.uint8), len(cells), out=marks)
+        np.multiply(is_shut, num_cells, out=marks)
         np.maximum(won, marks, out=won)
-        copy_runs(best, rows[row])
+        rows[row] = runs
 
     return pool
 
@@ -76,6 +77,7 @@ def _maximum_of_four(cells: Array, best: Array) -> Callable[[Array], None]:
     right_won = np.empty(left.shape, bool, like=cells)
     of_first, of_last = right_won.view(np.uint8)[0], right_won.view(np.uint8)[1]
     last_won = np.empty(best.shape, bool, like=cells)
+    was_last, two = last_won.view(np.uint8), np.uint8(2)
     ahead = np.empty(best.shape, np.uint8, like=cells)
 
     def find(winner: Array) -> None:
@@ -85,9 +87,9 @@ def _maximum_of_four(cells: Array, best: Array) -> Callable[[Array], None]:
         np.maximum(first, last, out=best)
         # The index is of_first, or of_last + 2 where the last pair won: without a branch,
         # of_first + last_won * (of_last + 2 - of_first).
-        np.add(of_last, 2, out=ahead)
+        np.add(of_last, two, out=ahead)
         np.subtract(ahead, of_first, out=ahead)
-        np.multiply(ahead, last_won.view(np.uint8), out=ahead)
+        np.multiply(ahead, was_last, out=ahead)
         np.add(of_first, ahead, out=winner)
 
     return find
@@ -108,10 +110,10 @@ def winner_rows(cells: Array, g: Array, winner: Array) -> OfRow:
         return partial(loop, cells, g, winner)
     positions = np.arange(len(cells), dtype=winner.dtype, like=winner).reshape(-1, 1, 1, 1)
     own, is_winner = np.empty_like(cells[0]), np.empty(cells.shape, bool, like=cells)
-    rows = g.transpose(1, 2, 0, 3)
+    runs, rows = as_runs(own, g.transpose(1, 2, 0, 3))
 
     def spread(row: int) -> None:
-        copy_runs(rows[row], own)
+        runs[...] = rows[row]
         np.equal(winner[row], positions, out=is_winner)
         keep_where(own, is_winner, out=cells)
 

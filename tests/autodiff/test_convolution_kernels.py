@@ -402,3 +402,14 @@ def test_refuses(changes: dict[str, Any], message: str) -> None:
 def test_refuses_a_fused_pool_that_does_not_fit() -> None:
     with pytest.raises(ValueError, match=r"pool_size \(4, 2\).*3 x 3"):
         conv2d_relu_max_pool2d(np.ones((2, 5, 5, 1)), np.ones((3, 3, 1, 2)), pool_size=(4, 2))
+
+
+def test_a_pool_behind_a_convolution_may_have_more_cells_than_a_byte_counts() -> None:
+    x, w, b = some_convolution(Case(image=(1, 19, 18, 1), window=(3, 3), filters=2))
+    y, fused = made(conv2d_relu_max_pool2d, x, w, b, pool_size=(17, 16))
+    z, through_relu = made(conv2d, x, w, b, activation="relu")
+    expected, through_pool = made(max_pool2d, z, pool_size=(17, 16))
+    np.testing.assert_allclose(y, expected)
+    g = np.ones_like(y)
+    for got, wanted in zip(fused(g), through_relu(through_pool(g)[0]), strict=True):
+        np.testing.assert_allclose(got, wanted, atol=1e-13)
