@@ -83,7 +83,7 @@ def check(scenario: Scenario, directory: str | Path, expected_of: Scenario | Non
     for index, run in enumerate(scenario.runs):
         expected = reference.train(index)
         if scenario.custom_loop:
-            on_workers = custom_loop(scenario, run)
+            on_workers = (fitted if scenario.loop == "fit" else custom_loop)(scenario, run)
             # What each replica has for itself is read as a whole where workers meet.
             for found in on_workers[:1] if run.is_apart else on_workers:
                 require_equal(found, expected[-1].values, **tolerance)
@@ -534,16 +534,54 @@ def distributed(scenario: Scenario, strategy, worker: int):
         return strategy.distribute_datasets_from_function(
             lambda context: dataset_of(batches_of(scenario, 0, worker))
         )
+    dataset = pl.Dataset.from_generator(global_batches(scenario))
+    return strategy.experimental_distribute_dataset(dataset)
+
+
+def global_batches(scenario: Scenario) -> list:
+    """The batches of the first run, each for all replicas."""
     examples, run = scenario.examples(0), scenario.runs[0]
     ends = np.cumsum([sum(step) for step in run.steps])
-    batches = [
+    return [
         (
             {name: examples[name][start:end] for name in FEATURES},
             examples["y"][start:end],
         )
         for start, end in zip([0, *ends], ends, strict=False)
     ]
-    return strategy.experimental_distribute_dataset(pl.Dataset.from_generator(batches))
+
+
+class FittedModel(pl.nn.Model):
+    """The layers of a scenario, for `fit`."""
+
+    def __init__(self, s: Scenario) -> None:
+        super().__init__()
+        self._parts = Model(s)
+        self._own = [part for part in vars(self._parts).values() if isinstance(part, layers.Layer)]
+
+    def call(self, features, training=False):
+        outputs, _ = self._parts(features, training)
+        return outputs[:, None]
+
+
+def fitted(s: Scenario, run: Run) -> list[dict]:
+    """The values on each worker after `Model.fit` on the global batches."""
+
+    def work(strategy, worker):
+        strategy = strategy or pl.get_strategy()
+        with VariableStore().building():
+            with strategy.scope():
+                model = FittedModel(s)
+                model.compile(make_optimizers(s)[0], "mse")
+            batches = [
+                (features, labels[:, None], *([features["weight"]] if s.weighted else []))
+                for features, labels in global_batches(s)
+            ]
+            model.fit(pl.Dataset.from_generator(batches), verbose=0)
+            variables = *model.weights, *model.optimizer.variables
+            return {v.name: v.numpy() for v in variables}
+
+    return on_topology(run.topology, work)
 
 
 def make_step(s: Scenario, model: Model, both):

@@ -23,7 +23,19 @@ EMBEDDINGS = (None, "sparse", "lazy", "dense", "penalized")
 NORMS = (None, None, "plain", "synchronized")
 BEGINS = ("resumed", "resumed", "interrupted", "warm", "partly warm")
 ENDS = ("data", "data", "steps", "request", "early stop")
-LOOPS = ("estimator",) * 6 + ("dealt", "global") * 2
+LOOPS = ("estimator",) * 6 + ("dealt", "global", "fit") * 2
+NOT_IN_FIT = {
+    "second_optimizer": False,
+    "has_all_weights": False,
+    "heads": False,
+    "unused": False,
+    "counts": False,
+    "dropout": False,
+    "metrics": False,
+    "wide": False,
+    "keeps_layers": False,
+    "accumulates": 1,
+}
 
 
 @dataclass(frozen=True)
@@ -126,7 +138,8 @@ class Scenario:
         runs: One after another.
         evaluation: How the last checkpoint is evaluated, and used for predictions, if at all.
         loop: "estimator"; or the user's own, with `apply_gradients`, over batches that are "dealt"
-            out to replicas, or over "global" ones that the strategy divides. Then there is one run.
+            out to replicas, or over "global" ones that the strategy divides; or `Model.fit` over
+            such. Then there is one run.
         optimizer, clipping, decays: The rule, how gradients are kept within bounds, and whether
             the learning rate has a schedule.
         second_optimizer: Whether the last layers have an optimizer and a loss of their own; if it
@@ -191,6 +204,17 @@ class Scenario:
         return self.norm == "plain" or self.dropout
 
     @property
+    def can_be_fitted(self) -> bool:
+        """Whether `Model.fit` has all of it, and can deal the first batch out to all replicas."""
+        (run, *_), top = self.runs, self.runs[0].topology
+        return (
+            top.kind != "servers"
+            and all(getattr(self, name) == value for name, value in NOT_IN_FIT.items())
+            and self.embedding not in ("dense", "penalized")
+            and sum(run.steps[0]) >= top.num_replicas
+        )
+
+    @property
     def all_runs(self) -> tuple[Run, ...]:
         return (*self.runs, *([self.evaluation] if self.evaluation else []))
 
@@ -218,7 +242,8 @@ class Scenario:
                 # Whose data go on would fill up its last step with them.
                 if run.ends != "data" or (after and after.begins == "interrupted")
             )
-            and not (self.loop == "global" and self.depends_on_dealing)
+            and not (self.loop in ("global", "fit") and self.depends_on_dealing)
+            and (self.loop != "fit" or self.can_be_fitted)
             # There a worker has statistics and counts of its own, of the part that it is given.
             and not (self.loop == "global" and first.is_apart and self.norm)
             and not (self.loop == "global" and self.counts)
@@ -229,7 +254,8 @@ class Scenario:
             # Of several servers each would hold a part of a variable to it; they refuse.
             and not (self.constrained and any(r.topology.kind == "servers" for r in self.runs))
             # Workers at servers would not agree on a scale; they refuse. Own loops scale by hand.
-            and not (self.scaled and (self.custom_loop or any(r.is_apart for r in self.runs)))
+            and not (self.scaled and self.loop in ("dealt", "global"))
+            and not (self.scaled and any(r.is_apart for r in self.runs))
             and not (self.is_mixed and self.norm)  # a batch of one has gradients of zero there
         )
 
@@ -299,7 +325,7 @@ def _scenario(random: Random) -> Scenario:
         "dropout",
         "metrics",
     )
-    return Scenario(
+    scenario = Scenario(
         seed=random.randrange(10**6),
         runs=tuple(runs),
         evaluation=_run(random, _topology(random, KINDS[:-1]), "resumed") if evaluated else None,
@@ -318,6 +344,7 @@ def _scenario(random: Random) -> Scenario:
         scaled=random.random() < 0.2,
         wide=random.random() < 0.15,
     )
+    return replace(scenario, **NOT_IN_FIT) if loop == "fit" else scenario
 
 
 def _topology(random: Random, kinds: tuple[str, ...]) -> Topology:
