@@ -16,7 +16,7 @@ from ..cluster import (
     resolve,
 )
 from ..observe import ensure_handler
-from .devices.cross_device_ops import CrossDeviceOps, ReductionToOneDevice
+from .devices.cross_device_ops import CrossDeviceOps, NcclAllReduce, ReductionToOneDevice
 from .devices.device import Device, default_devices
 from .devices.device import resolve as resolve_devices
 from .extended import StrategyExtended
@@ -25,6 +25,7 @@ from .workers.joining import (
     BYTES_PER_PACK,
     CommunicationImplementation,
     CommunicationOptions,
+    join_cards,
     join_workers,
 )
 from .workers.workers import Workers
@@ -46,7 +47,10 @@ class MultiWorkerMirroredStrategy(Strategy):
         communication_options: How they talk to each other.
         devices: This worker's devices; by default as many GPUs as the resolver's
             `num_accelerators` says, or all, or the host. All workers have equally many.
-        cross_device_ops: How the arrays of one worker's devices are added up.
+        cross_device_ops: How the arrays of one worker's devices are added up; by default NCCL on
+            GPUs and `ReductionToOneDevice` on the host.
+        strict_devices: Whether a GPU, or NCCL, that is asked for and is not to be had is an error;
+            else the host stands in for it, with a warning.
 
     Raises:
         ValueError: Both ways of saying how workers communicate are used, or a name is unknown.
@@ -61,6 +65,7 @@ class MultiWorkerMirroredStrategy(Strategy):
         communication_options: CommunicationOptions | None = None,
         devices: Sequence[str] | None = None,
         cross_device_ops: CrossDeviceOps | None = None,
+        strict_devices: bool = False,
     ) -> None:
         if communication is not None and communication_options is not None:
             raise ValueError(
@@ -71,7 +76,8 @@ class MultiWorkerMirroredStrategy(Strategy):
         wish = CommunicationImplementation.AUTO if communication is None else communication
         options = communication_options or CommunicationOptions(implementation=wish)
         self._devices: Sequence[str | Device] | None = devices
-        self._ops = cross_device_ops or ReductionToOneDevice()
+        self._ops = cross_device_ops
+        self._strict_devices = strict_devices
         self._options = options
         self._join(cluster_resolver or resolve(os.environ))
 
@@ -80,11 +86,15 @@ class MultiWorkerMirroredStrategy(Strategy):
         asked = self._devices
         if asked is None:
             asked = default_devices(resolver.num_accelerators())
-        devices, options = resolve_devices(asked), self._options
-        workers = Workers(join_workers(resolver, options), options.compressed_dtype)
+        devices, options = resolve_devices(asked, self._strict_devices), self._options
+        communicator = join_workers(resolver, options)
+        cards = join_cards(communicator, options, devices[0], self._strict_devices)
+        workers = Workers(communicator, options.compressed_dtype, cards)
+        on_host = all(device.kind == "CPU" for device in devices)
+        ops = self._ops or (ReductionToOneDevice() if on_host else NcclAllReduce())
         bytes_per_pack = options.bytes_per_pack or BYTES_PER_PACK
         self._resolver = resolver
-        super().__init__(StrategyExtended(devices, devices, self._ops, workers, bytes_per_pack))
+        super().__init__(StrategyExtended(devices, devices, ops, workers, bytes_per_pack))
         self._check_device_counts()
         _logger.info(
             "Using %r: worker %d of %d, %d replicas in all.",

@@ -42,6 +42,12 @@ def nccl() -> Any:
     return _nccl()
 
 
+def bus_id(index: int) -> str:
+    """Where a card is in this machine, by which processes that number cards otherwise know it."""
+    found: str = _cupy().cuda.runtime.deviceGetPCIBusId(index)
+    return found
+
+
 def count() -> int:
     """The number of GPUs that CuPy can use; 0 without CuPy or a driver."""
     cupy = _cupy()

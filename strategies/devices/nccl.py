@@ -110,6 +110,20 @@ class NcclRanks:
                 one.broadcast(at, at, array.size, self._type_of(array), root, stream.ptr)
         return self._under_way(streams)
 
+    def error(self) -> str:
+        """What NCCL has found out beside all calls, in words; empty if nothing."""
+        try:
+            for one in self._communicators:
+                one.check_async_error()
+        except RuntimeError as error:
+            return str(error)
+        return ""
+
+    def abort(self) -> None:
+        """End what is under way, whatever others do; what it was to give is undefined."""
+        for one in self._communicators:
+            one.abort()
+
     @contextmanager
     def _one_call(self) -> Iterator[Sequence[Any]]:
         """What is called in it, with a stream for each card, is one call, made at its end."""

@@ -103,6 +103,7 @@ class Bucket:
         self._local: Handle = DONE
         self._handle: Handle | None = None
         self._sent: np.ndarray | None = None
+        self._is_staged = False
 
     def slices(self, replica: int) -> list[tuple[Tensor, Array]]:
         """Each variable's tensor in `replica` with the slice that takes its gradient."""
@@ -173,8 +174,15 @@ class Bucket:
 
     def start(self, workers: Workers, name: str) -> None:
         first = self._buffers[0]
+        if workers.cards is not None and workers.cards.takes(first):
+            # It is behind the sum over this worker's cards by itself: both are on one stream.
+            self._sent = np.array(self._num_gradients, np.int64)
+            self._handle = workers.cards.start_all_reduce(first, self._sent, name)
+            return
         self._local.wait()
-        self._sent = to_host(first)
+        with self._devices[0].use():  # whichever replica's thread comes here
+            self._sent = to_host(first)
+        self._is_staged = self._sent is not first
         self._sent[-len(self.variables) :] = self._num_gradients
         self._handle = workers.start_adding_up_gradients(self._sent, name)
 
@@ -199,7 +207,7 @@ class Bucket:
         self._handle = None
         self._num_gradients = self._sent[-len(self.variables) :].tolist()
         first = self._buffers[0]
-        if self._sent is not first:
+        if self._is_staged:
             with self._devices[0].use():
                 first[...] = self._devices[0].put(self._sent)
         if not self._on_host:

@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,7 +31,10 @@ from ...collectives import (
     LinkKind,
     Member,
 )
-from ..devices.device import list_devices
+from ..devices.device import Device, list_devices
+
+if TYPE_CHECKING:
+    from .nccl import NcclWorkers
 
 BYTES_PER_PACK = 4 << 20
 
@@ -46,7 +50,7 @@ class CommunicationImplementation(enum.Enum):
     RING = "RING"
     """gRPC for control; shared memory, TCP or gRPC streams for arrays."""
     NCCL = "NCCL"
-    """A wish for NVIDIA's library between GPUs; what is not to be had falls back to AUTO."""
+    """NVIDIA's library for gradients on GPUs, one GPU of each worker; all else as under AUTO."""
     MPI = "MPI"
     """mpi4py; the workers are the ranks of one `mpirun`."""
 
@@ -152,6 +156,29 @@ class CommunicationOptions:
         return None if self.wire_dtype is None else np.dtype(self.wire_dtype)
 
 
+def join_cards(
+    communicator: Communicator | None, options: CommunicationOptions, device: Device, strict: bool
+) -> NcclWorkers | None:
+    """The cards of workers that want NCCL, and are joined already; None where they do without it.
+
+    Args:
+        communicator: Joins the workers.
+        options: The same for all of them.
+        device: Where this worker adds up its gradients.
+        strict: Whether it is an error that NCCL is wanted and not to be had.
+    """
+    if communicator is None or not _wants_nccl(options):
+        return None
+    from .nccl import join_by_nccl  # here: few want it
+
+    return join_by_nccl(communicator, device, strict, options.wire_dtype)
+
+
+def _wants_nccl(options: CommunicationOptions) -> bool:
+    wish = CommunicationImplementation.parse(options.implementation)
+    return wish is CommunicationImplementation.NCCL
+
+
 @dataclass(frozen=True)
 class _World:
     """Whom this process has joined, and as what it was told to."""
@@ -177,7 +204,7 @@ def join_workers(resolver: ClusterResolver, options: CommunicationOptions) -> Co
     implementation, why = pick_implementation(options.implementation, resolver)
     if len(tasks) > 1:
         num_gpus = len(list_devices("GPU"))
-        gpus = f"{num_gpus} GPUs, whose arrays go through host memory" if num_gpus else "no GPU"
+        gpus = f"{num_gpus} GPUs" if num_gpus else "no GPU"
         _logger.info("Workers communicate by %s (%s; %s here).", implementation.value, why, gpus)
     if implementation is CommunicationImplementation.MPI:
         joined = _join_by_mpi(resolver, options)
@@ -185,6 +212,8 @@ def join_workers(resolver: ClusterResolver, options: CommunicationOptions) -> Co
         joined = None
     else:
         joined = _join_by_ring(spec, tasks, tasks.index(task), options)
+    if joined is None and _wants_nccl(options) and not list_devices("GPU"):
+        _logger.warning("communication is NCCL, but paceline finds no GPU here.")
     if joined is not None:
         joined.timeout_secs = options.timeout_seconds or DEFAULT_TIMEOUT_SECS
         joined.overlaps = joined.overlaps if options.overlap is None else options.overlap
@@ -267,11 +296,6 @@ def pick_implementation(
     implementation = CommunicationImplementation.parse(wish)
     if implementation in (CommunicationImplementation.RING, CommunicationImplementation.MPI):
         return implementation, "as asked for"
-    if implementation is CommunicationImplementation.NCCL:
-        missing = "has no NCCL yet" if list_devices("GPU") else "finds no GPU here"
-        _logger.warning(
-            "communication is NCCL, but paceline %s; arrays travel as under AUTO.", missing
-        )
     if isinstance(resolver, MPIClusterResolver):
         return CommunicationImplementation.MPI, "mpirun has started this process"
     return CommunicationImplementation.RING, "no mpirun has started this process"

@@ -6,11 +6,11 @@ All workers make the same calls in the same order. A worker that is alone gets i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from ...autodiff import IndexedSlices
+from ...autodiff import Array, IndexedSlices
 from ...collectives import DONE, Communicator, Handle, Op
 from ...observe import Collective
 from ..devices.arrays import Summand, add_up
@@ -49,14 +49,26 @@ class _Widened(Handle):
         self._array[...] = self._narrow
 
 
+class Cards(Protocol):
+    """One card of each worker, where arrays on them need not go through host memory."""
+
+    def takes(self, array: Array) -> bool:
+        """Whether it adds up arrays such as this one."""
+
+    def start_all_reduce(self, array: Array, numbers: np.ndarray, name: str) -> Handle:
+        """Begin to replace both, one on the card and one on the host, by their sums."""
+
+
 class Workers:
     """The workers that train together, seen from one of them.
 
     Args:
         communicator: Joins one rank per worker; None for a worker that is alone.
         wire_dtype: In what gradients of wider floating-point dtypes travel; by default their own.
+        cards: Adds up gradients that are on cards; without it they go through host memory.
 
     Attributes:
+        cards: As given.
         num_collectives: How often they have added up or gathered at once, as models ask them to.
     """
 
@@ -64,7 +76,9 @@ class Workers:
         self,
         communicator: Communicator | None = None,
         wire_dtype: np.dtype[np.float16] | None = None,
+        cards: Cards | None = None,
     ) -> None:
+        self.cards = cards
         self._communicator = communicator
         self._wire_dtype = wire_dtype
         self._full_batch: float | None = None

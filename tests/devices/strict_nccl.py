@@ -158,7 +158,6 @@ class NcclCommunicator:
         self._rank, self._card = rank, card
         self._number = 0
         self._under_way: list[_Call] = []
-        self.async_error = ""
         world.join(rank, card)
 
     @staticmethod
@@ -187,8 +186,8 @@ class NcclCommunicator:
         self._call("broadcast", sendbuff, recvbuff, count, datatype, stream, root=root)
 
     def check_async_error(self) -> None:
-        if self.async_error:
-            raise NcclError(self.async_error)
+        if _broken:
+            raise NcclError(_broken[-1])
 
     def abort(self) -> None:
         world, self._world = self._world, None
@@ -256,6 +255,17 @@ class NcclCommunicator:
         assert array.flags.c_contiguous, "memory that is not contiguous"
         assert array.size >= count, f"{array.size} elements, not {count}"
         return array
+
+
+_broken: list[str] = []
+
+
+@contextmanager
+def broken(reason: str) -> Iterator[None]:
+    """Within it NCCL has found out that something is wrong, and says so to who asks."""
+    _broken.append(reason)
+    yield
+    _broken.pop()
 
 
 @contextmanager
