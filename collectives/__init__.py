@@ -9,6 +9,7 @@ from .communicator import (
     DEFAULT_SILENCE_SECS,
     DEFAULT_TIMEOUT_SECS,
     MIN_SILENCE_SECS,
+    Arrival,
     Communicator,
 )
 from .connect import connect
@@ -33,6 +34,7 @@ __all__ = [
     "DEFAULT_TIMEOUT_SECS",
     "DONE",
     "MIN_SILENCE_SECS",
+    "Arrival",
     "ClosedError",
     "CollectiveError",
     "CollectiveTimeoutError",

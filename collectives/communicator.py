@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Self, final
+from typing import Protocol, Self, final
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -24,6 +24,13 @@ MIN_SILENCE_SECS = 3.0
 """Less could be two heartbeats that a busy machine has delayed."""
 
 _NO_DTYPE = np.dtype(bool)
+
+
+class Arrival(Protocol):
+    """The end of a copy that goes on behind the host's back, such as an event of CUDA's."""
+
+    def synchronize(self) -> None:
+        """Return when it has been made."""
 
 
 @final
@@ -109,15 +116,23 @@ class Communicator:
             self._executor.finish()
         self._all_reduce(array, name, op, self.step)
 
-    def start_all_reduce(self, array: Array, name: str, op: Op = Op.SUM) -> Handle:
+    def start_all_reduce(
+        self, array: Array, name: str, op: Op = Op.SUM, after: Arrival | None = None
+    ) -> Handle:
         """Start `all_reduce` and return at once.
 
         Operations run in the order in which they were started, behind the caller's back (see
         `overlaps`); calls without ``start`` queue behind them. The array must not be touched before
         `Handle.wait`.
+
+        Args:
+            array: As in `all_reduce`.
+            name: What is being reduced.
+            op: How.
+            after: What is waited for before the array is read, if it is still on its way.
         """
         check_array(array, name)
-        task = _StartedAllReduce(self, array, name, op)
+        task = _StartedAllReduce(self, array, name, op, after)
         self._executor.start(task, at_once=self.overlaps)
         return task
 
@@ -258,8 +273,11 @@ class Communicator:
 class _StartedAllReduce(Task):
     """An all_reduce that an executor makes, in the step in which it was started."""
 
-    def __init__(self, communicator: Communicator, array: Array, name: str, op: Op) -> None:
+    def __init__(
+        self, communicator: Communicator, array: Array, name: str, op: Op, after: Arrival | None
+    ) -> None:
         super().__init__()
+        self._after = after
         self._communicator = communicator
         self._step = communicator.step
         self._array = array
@@ -267,4 +285,6 @@ class _StartedAllReduce(Task):
         self._op = op
 
     def work(self) -> None:
+        if self._after is not None:
+            self._after.synchronize()
         self._communicator._all_reduce(self._array, self._name, self._op, self._step)

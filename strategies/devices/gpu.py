@@ -189,6 +189,32 @@ def wait_for(event: Any, index: int) -> None:
         _cupy().cuda.get_current_stream().wait_event(event)
 
 
+def pinned_zeros(length: int, dtype: np.dtype[Any]) -> np.ndarray:
+    """An array in pinned host memory: copies to and from it go on behind the host's back."""
+    memory = _cupy().cuda.alloc_pinned_memory(max(length * dtype.itemsize, 1))
+    array: np.ndarray = np.frombuffer(memory, dtype, length)
+    array.fill(0)
+    return array
+
+
+def start_download(array: Array, out: np.ndarray) -> Any:
+    """Begin to copy an array of a card to pinned memory; the event that is returned is its end.
+
+    The copy is behind what the card has computed so far, and beside what it computes next.
+    """
+    with communicating(array.device.id) as stream:
+        array.get(out=out, blocking=False)
+        end = _cupy().cuda.Event(block=True, disable_timing=True)
+        stream.record(end)
+    return end
+
+
+def upload(values: np.ndarray, array: Array) -> None:
+    """Overwrite an array of a card by one in pinned memory, in the order of what it computes."""
+    with use(array.device.id):
+        array.set(values)
+
+
 @cache
 def _communication_stream(cupy: Any, index: int) -> Any:
     """The second stream of a card: what it sends while the first one computes."""

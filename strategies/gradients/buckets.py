@@ -14,9 +14,9 @@ import numpy as np
 
 from ...autodiff import Array, IndexedSlices, Tensor
 from ...collectives import DONE, Handle
+from ..devices import gpu
 from ..devices.arrays import add_up, cut, moved
 from ..devices.cross_device_ops import CrossDeviceOps
-from ..devices.device import to_host
 from ..variables.variable import Variable
 from ..workers.workers import Workers
 from .packs import Gradient, Pack, with_values
@@ -103,7 +103,7 @@ class Bucket:
         self._local: Handle = DONE
         self._handle: Handle | None = None
         self._sent: np.ndarray | None = None
-        self._is_staged = False
+        self._staging: np.ndarray | None = None
 
     def slices(self, replica: int) -> list[tuple[Tensor, Array]]:
         """Each variable's tensor in `replica` with the slice that takes its gradient."""
@@ -180,11 +180,15 @@ class Bucket:
             self._handle = workers.cards.start_all_reduce(first, self._sent, name)
             return
         self._local.wait()
-        with self._devices[0].use():  # whichever replica's thread comes here
-            self._sent = to_host(first)
-        self._is_staged = self._sent is not first
-        self._sent[-len(self.variables) :] = self._num_gradients
-        self._handle = workers.start_adding_up_gradients(self._sent, name)
+        num = len(self.variables)
+        self._sent, copied = first, None
+        if not isinstance(first, np.ndarray):
+            if self._staging is None:
+                self._staging = gpu.pinned_zeros(len(first), first.dtype)
+            self._sent = self._staging
+            copied = gpu.start_download(first[:-num], self._staging[:-num])
+        self._sent[-num:] = self._num_gradients
+        self._handle = workers.start_adding_up_gradients(self._sent, name, copied)
 
     def finish(self, workers: Workers, divisor: float) -> None:
         self._local.wait()
@@ -206,10 +210,9 @@ class Bucket:
         self._handle.wait()
         self._handle = None
         self._num_gradients = self._sent[-len(self.variables) :].tolist()
-        first = self._buffers[0]
-        if self._is_staged:
-            with self._devices[0].use():
-                first[...] = self._devices[0].put(self._sent)
+        if self._sent is self._staging:
+            num = len(self.variables)
+            gpu.upload(self._sent[:-num], self._buffers[0][:-num])
         if not self._on_host:
             self._ops.overwrite(self._buffers, self._devices)
 

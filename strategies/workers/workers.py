@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...autodiff import Array, IndexedSlices
-from ...collectives import DONE, Communicator, Handle, Op
+from ...collectives import DONE, Arrival, Communicator, Handle, Op
 from ...observe import Collective
 from ..devices.arrays import Summand, add_up
 from ..devices.device import to_host
@@ -119,12 +119,15 @@ class Workers:
             self._full_batch = float(largest[0]) or 1.0
         return self._full_batch
 
-    def start_adding_up(self, numbers: np.ndarray, name: str) -> Handle:
+    def start_adding_up(
+        self, numbers: np.ndarray, name: str, after: Arrival | None = None
+    ) -> Handle:
         """Begin to replace numbers by their sums over all workers; wait for the handle."""
         if self.size == 1:
             return DONE
         seen = Collective(name)
-        return _Seen(self.communicator.start_all_reduce(numbers, name), seen)
+        handle = self.communicator.start_all_reduce(numbers, name, after=after)
+        return _Seen(handle, seen)
 
     def empty_gradients(self, length: int, dtype: np.dtype[Any], name: str) -> np.ndarray:
         """Memory for gradients, all zeros, from which they are added up fastest."""
@@ -132,11 +135,21 @@ class Workers:
             return np.zeros(length, dtype)
         return self._communicator.empty((length,), dtype, f"gradients {name}")
 
-    def start_adding_up_gradients(self, gradients: np.ndarray, name: str) -> Handle:
-        """`start_adding_up`, by way of the narrower dtype if one was asked for."""
+    def start_adding_up_gradients(
+        self, gradients: np.ndarray, name: str, after: Arrival | None = None
+    ) -> Handle:
+        """`start_adding_up`, by way of the narrower dtype if one was asked for.
+
+        Args:
+            gradients: In host memory.
+            name: What they are.
+            after: The end of the copy by which they come there from a card.
+        """
         narrow = self._wire_dtype
         if narrow is None or self.size == 1 or gradients.dtype.itemsize <= narrow.itemsize:
-            return self.start_adding_up(gradients, name)
+            return self.start_adding_up(gradients, name, after)
+        if after is not None:
+            after.synchronize()
         # What is too large becomes an infinity, and stays one in every sum: `_Widened` finds it on
         # all workers alike, where an error here would be one worker's only.
         with np.errstate(over="ignore"):

@@ -495,6 +495,28 @@ def check_many_calls_of_one_name(run: Run, size: int) -> None:
         assert values == [expected] * 3
 
 
+def check_an_array_that_is_on_its_way(run: Run, size: int) -> None:
+    """It is read when it has come, whether the operation is made at once or put off."""
+
+    class Copy:
+        def __init__(self, array: np.ndarray) -> None:
+            self.array = array
+
+        def synchronize(self) -> None:
+            self.array[:] = 1
+
+    def body(communicator: Communicator) -> list[float]:
+        results = []
+        for overlaps in (True, False):
+            communicator.overlaps = overlaps
+            array = np.full(3, np.nan)
+            communicator.start_all_reduce(array, "late", after=Copy(array)).wait()
+            results += array.tolist()
+        return results
+
+    assert results_of(run, size, body) == [[float(size)] * 6] * size
+
+
 def check_closed(run: Run, size: int) -> None:
     def body(communicator: Communicator) -> None:
         array = np.ones(2)
@@ -745,6 +767,7 @@ _SINGLE = [
     ("a name may change its length", check_a_name_may_change_its_length),
     ("started operations run in order", check_started_operations_run_in_order),
     ("started operations come again", check_started_operations_come_again),
+    ("an array that is on its way", check_an_array_that_is_on_its_way),
     ("a call waits for those started before", check_a_call_waits_for_those_started_before),
     ("barrier", check_barrier),
     ("split", check_split),

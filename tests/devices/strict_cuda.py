@@ -91,6 +91,7 @@ class Stream:
         """Copies from pinned memory that the host has not waited for: as which of its works each
         is made, where to, and from what, with what was there."""
         self.works: list[Work] = []
+        self.downloads: list[tuple[int, np.ndarray, np.ndarray]] = []
         _streams[self.number] = self
 
     @property
@@ -130,6 +131,20 @@ class Stream:
         for work in self.works:
             work.wait()
         _wait_for(self.number, self.last)
+
+    def download_later(self, source: np.ndarray, target: np.ndarray) -> None:
+        """A copy to pinned memory, which is made when the host waits for it, and not before."""
+        for other in list(_streams.values()):
+            for order, memory, pinned, _ in list(other.copies):
+                if np.may_share_memory(pinned, target) and _has_waited(
+                    self.number, other.number, order
+                ):
+                    memory.make_copies()
+                    other.copies = [copy for copy in other.copies if copy[1] is not memory]
+        values = source.copy()
+        target.view(np.uint8)[...] = 0xCD
+        self.last = next(_order)
+        self.downloads.append((self.last, target, values))
 
     def require_pinned_memory_as_it_was(self) -> None:
         for order, _, source, before in self.copies:
@@ -171,6 +186,10 @@ def _wait_for(number: int, last: int) -> None:
         stream.copies = [copy for copy in stream.copies if copy[0] > last]
         for _, memory, *_ in due:
             memory.make_copies()
+        arrived = [d for d in stream.downloads if d[0] <= last]
+        stream.downloads = [d for d in stream.downloads if d[0] > last]
+        for _, target, values in arrived:
+            target[...] = values
 
 
 _streams: weakref.WeakValueDictionary[int, Stream] = weakref.WeakValueDictionary()

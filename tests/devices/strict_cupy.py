@@ -239,7 +239,10 @@ class StrictArray(NDArrayOperatorsMixin):
             return np.array(self._array, order=order)
         assert out.shape == self._array.shape, "get(out=) takes an array of the same shape"
         assert out.dtype == self._array.dtype, "get(out=) takes an array of the same dtype"
-        out[...] = self._array
+        if blocking or not cuda.is_pinned(out):
+            out[...] = self._array
+        else:
+            stream.download_later(self._array, out)
         return out
 
     def set(self, arr: np.ndarray, stream: cuda.Stream | None = None) -> None:

@@ -238,10 +238,12 @@ def test_workers_that_share_a_card_go_through_host_memory_which_is_said(strict, 
     assert strict or outcomes == [None, None]
 
 
-def trained(num_workers: int, num_cards: int, by_nccl: bool) -> tuple[np.ndarray, list[str]]:
-    """What workers with a few cards each learn in three steps, and what their cards were asked."""
+def trained(
+    num_workers: int, num_cards: int, by_nccl: bool, num_steps: int = 3
+) -> tuple[np.ndarray, list[str]]:
+    """What workers with a few cards each learn in some steps, and what their cards were asked."""
     rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(2, 3, 8, 5)).astype(np.float32)
+    x, y = rng.normal(size=(2, 5, 8, 5)).astype(np.float32)
 
     def train(communicator: Communicator) -> np.ndarray:
         devices = [Device("GPU", communicator.rank * num_cards + i) for i in range(num_cards)]
@@ -260,7 +262,7 @@ def trained(num_workers: int, num_cards: int, by_nccl: bool) -> tuple[np.ndarray
             optimizers.SGD(0.1, momentum=0.9).minimize(loss)(len(x[number][rows]))
 
         store = VariableStore(seed=1)
-        for number in range(3):
+        for number in range(num_steps):
             with store.building():
                 strategy.run(step, (number,))
         return np.concatenate([v.numpy().reshape(-1) for v in store.trainable_variables()])
@@ -279,3 +281,13 @@ def test_workers_with_cards_learn_what_one_process_learns(num_workers, num_cards
     np.testing.assert_allclose(by_nccl, alone, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(by_host, alone, rtol=1e-4, atol=1e-6)
     assert any(launch.startswith("allReduce") for launch in launches)
+
+
+def test_on_the_way_through_host_memory_nothing_waits_in_the_midst_of_backward():
+    """A bucket is copied to pinned memory, and back, behind the host's back."""
+    found = []
+    for num_steps in (2, 5):
+        with strict_cupy.counted() as counts:
+            trained(2, 1, by_nccl=False, num_steps=num_steps)
+        found.append(len(counts.waits))
+    assert found[0] == found[1]

@@ -167,8 +167,8 @@ def test_many_small_gradients_travel_in_few_packs(on_workers):
             optimizer = optimizers.SGD(1.0)
         pairs = [(np.ones(1000, np.float32), v) for v in variables]
         if index == 0:
-            communicator.start_all_reduce = lambda a, name, *op: (
-                started.append(name) or start(a, name, *op)
+            communicator.start_all_reduce = lambda a, name, **how: (
+                started.append(name) or start(a, name, **how)
             )
         strategy.run(lambda: optimizer.apply_gradients(pairs))
 
