@@ -7,6 +7,7 @@ the outer one for that long, so that the phases add up to the time that has pass
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextvars import ContextVar, Token
 from time import perf_counter_ns
 from typing import Final, NamedTuple, final
@@ -115,10 +116,12 @@ class _Phase:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Callable[[str], object]:
         stopwatch = _running.get()
-        if stopwatch is not None:
-            stopwatch.outer.append(stopwatch.switch(self._name))
+        if stopwatch is None:
+            return _nobody_looks
+        stopwatch.outer.append(stopwatch.switch(self._name))
+        return stopwatch.switch
 
     def __exit__(self, *error: object) -> None:
         stopwatch = _running.get()  # the same: one that began to run within has ended
@@ -126,11 +129,18 @@ class _Phase:
             stopwatch.switch(stopwatch.outer.pop())
 
 
+def _nobody_looks(phase: str) -> None:
+    pass
+
+
 _contexts = {name: _Phase(name) for name in PHASES}
 
 
 def phase(name: str) -> _Phase:
     """A context: the running stopwatch, if there is one, counts its time as that of a phase.
+
+    In `with phase("forward") as switch` phases that follow each other need one context only:
+    `switch("backward")` ends the one and begins the other.
 
     Args:
         name: One of `PHASES`.

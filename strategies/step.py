@@ -153,30 +153,29 @@ def make_step(
         raise RuntimeError("a train op must be called in a replica: inside strategy.run(...)")
     is_alone = replica.strategy.extended.num_replicas == 1
     lines = [] if is_alone else [line for u in train_op.updates for line in u.lines(replica)]
-    with phase("communication"):
-        own = num_examples if replica.has_examples else 0
+    own = num_examples if replica.has_examples else 0
+    with InterruptsPutOff() as interrupts, phase("communication") as switch:
         this_round = agree(replica, own + num_accumulated, average, (float(veto), *sums), lines)
-    # All are prepared before the first is filled: what workers agree on here, and the buckets that
-    # another replica fills meanwhile, would else go out in an order that chance decides.
-    with phase("backward"):
+        # All are prepared before the first is filled: what workers agree on here, and the buckets
+        # that another replica fills meanwhile, would else go out in an order that chance decides.
+        switch("backward")
         replica.loss_weight = float(num_examples) if average else 1.0
         for update in train_op.updates:
             update.prepare(replica.local_index)
         for update in train_op.updates:
             update.fill(replica, this_round, own, num_accumulated)
         replica.loss_weight = 1.0
-    with InterruptsPutOff() as interrupts:
         # All losses were followed before any variable changes.
-        with phase("communication"):
-            reduce(replica, this_round, interrupts)
+        switch("communication")
+        reduce(replica, this_round, interrupts)
         weight, vetoes, *totals = this_round.totals.tolist()
         is_made = weight > 0 and not vetoes
         if is_made:
-            with phase("update"):
-                for update in train_op.updates:
-                    update.apply(replica, average)
-                for counter in train_op.counters:
-                    counter.cell.increase(replica.local_index)
+            switch("update")
+            for update in train_op.updates:
+                update.apply(replica, average)
+            for counter in train_op.counters:
+                counter.cell.increase(replica.local_index)
             settle(replica, this_round)
         elif not vetoes and replica.strategy.extended.is_synchronous:
             settle(replica, this_round)  # it adds nothing, and gets what others add

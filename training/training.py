@@ -180,8 +180,8 @@ class TrainingSession(Session):
         # for its part in what they exchange. Only the sums of the step tell whether any had data.
         parts = [self._batches.of_step(part) for part in batches]
         if is_alone:
-            has_examples = any(replica.num_examples for part in parts for replica in part)
-            if not has_examples and not (self._is_built and self._shares_steps):
+            num_examples = sum([replica.num_examples for part in parts for replica in part])
+            if not num_examples and not (self._is_built and self._shares_steps):
                 return False, False
         else:
             missing = range(self._batches_per_step - len(parts))
