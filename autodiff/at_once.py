@@ -24,6 +24,7 @@ import numpy as np
 from .activations import relu
 from .arithmetic import sum_of_rows
 from .creation import filled
+from .dense import finish_at_once, through_at_once
 from .fusion import fused, library
 from .higher_order import by_definition
 from .indexing import place
@@ -45,15 +46,12 @@ def conv_at_once(
     num_filters = filters.shape[-1]
     lines = _lines(_padded(images, windows), windows)
     y = product(lines, as_rows(filters))
-    if b or activation:
-        fused(partial(_finish, activation), y, *saved[2:])
+    finish_at_once(activation, y, *saved[2:])
 
     def vjp(g: Array, outs: Any) -> Any:
         if type(g) is Tensor:
             return by_definition(partial(by_taps, windows, activation), g, inputs, saved)
-        g = as_rows(g)
-        if activation:
-            g = fused(_through_relu, g, y)
+        g = through_at_once(activation, as_rows(g), y)
         gradients: list[Array | None] = [None] * len(inputs)
         if w.requires_grad:
             gradients[1] = _filters_gradient(lines, g, filters, outs[1])
@@ -65,17 +63,6 @@ def conv_at_once(
         return gradients
 
     return record(y.reshape(len(images), *windows.count, num_filters), inputs, vjp)
-
-
-def _finish(activation: str | None, y: Array, *bias: Array) -> None:
-    for b in bias:
-        y += b
-    if activation:
-        np.maximum(y, 0, out=y)
-
-
-def _through_relu(g: Array, y: Array) -> Any:
-    return np.where(y > 0, g, 0)
 
 
 def by_taps(windows: Windows, activation: str | None, x: Tensor, w: Tensor, *b: Tensor) -> Any:

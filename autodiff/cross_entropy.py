@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from .activations import log_softmax, logistic, softplus
+from .fusion import fused
 from .higher_order import by_definition
 from .tensor import Tensor, lift_array, record
 from .tensor_like import Array
@@ -40,9 +42,9 @@ def softmax_cross_entropy(logits: Any, labels: Any) -> Tensor:
             f"{target.shape}"
         )
     num_classes = z.shape[-1]
-    on_host = isinstance(target, np.ndarray)
-    if on_host:
-        check_labels(target, num_classes)
+    if not isinstance(target, np.ndarray):
+        return _of_classes_at_once(logits, target)
+    check_labels(target, num_classes)
     picked = target.reshape(-1)
     rows = np.ascontiguousarray(z.reshape(-1, num_classes), like=z)
     weights = rows - rows.max(axis=1, keepdims=True)
@@ -55,8 +57,6 @@ def softmax_cross_entropy(logits: Any, labels: Any) -> Tensor:
     total = weights.sum(axis=1)
     losses = np.log(total)
     losses -= shifted
-    if not on_host:  # to look at them would be to wait for the device, which does not refuse any
-        losses = np.where((picked >= 0) & (picked < num_classes), losses, np.nan)
 
     def vjp(g: Array, outs: Any) -> Any:
         if type(g) is Tensor:
@@ -67,6 +67,43 @@ def softmax_cross_entropy(logits: Any, labels: Any) -> Tensor:
         return (dz.reshape(z.shape),)
 
     return record(losses.reshape(target.shape), (logits,), vjp)
+
+
+def _of_classes_at_once(logits: Tensor, target: Array) -> Tensor:
+    """The same on a GPU, in few kernels.
+
+    To look at class numbers would be to wait for the device, which does not refuse any.
+    """
+    z = logits.data
+    num_classes = z.shape[-1]
+    rows, picked = z.reshape(-1, num_classes), target.reshape(-1, 1)
+    classes = np.arange(num_classes, like=z)
+    most = rows.max(axis=1, keepdims=True)
+    weights, of_label = fused(_weights_and_label, rows, most, picked, classes)
+    sums = weights.sum(axis=1, keepdims=True), of_label.sum(axis=1, keepdims=True)
+    losses = fused(partial(_loss, num_classes), *sums, picked)
+
+    def vjp(g: Array, outs: Any) -> Any:
+        if type(g) is Tensor:
+            return by_definition(lambda z: _of_classes(z, target), g, (logits,), (z,))
+        g = g.reshape(-1, 1)
+        return (fused(_loss_gradient, g, weights, sums[0], picked, classes).reshape(z.shape),)
+
+    return record(losses.reshape(target.shape), (logits,), vjp)
+
+
+def _weights_and_label(z: Any, most: Any, picked: Any, classes: Any) -> tuple[Any, Any]:
+    shifted = z - most
+    return np.exp(shifted), np.where(classes == picked, shifted, 0)
+
+
+def _loss(num_classes: int, total: Any, of_label: Any, picked: Any) -> Any:
+    exists = (picked >= 0) & (picked < num_classes)
+    return np.where(exists, np.log(total) - of_label, np.nan)
+
+
+def _loss_gradient(g: Any, weights: Any, total: Any, picked: Any, classes: Any) -> Any:
+    return weights * (g / total) - np.where(classes == picked, g, 0)
 
 
 def _of_classes(logits: Tensor, labels: Array) -> Any:

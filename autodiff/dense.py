@@ -10,6 +10,7 @@ import numpy as np
 
 from .activations import logistic, rectified, relu, sigmoid
 from .arithmetic import sum_of_rows
+from .fusion import fused
 from .higher_order import by_definition
 from .linear_algebra import as_rows, product, product_with_transposed
 from .numerics import keep_positive
@@ -30,6 +31,13 @@ ACTIVATIONS: dict[str, tuple[Callable[[Array], Any], Callable[[Array, Array], An
         lambda y: logistic(y, out=y),
         lambda g, y: np.multiply(g, y * (1 - y), out=g),
     ),
+}
+
+# The same for what becomes one kernel: y = f(y), and g f'(x).
+_OF_ARRAYS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
+    "relu": (lambda y: np.maximum(y, 0), lambda g, y: np.where(y > 0, g, 0)),
+    "tanh": (np.tanh, lambda g, y: g * (1 - y * y)),
+    "sigmoid": (logistic, lambda g, y: g * (y * (1 - y))),
 }
 
 PLAIN: dict[str, Callable[[Any], Any]] = {"relu": relu, "tanh": np.tanh, "sigmoid": sigmoid}
@@ -61,17 +69,22 @@ def dense(x: Any, w: Any, b: Any = None, activation: str | None = None) -> Tenso
     _check_shapes(a.shape, weights.shape, None if b is None else bias.shape)
     rows = as_rows(a)
     y = product(rows, weights)
-    if b is not None:
-        y += bias
-    if activation is not None:
-        ACTIVATIONS[activation][0](y)
+    if not isinstance(y, np.ndarray):
+        finish_at_once(activation, y, *([] if b is None else [bias]))
+    else:
+        if b is not None:
+            y += bias
+        if activation is not None:
+            ACTIVATIONS[activation][0](y)
 
     def vjp(g: Array, outs: Any) -> Any:
         if type(g) is Tensor:
             saved = (a, weights) if b is None else (a, weights, bias)
             return by_definition(partial(_plain_dense, activation), g, inputs, saved)
         g = as_rows(g)
-        if activation is not None:
+        if not isinstance(g, np.ndarray):
+            g = through_at_once(activation, g, y)
+        elif activation is not None:
             ACTIVATIONS[activation][1](g, y)
         dx = dw = db = None
         if w.requires_grad:
@@ -85,6 +98,24 @@ def dense(x: Any, w: Any, b: Any = None, activation: str | None = None) -> Tenso
         return (dx, dw) if b is None else (dx, dw, db)
 
     return record(y if a.ndim == 2 else y.reshape(*a.shape[:-1], y.shape[1]), inputs, vjp)
+
+
+def finish_at_once(activation: str | None, y: Array, *bias: Array) -> None:
+    """Add a bias and apply an activation in one kernel, in place."""
+
+    def finish(y: Any, *bias: Any) -> None:
+        for b in bias:
+            y += b
+        if activation is not None:
+            y[...] = _OF_ARRAYS[activation][0](y)
+
+    if bias or activation is not None:
+        fused(finish, y, *bias)
+
+
+def through_at_once(activation: str | None, g: Array, y: Array) -> Array:
+    """The gradient before an activation that gave y, in one kernel."""
+    return g if activation is None else fused(_OF_ARRAYS[activation][1], g, y)
 
 
 def _plain_dense(activation: str | None, x: Tensor, w: Tensor, *b: Tensor) -> Any:

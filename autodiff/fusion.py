@@ -125,39 +125,48 @@ class _Notes:
         self.numbers.append(value)
         return ~(len(self.numbers) - 1)
 
-    def add(self, name: str, operands: Any, out: Any = None, dtype: Any = None) -> _Operand:
+    def add(
+        self, name: str, operands: Any, out: Any = None, dtype: Any = None, source: Any = None
+    ) -> _Operand:
         inputs = tuple([self.index(operand) for operand in operands])
         if out is not None:
             self.calls.append(_Call(name, inputs, out.index))
             return out
         self.calls.append(_Call(name, inputs, None, "" if dtype is None else np.dtype(dtype).char))
         self.num_values += 1
-        return _Operand(self, self.num_values - 1, dtype)
+        return _Operand(self, self.num_values - 1, dtype, source)
 
 
 @final
 class _Operand(NDArrayOperatorsMixin):
     """An array that is not there: it notes what it is asked for."""
 
-    __slots__ = ("_dtype", "_notes", "index")
+    __slots__ = ("_dtype", "_notes", "_source", "index")
 
-    def __init__(self, notes: _Notes, index: int, dtype: np.dtype | None) -> None:
+    def __init__(
+        self, notes: _Notes, index: int, dtype: np.dtype | None, source: Any = None
+    ) -> None:
         self._notes = notes
         self._dtype = dtype
+        self._source = source
         self.index = index
 
     @property
     def dtype(self) -> np.dtype:
-        """Of an argument."""
+        """Asked for seldom, and found out then."""
         if self._dtype is None:
-            raise TypeError("within fused arithmetic only arguments know their dtype")
+            if self._source is None:
+                raise TypeError("the dtype of what np.where or np.clip gives is not known here")
+            ufunc, inputs = self._source
+            kinds = [x.dtype if isinstance(x, _Operand) else type(x) for x in inputs]
+            self._dtype = ufunc.resolve_dtypes((*kinds, None))[-1]
         return self._dtype
 
     def __bool__(self) -> bool:
         raise TypeError("fused arithmetic cannot choose by values; use np.where")
 
     def copy(self) -> _Operand:
-        return self._notes.add("copy", (self,), dtype=self._dtype)
+        return self._notes.add("copy", (self,), dtype=self.dtype)
 
     def astype(self, dtype: Any) -> _Operand:
         return self._notes.add("astype", (self,), dtype=dtype)
@@ -171,7 +180,7 @@ class _Operand(NDArrayOperatorsMixin):
         (out,) = kwargs.pop("out", (None,))
         if method != "__call__" or kwargs or ufunc.nout != 1:
             raise TypeError(f"np.{ufunc.__name__}.{method} with {kwargs} is no fused arithmetic")
-        return self._notes.add(ufunc.__name__, inputs, out)
+        return self._notes.add(ufunc.__name__, inputs, out, source=(ufunc, inputs))
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if function not in _NAMED or kwargs or len(args) != 3:

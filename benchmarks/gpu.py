@@ -1,58 +1,111 @@
 """Training steps on a GPU beside a loop by hand in CuPy and beside PyTorch, and what bounds them.
 
+    python benchmarks/gpu.py --small                # does everything run? some seconds
     python benchmarks/gpu.py --json gpu.json
 
 Times are those of the device between two events, behind steps that warm up: medians of a step. Each
 measure stands by itself: one that fails leaves its error in the place of its figures, so that one
-run on a machine with a GPU tells all that it can. Written without one: see docs/gpu.md.
+run on a machine with a GPU tells all that it can. Small, it runs in the tests, on a stand-in for
+CuPy; it has run on no GPU so far: see docs/gpu.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import gpu_by_hand
 import numpy as np
+from gpu_by_hand import CLASSES, Step, batch_of
 
 import paceline as pl
+from paceline.checkpoint import Saver, keep_last, save
 from paceline.nn import Sequential, layers, losses, optimizers
-
-WARM_UP, STEPS = 20, 100
-CLASSES = 10
-Step = Callable[[], object]
+from paceline.nn.optimizers.rules import AdamRule
+from paceline.strategies import RuleStep, current_store
 
 
-def main() -> None:
+@dataclass(frozen=True)
+class Sizes:
+    """How large everything is."""
+
+    warm_up: int = 20
+    steps: int = 100
+    image: tuple[int, int, int] = (28, 28, 1)
+    filters: int = 32
+    units: int = 64
+    cnn_batches: tuple[int, int] = (64, 1024)
+    mlp: tuple[int, ...] = (784, 1024, 1024, CLASSES)
+    mlp_batch: int = 256
+    wide: int = 8192  # of the dense layers and of the matrix product that they are measured by
+    resnet_image: tuple[int, int, int] = (64, 64, 3)
+    resnet_batch: int = 128
+    resnet_width: int = 64
+    rows: int = 10**7
+    width: int = 64
+    ids: tuple[int, int] = (4096, 8)
+    floats: int = 1 << 28
+    checkpoint_arrays: int = 100
+    checkpoint_floats: int = 2_500_000  # of each array: 1 GB in all
+
+
+SMALL = Sizes(
+    warm_up=1,
+    steps=2,
+    image=(8, 8, 1),
+    filters=2,
+    units=4,
+    cnn_batches=(2, 4),
+    mlp=(6, 5, 5, CLASSES),
+    mlp_batch=4,
+    wide=16,
+    resnet_image=(8, 8, 3),
+    resnet_batch=2,
+    resnet_width=2,
+    rows=50,
+    width=4,
+    ids=(6, 3),
+    floats=1 << 8,
+    checkpoint_arrays=3,
+    checkpoint_floats=100,
+)
+
+
+def main(given: Sequence[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--json", help="a file for the figures; else they are printed only")
     parser.add_argument("--only", nargs="+", choices=list(MEASURES), default=list(MEASURES))
+    parser.add_argument("--small", action="store_true", help="sizes that say nothing of speed")
     parser.add_argument(
         "--why-not",
         action="store_true",
         help="only say why nothing can be done here; fails if it can",
     )
-    args = parser.parse_args()
+    args = parser.parse_args(given)
     why = no_gpu()
     if why:
         print(f"Nothing was done: {why}.")
     if why or args.why_not:
         sys.exit(0 if why else 1)
+    sizes = SMALL if args.small else Sizes()
     found = {"python": sys.version.split()[0], **about_the_gpu()}
     for name in args.only:
         try:
-            found[name] = MEASURES[name]()
+            found[name] = MEASURES[name](sizes)
         except Exception as error:
             found[name] = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps({name: found[name]}), flush=True)
     if args.json:
         with open(args.json, "w") as file:
             json.dump(found, file, indent=1)
+    return found
 
 
 def no_gpu() -> str | None:
@@ -76,36 +129,44 @@ def about_the_gpu() -> dict[str, Any]:
     }
 
 
-def step_ms(step: Step) -> dict[str, float]:
-    """The median of the device's milliseconds for a step, and of the host's."""
+def step_ms(step: Step, sizes: Sizes, event: Callable[[], Any] | None = None) -> dict[str, float]:
+    """The medians of a step's milliseconds on the device and of those that the host is busy.
+
+    Args:
+        step: What is measured.
+        sizes: How often.
+        event: Makes events of another library than CuPy.
+    """
     import cupy
 
-    for _ in range(WARM_UP):
+    for _ in range(sizes.warm_up):
         step()
     device, host = [], []
-    for _ in range(STEPS):
-        begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+    for _ in range(sizes.steps):
+        begin, end = ((event or cupy.cuda.Event)() for _ in range(2))
         began = time.perf_counter()
         begin.record()
         step()
         end.record()
         host.append(1e3 * (time.perf_counter() - began))
         end.synchronize()
-        device.append(cupy.cuda.get_elapsed_time(begin, end))
+        elapsed = begin.elapsed_time(end) if event else cupy.cuda.get_elapsed_time(begin, end)
+        device.append(elapsed)
     return {"device": statistics.median(device), "host": statistics.median(host)}
 
 
 # Training steps.
 
 
-def cnn() -> Any:
-    tutorial = [layers.Conv2D(32, 3, activation="relu"), layers.MaxPooling2D(), layers.Flatten()]
-    return Sequential([*tutorial, layers.Dense(64, activation="relu"), layers.Dense(CLASSES)])
+def dense_layers(*widths: int) -> Sequential:
+    hidden = [layers.Dense(n, activation="relu") for n in widths[:-1]]
+    return Sequential([*hidden, layers.Dense(widths[-1])])
 
 
-def mlp() -> Any:
-    hidden = [layers.Dense(1024, activation="relu") for _ in range(2)]
-    return Sequential([*hidden, layers.Dense(CLASSES)])
+def cnn(sizes: Sizes) -> Sequential:
+    convolution = layers.Conv2D(sizes.filters, 3, activation="relu")
+    dense = [layers.Dense(sizes.units, activation="relu"), layers.Dense(CLASSES)]
+    return Sequential([convolution, layers.MaxPooling2D(), layers.Flatten(), *dense])
 
 
 class Block(layers.Layer):
@@ -130,16 +191,20 @@ class Block(layers.Layer):
         return np.maximum(kept + self.convolutions(inputs, training=training), 0)
 
 
-def resnet() -> Any:
-    blocks = [Block(64 << stage, 2 if stage and not i else 1) for stage in range(4) for i in (0, 1)]
-    stem = layers.Conv2D(64, 3, padding="same", activation="relu")
+def resnet(sizes: Sizes) -> Sequential:
+    places = [(stage, i) for stage in range(4) for i in (0, 1)]
+    blocks = [Block(sizes.resnet_width << n, 2 if n and not i else 1) for n, i in places]
+    stem = layers.Conv2D(sizes.resnet_width, 3, padding="same", activation="relu")
     return Sequential([stem, *blocks, layers.GlobalAveragePooling2D(), layers.Dense(CLASSES)])
 
 
-def ours(make: Callable[[], Any], shape: tuple[int, ...], batch: int) -> dict[str, float]:
+def ours(
+    sizes: Sizes, make: Callable[[], Any], shape: tuple[int, ...], batch: int
+) -> dict[str, float]:
     """A step of a loop of one's own on GPU:0, on a batch that lies there."""
     strategy = pl.OneDeviceStrategy("GPU:0")
     x, y = batch_of(shape, batch)
+    found: dict[str, float] = {}
     with strategy.scope():
         model, optimizer = make(), optimizers.SGD(0.01)
 
@@ -156,95 +221,32 @@ def ours(make: Callable[[], Any], shape: tuple[int, ...], batch: int) -> dict[st
             gradients = tape.gradient(loss, variables)
             optimizer.apply_gradients(zip(gradients, variables, strict=True))
 
-        found.update(step_ms(step))
+        found.update(step_ms(step, sizes))
 
-    found: dict[str, float] = {}
     strategy.run(in_replica)
     return found
 
 
-def batch_of(shape: tuple[int, ...], batch: int) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(0)
-    return rng.random((batch, *shape), dtype=np.float32), rng.integers(0, CLASSES, batch)
+def our_cnn(sizes: Sizes, which: int) -> dict[str, float]:
+    return ours(sizes, lambda: cnn(sizes), sizes.image, sizes.cnn_batches[which])
 
 
-def mlp_by_hand(batch: int = 256, sizes: tuple[int, ...] = (784, 1024, 1024, 10)) -> Any:
-    """The same MLP in bare CuPy."""
-    import cupy
-
-    x, y = (cupy.asarray(part) for part in batch_of((sizes[0],), batch))
-    rng = np.random.default_rng(0)
-    weights = [
-        cupy.asarray(rng.normal(0, 0.05, pair).astype(np.float32))
-        for pair in itertools.pairwise(sizes)
-    ]
-    biases = [cupy.zeros(n, np.float32) for n in sizes[1:]]
-    examples = cupy.arange(batch)
-
-    def step() -> None:
-        outputs = [x]
-        for i, (w, b) in enumerate(zip(weights, biases, strict=True)):
-            z = outputs[-1] @ w + b
-            outputs.append(cupy.maximum(z, 0) if i < len(weights) - 1 else z)
-        z = outputs.pop()
-        g = cupy.exp(z - z.max(axis=1, keepdims=True))
-        g /= g.sum(axis=1, keepdims=True)
-        g[examples, y] -= 1
-        g /= batch
-        for i in reversed(range(len(weights))):
-            dw, db = outputs[i].T @ g, g.sum(axis=0)
-            if i:
-                g = (g @ weights[i].T) * (outputs[i] > 0)
-            weights[i] -= 0.01 * dw
-            biases[i] -= 0.01 * db
-
-    return step_ms(step)
+def our_mlp(sizes: Sizes) -> dict[str, float]:
+    return ours(sizes, lambda: dense_layers(*sizes.mlp[1:]), sizes.mlp[:1], sizes.mlp_batch)
 
 
-def in_torch(kind: str, shape: tuple[int, ...], batch: int) -> Any:
-    """PyTorch eager: the CNN or the MLP."""
-    import torch
-    from torch import nn
-
-    if kind == "mlp":
-        sizes = (784, 1024, 1024)
-        hidden = [(nn.Linear(a, b), nn.ReLU()) for a, b in itertools.pairwise(sizes)]
-        model = nn.Sequential(*[part for pair in hidden for part in pair], nn.Linear(1024, CLASSES))
-    else:
-        model = nn.Sequential(
-            *(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
-            *(nn.Linear(32 * 13 * 13, 64), nn.ReLU(), nn.Linear(64, CLASSES)),
-        )
-    model = model.cuda()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    x, y = (torch.as_tensor(part).cuda() for part in batch_of(shape, batch))
-    x = x.permute(0, 3, 1, 2).contiguous() if x.ndim == 4 else x
-
-    def step() -> None:
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-
-    for _ in range(WARM_UP):
-        step()
-    times = []
-    for _ in range(STEPS):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        step()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end))
-    return {"device": statistics.median(times)}
+def our_resnet(sizes: Sizes) -> dict[str, float]:
+    return ours(sizes, lambda: resnet(sizes), sizes.resnet_image, sizes.resnet_batch)
 
 
-def embedding(rows: int = 10**7, width: int = 64, batch: int = 4096) -> dict[str, float]:
+def our_embedding(sizes: Sizes) -> dict[str, float]:
     """A step of a model over one large table, of which it reads some rows."""
     strategy = pl.OneDeviceStrategy("GPU:0")
-    indices = np.random.default_rng(0).integers(0, rows, (batch, 8))
+    indices = np.random.default_rng(0).integers(0, sizes.rows, sizes.ids)
     found: dict[str, float] = {}
     with strategy.scope():
-        table, optimizer = layers.Embedding(rows, width), optimizers.Adagrad(0.1, sparse="lazy")
+        table = layers.Embedding(sizes.rows, sizes.width)
+        optimizer = optimizers.Adagrad(0.1, sparse="lazy")
 
     def in_replica() -> None:
         device_indices = pl.Tensor(indices)
@@ -256,76 +258,134 @@ def embedding(rows: int = 10**7, width: int = 64, batch: int = 4096) -> dict[str
             gradients = tape.gradient(loss, variables)
             optimizer.apply_gradients(zip(gradients, variables, strict=True))
 
-        found.update(step_ms(step))
+        found.update(step_ms(step, sizes))
 
     strategy.run(in_replica)
     return found
 
 
+def cnn_by_hand(sizes: Sizes, which: int) -> dict[str, float]:
+    step = gpu_by_hand.cnn(sizes.cnn_batches[which], sizes.image, sizes.filters, sizes.units)
+    return step_ms(step, sizes)
+
+
+def mlp_by_hand(sizes: Sizes) -> dict[str, float]:
+    return step_ms(gpu_by_hand.mlp(sizes.mlp_batch, sizes.mlp), sizes)
+
+
+def embedding_by_hand(sizes: Sizes) -> dict[str, float]:
+    return step_ms(gpu_by_hand.embedding(sizes.rows, sizes.width, sizes.ids), sizes)
+
+
+def in_torch(sizes: Sizes, kind: str, batch: int, *arguments: Any) -> dict[str, float]:
+    step, event = gpu_by_hand.in_torch(kind, batch, arguments)
+    return step_ms(step, sizes, event)
+
+
+def cnn_in_torch(sizes: Sizes, which: int) -> dict[str, float]:
+    batch = sizes.cnn_batches[which]
+    return in_torch(sizes, "cnn", batch, sizes.image, sizes.filters, sizes.units)
+
+
 # What bounds them.
 
 
-def bandwidth(size: int = 1 << 28) -> dict[str, float]:
+def bandwidth(sizes: Sizes) -> dict[str, float]:
     """GB/s of a copy, and of an update by Adam's rule, of floats that lie on the device."""
     import cupy
 
-    from paceline.nn.optimizers.rules import AdamRule
-
+    size, part = sizes.floats, sizes.floats // 8
     a, b = cupy.ones(size, np.float32), cupy.empty(size, np.float32)
-    copied = step_ms(lambda: cupy.copyto(b, a))["device"]
-    rule, slots = AdamRule(), [cupy.zeros(size // 8, np.float32) for _ in range(2)]
-    value, gradient = a[: size // 8], b[: size // 8]
-    updated = step_ms(lambda: rule.update(value, gradient, slots, 0.001, 3))["device"]
+    copied = step_ms(lambda: cupy.copyto(b, a), sizes)["device"]
+    value, gradient = a[:part], b[:part]
+    slots = [cupy.zeros(part, np.float32) for _ in range(2)]
+    how = RuleStep(AdamRule(), 0.001, 3)
+    updated = step_ms(lambda: how.change(value, gradient, slots), sizes)["device"]
     # It reads value, gradient and two moments, and writes all but the gradient.
-    rates = {"copy": 8 * size / copied / 1e6, "adam": 28 * (size // 8) / updated / 1e6}
+    rates = {"copy": 8 * size / copied / 1e6, "adam": 28 * part / updated / 1e6}
     return {**rates, "fraction": rates["adam"] / rates["copy"]}
 
 
-def products(n: int = 8192) -> dict[str, float]:
-    """TFLOP/s of matrix products of float32."""
+def products(sizes: Sizes) -> dict[str, float]:
+    """TFLOP/s of a matrix product of float32, and of a step of two dense layers of its size."""
     import cupy
 
+    n = sizes.wide
     a, b = (cupy.ones((n, n), np.float32) for _ in range(2))
-    return {"tflops": 2 * n**3 / step_ms(lambda: a @ b)["device"] / 1e9}
+    flops = 2 * n**3 / 1e9
+    alone = flops / step_ms(lambda: a @ b, sizes)["device"]
+    # Forward and for the weights of both, and for the inputs of the second: five products.
+    in_layers = 5 * flops / ours(sizes, lambda: dense_layers(n, n), (n,), n)["device"]
+    return {"product": alone, "layers": in_layers, "fraction": in_layers / alone}
 
 
-def estimator_overhead(num_steps: int = 400) -> dict[str, float]:
+def estimator_overhead(sizes: Sizes) -> dict[str, float]:
     """Host microseconds of a step of an Estimator more than those of the loop by hand."""
-    import tempfile
+    num_steps = 4 * sizes.steps
 
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
-        logits = mlp()(features)
+        logits = dense_layers(*sizes.mlp[1:])(features)
         loss = np.mean(losses.sparse_categorical_crossentropy(labels, logits, from_logits=True))
         return pl.EstimatorSpec(mode, loss=loss, train_op=optimizers.SGD(0.01).minimize(loss))
 
-    x, y = batch_of((784,), 4096)
+    x, y = batch_of(sizes.mlp[:1], 16 * sizes.mlp_batch)
     with tempfile.TemporaryDirectory() as model_dir:
         place = pl.OneDeviceStrategy("GPU:0")
         config = pl.RunConfig(model_dir, train_distribute=place, save_checkpoints_steps=10**9)
         estimator = pl.Estimator(model_fn, config=config)
-        batches = pl.Dataset.from_tensor_slices((x, y)).repeat().batch(256)
-        estimator.train(lambda: batches, steps=WARM_UP)
-        began = time.perf_counter()
-        estimator.train(lambda: batches, steps=num_steps)
-        ours_us = 1e6 * (time.perf_counter() - began) / num_steps
-    by_hand = 1e3 * max(mlp_by_hand().values())
+        batches = pl.Dataset.from_tensor_slices((x, y)).repeat().batch(sizes.mlp_batch)
+        times = []
+        # Beginning and ending a training takes the same in both.
+        for steps in (sizes.warm_up, num_steps, 2 * num_steps):
+            began = time.perf_counter()
+            estimator.train(lambda: batches, steps=steps)
+            times.append(time.perf_counter() - began)
+        ours_us = 1e6 * (times[2] - times[1]) / num_steps
+    by_hand = 1e3 * max(mlp_by_hand(sizes).values())
     return {"estimator_us": ours_us, "by_hand_us": by_hand, "more_us": ours_us - by_hand}
 
 
-IMAGE, FLAT = (28, 28, 1), (784,)
-MEASURES: dict[str, Callable[[], Any]] = {
+def checkpoint(sizes: Sizes) -> dict[str, float]:
+    """Milliseconds for which a step waits for a checkpoint of the card's variables."""
+    shape = (sizes.checkpoint_floats,)
+    with pl.OneDeviceStrategy("GPU:0").scope(), tempfile.TemporaryDirectory() as folder:
+        for i in range(sizes.checkpoint_arrays):
+            pl.get_variable(f"array_{i}", shape, initializer=1.0)
+        store = current_store()
+        began = time.perf_counter()
+        save(f"{folder}/at_once", 0, store.saved_values())
+        at_once = time.perf_counter() - began
+        blocked = []
+        with Saver(f"{folder}/saver", keep_last(1)) as saver:
+            for step in range(5):
+                began = time.perf_counter()
+                store.lend(saver.start(step, store.saved_values()))
+                blocked.append(time.perf_counter() - began)
+                saver.wait()
+    found = {"save": 1e3 * at_once, "blocked": 1e3 * statistics.median(blocked)}
+    return {**found, "fraction": found["blocked"] / found["save"]}
+
+
+MEASURES: dict[str, Callable[[Sizes], Any]] = {
     "bandwidth": bandwidth,
     "products": products,
-    "mlp": lambda: ours(mlp, FLAT, 256),
+    "mlp": our_mlp,
     "mlp by hand": mlp_by_hand,
-    "mlp in torch": lambda: in_torch("mlp", FLAT, 256),
-    "cnn 64": lambda: ours(cnn, IMAGE, 64),
-    "cnn 64 in torch": lambda: in_torch("cnn", IMAGE, 64),
-    "cnn 1024": lambda: ours(cnn, IMAGE, 1024),
-    "cnn 1024 in torch": lambda: in_torch("cnn", IMAGE, 1024),
-    "resnet": lambda: ours(resnet, (64, 64, 3), 128),
-    "embedding": embedding,
+    "mlp in torch": lambda sizes: in_torch(sizes, "mlp", sizes.mlp_batch, sizes.mlp),
+    "cnn 64": lambda sizes: our_cnn(sizes, 0),
+    "cnn 64 by hand": lambda sizes: cnn_by_hand(sizes, 0),
+    "cnn 64 in torch": lambda sizes: cnn_in_torch(sizes, 0),
+    "cnn 1024": lambda sizes: our_cnn(sizes, 1),
+    "cnn 1024 by hand": lambda sizes: cnn_by_hand(sizes, 1),
+    "cnn 1024 in torch": lambda sizes: cnn_in_torch(sizes, 1),
+    "resnet": our_resnet,
+    "embedding": our_embedding,
+    "embedding by hand": embedding_by_hand,
+    "embedding in torch": lambda sizes: in_torch(
+        sizes, "embedding", 0, sizes.rows, sizes.width, sizes.ids
+    ),
     "estimator": estimator_overhead,
+    "checkpoint": checkpoint,
 }
 
 

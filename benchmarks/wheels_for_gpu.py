@@ -4,7 +4,7 @@
     python -m pip install --no-index --find-links wheels/ 'paceline[gpu,test]'     # on the other
 
 Both have the same Python and the same kind of processor. CUDA's driver has to be there already;
-CUDA's libraries come as wheels (CuPy's extra `ctk`).
+CUDA's libraries come as wheels (CuPy's extra `ctk`, some GB), unless the other has them.
 """
 
 from __future__ import annotations
@@ -15,16 +15,20 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CUPY = {"gpu": "cupy-cuda13x[ctk]>=14", "gpu12": "cupy-cuda12x[ctk]>=14"}
+CUPY = {"gpu": "cupy-cuda13x", "gpu12": "cupy-cuda12x"}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--extra", choices=list(CUPY), default="gpu", help="gpu12: for CUDA 12")
+    parser.add_argument(
+        "--without-cuda", action="store_true", help="CUDA's libraries are there already"
+    )
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
-    wanted = [f"{ROOT}[{args.extra},test,fast]", CUPY[args.extra], "setuptools>=68", "wheel"]
+    cupy = CUPY[args.extra] + ("" if args.without_cuda else "[ctk]") + ">=14"
+    wanted = [f"{ROOT}[{args.extra},test,fast]", cupy, "setuptools>=68", "wheel"]
     command = [sys.executable, "-m", "pip", "wheel", "--wheel-dir", str(args.folder), *wanted]
     subprocess.run(command, check=True)
     wheels = sorted(args.folder.glob("*.whl"))

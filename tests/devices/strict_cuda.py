@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -158,6 +159,7 @@ class Event:
     ) -> None:
         self.device = Device()
         self.seen: dict[int, int] = {}
+        self.time = 0.0
         self.works: list[Work] = []
 
     @property
@@ -166,6 +168,7 @@ class Event:
         return not _not_ended(self.works)
 
     def record(self, stream: Stream | None = None) -> None:
+        self.time = time.perf_counter()
         (stream or get_current_stream()).record(self)
 
     def synchronize(self) -> None:
@@ -326,7 +329,10 @@ class Cuda:
         self.runtime = SimpleNamespace(
             getDeviceCount=lambda: num_devices,
             deviceGetPCIBusId=lambda device: f"0000:{device:02x}:00.0",
+            getDeviceProperties=lambda index: {"name": b"a stand-in"},
+            runtimeGetVersion=lambda: 0,
         )
+        self.get_elapsed_time = lambda begin, end: 1e3 * (end.time - begin.time)
         self.Device, self.Stream, self.Event = Device, Stream, Event
         self.get_current_stream = get_current_stream
         self.alloc_pinned_memory = alloc_pinned_memory

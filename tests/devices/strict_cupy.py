@@ -698,6 +698,7 @@ class _Module:
     def __init__(self, num_devices: int) -> None:
         self.cuda = cuda.Cuda(num_devices)
         self.ndarray = StrictArray
+        self.__version__ = API["version"]
         self.array = array
 
     def is_available(self) -> bool:

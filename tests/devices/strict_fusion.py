@@ -135,7 +135,8 @@ def run(function: Callable[..., Any], values: list[Any], ufunc: Callable[..., An
     if not any(isinstance(value, np.ndarray) for value in values):
         raise TypeError("nothing to fuse: no array is an argument")
     variables = [Variable(v, ufunc, None if isinstance(v, np.ndarray) else type(v)) for v in values]
-    found = function(*variables)
+    with np.errstate(all="ignore"):  # a GPU does not warn
+        found = function(*variables)
     is_tuple = isinstance(found, tuple)
     results = found if is_tuple else () if found is None else (found,)
     if (is_tuple and not found) or not all(isinstance(x, Variable) for x in results):

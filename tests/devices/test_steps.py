@@ -75,8 +75,8 @@ RATE = {"learning_rate": 0.01}
 @pytest.mark.parametrize(
     ("name", "params", "data", "num_uploads", "most_launches"),
     [
-        ("digits", RATE, (IMAGES, DIGITS), 1, 55),
-        ("residual", {**RATE, "depth": 4}, (IMAGES, DIGITS), 1, 480),
+        ("digits", RATE, (IMAGES, DIGITS), 1, 42),
+        ("residual", {**RATE, "depth": 4}, (IMAGES, DIGITS), 1, 475),
         ("word_embeddings", None, WORDS, 2, 112),  # the words drawn to compare with, too
         ("recommender", {**RATE, "rows": 100}, (CLICKS, DIGITS.astype(np.float32)), 1, 125),
     ],
@@ -124,7 +124,7 @@ def with_a_loop(num_steps: int) -> None:
 
 @pytest.mark.parametrize(
     ("train", "most_launches", "num_waits"),
-    [(with_fit, 55, 1), (with_clipping, 60, 1), (with_a_loop, 26, 0)],
+    [(with_fit, 45, 1), (with_clipping, 60, 1), (with_a_loop, 26, 0)],
 )
 def test_a_step_of_fit_waits_once_and_one_of_a_loop_never(
     train: Any, most_launches: int, num_waits: int, a_card: Any
