@@ -49,6 +49,7 @@ from .fusion import fused
 from .gathering import gather, gather_nd, scatter_nd, segment, top_k
 from .indexed_slices import IndexedSlices
 from .normalization import normalize
+from .philox import random_factors, random_normal
 from .placement import placed, placing
 from .pooling import avg_pool, avg_pool2d, max_pool, max_pool2d
 from .printing import PRINT_OPTIONS, set_print_options
@@ -126,6 +127,8 @@ __all__ = [
     "note_change",
     "placed",
     "placing",
+    "random_factors",
+    "random_normal",
     "record",
     "recurrent",
     "relu",

@@ -28,7 +28,9 @@ def library(array: Array) -> Any:
     return sys.modules[type(array).__module__]
 
 
-def fused(function: Callable[..., Any], *arrays: Array) -> Any:
+def fused(
+    function: Callable[..., Any], *arrays: Array, numbers: tuple[float, ...] | None = None
+) -> Any:
     """`function(*arrays)`, in one kernel where these lie on a GPU.
 
     Args:
@@ -37,17 +39,36 @@ def fused(function: Callable[..., Any], *arrays: Array) -> Any:
             `np.where`, `np.clip`, `x[...] = y`, `x.copy()` and `x.astype(dtype)`. Its numbers are
             Python's; it may choose what to do by them, and by nothing else.
         arrays: Those that it changes have the shape of the broadcast of all.
+        numbers: What it takes behind the arrays, and combines with them only. With these, or (),
+            it does the same in every call, and runs only once.
     """
     if isinstance(arrays[0], np.ndarray):
-        return function(*arrays)
-    notes = _Notes(len(arrays))
-    given = function(*[_Operand(notes, i, array.dtype) for i, array in enumerate(arrays)])
-    results = given if isinstance(given, tuple) else () if given is None else (given,)
-    program = _Program(len(arrays), tuple(notes.calls), tuple([x.index for x in results]))
-    if not (program.calls or results):
+        return function(*arrays, *(numbers or ()))
+    if numbers is None:
+        program, given = _traced(function, tuple([array.dtype for array in arrays]), 0)
+    else:
+        program, constants = _remembered(function, tuple([x.dtype for x in arrays]), len(numbers))
+        given = (*numbers, *constants)
+    if not (program.calls or program.results):
         return None
-    found = _kernel(library(arrays[0]), program)(*arrays, *notes.numbers)
-    return found[0] if len(results) == 1 and not isinstance(given, tuple) else found
+    found = _kernel(library(arrays[0]), program)(*arrays, *given)
+    return found if program.gives_tuple or found is None else found[0]
+
+
+def _traced(
+    function: Callable[..., Any], dtypes: tuple[np.dtype, ...], num_numbers: int
+) -> tuple[_Program, tuple[float, ...]]:
+    """What the function does, and the numbers that it has itself."""
+    notes = _Notes(len(dtypes), num_numbers)
+    arrays = [_Operand(notes, i, dtype) for i, dtype in enumerate(dtypes)]
+    given = function(*arrays, *[_Operand(notes, ~i, None) for i in range(num_numbers)])
+    results = given if isinstance(given, tuple) else () if given is None else (given,)
+    indices = tuple([x.index for x in results])
+    program = _Program(len(dtypes), tuple(notes.calls), indices, isinstance(given, tuple))
+    return program, tuple(notes.numbers[num_numbers:])
+
+
+_remembered = lru_cache(maxsize=1 << 10)(_traced)
 
 
 _NAMED = {np.where: "where", np.clip: "clip"}
@@ -76,6 +97,7 @@ class _Program(NamedTuple):
     num_arrays: int
     calls: tuple[_Call, ...]
     results: tuple[int, ...]
+    gives_tuple: bool
 
     def run(self, xp: Any, arguments: Any) -> Any:
         """The results, of arrays and behind them numbers, by the functions of a library."""
@@ -111,10 +133,10 @@ class _Notes:
 
     __slots__ = ("calls", "num_values", "numbers")
 
-    def __init__(self, num_arrays: int) -> None:
+    def __init__(self, num_arrays: int, num_numbers: int) -> None:
         self.num_values = num_arrays
         self.calls: list[_Call] = []
-        self.numbers: list[float] = []
+        self.numbers: list[float] = [0.0] * num_numbers
 
     def index(self, value: Any) -> int:
         """The place of an operand or a number."""
@@ -129,6 +151,10 @@ class _Notes:
         self, name: str, operands: Any, out: Any = None, dtype: Any = None, source: Any = None
     ) -> _Operand:
         inputs = tuple([self.index(operand) for operand in operands])
+        if max(inputs) < 0:  # CuPy would widen arrays by the result
+            raise TypeError(
+                "numbers are to be combined with arrays alone, and before they are given"
+            )
         if out is not None:
             self.calls.append(_Call(name, inputs, out.index))
             return out

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from ...autodiff import Array, Tensor
+from ...autodiff import Array, Tensor, random_factors, random_normal
 from ...strategies import current_store, get_replica_context
 from ..arguments import check_not_negative, count
 from ..policies import to_floats
@@ -61,6 +61,7 @@ class Dropout(RandomLayer):
     What is dropped depends on the model's seed, the layer's name, the replica, the model's global
     step where it has one, and the calls in training since that last moved. A run can be repeated,
     a resumed one drops what it would have dropped, and no two steps, layers or replicas drop alike.
+    On a GPU the numbers are drawn there, and other ones than on the host.
 
     Args:
         rate: In [0, 1).
@@ -92,9 +93,7 @@ class Dropout(RandomLayer):
 
     def factors(self, inputs: Tensor, shape: tuple[int, ...]) -> Array:
         """Zeros and 1 / (1 - rate), in the inputs' dtype."""
-        kept = self.generator().random(shape, np.float32) >= self.rate
-        factors = np.multiply(kept, 1.0 / (1.0 - self.rate), dtype=inputs.dtype)
-        return np.asarray(factors, like=inputs.data)
+        return random_factors(self.generator(), self.rate, shape, inputs.data)
 
     def draw_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         if self.noise_shape is None:
@@ -169,7 +168,7 @@ class GaussianNoise(RandomLayer):
         inputs = to_floats(inputs, self.compute_dtype)
         if not training or not self.stddev:
             return inputs
-        return inputs + _normal(self.generator(), self.stddev, inputs)
+        return inputs + random_normal(self.generator(), self.stddev, inputs.shape, inputs.data)
 
 
 class GaussianDropout(RandomLayer):
@@ -191,12 +190,8 @@ class GaussianDropout(RandomLayer):
         if not training or not self.rate:
             return inputs
         stddev = math.sqrt(self.rate / (1 - self.rate))
-        return inputs * (1.0 + _normal(self.generator(), stddev, inputs))
-
-
-def _normal(rng: np.random.Generator, stddev: float, like: Tensor) -> Array:
-    noise = stddev * rng.standard_normal(like.shape, np.float32)
-    return np.asarray(noise.astype(like.dtype), like=like.data)
+        noise = random_normal(self.generator(), stddev, inputs.shape, inputs.data)
+        return inputs * (1.0 + noise)
 
 
 def _checked_noise_shape(given: Any) -> tuple[int | None, ...] | None:

@@ -14,6 +14,7 @@ from ...autodiff import (
     LSTMRecurrence,
     Recurrence,
     SimpleRecurrence,
+    random_factors,
     recurrent,
 )
 from ...strategies import call_initializer
@@ -209,9 +210,7 @@ class _Recurrent(RandomLayer):
 
     def _kept(self, shape: tuple[int, ...], rate: float, like: Any) -> Array:
         """Zeros for a share of places, and 1 / (1 - rate) for the others."""
-        kept = self.generator().random(shape, np.float32) >= rate
-        factors = np.multiply(kept, 1.0 / (1.0 - rate), dtype=like.dtype)
-        return np.asarray(factors, like=like.data)
+        return random_factors(self.generator(), rate, shape, like.data)
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         """That of the inputs, for sequences; else none."""

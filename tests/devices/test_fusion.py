@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.autodiff import at_once, cross_entropy, fused, fusion, indexed_slices, special
+from paceline.autodiff import (
+    at_once,
+    cross_entropy,
+    fused,
+    fusion,
+    indexed_slices,
+    random_factors,
+    random_normal,
+    special,
+)
 from paceline.nn.optimizers.rules import RULES
 from paceline.strategies import RuleStep
 
@@ -126,6 +135,27 @@ def test_what_cupy_makes_of_other_functions_computes_the_same(
     for one, other in pairs:
         assert other.dtype == one.dtype
         np.testing.assert_allclose(other, one, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["f", "d"])
+def test_what_cupy_makes_of_random_numbers_are_the_same_numbers(
+    dtype: str, host_kernels: HostKernels, monkeypatch: Any
+) -> None:
+    like = to_device(np.zeros(1, dtype))
+    runs = []
+    for library in (fusion.library, lambda array: host_kernels):
+        monkeypatch.setattr(fusion, "library", library)
+        rngs = [np.random.default_rng(0) for _ in "ab"]
+        runs.append(
+            (
+                random_factors(rngs[0], 0.3, (50, 20), like),
+                random_normal(rngs[1], 2.0, (50, 20), like),
+            )
+        )
+    (kept, normal), (by_cupy, normal_by_cupy) = runs
+    np.testing.assert_array_equal(by_cupy, kept)
+    np.testing.assert_allclose(normal_by_cupy, normal, rtol=1e-4, atol=1e-5)
 
 
 def test_an_update_that_does_nothing_asks_for_nothing() -> None:
