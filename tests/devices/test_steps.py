@@ -124,7 +124,7 @@ def with_a_loop(num_steps: int) -> None:
 
 @pytest.mark.parametrize(
     ("train", "most_launches", "num_waits"),
-    [(with_fit, 45, 1), (with_clipping, 60, 1), (with_a_loop, 26, 0)],
+    [(with_fit, 45, 1), (with_clipping, 60, 1), (with_a_loop, 28, 0)],
 )
 def test_a_step_of_fit_waits_once_and_one_of_a_loop_never(
     train: Any, most_launches: int, num_waits: int, a_card: Any
