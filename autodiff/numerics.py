@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..kernels import compiled_loop
+from .fusion import fused
 from .tensor import Tensor, record
 from .tensor_like import Array
 
@@ -27,6 +28,11 @@ def keep_where(values: Array, condition: Any, out: Array | None = None) -> Array
     if type(values) is Tensor:
         kept = keep_where(values.data, condition)
         return record(kept, (values,), lambda g, outs: (keep_where(g, condition),))
+    if not isinstance(values, np.ndarray):
+        if out is None:
+            return fused(_or_zero, values, condition, numbers=())
+        fused(_or_zero_into, out, values, condition, numbers=())
+        return out
     bits = _BITS[values.dtype.itemsize]
     # As numbers first: a product with truth values is slower.
     if out is None:
@@ -38,6 +44,14 @@ def keep_where(values: Array, condition: Any, out: Array | None = None) -> Array
         target[...] = condition
         np.multiply(target, values.view(bits), out=target)
     return out
+
+
+def _or_zero(values: Any, condition: Any) -> Any:
+    return np.where(condition, values, 0)
+
+
+def _or_zero_into(out: Any, values: Any, condition: Any) -> None:
+    out[...] = np.where(condition, values, 0)
 
 
 def keep_positive(g: Array, y: Array, out: Array) -> Array:

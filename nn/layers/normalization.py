@@ -9,7 +9,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from ...autodiff import Array, Tensor, normalize, record
+from ...autodiff import Array, Tensor, fused, normalize, record
 from ...observe import log_once
 from ...strategies import (
     ReplicaContext,
@@ -179,7 +179,11 @@ class BatchNormalization(_Normalization):
 
     def _move(self, moving: Variable, now: Array, assign: Callable[[Array], object]) -> None:
         # Of the values, outside the graph: what moves for later batches is no part of this loss.
-        assign(self.momentum * moving.tensor().data + (1 - self.momentum) * now)
+        held = moving.tensor().data
+        if isinstance(held, np.ndarray):
+            assign(self.momentum * held + (1 - self.momentum) * now)
+        else:
+            assign(fused(_average, held, now, numbers=(self.momentum, 1 - self.momentum)))
 
     def _moving(self, shape: tuple[int, ...]) -> list[Variable]:
         names = ("moving_mean", "moving_variance")
@@ -340,6 +344,10 @@ class UnitNormalization(Layer):
         inputs = to_floats(inputs, self.compute_dtype)
         squares = np.square(inputs).sum(axis=self.axis, keepdims=True)
         return inputs / np.sqrt(np.maximum(squares, 1e-12))
+
+
+def _average(held: Any, now: Any, momentum: float, rest: float) -> Any:
+    return momentum * held + rest * now
 
 
 def _leave_as_they_are(*moving: Variable) -> None:

@@ -76,7 +76,7 @@ RATE = {"learning_rate": 0.01}
     ("name", "params", "data", "num_uploads", "most_launches"),
     [
         ("digits", RATE, (IMAGES, DIGITS), 1, 42),
-        ("residual", {**RATE, "depth": 4}, (IMAGES, DIGITS), 1, 475),
+        ("residual", {**RATE, "depth": 4}, (IMAGES, DIGITS), 1, 300),
         ("word_embeddings", None, WORDS, 2, 112),  # the words drawn to compare with, too
         ("recommender", {**RATE, "rows": 100}, (CLICKS, DIGITS.astype(np.float32)), 1, 125),
     ],
