@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -42,7 +41,7 @@ def random_factors(
         kept = rng.random(shape, np.float32) >= rate
         return np.multiply(kept, 1.0 / (1.0 - rate), dtype=like.dtype)
     limit = math.ceil(rate * 2**32)
-    return _drawn(rng, _factors_of(like.dtype.char), (limit, 1.0 / (1.0 - rate)), shape, like)
+    return _drawn(rng, _factors, (limit, 1.0 / (1.0 - rate)), shape, like)
 
 
 def random_normal(
@@ -51,7 +50,7 @@ def random_normal(
     """Normal numbers of a mean of 0; arguments as those of `random_factors`."""
     if isinstance(like, np.ndarray):
         return (stddev * rng.standard_normal(shape, np.float32)).astype(like.dtype)
-    return _drawn(rng, _normal_of(like.dtype.char), (stddev,), shape, like)
+    return _drawn(rng, _normal, (stddev,), shape, like)
 
 
 def _drawn(
@@ -64,7 +63,8 @@ def _drawn(
     key, lane = rng.integers(0, 2**32, 2).tolist()
     keys = [(key + i * _KEY_STEP) & _MASK for i in range(_ROUNDS)]
     places = np.arange(math.prod(shape), dtype=np.uint64, like=like)
-    return fused(function, places, numbers=(*numbers, lane, *keys)).reshape(shape)
+    drawn = fused(function, places, numbers=(*numbers, lane, *keys))
+    return drawn.astype(like.dtype, copy=False).reshape(shape)
 
 
 def philox(places: Array, lane: int, keys: tuple[int, ...]) -> tuple[Array, Array]:
@@ -84,21 +84,13 @@ def philox(places: Array, lane: int, keys: tuple[int, ...]) -> tuple[Array, Arra
     return left, right
 
 
-@cache
-def _factors_of(dtype: str) -> Callable[..., Any]:
-    def factors(places: Any, limit: int, scale: float, lane: int, *keys: int) -> Any:
-        bits, _ = philox(places, lane, keys)
-        return (bits >= limit).astype(dtype) * scale
-
-    return factors
+def _factors(places: Any, limit: int, scale: float, lane: int, *keys: int) -> Any:
+    bits, _ = philox(places, lane, keys)
+    return (bits >= limit).astype(np.float32) * scale
 
 
-@cache
-def _normal_of(dtype: str) -> Callable[..., Any]:
-    def normal(places: Any, stddev: float, lane: int, *keys: int) -> Any:
-        """Box and Muller (1958)."""
-        first, second = (bits.astype(np.float32) for bits in philox(places, lane, keys))
-        distance = np.sqrt(np.log((first + 1.0) * 2.0**-32) * -2.0)
-        return (distance * np.cos(second * (math.tau * 2.0**-32)) * stddev).astype(dtype)
-
-    return normal
+def _normal(places: Any, stddev: float, lane: int, *keys: int) -> Any:
+    """Box and Muller (1958)."""
+    first, second = (bits.astype(np.float32) for bits in philox(places, lane, keys))
+    distance = np.sqrt(np.log((first + 1.0) * 2.0**-32) * -2.0)
+    return distance * np.cos(second * (math.tau * 2.0**-32)) * stddev

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+DTYPES = "?bhilqBHILQefdFD"
 KNOWN = {"where", "clip", "copy"}
 """Of CuPy's functions those that may be fused; and all ufuncs."""
 
@@ -134,6 +135,9 @@ def run(function: Callable[..., Any], values: list[Any], ufunc: Callable[..., An
     """What a fused function gives of arrays and numbers, and which of them it has overwritten."""
     if not any(isinstance(value, np.ndarray) for value in values):
         raise TypeError("nothing to fuse: no array is an argument")
+    unknown = [v.dtype for v in values if isinstance(v, np.ndarray) and v.dtype.char not in DTYPES]
+    if unknown:
+        raise TypeError(f"cupy.fuse does not take {unknown}")
     variables = [Variable(v, ufunc, None if isinstance(v, np.ndarray) else type(v)) for v in values]
     with np.errstate(all="ignore"):  # a GPU does not warn
         found = function(*variables)

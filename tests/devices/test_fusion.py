@@ -193,6 +193,15 @@ def test_any_elementwise_function_gives_what_it_gives_on_the_host(function: Any)
         assert one.dtype == other.dtype
 
 
+def test_bfloat16_is_not_fused_and_has_the_dtypes_that_it_has_on_the_host() -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    x = X.astype(ml_dtypes.bfloat16)
+    with counted() as counts:
+        found = fused(lambda x: (x + x, np.exp(x * 2.0)), to_device(x))
+    assert [y.dtype for y in found] == [(x + x).dtype, np.exp(x * 2.0).dtype]
+    assert not [launch for launch in counts.launches if launch.startswith("fuse")]
+
+
 def test_numbers_are_arguments_of_one_kernel(monkeypatch: Any) -> None:
     made = []
 
