@@ -46,7 +46,9 @@ def fused(
         numbers: What it takes behind the arrays, and combines with them only. With these, or (),
             it does the same in every call, and runs only once.
     """
-    if isinstance(arrays[0], np.ndarray) or _BFLOAT16 in [array.dtype.char for array in arrays]:
+    first = arrays[0]
+    on_host = isinstance(first, (np.ndarray, np.generic))
+    if on_host or _BFLOAT16 in [array.dtype.char for array in arrays]:
         return function(*arrays, *(numbers or ()))
     if numbers is None:
         program, given = _traced(function, tuple([array.dtype for array in arrays]), 0)
@@ -55,7 +57,7 @@ def fused(
         given = (*numbers, *constants)
     if not (program.calls or program.results):
         return None
-    found = _kernel(library(arrays[0]), program)(*arrays, *given)
+    found = _kernel(library(first), program)(*arrays, *given)
     return found if program.gives_tuple or found is None else found[0]
 
 

@@ -28,7 +28,7 @@ def keep_where(values: Array, condition: Any, out: Array | None = None) -> Array
     if type(values) is Tensor:
         kept = keep_where(values.data, condition)
         return record(kept, (values,), lambda g, outs: (keep_where(g, condition),))
-    if not isinstance(values, np.ndarray):
+    if not isinstance(values, (np.ndarray, np.generic)):
         if out is None:
             return fused(_or_zero, values, condition, numbers=())
         fused(_or_zero_into, out, values, condition, numbers=())
