@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -51,12 +50,11 @@ from ...training import (
 )
 from ..callbacks import CallbackList
 from .data import Source
+from .epochs import Epochs, require_same_epochs
 from .on_servers import bring_here, require_servers, serve
 from .trainable import Trainable
 
 _logger = logging.getLogger("paceline")
-
-Evaluate = Callable[[], dict[str, Any]]
 
 
 @final
@@ -108,24 +106,6 @@ class _CallbackHook(SessionRunHook):
             run_context.request_stop()
 
 
-@dataclass(frozen=True)
-class Epochs:
-    """What `fit` goes through.
-
-    Args:
-        first, last: The number of the first epoch, and that of the one behind the last.
-        steps: How many steps an epoch has; None: until the data end.
-        evaluate: The validation; None for none.
-        validated: After which epochs (their numbers from 1) it is made.
-    """
-
-    first: int
-    last: int
-    steps: int | None
-    evaluate: Evaluate | None
-    validated: Callable[[int], bool]
-
-
 def strategy_of(model: Trainable) -> Strategy:
     """The strategy that trains and evaluates a model.
 
@@ -150,6 +130,7 @@ def fit(model: Trainable, source: Source, epochs: Epochs, callbacks: CallbackLis
     if strategy.extended.server is not None:
         serve(strategy)
     require_servers(model, strategy)
+    require_same_epochs(epochs, strategy)
     model.expect_restored()
     model.make_metrics()
     model.stop_training = False

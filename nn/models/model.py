@@ -14,6 +14,7 @@ from ..callbacks import Callback, CallbackList, History, LambdaCallback, Progbar
 from ..layers import Layer, SymbolicTensor, map_symbolic, symbolic_in
 from . import fitting
 from .data import Source, source_of, split_off
+from .epochs import Epochs
 from .functional import bound_inputs, computed, computed_steps, layers_of
 from .graph import graph_config, graph_of
 from .summary import write_summary
@@ -209,7 +210,7 @@ class Model(Trainable):
             return fitting.evaluate(self, validation_source(), validation_steps, told)
 
         every = validation_freq
-        plan = fitting.Epochs(
+        plan = Epochs(
             initial_epoch,
             epochs,
             steps_per_epoch,

@@ -135,6 +135,36 @@ def test_data_that_are_shorter_on_a_worker_count_once(on_workers, steps):
     assert first[1] == second[1]
 
 
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"epochs": 3},
+        {"initial_epoch": 1},
+        {"steps_per_epoch": 1},
+        {"validation_data": (X, Y)},
+        {"validation_data": (X, Y), "validation_freq": 2},
+    ],
+    ids=["epochs", "initial_epoch", "steps_per_epoch", "validation", "validation_freq"],
+)
+def test_workers_that_were_told_of_other_epochs_are_named_before_the_first(on_workers, others):
+    usual = {"epochs": 2, "validation_data": (X, Y) if "validation_freq" in others else None}
+    said = []
+
+    def train(strategy, index):
+        with VariableStore(seed=3).building():
+            with strategy.scope():
+                model = functional()
+                model.compile("sgd", "mse")
+            with pytest.raises(
+                ValueError, match=r"(?s)fit .*0; initial_epoch=.* on worker 1"
+            ) as told:
+                model.fit(X, Y, verbose=0, **usual | (others if index else {}))
+            said.append(str(told.value))
+
+    on_workers(2, 1, train)
+    assert said[0] == said[1]
+
+
 @pytest.mark.parametrize("num_batches", [(3, 2), (3, 3)])
 def test_who_has_fewer_of_the_batches_that_all_share_is_named(on_workers, caplog, num_batches):
     def train(strategy, index):
