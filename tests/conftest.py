@@ -129,7 +129,7 @@ def no_leaked_threads():
     if any(thread.is_alive() for thread in left):  # a thread may end with the object that owns it
         gc.collect()
     for thread in left:
-        thread.join(timeout=5)
+        thread.join(timeout=30)
     assert not [t for t in left if t.is_alive()]
 
 

@@ -1,6 +1,7 @@
 """How waits over links end, and what the errors say; and what strange bytes do."""
 
 import math
+import re
 import threading
 import time
 
@@ -129,10 +130,11 @@ def test_a_wait_that_goes_on_is_logged_ever_more_rarely_with_who_and_until_when(
     lines = [m for m in messages if "The threads here" not in m]  # D-07: not each time
     assert 1 <= len(lines) <= 4  # after 0.1, 0.2, 0.4 and 0.8 s
     assert len(health.asked) == len(lines)  # the others are to show theirs
-    assert lines[0].startswith(
+    began = re.escape(
         "all_reduce 'bucket 3' (25.0 MB, step 7): worker 0 has been waiting for "
-        "worker 2 (host-c:2222), last heard of 0.4 s ago: 0.1"
+        "worker 2 (host-c:2222), last heard of 0.4 s ago: "
     )
+    assert re.match(rf"{began}0?\.?[1-9]", lines[0])  # 0.1 s, or later on a busy machine
     assert lines[0].endswith("it gives up after 1 s (timeout_seconds)")
 
 

@@ -1,5 +1,6 @@
 """A job that does not come together: a worker never starts, or cannot listen (D-01, CL-08)."""
 
+import re
 import socket
 
 import pytest
@@ -16,11 +17,9 @@ def test_d_01_who_is_missing_is_said_every_10_s_and_at_the_end(start_job, tmp_pa
     for worker in workers:
         code, _, errors = worker.end()
         assert code == 1
-        assert (
-            f"waiting for worker 1 ({absent}): 10 s of at most 15 s (worker 1: connection refused"
-            in errors
-        )
-        assert f"gave up: waiting for worker 1 ({absent}): 15 s" in errors.splitlines()[-1]
+        waits = rf"waiting for worker 1 \({absent}\):"  # on a busy machine it wakes up later
+        assert re.search(rf"{waits} 1\d s of at most 15 s \(worker 1: connection refused", errors)
+        assert re.search(rf"gave up: {waits} 15 s", errors.splitlines()[-1])
     assert not list(tmp_path.iterdir())
 
 
@@ -45,12 +44,12 @@ def test_cl08_a_port_in_use_is_named_with_its_task(start_job, tmp_path):
 @pytest.mark.parametrize(
     ("how", "told"),
     [
-        ("with MPI", "start of worker 0 gave up: waiting for worker 1: 2"),
-        ("without MPI", "Timeout (0:00:02)!"),
+        ("with MPI", r"start of worker 0 gave up: waiting for worker 1: \d"),
+        ("without MPI", r"Timeout \(0:00:02\)!"),
     ],
 )
 def test_over_mpi_a_worker_that_does_not_come_does_not_keep_the_others_for_ever(mpiexec, how, told):
     """Within MPI_Init nobody can say who is missing; whoever waits there shows where."""
     code, _, errors = mpiexec(2, "late.py", how).end()
     assert code != 0
-    assert told in errors
+    assert re.search(told, errors)

@@ -74,7 +74,7 @@ def test_in_21_an_automatic_depth_grows_when_a_full_buffer_was_emptied() -> None
 
     def items() -> Iterator[int]:
         for item in source():
-            assert gate.wait(timeout=10)
+            assert gate.wait(timeout=30)
             yield item
 
     gate.set()

@@ -42,7 +42,7 @@ def idle_threads_end():
     before = set(threading.enumerate())
     yield
     for thread in set(threading.enumerate()) - before:
-        thread.join(timeout=5)
+        thread.join(timeout=30)
 
 
 @pytest.fixture

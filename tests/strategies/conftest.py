@@ -20,7 +20,7 @@ def idle_threads_end():
     before = set(threading.enumerate())
     yield
     for thread in set(threading.enumerate()) - before:
-        thread.join(timeout=5)
+        thread.join(timeout=30)
 
 
 def mirrored_over(num_replicas, **options):

@@ -258,7 +258,7 @@ def test_two_threads_may_run_the_same_strategy_at_once(two_replicas):
     both_are_in = threading.Barrier(4)
 
     def step(name):
-        both_are_in.wait(timeout=10)
+        both_are_in.wait(timeout=30)
         return get_replica_context().all_reduce("SUM", {name: 1, "id": replica_id()})
 
     def user(name):
@@ -279,7 +279,7 @@ def test_threads_are_used_again_and_end_when_there_is_nothing_to_do(two_replicas
     threads = {two_replicas.run(threading.current_thread)[1] for _ in range(5)}
     assert len(threads) < 5
     for thread in threads:
-        thread.join(timeout=5)
+        thread.join(timeout=30)
         assert not thread.is_alive()
     assert not set(replica_threads._idle) & threads
 
@@ -287,7 +287,7 @@ def test_threads_are_used_again_and_end_when_there_is_nothing_to_do(two_replicas
 def test_a_thread_that_was_left_behind_by_a_fork_is_not_waited_for(two_replicas):
     """A child process inherits the list of idle threads, but not the threads."""
     ended = two_replicas.run(threading.current_thread)[1]
-    ended.join(timeout=5)
+    ended.join(timeout=30)
     replica_threads._idle.append(ended)
     assert two_replicas.run(lambda: 1).values == (1, 1)
 

@@ -280,7 +280,7 @@ def test_two_threads_that_create_variables_outside_models_get_unique_names():
     made = []
 
     def create():
-        start.wait(timeout=10)
+        start.wait(timeout=30)
         made.append([Variable(0.0, name="threads") for _ in range(200)])
 
     threads = [threading.Thread(target=create) for _ in range(4)]

@@ -340,7 +340,7 @@ def test_a_client_waits_for_a_server_that_comes_late(start_process, server_membe
     server = server_member()
     client = start_process("client", server, 1, report_secs=0.2)
     heard = client.hear()
-    assert heard.startswith(f"worker 1 is waiting for {server}: 0.")
+    assert re.match(rf"worker 1 is waiting for {re.escape(str(server))}: \d", heard)
     process = start_process("server", server)
     process.expect("in")
     while "waiting" in (heard := client.hear()):
@@ -353,7 +353,8 @@ def test_a_server_that_does_not_come_is_named(options, server_member):
     server = server_member()
     with pytest.raises(RendezvousError) as caught:
         connect(server, WORKER, **options, start_timeout_secs=0.5)
-    assert f"worker 1 gave up: worker 1 is waiting for {server}: 0." in str(caught.value)
+    waited = rf"worker 1 gave up: worker 1 is waiting for {re.escape(str(server))}: \d"
+    assert re.search(waited, str(caught.value))
 
 
 def test_a_server_that_is_stopped_before_it_answers_does_not_keep_a_client_for_ever(

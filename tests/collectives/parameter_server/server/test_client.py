@@ -116,7 +116,7 @@ def test_the_server_ends_when_all_have_finished(serve):
         client.ask(Done())
     for client in clients:
         client.close()
-    running.join(10)
+    running.join(30)
     assert outcomes == [""]
 
 

@@ -56,7 +56,7 @@ def test_a_push_that_another_server_has_goes_on_and_later_ones_wait(make):
     later = in_thread(lambda: job.push(1, **one(5)))
     assert job.pull(0)[0].item() == 2  # the later one has not been applied
     snapped = job.ask(0, Snapshot(numbers={1: 4}))
-    later.join(10)
+    later.join(30)
     assert (snapped.version, snapped.waiting_for, saved(job)) == (2, (), 2)
     assert job.pull(0)[0].item() == 3
 

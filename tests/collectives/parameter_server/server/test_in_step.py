@@ -59,7 +59,7 @@ def test_who_waits_is_told_at_once(make_synchronous):
     thread.start()
     while job.push(1, ones(), pull=(0,)).waiting_for:
         pass  # the other thread's push has not come yet
-    thread.join(5)
+    thread.join(30)
     assert [(reply.version, reply.waiting_for) for reply in replies] == [(1, ())]
 
 
@@ -351,13 +351,13 @@ def test_who_returns_while_its_push_is_applied_is_told_of_it(make_synchronous):
     def slow(value, *_):
         if len(value):
             begins.set()
-            assert may_end.wait(10)
+            assert may_end.wait(30)
 
     job = make_synchronous(2, rules={"slow": slow})
     job.push(1, ones(), rule="slow", note="new")
     step = threading.Thread(target=lambda: job.push(0, ones(), rule="slow"))
     step.start()
-    assert begins.wait(10)
+    assert begins.wait(30)
     notes = []
     join = threading.Thread(target=lambda: notes.append(job.ask(1, Join()).note))
     join.start()
@@ -365,7 +365,7 @@ def test_who_returns_while_its_push_is_applied_is_told_of_it(make_synchronous):
     assert notes == []
     may_end.set()
     for thread in (step, join):
-        thread.join(10)
+        thread.join(30)
     assert notes == ["new"]
 
 

@@ -43,7 +43,7 @@ class Run:
         """What `run` returned or raised, when these have hung up."""
         for rank in ranks:
             self._job.server.left(self._job.client(rank))
-        self._thread.join(10)
+        self._thread.join(30)
         assert not self._thread.is_alive()
         return self.outcome
 
@@ -188,7 +188,7 @@ def test_the_chief_is_told_as_soon_as_the_last_is_done(make_job):
     waiting = threading.Thread(target=lambda: replies.append(job.ask(0, WaitDone(wait_secs=10.0))))
     waiting.start()
     job.ask(1, Done())
-    waiting.join(5)
+    waiting.join(30)
     assert [reply.waiting_for for reply in replies] == [()]
 
 
@@ -256,7 +256,7 @@ def test_the_board_is_read_when_something_is_posted(make_job):
     waiting = threading.Thread(target=lambda: found.append(job.ask(1, Read(key="k", wait_secs=10))))
     waiting.start()
     job.ask(0, Post(key="k", text="hello"))
-    waiting.join(5)
+    waiting.join(30)
     assert [reply.text for reply in found] == ["hello"]
     job.ask(0, Post(key="k", text=None))
     assert job.ask(1, Read(key="k")).text is None
@@ -306,7 +306,7 @@ def test_a_server_that_is_asked_to_end_waits_only_for_trainers_that_are_here(mak
     assert job.ask(0, Status()).trainers[0].is_expected
     assert not ended
     job.server.left(job.client(0))
-    thread.join(10)
+    thread.join(30)
     assert ended == [""]
 
 

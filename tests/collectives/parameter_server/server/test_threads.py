@@ -98,7 +98,7 @@ def test_no_push_is_lost_and_no_variable_is_seen_half_changed(make_busy):
         at_once(*(lambda rank=rank: train(rank) for rank in range(NUM_TRAINERS)))
     finally:
         done.set()
-        looking.join(10)
+        looking.join(30)
     assert [value_in(array) for array in job.pull(*IDS)] == [NUM_TRAINERS * NUM_STEPS] * len(IDS)
 
 
