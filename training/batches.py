@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
-from ..inputs import nest
+from ..inputs import DatasetIterator, nest
 from ..observe import log_once
 from ..strategies import ReplicaContext, Strategy, placed, select_replica
 
@@ -122,6 +123,50 @@ class ReplicaBatches:
                 if not given.num_examples:
                     given.batch = placed(self._latest, device)
         return chosen
+
+
+@final
+class ReadAhead:
+    """The input of a worker, in which it may look for its first examples before its first step.
+
+    What it has looked at is given all the same, in its place: a worker whose part of the first
+    batches is empty makes those steps with the others.
+
+    Args:
+        batches: The input.
+    """
+
+    def __init__(self, batches: DatasetIterator) -> None:
+        self._batches = batches
+        self._ahead: deque[tuple[dict[str, Any], Any]] = deque()  # each with the state before it
+
+    def __iter__(self) -> ReadAhead:
+        return self
+
+    def __next__(self) -> Any:
+        return self._ahead.popleft()[1] if self._ahead else next(self._batches)
+
+    def get_state(self) -> dict[str, Any]:
+        """Where the input stands: in front of what `next` gives."""
+        return self._ahead[0][0] if self._ahead else self._batches.get_state()
+
+    @property
+    def num_empty(self) -> int:
+        """How many batches are in front of that which `first_with_examples` has found."""
+        return len(self._ahead) - 1
+
+    def first_with_examples(self, num_replicas: int) -> Any:
+        """As the function of that name; it stays where it is."""
+        return first_with_examples(self._looked_at(), num_replicas)
+
+    def _looked_at(self) -> Iterator[Any]:
+        end = object()
+        while True:
+            state = self._batches.get_state()
+            if (batch := next(self._batches, end)) is end:
+                return
+            self._ahead.append((state, batch))
+            yield batch
 
 
 def first_with_examples(batches: Iterable[Any], num_replicas: int) -> Any:

@@ -25,7 +25,13 @@ from ..strategies import (
     make_step,
 )
 from ..summary import Mean
-from .batches import ReplicaBatch, ReplicaBatches, first_with_examples, require_data
+from .batches import (
+    ReadAhead,
+    ReplicaBatch,
+    ReplicaBatches,
+    first_with_examples,
+    require_data,
+)
 from .fetches import arrays_of
 from .session import Session, SessionRunHook
 from .spec import ModeKeys, ModelCall, Spec
@@ -65,7 +71,7 @@ class TrainingSession(Session):
         super().__init__(strategy, store, hooks, own_hooks)
         self.wants_summaries = True  # of the first step, before the hooks can be asked
         self._model = model
-        self._input = batches
+        self._input = ReadAhead(batches)
         self._batches = ReplicaBatches(strategy)
         self._batches_per_step = batches_per_step
         # What cannot change from step to step is asked once.
@@ -99,8 +105,8 @@ class TrainingSession(Session):
 
     def next_pass(self, batches: DatasetIterator) -> None:
         """Go on with another iterator, as all workers do, for whom the last one has ended."""
-        self._input = batches
-        self.tell_input_state(batches.get_state)
+        self._input = ReadAhead(batches)
+        self.tell_input_state(self._input.get_state)
 
     def begin_within(self, first_batch: Any) -> None:
         """Begin in the midst of a pass, where a worker may have no example any more.
@@ -118,6 +124,8 @@ class TrainingSession(Session):
     def _make_first_step(self) -> None:
         """Build the model, tell the hooks, and make the first step in which somebody has examples.
 
+        A worker that has none in it builds the model from those that come later.
+
         Raises:
             ValueError: The data are empty.
         """
@@ -126,9 +134,16 @@ class TrainingSession(Session):
         beginning = self._input.get_state()
         self.tell_input_state(lambda: beginning)
         num_replicas = self.strategy.extended.num_local_replicas
-        batch = first_with_examples(self._input, num_replicas)
-        require_data(batch, self.strategy)
-        self._make_step([batch, *self._next_batches(self._batches_per_step - 1)])
+        first = self._input.first_with_examples(num_replicas)
+        require_data(first, self.strategy)
+        self._batches.of_step(first)
+        if not (self._is_alone and self._shares_steps):
+            num_empty = self._input.num_empty // self._batches_per_step
+            found = self._workers.gather_numbers(num_empty, "steps before the first examples")
+            for _ in islice(self._input, min(found) * self._batches_per_step):
+                pass  # nobody has any there: the model is to assign nothing
+        while not any(self._make_step(tuple(islice(self._input, self._batches_per_step)))):
+            pass  # trainers at parameter servers do not know that nobody has any
 
     def make_next_step(self) -> bool:
         """Make the next step in which somebody has examples; return whether there was one.
@@ -181,7 +196,7 @@ class TrainingSession(Session):
         parts = [self._batches.of_step(part) for part in batches]
         if is_alone:
             num_examples = sum([replica.num_examples for part in parts for replica in part])
-            if not num_examples and not (self._is_built and self._shares_steps):
+            if not num_examples and not self._shares_steps:
                 return False, False
         else:
             missing = range(self._batches_per_step - len(parts))

@@ -101,13 +101,9 @@ class Run:
 
     @property
     def is_valid(self) -> bool:
-        """Whether each of several workers has an example in its first step, and one in the last.
-
-        Workers pass over batches without examples each for itself until they have a model.
-        """
-        first = self.topology.by_worker(self.steps[0])
-        begins = self.topology.workers == 1 or all(map(any, first))
-        return begins and any(self.steps[-1])
+        """Whether there are examples in the last step, and each worker has one in some step."""
+        by_worker = zip(*map(self.topology.by_worker, self.steps), strict=True)
+        return any(self.steps[-1]) and all(any(map(any, own)) for own in by_worker)
 
     @property
     def leaves_out_a_worker(self) -> bool:
@@ -234,8 +230,6 @@ class Scenario:
             # What is by replica and batch, or by call, is not that of one large batch.
             and not (self.accumulates > 1 and (self.custom_loop or self.depends_on_dealing))
             and not (self.accumulates > 1 and (self.norm or self.counts))
-            # Empty batches in front of all others are passed over one by one.
-            and (self.accumulates == 1 or all(any(run.steps[0]) for run in self.runs))
             and all(
                 len(run.steps) % self.accumulates == 0
                 for run, after in zip_longest(self.runs, self.runs[1:])

@@ -81,6 +81,13 @@ MENDED = {
         heads=True,
         norm="plain",
     ),
+    "a worker that has no examples at first makes the first steps with the others": Scenario(
+        759, (run("workers", 2, 1, (0, 0), (3, 0), (1, 0), (3, 2)),), norm="synchronized"
+    ),
+    "the same at parameter servers": Scenario(10, (run("servers", 2, 1, (3, 0), (3, 2)),)),
+    "the same with a model that is fitted": Scenario(
+        11, (run("workers", 3, 1, (1, 1, 1), (0, 0, 1), (0, 2, 2)),), loop="fit"
+    ),
     "a replica has no sentences in a step of one's own": Scenario(
         70524, (run("mirrored", 1, 2, (1, 0)),), loop="dealt", sequences=True
     ),
