@@ -50,7 +50,7 @@ from .gathering import gather, gather_nd, scatter_nd, segment, top_k
 from .indexed_slices import IndexedSlices
 from .normalization import normalize
 from .philox import random_factors, random_normal
-from .placement import placed, placing
+from .placement import is_placing, placed, placing
 from .pooling import avg_pool, avg_pool2d, max_pool, max_pool2d
 from .printing import PRINT_OPTIONS, set_print_options
 from .recording import no_grad, watch_for_good, watched
@@ -114,6 +114,7 @@ __all__ = [
     "gather_nd",
     "gelu",
     "implements",
+    "is_placing",
     "leaky_relu",
     "leaves",
     "lift",

@@ -27,6 +27,11 @@ def placing(put: Callable[[np.ndarray], Any]) -> Iterator[None]:
         _put.reset(token)
 
 
+def is_placing() -> bool:
+    """Whether operands of this thread are brought anywhere."""
+    return _put.get() is not None
+
+
 def placed(array: Any) -> Any:
     """A NumPy array, or one of its numbers, on the device of this thread; any other as it is."""
     put = _put.get()

@@ -96,7 +96,7 @@ class GradientTape:
                 f"a tape watches a tensor, not {type(tensor).__name__}; make one by "
                 f"Tensor(array, requires_grad=True)"
             )
-        source = tensor.tensor()
+        source = tensor.source()
         is_variable = source is not tensor
         if not source.requires_grad and is_variable:
             raise TypeError(
@@ -299,7 +299,7 @@ class ForwardAccumulator:
 
 def _tensor(value: Any) -> Tensor:
     """As `lift`, but nothing is read by it: a tape that is open does not note a variable."""
-    found: Tensor = value.tensor() if isinstance(value, TensorLike) else lift(value)
+    found: Tensor = value.source() if isinstance(value, TensorLike) else lift(value)
     return found
 
 

@@ -90,6 +90,13 @@ class TensorLike:
         """The tensor that stands for this object in the calling thread."""
         raise NotImplementedError
 
+    def source(self) -> Any:
+        """The tensor that a gradient of this object is the gradient of.
+
+        Another one than `tensor()` where that is a copy, made anew for each operation.
+        """
+        return self.tensor()
+
     def like(self) -> Array:
         """An array of its shape, dtype and kind, whose values are not to be relied on.
 

@@ -262,8 +262,10 @@ class StrategyExtended:
         if not count:
             everyone = (True,) * len(has_examples)
             return self._reduced(op, values, everyone, destinations, options)
-        totals = [moved(t, device) for t, device in zip(totals, destinations, strict=True)]
-        return totals if op is ReduceOp.SUM else [_divided(total, count) for total in totals]
+        pairs = [(moved(t, d), d) for t, d in zip(totals, destinations, strict=True)]
+        if op is ReduceOp.SUM:
+            return [total for total, _ in pairs]
+        return [_divided(total, count, device) for total, device in pairs]
 
     def _heeded(self, options: CommunicationOptions | None) -> tuple[int, float | None]:
         """What counts of the options of one reduction: the size of packs, and a time if given."""
@@ -284,7 +286,8 @@ class StrategyExtended:
         dense = []
         for index, (parts, destination) in enumerate(zip(values, destinations, strict=True)):
             if any(isinstance(part, IndexedSlices) for part in parts):
-                sums[index] = add_up([moved(part, destination) for part in parts])
+                with destination.use():
+                    sums[index] = add_up([moved(part, destination) for part in parts])
             else:
                 dense.append((index, summands(parts), destination))
         if dense:
@@ -307,8 +310,9 @@ class StrategyExtended:
         return [result, *(IndexedSlices(v, i, result.dense_shape) for v, i in copies)]
 
 
-def _divided(total: Summand, count: float) -> Summand:
-    if isinstance(total, IndexedSlices):
-        means = mean_of(total.values, count)
-        return IndexedSlices(means, total.indices, total.dense_shape)
-    return mean_of(total, count)
+def _divided(total: Summand, count: float, device: Device) -> Summand:
+    with device.use():
+        if isinstance(total, IndexedSlices):
+            means = mean_of(total.values, count)
+            return IndexedSlices(means, total.indices, total.dense_shape)
+        return mean_of(total, count)

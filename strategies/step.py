@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from ..observe import phase
 from .context import ReplicaContext, get_replica_context
+from .devices.arrays import moved
 from .gradients.packs import Gradient, Pack
 from .gradients.reduction import Offer, Round
 from .replicas.interrupts import InterruptsPutOff
@@ -211,11 +212,13 @@ def apply_outside_replicas(
     """In cross-replica context, change all copies along the gradients as they are given."""
     extended = get_strategy().extended
     updater.create_slots([variable for variable, _ in gradients])
-    packs = [Pack.of_one(variable, gradient) for variable, gradient in gradients]
     with InterruptsPutOff() as interrupts:
         interrupts.begin()
-        for index in range(extended.num_local_replicas):
-            for counter in updater.update(packs, index, average=True):
+        for index, device in enumerate(extended.replica_devices):
+            with device.use():
+                packs = [_pack_of(variable, gradient, index) for variable, gradient in gradients]
+                counters = updater.update(packs, index, average=True)
+            for counter in counters:
                 counter.cell.increase(index)
         if extended.remote_storage is not None:
             extended.remote_storage.flush(1)
@@ -235,12 +238,18 @@ def apply_reduced(updater: Updater, variables: Sequence[Variable], given: Found)
     updater.create_slots(variables)
     lines = Update(updater, None, variables, given).lines(replica)
     this_round = agree(replica, int(replica.has_examples), average=True, lines=lines)
-    packs = [Pack.of_one(v, given.get(v.leaf(index))) for v in variables]
+    packs = [_pack_of(v, given.get(v.leaf(index)), index) for v in variables]
     with InterruptsPutOff() as interrupts:
         reduce(replica, this_round, interrupts)
         if this_round.totals[0] > 0:
             change_variables(updater, packs, replica, average=True)
             settle(replica, this_round)
+
+
+def _pack_of(variable: Variable, gradient: Gradient | None, local_index: int) -> Pack:
+    """A gradient that a caller has computed, wherever it lies, where a replica's copy is."""
+    here = None if gradient is None else moved(gradient, variable.device_of(local_index))
+    return Pack.of_one(variable, here)
 
 
 def settle(replica: ReplicaContext, this_round: Round) -> None:

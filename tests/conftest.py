@@ -56,15 +56,18 @@ def no_state_is_left():
 
 @pytest.fixture(autouse=True)
 def array_library(request):
-    """With `--array-library=strict`, what lies on a device is a `StrictArray`."""
-    if request.config.getoption("--array-library") == "numpy":
+    """With `--array-library=strict` or `cards`, what lies on a device is a `StrictArray`."""
+    library = request.config.getoption("--array-library")
+    if library == "numpy":
         yield
         return
     if request.node.get_closest_marker("host"):
-        pytest.skip("about NumPy's own arrays")
-    from .devices.strict_mode import strict_devices
+        pytest.skip("about NumPy's own arrays, or the host")
+    if library == "cards" and {"a_card", "two_gpus"} & set(request.fixturenames):
+        pytest.skip("it makes its own cards")
+    from .devices.strict_mode import MODES
 
-    with strict_devices():
+    with MODES[library]():
         yield
 
 
@@ -75,7 +78,7 @@ TIMED = "time: "
 def pytest_addoption(parser):
     parser.addoption(
         "--array-library",
-        choices=["numpy", "strict"],
+        choices=["numpy", "strict", "cards"],
         default="numpy",
         help="strict: all arrays of tensors and devices are those of a stand-in for CuPy",
     )
@@ -142,7 +145,7 @@ def run_on_workers(
     """
     communicators = collectives.threads(num_workers, timeout_secs=timeout_secs)
     results, errors = [None] * num_workers, []
-    devices = [Device("CPU", i) for i in range(num_replicas)]
+    devices = [Device.parse(f"CPU:{i}") for i in range(num_replicas)]
 
     def work(index):
         workers = Workers(communicators[index], wire_dtype)
@@ -257,7 +260,7 @@ class ServerJobInProcess:
         overlaps = self.options.get("overlaps", False)
         storage = ServerStorage(servers, placer, local, self.max_staleness, overlaps)
         job = TrainerJob(servers, storage)
-        devices = [Device("CPU", i) for i in range(num_replicas)]
+        devices = [Device.parse(f"CPU:{i}") for i in range(num_replicas)]
         ops = ReductionToOneDevice()
         return Strategy(StrategyExtended(devices, [HOST], ops, remote_storage=storage, job=job))
 

@@ -356,7 +356,8 @@ class Optimizer(OptimizerState):
             rate = self.rate_after(num_updates)
             with no_grad():
                 for variable, gradient in pairs_of(packs):
-                    self._change_one(variable, gradient, rate, num_updates)
+                    with variable.device_of(0).use():  # outside replicas it is read there
+                        self._change_one(variable, gradient, rate, num_updates)
 
         once_outside_replicas(change)
 

@@ -29,7 +29,8 @@ def as_array(value: Any) -> Summand:
         tensor.share()
         return tensor.data
     if isinstance(value, IndexedSlices):
-        return value
+        rows = placed(value.values), placed(value.indices)
+        return value if rows[0] is value.values else IndexedSlices(*rows, value.dense_shape)
     is_array = hasattr(value, "__array_ufunc__") and not isinstance(value, np.generic)
     array = placed(value if is_array else np.asarray(value))
     if array.dtype.kind in _NO_NUMBERS:
@@ -54,7 +55,12 @@ def summands(arrays: Sequence[Array]) -> list[Array]:
         dtype = np.dtype(np.int64)
     elif dtype.kind == "u":
         dtype = np.dtype(np.uint64)
-    return [array.astype(dtype, copy=False) for array in arrays]
+    return [array if array.dtype == dtype else _cast(array, dtype) for array in arrays]
+
+
+def _cast(array: Array, dtype: np.dtype) -> Array:
+    with Device.of(array).use():
+        return array.astype(dtype)
 
 
 def nothing_like(value: Summand) -> Summand:

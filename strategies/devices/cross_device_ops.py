@@ -14,7 +14,7 @@ from ...autodiff import Array
 from ...collectives import DONE, Handle
 from ...observe import log_once
 from . import nccl
-from .device import HOST, Device, to_host
+from .device import Device, to_host
 
 
 class ReduceOp(enum.Enum):
@@ -150,11 +150,6 @@ def _sum(arrays: Sequence[Array], device: Device, out: Array | None) -> Array:
         return total
 
 
-def _home(array: Array) -> Device:
-    """Where an array is."""
-    return HOST if isinstance(array, np.ndarray | np.generic) else Device("GPU", array.device.id)
-
-
 class ReductionToOneDevice(CrossDeviceOps):
     """Copy everything to one device and add it up there, in replica order.
 
@@ -212,7 +207,7 @@ class HierarchicalCopyAllReduce(CrossDeviceOps):
         log_once(logging.DEBUG, plan, len(groups), self._group_size, destination)
         if len(groups) == 1:
             return _sum(arrays, destination, out)
-        sums = [_sum(group, _home(group[0]), None) for group in groups]
+        sums = [_sum(group, Device.of(group[0]), None) for group in groups]
         return _sum(sums, destination, out)
 
     def overwrite(self, arrays: Sequence[Array], devices: Sequence[Device]) -> None:
@@ -244,7 +239,7 @@ class NcclAllReduce(CrossDeviceOps):
     def reduce(
         self, arrays: Sequence[Array], destination: Device, out: Array | None = None
     ) -> Array:
-        homes = [_home(array) for array in arrays]
+        homes = [Device.of(array) for array in arrays]
         if not self._takes(arrays, homes):
             return _sum(arrays, destination, out)
         memories = [home.memory for home in homes]
@@ -261,12 +256,12 @@ class NcclAllReduce(CrossDeviceOps):
         return _sum([total], destination, out)
 
     def start_all_reduce(self, arrays: Sequence[Array], devices: Sequence[Device]) -> Handle:
-        if not self._takes(arrays, [_home(array) for array in arrays]):
+        if not self._takes(arrays, [Device.of(array) for array in arrays]):
             return super().start_all_reduce(arrays, devices)
         return nccl.ranks_of([array.device.id for array in arrays]).all_reduce(arrays)
 
     def overwrite(self, arrays: Sequence[Array], devices: Sequence[Device]) -> None:
-        if not self._takes(arrays, [_home(array) for array in arrays]):
+        if not self._takes(arrays, [Device.of(array) for array in arrays]):
             super().overwrite(arrays, devices)
         else:
             nccl.ranks_of([array.device.id for array in arrays]).broadcast(arrays, 0).wait()

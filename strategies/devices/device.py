@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...autodiff import Array, placing
+from ...autodiff import Array, is_placing, placing
 from . import gpu
 
 _NAME = re.compile(
@@ -59,15 +59,22 @@ class Device:
             int(found["task"] or 0),
         )
 
+    @classmethod
+    def of(cls, array: Array) -> Device:
+        """Whose memory an array is in; the host's is that of all logical CPUs."""
+        return HOST if isinstance(array, (np.ndarray, np.generic)) else cls("GPU", array.device.id)
+
     def put(self, array: Array) -> Array:
         """A copy of `array` in this device's memory."""
         if self.kind == "GPU":
-            return gpu.put(array, self.index)
+            return gpu.put(
+                np.asarray(array) if isinstance(array, np.generic) else array, self.index
+            )
         return np.array(to_host(array), order="C")
 
     def bring(self, array: Array) -> Array:
         """`array` itself where it is in this device's memory already, else a copy there."""
-        if isinstance(array, np.ndarray):
+        if isinstance(array, (np.ndarray, np.generic)):
             is_here = self.kind == "CPU"
         else:
             is_here = self.kind == "GPU" and array.device.id == self.index
@@ -80,7 +87,10 @@ class Device:
 
     def use(self) -> AbstractContextManager[object]:
         """Within it, new GPU arrays are made on this device, and operands are brought to it."""
-        return _on_gpu(self) if self.kind == "GPU" else _NOTHING_TO_CHOOSE
+        if self.kind == "GPU":
+            return _on_gpu(self)
+        # In a replica that computes on a card, what the host keeps is changed by the host.
+        return placing(self.bring) if is_placing() else _NOTHING_TO_CHOOSE
 
 
 HOST = Device("CPU", 0)

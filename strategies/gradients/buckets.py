@@ -245,23 +245,30 @@ class Rows:
             self._gradients[replica] = None
 
     def reduce(self, weights: Sequence[float]) -> None:
-        parts = [
-            moved(with_values(np.multiply, gradient, weight), self._devices[0])
-            for gradient, weight in zip(self._gradients, weights, strict=True)
-            if gradient is not None and weight
-        ]
-        self._total = add_up(parts, may_repeat=True) if parts else None
+        parts = []
+        for gradient, weight, device in zip(self._gradients, weights, self._devices, strict=True):
+            if gradient is not None and weight:
+                with device.use():
+                    weighted = with_values(np.multiply, moved(gradient, device), weight)
+                parts.append(moved(weighted, self._devices[0]))
+        with self._devices[0].use():
+            self._total = add_up(parts, may_repeat=True) if parts else None
         self._gradients = [None] * len(self._gradients)
 
     def start(self, workers: Workers, name: str) -> None:
         self._name = name
 
     def finish(self, workers: Workers, divisor: float) -> None:
-        total = self._total if workers.size == 1 else self._of_workers(workers)
+        if workers.size == 1:
+            total = self._total
+        else:
+            with self._devices[0].use():
+                total = self._of_workers(workers)
         if total is None:
             self._reduced = [None] * len(self._devices)
         else:
-            total = with_values(np.divide, total, divisor)
+            with self._devices[0].use():
+                total = with_values(np.divide, moved(total, self._devices[0]), divisor)
             self._reduced = [moved(total, device) for device in self._devices]
         self._total = None
 
@@ -291,19 +298,24 @@ class Rows:
 
 
 def plan_buckets(variables: Sequence[Variable], bytes_per_pack: int) -> list[list[Variable]]:
-    """Cut a list of variables into runs of one dtype and of about `bytes_per_pack` each.
+    """Cut a list of variables into runs of one dtype and memory, of about `bytes_per_pack` each.
 
     The first is closed at a quarter of it: it travels early, under the rest of backward.
     """
     buckets: list[list[Variable]] = []
     room = 0
     for variable in variables:
-        if not buckets or room <= 0 or buckets[-1][0].dtype != variable.dtype:
+        if not buckets or room <= 0 or _kind(buckets[-1][0]) != _kind(variable):
             room = bytes_per_pack if buckets else bytes_per_pack // 4
             buckets.append([])
         buckets[-1].append(variable)
         room -= variable.size * variable.dtype.itemsize
     return buckets
+
+
+def _kind(variable: Variable) -> tuple[np.dtype, str]:
+    """What is common to a bucket. One created outside the scope is on the host, others on cards."""
+    return variable.dtype, variable.device_of(0).memory
 
 
 def _as_rows(gradient: Gradient) -> IndexedSlices:

@@ -77,7 +77,9 @@ class LocalCell(Cell):
         return found if device is None else device.bring(found)
 
     def assign(self, how: Assignment, old: Array, given: Array, at_once: bool) -> None:
-        value = how.applied(old, self.device(0).bring(given))
+        home = self.device(0)
+        with home.use():  # the caller may be another replica's thread, or none's
+            value = how.applied(old, home.bring(given))
         parts = spread_over_copies(value, len(self.leaves), self.spec, self._is_first_worker)
         # New arrays: whoever holds the old ones keeps the old value.
         arrays = [self.device(index).put(part) for index, part in enumerate(parts)]

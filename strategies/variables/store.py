@@ -286,10 +286,11 @@ class VariableStore:
             first = initial_array(given, dtype)
             return self._restored(spec, first) if spec.saved else first
 
-        strategy = current_frame().strategy
+        # Beside what somebody keeps elsewhere, outside any scope for instance, is there as well.
+        strategy = current_frame().strategy if beside is None else beside.strategy
         near = None if beside is None else beside.name
         cell = strategy.extended.storage.create(spec, initial, near)
-        return Variable.of_cell(cell, strategy)
+        return Variable.of_cell(cell, strategy, beside is None)
 
     def _restored(self, spec: VariableSpec, value: Array) -> Array | SavedValue:
         name = spec.name

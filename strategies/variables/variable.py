@@ -75,9 +75,9 @@ class _Constructed(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         return _constructor[0](*args, **kwargs)
 
-    def of_cell(cls, cell: Cell, strategy: CurrentStrategy) -> Any:
+    def of_cell(cls, cell: Cell, strategy: CurrentStrategy, warns: bool = True) -> Any:
         """A new variable; for the store."""
-        return super().__call__(cell, strategy)
+        return super().__call__(cell, strategy, warns)
 
 
 class Variable(TensorLike, metaclass=_Constructed):
@@ -120,7 +120,7 @@ class Variable(TensorLike, metaclass=_Constructed):
         "trainable",
     )
 
-    def __init__(self, cell: Cell, strategy: CurrentStrategy) -> None:
+    def __init__(self, cell: Cell, strategy: CurrentStrategy, warns: bool = True) -> None:
         spec = cell.spec
         spec.require_dtype(cell.leaves[0].dtype)
         self.cell = cell
@@ -130,7 +130,7 @@ class Variable(TensorLike, metaclass=_Constructed):
         self.aggregation = spec.aggregation
         self.saved = spec.saved
         self._strategy = strategy
-        self._warned = False
+        self._warned = not warns
         for leaf in cell.leaves:
             leaf.owner = self
 
@@ -142,11 +142,17 @@ class Variable(TensorLike, metaclass=_Constructed):
         dtype = _cast_to.get()
         if dtype is not None:
             return self._cast(dtype)
-        replica, cell = self.replica_here(), self.cell
+        replica, source = self.replica_here(), self.source()
+        index, here = (
+            (0, _card_here()) if replica is None else (replica.local_index, replica.device)
+        )
+        home = self.cell.device(index)
+        return source if here is None or home is here else _moved(source, home, here)
+
+    def source(self) -> Tensor:
+        replica = self.replica_here()
         if replica is not None:
-            leaf = cell.read(replica.local_index)
-            home, here = cell.device(replica.local_index), replica.device
-            return leaf if home is here else _moved(leaf, home, here)
+            return self.cell.read(replica.local_index)
         if self.differs_between_replicas:
             return Tensor(self.device_of(0).bring(self._of_all_copies()))
         return self.cell.read(0)
@@ -215,7 +221,7 @@ class Variable(TensorLike, metaclass=_Constructed):
         if replica is None and self.differs_between_replicas:
             return self.tensor().read_rows(rows)
         index = 0 if replica is None else replica.local_index
-        device = None if replica is None else replica.device
+        device = _card_here() if replica is None else replica.device
         return self.cell.leaf(index), self.cell.rows(index, rows, device)
 
     def bring_here(self) -> None:
@@ -427,9 +433,15 @@ class Variable(TensorLike, metaclass=_Constructed):
         return f"MirroredVariable:{{\n{lines}\n}}"
 
 
-def _moved(leaf: Tensor, home: Device, here: Device) -> Tensor:
+def _card_here() -> Device | None:
+    """The card that the caller computes on, as the only replica of a strategy, if it does."""
+    replica = current_frame().replica
+    return None if replica is None or replica.device.kind == "CPU" else replica.device
+
+
+def _moved(tensor: Tensor, home: Device, here: Device) -> Tensor:
     """A copy as a replica on another device reads it: brought there, and its gradient back."""
-    brought = here.bring(leaf.data)
-    if brought is leaf.data:
-        return leaf
-    return record(brought, (leaf,), lambda gradient, outs: (home.bring(gradient),))
+    brought = here.bring(tensor.data)
+    if brought is tensor.data:
+        return tensor
+    return record(brought, (tensor,), lambda gradient, outs: (home.bring(gradient),))

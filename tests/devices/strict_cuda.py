@@ -109,11 +109,11 @@ class Stream:
                 f"The device that the stream is created on ({self.device.id}) does not match with "
                 f"the current device ({Device().id})"
             )
-        _stack("streams").append(self)
+        _streams_of(Device()).append(self)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        _stack("streams").pop()
+        _streams_of(self.device if self.number else Device()).pop()
 
     def record(self, event: Event | None = None) -> Event:
         event = event or Event()
@@ -206,8 +206,13 @@ HAZARDS: list[str] = []
 NULL = Stream(null=True)
 
 
+def _streams_of(device: Device) -> list[Any]:
+    """The streams that the thread has entered; each card has its own current one."""
+    return _stack(f"streams of {device.id}")
+
+
 def get_current_stream(device_id: int = -1) -> Stream:
-    current = _stack("streams")
+    current = _streams_of(Device() if device_id < 0 else Device(device_id))
     return current[-1] if current else NULL
 
 

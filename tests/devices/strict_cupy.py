@@ -230,8 +230,9 @@ class StrictArray(NDArrayOperatorsMixin):
 
     def get(self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True):
         """A copy in host memory."""
-        stream = stream or cuda.get_current_stream()
-        self._memory.read(stream)
+        with self.device:  # also for a thread that computes on another one
+            stream = stream or cuda.get_current_stream()
+            self._memory.read(stream)
         if blocking:
             _wait("get")
             stream.synchronize()
@@ -315,7 +316,7 @@ class StrictArray(NDArrayOperatorsMixin):
     def __setitem__(self, index: Any, value: Any) -> None:
         places, is_view = _places(index, self._array.shape)
         is_host = isinstance(value, np.ndarray) and not asked_by_a_test()
-        if is_host and is_view and value.ndim and index != slice(None):
+        if is_host and is_view and value.ndim:  # also `x[:] = value`, unless CuPy is told otherwise
             raise ValueError("non-scalar numpy.ndarray cannot be used for fill")
         if is_view and isinstance(value, StrictArray) and self._is_at(places, value):
             return  # what `x[index] += y` writes back is there already
@@ -529,6 +530,8 @@ def _method(array: StrictArray, name: str, args: Any, kwargs: Any) -> Any:
 
 def _astype(array: StrictArray, dtype: Any, order: str = "K", copy: bool = True, **_: Any) -> Any:
     """Without `casting`, which CuPy ignores."""
+    if not copy and array.dtype == dtype and order in ("K", "A"):
+        return array  # on whichever card
     found = _operand(array).astype(dtype, order=order, copy=copy)
     return array if found is array._array else _result("astype", found, [])
 
@@ -550,7 +553,8 @@ def _ufunc(ufunc: Any, operands: list[Any], outs: Any, kwargs: dict[str, Any]) -
     """Computed by NumPy, in the dtype of CuPy's loop."""
     name = ufunc.__name__
     kwargs = {k: v for k, v in kwargs.items() if k != "out"}
-    result = ufunc(*operands, **kwargs)
+    with np.errstate(all="ignore"):  # a GPU divides by zero without a word
+        result = ufunc(*operands, **kwargs)
     if name in LOOPS and "dtype" not in kwargs and not _is_bfloat16(operands):
         loop = _loop(name, operands)
         if loop is None:

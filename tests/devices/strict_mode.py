@@ -1,20 +1,32 @@
-"""`pytest --array-library=strict`: tests that were written for NumPy, on the stand-in for CuPy."""
+"""`pytest --array-library=…`: tests that were written for NumPy, on the stand-in for CuPy.
+
+`strict`: all operands are arrays of a card, and so is what lies on logical CPUs. It is for what
+computes: autodiff, layers, losses, metrics.
+
+`cards`: as on a machine with GPUs. What a strategy is told to keep on `CPU:i` it keeps on `GPU:i`,
+each with its own stream; the rest of a script, and the host that parameter servers and counters
+are kept on, are as they were. It is for strategies and all that trains by them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 from paceline.autodiff import placing
+from paceline.strategies import central_storage, mirrored, multi_worker
 from paceline.strategies.devices import gpu
 from paceline.strategies.devices.device import Device
+from paceline.strategies.parameter_server import strategy as servers
 
 from . import strict_cupy, strict_nccl
 from .strict_cupy import StrictArray
 
 NUM_DEVICES = 4
+NUM_CARDS = 8
 
 
 @contextmanager
@@ -52,3 +64,23 @@ def strict_devices() -> Iterator[None]:
 def _number(device: Device) -> int:
     """The card behind a device: its own, or the first for all logical CPUs."""
     return device.index if device.kind == "GPU" else 0
+
+
+@contextmanager
+def cards() -> Iterator[None]:
+    """Within it devices that are asked for by name are cards; without a name it is the first."""
+    library, parse = strict_cupy.module(NUM_CARDS), Device.parse
+
+    def parse_card(name: str | Device) -> Device:
+        return name if isinstance(name, Device) else replace(parse(name), kind="GPU")
+
+    with ExitStack() as patches:
+        patches.enter_context(patch.object(gpu, "_cupy", lambda: library))
+        patches.enter_context(patch.object(Device, "parse", parse_card))
+        for module in (mirrored, multi_worker, central_storage, servers):
+            first = patch.object(module, "default_devices", lambda *_: (Device("GPU", 0),))
+            patches.enter_context(first)
+        yield
+
+
+MODES = {"strict": strict_devices, "cards": cards}

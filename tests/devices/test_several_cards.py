@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import paceline as pl
+from paceline.autodiff import IndexedSlices
 
 from . import strict_cupy
 from .test_steps import DIGITS, IMAGES, RATE, asked_by_a_step, example, with_an_estimator
@@ -80,3 +81,89 @@ def test_a_bucket_is_added_up_while_backward_goes_on(tmp_path: Path) -> None:
     # The first step only finds out how gradients go backward.
     between = counts.launches[places[len(places) // 2] : places[-1]]
     assert any("at_once.py" in launch for launch in between)
+
+
+@pytest.mark.parametrize("num_cards", [1, 2])
+def test_a_variable_created_outside_the_scope_is_read_and_trained_by_replicas_on_cards(
+    num_cards: int, two_gpus: None
+) -> None:
+    """It stays on the host, with what its optimizer keeps beside it."""
+    table, weights = pl.Variable(np.ones((3, 2))), pl.Variable(np.ones(2))
+    with pl.MirroredStrategy([f"GPU:{i}" for i in range(num_cards)]).scope() as strategy:
+        own, optimizer = pl.Variable(np.ones(2)), pl.nn.optimizers.Adam(0.5)
+
+    def step(rows: Any) -> Any:
+        loss = np.sum(np.take(table, rows, axis=0) * weights * own)
+        optimizer.minimize(loss, var_list=[table, weights, own])()
+        return loss.device
+
+    places = strategy.run(step, (np.array([0, 2]),))
+    assert {name[-5:] for name in strategy.experimental_local_results(places)} <= {"GPU:0", "GPU:1"}
+    np.testing.assert_allclose(weights.numpy(), [0.5, 0.5], rtol=1e-5)
+    np.testing.assert_allclose(table.numpy()[:, 0], [0.5, 1.0, 0.5], rtol=1e-5)
+    assert all(isinstance(v.local_values()[0], np.ndarray) for v in (table, weights))
+    assert not isinstance(own.local_values()[0], np.ndarray)
+
+
+@pytest.mark.parametrize("ops", [pl.ReductionToOneDevice(), pl.HierarchicalCopyAllReduce()])
+def test_what_replicas_on_cards_have_is_reduced_and_joined_whoever_comes_last(
+    ops: Any, two_gpus: None
+) -> None:
+    """Each is computed on the card that it is for, also where the cards' dtypes differ."""
+    strategy = pl.MirroredStrategy(["GPU:0", "GPU:1"], cross_device_ops=ops)
+
+    def step() -> Any:
+        replica = pl.get_replica_context()
+        index = replica.replica_id_in_sync_group
+        mine = np.full(2, index + 1.0, [np.float32, np.float64][index])
+        rows = IndexedSlices(np.ones((1, 2)), np.array([index]), (2, 2))
+        total, by_rows = replica.all_reduce("MEAN", (mine, rows))
+        joined = replica.all_gather(np.arange(index + 1.0), axis=0)
+        return total + 0, by_rows.to_dense(), joined + 0
+
+    expected = [[1.5, 1.5], np.full((2, 2), 0.5), [0, 0, 1]]
+    for parts, value in zip(strategy.run(step), expected, strict=True):
+        for part in strategy.experimental_local_results(parts):
+            np.testing.assert_array_equal(part, value)
+
+
+@pytest.mark.parametrize("in_replicas", [True, False])
+def test_gradients_in_host_memory_change_what_lies_on_cards(
+    in_replicas: bool, two_gpus: None
+) -> None:
+    with pl.MirroredStrategy(["GPU:0", "GPU:1"]).scope() as strategy:
+        whole, table = pl.Variable(np.ones(2)), pl.Variable(np.ones((2, 1)))
+        optimizer = pl.nn.optimizers.SGD(0.25, momentum=0.9)
+    rows = IndexedSlices(np.ones((1, 1)), np.array([1]), (2, 1))
+
+    def change() -> None:
+        optimizer.apply_gradients([(np.ones(2), whole), (rows, table)])
+
+    if in_replicas:
+        strategy.run(change)
+    else:
+        with strategy.scope():
+            change()
+    change_of_each = 0.5 if in_replicas else 0.25
+    for copy in whole.local_values():
+        np.testing.assert_array_equal(copy, 1 - np.full(2, change_of_each))
+    for copy in table.local_values():
+        np.testing.assert_array_equal(copy, [[1], [1 - change_of_each]])
+
+
+def test_a_tape_finds_gradients_of_what_the_host_keeps_for_replicas_on_cards(
+    two_gpus: None,
+) -> None:
+    """Reading such a variable makes a copy on the card; the gradient is the variable's own."""
+    strategy = pl.CentralStorageStrategy(["GPU:0", "GPU:1"], parameter_device="CPU:0")
+    with strategy.scope():
+        x = pl.Variable(np.array([1.0, 2.0]))
+
+    def step() -> Any:
+        with pl.GradientTape() as tape:
+            loss = np.sum(x * x * x)
+        slope = tape.gradient(loss, x)
+        return (slope * x).numpy()
+
+    for found in strategy.experimental_local_results(strategy.run(step)):
+        np.testing.assert_array_equal(found, [3, 24])

@@ -165,7 +165,7 @@ def test_a_variable_that_is_given_twice_has_the_sum_of_its_gradients(in_replica)
 def test_a_reduction_may_return_a_new_array():
     class Mine(CrossDeviceOps):
         def reduce(self, arrays, destination, out=None):
-            return sum(np.asarray(array) for array in arrays)
+            return sum(destination.bring(array) for array in arrays)
 
     strategy = MirroredStrategy(["CPU:0", "CPU:1"], cross_device_ops=Mine())
     with strategy.scope():
@@ -261,7 +261,8 @@ def test_copies_that_have_come_to_differ_are_named_in_the_next_thousandth_step(s
                 other = pl.get_variable("other", (2,), np.float64, 1.0)
                 replica = get_replica_context()
                 if replica.replica_id_in_sync_group == replica.num_replicas_in_sync - 1:
-                    other.leaf(replica.local_index).data = np.full(2, 3.0)
+                    index = replica.local_index
+                    other.leaf(index).data = other.device_of(index).put(np.full(2, 3.0))
                 optimizers.SGD(0.1).minimize(np.sum(same * other))()
 
         with pytest.raises((DisagreementError, ReplicaAbortedError)) as caught:

@@ -35,6 +35,7 @@ def test_st_40_there_is_one_copy_and_one_update_a_step():
         (["CPU:1"], "CPU:1"),  # the only one that computes
     ],
 )
+@pytest.mark.host
 def test_st_40_where_variables_are_by_default(devices, expected):
     strategy = pl.CentralStorageStrategy(devices)
     assert strategy.extended.parameter_devices[0].endswith(expected)
@@ -47,6 +48,7 @@ def test_st_40_the_only_gpu_keeps_the_variables(a_card):
         assert isinstance(pl.Variable([1.0]).local_values()[0], a_card)
 
 
+@pytest.mark.host
 def test_st_40_a_device_of_ones_choice_keeps_them():
     strategy = pl.CentralStorageStrategy(["CPU:0", "CPU:1"], parameter_device="CPU:3")
     assert strategy.extended.parameter_devices == ("/job:localhost/replica:0/task:0/device:CPU:3",)

@@ -78,6 +78,7 @@ def test_two_ways_of_saying_the_same_are_refused():
         pl.MultiWorkerMirroredStrategy("RING", communication_options=pl.CommunicationOptions())
 
 
+@pytest.mark.host
 def test_nccl_without_gpus_warns_and_goes_on(caplog):
     """CO-07, CO-09."""
     with caplog.at_level(logging.WARNING, "paceline"):

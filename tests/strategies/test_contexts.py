@@ -55,7 +55,7 @@ def test_st_05_another_strategys_scope_is_refused_and_both_are_named(mirrored):
     with (
         outer.scope(),
         pytest.raises(
-            RuntimeError, match=r"CPU:0, CPU:1, CPU:2\).*inside the scope.*\(CPU:0, CPU:1\)"
+            RuntimeError, match=r"PU:0, .PU:1, .PU:2\).*inside the scope.*\(.PU:0, .PU:1\)"
         ),
         inner.scope(),
     ):

@@ -348,6 +348,7 @@ def test_cl_13_what_the_resolver_says_of_accelerators_decides_the_devices(
 
 
 @pytest.mark.parametrize(("num_gpus", "num_replicas"), [(0, 1), (1, 1), (3, 3)])
+@pytest.mark.host
 def test_cl_13_st_38_the_strategy_asks_the_resolver(alone, num_gpus, num_replicas):
     told = {"GPU": num_gpus}
     resolver = SimpleClusterResolver({}, task_type="worker", task_id=0, num_accelerators=told)
@@ -477,6 +478,7 @@ def test_a_first_task_without_an_address_is_named_with_what_to_do(alone):
         pl.MultiWorkerMirroredStrategy("RING", resolver)
 
 
+@pytest.mark.host
 def test_st_09_variables_of_its_scope_live_on_the_host(alone):
     strategy = pl.MultiWorkerMirroredStrategy(devices=["CPU:0"])
     with strategy.scope():

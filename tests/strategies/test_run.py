@@ -89,6 +89,7 @@ def test_st_12_the_first_replica_runs_in_the_callers_thread(several_replicas):
     assert len(set(threads)) == several_replicas.num_replicas_in_sync
 
 
+@pytest.mark.host
 def test_replica_threads_are_named_after_their_replica(two_replicas):
     names = two_replicas.run(lambda: threading.current_thread().name)
     assert names[1] == "replica 1 on /job:localhost/replica:0/task:0/device:CPU:1"

@@ -59,6 +59,7 @@ def test_st_04_a_strategy_of_one_worker_has_no_cluster_resolver(every_strategy):
     assert (every_strategy.cluster_resolver is None) == (not asked_for_a_tpu)
 
 
+@pytest.mark.host
 def test_a_strategy_says_what_it_is(mirrored):
     assert repr(mirrored(2)) == "MirroredStrategy(CPU:0, CPU:1)"
 
@@ -145,6 +146,7 @@ def test_st_21_a_value_context_is_read_only():
         context.num_replicas_in_sync = 3
 
 
+@pytest.mark.host
 def test_st_22_worker_devices_are_indexed_by_local_replica(two_replicas):
     devices = two_replicas.extended.worker_devices
     assert [Device.parse(device) for device in devices] == [Device("CPU", 0), Device("CPU", 1)]
@@ -208,6 +210,7 @@ def test_in_25_per_replica_gives_each_replica_a_pipeline_of_its_own(every_strate
     ]
 
 
+@pytest.mark.host
 def test_in_09_a_log_line_tells_how_a_dataset_is_dealt_out_and_prefetched(every_strategy, caplog):
     dataset = Dataset.range(40).map(lambda x: x).batch(10)
     options = InputOptions(experimental_per_replica_buffer_size=3)
@@ -273,6 +276,7 @@ def test_st_30_the_default_strategy_changes_no_bit():
     assert plain.tobytes() == in_scope.tobytes()
 
 
+@pytest.mark.host
 def test_st_31_one_device_holds_variables_and_computation():
     strategy = OneDeviceStrategy("/cpu:3")
     name = "/job:localhost/replica:0/task:0/device:CPU:3"
@@ -297,11 +301,13 @@ def test_st_31_tensors_and_batches_say_in_whose_memory_they_are(every_strategy, 
 
 
 @no_gpu
+@pytest.mark.host
 def test_st_32_without_gpus_the_default_is_one_replica_on_the_host():
     strategy = MirroredStrategy()
     assert strategy.extended.worker_devices == ("/job:localhost/replica:0/task:0/device:CPU:0",)
 
 
+@pytest.mark.host
 def test_st_32_reductions_are_chosen_by_device_or_given(mirrored):
     ops = HierarchicalCopyAllReduce()
     assert isinstance(mirrored(2).extended.cross_device_ops, ReductionToOneDevice)
@@ -309,6 +315,7 @@ def test_st_32_reductions_are_chosen_by_device_or_given(mirrored):
 
 
 @no_gpu
+@pytest.mark.host
 def test_st_33_absent_gpus_are_named_and_stood_in_for(log_lines):
     strategy = MirroredStrategy(["GPU:0", "/gpu:1", "CPU:0"])
     assert repr(strategy) == "MirroredStrategy(CPU:1, CPU:2, CPU:0)"
@@ -326,6 +333,7 @@ def test_st_33_absent_gpus_are_named_and_stood_in_for(log_lines):
     ],
     ids=["mirrored", "one device"],
 )
+@pytest.mark.host
 def test_st_33_strict_devices_refuse_to_stand_in(make):
     with pytest.raises(ValueError, match="GPU:0, but there are 0 GPU"):
         make()
@@ -370,6 +378,7 @@ def test_st_34_a_number_of_gpus_below_one_is_refused():
     ],
     ids=str,
 )
+@pytest.mark.host
 def test_device_names(name, device):
     assert Device.parse(name) == device
     assert Device.parse(str(device)) == device
@@ -390,6 +399,7 @@ def test_what_is_no_device_name_is_refused(name):
     ],
     ids=["twice", "empty", "no list"],
 )
+@pytest.mark.host
 def test_lists_of_devices_that_cannot_be_meant(devices, error):
     with pytest.raises(ValueError, match=error):
         MirroredStrategy(devices)
@@ -416,6 +426,7 @@ def two_logical_cpus(monkeypatch):
 @pytest.mark.parametrize(
     "make", [MirroredStrategy, CentralStorageStrategy, MultiWorkerMirroredStrategy]
 )
+@pytest.mark.host
 def test_st_32_cl_16_strategies_without_devices_take_the_logical_ones(make):
     assert make().extended.worker_devices == (str(Device("CPU", 0)), str(Device("CPU", 1)))
     assert list_devices("cpu") == (Device("CPU", 0), Device("CPU", 1))
@@ -425,6 +436,7 @@ def test_st_32_cl_16_strategies_without_devices_take_the_logical_ones(make):
 
 
 @pytest.mark.usefixtures("two_logical_cpus")
+@pytest.mark.host
 def test_st_33_cl_16_a_hidden_gpu_is_not_here(monkeypatch, caplog):
     monkeypatch.setattr("paceline.strategies.devices.gpu.count", lambda: 2)
     set_visible_devices(["GPU:1"], "GPU")
@@ -446,6 +458,7 @@ def test_st_33_cl_16_a_hidden_gpu_is_not_here(monkeypatch, caplog):
         ("CPU:0", "CPU", r"write \['CPU:0'\]"),
     ],
 )
+@pytest.mark.host
 def test_cl_16_choices_that_cannot_be_meant_are_refused(devices, kind, error):
     with pytest.raises(ValueError, match=error):
         set_visible_devices(devices, kind)

@@ -353,7 +353,7 @@ def test_gradients_of_nobody_with_examples_are_no_update(every_strategy):
     with every_strategy.scope():
         w, optimizer = Variable(np.zeros(2), name="w"), optimizers.SGD(RATE)
         every_strategy.run(step)
-    assert {tuple(copy) for copy in w.local_values()} == {(0.0, 0.0)}
+    assert {tuple(copy.tolist()) for copy in w.local_values()} == {(0.0, 0.0)}
     assert {int(count) for count in optimizer.iterations.local_values()} == {0}
 
 

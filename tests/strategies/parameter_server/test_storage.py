@@ -125,6 +125,7 @@ def asked_job(server_job):
     return make
 
 
+@pytest.mark.host  # a card asks for the rows of each table at once
 def test_rows_of_several_tables_come_in_one_exchange(asked_job):
     strategy, asked = asked_job(2, partitioner=FixedShardsPartitioner(2))
     rows = np.array([[0, 5], [5, 2]])
