@@ -112,7 +112,7 @@ class Trainer:
         updates = tuple(Update(id=number) for number in ids)
         plan = plan_of("sgd", updates, pull=ids)
         gradients = [np.ones(shape, np.float32) for shape in shapes]
-        values = [np.empty(shape, np.float32) for shape in shapes]
+        values = [self.client.empty(shape, np.dtype(np.float32)) for shape in shapes]
 
         def step() -> None:
             self.client.ask(push_of(plan), gradients, values)

@@ -206,7 +206,7 @@ class Peers:
 
     def peek(self, peer: int, num_bytes: int) -> memoryview:
         """Wait for the next ``num_bytes`` (at most the link's segment) and return them in place."""
-        link, waiter = self.link(peer), Waiter(self)
+        link, waiter = self.link(peer), None
         while True:
             try:
                 view = link.try_peek(num_bytes)
@@ -214,6 +214,7 @@ class Peers:
                 self.raise_lost(peer, error)
             if view is not None:
                 return view
+            waiter = waiter or Waiter(self)  # most of what is asked for has come
             waiter.wait(source=peer)
 
     def check_header(self, peer: int, data: memoryview, expected: bytearray | memoryview) -> None:

@@ -5,22 +5,17 @@ have come; each rank combines its part of all arrays and writes the result into 
 have done so. The bytes are read and written once, where they are, instead of being copied into a
 ring and out of it.
 
-Another rank finds the memory (`sealed_memory.py`) through /proc by the numbers of process and
-descriptor, and believes that it is the right one when it finds in it what the owner has drawn at
-random. Where that does not work for all ranks (they are on several hosts, or do not see each
-other's processes) all of them use memory of their own.
+Another rank finds the memory through /proc (`sealed_memory.py`). Where that does not work for all
+ranks (they are on several hosts, or do not see each other's processes) all of them use memory of
+their own.
 """
 
 from __future__ import annotations
 
-import mmap
-import os
-import secrets
-import struct
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
@@ -28,15 +23,11 @@ import numpy as np
 
 from .arrays import UFUNCS, Array, Op, part_bounds
 from .backend import RepeatedAllReduce
-from .errors import LinkBroken
-from .sealed_memory import map_sealed_memory, new_sealed_memory, unavailable
+from .sealed_memory import OfferedMemory, found_memory
 
 Gather: TypeAlias = Callable[[bytes], list[bytes]]
 """Returns the equally long rows of all ranks, who all call it."""
 
-_SECRET_BYTES = 32
-_OFFER = struct.Struct(f"<qq{_SECRET_BYTES}s")
-_NO_OFFER = bytes(_OFFER.size)
 # What is added up is still in the cache when it is written into the arrays of the others.
 _CHUNK_BYTES = 256 << 10
 
@@ -70,10 +61,10 @@ class SharedArrays:
     def make(self, length: int, dtype: np.dtype[Any], gather: Gather) -> Array:
         """Return an array of zeros, shared if that works for all ranks, who all call this."""
         num_bytes = length * dtype.itemsize
-        with _own_memory(num_bytes) as (offer, own):
+        with closing(OfferedMemory("paceline-array", num_bytes)) as own:
             memories = [
-                own if rank == self._rank else _mapped(theirs, num_bytes)
-                for rank, theirs in enumerate(gather(offer))
+                own.memory if rank == self._rank else found_memory(theirs, num_bytes)
+                for rank, theirs in enumerate(gather(own.offer))
             ]
             # Nobody closes a descriptor before all have found it.
             is_shared = all(row == b"\1" for row in gather(b"\1" if all(memories) else b"\0"))
@@ -168,42 +159,3 @@ class SharedAllReduce(RepeatedAllReduce):
 
 def _address(array: Array) -> int:
     return int(array.__array_interface__["data"][0])
-
-
-@contextmanager
-def _own_memory(num_bytes: int) -> Iterator[tuple[bytes, mmap.mmap | None]]:
-    """Memory of this rank, and what others need to find it; None where there is none to be had."""
-    fd, memory, offer = -1, None, _NO_OFFER
-    try:
-        if num_bytes and not unavailable():
-            fd = new_sealed_memory("paceline-array", num_bytes + _SECRET_BYTES)
-            memory = mmap.mmap(fd, num_bytes + _SECRET_BYTES)
-            secret = secrets.token_bytes(_SECRET_BYTES)
-            memory[num_bytes:] = secret
-            offer = _OFFER.pack(os.getpid(), fd, secret)
-    except OSError:
-        memory = None
-    try:
-        yield offer, memory
-    finally:
-        if fd >= 0:
-            os.close(fd)
-
-
-def _mapped(offer: bytes, num_bytes: int) -> mmap.mmap | None:
-    """The memory that another rank offers, or None if it cannot be found here."""
-    pid, fd, secret = _OFFER.unpack(offer)
-    if offer == _NO_OFFER or unavailable():
-        return None
-    try:
-        # It may be another file, if the ranks count their processes apart: without waiting for it.
-        found = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        memory = map_sealed_memory(found, num_bytes + _SECRET_BYTES)
-        return memory if secrets.compare_digest(memory[num_bytes:], secret) else None
-    except (OSError, LinkBroken):
-        return None
-    finally:
-        os.close(found)

@@ -117,6 +117,7 @@ def connect(
         health=session,
         timeout_secs=timeout_secs,
         max_frame_bytes=max_frame_bytes,
+        shares_memory="shm" in links,
     )
     return Connection(
         wire,

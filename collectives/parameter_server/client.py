@@ -13,7 +13,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Generic, NoReturn, Protocol, TypeVar, final
+from typing import Any, Generic, NoReturn, Protocol, TypeVar, final
+
+import numpy as np
 
 from ..calls import Call
 from ..communicator import MIN_SILENCE_SECS
@@ -111,6 +113,10 @@ class ParameterClient:
     def num_bytes(self) -> int:
         """Bytes of bodies and arrays that went either way."""
         return self._connection.num_sent_bytes + self._connection.num_received_bytes
+
+    def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+        """A new array for values of replies; see `Connection.empty`."""
+        return self._connection.empty(shape, dtype)
 
     def start(
         self, request: Asks[R], arrays: Sequence[Array] = (), into: Sequence[Array] = ()
@@ -223,7 +229,7 @@ class Connection:
         self._sequence += 1
         self._is_between_messages = False
         try:
-            self._wire.send(FrameKind.REQUEST, self._sequence, request)
+            self._wire.request(self._sequence, request, into)
         except (TypeError, ValueError):
             self._is_between_messages = True  # nothing was sent
             raise
@@ -238,6 +244,14 @@ class Connection:
         self.num_sent_bytes += num_bytes
         self._pending = Pending(self, call, into)
         return self._pending
+
+    def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+        """A new array, of any values, for those of replies: into which they come fastest.
+
+        Once this connection is lost or closed another process may still change it. Whoever reads it
+        after that reads the values anew.
+        """
+        return self._wire.empty(shape, dtype)
 
     def ask(
         self,

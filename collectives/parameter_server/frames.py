@@ -14,12 +14,15 @@ are little endian. The header:
         32      4   verb
         36      4   body bytes
         40      4   number of arrays
-        44      4   zeros
-        48      8   bytes of all arrays, with the zeros behind them
-        56      8   zeros
+        44      4   number of places for the reply
+        48      8   bytes of the arrays in the frame, with the zeros behind them
+        56      8   1 if the sender has found the memory that it was offered, else 0
 
-An entry of the table: 1 byte dtype (position in `DTYPES`), 1 byte number of dimensions, 6 zeros,
-8 bytes size without the zeros behind it, and 8 times 8 bytes of shape, unused ones 0.
+An entry of the table: 1 byte dtype (position in `DTYPES`), 1 byte number of dimensions, 6 bytes
+place, 8 bytes size without the zeros behind it, and 8 times 8 bytes of shape, unused ones 0. An
+array with a place is not in the frame: it lies in memory that both ends have (`places`). Behind the
+entries of the arrays there are those of places for arrays of the reply, in front of each of them
+the 8 bytes of which array it is for.
 
 Nothing of it is believed: `unpack_header` and `unpack_table` see everything that decides about
 memory before any is taken.
@@ -30,7 +33,7 @@ from __future__ import annotations
 import math
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
@@ -46,7 +49,7 @@ MAX_BODY_BYTES = 1 << 20
 MAX_ARRAYS = 1 << 14
 MAX_DIMS = 8
 MAX_VERB = (1 << 16) - 1
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 HEADER_BYTES = 64
 DEFAULT_MAX_FRAME_BYTES = 4 << 30
 
@@ -61,7 +64,11 @@ _CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
 _MAGIC = b"PLPS"
 _HEADER = struct.Struct("<4sHHQQQIIIIQQ")
 _ENTRY = struct.Struct(f"<BB6sQ{MAX_DIMS}Q")
-_SIX_ZEROS = bytes(6)
+_INDEX = struct.Struct("<Q")
+_PLACE_BYTES = 6
+_WANTED_BYTES = _INDEX.size + _ENTRY.size
+_ZEROS = bytes(HEADER_BYTES)
+_NONE: Mapping[Any, Any] = {}
 
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -99,7 +106,11 @@ class RequestHandler(Protocol):
     """
 
     def handle(self, client: Client, message: Message) -> Message:
-        """Answer a request. What this raises is what the client is told."""
+        """Answer a request. What this raises is what the client is told.
+
+        Arrays of the request may be changed by the client as soon as it has the answer: what is
+        kept beyond that and does not own its memory (`flags.owndata`) is copied first.
+        """
 
     def joined(self, client: Client) -> None:
         """A client's process has connected: told before its first request."""
@@ -116,7 +127,8 @@ class FrameKind(IntEnum):
 
     A request is answered by a reply or a refusal (body: JSON of "kind" and "text"). A client says
     goodbye when it needs the connection no longer; whoever closes a connection because of what it
-    was sent says so first (body: the reason as text).
+    was sent says so first (body: the reason as text). In front of its first request it may offer
+    memory (body: what is needed to find it); all replies say whether that was found.
     """
 
     REQUEST = 1
@@ -124,6 +136,7 @@ class FrameKind(IntEnum):
     REFUSAL = 3
     GOODBYE = 4
     CLOSING = 5
+    OFFER = 6
 
 
 @final
@@ -147,27 +160,32 @@ class ConnectionId:
 
 
 class Header(NamedTuple):
-    """A header that came in and is right as far as it goes."""
+    """A header that came in and is right as far as it goes.
+
+    Attributes:
+        num_table_bytes: Size of the entries.
+        num_head_bytes: Of body, table and the zeros behind them.
+    """
 
     kind: int
     sequence: int
     verb: int
     num_body_bytes: int
     num_arrays: int
+    num_wanted: int
     num_array_bytes: int
-
-    @property
-    def num_head_bytes(self) -> int:
-        """Bytes of body, table and the zeros behind them."""
-        return padded(self.num_body_bytes + self.num_arrays * _ENTRY.size)
+    has_memory: bool
+    num_table_bytes: int
+    num_head_bytes: int
 
 
 class ArrayEntry(NamedTuple):
-    """An array that is to come."""
+    """An array that is to come: in the frame, or, if it is not 0, at a place in shared memory."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     num_bytes: int
+    place: int
 
     def fits(self, array: Array) -> bool:
         """Whether it can be received into ``array``."""
@@ -179,25 +197,65 @@ class ArrayEntry(NamedTuple):
         )
 
 
+class Table(NamedTuple):
+    """What is known of the arrays of a frame before they come.
+
+    Attributes:
+        entries: The arrays.
+        places: Theirs.
+        wanted: Where arrays of the reply are to be put, by their position in it.
+        num_bytes_in_frame: Of those that are in the frame, with the zeros behind them.
+        num_bytes: Of all.
+    """
+
+    entries: Sequence[ArrayEntry]
+    places: Sequence[int]
+    wanted: Mapping[int, ArrayEntry]
+    num_bytes_in_frame: int
+    num_bytes: int
+
+
 def padded(num_bytes: int) -> int:
     """Return the next multiple of 64."""
     return -(-num_bytes // HEADER_BYTES) * HEADER_BYTES
 
 
-def pack(kind: FrameKind, connection: ConnectionId, sequence: int, message: Message) -> bytearray:
+def pack(
+    kind: FrameKind,
+    connection: ConnectionId,
+    sequence: int,
+    message: Message,
+    *,
+    places: Sequence[int] = (),
+    wanted: Mapping[int, tuple[Array, int]] = _NONE,
+    has_memory: bool = False,
+) -> bytearray:
     """Return all of a frame that precedes the arrays' elements.
+
+    Args:
+        kind, connection, sequence, message: What it is.
+        places: Of each of the arrays, where it lies if it is not in the frame; else 0. None are
+            given where all are in the frame.
+        wanted: For arrays of the reply, by their position, where they are to be put.
+        has_memory: Whether this end has found the memory that it was offered.
 
     Raises:
         TypeError: An array has a dtype that cannot be sent.
         ValueError: The message is too large, or an array is not C-contiguous.
     """
-    table = b"".join([_entry(array) for array in message.arrays])
     if len(message.body) > MAX_BODY_BYTES:
         raise ValueError(
             f"a body may have {MAX_BODY_BYTES} bytes; this one has {len(message.body)}"
         )
     if len(message.arrays) > MAX_ARRAYS:
         raise ValueError(f"a message may have {MAX_ARRAYS} arrays, not {len(message.arrays)}")
+    if not all(array.flags.c_contiguous for array in message.arrays):
+        raise ValueError("arrays must be C-contiguous to be sent: use np.ascontiguousarray")
+    table, num_array_bytes = _packed_table(
+        tuple([(array.dtype, array.shape) for array in message.arrays]),
+        tuple(places),
+        tuple([(i, array.dtype, array.shape, place) for i, (array, place) in wanted.items()]),
+    )
     head = bytearray(
         _HEADER.pack(
             _MAGIC,
@@ -209,9 +267,9 @@ def pack(kind: FrameKind, connection: ConnectionId, sequence: int, message: Mess
             message.verb,
             len(message.body),
             len(message.arrays),
-            0,
-            sum(padded(array.nbytes) for array in message.arrays),
-            0,
+            len(wanted),
+            num_array_bytes,
+            has_memory,
         )
     )
     head += message.body
@@ -227,7 +285,7 @@ def unpack_header(data: memoryview, connection: ConnectionId, max_frame_bytes: i
         FrameError: It is none of this connection, or announces more than is allowed.
     """
     magic, version, kind, job, incarnation, sequence, verb, *rest = _HEADER.unpack(data)
-    num_body_bytes, num_arrays, zeros, num_array_bytes, more_zeros = rest
+    num_body_bytes, num_arrays, num_wanted, num_array_bytes, has_memory = rest
     if magic != _MAGIC:
         raise FrameError("no frame of a parameter server")
     if version != PROTOCOL_VERSION:
@@ -236,34 +294,38 @@ def unpack_header(data: memoryview, connection: ConnectionId, max_frame_bytes: i
         raise FrameError("a frame of another job")
     if incarnation != connection.incarnation:
         raise FrameError("a frame for another incarnation of the server")
-    if not FrameKind.REQUEST <= kind <= FrameKind.CLOSING or zeros or more_zeros or verb > MAX_VERB:
+    if not FrameKind.REQUEST <= kind <= FrameKind.OFFER or has_memory > 1 or verb > MAX_VERB:
         raise FrameError(f"a frame of kind {kind} and verb {verb} with a wrong header")
     if num_body_bytes > MAX_BODY_BYTES:
         raise FrameError(f"a body of {num_body_bytes} bytes; {MAX_BODY_BYTES} are allowed")
-    if num_arrays > MAX_ARRAYS:
-        raise FrameError(f"{num_arrays} arrays; {MAX_ARRAYS} are allowed")
-    header = Header(kind, sequence, verb, num_body_bytes, num_arrays, num_array_bytes)
-    num_bytes = header.num_head_bytes + num_array_bytes
+    if max(num_arrays, num_wanted) > MAX_ARRAYS:
+        raise FrameError(f"{max(num_arrays, num_wanted)} arrays; {MAX_ARRAYS} are allowed")
+    num_table_bytes = num_arrays * _ENTRY.size + num_wanted * _WANTED_BYTES
+    num_head_bytes = padded(num_body_bytes + num_table_bytes)
+    check_size(num_head_bytes + num_array_bytes, max_frame_bytes)
+    sizes = num_body_bytes, num_arrays, num_wanted, num_array_bytes, has_memory == 1
+    return Header(kind, sequence, verb, *sizes, num_table_bytes, num_head_bytes)
+
+
+def check_size(num_bytes: int, max_frame_bytes: int) -> None:
+    """Raise a `FrameError` if a frame, with arrays in shared memory, is larger than allowed."""
     if num_bytes > max_frame_bytes:
         raise FrameError(f"a frame of {num_bytes} bytes; {max_frame_bytes} are allowed")
-    return header
 
 
-def unpack_table(head: memoryview, header: Header) -> list[ArrayEntry]:
-    """Return what the table behind the body says about the arrays to come.
+def unpack_table(head: memoryview, header: Header) -> Table:
+    """Return what the table behind the body says about the arrays to come, and about the reply's.
 
     Raises:
         FrameError: It makes no sense, or does not agree with the header.
     """
-    stop = header.num_body_bytes + header.num_arrays * _ENTRY.size
-    packed = bytes(head[header.num_body_bytes : stop])
-    starts = range(0, len(packed), _ENTRY.size)
-    entries = [_entry_of(packed[start : start + _ENTRY.size]) for start in starts]
-    if sum(padded(entry.num_bytes) for entry in entries) != header.num_array_bytes:
+    start, stop = header.num_body_bytes, header.num_body_bytes + header.num_table_bytes
+    table = _table_of(bytes(head[start:stop]), header.num_arrays)
+    if table.num_bytes_in_frame != header.num_array_bytes:
         raise FrameError("arrays whose sizes do not add up to that of the frame")
-    if any(head[stop:]):
+    if head[stop:] != _ZEROS[: len(head) - stop]:
         raise FrameError("something other than zeros behind a table")
-    return entries
+    return table
 
 
 def elements(array: Array) -> memoryview:
@@ -281,16 +343,25 @@ def check_elements(array: Array) -> None:
         raise FrameError("an array of bool with other bytes than 0 and 1")
 
 
-def _entry(array: Array) -> bytes:
-    if not array.flags.c_contiguous:
-        raise ValueError("arrays must be C-contiguous to be sent: use np.ascontiguousarray")
-    return _packed_entry(array.dtype, array.shape)
+# Arrays of the same shapes come again with each message: their table is made, and looked through,
+# once.
+@lru_cache(maxsize=1 << 10)
+def _packed_table(
+    arrays: tuple[tuple[np.dtype[Any], tuple[int, ...]], ...],
+    places: tuple[int, ...],
+    wanted: tuple[tuple[int, np.dtype[Any], tuple[int, ...], int], ...],
+) -> tuple[bytes, int]:
+    """The table, and the size of what follows in the frame."""
+    table, num_bytes = list[bytes](), 0
+    for (dtype, shape), place in zip(arrays, places or (0,) * len(arrays), strict=True):
+        table.append(_packed_entry(dtype, shape, place))
+        num_bytes += 0 if place else padded(math.prod(shape) * dtype.itemsize)
+    for index, dtype, shape, place in wanted:
+        table += [_INDEX.pack(index), _packed_entry(dtype, shape, place)]
+    return b"".join(table), num_bytes
 
 
-# Arrays of the same shapes come again with each message: their entries are made, and looked
-# through, once.
-@lru_cache(maxsize=1 << 12)
-def _packed_entry(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+def _packed_entry(dtype: np.dtype[Any], shape: tuple[int, ...], place: int) -> bytes:
     code = _CODES.get(dtype)
     if code is None or (sys.byteorder == "big" and dtype.itemsize > 1):
         raise TypeError(
@@ -300,22 +371,35 @@ def _packed_entry(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     if len(shape) > MAX_DIMS:
         raise ValueError(f"arrays may have {MAX_DIMS} dimensions; this one has {len(shape)}")
     num_bytes, unused = math.prod(shape) * dtype.itemsize, (0,) * (MAX_DIMS - len(shape))
-    return _ENTRY.pack(code, len(shape), _SIX_ZEROS, num_bytes, *shape, *unused)
+    where = place.to_bytes(_PLACE_BYTES, "little")
+    return _ENTRY.pack(code, len(shape), where, num_bytes, *shape, *unused)
 
 
-@lru_cache(maxsize=1 << 12)
-def _entry_of(packed: bytes) -> ArrayEntry:
-    code, ndim, zeros, num_bytes, *lengths = _ENTRY.unpack(packed)
+@lru_cache(maxsize=1 << 10)
+def _table_of(packed: bytes, num_arrays: int) -> Table:
+    middle, wanted = num_arrays * _ENTRY.size, {}
+    entries = [_entry_of(packed, start) for start in range(0, middle, _ENTRY.size)]
+    for start in range(middle, len(packed), _WANTED_BYTES):
+        (index,) = _INDEX.unpack_from(packed, start)
+        wanted[index] = _entry_of(packed, start + _INDEX.size)
+    in_frame = [padded(entry.num_bytes) for entry in entries if not entry.place]
+    num_bytes = sum([padded(entry.num_bytes) for entry in entries])
+    places = [entry.place for entry in entries]
+    return Table(entries, places, wanted, sum(in_frame), num_bytes)
+
+
+def _entry_of(packed: bytes, start: int) -> ArrayEntry:
+    code, ndim, where, num_bytes, *lengths = _ENTRY.unpack_from(packed, start)
     shape = tuple(lengths)
     if code >= len(DTYPES):
         raise FrameError(f"an array of unknown dtype {code}")
-    if ndim > MAX_DIMS or zeros != _SIX_ZEROS or any(shape[ndim:]):
+    if ndim > MAX_DIMS or any(shape[ndim:]):
         raise FrameError(f"an array of {ndim} dimensions with a wrong entry")
     dtype, used = DTYPES[code], shape[:ndim]
     # NumPy does not take a shape whose non-zero lengths alone are too much, be it empty.
     if math.prod(used) * dtype.itemsize != num_bytes or _extent(used) * dtype.itemsize >= 1 << 62:
         raise FrameError(f"an array of {dtype} and shape {used} with a size of {num_bytes} bytes")
-    return ArrayEntry(dtype, used, num_bytes)
+    return ArrayEntry(dtype, used, num_bytes, int.from_bytes(where, "little"))
 
 
 def _extent(shape: Sequence[int]) -> int:

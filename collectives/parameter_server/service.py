@@ -94,6 +94,9 @@ class Service:
             header = self._wire.await_header(math.inf)
             self.is_busy = True
             message = self._wire.receive(header)
+            if header.kind == FrameKind.OFFER:
+                self._wire.find_memory(message.body)
+                continue
             if header.kind != FrameKind.REQUEST:
                 return _farewell(header, message)
             self._answer(header, message)
@@ -103,14 +106,13 @@ class Service:
     def _answer(self, header: Header, request: Message) -> None:
         try:
             reply = self._handler.handle(self.client, request)
-            # A client that is alive may take its time: it may compute before it waits.
-            self._wire.send(FrameKind.REPLY, header.sequence, reply, math.inf)
+            self._wire.reply(header.sequence, reply)
         except CollectiveError:
             raise
         except Exception as error:
             if not isinstance(error, (ValueError, KeyError, TypeError)):
                 _log.exception("request %d of %s failed", request.verb, self.client)
-            self._wire.send(FrameKind.REFUSAL, header.sequence, _refusal(request.verb, error))
+            self._wire.refuse(header.sequence, _refusal(request.verb, error))
 
     def _give_up(self, told: str, reason: str) -> Ending:
         ending = self._end(Ending(has_left=False, reason=reason))

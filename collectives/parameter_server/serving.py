@@ -193,6 +193,7 @@ class Serving(SessionHandler):
         self._clients = Clients(handler)
         self._timeout_secs = timeout_secs
         self._max_frame_bytes = max_frame_bytes
+        self._shares_memory = "shm" in identity.links
         self._turned_away = TurnedAway(report)
         self._lock = threading.Lock()
         self._connections: dict[Session, _ClientConnection] = {}
@@ -254,6 +255,7 @@ class Serving(SessionHandler):
             health=session,
             timeout_secs=self._timeout_secs,
             max_frame_bytes=self._max_frame_bytes,
+            shares_memory=self._shares_memory,
         )
         return Service(wire, session.peer, self._handler)
 

@@ -169,7 +169,8 @@ class ShardTable:
                 f"the value of {spec} must be {spec.dtype} {spec.shape}, it is {value.dtype} "
                 f"{value.shape}"
             )
-        return np.require(value, requirements=["C", "W"])
+        # What does not own its memory may lie where a trainer soon has other arrays.
+        return np.require(value, requirements=["C", "W", "O"])
 
     def _check_memory(self, spec: ShardSpec) -> None:
         needed = math.prod(spec.shape) * np.dtype(spec.dtype).itemsize

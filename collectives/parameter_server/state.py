@@ -141,20 +141,21 @@ class ReadWriteLock:
         self._num_inside = 0
         self._is_taken = False
 
-    @contextmanager
-    def shared(self) -> Iterator[None]:
-        """Be inside with others."""
+    def shared(self) -> ReadWriteLock:
+        """Be inside with others, as a context."""
+        return self
+
+    def __enter__(self) -> None:
         with self._changed:
             while self._is_taken:
                 self._changed.wait()
             self._num_inside += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._num_inside -= 1
-                if not self._num_inside:
-                    self._changed.notify_all()
+
+    def __exit__(self, *about: object) -> None:
+        with self._changed:
+            self._num_inside -= 1
+            if not self._num_inside and self._is_taken:
+                self._changed.notify_all()
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:

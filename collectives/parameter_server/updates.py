@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
+import numpy as np
+
 from .aggregation import Agreement, Terms, mean_of, terms_of
 from .membership import Trainer
 from .push_plan import Change
@@ -125,6 +127,15 @@ class _Contribution:
     changes: Sequence[Change]
     terms: Mapping[Shard, Terms]
 
+    def keep(self) -> None:
+        """Have gradients in memory of their own: where they lie the trainer may soon have others.
+
+        Nobody reads them meanwhile.
+        """
+        for change in self.changes:
+            gradient = change.gradient
+            gradient.values = np.require(gradient.values, requirements="O")
+
 
 @final
 class SynchronousUpdates(Updates):
@@ -161,8 +172,12 @@ class SynchronousUpdates(Updates):
         self.reconsider()
         with state.lock:
             staleness = push.step - push.pulled_version
-            if state.wait_for_progress(lambda: state.version > push.step, push.wait_secs):
+            if not state.wait_for_progress(lambda: state.version > push.step, push.wait_secs):
+                # What is being added up just now is no longer pending, and done soon.
+                state.wait_for_progress(lambda: not self._is_updating)
+            if state.version > push.step:
                 return Outcome(version=state.version, staleness=staleness)
+            contribution.keep()
             waiting_for = state.names(self.missing())
             return Outcome(version=state.version, staleness=staleness, waiting_for=waiting_for)
 

@@ -1,13 +1,18 @@
 """Messages over a link: sent straight from the arrays' memory, received straight into their place.
 
+Where both ends are on one host large arrays lie in memory that they share (`places`), and are not
+sent. The trainer offers it in front of its first request, and uses it when the server has said that
+it has found it.
+
 Waiting, deadlines and the names in error texts are those of all links (`..peers`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -16,6 +21,7 @@ from ..errors import LinkError
 from ..link import SMALL_SEND_BYTES, Health, Link
 from ..members import Member
 from ..peers import Peers, World
+from ..sealed_memory import OfferedMemory, found_memory
 from ..session import FrameError
 from .frames import (
     HEADER_BYTES,
@@ -25,13 +31,16 @@ from .frames import (
     FrameKind,
     Header,
     Message,
+    Table,
     check_elements,
+    check_size,
     elements,
     pack,
     padded,
     unpack_header,
     unpack_table,
 )
+from .places import MEMORY_BYTES, Places
 
 # What is short is copied together, so that it goes in one piece, and is looked at in one piece: to
 # wake up the other end once more takes longer than the copy. Not longer than any link's segment.
@@ -39,6 +48,8 @@ _JOINED_BYTES = 96 << 10
 # Copies up to this size are not worth a call of NumPy, which lets other threads run meanwhile.
 _SMALL_COPY_BYTES = 32 << 10
 _OTHER = 1
+_NOWHERE: Sequence[int] = ()
+_NOTHING: Mapping[int, tuple[Array, int]] = {}
 # A wait sleeps at once: servers and trainers of one host have no processor to spare for polling.
 _SPIN_SECS = 0.0
 
@@ -55,6 +66,7 @@ class Wire:
         health: News of the other end, if there are any beyond those of the link.
         timeout_secs: How long a message may stand still that has begun to be sent or received.
         max_frame_bytes: What is larger is not received.
+        shares_memory: Whether large arrays may lie in memory that both ends have.
     """
 
     def __init__(
@@ -67,6 +79,7 @@ class Wire:
         health: Health | None,
         timeout_secs: float,
         max_frame_bytes: int,
+        shares_memory: bool = False,
     ) -> None:
         # The waits of all links, in a world of two: this end is rank 0, whoever calls it what.
         world = World((me, other), 0, lambda _: link, health, _SPIN_SECS, None)
@@ -75,6 +88,11 @@ class Wire:
         self._connection = connection
         self._timeout_secs = timeout_secs
         self._max_frame_bytes = max_frame_bytes
+        self._shares_memory = shares_memory
+        self._offered: OfferedMemory | None = None  # until the other end has answered
+        self._places: Places | None = None
+        # Where the reply to the request that came last is wanted.
+        self._wanted: dict[int, tuple[int, Array]] = {}
 
     @property
     def is_closed(self) -> bool:
@@ -85,16 +103,19 @@ class Wire:
         """Say what is being done from now on, for error texts."""
         self._peers.call = call
 
-    def send(
-        self, kind: FrameKind, sequence: int, message: Message, timeout_secs: float | None = None
-    ) -> None:
-        """Send a frame, all of it.
+    def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+        """A new array into which replies are received with the fewest copies."""
+        if self._places is None:
+            return np.empty(shape, dtype)
+        return self._places.empty(shape, dtype)
+
+    def request(self, sequence: int, message: Message, into: Sequence[Array]) -> None:
+        """Send a request.
 
         Args:
-            kind: What it is for.
-            sequence: Of the request.
+            sequence: Its number.
             message: What is in it.
-            timeout_secs: How long it may stand still, if that is not what holds for all messages.
+            into: Where the arrays of the reply are to be put, in this order.
 
         Raises:
             TypeError, ValueError: The message cannot be sent; nothing has been.
@@ -102,18 +123,49 @@ class Wire:
             CollectiveTimeoutError: It takes nothing.
             ClosedError: This end was closed.
         """
-        small = pack(kind, self._connection, sequence, message)
-        self._peers.timeout_secs = self._timeout_secs if timeout_secs is None else timeout_secs
-        for array in message.arrays:
-            data, zeros = elements(array), bytes(-array.nbytes % HEADER_BYTES)
-            if len(small) + len(data) > _JOINED_BYTES:
-                self._peers.send(_OTHER, memoryview(small))
-                self._peers.send(_OTHER, data)
-                small = bytearray(zeros)
-            else:
-                small += data
-                small += zeros
-        self._peers.send(_OTHER, memoryview(small))
+        first = self._offer() if self._shares_memory else bytearray()
+        places, wanted = _NOWHERE, _NOTHING
+        if self._places is not None:
+            places = self._places.put(message.arrays)
+            wanted = self._places.of(into)
+        kind = FrameKind.REQUEST
+        head = pack(kind, self._connection, sequence, message, places=places, wanted=wanted)
+        self._send(first + head, message.arrays, places, self._timeout_secs)
+
+    def reply(self, sequence: int, message: Message) -> None:
+        """Answer the request that came last; who has asked may take its time.
+
+        Args:
+            sequence: Of the request.
+            message: What is in the reply.
+
+        Raises:
+            TypeError, ValueError: The message cannot be sent; nothing has been.
+            PeerLostError: The other end is gone.
+            ClosedError: This end was closed.
+        """
+        places = self._fill(message.arrays) if self._wanted else _NOWHERE
+        head = pack(
+            FrameKind.REPLY,
+            self._connection,
+            sequence,
+            message,
+            places=places,
+            has_memory=self._places is not None,
+        )
+        # A client that is alive may compute before it waits.
+        self._send(head, message.arrays, places, math.inf)
+
+    def refuse(self, sequence: int, message: Message) -> None:
+        """Say why the request that came last was not done.
+
+        Raises:
+            PeerLostError, CollectiveTimeoutError, ClosedError: It could not be said.
+        """
+        has_memory = self._places is not None
+        kind = FrameKind.REFUSAL
+        head = pack(kind, self._connection, sequence, message, has_memory=has_memory)
+        self._send(head, (), _NOWHERE, self._timeout_secs)
 
     def say(self, kind: FrameKind, reason: str = "") -> None:
         """Send a frame without arrays if that goes at once. Never waits, never raises."""
@@ -126,6 +178,11 @@ class Wire:
         self.say(FrameKind.CLOSING, reason)
         if self._peers.world.health is not None:
             self._peers.world.health.announce(reason)
+
+    def find_memory(self, offer: bytes) -> None:
+        """Use what the other end offers, if it can be found."""
+        memory = found_memory(offer, MEMORY_BYTES) if self._shares_memory else None
+        self._places = None if memory is None else Places(memory)
 
     def await_header(self, timeout_secs: float) -> Header:
         """Return the header of the next frame, which has to begin in time.
@@ -162,8 +219,9 @@ class Wire:
             return self._receive_short(header, num_bytes, into)
         head = memoryview(bytearray(header.num_head_bytes))
         self._scatter([head])
-        arrays = _places(unpack_table(head, header), into)
-        self._scatter([elements(array) for array in arrays])
+        table = self._take_table(head, header)
+        arrays = self._arrays(table.entries, into)
+        self._scatter([elements(array) for array in _in_frame(arrays, table.places)])
         for array in arrays:
             check_elements(array)
         return Message(header.verb, bytes(head[: header.num_body_bytes]), arrays)
@@ -172,11 +230,11 @@ class Wire:
         """Return the rest of a frame that can be looked at as a whole."""
         start = header.num_head_bytes
         frame = self._peers.peek(_OTHER, start) if start else memoryview(b"")
-        entries = unpack_table(frame, header)  # before waiting for arrays that make no sense
-        if entries:
+        table = self._take_table(frame, header)  # before waiting for arrays that make no sense
+        if table.num_bytes_in_frame:
             frame = self._peers.peek(_OTHER, num_bytes)
-        arrays = _places(entries, into)
-        for array in arrays:
+        arrays = self._arrays(table.entries, into)
+        for array in _in_frame(arrays, table.places):
             elements(array)[:] = frame[start : start + array.nbytes]
             start += padded(array.nbytes)
             check_elements(array)
@@ -188,11 +246,81 @@ class Wire:
     def close(self) -> None:
         """Close this end; whoever waits at it or at the other end is told."""
         self._peers.world.close("")
+        if self._offered is not None:
+            self._offered.close()
+
+    def _offer(self) -> bytearray:
+        """What offers memory to the other end, once."""
+        self._shares_memory = False
+        self._offered = OfferedMemory("paceline-arrays", MEMORY_BYTES)
+        return pack(FrameKind.OFFER, self._connection, 0, Message(0, self._offered.offer))
+
+    def _send(
+        self,
+        head: bytearray,
+        arrays: Sequence[Array],
+        places: Sequence[int],
+        timeout_secs: float,
+    ) -> None:
+        """Send a frame: what precedes the arrays, and those that are in it."""
+        self._peers.timeout_secs = timeout_secs
+        small = head
+        for array in _in_frame(arrays, places):
+            data, zeros = elements(array), bytes(-array.nbytes % HEADER_BYTES)
+            if len(small) + len(data) > _JOINED_BYTES:
+                self._peers.send(_OTHER, memoryview(small))
+                self._peers.send(_OTHER, data)
+                small = bytearray(zeros)
+            else:
+                small += data
+                small += zeros
+        self._peers.send(_OTHER, memoryview(small))
+
+    def _fill(self, arrays: Sequence[Array]) -> list[int]:
+        """Copy arrays of a reply to where they are wanted; return where each is, 0 for nowhere."""
+        places = [0] * len(arrays)
+        for index, (place, target) in self._wanted.items():
+            array = arrays[index] if index < len(arrays) else None
+            if array is None or array.dtype != target.dtype or array.shape != target.shape:
+                continue
+            np.copyto(target, array)
+            places[index] = place
+        return places
 
     def _take_header(self, view: memoryview) -> Header:
         header = unpack_header(view, self._connection, self._max_frame_bytes)
         self._link.release(HEADER_BYTES)
+        if self._offered is not None:  # now it is known whether it was found
+            memory = self._offered.memory
+            if header.has_memory and memory is not None:
+                self._places = Places(memory)
+            self._offered.close()
+            self._offered = None
         return header
+
+    def _take_table(self, head: memoryview, header: Header) -> Table:
+        """Return what is to come, none of it more than is allowed; note what is wanted back."""
+        table = unpack_table(head, header)
+        check_size(header.num_head_bytes + table.num_bytes, self._max_frame_bytes)
+        wanted = table.wanted.items() if table.wanted else ()
+        self._wanted = {index: (entry.place, self._at(entry)) for index, entry in wanted}
+        return table
+
+    def _arrays(self, entries: Sequence[ArrayEntry], into: Sequence[Array]) -> tuple[Array, ...]:
+        """Return arrays for what is to come: those given, where they fit, and others."""
+        return tuple([self._array(i, entry, into) for i, entry in enumerate(entries)])
+
+    def _array(self, index: int, entry: ArrayEntry, into: Sequence[Array]) -> Array:
+        if entry.place:
+            return self._at(entry)
+        if index < len(into) and entry.fits(into[index]):
+            return into[index]
+        return _new_array(entry)
+
+    def _at(self, entry: ArrayEntry) -> Array:
+        if self._places is None:
+            raise FrameError("an array in memory that was not shared")
+        return self._places.at(entry)
 
     def _scatter(self, buffers: Sequence[memoryview]) -> None:
         """Fill buffers one after the other; in the stream there are zeros behind each."""
@@ -229,12 +357,11 @@ def _copy(target: memoryview, source: memoryview) -> None:
         np.copyto(np.frombuffer(target, np.uint8), np.frombuffer(source, np.uint8))
 
 
-def _places(entries: Sequence[ArrayEntry], into: Sequence[Array]) -> tuple[Array, ...]:
-    """Return arrays for what is to come: those given, where they fit, and new ones."""
-    return tuple(
-        into[index] if index < len(into) and entry.fits(into[index]) else _new_array(entry)
-        for index, entry in enumerate(entries)
-    )
+def _in_frame(arrays: Sequence[Array], places: Sequence[int]) -> Sequence[Array]:
+    """Return those that are not in shared memory."""
+    if not any(places):
+        return arrays
+    return [array for array, place in zip(arrays, places, strict=True) if not place]
 
 
 def _new_array(entry: ArrayEntry) -> Array:

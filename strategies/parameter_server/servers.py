@@ -94,7 +94,8 @@ class Servers:
         note: What this trainer said of its input before it left the job; None if it is new.
         staleness: How many steps of others came between the pull and the push of the last step.
         num_dropped: How many steps of this trainer came too late to count.
-        num_restarts: How often a server was found to be a new one, with older values.
+        num_reconnects: How often a server was lost and is back: it may have older values, and what
+            `empty` has given before may still be changed by the one that was lost.
         is_ending: Whether a trainer has said that all are to end.
         stop_step: The global step after which nothing is left to train, if one has said so.
         has_snapshot: Whether all servers keep their values as they were before the next push.
@@ -111,7 +112,7 @@ class Servers:
         self.lock = threading.RLock()
         self.staleness = 0
         self.num_dropped = 0
-        self.num_restarts = 0
+        self.num_reconnects = 0
         self.is_ending = False
         self.stop_step: int | None = None
         self.has_snapshot = False
@@ -200,6 +201,16 @@ class Servers:
         layout = Layout.model_validate_json(self.read(_LAYOUT + name))
         self._layouts[name] = layout
         return layout
+
+    def empty(self, layout: Layout) -> np.ndarray:
+        """An array for a variable's values, into which they come fastest where it can be shared.
+
+        Once `num_reconnects` has risen values are to be read anew, into another array.
+        """
+        if len(layout.parts) == 1:
+            client = self._connections.clients[layout.parts[0].server]
+            return client.empty(layout.shape, np.dtype(layout.dtype))
+        return np.empty(layout.shape, layout.dtype)
 
     def pull(self, wanted: Sequence[tuple[Layout, np.ndarray]]) -> None:
         """Fill arrays, each with the value of a whole variable."""
@@ -381,9 +392,9 @@ class Servers:
 
     def rejoin(self, server: int, client: ParameterClient, is_new: bool) -> None:
         """Join a server that is back, and see to it that it has its variables."""
+        self.num_reconnects += 1
         client.ask(Join(returning=True))
         if is_new:
-            self.num_restarts += 1
             if server == 0:  # it keeps the texts, and the others are waiting for them
                 for key, text in self._posted.items():
                     client.ask(Post(key=key, text=text))

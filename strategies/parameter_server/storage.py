@@ -76,7 +76,7 @@ class ServerStorage(RemoteStorage):
         self._changes: dict[str, VariableChange] = {}
         self._lookups: WeakSet[RowLookup] = WeakSet()  # of tensors that are still there
         self._arriving: list[tuple[ServerCell, np.ndarray]] = []
-        self._num_restarts = 0
+        self._num_reconnects = 0
         self.note: Callable[[], str] = str
 
     @property
@@ -220,7 +220,7 @@ class ServerStorage(RemoteStorage):
         changes, copied = list(self._changes.values()), list(self._copied.values())
         self._changes.clear()
         places = [
-            np.empty_like(cell.leaves[0].data) if overlaps else cell.leaves[0].writable()
+            np.empty_like(cell.leaves[0].data) if overlaps else cell.writable(servers)
             for cell in copied
         ]
         wanted = [(cell.layout, place) for cell, place in zip(copied, places, strict=True)]
@@ -230,8 +230,10 @@ class ServerStorage(RemoteStorage):
             self._arriving = list(zip(copied, places, strict=True))
         else:
             servers.finish_push()
-        if servers.num_restarts != self._num_restarts:
-            self._num_restarts = servers.num_restarts  # with older values than it had
+        # A server that is back may have older values, and one that was lost may still write where
+        # these copies are.
+        if servers.num_reconnects != self._num_reconnects:
+            self._num_reconnects = servers.num_reconnects
             self.refresh()
 
     def _fetch_lookups(self) -> None:
@@ -273,11 +275,22 @@ class ServerCell(Cell):
         self.layout = layout
         self.is_here = False
         self._storage = storage
+        self._place: np.ndarray | None = None
 
     def read(self, local_index: int) -> MutableLeaf:
         if not self.is_here:
             self._storage.fetch(self)
         return self.leaves[0]
+
+    def writable(self, servers: Servers) -> np.ndarray:
+        """The copy, about to be renewed, where its server can write to it."""
+        leaf = self.leaves[0]
+        here = leaf.writable()
+        if here is not self._place:
+            self._place = servers.empty(self.layout)
+            np.copyto(self._place, here)
+            leaf.move(self._place)
+        return leaf.data
 
     def rows(self, local_index: int, numbers: Array, device: Device | None) -> Array | Awaited:
         awaited = self._storage.look_up(self.layout, to_host(numbers))

@@ -70,7 +70,7 @@ RECORDED = [
 
 # Where numbers of the header and of the first entry behind an empty body are, and their sizes.
 NUMBERS = [(4, 2), (6, 2), (8, 8), (16, 8), (24, 8), (32, 4), (36, 4), (40, 4), (44, 4), (48, 8)]
-NUMBERS += [(56, 8), (64, 1), (65, 1), (72, 8), *((80 + 8 * i, 8) for i in range(8))]
+NUMBERS += [(56, 8), (64, 1), (65, 1), (66, 6), (72, 8), *((80 + 8 * i, 8) for i in range(8))]
 TELLING = [0, 1, 2, 7, 8, 9, 63, 64, 65, 255, 256, 1 << 14, (1 << 14) + 1, 1 << 16, 1 << 20]
 TELLING += [
     (1 << 20) + 1,
@@ -226,7 +226,7 @@ def test_what_was_recorded_is_right(data):
     ("position", "size", "value", "text"),
     [
         (0, 4, 0, "no frame of a parameter server"),
-        (4, 2, 2, "version 2 instead of 1"),
+        (4, 2, 1, "version 1 instead of 2"),
         (6, 2, 9, "kind 9"),
         (6, 2, FrameKind.REPLY, "kind 2 out of place"),
         (8, 8, 5, "another job"),
@@ -234,14 +234,14 @@ def test_what_was_recorded_is_right(data):
         (32, 4, 1 << 16, "verb 65536"),
         (36, 4, (1 << 20) + 1, "a body of 1048577 bytes; 1048576 are allowed"),
         (40, 4, (1 << 14) + 1, "16385 arrays; 16384 are allowed"),
-        (44, 4, 1, "wrong header"),
+        (44, 4, (1 << 14) + 1, "16385 arrays; 16384 are allowed"),
         (48, 8, 1 << 40, "1048576 are allowed"),
         (48, 8, 128, "do not add up"),
-        (56, 8, 1, "wrong header"),
+        (56, 8, 2, "wrong header"),
         (64, 1, 14, "unknown dtype 14"),
         (65, 1, 9, "9 dimensions with a wrong entry"),
         (65, 1, 0, "0 dimensions with a wrong entry"),
-        (66, 1, 1, "1 dimensions with a wrong entry"),
+        (66, 6, 1, "do not add up"),
         (72, 8, 8, r"shape \(2,\) with a size of 8 bytes"),
         (80, 8, 1 << 62, "with a size of 16 bytes"),
         (88, 8, 1, "1 dimensions with a wrong entry"),

@@ -11,8 +11,10 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
+
+import numpy as np
 
 from paceline.collectives.errors import RefusedRequest
 from paceline.collectives.parameter_server import ParameterServer, ServerLost
@@ -34,7 +36,11 @@ class StuckError(AssertionError):
 
 @dataclass(eq=False)
 class SimulatedConnection:
-    """A trainer's connection, and a request under way on it."""
+    """A trainer's connection, and a request under way on it.
+
+    Arrays lie in memory that both ends share. Those of a request are others from the next one on,
+    and into those for replies who was lost may write as long as it has not noticed.
+    """
 
     world: World
     server: SimulatedServer
@@ -48,6 +54,8 @@ class SimulatedConnection:
     into: tuple = ()
     num_sent_bytes: int = 0
     num_received_bytes: int = 0
+    sent: list = field(default_factory=list)
+    given: list = field(default_factory=list)
 
     @property
     def incarnation(self):
@@ -60,8 +68,14 @@ class SimulatedConnection:
         if self.is_cut:
             raise ServerLost(f"the connection of {self} was cut")
         self.what, self.into, self.reply = what, tuple(into), None
-        self.request = message
+        spoil(self.sent)
+        self.sent = [array.copy() for array in message.arrays]
+        self.request = replace(message, arrays=[array.view() for array in self.sent])
         return self
+
+    def empty(self, shape, dtype):
+        self.given.append(np.empty(shape, dtype))
+        return self.given[-1]
 
     def wait(self, timeout_secs=None):
         self.world.wait(self.client.rank, lambda: self.is_cut or self.reply is not None)
@@ -97,7 +111,15 @@ class SimulatedConnection:
     def end(self):
         """The server notices that it was cut, or closed; what came last is not handled any more."""
         self.has_ended, self.request = True, None
+        spoil(self.given)
         self.server.clients.end(self.client, Ending(has_left=False, reason="cut"))
+
+
+def spoil(arrays):
+    """Have other values in memory that nobody may read any more."""
+    for array in arrays:
+        if array.dtype.kind == "f":
+            array.fill(np.nan)
 
 
 class SimulatedServer:

@@ -9,6 +9,7 @@ import pytest
 from paceline.collectives import CollectiveError
 from paceline.collectives.parameter_server import RefusedRequest
 from paceline.collectives.parameter_server.requests import Verb
+from paceline.collectives.parameter_server.wire import Wire
 from paceline.inputs import Dataset
 from paceline.nn import optimizers
 from paceline.nn.optimizers.rule_optimizer import RuleOptimizer
@@ -296,6 +297,44 @@ def test_an_exchange_may_go_on_under_the_next_step(server_job, overlaps):
         values.append(values[-1] - rate * values[max(0, index - delay)])
     assert seen == [values[max(0, index - delay)] for index in range(6)]
     assert (final, steps) == (values[-1], 6)
+
+
+def test_where_a_server_that_was_lost_may_still_write_nobody_reads(server_job, monkeypatch):
+    """It was stopped in the middle of a push, and goes on when its trainer has connected anew."""
+    given, num_pushes = [], 0
+
+    def noted(wire, shape, dtype):
+        given.append(np.empty(shape, dtype))
+        return given[-1]
+
+    monkeypatch.setattr(Wire, "empty", noted)  # as if both had all of this memory
+
+    def around(index, handle):
+        def handle_or_break(client, message):
+            nonlocal num_pushes
+            num_pushes += message.verb == Verb.PUSH
+            if message.verb == Verb.PUSH and num_pushes == 3:
+                raise CollectiveError("cut by the test")
+            return handle(client, message)
+
+        return handle_or_break
+
+    strategy, seen = server_job(1, 1, around=around).strategy(), []
+
+    def step():
+        w = get_variable("w", (2,), initializer=1.0)
+        seen.append(w.numpy().tolist())
+        optimizers.SGD(0.5).minimize((w * w).sum() / 2)()  # the gradient is w
+
+    with VariableStore().building():
+        for number in range(6):
+            strategy.run(step)
+            if number == 2:  # the push of this step was lost, and came again
+                for array in given:
+                    array.fill(77)
+    assert seen == [[0.5**number] * 2 for number in range(6)]
+    assert len(given) > 1
+    assert num_pushes == 7
 
 
 def test_two_changes_of_one_variable_in_a_step_are_refused(server_job):

@@ -48,6 +48,26 @@ def test_a_step_is_made_when_everybody_has_pushed(make_synchronous):
     assert (last.version, last.waiting_for, value_of(job)) == (1, (), [-3, -3, -3])
 
 
+def test_a_push_that_waits_for_others_is_kept_as_it_was_when_its_trainer_is_answered(
+    make_synchronous,
+):
+    job = make_synchronous(2)
+    shared = np.full(3, 2, np.float32)
+    assert job.push(0, {0: shared[:]}).waiting_for == ("worker 1",)
+    shared.fill(np.nan)  # the trainer's again: its next request lies there
+    job.push(1, ones(4))
+    assert value_of(job) == [-3, -3, -3]
+
+
+def test_a_value_that_a_trainer_brings_is_the_servers_own(make_job):
+    job = make_job()
+    job.come(0)
+    shared = np.full(3, 2, np.float32)
+    job.create(0, shared[:])
+    shared.fill(np.nan)
+    assert value_of(job) == [2, 2, 2]
+
+
 def test_who_waits_is_told_at_once(make_synchronous):
     job = make_synchronous(2)
     replies = []
