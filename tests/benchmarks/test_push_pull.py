@@ -16,16 +16,10 @@ def test_dense_and_sparse_steps_are_measured_beside_the_same_without_a_server():
     head, *lines = result.stdout.partition("\n\n")[2].splitlines()
     assert head.split() == ["shm", "here"]
     units = [
-        "variables",
-        "GB/s",
-        "KiB",
-        "GB/s",
-        "rows",
-        "krow/s",
-        "B/row",
-        "rows",
-        "krow/s",
-        "B/row",
+        *("variables", "cpu", "GB/s"),
+        *("KiB", "cpu", "GB/s"),
+        *("rows", "cpu", "krow/s", "B/row"),
+        *("rows", "cpu", "krow/s", "B/row"),
     ]
     assert [line.split()[1 if line.split()[0].isdigit() else 0] for line in lines] == units
     bytes_per_row = [float(line.split()[1]) for line in lines if "B/row" in line]
