@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..autodiff import Tensor, lift
+from ..autodiff import Tensor, lift, lift_array
 
 
 def as_tensor(value: Any) -> Tensor:
@@ -35,7 +35,8 @@ def like_predictions(name: str, y_true: Any, y_pred: Any) -> Any:
 def class_indices(name: str, y_true: Any, y_pred: Any) -> Any:
     """Whole class labels, (...) or (..., 1), in the shape of `y_pred` without its last axis.
 
-    Whether they are in [0, num_classes) is checked where they are used.
+    Whether they are in [0, num_classes) is checked where they are used. On a GPU, which is not
+    waited for to look at values, -1 stands for what is no whole number: no class has this one.
     """
     shape = y_pred.shape
     wanted = shape[:-1]
@@ -50,6 +51,10 @@ def class_indices(name: str, y_true: Any, y_pred: Any) -> Any:
             )
         )
     labels = y_true if y_true.shape == wanted else np.reshape(y_true, wanted)
+    if labels.dtype.kind == "f" and not isinstance(lift_array(labels).data, np.ndarray):
+        with np.errstate(invalid="ignore"):  # as below
+            whole = labels.astype(np.int64)
+        return np.where(whole == labels, whole, np.int64(-1))
     whole = whole_numbers(labels)
     if whole is None:
         raise ValueError(f"{name}: labels must be whole numbers, y_true holds others")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, final
+from typing import Any, SupportsFloat, final
 
 import numpy as np
 
@@ -119,7 +119,7 @@ class EvaluationSession(Session):
 
     def _add_up(self, parts: Sequence[_Evaluated]) -> None:
         self._logs = [(part.num_examples, part.logs) for part in parts]
-        loss_times_examples = sum([part.loss_times_examples for part in parts])
+        loss_times_examples = sum([float(part.loss) * part.num_examples for part in parts])
         num_examples = sum([part.num_examples for part in parts])
         if num_examples:
             self.loss = loss_times_examples / num_examples
@@ -138,8 +138,8 @@ class EvaluationSession(Session):
         hooks, named = {"evaluation_hooks": spec.evaluation_hooks}, {"loss": spec.loss}
         self._held.note(replica.local_index, num_examples, hooks, {**spec.eval_metric_ops, **named})
         has_loss = spec.loss is not None and num_examples > 0
-        total = lift_array(spec.loss).item() * num_examples if has_loss else 0.0
-        return _Evaluated(total, num_examples, spec, arrays_of(spec.logs))
+        loss = replica.device.fetch(lift_array(spec.loss).data) if has_loss else 0.0
+        return _Evaluated(loss, num_examples, spec, arrays_of(spec.logs))
 
     def results(self) -> dict[str, Any]:
         """Metrics, the loss (the mean over all examples) and the global step, over all workers."""
@@ -159,7 +159,7 @@ class EvaluationSession(Session):
 class _Evaluated:
     """What one replica found for its batch."""
 
-    loss_times_examples: float
+    loss: SupportsFloat
     num_examples: int
     spec: Spec
     logs: Mapping[str, Any]

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, final
+from typing import Any, SupportsFloat, final
 
-from ..autodiff import Array, Tensor
+from ..autodiff import Array, Tensor, lift_array
 from ..inputs import DatasetIterator
 from ..observe import phase
 from ..strategies import (
@@ -88,8 +88,11 @@ class TrainingSession(Session):
         self.had_batch = True
         self._veto = False
         self._has_bad_loss = False
-        self._so_far: list[tuple[float, int]] = []
-        """Of each local replica: loss times examples, and examples, of batches before the last."""
+        self._losses: list[list[tuple[SupportsFloat, int]]] = []
+        """Of each local replica, for each batch of the step: its loss, and its examples."""
+        # To others it travels with the step. Who is alone reads it when a card has been given all
+        # that there is to do.
+        self._tells_loss = not self._is_alone or strategy.extended.remote_storage is not None
         self._is_made_within = False
         num_replicas = strategy.extended.num_local_replicas
         self._noted_logs: list[tuple[int, Mapping[str, Any]]] = [(0, {})] * num_replicas
@@ -204,7 +207,7 @@ class TrainingSession(Session):
             parts = [*(self._batches.of_step(None) for _ in missing), *parts]
         before = self._assigned_values()
         self._has_batch, self._veto = bool(batches), self.stop_requested
-        self._so_far = [(0.0, 0)] * len(parts[-1])
+        self._losses = [[] for _ in parts[-1]]
         for part in parts[:-1]:
             self.strategy.run(partial(self._replica_step, part, False))
             self._is_built = True
@@ -257,20 +260,24 @@ class TrainingSession(Session):
             if not self._is_built:
                 self._build(spec.train_op)
                 replica.merge_call(self._begin_run, (spec,))
-            loss_times_examples, num_before = self._so_far[index]
-            num_examples = num_before + given.num_examples
+            losses = self._losses[index]
+            num_before = sum([n for _, n in losses])
             # Of a batch that stands in the loss may be no number.
-            if spec.loss is not None and given.num_examples:
-                loss_times_examples += spec.loss.item() * given.num_examples
-            self._has_bad_loss |= not math.isfinite(loss_times_examples)
+            if given.num_examples:
+                loss = (
+                    0.0 if spec.loss is None else replica.device.fetch(lift_array(spec.loss).data)
+                )
+                losses.append((loss, given.num_examples))
             if not is_last:
-                self._so_far[index] = loss_times_examples, num_examples
                 accumulate(spec.train_op, given.num_examples, num_before)
                 return None
             # The votes travel in the same exchange as the loss, so that all workers save, stop or
             # read together without a call of its own for that.
             stops = (self.wants_save, self.wants_end, self.wants_stop, self.will_stop)
             votes = (*stops, self._wants_shared, self.wants_summaries)
+            num_examples = num_before + given.num_examples
+            loss_times_examples = _times_examples(losses) if self._tells_loss else 0.0
+            self._has_bad_loss |= not math.isfinite(loss_times_examples)
             sums = (loss_times_examples, num_examples, *votes, self._has_batch)
             if self.wants_summaries:
                 self._show_rates(spec.train_op, index)
@@ -314,6 +321,8 @@ class TrainingSession(Session):
         loss_times_examples, num_examples, *votes, _ = sums
         votes_to_save, votes_to_end, votes_to_stop, *others = votes
         num_stopping, num_asking, num_watching = others
+        if not self._tells_loss:
+            loss_times_examples = sum(map(_times_examples, self._losses))
         if num_examples:  # else the others had them all, of whom one at servers knows nothing
             if self._held.follows:
                 self._held.take_over()
@@ -359,6 +368,11 @@ class TrainingSession(Session):
         variables = list(self.store.variables.values())
         leaves = [v.leaf(index) for v in variables for index in range(v.num_copies)]
         return [(leaf, leaf.data) for leaf in leaves]
+
+
+def _times_examples(losses: Sequence[tuple[SupportsFloat, int]]) -> float:
+    """The sum of what batches have lost, by their losses and numbers of examples."""
+    return sum([float(loss) * num_examples for loss, num_examples in losses], 0.0)
 
 
 @dataclass(frozen=True)

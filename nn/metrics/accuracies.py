@@ -1,7 +1,8 @@
 """Shares of examples that were predicted right.
 
-What is measured is functions from NumPy arrays to one value for each example: 1.0 for a hit and 0.0
-for a miss. Shapes are checked as for the losses.
+What is measured is functions from arrays to one value for each example: 1.0 for a hit and 0.0 for a
+miss. Shapes are checked as for the losses. Arrays on a GPU stay there; a label that is no class,
+which is an error on the host, is neither: its value is "not a number".
 """
 
 from __future__ import annotations
@@ -10,50 +11,57 @@ from typing import Any
 
 import numpy as np
 
+from ...autodiff import Array
 from ..arguments import count
 from ..shapes import check_range, class_indices, like_predictions
-from .base import to_host
+from .base import anywhere, together
 from .means import MeanMetricWrapper, MeanOfFunction
 
 
-def accuracy(y_true: Any, y_pred: Any) -> np.ndarray:
+@anywhere
+def accuracy(y_true: Any, y_pred: Any) -> Array:
     """Whether each prediction equals its label."""
-    y_true, y_pred = to_host(y_true), to_host(y_pred)
+    y_true, y_pred = together(y_true, y_pred)
     return _hits(like_predictions("accuracy", y_true, y_pred) == y_pred)
 
 
-def binary_accuracy(y_true: Any, y_pred: Any, threshold: float = 0.5) -> np.ndarray:
+@anywhere
+def binary_accuracy(y_true: Any, y_pred: Any, threshold: float = 0.5) -> Array:
     """Whether each prediction is above `threshold` where the label is 1, and not where it is 0."""
-    y_true, y_pred = to_host(y_true), to_host(y_pred)
+    y_true, y_pred = together(y_true, y_pred)
     y_true = like_predictions("binary_accuracy", y_true, y_pred)
     hits = _hits((y_pred > threshold) == y_true)
     return hits if hits.ndim < 2 else np.mean(hits, axis=-1)
 
 
-def categorical_accuracy(y_true: Any, y_pred: Any) -> np.ndarray:
+@anywhere
+def categorical_accuracy(y_true: Any, y_pred: Any) -> Array:
     """Whether the largest prediction is that of the label's class; labels are one-hot."""
-    y_true, y_pred = to_host(y_true), to_host(y_pred)
+    y_true, y_pred = together(y_true, y_pred)
     y_true = like_predictions("categorical_accuracy", y_true, y_pred)
     return _hits(np.argmax(y_true, axis=-1) == np.argmax(y_pred, axis=-1))
 
 
-def sparse_categorical_accuracy(y_true: Any, y_pred: Any) -> np.ndarray:
+@anywhere
+def sparse_categorical_accuracy(y_true: Any, y_pred: Any) -> Array:
     """Whether the largest prediction is that of the label; labels are class numbers."""
-    y_true, y_pred = to_host(y_true), to_host(y_pred)
+    y_true, y_pred = together(y_true, y_pred)
     labels = _class_indices("sparse_categorical_accuracy", y_true, y_pred)
-    return _hits(labels == np.argmax(y_pred, axis=-1))
+    return _of_classes(labels, _hits(labels == np.argmax(y_pred, axis=-1)), y_pred)
 
 
-def top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5) -> np.ndarray:
+@anywhere
+def top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5) -> Array:
     """Whether the label's class is among the `k` largest predictions; labels are one-hot."""
-    y_true, y_pred = to_host(y_true), to_host(y_pred)
+    y_true, y_pred = together(y_true, y_pred)
     y_true = like_predictions("top_k_categorical_accuracy", y_true, y_pred)
     return _in_top_k(np.argmax(y_true, axis=-1), y_pred, k)
 
 
+@anywhere
 def sparse_top_k_categorical_accuracy(
     y_true: Any, y_pred: Any, k: int = 5, from_sorted_ids: bool = False
-) -> np.ndarray:
+) -> Array:
     """Whether the label is among the `k` largest predictions; labels are class numbers.
 
     Args:
@@ -62,7 +70,7 @@ def sparse_top_k_categorical_accuracy(
         k: At least 1.
         from_sorted_ids: Whether `y_pred` are class numbers, the best first, and not scores.
     """
-    y_true, y_pred = to_host(y_true), to_host(y_pred)
+    y_true, y_pred = together(y_true, y_pred)
     name = "sparse_top_k_categorical_accuracy"
     if from_sorted_ids:
         labels = class_indices(name, y_true, y_pred)
@@ -113,17 +121,26 @@ class SparseTopKCategoricalAccuracy(MeanMetricWrapper):
         super().__init__(sparse_top_k_categorical_accuracy, name, dtype, **options)
 
 
-def _class_indices(name: str, y_true: np.ndarray, y_pred: np.ndarray) -> np.ndarray:
-    labels: np.ndarray = class_indices(name, y_true, y_pred)
-    check_range(f"{name}: labels", labels, y_pred.shape[-1])
+def _class_indices(name: str, y_true: Array, y_pred: Array) -> Array:
+    labels: Array = class_indices(name, y_true, y_pred)
+    if isinstance(labels, np.ndarray):
+        check_range(f"{name}: labels", labels, y_pred.shape[-1])
     return labels
 
 
-def _hits(matches: np.ndarray) -> np.ndarray:
-    return np.asarray(matches, np.float64)
+def _of_classes(labels: Array, hits: Array, y_pred: Array) -> Array:
+    """What was measured of each label; on a GPU, which nobody waits for, NaN for no class."""
+    if isinstance(labels, np.ndarray):
+        return hits
+    return np.where((labels >= 0) & (labels < y_pred.shape[-1]), hits, np.nan)
 
 
-def _in_top_k(labels: np.ndarray, y_pred: np.ndarray, k: int) -> np.ndarray:
+def _hits(matches: Array) -> Array:
+    return matches.astype(np.float64)
+
+
+def _in_top_k(labels: Array, y_pred: Array, k: int) -> Array:
     scores = np.take_along_axis(y_pred, labels[..., np.newaxis], axis=-1)
     # A score that is not a number is larger than nothing and would look like the best.
-    return _hits((np.sum(y_pred > scores, axis=-1) < k) & np.isfinite(scores[..., 0]))
+    hits = _hits((np.sum(y_pred > scores, axis=-1) < k) & np.isfinite(scores[..., 0]))
+    return _of_classes(labels, hits, y_pred)

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ...autodiff import Tensor, TensorLike
+from ...autodiff import Array, Tensor, TensorLike, placed
 from ...strategies import (
     Variable,
     VariableAggregation,
@@ -237,6 +237,34 @@ def to_host(values: Any) -> np.ndarray:
     if np.isscalar(values) or isinstance(values, np.ndarray | list | tuple):
         return np.asarray(values)
     return Tensor(values).numpy()
+
+
+def anywhere(measure: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark what computes with arrays wherever they lie; all else is given NumPy arrays."""
+    measure.is_anywhere = True  # type: ignore[attr-defined]
+    return measure
+
+
+def together(*values: Any) -> list[Any]:
+    """Arrays, tensors or numbers as arrays in one memory, outside any gradient graph; None stays.
+
+    Where one lies on the device of the calling replica it is that, else the host: what is computed
+    with them is not waited for on a GPU. They are not to be written to.
+    """
+    arrays = [None if value is None else _array(value) for value in values]
+    where = {isinstance(array, np.ndarray) for array in arrays if array is not None}
+    if len(where) > 1:
+        arrays = [placed(array) for array in arrays]
+        if any(isinstance(array, np.ndarray) for array in arrays):  # outside replicas
+            arrays = [None if array is None else to_host(array) for array in arrays]
+    return arrays
+
+
+def _array(value: Any) -> Array:
+    if isinstance(value, TensorLike):
+        return value.tensor().data
+    is_array = hasattr(value, "__array_ufunc__") and not isinstance(value, np.generic)
+    return value if is_array else np.asarray(value)
 
 
 def batch_on_host(

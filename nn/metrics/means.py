@@ -10,7 +10,7 @@ import numpy as np
 from ..function_classes import FunctionClass
 from ..masks import mask_of
 from ..shapes import like_predictions, like_values
-from .base import Metric, batch_on_host, to_host
+from .base import Metric, batch_on_host, to_host, together
 from .confusion import ratio
 
 
@@ -41,17 +41,27 @@ class _WeightedMean(Metric):
     def add(self, values: Any, sample_weight: Any) -> None:
         """Add values of any shape; weights are one for each value or for each example."""
         mask = mask_of(values)
-        if mask is None and sample_weight is None:
-            values = to_host(values)
+        if mask is not None:
+            values, weight = _with_weights(self.name, values, sample_weight)
+            mask = np.broadcast_to(like_values(self.name, to_host(mask), values), values.shape)
+            values, weight = values[mask], weight[mask]
+        else:
+            values, weight = together(values, sample_weight)
+        if weight is None:
             self._total.assign_add(np.sum(values, dtype=np.float64))
             self._count.assign_add(float(values.size))
             return
-        values, weight = _with_weights(self.name, values, sample_weight)
-        if mask is not None:
-            mask = np.broadcast_to(like_values(self.name, to_host(mask), values), values.shape)
-            values, weight = values[mask], weight[mask]
-        self._total.assign_add(np.sum(values * weight))
+        weight = like_values(self.name, weight, values).astype(np.float64)
+        weight = np.broadcast_to(weight, values.shape)
+        self._total.assign_add(np.sum(values.astype(np.float64) * weight))
         self._count.assign_add(np.sum(weight))
+
+    def add_mean(self, mean: Any, num_values: int) -> None:
+        """Add so many values of which the mean is known: a number, or a tensor without axes."""
+        self.is_updated = True
+        (array,) = together(mean)
+        self._total.assign_add(array.astype(np.float64) * num_values)
+        self._count.assign_add(float(num_values))
 
     def mean(self) -> float:
         """The mean over all replicas; 0.0 where nothing was counted."""
@@ -109,7 +119,8 @@ class MeanTensor(Metric):
 class MeanMetricWrapper(_WeightedMean):
     """The mean of any `fn(y_true, y_pred, **kwargs)` that gives one value for each example.
 
-    A loss function will do. `fn` is given NumPy arrays.
+    A loss function will do. `fn` is given NumPy arrays; those of this package compute where the
+    predictions lie, and a GPU is waited for only when the result is asked for.
     """
 
     def __init__(
@@ -121,7 +132,10 @@ class MeanMetricWrapper(_WeightedMean):
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Add a batch of labels and predictions, with one weight for each example if given."""
-        y_true, y_pred, weight = batch_on_host(self.name, y_true, y_pred, sample_weight)
+        if getattr(self._fn, "is_anywhere", False) and mask_of(y_pred) is None:
+            y_true, y_pred, weight = together(y_true, y_pred, sample_weight)
+        else:
+            y_true, y_pred, weight = batch_on_host(self.name, y_true, y_pred, sample_weight)
         self.add(self._fn(y_true, y_pred, **self._kwargs), weight)
 
     def result(self) -> float:

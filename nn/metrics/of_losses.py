@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 
 from .. import losses
+from .base import anywhere, together
 from .means import MeanMetricWrapper, MeanOfFunction
 
 
 def _in_double(loss: Callable[..., Any]) -> Callable[..., Any]:
+    @anywhere
     @wraps(loss)
     def measured(y_true: Any, y_pred: Any, **options: Any) -> Any:
-        return loss(y_true, np.asarray(y_pred, np.float64), **options)
+        y_true, y_pred = together(y_true, y_pred)
+        return loss(y_true, y_pred.astype(np.float64), **options)
 
     return measured
 

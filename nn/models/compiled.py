@@ -8,7 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ...autodiff import Tensor
+from ...autodiff import Array, Tensor
 from ...inputs import nest
 from ...strategies import Strategy
 from .. import losses, metrics
@@ -19,6 +19,7 @@ from ..metrics.accuracies import (
     categorical_accuracy,
     sparse_categorical_accuracy,
 )
+from ..metrics.base import anywhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ class Compiled:
 
     def _track(self, name: str, value: Tensor, part: Part) -> None:
         if name in self._trackers:
-            self._trackers[name].update_state(value.item(), np.shape(part.y_pred)[0])
+            self._trackers[name].add_mean(value, np.shape(part.y_pred)[0])
 
     def begin(self, names: Sequence[str], strategy: Strategy) -> None:
         """Make metrics that are kept from step to step; in cross-replica context, once."""
@@ -193,7 +194,8 @@ def _is_accuracy(name: str) -> bool:
     return name.lower() in ("accuracy", "acc")
 
 
-def _accuracy(y_true: np.ndarray, y_pred: np.ndarray) -> np.ndarray:
+@anywhere
+def _accuracy(y_true: Array, y_pred: Array) -> Array:
     """The kind of accuracy that fits the shapes, by Keras's rule."""
     labels, predictions = np.shape(y_true), np.shape(y_pred)
     width = predictions[-1] if len(predictions) > 1 else 1

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import SupportsFloat
 
 import numpy as np
 
@@ -79,6 +80,13 @@ class Device:
         else:
             is_here = self.kind == "GPU" and array.device.id == self.index
         return array if is_here else self.put(array)
+
+    def fetch(self, array: Array) -> SupportsFloat:
+        """The only number of an array that the calling replica computes, for the host.
+
+        It is on its way if it lies on a card; `float` of it waits for it, and for nothing else.
+        """
+        return float(array.item()) if isinstance(array, np.ndarray) else gpu.Fetched(array)
 
     @property
     def memory(self) -> str:

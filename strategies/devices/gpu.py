@@ -143,6 +143,39 @@ class Staging:
         return arrays
 
 
+class Fetched:
+    """A number on its way from a card to the host.
+
+    The copy is queued behind what computes the number. `float` waits for it alone, by its event:
+    the card may still be at what was queued since, and the host goes on to queue more.
+    """
+
+    __slots__ = ("_come", "_value")
+
+    def __init__(self, array: Array) -> None:
+        cupy = _cupy()
+        self._come: Any = None
+        memory = cupy.cuda.alloc_pinned_memory(array.nbytes)
+        self._value = np.frombuffer(memory, array.dtype, 1)
+        stream = cupy.cuda.get_current_stream()
+        array.reshape(1).get(stream, out=self._value, blocking=False)
+        self._come = cupy.cuda.Event(disable_timing=True)
+        self._come.record(stream)
+
+    def __float__(self) -> float:
+        self._wait()
+        return float(self._value.item())
+
+    def __del__(self) -> None:
+        # CuPy gives pinned memory to others as soon as nobody holds it.
+        self._wait()
+
+    def _wait(self) -> None:
+        come, self._come = self._come, None
+        if come is not None:
+            come.synchronize()
+
+
 def _cut(room: Array, place: slice, like: np.ndarray) -> Array:
     return room[place].view(like.dtype).reshape(like.shape)
 

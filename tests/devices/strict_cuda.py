@@ -174,6 +174,7 @@ class Event:
     def synchronize(self) -> None:
         for work in self.works:
             work.wait()
+        on_event_wait()
         for number, last in self.seen.items():
             _wait_for(number, last)
 
@@ -199,6 +200,9 @@ _streams: weakref.WeakValueDictionary[int, Stream] = weakref.WeakValueDictionary
 _non_blocking: set[int] = set()
 _synchronized: dict[int, int] = {}
 """How far the host has waited for each stream."""
+
+on_event_wait: Callable[[], None] = lambda: None  # noqa: E731
+"""Told of each wait of the host for an event."""
 
 HAZARDS: list[str] = []
 """Memory that went back to its stream while another one, not waited for, might still read it."""

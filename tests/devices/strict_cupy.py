@@ -80,11 +80,16 @@ REDUCTIONS = {
 
 @dataclass
 class Counts:
-    """What the package has asked of the device, by name: kernels, uploads, waits."""
+    """What the package has asked of the device, by name: kernels, uploads, waits.
+
+    A wait is for all that a stream was given so far; one for an event, which is behind some of it,
+    is among the events.
+    """
 
     launches: list[str] = field(default_factory=list)
     uploads: list[str] = field(default_factory=list)
     waits: list[str] = field(default_factory=list)
+    events: list[str] = field(default_factory=list)
 
 
 COUNTS = Counts()
@@ -93,12 +98,12 @@ COUNTS = Counts()
 @contextmanager
 def counted() -> Iterator[Counts]:
     """What is asked of the device within, by all threads together."""
-    parts = (COUNTS.launches, COUNTS.uploads, COUNTS.waits)
+    parts = (COUNTS.launches, COUNTS.uploads, COUNTS.waits, COUNTS.events)
     for part in parts:
         part.clear()
     found = Counts()
     yield found
-    found.launches, found.uploads, found.waits = (list(part) for part in parts)
+    found.launches, found.uploads, found.waits, found.events = (list(part) for part in parts)
 
 
 def _where() -> str:
@@ -138,6 +143,14 @@ def _launch(name: str) -> None:
 def _wait(name: str) -> None:
     if not asked_by_a_test():
         COUNTS.waits.append(f"{name} {_where()}")
+
+
+def _wait_for_event() -> None:
+    if not asked_by_a_test():
+        COUNTS.events.append(_where())
+
+
+cuda.on_event_wait = _wait_for_event
 
 
 def _upload() -> None:
@@ -457,7 +470,7 @@ def _result(name: str, value: Any, arrays: list[StrictArray]) -> Any:
             return _wrapped(array, source)
     if name in FROM_HOST and not arrays:
         array = array.copy(order="C")  # an upload, which is counted already
-    else:
+    elif name not in ("empty", "empty_like"):  # these are no kernels
         _launch(name)
     return _written(_wrapped(array if name in KEEPS_ORDER else _in_c_order(array)))
 

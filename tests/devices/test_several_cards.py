@@ -11,6 +11,9 @@ import pytest
 
 import paceline as pl
 from paceline.autodiff import IndexedSlices
+from paceline.estimator import EstimatorSpec, NanLossDuringTrainingError, SessionRunHook
+from paceline.nn.optimizers import SGD
+from paceline.strategies import get_or_create_global_step, get_variable
 
 from . import strict_cupy
 from .test_steps import DIGITS, IMAGES, RATE, asked_by_a_step, example, with_an_estimator
@@ -59,17 +62,16 @@ def test_a_card_and_the_host_go_on_from_checkpoints_of_each_other(
         )
 
 
-def test_a_step_waits_for_two_cards_as_for_one_when_its_loss_is_read(
-    two_cards: None, tmp_path: Path
-) -> None:
+def test_a_step_waits_for_two_cards_as_for_one(two_cards: None, tmp_path: Path) -> None:
     waits = {}
     for name, strategy in (
         ("one card", pl.OneDeviceStrategy("GPU:0")),
         ("two cards", pl.MirroredStrategy()),
     ):
         train = with_an_estimator("digits", RATE, (IMAGES, DIGITS), tmp_path / name, strategy)
-        waits[name] = asked_by_a_step(train).waits
-    assert len(waits["two cards"]) == 2 * len(waits["one card"])  # each reads its replica's loss
+        waits[name] = asked_by_a_step(train)
+    assert not waits["two cards"].waits
+    assert len(waits["two cards"].events) == 2 * len(waits["one card"].events)
 
 
 def test_a_bucket_is_added_up_while_backward_goes_on(tmp_path: Path) -> None:
@@ -167,3 +169,38 @@ def test_a_tape_finds_gradients_of_what_the_host_keeps_for_replicas_on_cards(
 
     for found in strategy.experimental_local_results(strategy.run(step)):
         np.testing.assert_array_equal(found, [3, 24])
+
+
+@pytest.mark.parametrize("num_batches", [1, 2])
+@pytest.mark.parametrize("places", [["CPU:0"], ["GPU:0"], ["GPU:0", "GPU:1"]])
+def test_a_loss_that_is_no_number_ends_the_training_at_its_step(
+    places: list[str], num_batches: int, two_gpus: None, tmp_path: Path
+) -> None:
+    """It is read behind the step, whose losses until then hooks have had."""
+    seen = []
+
+    class Look(SessionRunHook):
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            seen.append(run_context.session.loss)
+
+    def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+        w = get_variable("w", (), np.float32, 1.0)
+        loss = np.mean((features * w - labels) ** 2)
+        train_op = SGD(0.0).minimize(loss, get_or_create_global_step())
+        return EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    x = np.arange(1.0, 25.0, dtype=np.float32)
+    x[16] = np.nan
+    data = pl.Dataset.from_tensor_slices((x, 0 * x))
+    config = pl.RunConfig(
+        model_dir=str(tmp_path),
+        train_distribute=pl.MirroredStrategy(places),
+        gradient_accumulation_steps=num_batches,
+    )
+    estimator = pl.Estimator(model_fn, config=config)
+    size = 8 // (num_batches * len(places))
+    with pytest.raises(NanLossDuringTrainingError):
+        estimator.train(lambda: data.batch(size), hooks=[Look()])
+    expected = [np.mean(x[i : i + 8] ** 2) for i in (0, 8)]
+    assert seen[:2] == pytest.approx(expected, rel=1e-6)
+    assert np.isnan(seen[2:]).all()
