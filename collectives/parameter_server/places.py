@@ -28,6 +28,8 @@ from .frames import DEFAULT_MAX_FRAME_BYTES, Array, ArrayEntry, padded
 
 # As long as a link takes to move it about, a copy into the stream costs nothing.
 _MIN_BYTES: Final = 16 << 10
+# What was written to once stays taken: a table that the chief brings once is not to lie here.
+_MAX_BYTES: Final = 64 << 20
 _ALIGNMENT: Final = 64
 _REPLIES_START: Final = DEFAULT_MAX_FRAME_BYTES
 MEMORY_BYTES: Final = 2 * DEFAULT_MAX_FRAME_BYTES
@@ -116,4 +118,5 @@ class Places:
 
 
 def _belongs_here(array: Array) -> bool:
-    return array.nbytes >= _MIN_BYTES and array.dtype.kind == "f" and array.flags.c_contiguous
+    has_size = _MIN_BYTES <= array.nbytes <= _MAX_BYTES
+    return has_size and array.dtype.kind == "f" and array.flags.c_contiguous

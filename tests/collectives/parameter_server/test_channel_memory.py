@@ -165,3 +165,10 @@ def test_memory_of_arrays_that_are_gone_is_used_again():
         assert places.of([places.empty((LARGE,), FLOAT32)])[0][1] != at  # a part is still there
         del part
         assert places.of([places.empty((LARGE,), FLOAT32)])[0][1] == at
+
+
+def test_an_array_that_would_take_much_memory_for_good_travels():
+    with closing(OfferedMemory("paceline-test", MEMORY_BYTES)) as own:
+        places = Places(own.memory)
+        assert places.put([np.empty((16 << 20) + 1, FLOAT32)]) == [0]
+        assert places.put([np.ones(LARGE, FLOAT32)]) != [0]
