@@ -204,3 +204,34 @@ def test_a_loss_that_is_no_number_ends_the_training_at_its_step(
     expected = [np.mean(x[i : i + 8] ** 2) for i in (0, 8)]
     assert seen[:2] == pytest.approx(expected, rel=1e-6)
     assert np.isnan(seen[2:]).all()
+
+
+def test_a_checkpoint_goes_from_the_host_over_a_card_to_the_host_with_all_its_bits(
+    a_card: Any, tmp_path: Path
+) -> None:
+    """Weights, what the optimizer keeps beside them, and counters."""
+    with pl.OneDeviceStrategy("CPU:0").scope():
+        model = pl.nn.Sequential([pl.nn.layers.BatchNormalization(), pl.nn.layers.Dense(3)])
+        model.compile(pl.nn.optimizers.Adam(0.1), loss="mse")
+    flat, labels = IMAGES.reshape(64, 64), np.eye(3, dtype=np.float32)[DIGITS % 3]
+    model.fit(flat, labels, batch_size=16, verbose=0)
+    found = [values_of(model)]
+    for place in ("GPU:0", "CPU:0"):
+        model.save(tmp_path / place)
+        with pl.OneDeviceStrategy(place).scope():
+            model = pl.nn.load_model(tmp_path / place)
+        model.evaluate(flat, labels, verbose=0)  # what was saved is read when it is asked for
+        with model.distribute_strategy.scope():
+            model.optimizer.create_slots(model.trainable_variables)
+        model.save(tmp_path / "again")  # what is created late is here then
+        is_on_card = place.startswith("GPU")
+        assert isinstance(model.weights[0].local_values()[0], a_card) == is_on_card
+        found.append(values_of(model))
+    first, *others = found
+    assert len(first) == 6 + 2 * 4 + 1  # weights, two slots of each trained one, the count
+    assert others == [first] * 2
+
+
+def values_of(model: Any) -> list[bytes]:
+    variables = (*model.weights, *model.optimizer.variables)
+    return [variable.numpy().tobytes() for variable in variables]

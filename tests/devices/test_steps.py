@@ -123,9 +123,41 @@ def with_a_loop(num_steps: int) -> None:
     module.with_a_loop(pl.OneDeviceStrategy("GPU:0"))
 
 
+def with_a_game(num_steps: int) -> None:
+    """The generator and the discriminator of examples/gan.py, in turn."""
+    module = example("gan")
+    strategy = pl.OneDeviceStrategy("GPU:0")
+    with strategy.scope():
+        game = module.Game()
+    batches = iter(strategy.experimental_distribute_dataset(module.real_points()))
+    for _ in range(num_steps):
+        strategy.run(game.discriminate, next(batches))
+        strategy.run(game.generate, next(batches))
+
+
+def with_a_distributed_loop(num_steps: int) -> None:
+    """A loop of one's own as that of examples/custom_loop.py, which reads the loss of each step."""
+    strategy = pl.OneDeviceStrategy("GPU:0")
+    with strategy.scope():
+        model, optimizer = network(), optimizers.Adam(0.01)
+    loss_of = pl.nn.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
+    dataset = pl.Dataset.from_tensor_slices((IMAGES, DIGITS)).repeat().batch(16).take(num_steps)
+
+    def train_step(images: Any, labels: Any) -> Any:
+        with pl.GradientTape() as tape:
+            each = loss_of(labels, model(images, training=True))
+            loss = pl.nn.compute_average_loss(each, global_batch_size=16)
+        variables = model.trainable_variables
+        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        return loss
+
+    for batch in strategy.experimental_distribute_dataset(dataset):
+        strategy.reduce("SUM", strategy.run(train_step, batch))
+
+
 @pytest.mark.parametrize(
     ("train", "most_launches"),
-    [(with_fit, 45), (with_clipping, 60), (with_a_loop, 28)],
+    [(with_fit, 45), (with_clipping, 60), (with_a_loop, 28), (with_a_game, 225)],
 )
 def test_no_step_of_fit_waits_and_none_of_a_loop(
     train: Any, most_launches: int, a_card: Any
@@ -133,6 +165,12 @@ def test_no_step_of_fit_waits_and_none_of_a_loop(
     asked = asked_by_a_step(train)
     assert not asked.waits
     assert len(asked.launches) <= most_launches, Counter(asked.launches)
+
+
+def test_a_loop_that_reads_its_losses_waits_once_a_step(a_card: Any) -> None:
+    asked = asked_by_a_step(with_a_distributed_loop)
+    assert len(asked.waits) == 1, asked.waits
+    assert len(asked.launches) <= 46, Counter(asked.launches)
 
 
 def with_metrics(metrics: list[Any]) -> Any:
