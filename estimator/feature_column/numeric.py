@@ -81,7 +81,9 @@ class NumericColumn(DenseColumn):
             )
         values = _in(self.dtype, values)
         if self.normalizer_fn is not None:
-            values = _numbers(self.normalizer_fn(values))
+            # CuPy's arrays refuse NumPy's, such as the means of the features; a tensor takes both.
+            given = values if isinstance(values, np.ndarray | Tensor) else Tensor(values)
+            values = _numbers(self.normalizer_fn(given))
         values = _in(_FLOAT32, values)
         return values if values.ndim == 2 else values.reshape(len(values), -1)
 
@@ -137,7 +139,7 @@ def numeric_column(
             with `make_parse_example_spec`: one value, or one for each. Arrays lack none.
         dtype: A float or integer type, as which the values are taken.
         normalizer_fn: Applied to the batch of values, (batch, *shape), where the replica computes:
-            on a GPU they are a CuPy array.
+            on a GPU they are a tensor, which takes NumPy's functions and arrays.
 
     Returns:
         The column. Its values are float32 in any case.

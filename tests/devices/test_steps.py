@@ -192,3 +192,30 @@ def test_metrics_of_fit_are_added_up_on_the_device_and_nothing_waits(
     metric: str, a_card: Any
 ) -> None:
     assert not asked_by_a_step(with_metrics([metric])).waits
+
+
+@pytest.mark.parametrize(
+    ("index", "most_launches", "num_waits"), [(0, 35, 1), (1, 150, 5), (2, 52, 1), (3, 215, 5)]
+)
+def test_a_step_of_a_premade_estimator_waits_for_what_the_host_computes(
+    index: int, most_launches: int, num_waits: int, a_card: Any, tmp_path: Path
+) -> None:
+    """Those of examples/wine.py: buckets and crosses of columns are found on the host."""
+    module = example("wine")
+    x = RNG.normal(size=(64, 13)).astype(np.float32)
+    data = module.features(x), np.array(module.CULTIVARS)[DIGITS % 3]
+
+    def train(num_steps: int) -> None:
+        config = pl.RunConfig(
+            train_distribute=pl.OneDeviceStrategy("GPU:0"),
+            save_checkpoints_steps=1000,
+            log_step_count_steps=1000,
+        )
+        estimators = module.models(str(tmp_path / str(num_steps)), x, config)
+        estimator = list(estimators)[index]
+        batches = pl.Dataset.from_tensor_slices(data).repeat().batch(16)
+        estimator.train(lambda: batches, steps=num_steps)
+
+    asked = asked_by_a_step(train)
+    assert len(asked.waits) == num_waits, asked.waits
+    assert len(asked.launches) <= most_launches, Counter(asked.launches)
