@@ -26,6 +26,7 @@ from .activations import (
 from .convolution import conv, conv2d, conv2d_relu_max_pool2d
 from .cross_entropy import sigmoid_cross_entropy, softmax_cross_entropy
 from .dense import dense
+from .normalization import normalize
 from .pooling import avg_pool, avg_pool2d, max_pool, max_pool2d
 from .reductions import logsumexp
 from .tensor import record, record_view
@@ -34,7 +35,7 @@ from .tensor_like import FUNCTIONS
 _OURS: tuple[Callable[..., Any], ...] = (
     *(elu, erf, gelu, leaky_relu, log_softmax, relu, sigmoid, silu, softmax, softplus),
     *(conv, conv2d, conv2d_relu_max_pool2d, avg_pool, avg_pool2d, max_pool, max_pool2d),
-    *(dense, logsumexp),
+    *(dense, logsumexp, normalize),
     *(sigmoid_cross_entropy, softmax_cross_entropy),
     *(
         custom.record,

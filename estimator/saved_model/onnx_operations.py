@@ -224,6 +224,23 @@ def _dense(graph: Graph, step: Step, x: Any, w: Any, b: Any, activation: str | N
     return activated(graph, found, activation)
 
 
+@_form(autodiff.normalize)
+def _normalize(
+    graph: Graph, step: Step, x: Any, axes: Any, epsilon: float, gamma: Any, beta: Any
+) -> list[str]:
+    dtype = step.result[0].dtype
+    along, name = graph.constant(axes, np.int64, "axes"), graph.operand(x, dtype)
+    mean = graph.node("ReduceMean", name, along, keepdims=1)
+    centered = graph.node("Sub", name, mean)
+    variance = graph.node("ReduceMean", graph.node("Mul", centered, centered), along, keepdims=1)
+    spread = graph.node("Sqrt", graph.node("Add", variance, graph.constant(epsilon, dtype)))
+    found = graph.node("Div", centered, spread)
+    for kind, weight in (("Mul", gamma), ("Add", beta)):
+        if weight is not None:
+            found = graph.node(kind, found, graph.operand(weight, dtype))
+    return [found, mean, variance]
+
+
 @_form(np.reshape, np.ravel, np.expand_dims, np.squeeze)
 def _reshape(graph: Graph, step: Step, x: Any, *how: Any, **options: Any) -> str:
     return graph.reshape(graph.operand(x), step.result.shape)
