@@ -251,11 +251,7 @@ def pack(
         raise ValueError(f"a message may have {MAX_ARRAYS} arrays, not {len(message.arrays)}")
     if not all(array.flags.c_contiguous for array in message.arrays):
         raise ValueError("arrays must be C-contiguous to be sent: use np.ascontiguousarray")
-    table, num_array_bytes = _packed_table(
-        tuple([(array.dtype, array.shape) for array in message.arrays]),
-        tuple(places),
-        tuple([(i, array.dtype, array.shape, place) for i, (array, place) in wanted.items()]),
-    )
+    table, num_array_bytes = _packed_table(message.arrays, places, wanted)
     head = bytearray(
         _HEADER.pack(
             _MAGIC,
@@ -343,24 +339,22 @@ def check_elements(array: Array) -> None:
         raise FrameError("an array of bool with other bytes than 0 and 1")
 
 
-# Arrays of the same shapes come again with each message: their table is made, and looked through,
-# once.
-@lru_cache(maxsize=1 << 10)
 def _packed_table(
-    arrays: tuple[tuple[np.dtype[Any], tuple[int, ...]], ...],
-    places: tuple[int, ...],
-    wanted: tuple[tuple[int, np.dtype[Any], tuple[int, ...], int], ...],
+    arrays: Sequence[Array], places: Sequence[int], wanted: Mapping[int, tuple[Array, int]]
 ) -> tuple[bytes, int]:
     """The table, and the size of what follows in the frame."""
     table, num_bytes = list[bytes](), 0
-    for (dtype, shape), place in zip(arrays, places or (0,) * len(arrays), strict=True):
-        table.append(_packed_entry(dtype, shape, place))
-        num_bytes += 0 if place else padded(math.prod(shape) * dtype.itemsize)
-    for index, dtype, shape, place in wanted:
-        table += [_INDEX.pack(index), _packed_entry(dtype, shape, place)]
+    for array, place in zip(arrays, places or (0,) * len(arrays), strict=True):
+        table.append(_packed_entry(array.dtype, array.shape, place))
+        num_bytes += 0 if place else padded(array.nbytes)
+    for index, (array, place) in wanted.items():
+        table += [_INDEX.pack(index), _packed_entry(array.dtype, array.shape, place)]
     return b"".join(table), num_bytes
 
 
+# Most arrays come again with each message, with the same shape: their entries are made, and looked
+# through, once.
+@lru_cache(maxsize=1 << 12)
 def _packed_entry(dtype: np.dtype[Any], shape: tuple[int, ...], place: int) -> bytes:
     code = _CODES.get(dtype)
     if code is None or (sys.byteorder == "big" and dtype.itemsize > 1):
@@ -375,21 +369,21 @@ def _packed_entry(dtype: np.dtype[Any], shape: tuple[int, ...], place: int) -> b
     return _ENTRY.pack(code, len(shape), where, num_bytes, *shape, *unused)
 
 
-@lru_cache(maxsize=1 << 10)
 def _table_of(packed: bytes, num_arrays: int) -> Table:
-    middle, wanted = num_arrays * _ENTRY.size, {}
-    entries = [_entry_of(packed, start) for start in range(0, middle, _ENTRY.size)]
+    middle, size, wanted = num_arrays * _ENTRY.size, _ENTRY.size, {}
+    entries = [_entry_of(packed[start : start + size]) for start in range(0, middle, size)]
     for start in range(middle, len(packed), _WANTED_BYTES):
         (index,) = _INDEX.unpack_from(packed, start)
-        wanted[index] = _entry_of(packed, start + _INDEX.size)
+        wanted[index] = _entry_of(packed[start + _INDEX.size : start + _WANTED_BYTES])
     in_frame = [padded(entry.num_bytes) for entry in entries if not entry.place]
     num_bytes = sum([padded(entry.num_bytes) for entry in entries])
     places = [entry.place for entry in entries]
     return Table(entries, places, wanted, sum(in_frame), num_bytes)
 
 
-def _entry_of(packed: bytes, start: int) -> ArrayEntry:
-    code, ndim, where, num_bytes, *lengths = _ENTRY.unpack_from(packed, start)
+@lru_cache(maxsize=1 << 12)
+def _entry_of(packed: bytes) -> ArrayEntry:
+    code, ndim, where, num_bytes, *lengths = _ENTRY.unpack(packed)
     shape = tuple(lengths)
     if code >= len(DTYPES):
         raise FrameError(f"an array of unknown dtype {code}")

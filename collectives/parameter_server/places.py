@@ -27,9 +27,9 @@ from ..session import FrameError
 from .frames import DEFAULT_MAX_FRAME_BYTES, Array, ArrayEntry, padded
 
 # As long as a link takes to move it about, a copy into the stream costs nothing.
-_MIN_BYTES: Final = 16 << 10
+_MIN_BYTES: Final = 128 << 10
 # What was written to once stays taken: a table that the chief brings once is not to lie here.
-_MAX_BYTES: Final = 64 << 20
+_MAX_BYTES: Final = 16 << 20
 _ALIGNMENT: Final = 64
 _REPLIES_START: Final = DEFAULT_MAX_FRAME_BYTES
 MEMORY_BYTES: Final = 2 * DEFAULT_MAX_FRAME_BYTES

@@ -16,7 +16,7 @@ from paceline.collectives.session import FrameError
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason="no such memory on this platform")
 FLOAT32 = np.dtype(np.float32)
 CLIENT = Member(1, "worker 1")
-LARGE = 10_000
+LARGE = 40_000
 
 
 @pytest.fixture
@@ -170,5 +170,5 @@ def test_memory_of_arrays_that_are_gone_is_used_again():
 def test_an_array_that_would_take_much_memory_for_good_travels():
     with closing(OfferedMemory("paceline-test", MEMORY_BYTES)) as own:
         places = Places(own.memory)
-        assert places.put([np.empty((16 << 20) + 1, FLOAT32)]) == [0]
+        assert places.put([np.empty((4 << 20) + 1, FLOAT32)]) == [0]
         assert places.put([np.ones(LARGE, FLOAT32)]) != [0]
