@@ -113,8 +113,7 @@ class Staging:
         cupy = _cupy()
         self.num_bytes = num_bytes
         self._index = index
-        memory = cupy.cuda.alloc_pinned_memory(num_bytes)
-        self._pinned = np.frombuffer(memory, np.uint8, num_bytes)
+        self._pinned = _pinned(num_bytes, np.dtype(np.uint8))
         self._copying = _copy_stream(cupy, index)
         with cupy.cuda.Device(index), self._copying:
             self._on_card = cupy.empty(num_bytes, np.uint8)
@@ -224,9 +223,14 @@ def wait_for(event: Any, index: int) -> None:
 
 def pinned_zeros(length: int, dtype: np.dtype[Any]) -> np.ndarray:
     """An array in pinned host memory: copies to and from it go on behind the host's back."""
+    array = _pinned(length, dtype)
+    array.fill(0)
+    return array
+
+
+def _pinned(length: int, dtype: np.dtype[Any]) -> np.ndarray:
     memory = _cupy().cuda.alloc_pinned_memory(max(length * dtype.itemsize, 1))
     array: np.ndarray = np.frombuffer(memory, dtype, length)
-    array.fill(0)
     return array
 
 

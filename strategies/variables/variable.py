@@ -142,15 +142,17 @@ class Variable(TensorLike, metaclass=_Constructed):
         dtype = _cast_to.get()
         if dtype is not None:
             return self._cast(dtype)
-        replica, source = self.replica_here(), self.source()
-        index, here = (
-            (0, _card_here()) if replica is None else (replica.local_index, replica.device)
-        )
+        replica = self.replica_here()
+        source = self._source_in(replica)
+        index = 0 if replica is None else replica.local_index
+        here = _card_here() if replica is None else replica.device
         home = self.cell.device(index)
         return source if here is None or home is here else _moved(source, home, here)
 
     def source(self) -> Tensor:
-        replica = self.replica_here()
+        return self._source_in(self.replica_here())
+
+    def _source_in(self, replica: ReplicaContext | None) -> Tensor:
         if replica is not None:
             return self.cell.read(replica.local_index)
         if self.differs_between_replicas:
