@@ -105,7 +105,7 @@ def store_of(arrays: Arrays) -> VariableStore:
 
 def start_save(saver: Saver, step: int, store: VariableStore) -> None:
     """As training does it: what is to be changed before it was copied is copied then."""
-    store.lend(saver.start(step, store.saved_values()))
+    store.lend(saver.start(step, store.saved_arrays(), download=store.download))
 
 
 def save_and_wait(saver: Saver, step: int, store: VariableStore, seconds: Seconds) -> None:

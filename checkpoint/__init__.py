@@ -18,7 +18,7 @@ restores takes what it needs by name.
 from __future__ import annotations
 
 from .access import lease
-from .background import PendingCopies
+from .background import BeginDownload, PendingCopies
 from .directory import (
     best_checkpoint,
     fingerprint,
@@ -57,6 +57,7 @@ from .writing import OtherWriters, plain_json, save, write_shard
 
 __all__ = [
     "Arrays",
+    "BeginDownload",
     "Checkpoint",
     "CheckpointError",
     "CheckpointReader",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Final, Generic, TypeAlias, TypeVar, final
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, final
 
 import numpy as np
 
@@ -14,8 +15,24 @@ from .slices import Piece
 THREAD_NAME: Final = "paceline-save"
 _ALIGNMENT: Final = 64
 Result = TypeVar("Result")
+_Pairs: TypeAlias = dict[str, list[tuple[np.ndarray, Any]]]
 PendingCopies: TypeAlias = Mapping[str, Callable[[], None]]
-"""By the names of arrays: what returns when the array has been copied, and may change."""
+"""By the names of arrays: what returns when the array may change, since it is copied by then."""
+
+
+class Download(Protocol):
+    """Copies, which are being made, of arrays that are not in host memory."""
+
+    @property
+    def before_change(self) -> PendingCopies:
+        """What is to be called before the arrays of a name change; by any thread."""
+
+    def finish(self) -> None:
+        """Return when all copies are made. Called once, by the thread that writes."""
+
+
+BeginDownload: TypeAlias = Callable[[Mapping[str, Sequence[tuple[np.ndarray, Any]]]], Download]
+"""Begins to copy arrays of elsewhere: by names, pairs of a contiguous target and a source."""
 
 
 @final
@@ -85,6 +102,22 @@ class _PendingCopy:
 
 
 @final
+@dataclass(frozen=True)
+class Copies:
+    """A copy of what is to be written, which is being made.
+
+    Attributes:
+        pieces: With the arrays of the copy, row-major and little-endian.
+        before_change: What is to be called before the originals of a name change.
+        finish: Returns when all is copied. To be called once, by the thread that writes.
+    """
+
+    pieces: Mapping[str, Piece]
+    before_change: PendingCopies
+    finish: Callable[[], None]
+
+
+@final
 class Snapshot:
     """Holds one copy of what is to be written, while the originals change.
 
@@ -95,27 +128,43 @@ class Snapshot:
     def __init__(self) -> None:
         self._buffer = np.empty(0, np.uint8)
 
-    def begin(self, pieces: Mapping[str, Piece]) -> tuple[dict[str, Piece], PendingCopies]:
-        """Takes a copy of the pieces, which is still to be made.
+    def begin(self, pieces: Mapping[str, Piece], download: BeginDownload | None) -> Copies:
+        """Begins to copy the pieces to where the next call overwrites them.
 
-        Returns:
-            The pieces with the arrays of the copy, row-major and little-endian, which are
-            overwritten by the next call; and the copies to be made, by the names of tensors.
+        Args:
+            pieces: What is to be written.
+            download: Copies arrays that are not NumPy's; needed where there are such.
         """
         ends = np.cumsum([0, *(_padded(piece.array.nbytes) for piece in pieces.values())])
         if len(self._buffer) < ends[-1]:
             self._buffer = np.empty(0, np.uint8)  # the old one goes before the new one comes
             self._buffer = np.empty(ends[-1], np.uint8)
         copies: dict[str, Piece] = {}
-        pairs: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+        here: _Pairs = {}
+        elsewhere: _Pairs = {}
         for (key, piece), start in zip(pieces.items(), ends.tolist(), strict=False):
             copies[key] = replace(piece, array=self._place(piece.array, start))
+            pairs = here if isinstance(piece.array, np.ndarray) else elsewhere
             pairs.setdefault(piece.name, []).append((copies[key].array, piece.array))
-        return copies, {name: _PendingCopy(of_name).make for name, of_name in pairs.items()}
+        pending = {name: _PendingCopy(of_name).make for name, of_name in here.items()}
+        if download is None or not elsewhere:
+            return Copies(copies, pending, partial(_make_all, pending))
+        begun = download(elsewhere)
+
+        def finish() -> None:
+            begun.finish()
+            _make_all(pending)
+
+        return Copies(copies, {**pending, **begun.before_change}, finish)
 
     def _place(self, array: np.ndarray, start: int) -> np.ndarray:
         place = self._buffer[start : start + array.nbytes]
         return place.view(array.dtype.newbyteorder("<")).reshape(array.shape)
+
+
+def _make_all(pending: PendingCopies) -> None:
+    for copy in pending.values():
+        copy()
 
 
 def _padded(num_bytes: int) -> int:

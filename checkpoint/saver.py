@@ -15,13 +15,13 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Final, SupportsIndex, final
 
-from .background import Background, PendingCopies, Snapshot
+from .background import Background, BeginDownload, Copies, PendingCopies, Snapshot
 from .directory import refuse_others_checkpoints, tidied
 from .errors import CheckpointError, explained
 from .names import shard_name
 from .places import committer_of, exists, store_of
 from .policies import KeepPolicy, keep_last
-from .slices import Arrays, Piece, pieces_of
+from .slices import Arrays, pieces_of
 from .writing import Draft, OtherWriters, checked_step, plain_state, write_part
 
 # Shorter waits cost too little to be worth a line.
@@ -108,6 +108,7 @@ class Saver:
         *,
         state: Mapping[str, object] | None = None,
         others: OtherWriters | None = None,
+        download: BeginDownload | None = None,
     ) -> PendingCopies:
         """Begins to save `model.ckpt-<step>`, and returns before the arrays are copied.
 
@@ -118,15 +119,16 @@ class Saver:
             step, arrays, state: see `paceline.checkpoint.save`.
             others: who writes shards beside the first one, which is this process's. They begin
                 before this returns, and the checkpoint is visible only once all have reported.
+            download: Copies arrays that are not NumPy's; without it these are refused.
 
         Returns:
-            By the names of arrays, functions that return when the array has been copied.
+            By the names of arrays, functions that return when the array may change.
 
         Raises:
             CheckpointError: an earlier save failed, or this object is closed.
             TypeError, ValueError: an argument that cannot be saved, before anything is written.
         """
-        step, pieces = checked_step(step), pieces_of(arrays)
+        step, pieces = checked_step(step), pieces_of(arrays, anywhere=download is not None)
         content = plain_state(state or {})
         if self._is_closed:
             raise CheckpointError(f"the Saver of '{self._root}' is closed; make a new one")
@@ -138,7 +140,7 @@ class Saver:
             # The others copy what they hold before this returns: all parts are of one moment.
             if others is not None:
                 others.begin(draft.path)
-            copies, pending = self._snapshot.begin(pieces)
+            copies = self._snapshot.begin(pieces, download)
         except BaseException:
             draft.abandon()
             raise
@@ -147,12 +149,15 @@ class Saver:
         # The thread refers to this object. Nobody else may, and the lock would go with it in the
         # midst of the write.
         def write() -> str:
-            for copy in pending.values():
-                copy()
-            return draft.finish(copies, content, self._keep, others)
+            try:
+                copies.finish()
+            except BaseException:
+                draft.abandon()
+                raise
+            return draft.finish(copies.pieces, content, self._keep, others)
 
         self._write = Background(write)
-        return pending
+        return copies.before_change
 
     @property
     def has_finished(self) -> bool:
@@ -238,8 +243,13 @@ class ShardSaver:
         self._snapshot = Snapshot()
         self._write: Background[None] | None = None
 
-    def start(self, draft: str, arrays: Arrays) -> PendingCopies:
+    def start(
+        self, draft: str, arrays: Arrays, *, download: BeginDownload | None = None
+    ) -> PendingCopies:
         """Begins to write a shard of the unfinished checkpoint at `draft`.
+
+        Args:
+            draft, arrays, download: As for `write_shard` and `Saver.start`.
 
         Returns:
             As `Saver.start`.
@@ -247,17 +257,12 @@ class ShardSaver:
         Raises:
             CheckpointError: the one before could not be written.
         """
-        pieces = pieces_of(arrays)
+        pieces = pieces_of(arrays, anywhere=download is not None)
         self.wait()
-        copies, pending = self._snapshot.begin(pieces)
+        copies = self._snapshot.begin(pieces, download)
 
-        def write() -> None:
-            for copy in pending.values():
-                copy()
-            _write_and_report(draft, self._shard, copies)
-
-        self._write = Background(write)
-        return pending
+        self._write = Background(lambda: _write_and_report(draft, self._shard, copies))
+        return copies.before_change
 
     def check(self) -> None:
         """Raises what has gone wrong in the background; does not wait."""
@@ -272,10 +277,11 @@ class ShardSaver:
             write.result()
 
 
-def _write_and_report(draft: str, shard: str, pieces: Mapping[str, Piece]) -> None:
+def _write_and_report(draft: str, shard: str, copies: Copies) -> None:
     try:
+        copies.finish()
         with explained(draft, "write to"):
-            report = write_part(draft, shard, pieces).model_dump_json()
+            report = write_part(draft, shard, copies.pieces).model_dump_json()
     except BaseException as error:
         _leave_report(draft, shard, json.dumps({"error": str(error)}), is_needed=False)
         raise

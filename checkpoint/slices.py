@@ -77,11 +77,16 @@ class Piece:
     full_shape: Shape
 
 
-def pieces_of(arrays: Arrays) -> dict[str, Piece]:
-    """What is to be written, under the keys that it has in its shard; nothing is copied."""
+def pieces_of(arrays: Arrays, anywhere: bool = False) -> dict[str, Piece]:
+    """What is to be written, under the keys that it has in its shard; nothing is copied.
+
+    Args:
+        arrays: See `paceline.checkpoint.save`.
+        anywhere: Whether arrays may be in other memory than the host's.
+    """
     pieces: dict[str, Piece] = {}
     for name, value in arrays.items():
-        parts = _pieces(_checked_name(name), value)
+        parts = _pieces(_checked_name(name), value, anywhere)
         if len({(piece.full_shape, piece.array.dtype.name) for piece in parts}) > 1:
             raise ValueError(f"the slices of tensor '{name}' differ in full_shape or dtype")
         for piece in parts:
@@ -92,16 +97,16 @@ def pieces_of(arrays: Arrays) -> dict[str, Piece]:
     return pieces
 
 
-def _pieces(name: str, value: Any) -> list[Piece]:
+def _pieces(name: str, value: Any, anywhere: bool) -> list[Piece]:
     if (
         isinstance(value, list | tuple)
         and value
         and all(isinstance(part, TensorSlice) for part in value)
     ):
-        arrays = [_checked_array(name, part.array) for part in value]
+        arrays = [_checked_array(name, part.array, anywhere) for part in value]
         pairs = zip(arrays, value, strict=True)
         return [Piece(name, array, part.start, part.full_shape) for array, part in pairs]
-    array = _checked_array(name, value)
+    array = _checked_array(name, value, anywhere)
     return [Piece(name, array, (0,) * array.ndim, array.shape)]
 
 
@@ -114,8 +119,9 @@ def _checked_name(name: str) -> str:
     return name
 
 
-def _checked_array(name: str, array: Any) -> np.ndarray:
-    if not isinstance(array, np.ndarray | np.generic):
+def _checked_array(name: str, array: Any, anywhere: bool) -> Any:
+    is_here = isinstance(array, np.ndarray | np.generic)
+    if not is_here and not (anywhere and hasattr(array, "__array_ufunc__")):
         raise TypeError(
             f"tensor '{name}' must be a NumPy array or a list of TensorSlice; got "
             f"{type(array).__name__}: convert it first (cupy.asnumpy, numpy.asarray)"
@@ -125,7 +131,7 @@ def _checked_array(name: str, array: Any) -> np.ndarray:
             f"tensor '{name}' has dtype {array.dtype}, which a checkpoint cannot hold: "
             f"convert it to one of {', '.join(sorted(_DTYPES))}"
         )
-    return np.asarray(array)
+    return np.asarray(array) if is_here else array
 
 
 def plain(piece: Piece) -> Piece:

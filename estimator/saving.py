@@ -19,7 +19,7 @@ from .run_config import RunConfig
 
 _logger = logging.getLogger("paceline")
 
-Values = dict[str, np.ndarray]
+Values = dict[str, Any]
 
 
 @final
@@ -29,7 +29,13 @@ class Bystander(CheckpointWriter):
     def prepare(self) -> None:
         pass
 
-    def save(self, step: int, values: Values, state: dict[str, Any]) -> checkpoint.PendingCopies:
+    def save(
+        self,
+        step: int,
+        arrays: Values,
+        state: dict[str, Any],
+        download: checkpoint.BeginDownload,
+    ) -> checkpoint.PendingCopies:
         return {}
 
     def check(self) -> None:
@@ -69,10 +75,17 @@ class _Chief(CheckpointWriter):
         with self._losses_given_up():  # the next one is not given up
             self._saver.prepare()
 
-    def save(self, step: int, values: Values, state: dict[str, Any]) -> checkpoint.PendingCopies:
+    def save(
+        self,
+        step: int,
+        arrays: Values,
+        state: dict[str, Any],
+        download: checkpoint.BeginDownload,
+    ) -> checkpoint.PendingCopies:
         self._step, self._given_up = step, None
-        part = checkpoint.share_of(values, 0, self._workers.size) if self._all_write else values
-        copies = self._saver.start(step, part, state=state, others=self._others)
+        part = checkpoint.share_of(arrays, 0, self._workers.size) if self._all_write else arrays
+        others = self._others
+        copies = self._saver.start(step, part, state=state, others=others, download=download)
         told = {"global_step": step, "model_dir": self._saver.model_dir}
         text = "Saving checkpoints for %d into %s/model.ckpt-%d."
         _logger.info(text, step, self._saver.model_dir, step, extra={"values": told})
@@ -152,11 +165,17 @@ class _Helper(CheckpointWriter):
     def prepare(self) -> None:
         self._saver.wait()
 
-    def save(self, step: int, values: Values, state: dict[str, Any]) -> checkpoint.PendingCopies:
+    def save(
+        self,
+        step: int,
+        arrays: Values,
+        state: dict[str, Any],
+        download: checkpoint.BeginDownload,
+    ) -> checkpoint.PendingCopies:
         # The chief's `Saver.start` calls `_OtherWorkers.begin` at the same step: a common call.
         draft = self._workers.text_from_chief("", "draft of a checkpoint")
-        part = checkpoint.share_of(values, self._workers.rank, self._workers.size)
-        return self._saver.start(draft, part)
+        part = checkpoint.share_of(arrays, self._workers.rank, self._workers.size)
+        return self._saver.start(draft, part, download=download)
 
     def check(self) -> None:
         self._saver.check()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..autodiff import Tensor
-from ..checkpoint import PendingCopies
+from ..checkpoint import BeginDownload, PendingCopies
 from ..inputs import nest
 from ..observe import Stopwatch
 from ..strategies import Strategy, Variable, VariableStore
@@ -219,10 +219,20 @@ class Session(ABC):
     def values(self) -> dict[str, Any]:
         """The values of all variables that belong into a checkpoint, by name.
 
-        They are not copies: the next step changes them, but for those that are lent.
+        What lies in host memory is not copied: the next step changes it.
         """
         with self.strategy.scope():
             return self.store.saved_values()
+
+    def arrays(self) -> dict[str, Any]:
+        """The same where they lie, on cards for instance: for `download`, and to be lent."""
+        with self.strategy.scope():
+            return self.store.saved_arrays()
+
+    @property
+    def download(self) -> BeginDownload:
+        """Copies to the host what of `arrays` lies elsewhere."""
+        return self.store.download
 
     def lend(self, copies: PendingCopies) -> None:
         """Let no step change a value before it was copied."""

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from ...checkpoint import PendingCopies
+from ...checkpoint import BeginDownload, PendingCopies
 from ...observe import phase
 from ...training import (
     Session,
@@ -30,13 +30,16 @@ class CheckpointWriter(ABC):
         """Return when nothing is being written: what is saved next is of a moment after that."""
 
     @abstractmethod
-    def save(self, step: int, values: dict[str, Any], state: dict[str, Any]) -> PendingCopies:
+    def save(
+        self, step: int, arrays: dict[str, Any], state: dict[str, Any], download: BeginDownload
+    ) -> PendingCopies:
         """Begin to save, after `prepare`.
 
         Args:
             step: The global step.
-            values: Of all variables, by name.
+            arrays: The values of all variables, by name, wherever they lie.
             state: What else the checkpoint is to hold, as JSON: where the input stands.
+            download: Copies those that do not lie in host memory.
 
         Returns:
             What is to be called before the values of these names change in place.
@@ -245,10 +248,10 @@ class RunSaver(SessionRunHook):
     def _write(self, session: Session, input_ends: bool) -> None:
         """Begin to write, as all workers do at this step: they collect some of it together."""
         self._writer.prepare()
-        values, states = session.values(), [] if input_ends else session.input_states()
+        arrays, states = session.arrays(), [] if input_ends else session.input_states()
         self.last_has_input = not input_ends
         state = {} if input_ends else {"input": states}
-        session.lend(self._writer.save(session.global_step, values, state))
+        session.lend(self._writer.save(session.global_step, arrays, state, session.download))
 
 
 def _real(directory: str) -> str:

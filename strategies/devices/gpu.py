@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -228,6 +228,11 @@ def pinned_zeros(length: int, dtype: np.dtype[Any]) -> np.ndarray:
     return array
 
 
+def pinned(num_bytes: int) -> np.ndarray:
+    """Bytes of pinned host memory, with whatever is in them."""
+    return _pinned(num_bytes, np.dtype(np.uint8))
+
+
 def _pinned(length: int, dtype: np.dtype[Any]) -> np.ndarray:
     memory = _cupy().cuda.alloc_pinned_memory(max(length * dtype.itemsize, 1))
     array: np.ndarray = np.frombuffer(memory, dtype, length)
@@ -250,6 +255,73 @@ def upload(values: np.ndarray, array: Array) -> None:
     """Overwrite an array of a card by one in pinned memory, in the order of what it computes."""
     with use(array.device.id):
         array.set(values)
+
+
+def recorded(index: int) -> Any:
+    """An event behind all that the calling thread's stream of a card has to do so far."""
+    cupy = _cupy()
+    with cupy.cuda.Device(index):
+        event = cupy.cuda.Event(disable_timing=True)
+        event.record(cupy.cuda.get_current_stream())
+    return event
+
+
+def start_downloads(
+    index: int, parts: Iterable[tuple[Array, slice, np.ndarray]], after: Iterable[Any]
+) -> Any:
+    """Begin to copy bytes of arrays of a card to pinned memory; what is returned is their end.
+
+    They are on a stream of their own, which nobody waits for but by that event.
+
+    Args:
+        index: The card.
+        parts: Arrays, which of their bytes, and where to.
+        after: Events that are waited for before.
+    """
+    cupy = _cupy()
+    with cupy.cuda.Device(index), _download_stream(cupy, index) as stream:
+        for event in after:
+            stream.wait_event(event)
+        for array, chosen, out in parts:
+            flat = cupy.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            flat[chosen].get(out=out, blocking=False)
+        end = cupy.cuda.Event(block=True, disable_timing=True)
+        end.record(stream)
+    return end
+
+
+def copy_on_card(array: Array) -> tuple[Array, Any]:
+    """A copy on the same card, by the calling thread's stream, and the event behind it."""
+    with _cupy().cuda.Device(array.device.id):
+        copy = array.copy()
+        return copy, recorded(array.device.id)
+
+
+def let_wait(index: int, event: Any) -> None:
+    """What the calling thread does on a card from here on waits for an event."""
+    cupy = _cupy()
+    with cupy.cuda.Device(index):
+        cupy.cuda.get_current_stream().wait_event(event)
+
+
+def spare_bytes(index: int) -> int:
+    """How much memory of a card is there beyond all that CuPy has taken from it so far.
+
+    Who takes no more leaves to a training what its steps have needed at most.
+    """
+    cupy = _cupy()
+    pool = cupy.get_default_memory_pool()
+    with cupy.cuda.Device(index):
+        free, _ = cupy.cuda.runtime.memGetInfo()
+        limit = pool.get_limit()
+        return min(free, limit - pool.total_bytes()) if limit else free
+
+
+@cache
+def _download_stream(cupy: Any, index: int) -> Any:
+    """The stream on which values travel from a card; as `_copy_stream` it does not block."""
+    with cupy.cuda.Device(index):
+        return cupy.cuda.Stream(non_blocking=True)
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from copy import copy
@@ -17,7 +17,7 @@ import numpy as np
 from ...autodiff import Array, Tensor
 from ...inputs import seed_shuffles
 from ..devices.arrays import as_array
-from ..devices.device import to_host
+from ..devices.download import Download, to_host_together
 from ..replicas.frame import Frame, current_frame, entered
 from .aggregation import VariableAggregation, VariableSpec, VariableSynchronization
 from .cell import SavedValue
@@ -192,13 +192,24 @@ class VariableStore:
         """The trainable variables in the order in which they were created."""
         return [v for v in list(self.variables.values()) if v.trainable]
 
-    def saved_values(self) -> dict[str, np.ndarray]:
+    def saved_arrays(self) -> dict[str, Array]:
         """What this worker saves, in cross-replica context: all that does not live elsewhere.
 
-        What is in host memory is not copied: the next update changes it, unless it was `lend`.
+        They are not copied, wherever they lie: the next update changes them, but for those `lend`.
         """
         saved = [(n, v) for n, v in list(self.variables.items()) if v.saved and not v.is_remote]
-        return {name: to_host(v.tensor().data) for name, v in saved}
+        return {name: variable.source().data for name, variable in saved}
+
+    def saved_values(self) -> dict[str, np.ndarray]:
+        """The same in host memory: what lies on cards is copied, and waited for together."""
+        arrays = self.saved_arrays()
+        return to_host_together(
+            arrays, {name: self.variables[name].device_of(0) for name in arrays}
+        )
+
+    def download(self, pairs: Mapping[str, Sequence[tuple[np.ndarray, Array]]]) -> Download:
+        """Begin to copy, from cards to the host, `saved_arrays` as they are, or parts of them."""
+        return Download(pairs, {name: self.variables[name].device_of(0) for name in pairs})
 
     def lend(self, before_change: Mapping[str, Callable[[], object]]) -> None:
         """Call these, by name, before the saved value of a variable is changed in place."""

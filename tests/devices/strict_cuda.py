@@ -334,12 +334,16 @@ def stream_at(number: int) -> Stream:
 class Cuda:
     """`cupy.cuda` on a machine with so many GPUs."""
 
+    free_bytes = 40 << 30
+    """What no process has taken of the memory of a card."""
+
     def __init__(self, num_devices: int) -> None:
         self.runtime = SimpleNamespace(
             getDeviceCount=lambda: num_devices,
             deviceGetPCIBusId=lambda device: f"0000:{device:02x}:00.0",
             getDeviceProperties=lambda index: {"name": b"a stand-in"},
             runtimeGetVersion=lambda: 0,
+            memGetInfo=lambda: (self.free_bytes, 80 << 30),
         )
         self.get_elapsed_time = lambda begin, end: 1e3 * (end.time - begin.time)
         self.Device, self.Stream, self.Event = Device, Stream, Event

@@ -721,6 +721,10 @@ class _Module:
     def is_available(self) -> bool:
         return True
 
+    def get_default_memory_pool(self) -> Any:
+        """Of 1 GiB, without a limit."""
+        return SimpleNamespace(get_limit=lambda: 0, total_bytes=lambda: 1 << 30)
+
     def __getattr__(self, name: str) -> Any:
         return globals()["__getattr__"](name)
 

@@ -47,9 +47,10 @@ def test_values_are_collected_only_when_the_save_before_is_written(writer):
         global_step = 0
         loss = None
         end_is_agreed = False
+        download = None
 
-        def values(self):
-            writer.calls.append("values")
+        def arrays(self):
+            writer.calls.append("arrays")
             return {}
 
         def input_states(self):
@@ -61,7 +62,7 @@ def test_values_are_collected_only_when_the_save_before_is_written(writer):
 
     hook = RunSaver("", writer, save_steps=1)
     hook.after_create_session(Run())
-    assert writer.calls == ["prepare", "values", "states", "save", "lend"]
+    assert writer.calls == ["prepare", "arrays", "states", "save", "lend"]
 
 
 @pytest.mark.parametrize("num_workers", [1, 2, 3])

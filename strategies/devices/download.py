@@ -1,0 +1,198 @@
+"""Values on their way from cards to host memory, while the cards compute."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, NamedTuple, final
+
+import numpy as np
+
+from ...autodiff import Array
+from . import gpu
+from .device import Device
+
+ROOM_BYTES: Final = 32 << 20
+"""How much pinned memory a download takes at most. A copy of so much takes a millisecond or two."""
+
+
+@final
+class Download:
+    """Copies in host memory of arrays on cards, as they are when this object is made.
+
+    One thread makes them (`finish`), through pinned memory: it queues as many copies as that has
+    room for on the cards' streams for downloads, waits for them once, takes what has come, and goes
+    on. The thread that trains waits for nothing. Before it overwrites an array that is not here so
+    far (`before_change`) it queues a copy of it on the card, and the rest is downloaded from there.
+    Where the card has no room for another copy it downloads the array itself, and waits.
+
+    Why every byte that arrives is of the moment at which this began:
+
+    - Streams for downloads wait for what the cards had been given by then, and for copies on them.
+    - Who is about to overwrite an array lets its own stream wait for the downloads of it that are
+      queued. Later ones read the copy: one lock is around the choice and the queueing.
+    - CuPy's pool gives memory back to the stream that took it. What is downloaded is held here
+      until the host has waited for its last byte.
+
+    Args:
+        pairs: Arrays of one length in bytes each, by the names of what they are of: targets, which
+            are contiguous and of host memory, and sources.
+        devices: Where the sources of each name lie; what is computed there is done so far.
+
+    Attributes:
+        before_change: By name, what is to be called before the sources of this name change.
+    """
+
+    def __init__(
+        self,
+        pairs: Mapping[str, Sequence[tuple[np.ndarray, Array]]],
+        devices: Mapping[str, Device],
+    ) -> None:
+        places = {(devices[n], a.device.id) for n, of_name in pairs.items() for _, a in of_name}
+        written = {place: _order_of(*place) for place in places}
+        self._sources = {
+            name: [
+                _Source(_bytes_of(target), array, written[devices[name], array.device.id])
+                for target, array in of_name
+            ]
+            for name, of_name in pairs.items()
+        }
+        self._lock = threading.Lock()
+        self._queued: dict[int, Any] = {}
+        """By card, the end of the downloads that were queued last."""
+        self._spare_bytes: dict[int, int] = {}
+        self.before_change: Mapping[str, Callable[[], None]] = {
+            name: partial(self._keep, sources) for name, sources in self._sources.items()
+        }
+
+    def finish(self) -> None:
+        """Return when all copies are made. To be called once, by any thread."""
+        sources = [source for of_name in self._sources.values() for source in of_name]
+        num_bytes = sum(len(source.target) for source in sources)
+        if not num_bytes:
+            return
+        room = gpu.pinned(min(num_bytes, ROOM_BYTES))
+        try:
+            for filling in _fillings(sources, len(room)):
+                self._fetch(filling, room)
+        except BaseException:
+            # What is on its way must have come before others get the pinned memory.
+            with suppress(Exception):  # else the card is lost, and that is the error already
+                for end in self._queued.values():
+                    end.synchronize()
+            raise
+        finally:
+            with self._lock:
+                for source in sources:
+                    source.array = None
+
+    def _fetch(self, filling: Sequence[_Part], room: np.ndarray) -> None:
+        with self._lock:
+            parts = [part for part in filling if part.source.array is not None]
+            cards = {part.source.array.device.id for part in parts}
+            for card in sorted(cards):
+                here = [part for part in parts if part.source.array.device.id == card]
+                self._queued[card] = gpu.start_downloads(
+                    card,
+                    [(p.source.array, p.bytes, room[p.place]) for p in here],
+                    {id(p.source.written): p.source.written for p in here}.values(),
+                )
+        for card in cards:
+            self._queued[card].synchronize()
+        for source, chosen, place in parts:
+            source.target[chosen] = room[place]
+            if chosen.stop == len(source.target):
+                source.array = None
+
+    def _keep(self, sources: Sequence[_Source]) -> None:
+        with self._lock:
+            for source in sources:
+                if source.array is not None and not source.is_own:
+                    self._keep_one(source)
+
+    def _keep_one(self, source: _Source) -> None:
+        array = source.array
+        card = array.device.id
+        if card not in self._spare_bytes:
+            self._spare_bytes[card] = gpu.spare_bytes(card)
+        if array.nbytes <= self._spare_bytes[card]:
+            self._spare_bytes[card] -= array.nbytes
+            source.array, source.written = gpu.copy_on_card(array)
+            source.is_own = True
+        else:
+            source.target[...] = _bytes_of(array.get())
+            source.array = None
+        if card in self._queued:
+            gpu.let_wait(card, self._queued[card])
+
+
+def to_host_together(
+    arrays: Mapping[str, Array], devices: Mapping[str, Device]
+) -> dict[str, np.ndarray]:
+    """Arrays in host memory, those that are there already as they are.
+
+    Args:
+        arrays: By name.
+        devices: Where they lie.
+    """
+    pairs = {
+        name: [(np.empty(array.shape, array.dtype), array)]
+        for name, array in arrays.items()
+        if not isinstance(array, np.ndarray)
+    }
+    Download(pairs, devices).finish()
+    return {name: pairs[name][0][0] if name in pairs else arrays[name] for name in arrays}
+
+
+@dataclass(slots=True)
+class _Source:
+    """What is downloaded from.
+
+    Attributes:
+        target: The bytes of host memory that it goes to.
+        array: It; None as soon as all of it has come.
+        written: An event of the card, behind what gives it its values.
+        is_own: Whether it is a copy, which nobody else knows.
+    """
+
+    target: np.ndarray
+    array: Any
+    written: Any
+    is_own: bool = False
+
+
+class _Part(NamedTuple):
+    """Some bytes of a source, and their place in pinned memory."""
+
+    source: _Source
+    bytes: slice
+    place: slice
+
+
+def _fillings(sources: Sequence[_Source], room_bytes: int) -> Iterator[list[_Part]]:
+    """All bytes of all sources, divided into what has room at a time."""
+    filling: list[_Part] = []
+    used = 0
+    for source in sources:
+        start, stop = 0, len(source.target)
+        while start < stop:
+            num = min(stop - start, room_bytes - used)
+            filling.append(_Part(source, slice(start, start + num), slice(used, used + num)))
+            start, used = start + num, used + num
+            if used == room_bytes:
+                yield filling
+                filling, used = [], 0
+    if filling:
+        yield filling
+
+
+def _order_of(device: Device, card: int) -> Any:
+    with device.use():
+        return gpu.recorded(card)
+
+
+def _bytes_of(array: np.ndarray) -> np.ndarray:
+    return array.reshape(-1).view(np.uint8)
