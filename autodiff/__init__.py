@@ -45,6 +45,7 @@ from .cross_entropy import sigmoid_cross_entropy, softmax_cross_entropy
 from .custom import custom_gradient, record
 from .dense import dense
 from .depthwise_convolution import depthwise_conv
+from .following import ReplayError, Trace, effect, look, operation, surrounding
 from .fusion import fused
 from .gathering import gather, gather_nd, scatter_nd, segment, top_k
 from .indexed_slices import IndexedSlices
@@ -63,6 +64,7 @@ from .recurrence import (
     recurrent,
 )
 from .reductions import logsumexp
+from .replay import Replay
 from .tape import ForwardAccumulator, GradientTape
 from .tensor import (
     MutableLeaf,
@@ -91,9 +93,12 @@ __all__ = [
     "LSTMRecurrence",
     "MutableLeaf",
     "Recurrence",
+    "Replay",
+    "ReplayError",
     "SimpleRecurrence",
     "Tensor",
     "TensorLike",
+    "Trace",
     "Vjp",
     "avg_pool",
     "avg_pool2d",
@@ -105,6 +110,7 @@ __all__ = [
     "custom_gradient",
     "dense",
     "depthwise_conv",
+    "effect",
     "elu",
     "erf",
     "filled",
@@ -121,11 +127,13 @@ __all__ = [
     "lift_array",
     "log_softmax",
     "logsumexp",
+    "look",
     "max_pool",
     "max_pool2d",
     "no_grad",
     "normalize",
     "note_change",
+    "operation",
     "placed",
     "placing",
     "random_factors",
@@ -144,6 +152,7 @@ __all__ = [
     "softmax_cross_entropy",
     "softplus",
     "stop_gradient",
+    "surrounding",
     "top_k",
     "trace",
     "watch_for_good",

@@ -1,7 +1,8 @@
 """Functions with nothing to differentiate: their results are plain arrays, outside any graph.
 
 They do not depend smoothly on their inputs (comparisons, positions, rounding, shapes), so that the
-gradient through them is zero or undefined. They take tensors and give NumPy or CuPy arrays.
+gradient through them is zero or undefined. They take tensors and give NumPy or CuPy arrays; tensors
+while their caller is followed (see `following`), so that what he does with them is seen.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .placement import placed
+from .recording import follower
 from .refusals import plain_number
 from .tensor import lift
 from .tensor_like import TensorLike, implements
@@ -28,9 +30,11 @@ def plain(value: Any) -> Any:
 
 def _constant(function: Callable[..., Any]) -> None:
     def apply(*args: Any, **kwargs: Any) -> Any:
-        return function(
+        result = function(
             *(plain(arg) for arg in args), **{name: plain(arg) for name, arg in kwargs.items()}
         )
+        following = follower.get()
+        return result if following is None else following.kept(result)
 
     apply.__name__ = function.__name__
     implements(function)(apply)

@@ -30,6 +30,9 @@ def no_grad() -> Iterator[None]:
 open_tapes: ContextVar[tuple[Any, ...]] = ContextVar("paceline_open_tapes", default=())
 """The `GradientTape`s in whose blocks this thread is, outermost first."""
 
+follower: ContextVar[Any] = ContextVar("paceline_follower", default=None)
+"""Who notes which operations this thread calls, to have them called again; see `following`."""
+
 _watched: ContextVar[bool] = ContextVar("paceline_watched", default=False)
 
 

@@ -218,7 +218,8 @@ def lift_array(value: Any) -> Tensor:
     if type(value) is Tensor:
         return value
     tensor = lift(value)
-    return Tensor(tensor.data) if isinstance(tensor.data, (int, float)) else tensor
+    is_number = type(tensor) is _Constant and isinstance(tensor.data, (int, float))
+    return Tensor(tensor.data) if is_number else tensor
 
 
 def lift_together(*values: Any) -> tuple[Tensor, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CodeType, FrameType
@@ -73,31 +73,52 @@ def trace() -> Iterator[list[Call]]:
     Yields:
         The calls, in the order in which they return. They hold all that they were given and gave.
     """
-    recorder = _Recorder()
+    calls: list[Call] = []
+    with listening(Listener(operations_by_code(), calls.append)):
+        yield calls
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Tell `listener` what Python functions this thread calls within the block."""
     before = sys.getprofile()
-    sys.setprofile(recorder)
+    sys.setprofile(listener)
     try:
-        yield recorder.calls
+        yield
     finally:
         sys.setprofile(before)
 
 
-class _Recorder:
-    def __init__(self) -> None:
-        self.calls: list[Call] = []
-        self._operations = _by_code()
-        self._frame: FrameType | None = None
+class Listener:
+    """Hears of calls of Python functions, and tells of those of operations.
+
+    Args:
+        operations: By their code, what they are called.
+        on_call: Told of each call when it has returned, but not of what it calls itself.
+
+    Attributes:
+        frame: That of the operation that is being called, if one is.
+    """
+
+    def __init__(
+        self,
+        operations: Mapping[CodeType, Callable[..., Any]],
+        on_call: Callable[[Call], object],
+    ) -> None:
+        self.frame: FrameType | None = None
+        self._operations = operations
+        self._on_call = on_call
 
     def __call__(self, frame: FrameType, event: str, result: Any) -> None:
-        if self._frame is None:
+        if self.frame is None:
             if event == "call" and frame.f_code in self._operations:
                 # Now: the operation binds its arguments' names anew.
                 self._function = self._function_of(frame)
                 self._arguments = _arguments(frame)
-                self._frame = frame
-        elif frame is self._frame and event == "return":
-            self.calls.append(Call(self._function, *self._arguments, result))
-            self._frame = None
+                self.frame = frame
+        elif frame is self.frame and event == "return":
+            self.frame = None
+            self._on_call(Call(self._function, *self._arguments, result))
 
     def _function_of(self, frame: FrameType) -> Callable[..., Any]:
         # Several functions of NumPy's may share our code, which knows its own as `function`.
@@ -111,7 +132,8 @@ def functions_by_name() -> dict[str, Callable[..., Any]]:
     return {f"{getattr(f, '__module__', None) or 'numpy'}.{f.__name__}": f for f in FUNCTIONS}
 
 
-def _by_code() -> dict[CodeType, Callable[..., Any]]:
+def operations_by_code() -> dict[CodeType, Callable[..., Any]]:
+    """Ours and those that stand for NumPy's, by the code that runs when they are called."""
     found: dict[CodeType, Callable[..., Any]] = {ours.__code__: ours for ours in _OURS}
     for function, ours in FUNCTIONS.items():
         found.setdefault(ours.__code__, function)

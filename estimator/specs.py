@@ -126,7 +126,7 @@ _NEEDED: Mapping[ModeKeys, Mapping[str, str]] = {
 
 def _scalar(loss: Any) -> Tensor:
     tensor = lift_array(loss)
-    shape = np.shape(tensor.data)
+    shape = tensor.shape
     if not shape:
         return tensor
     if math.prod(shape) != 1:

@@ -11,7 +11,15 @@ from ..checkpoint import latest_checkpoint
 from ..cluster import tune_malloc
 from ..inputs import DatasetIterator
 from ..strategies import Strategy, get_strategy
-from ..training import EndOnSignalHook, ModeKeys, SignalWatch, TrainingEnd, TrainingSession, train
+from ..training import (
+    EndOnSignalHook,
+    ModeKeys,
+    ReplayedModel,
+    SignalWatch,
+    TrainingEnd,
+    TrainingSession,
+    train,
+)
 from . import default_hooks
 from .hooks import BuildReport, CheckpointWriter, NanTensorHook, ProgressHook
 from .input_function import UnreadInput, batches_for_replicas, continue_input
@@ -109,7 +117,7 @@ class Trainer:
             own += default_hooks.ending(last_step)
             hooks = spec.hooks or ()
             session = TrainingSession(
-                self._model,
+                ReplayedModel(self._model) if config.replay_steps else self._model,
                 strategy,
                 store,
                 hooks,

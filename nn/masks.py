@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..autodiff import Array, Tensor, lift, snapshot
+from ..autodiff import Array, Tensor, lift, look, snapshot
 
 
 def mask_of(values: Any) -> Array | None:
@@ -21,9 +21,14 @@ def mask_of(values: Any) -> Array | None:
 def with_mask(values: Any, mask: Array | None) -> Tensor:
     """The tensor `values` itself, from now on with this mask."""
     if mask is not None:
-        values.mask = mask
+        _attach(mask, values)
     tensor: Tensor = values
     return tensor
+
+
+@look
+def _attach(mask: Array, values: Any) -> None:
+    values.mask = mask
 
 
 def masks_of(inputs: Any) -> Any:

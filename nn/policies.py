@@ -102,14 +102,14 @@ def policy_of(dtype: Any) -> Policy:
 def to_dtype(inputs: Any, dtype: np.dtype) -> Tensor:
     """`inputs` as a tensor of `dtype`, through which a gradient flows back."""
     tensor = inputs if type(inputs) is Tensor else lift(inputs)
-    own = tensor.data.dtype
+    own = tensor.like().dtype
     return tensor if own is dtype or own == dtype else tensor.astype(dtype)
 
 
 def to_floats(inputs: Any, dtype: np.dtype) -> Tensor:
     """`inputs` as a tensor of floats: floats as they are, anything else converted to `dtype`."""
     tensor = lift(inputs)
-    return tensor if tensor.data.dtype.kind == "f" else tensor.astype(dtype)
+    return tensor if tensor.like().dtype.kind == "f" else tensor.astype(dtype)
 
 
 def cast_floats(values: Any, dtype: np.dtype) -> Any:
@@ -119,7 +119,7 @@ def cast_floats(values: Any, dtype: np.dtype) -> Any:
 
 def _cast(value: Any, dtype: np.dtype) -> Any:
     tensor = lift(value)
-    own = tensor.data.dtype
+    own = tensor.like().dtype
     if own == dtype or not (own.kind == "f" or own.name == "bfloat16"):
         return value
     cast: Tensor = tensor.astype(dtype)

@@ -69,6 +69,14 @@ class Serializable(metaclass=Prototyped):
         """Be what `__init__` would make of the same arguments; see `as_prototype`."""
         raise NotImplementedError
 
+    def made_of(self) -> Any:
+        """What makes it what it is: of objects made of the same each does what the other does."""
+        try:
+            config: Any = self.get_config()
+        except TypeError:
+            config = self._arguments
+        return getattr(self, "name", None), config
+
     def get_config(self) -> Config:
         """The arguments of the constructor by name, as plain values.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..autodiff import Tensor, lift, lift_array
+from ..autodiff import Tensor, lift, operation
 
 
 def as_tensor(value: Any) -> Tensor:
@@ -32,13 +32,14 @@ def like_predictions(name: str, y_true: Any, y_pred: Any) -> Any:
     )
 
 
+@operation
 def class_indices(name: str, y_true: Any, y_pred: Any) -> Any:
     """Whole class labels, (...) or (..., 1), in the shape of `y_pred` without its last axis.
 
     Whether they are in [0, num_classes) is checked where they are used. On a GPU, which is not
     waited for to look at values, -1 stands for what is no whole number: no class has this one.
     """
-    shape = y_pred.shape
+    y_true, shape = lift(y_true).data, y_pred.shape
     wanted = shape[:-1]
     if not shape or y_true.shape not in (wanted, (*wanted, 1)):
         raise ValueError(
@@ -51,7 +52,7 @@ def class_indices(name: str, y_true: Any, y_pred: Any) -> Any:
             )
         )
     labels = y_true if y_true.shape == wanted else np.reshape(y_true, wanted)
-    if labels.dtype.kind == "f" and not isinstance(lift_array(labels).data, np.ndarray):
+    if labels.dtype.kind == "f" and not isinstance(labels, np.ndarray):
         with np.errstate(invalid="ignore"):  # as below
             whole = labels.astype(np.int64)
         return np.where(whole == labels, whole, np.int64(-1))
@@ -83,7 +84,7 @@ def check_range(name: str, indices: Any, size: int) -> None:
 def floats(values: Any) -> Tensor:
     """An array or tensor as a tensor of floats; whole numbers become float32."""
     values = as_tensor(values)
-    return values if values.data.dtype.kind == "f" else values.astype(np.float32)
+    return values if values.dtype.kind == "f" else values.astype(np.float32)
 
 
 def matched(name: str, y_true: Any, y_pred: Any) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..autodiff import Array, TensorLike, Vjp, record
+from ..autodiff import Array, TensorLike, Vjp, look, record
 from ..inputs import nest
 from ..observe import log_once
 from .devices.arrays import as_array
@@ -105,6 +105,7 @@ class ReplicaContext:
         """The name of this replica's device, as a 1-tuple."""
         return (str(self.device),)
 
+    @look
     def exchange(
         self,
         place: str,

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
+from ..autodiff import look, operation
 from ..observe import phase
 from .context import ReplicaContext, get_replica_context
 from .devices.arrays import moved
@@ -44,12 +45,14 @@ class TrainOp:
         for update in self.updates:
             update.create_variables()
 
+    @look
     def __call__(self, num_examples: int = 1) -> None:
         """Make the step, as every replica must; `num_examples` is the weight of its loss."""
         own = _own_step.get()
         make_step(self, num_examples if own is None else own.taken(self))
 
 
+@operation
 def group(*train_ops: TrainOp) -> TrainOp:
     """One train op that makes several updates in order and counts as one step."""
     return TrainOp(
@@ -102,6 +105,7 @@ def deferred(train_op: TrainOp) -> TrainOp:
     return train_op
 
 
+@look
 def make_given(train_op: TrainOp) -> None:
     """Make a step of gradients that were computed: of sums over replicas, or of an `OwnStep`."""
     own = _own_step.get()

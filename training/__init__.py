@@ -5,6 +5,7 @@ from .evaluation import EvaluationSession, evaluate, evaluated
 from .fetches import Figure
 from .prediction import PredictionSession, on_host, predict, spec_of
 from .preemption import EndOnSignalHook, Preempted, SignalWatch
+from .replaying import ReplayedModel
 from .session import (
     Session,
     SessionRunArgs,
@@ -23,6 +24,7 @@ __all__ = [
     "ModelCall",
     "PredictionSession",
     "Preempted",
+    "ReplayedModel",
     "Session",
     "SessionRunArgs",
     "SessionRunContext",

@@ -61,7 +61,7 @@ class HeldValues:
         if self._hooks is None:
             self._calls[replica] = num_examples, hooks, named
             return
-        found = {**named, **dict(_held(hooks, self._hooks))}
+        found = {**named, **dict(held(hooks, self._hooks))}
         # The arrays alone: a tensor would keep what it was computed from until the next step.
         values = {place: _array(found[place]) for place in self._first if place in found}
         self._noted[replica] = num_examples, values
@@ -77,14 +77,14 @@ class HeldValues:
             figures: What has a name and is known to the session without this.
         """
         _, self._hooks, named = self._calls.get(0, (0, {}, {}))
-        held = dict(_held(self._hooks))
+        of_hooks = dict(held(self._hooks))
         # What no hook holds is known by its name only; else the first batch would stay in memory.
-        known = {id(value) for value in held.values()}
+        known = {id(value) for value in of_hooks.values()}
         own = {n: v if isinstance(v, Figure) or id(v) in known else None for n, v in named.items()}
-        self._first = {**own, **held}
-        self.follows = bool(held) or not own.keys() <= set(figures)
+        self._first = {**own, **of_hooks}
+        self.follows = bool(of_hooks) or not own.keys() <= set(figures)
         for replica, (num_examples, hooks, named) in self._calls.items():
-            found = {**named, **dict(_held(hooks))}
+            found = {**named, **dict(held(hooks))}
             self._noted[replica] = num_examples, arrays_of(found)
         self._calls = {}
         self.take_over()
@@ -120,7 +120,7 @@ class HeldValues:
         return over_workers(parts, self._strategy, place)
 
 
-def _held(hooks: Hooks, first: Hooks | None = None) -> Iterator[tuple[str, Any]]:
+def held(hooks: Hooks, first: Hooks | None = None) -> Iterator[tuple[str, Any]]:
     """Each tensor and metric in the attributes of hooks, with its place.
 
     Args:

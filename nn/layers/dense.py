@@ -109,5 +109,5 @@ class Dense(KernelLayer):
 
     def call(self, inputs: Any) -> Tensor:
         inputs = to_dtype(inputs, self.compute_dtype)
-        kernel, bias = self.kernel_and_bias(inputs.data.shape[-1], self.units)
+        kernel, bias = self.kernel_and_bias(inputs.shape[-1], self.units)
         return self.activated(dense(inputs, kernel, bias, self.computed))

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from ...autodiff import Array, Tensor, random_factors, random_normal
+from ...autodiff import Array, Tensor, operation, random_factors, random_normal
 from ...strategies import current_store, get_replica_context
 from ..arguments import check_not_negative, count
 from ..policies import to_floats
@@ -52,6 +52,12 @@ class RandomLayer(Layer):
         key = [self._seed, zlib.crc32(self.name.encode()), replica_id, step, call]
         return np.random.default_rng(key)
 
+    @operation
+    def noise(self, inputs: Tensor, stddev: float, mean: float = 0.0) -> Array:
+        """Normal numbers around `mean`, of the inputs' shape and dtype."""
+        drawn = random_normal(self.generator(), stddev, inputs.shape, inputs.data)
+        return mean + drawn if mean else drawn
+
 
 class Dropout(RandomLayer):
     """In training, zero for a share `rate` of the inputs, and the others times 1 / (1 - rate).
@@ -91,6 +97,7 @@ class Dropout(RandomLayer):
         # One product, forward and backward, with zeros and 1 / (1 - rate) in the inputs' dtype.
         return inputs * self.factors(inputs, self.draw_shape(inputs.shape))
 
+    @operation
     def factors(self, inputs: Tensor, shape: tuple[int, ...]) -> Array:
         """Zeros and 1 / (1 - rate), in the inputs' dtype."""
         return random_factors(self.generator(), self.rate, shape, inputs.data)
@@ -168,7 +175,7 @@ class GaussianNoise(RandomLayer):
         inputs = to_floats(inputs, self.compute_dtype)
         if not training or not self.stddev:
             return inputs
-        return inputs + random_normal(self.generator(), self.stddev, inputs.shape, inputs.data)
+        return inputs + self.noise(inputs, self.stddev)
 
 
 class GaussianDropout(RandomLayer):
@@ -190,8 +197,7 @@ class GaussianDropout(RandomLayer):
         if not training or not self.rate:
             return inputs
         stddev = math.sqrt(self.rate / (1 - self.rate))
-        noise = random_normal(self.generator(), stddev, inputs.shape, inputs.data)
-        return inputs * (1.0 + noise)
+        return inputs * self.noise(inputs, stddev, mean=1.0)
 
 
 def _checked_noise_shape(given: Any) -> tuple[int | None, ...] | None:

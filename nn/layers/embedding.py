@@ -6,7 +6,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from ...autodiff import Array, Tensor, lift
+from ...autodiff import Array, Tensor, lift, operation
 from ..arguments import check_no_activity_regularizer, count
 from ..masks import masked
 from ..shapes import check_range, whole_numbers
@@ -65,7 +65,7 @@ class Embedding(Layer):
     def call(self, inputs: Any) -> Tensor:
         shape = (self.input_dim, self.output_dim)
         table = self.add_weight("embeddings", shape, **self._table_options)
-        indices = self._checked(lift(inputs).data)
+        indices = self._checked(inputs)
         rows = np.take(table, indices, axis=0)  # not of its value, which may be far away
         if not isinstance(indices, np.ndarray):  # a GPU takes any index, and gives some row for it
             is_row = (indices >= 0) & (indices < self.input_dim)
@@ -76,9 +76,10 @@ class Embedding(Layer):
         """None, without `mask_zero`: indices have no mask of their own."""
         return lift(inputs).data != 0 if self.mask_zero else None
 
-    def _checked(self, indices: Array) -> Array:
+    @operation
+    def _checked(self, inputs: Any) -> Array:
         """Indices as integers, all of them rows of the table: NumPy would count -1 from the end."""
-        whole = whole_numbers(indices)
+        whole = whole_numbers(lift(inputs).data)
         if whole is None:
             raise ValueError(f"layer {self.name!r} takes whole numbers, its inputs hold others")
         indices = whole

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Unpack
 
 import numpy as np
 
-from ...autodiff import Array, Tensor, fused, normalize, record
+from ...autodiff import Array, Tensor, effect, fused, normalize, record
 from ...observe import log_once
 from ...strategies import (
     ReplicaContext,
@@ -162,9 +162,8 @@ class BatchNormalization(_Normalization):
         if uses_batch and others is None and inputs.size:
             axes = tuple(range(inputs.ndim - 1))
             outputs, mean, variance = normalize(inputs, axes, self.epsilon, gamma, beta)
-            shape = moving_mean.shape
-            self._move(moving_mean, mean.reshape(shape), moving_mean.assign)
-            self._move(moving_variance, variance.reshape(shape), moving_variance.assign)
+            self._move(moving_mean, mean)
+            self._move(moving_variance, variance)
             return to_dtype(outputs, self.dtype)
         common = None if others is None else self._of_all(inputs, others)
         if uses_batch and common is None:
@@ -173,13 +172,15 @@ class BatchNormalization(_Normalization):
             centered = inputs - moving_mean.value()
             return self.normalized(centered, moving_variance.value(), gamma, beta)
         mean_of_all, centered, variance_of_all = common
-        self._move(moving_mean, mean_of_all.data, moving_mean.assign_common)
-        self._move(moving_variance, variance_of_all.data, moving_variance.assign_common)
+        self._move(moving_mean, mean_of_all.data, is_common=True)
+        self._move(moving_variance, variance_of_all.data, is_common=True)
         return self.normalized(centered, variance_of_all, gamma, beta)
 
-    def _move(self, moving: Variable, now: Array, assign: Callable[[Array], object]) -> None:
+    @effect
+    def _move(self, moving: Variable, now: Array, is_common: bool = False) -> None:
         # Of the values, outside the graph: what moves for later batches is no part of this loss.
-        held = moving.tensor().data
+        assign = moving.assign_common if is_common else moving.assign
+        held, now = moving.tensor().data, now.reshape(moving.shape)
         if isinstance(held, np.ndarray):
             assign(self.momentum * held + (1 - self.momentum) * now)
         else:

@@ -73,10 +73,10 @@ def check_spatial(layer: str, inputs: Tensor, rank: int, data_format: str) -> Te
 
 def check_rank(layer: str, inputs: Tensor, rank: int, form: str) -> Tensor:
     """The inputs of the layer of that name, which must have so many axes."""
-    if inputs.data.ndim != rank:
+    if inputs.ndim != rank:
         raise ValueError(
             f"layer {layer!r} takes inputs of rank {rank} ({form}), "
-            f"it was given shape {inputs.data.shape}"
+            f"it was given shape {inputs.shape}"
         )
     return inputs
 

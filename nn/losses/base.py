@@ -81,7 +81,7 @@ class Loss(Serializable, ABC):
         y_pred = as_tensor(y_pred)
         if self.dtype is not None:
             y_pred = y_pred.astype(self.dtype)
-        elif y_pred.data.dtype.itemsize < 4:  # half precision: sums of losses need more
+        elif y_pred.dtype.itemsize < 4:  # half precision: sums of losses need more
             y_pred = y_pred.astype(np.float32)
         losses = as_tensor(self.call(y_true, y_pred))
         mask = _both(mask, mask_of(losses))

@@ -143,7 +143,7 @@ def sparse_categorical_crossentropy(
         ValueError: A label is out of range.
     """
     y_pred = _classes_last(floats(y_pred), axis)
-    labels = class_indices("sparse_categorical_crossentropy", as_tensor(y_true).data, y_pred)
+    labels = class_indices("sparse_categorical_crossentropy", as_tensor(y_true), y_pred)
     if not from_logits:  # logarithms of shares are logits: softmax(log(p)) scales p to a sum of 1
         y_pred = np.log(np.maximum(y_pred, SMALLEST_PROBABILITY))
     if ignore_class is None:

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ...autodiff import Array, Tensor, TensorLike, placed
+from ...autodiff import Array, Tensor, TensorLike, effect, placed
 from ...strategies import (
     Variable,
     VariableAggregation,
@@ -194,9 +194,16 @@ def _noted(update_state: Callable[..., None]) -> Callable[..., None]:
     @wraps(update_state)
     def update(self: Metric, *args: Any, **kwargs: Any) -> None:
         self.is_updated = True
-        update_state(self, *args, **kwargs)
+        _add(self, update_state, args, kwargs)
 
     return update
+
+
+@effect
+def _add(
+    metric: Metric, update_state: Callable[..., None], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    update_state(metric, *args, **kwargs)
 
 
 def _of_all(result: Callable[[Metric], Any]) -> Callable[[Metric], Any]:

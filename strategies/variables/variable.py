@@ -21,8 +21,12 @@ from ...autodiff import (
     MutableLeaf,
     Tensor,
     TensorLike,
+    effect,
+    look,
+    operation,
     record,
     snapshot,
+    surrounding,
 )
 from ..context import CurrentStrategy, ReplicaContext
 from ..devices.arrays import as_array
@@ -38,7 +42,9 @@ from .aggregation import (
 from .cell import Assignment, Cell
 from .local import LocalCell
 
-_cast_to: ContextVar[np.dtype | None] = ContextVar("paceline_variables_cast_to", default=None)
+_cast_to: ContextVar[np.dtype | None] = surrounding(
+    ContextVar("paceline_variables_cast_to", default=None)
+)
 
 
 def variables_are_cast() -> bool:
@@ -134,6 +140,7 @@ class Variable(TensorLike, metaclass=_Constructed):
         for leaf in cell.leaves:
             leaf.owner = self
 
+    @look
     def tensor(self) -> Tensor:
         """The tensor that stands for this variable where the caller runs, and changes with it.
 
@@ -182,6 +189,7 @@ class Variable(TensorLike, metaclass=_Constructed):
         on_read = self.synchronization is VariableSynchronization.ON_READ
         return on_read and self._strategy.extended.num_replicas > 1
 
+    @look
     def as_a_whole(self) -> np.ndarray:
         """The value that is seen outside replicas, as a new array on the host.
 
@@ -237,6 +245,7 @@ class Variable(TensorLike, metaclass=_Constructed):
         """Whether its value lives in other processes, which also write it into checkpoints."""
         return self.cell.is_remote
 
+    @look
     def value_in(self, local_index: int) -> Array:
         """The array that replica `local_index` of this worker sees; it is not to be written to."""
         return self.cell.read(local_index).data
@@ -284,6 +293,7 @@ class Variable(TensorLike, metaclass=_Constructed):
         """The device of the copy that replica `local_index` of this worker uses."""
         return self.cell.device(local_index)
 
+    @operation
     def value(self) -> Tensor:
         """The value here and now as a tensor; a gradient flows to the variable through it.
 
@@ -327,6 +337,7 @@ class Variable(TensorLike, metaclass=_Constructed):
         """Subtract from the value; as `assign`, where what is aggregated is `delta`."""
         return self._assign(Assignment.SUBTRACT, delta)
 
+    @effect
     def _assign(self, how: Assignment, value: Any, is_common: bool = False) -> Variable:
         new = self._converted(value)
         replica, cell = self.replica_here(), self.cell

@@ -453,6 +453,7 @@ def train(scenario: Scenario, index: int, model_dir: Path, source, params) -> li
             train_distribute=strategy,
             eval_distribute=strategy if run.evaluates else None,
             gradient_accumulation_steps=scenario.accumulates,
+            replay_steps=scenario.replays,
             # Of a killed run the last checkpoint is promised where one worker writes it.
             save_checkpoints_sharded=not kills and run.topology.is_cut,
         )

@@ -34,6 +34,7 @@ NOT_IN_FIT = {
     "metrics": False,
     "wide": False,
     "keeps_layers": False,
+    "replays": False,
     "accumulates": 1,
 }
 
@@ -154,6 +155,7 @@ class Scenario:
         sequences: Whether there are sentences of uneven lengths, none among them: masks, an LSTM.
         constrained: Whether the hidden kernel's columns are held to a norm.
         scaled: Whether the first optimizer's loss is multiplied by a scale, which grows.
+        replays: Whether `model_fn` is called for the first batches of a shape only.
         wide: Whether a weight has more gradients than workers send through links.
         keeps_layers: Whether a worker's layers and optimizers are made once for all runs, outside
             of `model_fn`.
@@ -182,6 +184,7 @@ class Scenario:
     sequences: bool = False
     constrained: bool = False
     scaled: bool = False
+    replays: bool = False
     wide: bool = False
 
     def together(self, run: Run) -> Run:
@@ -242,6 +245,8 @@ class Scenario:
             and not (self.loop == "global" and first.is_apart and self.norm)
             and not (self.loop == "global" and self.counts)
             and not (self.clipping and any(run.is_apart for run in self.runs))
+            # It looks at the tasks of its examples.
+            and not (self.replays and (self.custom_loop or self.heads))
             and (self.second_optimizer or not self.has_all_weights)
             # Servers refuse to change a variable twice in one step.
             and not (self.has_all_weights and any(r.topology.kind == "servers" for r in self.runs))
@@ -299,6 +304,15 @@ def scenario_of(seed: int) -> Scenario:
     return next(s for s in drawn if s.is_valid)
 
 
+def replayed(scenario: Scenario) -> Scenario:
+    """The same for an Estimator, with as many steps of each size as are needed to replay some."""
+    runs = tuple(
+        replace(r, steps=tuple(s for s in r.steps for _ in range(4))) for r in scenario.runs
+    )
+    changed = replace(scenario, loop="estimator", runs=runs, replays=True, heads=False)
+    return changed if changed.is_valid else replace(changed, runs=runs[:1], clipping=None)
+
+
 def _scenario(random: Random) -> Scenario:
     loop = random.choice(LOOPS)
     custom_loop = loop != "estimator"
@@ -337,6 +351,7 @@ def _scenario(random: Random) -> Scenario:
         constrained=random.random() < 0.2,
         scaled=random.random() < 0.2,
         wide=random.random() < 0.15,
+        replays=random.random() < 0.3,
     )
     return replace(scenario, **NOT_IN_FIT) if loop == "fit" else scenario
 

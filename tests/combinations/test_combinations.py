@@ -7,14 +7,22 @@ from dataclasses import replace
 
 import pytest
 from execution import check
-from scenarios import CLIPPING, Run, Scenario, Topology, scenario_of
+from scenarios import CLIPPING, Run, Scenario, Topology, replayed, scenario_of
 
 NUM_SCENARIOS = 100
+NUM_REPLAYED = 20
 
 
 @pytest.mark.parametrize("number", range(NUM_SCENARIOS))
 def test_checkpoints_losses_and_metrics_are_those_of_one_process(tmp_path, number):
     scenario = scenario_of(number)
+    print(scenario)
+    check(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("number", range(NUM_REPLAYED))
+def test_steps_without_calls_of_the_model_are_those_of_one_process(tmp_path, number):
+    scenario = replayed(scenario_of(number))
     print(scenario)
     check(scenario, tmp_path)
 

@@ -1,0 +1,106 @@
+"""Training steps without calls of the model: the operations of two calls, called again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, TypeAlias, final
+
+from .. import summary
+from ..autodiff import Array, Replay, ReplayError, Trace, effect
+from ..inputs import nest
+from ..strategies import get_replica_context
+from .fetches import held
+from .spec import ModeKeys, ModelCall, Spec
+
+_logger = logging.getLogger("paceline")
+_MOST_KINDS = 16
+
+for _shown in (summary.scalar, summary.histogram, summary.image, summary.text):
+    effect(_shown)
+
+_Kind: TypeAlias = "tuple[Any, ...]"
+
+
+@final
+class ReplayedModel:
+    """A model that is not called in every training step, but for the first few.
+
+    The first call in a replica is like any other: it creates the variables. The next two with
+    batches of certain shapes are followed, with tensors in the place of the batch's arrays. Where
+    both have called the same operations, these are called for the batches to come, and the model is
+    not. Otherwise, with a warning, it goes on being called in each step.
+
+    Batches of other shapes or dtypes, such as a last one that is smaller, are of another kind, and
+    followed anew.
+
+    Args:
+        model: It promises to compute the same of each batch, and to change nothing but by
+            operations.
+    """
+
+    def __init__(self, model: ModelCall) -> None:
+        self._model = model
+        self._has_variables: set[int] = set()
+        self._traces: dict[_Kind, Trace] = {}
+        self._replays: dict[_Kind, Replay] = {}
+        self._is_refused = False
+
+    def __call__(self, batch: Any, mode: ModeKeys) -> Spec:
+        replica = get_replica_context()
+        if mode is not ModeKeys.TRAIN or replica is None or not replica.has_examples:
+            return self._model(batch, mode)
+        index, arrays = replica.local_index, nest.flatten(batch)
+        kind = (index, *[(array.shape, array.dtype) for array in arrays])
+        replay = self._replays.get(kind)
+        if replay is not None:
+            loss, train_op = replay(arrays)
+            return Spec(loss=loss, train_op=train_op)
+        if self._is_refused or index not in self._has_variables or len(self._traces) >= _MOST_KINDS:
+            self._has_variables.add(index)
+            return self._model(batch, mode)
+        return self._followed(batch, arrays, kind)
+
+    def _followed(self, batch: Any, arrays: Sequence[Array], kind: _Kind) -> Spec:
+        trace = Trace(arrays)
+        try:
+            with trace.following():
+                spec = self._model(nest.repacked(batch, trace.inputs), ModeKeys.TRAIN)
+        except Exception as error:
+            error.add_note(
+                "RunConfig(replay_steps=True) gives model_fn tensors in the place of arrays, from "
+                "its second call on: compute with them by NumPy's functions, or leave it out."
+            )
+            raise
+        trace.outputs = spec.loss, spec.train_op
+        try:
+            _require_plain(spec)
+            trace.require_operations()
+            if kind in self._traces:
+                self._replays[kind] = Replay(self._traces.pop(kind), trace)
+                _logger.info(
+                    "model_fn is called no more for batches of these shapes: the %d operations "
+                    "that it has called are called again in their steps.",
+                    self._replays[kind].num_operations,
+                )
+            else:
+                self._traces[kind] = trace
+        except ReplayError as error:
+            self._is_refused = True
+            self._traces.clear()
+            _logger.warning(
+                "replay_steps: model_fn goes on being called in each step, since not all that it "
+                "does can be done again without it: %s.",
+                error,
+            )
+        return spec
+
+
+def _require_plain(spec: Spec) -> None:
+    """Refuse what a step is to hand on besides its loss."""
+    if spec.is_made:
+        raise ReplayError("it changes variables itself, before it returns")
+    if spec.logs:
+        raise ReplayError("callbacks are told values of each batch")
+    for place, _ in held({"training_hooks": spec.training_hooks}):
+        raise ReplayError(f"a hook that it makes holds a tensor of the batch, as {place}")
