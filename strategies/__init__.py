@@ -46,6 +46,7 @@ from .variables.aggregation import (
     VariableSynchronization,
 )
 from .variables.arena import Arena
+from .variables.casting import variables_are_cast, variables_cast_to
 from .variables.cell import Cell, RemoteStorage, RuleStep, SavedValue, Storage
 from .variables.initial import Initializer, call_initializer, drawn, fans, uniform_of_variance
 from .variables.membership import Membership
@@ -58,7 +59,7 @@ from .variables.store import (
     set_seed,
     variable_creator_scope,
 )
-from .variables.variable import Variable, variables_are_cast, variables_cast_to
+from .variables.variable import Variable
 from .workers.job import Job
 from .workers.joining import CommunicationImplementation, CommunicationOptions
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,7 +24,6 @@ from ...autodiff import (
     operation,
     record,
     snapshot,
-    surrounding,
 )
 from ..context import CurrentStrategy, ReplicaContext
 from ..devices.arrays import as_array
@@ -39,31 +36,9 @@ from .aggregation import (
     all_equal,
     may_convert,
 )
+from .casting import cast_to, variables_cast_to
 from .cell import Assignment, Cell
 from .local import LocalCell
-
-_cast_to: ContextVar[np.dtype | None] = surrounding(
-    ContextVar("paceline_variables_cast_to", default=None)
-)
-
-
-def variables_are_cast() -> bool:
-    """Whether expressions here see floats of variables in another dtype."""
-    return _cast_to.get() is not None
-
-
-@contextmanager
-def variables_cast_to(dtype: np.dtype | None) -> Iterator[None]:
-    """In the block, in this thread, expressions see variables of floats in `dtype`.
-
-    Gradients flow through the conversion to the variables as they are. None: no conversion.
-    """
-    token = _cast_to.set(dtype)
-    try:
-        yield
-    finally:
-        _cast_to.reset(token)
-
 
 _constructor: list[Callable[..., Variable]] = []
 _warning = threading.Lock()
@@ -146,7 +121,7 @@ class Variable(TensorLike, metaclass=_Constructed):
 
         Where variables are cast (see `variables_cast_to`) it is one that is computed from that.
         """
-        dtype = _cast_to.get()
+        dtype = cast_to.get()
         if dtype is not None:
             return self._cast(dtype)
         replica = self.replica_here()
