@@ -12,6 +12,8 @@ from .optimizer import Optimizer
 from .rule import Rule
 from .runs import Run, are_outdated, plan_runs
 
+_NO_RUNS: tuple[object, Sequence[Run]] = None, ()
+
 
 class RuleOptimizer(Optimizer):
     """Changes variables by one `Rule`, wherever they live.
@@ -90,11 +92,14 @@ class RuleOptimizer(Optimizer):
     def _runs(self, pack: Pack) -> Sequence[Run]:
         """What of a pack is changed at once; planned once, as packs are alike in all steps."""
         known, joins = self._membership.latest.runs, self._rule.is_elementwise
-        # Beside what `_kept_as` tells apart.
-        key = (pack.variables, pack.joined is None, joins, self._excluded)
-        runs = known.get(key)
-        if runs is None or are_outdated(runs):
+        # Beside what `_kept_as` tells apart. By identity, as to hash many variables takes a while:
+        # a bucket's are one tuple in all steps. Those of a pack of one variable are not.
+        subject = pack.variables[0] if pack.joined is None else pack.variables
+        key = (id(subject), joins, self._excluded)
+        found, runs = known.get(key, _NO_RUNS)
+        if found is not subject or are_outdated(runs):
             # Where several replicas plan at once each is right: an arena has no more in common with
             # others than its leaves.
-            runs = known[key] = plan_runs(pack, self.slots, self._decays, joins)
+            runs = plan_runs(pack, self.slots, self._decays, joins)
+            known[key] = subject, runs  # which keeps the subject, so that no other has its id
         return runs

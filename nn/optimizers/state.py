@@ -431,7 +431,7 @@ class _Kept:
         self.slots: dict[str, tuple[Variable, dict[str, Variable]]] = {}
         self.accumulators: dict[str, tuple[Variable, Variable]] = {}
         self.reducers: dict[tuple[Any, ...], GradientReducer] = {}
-        self.runs: dict[tuple[Any, ...], Sequence[Run]] = {}
+        self.runs: dict[tuple[Any, ...], tuple[object, Sequence[Run]]] = {}
 
     @staticmethod
     def of(slots: Sequence[str], name: str) -> _Kept:

@@ -8,11 +8,10 @@ while the others go on with backward.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
-
-import numpy as np
 
 from ...autodiff import Array, Tensor
 from ..devices.cross_device_ops import CrossDeviceOps
@@ -43,6 +42,7 @@ class GradientReducer:
 
     Attributes:
         parts: The buckets, and the variables whose gradients travel as rows.
+        sizes: How many variables each part has.
         into: For each replica, its slice of a bucket for each variable's tensor.
         places: For each replica, the part and the place in it of each variable's tensor.
         accumulations: For each replica, the gradients of the next step that it has computed before.
@@ -70,6 +70,7 @@ class GradientReducer:
         buckets = [Bucket(variables, num_replicas, ops, workers) for variables in plan]
         rows = [Rows(v, num_replicas) for v in variables if v.name in sparse]
         self.parts: list[GradientPart] = [*buckets, *rows]
+        self.sizes = [len(part.variables) for part in self.parts]
         self.into = [
             {leaf: view for bucket in buckets for leaf, view in bucket.slices(replica)}
             for replica in range(num_replicas)
@@ -158,8 +159,8 @@ class Round:
         # Whether all workers make the same step travels with the sums, in no message of its own.
         # The lines themselves are asked for only where they differ.
         said = _NOTHING_SAID if self._is_alone else digest(self._lines)
-        self._sums = np.array([sum(self.weights), *sums, *said], np.float64)
-        self._sums_under_way = workers.start_adding_up(self._sums, "sums of a step")
+        self._sums = [sum(self.weights), *sums, *said]
+        self._wait_for_sums = workers.start_adding_up_numbers(self._sums, "sums of a step")
         self._entered: dict[GradientReducer, list[int]] = {}
         self._num_missing: dict[GradientReducer, list[int]] = {}
         """For each part: how many replicas have not filled it."""
@@ -168,7 +169,7 @@ class Round:
         self._lock = threading.Lock()
 
     @property
-    def totals(self) -> np.ndarray:
+    def totals(self) -> list[float]:
         """The replicas' weights and `sums`, added up over all workers. After the end only."""
         return self._sums[: -len(_NOTHING_SAID)]
 
@@ -178,7 +179,7 @@ class Round:
 
         What is no number must not come to the variables of others.
         """
-        return self._num_examples if np.isfinite(self.totals).all() else 0
+        return self._num_examples if all(map(math.isfinite, self.totals)) else 0
 
     def enter(self, reducer: GradientReducer, replica: int) -> None:
         """Note that `replica` begins to fill `reducer`: once in a round."""
@@ -236,7 +237,7 @@ class Round:
 
     @property
     def _divisor(self) -> float:
-        return float(self._sums[0]) or 1.0 if self._average else 1.0
+        return self._sums[0] or 1.0 if self._average else 1.0
 
     def finish(self) -> None:
         """Wait for everything that is under way. Called once on each worker, by any replica."""
@@ -246,8 +247,8 @@ class Round:
                     reducer.parts[part].finish(self._workers, self._divisor)
             return
         self._start_ready(has_ended=True)
-        self._sums_under_way.wait()
-        if not is_common(self._sums[-len(_NOTHING_SAID) :].tolist()):
+        self._sums = self._wait_for_sums()
+        if not is_common(self._sums[-len(_NOTHING_SAID) :]):
             texts = self._workers.texts("\n".join(self._lines), "who makes another step")
             require_common([text.splitlines() for text in texts], "worker")
         for reducer, part in self._queue:
@@ -277,7 +278,7 @@ class Share:
         self._round = this_round
         self._reducer = reducer
         self._replica = replica
-        self._left = [len(part.variables) for part in reducer.parts]
+        self._left = reducer.sizes.copy()
         self._missing = reducer.places[replica].copy()
         self.into: Mapping[Tensor, Array] = reducer.into[replica]
 

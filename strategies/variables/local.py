@@ -117,7 +117,7 @@ class LocalCell(Cell):
             return
         leaf = self.read(local_index)
         count = leaf.data.copy()  # whoever computed with the old count keeps it
-        count += 1
+        count[()] = leaf.data.item() + 1  # a fifth of the time of `count += 1`
         leaf.data = count
 
 

@@ -5,7 +5,7 @@ All workers make the same calls in the same order. A worker that is alone gets i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -248,9 +248,22 @@ class Workers:
         return self.gather(np.array([number], np.int64), 0, name).tolist()
 
     def add_up_numbers(self, numbers: Sequence[float], name: str) -> list[float]:
+        return list(map(float, self.start_adding_up_numbers(numbers, name)()))
+
+    def start_adding_up_numbers(
+        self, numbers: Sequence[float], name: str
+    ) -> Callable[[], list[float]]:
+        """Begin to add up numbers over all workers; what is returned waits for the sums."""
+        if self._communicator is None:  # to make an array takes longer than all else here
+            return lambda: list(numbers)
         sums = np.array(numbers, np.float64)
-        self.start_adding_up(sums, name).wait()
-        return sums.tolist()
+        handle = self.start_adding_up(sums, name)
+
+        def wait() -> list[float]:
+            handle.wait()
+            return sums.tolist()
+
+        return wait
 
     def any_of_each(self, flags: Sequence[bool], name: str) -> list[bool]:
         """For each flag, of which all workers have as many, whether it is set on any worker."""
