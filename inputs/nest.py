@@ -77,11 +77,11 @@ def batch_size(structure: Any, names: Sequence[str] = ()) -> int:
 
     `names` are what the items of a top-level tuple are called in errors: ("features", "labels").
     """
-    sizes: set[tuple[int, ...]] = set()
+    sizes: set[int | None] = set()
     _collect_sizes(structure if type(structure) is tuple else (structure,), sizes)
-    if len(sizes) != 1 or () in sizes:
+    size = sizes.pop() if len(sizes) == 1 else None
+    if size is None:
         raise _batch_size_error(structure, names)
-    (size,) = sizes.pop()
     return size
 
 
@@ -169,15 +169,16 @@ def _describe(structure: Any) -> str:
     return f"a leaf ({type(structure).__name__})"
 
 
-def _collect_sizes(children: Iterable[Any], sizes: set[tuple[int, ...]]) -> None:
-    """Adds the leading dimension of each array, as the tuple of it; () for what has none."""
+def _collect_sizes(children: Iterable[Any], sizes: set[int | None]) -> None:
+    """Adds the leading dimension of each array; None for what has none."""
     for child in children:
-        if type(child) is np.ndarray:
-            sizes.add(child.shape[:1])
+        if type(child) is np.ndarray and child.ndim:
+            sizes.add(len(child))
         elif (below := _children(child)) is not None:
             _collect_sizes(below, sizes)
         elif child is not None:
-            sizes.add(getattr(child, "shape", ())[:1])
+            shape = getattr(child, "shape", ())
+            sizes.add(shape[0] if shape else None)
 
 
 def _batch_size_error(structure: Any, names: Sequence[str]) -> ValueError:

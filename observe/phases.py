@@ -89,6 +89,10 @@ class Stopwatch:
         """Let `phase` in this thread, and in those that it starts with its context, use this."""
         return _Running(self)
 
+    def run_for_good(self) -> None:
+        """`running` for all that follows in the calling context, which is the caller's own."""
+        _running.set(self)
+
 
 class _Running:
     """See `Stopwatch.running`; entered once."""

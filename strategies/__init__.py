@@ -22,7 +22,7 @@ from .mirrored import MirroredStrategy
 from .multi_worker import MultiWorkerMirroredStrategy, chief_first
 from .one_device import DEFAULT_STRATEGY, DefaultStrategy, OneDeviceStrategy
 from .replicas.frame import has_strategy, in_cross_replica_context
-from .replicas.interrupts import InterruptsPutOff
+from .replicas.interrupts import InterruptsPutOff, interrupts_pass_gate
 from .replicas.values import DistributedValues, PerReplica, local_values, placed, select_replica
 from .step import (
     OwnStep,
@@ -143,6 +143,7 @@ __all__ = [
     "group",
     "has_strategy",
     "in_cross_replica_context",
+    "interrupts_pass_gate",
     "list_devices",
     "local_values",
     "make_given",

@@ -36,6 +36,7 @@ from .replicas.frame import (
     default_frame,
     enter_for_good,
     entered,
+    has_strategy,
     require_no_other,
     require_no_replica,
 )
@@ -178,11 +179,11 @@ class Strategy(OldNames):
             BaseException: What the first failing replica raised, noted with its number. The other
                 replicas are released.
         """
-        self._require_outside("run")
+        if has_strategy():  # nearly never
+            self._require_outside("run")
         if options is not None:
             warn_of_no_effect(options, [field.name for field in fields(RunOptions)])
-        n = self._extended.num_local_replicas
-        calls: Sequence[Callable[[], Any]] = [fn] * n
+        calls: Sequence[Callable[[], Any]] = [fn] * (n := self._extended.num_local_replicas)
         if args or kwargs:
             parts = [select_replica((args, kwargs or {}), i, n) for i in range(n)]
             calls = [partial(fn, *own_args, **own_kwargs) for own_args, own_kwargs in parts]

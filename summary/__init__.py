@@ -4,7 +4,26 @@ scalar, histogram, image, text   in a `model_fn`, every `RunConfig.save_summary_
 FileWriter                       anywhere: an event file of one's own
 """
 
-from .collecting import Mean, Summaries, collecting, histogram, image, scalar, text
+from .collecting import (
+    Mean,
+    Summaries,
+    collect_for_good,
+    collecting,
+    histogram,
+    image,
+    scalar,
+    text,
+)
 from .event_file import FileWriter
 
-__all__ = ["FileWriter", "Mean", "Summaries", "collecting", "histogram", "image", "scalar", "text"]
+__all__ = [
+    "FileWriter",
+    "Mean",
+    "Summaries",
+    "collect_for_good",
+    "collecting",
+    "histogram",
+    "image",
+    "scalar",
+    "text",
+]

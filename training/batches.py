@@ -29,6 +29,14 @@ def count_examples(batch: Any) -> int:
     Raises:
         ValueError: The arrays in it differ in their first dimension.
     """
+    try:
+        return nest.batch_size(batch)
+    except ValueError:
+        return _count_by_name(batch)
+
+
+def _count_by_name(batch: Any) -> int:
+    """The same for what cannot be counted at once: an error has the names that users know."""
     length = len(batch) if isinstance(batch, tuple) else 1
     try:
         return nest.batch_size(batch, names=_NAMES.get(length, ("features",)))
@@ -113,7 +121,8 @@ class ReplicaBatches:
         devices = self._devices
         parts = replica_parts(batches, len(devices))
         chosen = [ReplicaBatch(part, count_examples(part)) for part in parts]
-        chosen = chosen or [ReplicaBatch(None, 0) for _ in devices]
+        if not chosen:
+            chosen = [ReplicaBatch(None, 0) for _ in devices]
         full = [given for given in chosen if given.num_examples]
         if full:
             self._latest = full[0].batch

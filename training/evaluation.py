@@ -131,8 +131,9 @@ class EvaluationSession(Session):
         assert replica is not None
         given = batches[replica.local_index]
         num_examples = given.num_examples
-        showing = self._showing(replica.local_index, num_examples)
-        with self.store.building(), no_grad(), given.taken_by(replica), showing:
+        self.store.build_for_good()  # a replica's context ends with this call
+        self._show_for_good(replica.local_index, num_examples)
+        with no_grad(), given.taken_by(replica):
             self._step_counter = get_or_create_global_step()
             spec = self._model(given.batch, ModeKeys.EVAL)
         hooks, named = {"evaluation_hooks": spec.evaluation_hooks}, {"loss": spec.loss}

@@ -6,7 +6,6 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ from ..checkpoint import BeginDownload, PendingCopies
 from ..inputs import nest
 from ..observe import Stopwatch
 from ..strategies import Strategy, Variable, VariableStore
-from ..summary import Summaries, collecting
+from ..summary import Summaries, collect_for_good
 from .fetches import Figure, HeldValues, over_workers
 
 _logger = logging.getLogger("paceline")
@@ -48,7 +47,6 @@ class SessionRunValues:
 
 
 _NO_VALUES = SessionRunValues()
-_NOTHING_SHOWN = nullcontext()
 
 
 class SessionRunContext:
@@ -313,19 +311,18 @@ class Session(ABC):
         for hook in self._hooks:
             hook.end(self)
 
-    def _showing(self, replica: int, num_examples: int) -> AbstractContextManager[None]:
-        """Note what the model shows within the block, in a step for which hooks want to know it.
+    def _show_for_good(self, replica: int, num_examples: int) -> None:
+        """Note what the model shows from here on, in a step for which hooks want to know it.
 
         Args:
-            replica: The local index of the caller.
+            replica: The local index of the caller, whose context ends with the step.
             num_examples: Those of its batch.
         """
         if self._shown:
             self._shown.pop(replica, None)
-        if not self.wants_summaries:
-            return _NOTHING_SHOWN
-        self._shown[replica] = Summaries(), num_examples
-        return collecting(self._shown[replica][0])
+        if self.wants_summaries:
+            self._shown[replica] = Summaries(), num_examples
+            collect_for_good(self._shown[replica][0])
 
     def _share_summaries(self) -> None:
         """Put together what all replicas have shown; all workers call this if hooks of any want."""

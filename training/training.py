@@ -21,6 +21,7 @@ from ..strategies import (
     accumulate,
     get_or_create_global_step,
     get_replica_context,
+    interrupts_pass_gate,
     local_values,
     make_step,
 )
@@ -198,8 +199,8 @@ class TrainingSession(Session):
         # for its part in what they exchange. Only the sums of the step tell whether any had data.
         parts = [self._batches.of_step(part) for part in batches]
         if is_alone:
-            num_examples = sum([replica.num_examples for part in parts for replica in part])
-            if not num_examples and not self._shares_steps:
+            has_examples = [replica.num_examples > 0 for part in parts for replica in part]
+            if True not in has_examples and not self._shares_steps:
                 return False, False
         else:
             missing = range(self._batches_per_step - len(parts))
@@ -241,18 +242,17 @@ class TrainingSession(Session):
         assert replica is not None
         index = replica.local_index
         given = batches[index]
-        with (
-            self.stopwatches[index].running(),
-            self.store.building(),
-            given.taken_by(replica),
-            self._showing(index, given.num_examples),
-        ):
+        # A replica's context ends with this call: nothing has to be put back.
+        self.stopwatches[index].run_for_good()
+        self.store.build_for_good()
+        self._show_for_good(index, given.num_examples)
+        with given.taken_by(replica):
             if self._step_counter is None:  # before the model: what it draws depends on the step
                 self._step_counter = get_or_create_global_step()
             with phase("forward"):
                 spec = self._model(given.batch, ModeKeys.TRAIN)
             assert spec.train_op is not None
-            self._noted_logs[index] = given.num_examples, arrays_of(spec.logs)
+            self._noted_logs[index] = given.num_examples, spec.logs and arrays_of(spec.logs)
             self._is_made_within = spec.is_made
             if self._held.follows:
                 hooks = {name: getattr(spec, name) for name in _HOOKS}
@@ -402,7 +402,7 @@ def train(session: TrainingSession, last_step: int | None = None) -> TrainingEnd
     Raises:
         ValueError: The data are empty.
     """
-    with session.stopwatches[0].running():
+    with session.stopwatches[0].running(), interrupts_pass_gate():
         while session.make_next_step():
             session.after_run()
         if not session.end_is_agreed:

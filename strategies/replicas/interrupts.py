@@ -11,50 +11,97 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, final
 
 # What `signal` wraps to make enums of numbers: the wrappers cost each step 10 to 30 microseconds.
 _set_handler = _signal.signal
 _handler_of = _signal.getsignal
+_SIGINT = int(signal.SIGINT)
 
 
 class _MainThread:
-    """How the main thread stands towards SIGINT. Only that thread comes here."""
+    """How the main thread stands towards SIGINT. Only that thread comes here.
+
+    What puts interrupts off is one handler, the *gate*: it passes them on to the handler that it
+    stands in for, or keeps the first one while somebody holds it. An interrupt may come between
+    any two lines here as well: before the gate is there it ends the call, behind that it is kept.
+    """
 
     def __init__(self) -> None:
         self.num_holds = 0
         self.has_come = False
-        self._handler: Callable[[int, FrameType | None], Any] | None = None
+        self._is_for_hold = False
+        self._behind: list[Callable[[int, FrameType | None], Any]] = []
+        """Whom the gate stands in for; where it does so several times, the last one counts."""
+        self._gate = self._pass_on_or_keep  # one object, by which it is known
+
+    def enter_gate(self, for_hold: bool = False) -> bool:
+        """Let interrupts come to the gate; return whether it was not there and is now."""
+        handler = _handler_of(_SIGINT)
+        # What is not callable lets the system end the process, or ignore the signal.
+        if handler is self._gate or not callable(handler):
+            return False
+        self._behind.append(handler)
+        self._is_for_hold = for_hold
+        _set_handler(_SIGINT, self._gate)
+        return True
+
+    def leave_gate(self) -> None:
+        """Let them come to whom they came to before; or to whom somebody has chosen since."""
+        if _handler_of(_SIGINT) is self._gate:
+            _set_handler(_SIGINT, self._behind[-1])
+        self._behind.pop()
 
     def hold(self) -> None:
         if self.num_holds == 0:
-            handler = _handler_of(signal.SIGINT)
-            if callable(handler):  # else the system ends the process, or ignores the signal
-                self._handler = handler
-                _set_handler(signal.SIGINT, self._note)
+            self.enter_gate(for_hold=True)
         self.num_holds += 1
 
     def release(self) -> None:
         self.num_holds -= 1
-        if self.num_holds or self._handler is None:
+        if self.num_holds or not self._behind:
             return
-        handler, self._handler = self._handler, None
-        _set_handler(signal.SIGINT, handler)
+        handler = self._behind[-1]
+        if self._is_for_hold:
+            self.leave_gate()
+            self._is_for_hold = False
         if self.has_come:
             self.has_come = False
-            handler(signal.SIGINT, None)
+            handler(_SIGINT, None)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if not self.has_come:
+    def _pass_on_or_keep(self, number: int, frame: FrameType | None) -> None:
+        if (self.num_holds or self._is_for_hold) and not self.has_come:
             self.has_come = True
-        elif self._handler is not None:  # who asks twice does not want to wait
-            self.has_come = False
-            self._handler(number, frame)
+            return
+        self.has_come = False  # who asks twice does not want to wait
+        # Who has found the gate where he put a handler of his own may put it back behind its end.
+        handler = self._behind[-1] if self._behind else signal.default_int_handler
+        handler(number, frame)
 
 
 _main = _MainThread()
+
+
+@contextmanager
+def interrupts_pass_gate() -> Iterator[None]:
+    """In the block, where it is the main thread's, `InterruptsPutOff` finds all prepared.
+
+    Interrupts come as ever. A loop of steps enters it once: to change the process's handler of
+    signals twice in each step is two calls of the system.
+    """
+    has_entered = _is_main_thread() and _main.enter_gate()
+    try:
+        yield
+    finally:
+        if has_entered:
+            _main.leave_gate()
+
+
+def _is_main_thread() -> bool:
+    return threading.get_ident() == threading.main_thread().ident
 
 
 @final
@@ -81,7 +128,7 @@ class InterruptsPutOff:
 
     def begin(self) -> None:
         """From here on interrupts wait."""
-        if not self._holds and threading.get_ident() == threading.main_thread().ident:
+        if not self._holds and _is_main_thread():
             _main.hold()
             self._holds = True
 

@@ -271,6 +271,12 @@ class VariableStore:
         """
         return _Building(self, Names() if self.keep else names_here.get())
 
+    def build_for_good(self) -> None:
+        """`building` for all that follows in the calling context, which is the caller's own."""
+        _store.set(self)
+        if self.keep:
+            names_here.set(Names())
+
     def of_averages(self, global_step: Variable) -> VariableStore:
         """The same variables, for steps that average over replicas and have a count of their own.
 

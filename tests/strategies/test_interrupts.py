@@ -22,6 +22,7 @@ from paceline.strategies import (
     VariableAggregation,
     VariableSynchronization,
     get_replica_context,
+    interrupts_pass_gate,
 )
 from paceline.strategies.replicas.rendezvous import Rendezvous
 from paceline.strategies.replicas.threads import run_replicas
@@ -224,6 +225,56 @@ def test_a_handler_of_the_users_is_called_in_the_end():
             inner.end()
             assert seen == []
         assert seen == [signal.SIGINT]
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_behind_the_gate_an_interrupt_comes_at_once_and_is_put_off_where_it_is_asked_for():
+    seen = []
+
+    def patient():
+        with InterruptsPutOff() as interrupts:
+            interrupts.begin()
+            interrupt()
+            seen.append("the first waits")
+
+    with interrupts_pass_gate():
+        with pytest.raises(KeyboardInterrupt):
+            interrupt()
+        with pytest.raises(KeyboardInterrupt):
+            patient()
+        with pytest.raises(KeyboardInterrupt):  # and nothing of that stays
+            interrupt()
+    assert seen == ["the first waits"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_handler_that_is_installed_behind_the_gate_stays_and_is_called_in_the_end():
+    seen = []
+
+    def own(number, frame):
+        seen.append(number)
+
+    try:
+        with interrupts_pass_gate():
+            signal.signal(signal.SIGINT, own)
+            with InterruptsPutOff() as interrupts:
+                interrupts.begin()
+                interrupt()
+                assert seen == []
+            assert seen == [signal.SIGINT]
+        assert signal.getsignal(signal.SIGINT) is own
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_who_puts_the_gate_back_behind_its_end_is_interrupted_as_by_default():
+    with interrupts_pass_gate():
+        found = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        signal.signal(signal.SIGINT, found)
+        with pytest.raises(KeyboardInterrupt):
+            interrupt()
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
