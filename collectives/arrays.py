@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from typing import Any
 
@@ -32,14 +33,28 @@ UFUNCS: dict[Op, np.ufunc] = {
     Op.MAX: np.maximum,
     Op.PRODUCT: np.multiply,
 }
+_NO_GPU = nullcontext()
 DTYPES = frozenset(
     np.dtype(name) for name in ("float16", "float32", "float64", "int32", "int64", "bool")
 )
 
 
-def check_array(array: Any, name: str, *, is_written: bool = True, is_flat: bool = False) -> None:
+def check_array(
+    array: Any,
+    name: str,
+    *,
+    is_written: bool = True,
+    is_flat: bool = False,
+    takes_gpu: bool | None = None,
+) -> None:
     """Raise unless a communicator can move ``array``, and write into it where it `is_written`."""
-    if not isinstance(array, np.ndarray):
+    if is_on_gpu(array):
+        if not takes_gpu:
+            raise TypeError(
+                f"'{name}' is in the memory of a GPU, which this communicator does not take: "
+                "copy it to the host with array.get()"
+            )
+    elif not isinstance(array, np.ndarray):
         raise TypeError(
             f"'{name}' must be a NumPy array, but is a {type(array).__name__}: "
             "convert it with np.asarray"
@@ -59,8 +74,34 @@ def check_array(array: Any, name: str, *, is_written: bool = True, is_flat: bool
         raise ValueError(
             f"'{name}' must be one-dimensional, but has shape {array.shape}: pass array.reshape(-1)"
         )
-    if is_written and not flags.writeable:
+    if is_written and isinstance(array, np.ndarray) and not flags.writeable:
         raise ValueError(f"'{name}' is read-only, but results are written into it: pass a copy")
+
+
+def is_on_gpu(array: Any) -> bool:
+    """Whether this is an array in the memory of a GPU: CuPy's, or one that is like it."""
+    return not isinstance(array, np.ndarray) and hasattr(array, "__cuda_array_interface__")
+
+
+def current_gpu(array: Any) -> AbstractContextManager[object]:
+    """Within it the GPU of the calling thread is that of an array, if it is on one.
+
+    MPI copies by way of the thread's GPU, and crashes where that is another one
+    (https://github.com/pytorch/pytorch/issues/21922); threads of our own are on the first.
+    """
+    return _NO_GPU if isinstance(array, np.ndarray) else array.device
+
+
+def writable_like(array: Any, shape: tuple[int, ...] | int) -> Any:
+    """A new array in the memory of ``array``, which the caller may write into at once.
+
+    On a GPU that takes a wait: CuPy gives memory again as soon as nobody holds it, to the stream
+    that had it, on which the GPU may still be at what was to be done with it.
+    """
+    new = np.empty(shape, array.dtype, like=array)
+    if is_on_gpu(array):
+        array.device.synchronize()
+    return new
 
 
 def part_bounds(length: int, num_parts: int) -> list[tuple[int, int]]:

@@ -36,12 +36,18 @@ class RepeatedAllReduce(ABC):
         """Note the array as the caller has it."""
         self.array = weakref.ref(array)
         self._shape, self._dtype = array.shape, array.dtype
+        self._type = type(array)
         self._is_short = array.nbytes <= SMALL_BYTES
 
     @final
     def is_for(self, array: Array) -> bool:
         """Whether it may `run` for another array than the last one, which is like that one."""
-        return self._is_short and array.shape == self._shape and array.dtype == self._dtype
+        return (
+            self._is_short
+            and array.shape == self._shape
+            and array.dtype == self._dtype
+            and type(array) is self._type  # not one on the host for one on a GPU
+        )
 
     @abstractmethod
     def run(self, array: Array) -> None:
@@ -56,7 +62,11 @@ class Backend(ABC):
         executor: Runs what is started, for this communicator and those split from it.
         timeout_secs: How long a wait without progress may last; set before each call.
         step: The training step, for error texts; set before each call.
+        takes_gpu_arrays: Whether it knows that it can move arrays in the memory of GPUs; None where
+            it never can.
     """
+
+    takes_gpu_arrays: bool | None = None
 
     def __init__(
         self, members: Sequence[Member], rank: int, timeout_secs: float, executor: Executor

@@ -94,6 +94,7 @@ class Signature(NamedTuple):
     """What ranks must agree on in a call; a shape begins with `ANY_LENGTH` where it may differ.
 
     `shared` is the number of the array in memory that they share, 0 for memory of their own.
+    `on_gpu` is whether the arrays are in the memory of GPUs: those of all ranks, or of none.
     """
 
     operation: str
@@ -103,11 +104,12 @@ class Signature(NamedTuple):
     op: Op = Op.SUM
     root: int = 0
     shared: int = 0
+    on_gpu: bool = False
 
     @property
     def call(self) -> Call:
         """The call in words, made by the user's line that is being run: ask once for each."""
-        array = _described(self.dtype, self.shape)
+        array = _described(self.dtype, self.shape) + (" on a GPU" if self.on_gpu else "")
         match self.operation:
             case "barrier" | "split":
                 what = ""

@@ -10,7 +10,7 @@ from typing import Protocol, Self, final
 import numpy as np
 from numpy.typing import DTypeLike
 
-from .arrays import Array, Op, check_array, check_rank
+from .arrays import Array, Op, check_array, check_rank, is_on_gpu
 from .backend import Backend, RepeatedAllReduce
 from .calls import ANY_LENGTH, Signature
 from .executor import Handle, Task
@@ -47,6 +47,11 @@ class Communicator:
     float64, int32, int64 or bool. Others are refused and not copied in silence. Results are equal
     bit for bit on every rank.
 
+    Where `takes_gpu_arrays` they may be CuPy's, too, on all ranks in the same call. MPI knows
+    nothing of streams: whoever passes such an array has waited for what writes it, and what is
+    returned was made on the stream that is the caller's. MPI combines float32, float64, int32 and
+    int64 there; NumPy's part, float16 and the extremes of floats, is refused.
+
     Unless said otherwise calls block, come from one thread at a time, and raise
 
     - `TypeError` or `ValueError` for an array that cannot be used (nothing has been sent then),
@@ -64,6 +69,10 @@ class Communicator:
         overlaps: Whether what is started runs at once, behind the caller's back, or when it is
             waited for. The latter is faster where this process has no core to spare; ranks need
             not agree. By default as the number of cores suggests.
+        takes_gpu_arrays: Whether arrays in the memory of GPUs travel as they are. Over MPI by
+            default what the library says of itself; where it cannot be asked it may be set. An MPI
+            that does not know of GPUs reads them as host memory: the process crashes. None where
+            it cannot be, over links.
     """
 
     def __init__(self, backend: Backend, *, overlaps: bool = True) -> None:
@@ -73,6 +82,7 @@ class Communicator:
         self.timeout_secs = backend.timeout_secs
         self.step: int | None = None
         self.overlaps = overlaps
+        self.takes_gpu_arrays = backend.takes_gpu_arrays
         self._backend = backend
         self._executor = backend.executor
         self._repeated: dict[str, RepeatedAllReduce] = {}
@@ -111,7 +121,7 @@ class Communicator:
         repeated = self._repeated.get(name)
         # The same array as last time: what takes microseconds is not to be checked for as long.
         if repeated is None or repeated.array() is not array:
-            check_array(array, name)
+            check_array(array, name, takes_gpu=self.takes_gpu_arrays)
         if self._executor.latest is not None and not self._executor.is_idle:
             self._executor.finish()
         self._all_reduce(array, name, op, self.step)
@@ -131,7 +141,7 @@ class Communicator:
             op: How.
             after: What is waited for before the array is read, if it is still on its way.
         """
-        check_array(array, name)
+        check_array(array, name, takes_gpu=self.takes_gpu_arrays)
         task = _StartedAllReduce(self, array, name, op, after)
         self._executor.start(task, at_once=self.overlaps)
         return task
@@ -148,8 +158,9 @@ class Communicator:
         Returns:
             A new array: the part `part_bounds(len(array), size)[rank]`.
         """
-        check_array(array, name, is_flat=True)
-        signature = Signature("reduce_scatter", name, array.dtype, array.shape, op)
+        check_array(array, name, is_flat=True, takes_gpu=self.takes_gpu_arrays)
+        on_gpu = is_on_gpu(array)
+        signature = Signature("reduce_scatter", name, array.dtype, array.shape, op, on_gpu=on_gpu)
         with self._turn():
             return self._backend.reduce_scatter(array, signature)
 
@@ -160,10 +171,10 @@ class Communicator:
             array: Same dtype on all ranks; shapes may differ in the first dimension.
             name: What is being gathered.
         """
-        check_array(array, name, is_written=False)
+        check_array(array, name, is_written=False, takes_gpu=self.takes_gpu_arrays)
         row = array.shape[1:]
         shape = (ANY_LENGTH, *row) if array.ndim else ()
-        signature = Signature("all_gather", name, array.dtype, shape)
+        signature = Signature("all_gather", name, array.dtype, shape, on_gpu=is_on_gpu(array))
         table = array.reshape(len(array) if array.ndim else 1, math.prod(row))
         with self._turn():
             tables = self._backend.all_gather(table, signature)
@@ -177,9 +188,10 @@ class Communicator:
             name: What is being sent.
             root: The rank that has it.
         """
-        check_array(array, name)
+        check_array(array, name, takes_gpu=self.takes_gpu_arrays)
         check_rank(root, "root", self.size)
-        signature = Signature("broadcast", name, array.dtype, array.shape, root=root)
+        on_gpu = is_on_gpu(array)
+        signature = Signature("broadcast", name, array.dtype, array.shape, root=root, on_gpu=on_gpu)
         with self._turn():
             self._backend.broadcast(array.reshape(-1), signature)
 
@@ -189,14 +201,14 @@ class Communicator:
         It may or may not return before the other rank has called `receive`, so two ranks must not
         both send first. Both calls come between the same two collectives.
         """
-        check_array(array, name, is_written=False)
+        check_array(array, name, is_written=False, takes_gpu=self.takes_gpu_arrays)
         check_rank(to, "to", self.size, other_than=self.rank)
         with self._turn():
             self._backend.transfer(array.reshape(-1), name, array.shape, self.rank, to)
 
     def receive(self, array: Array, name: str, source: int) -> None:
         """Fill ``array`` with what rank ``source`` sends; name, shape and dtype are compared."""
-        check_array(array, name)
+        check_array(array, name, takes_gpu=self.takes_gpu_arrays)
         check_rank(source, "source", self.size, other_than=self.rank)
         with self._turn():
             self._backend.transfer(array.reshape(-1), name, array.shape, source, self.rank)
@@ -214,7 +226,9 @@ class Communicator:
         """
         with self._turn():
             backend = self._backend.split(color, key)
-        return Communicator(backend, overlaps=self.overlaps)
+        part = Communicator(backend, overlaps=self.overlaps)
+        part.takes_gpu_arrays = self.takes_gpu_arrays
+        return part
 
     def close(self, reason: str = "") -> None:
         """Leave. Waiting and further calls on this rank raise `ClosedError`.
@@ -250,7 +264,9 @@ class Communicator:
             backend.step, backend.timeout_secs = step, self.timeout_secs
             repeated.run(array if array.ndim == 1 else array.reshape(-1))
             return
-        signature = Signature("all_reduce", name, array.dtype, array.shape, op)
+        signature = Signature(
+            "all_reduce", name, array.dtype, array.shape, op, on_gpu=is_on_gpu(array)
+        )
         with self._guard(step):
             repeated = self._backend.all_reduce(array.reshape(-1), signature)
         if repeated is not None:

@@ -24,7 +24,7 @@ from typing import Any, final
 
 import numpy as np
 
-from .arrays import Array, Op, part_bounds
+from .arrays import Array, Op, current_gpu, part_bounds, writable_like
 from .backend import SMALL_BYTES, Backend, RepeatedAllReduce, part_of
 from .calls import (
     RECORD_BYTES,
@@ -40,7 +40,16 @@ from .errors import ClosedError, CollectiveError, MismatchError, PeerLostError
 from .executor import Executor, has_core_to_spare
 from .leaving import close_at_exit
 from .members import Member
-from .mpi_consistency import CHUNK_BYTES, COMPARED_CALLS, NUM_LANES, Consistency, History, MpiCall
+from .mpi_consistency import (
+    CHUNK_BYTES,
+    COMPARED_CALLS,
+    NUM_LANES,
+    Consistency,
+    History,
+    MpiCall,
+    require_no_numpy,
+)
+from .mpi_gpu import says_it_takes_gpu_arrays
 from .mpi_start import (
     agreed_tag,
     check_world,
@@ -223,6 +232,7 @@ class MpiBackend(Backend):
         self.history = history
         self.consistency = Consistency(shared.mpi, control, members, history)
         self.first_failure: CollectiveError | None = None
+        self.takes_gpu_arrays = says_it_takes_gpu_arrays(shared.mpi)
         self._shared = shared
         self._mpi = shared.mpi
         self._data = data
@@ -261,16 +271,19 @@ class MpiBackend(Backend):
             raise self.first_failure from error
 
     def all_reduce(self, array: Array, signature: Signature) -> RepeatedAllReduce | None:
-        shared = self._arrays.find(array) if array.nbytes > SMALL_BYTES else None
+        is_shared = array.nbytes > SMALL_BYTES and not signature.on_gpu
+        shared = self._arrays.find(array) if is_shared else None
         if shared is not None:
             return self._shared_all_reduce(array, signature._replace(shared=shared.number), shared)
+        require_no_numpy(signature)
         call = self._begin(signature)
         # In MPI itself two all_reduces of equal length match, whatever they are called: in lanes of
         # their own, ranks that confuse them wait for each other, and the watchdog finds out.
         all_reduce = self.lanes[call.lane].Allreduce
-        for chunk in self._chunks(array, call.call):
-            all_reduce(self._mpi.IN_PLACE, (chunk, call.mpi_type), call.mpi_op)
-        if 0 < array.nbytes <= CHUNK_BYTES:
+        with current_gpu(array):
+            for chunk in self._chunks(array, call.call):
+                all_reduce(self._mpi.IN_PLACE, (chunk, call.mpi_type), call.mpi_op)
+        if 0 < array.nbytes <= CHUNK_BYTES and not signature.on_gpu:
             return _Repeated(self, call, array, signature.op, self._mpi.IN_PLACE)
         return None
 
@@ -297,27 +310,32 @@ class MpiBackend(Backend):
         return [found.tobytes() for found in table]
 
     def reduce_scatter(self, array: Array, signature: Signature) -> Array:
+        require_no_numpy(signature)
         call = self._begin(signature)
         lengths = [stop - start for start, stop in part_bounds(len(array), self.size)]
-        part = np.empty(lengths[self.rank], array.dtype)
-        source, target = (array, call.mpi_type), (part, call.mpi_type)
-        self._data.Reduce_scatter(source, target, lengths, call.mpi_op)
+        with current_gpu(array):
+            part = writable_like(array, lengths[self.rank])
+            source, target = (array, call.mpi_type), (part, call.mpi_type)
+            self._data.Reduce_scatter(source, target, lengths, call.mpi_op)
         return part
 
     def all_gather(self, array: Array, signature: Signature) -> list[Array]:
         call = self._begin(signature)
         lengths = np.empty(self.size, np.int64)
         self._data.Allgather(np.array([len(array)]), lengths)
-        table = np.empty((lengths.sum(), array.shape[1]), array.dtype)
         starts, width = np.cumsum(lengths) - lengths, array.shape[1]
-        target = (table, lengths * width, starts * width, call.mpi_type)
-        self._data.Allgatherv((array, call.mpi_type), target)
-        return np.split(table, starts[1:])
+        with current_gpu(array):
+            table = writable_like(array, (int(lengths.sum()), width))
+            target = (table, lengths * width, starts * width, call.mpi_type)
+            self._data.Allgatherv((array, call.mpi_type), target)
+        ends = (starts + lengths).tolist()
+        return [table[start:end] for start, end in zip(starts.tolist(), ends, strict=True)]
 
     def broadcast(self, array: Array, signature: Signature) -> None:
         call = self._begin(signature)
-        for chunk in self._chunks(array, call.call):
-            self._data.Bcast((chunk, call.mpi_type), signature.root)
+        with current_gpu(array):
+            for chunk in self._chunks(array, call.call):
+                self._data.Bcast((chunk, call.mpi_type), signature.root)
 
     def barrier(self, signature: Signature) -> None:
         self._begin(signature)
@@ -333,8 +351,9 @@ class MpiBackend(Backend):
         else:
             self._receive_record(call, source)
         move = self._data.Send if source == self.rank else self._data.Recv
-        for chunk in self._chunks(array, call, waited_for):
-            move((chunk.view(np.uint8), self._mpi.BYTE), peer)
+        with current_gpu(array):
+            for chunk in self._chunks(array, call, waited_for):
+                move((chunk.view(np.uint8), self._mpi.BYTE), peer)
 
     def split(self, color: int, key: int) -> Backend:
         self._begin(Signature("split", "", _NO_DTYPE, (0,)))

@@ -166,13 +166,29 @@ class Consistency:
         )
 
 
+def _needs_numpy(dtype: np.dtype[Any], op: Op) -> bool:
+    return dtype.name == "float16" or (dtype.kind == "f" and op in (Op.MIN, Op.MAX))
+
+
+def require_no_numpy(signature: Signature) -> None:
+    """Refuse to combine arrays on GPUs by `mpi_kind`'s functions of NumPy's.
+
+    MPI would call them with addresses of the GPU's memory.
+    """
+    if signature.on_gpu and _needs_numpy(signature.dtype, signature.op):
+        raise TypeError(
+            f"'{signature.name}' is in the memory of a GPU, where MPI cannot combine "
+            f"{signature.dtype} by {signature.op.value}: copy it to the host with array.get()"
+        )
+
+
 def mpi_kind(mpi: Any, dtype: np.dtype[Any], op: Op) -> tuple[Any, Any]:
     """Return the MPI datatype, and the operation that gives what NumPy gives.
 
     MPI need not know float16, and leaves open what the larger of a number and NaN is, so that ranks
     could come to different results; there NumPy itself is called back.
     """
-    if dtype.name == "float16" or (dtype.kind == "f" and op in (Op.MIN, Op.MAX)):
+    if _needs_numpy(dtype, op):
         return _numpy_kind(mpi, dtype, op)
     mpi_type = {
         "float32": mpi.FLOAT,

@@ -49,8 +49,8 @@ class MultiWorkerMirroredStrategy(Strategy):
             `num_accelerators` says, or all, or the host. All workers have equally many.
         cross_device_ops: How the arrays of one worker's devices are added up; by default NCCL on
             GPUs and `ReductionToOneDevice` on the host.
-        strict_devices: Whether a GPU, or NCCL, that is asked for and is not to be had is an error;
-            else the host stands in for it, with a warning.
+        strict_devices: Whether a GPU, NCCL, or an MPI for GPUs that is asked for and is not to be
+            had is an error; else the host stands in for it, with a warning.
 
     Raises:
         ValueError: Both ways of saying how workers communicate are used, or a name is unknown.

@@ -246,8 +246,18 @@ def start_download(array: Array, out: np.ndarray) -> Any:
     """
     with communicating(array.device.id) as stream:
         array.get(out=out, blocking=False)
-        end = _cupy().cuda.Event(block=True, disable_timing=True)
-        stream.record(end)
+        return _end_of(stream)
+
+
+def end_of_work(index: int) -> Any:
+    """An event behind all that a card was given so far, to compute and to send."""
+    with communicating(index) as stream:
+        return _end_of(stream)
+
+
+def _end_of(stream: Any) -> Any:
+    end = _cupy().cuda.Event(block=True, disable_timing=True)
+    stream.record(end)
     return end
 
 

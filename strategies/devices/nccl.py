@@ -110,6 +110,26 @@ class NcclRanks:
                 one.broadcast(at, at, array.size, self._type_of(array), root, stream.ptr)
         return self._under_way(streams)
 
+    def gather(self, array: Array, parts: Sequence[Array], own: int) -> UnderWay:
+        """Overwrite `parts`, one for each rank, by the arrays of all ranks, of which this has one.
+
+        NCCL's own gather takes arrays of one length. These may differ: all ranks know all lengths,
+        and leave out what is empty.
+
+        Args:
+            array: That of this rank.
+            parts: Of the lengths of all ranks' arrays.
+            own: The number of this rank.
+        """
+        (one,) = self._communicators
+        with self._one_call() as streams:
+            for root, part in enumerate(parts):
+                if part.size:
+                    sent = array if root == own else part  # elsewhere nothing is read
+                    at, kind = part.data.ptr, self._type_of(part)
+                    one.broadcast(sent.data.ptr, at, part.size, kind, root, streams[0].ptr)
+        return self._under_way(streams)
+
     def error(self) -> str:
         """What NCCL has found out beside all calls, in words; empty if nothing."""
         try:

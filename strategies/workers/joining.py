@@ -34,7 +34,7 @@ from ...collectives import (
 from ..devices.device import Device, list_devices
 
 if TYPE_CHECKING:
-    from .nccl import NcclWorkers
+    from .workers import Cards
 
 BYTES_PER_PACK = 4 << 20
 
@@ -103,6 +103,10 @@ class CommunicationOptions:
         token: The job's secret of at least 16 characters, for RING between machines: the same on
             all workers. By default what the environment variable PACELINE_TOKEN, or the file that
             PACELINE_TOKEN_FILE names, holds; `paceline launch` makes such a file.
+        gpu_aware_mpi: Whether MPI is given arrays on GPUs as they are. None asks the MPI library,
+            and gives it them if it says that it takes them, on all workers; True is for one that
+            cannot be asked. A library that does not take them, whatever was said, crashes. False
+            lets arrays go through host memory.
 
     Raises:
         ValueError: One of them is out of its range.
@@ -118,6 +122,7 @@ class CommunicationOptions:
     links: Sequence[LinkKind] = DEFAULT_LINKS
     bind_host: str | None = None
     token: str | None = field(default=None, repr=False)
+    gpu_aware_mpi: bool | None = None
 
     def __post_init__(self) -> None:
         CommunicationImplementation.parse(self.implementation)
@@ -133,6 +138,10 @@ class CommunicationOptions:
             raise ValueError(f"start_timeout_secs must be > 0, it is {self.start_timeout_secs}")
         if self.wire_dtype not in (None, "float16"):
             raise ValueError(f"wire_dtype must be 'float16' or None, it is {self.wire_dtype!r}")
+        if self.gpu_aware_mpi not in (None, True, False):
+            raise ValueError(
+                f"gpu_aware_mpi must be True, False or None, it is {self.gpu_aware_mpi!r}"
+            )
         if not self.links or not set(ALL_LINKS) >= set(self.links):
             known = ", ".join(ALL_LINKS)
             raise ValueError(f"links must be some of {known}, they are {self.links!r}")
@@ -158,20 +167,27 @@ class CommunicationOptions:
 
 def join_cards(
     communicator: Communicator | None, options: CommunicationOptions, device: Device, strict: bool
-) -> NcclWorkers | None:
-    """The cards of workers that want NCCL, and are joined already; None where they do without it.
+) -> Cards | None:
+    """What moves arrays between the cards of workers that are joined already, if anything does.
+
+    That is NCCL, for who wants it, else an MPI that takes arrays on GPUs.
 
     Args:
         communicator: Joins the workers.
         options: The same for all of them.
         device: Where this worker adds up its gradients.
-        strict: Whether it is an error that NCCL is wanted and not to be had.
+        strict: Whether it is an error that one of them is wanted and not to be had.
     """
-    if communicator is None or not _wants_nccl(options):
+    if communicator is None:
         return None
-    from .nccl import join_by_nccl  # here: few want it
+    from .gpu_aware_mpi import join_by_mpi  # here: few need these
+    from .nccl import join_by_nccl
 
-    return join_by_nccl(communicator, device, strict, options.wire_dtype)
+    found: Cards | None = None
+    if _wants_nccl(options):
+        found = join_by_nccl(communicator, device, strict, options.wire_dtype)
+    wish = options.gpu_aware_mpi
+    return found or join_by_mpi(communicator, device, wish, strict, options.wire_dtype)
 
 
 def _wants_nccl(options: CommunicationOptions) -> bool:

@@ -1,4 +1,4 @@
-"""Arrays on cards are added up over workers by NCCL, beside the communicator of their processes.
+"""Arrays on cards go from worker to worker by NCCL, beside the communicator of their processes.
 
 NCCL compares nothing, does not say on whom it waits, and waits for ever. So a call to it goes along
 with one of the communicator, which has a few numbers to add up anyway: in the same order, under a
@@ -8,6 +8,7 @@ by name, and what NCCL has begun is aborted.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import platform
@@ -22,6 +23,7 @@ import numpy as np
 
 from ...autodiff import Array
 from ...collectives import (
+    DONE,
     CollectiveError,
     CollectiveTimeoutError,
     Communicator,
@@ -30,7 +32,7 @@ from ...collectives import (
 )
 from ..devices import gpu
 from ..devices.device import Device
-from ..devices.nccl import NcclRanks, knows, missing_for
+from ..devices.nccl import NcclRanks, UnderWay, knows, missing_for
 from .workers import Workers
 
 _FIRST_PAUSE_SECS, _LONGEST_PAUSE_SECS = 20e-6, 1e-3
@@ -111,7 +113,7 @@ def join_by_nccl(
     if why_not and strict:
         raise ValueError(f"communication is NCCL, but {why_not} (strict_devices=True)")
     if why_not:
-        text = "communication is NCCL, but %s; arrays of cards go through host memory."
+        text = "communication is NCCL, but %s; arrays on cards go the way they go without it."
         _logger.warning(text, why_not)
         return None
     nccl = gpu.nccl()
@@ -121,8 +123,8 @@ def join_by_nccl(
         unique_id[:] = np.frombuffer(nccl.get_unique_id(), np.uint8)
     communicator.broadcast(unique_id, "id of the communicator of cards")
     one = _joined(communicator, device.index, unique_id.astype(np.uint8).tobytes())
-    _logger.info("Gradients on cards are added up over %d workers by NCCL.", communicator.size)
-    return NcclWorkers(communicator, NcclRanks([one], [device.index]))
+    _logger.info("Arrays on cards are exchanged among %d workers by NCCL.", communicator.size)
+    return NcclWorkers(communicator, NcclRanks([one], [device.index]), device)
 
 
 def _joined(communicator: Communicator, card: int, unique_id: bytes) -> Any:
@@ -194,14 +196,19 @@ class NcclWorkers:
     Args:
         communicator: Joins the workers.
         ranks: This worker's rank of NCCL's communicator.
+        device: Its card.
+
+    Attributes:
+        device: As given.
     """
 
-    def __init__(self, communicator: Communicator, ranks: NcclRanks) -> None:
+    def __init__(self, communicator: Communicator, ranks: NcclRanks, device: Device) -> None:
+        self.device = device
         self._communicator = communicator
         self._ranks = ranks
 
     def takes(self, array: Array) -> bool:
-        """Whether it adds up arrays such as this one: on a card, of a dtype that NCCL knows."""
+        """Whether it moves arrays such as this one: on a card, of a dtype that NCCL knows."""
         return not isinstance(array, np.ndarray) and knows(array.dtype)
 
     def start_all_reduce(self, array: Array, numbers: np.ndarray, name: str) -> Handle:
@@ -217,12 +224,34 @@ class NcclWorkers:
         """
         what = f"{name} ({array.dtype} of {array.size} on cards)"
         beside = self._communicator.start_all_reduce(numbers, what)
-        return _UnderWay(self._communicator, self._ranks, what, beside, [array])
+        on_card = self._ranks.all_reduce([array])
+        return _UnderWay(self._communicator, self._ranks, what, beside, on_card)
+
+    def all_gather(self, array: Array, name: str) -> list[Array]:
+        """The arrays of all workers, in their order, on this card.
+
+        Args:
+            array: Contiguous, of one dtype on all workers; shapes may differ in the first
+                dimension.
+            name: What it is.
+        """
+        communicator = self._communicator
+        row = array.shape[1:]
+        what = f"{name} ({array.dtype} rows of {row} on cards)"
+        found = communicator.all_gather(np.array([len(array)]), what)
+        lengths = [int(length[0]) for length in found]
+        ends = list(itertools.accumulate(lengths))
+        with self.device.use():
+            table = np.empty((ends[-1], *row), array.dtype, like=array)
+        parts = [table[end - n : end] for end, n in zip(ends, lengths, strict=True)]
+        on_card = self._ranks.gather(array, parts, communicator.rank)
+        _UnderWay(communicator, self._ranks, what, DONE, on_card).wait()
+        return parts
 
 
 @final
 class _UnderWay(Handle):
-    """An all-reduce that the card makes, and the one of its numbers beside it."""
+    """What the card does, and the all-reduce of some numbers beside it."""
 
     def __init__(
         self,
@@ -230,13 +259,13 @@ class _UnderWay(Handle):
         ranks: NcclRanks,
         what: str,
         beside: Handle,
-        arrays: Sequence[Array],
+        on_card: UnderWay,
     ) -> None:
         self._communicator = communicator
         self._ranks = ranks
         self._what = what
         self._beside = beside
-        self._on_card = ranks.all_reduce(arrays)
+        self._on_card = on_card
 
     def wait(self) -> None:
         # The caller waits, and not only the card's own stream: half a sum, of a worker that dies in
@@ -247,7 +276,8 @@ class _UnderWay(Handle):
         except BaseException:
             self._ranks.abort()
             raise
-        self._on_card.wait()
+        finally:  # what was aborted ends, too, and its arrays may be given back only then
+            self._on_card.wait()
 
     def _wait_for_card(self) -> None:
         wait, pause_secs = _Wait(self._communicator, self._what), _FIRST_PAUSE_SECS

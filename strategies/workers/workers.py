@@ -14,7 +14,7 @@ from ...autodiff import Array, IndexedSlices
 from ...collectives import DONE, Arrival, Communicator, Handle, Op
 from ...observe import Collective
 from ..devices.arrays import Summand, add_up
-from ..devices.device import to_host
+from ..devices.device import Device, to_host
 
 
 class _Seen(Handle):
@@ -50,13 +50,22 @@ class _Widened(Handle):
 
 
 class Cards(Protocol):
-    """One card of each worker, where arrays on them need not go through host memory."""
+    """One card of each worker, where arrays on them need not go through host memory.
+
+    Attributes:
+        device: This worker's, on which are the arrays that are given and returned.
+    """
+
+    device: Device
 
     def takes(self, array: Array) -> bool:
-        """Whether it adds up arrays such as this one."""
+        """Whether it moves arrays such as this one."""
 
     def start_all_reduce(self, array: Array, numbers: np.ndarray, name: str) -> Handle:
         """Begin to replace both, one on the card and one on the host, by their sums."""
+
+    def all_gather(self, array: Array, name: str) -> list[Array]:
+        """The arrays of all workers, which may differ in the first dimension."""
 
 
 class Workers:
@@ -65,7 +74,7 @@ class Workers:
     Args:
         communicator: Joins one rank per worker; None for a worker that is alone.
         wire_dtype: In what gradients of wider floating-point dtypes travel; by default their own.
-        cards: Adds up gradients that are on cards; without it they go through host memory.
+        cards: Moves arrays that are on cards; without it they go through host memory.
 
     Attributes:
         cards: As given.
@@ -157,12 +166,14 @@ class Workers:
         return _Widened(self.start_adding_up(sent, name), sent, gradients, name)
 
     def add_up(self, value: Summand, name: str) -> Summand:
-        """The sum of all workers' values, on the host if there are several."""
+        """The sum of all workers' values; on the host if there are several, or on their card."""
         if self.size == 1:
             return value
         self.num_collectives += 1
         if isinstance(value, IndexedSlices):
-            return add_up(self.gather_slices(value, name))
+            parts = self.gather_slices(value, name)
+            with Device.of(parts[0].values).use():
+                return add_up(parts)
         flat = _flat_copy(value)
         with Collective(name):
             self.communicator.all_reduce(flat, _with_shape(name, value.shape))
@@ -200,15 +211,14 @@ class Workers:
         self, values: Sequence[Summand], count: int, name: str, bytes_per_pack: int
     ) -> tuple[list[Summand], float]:
         sums, total = list(values), float(count)
-        packs = _packs(values, bytes_per_pack)
+        packs = _packs(values, bytes_per_pack, lambda value: self._cards_for(value) is not None)
         for pack in packs:
-            arrays = [to_host(values[index]) for index in pack]
+            arrays: list[Any] = [values[index] for index in pack]
             self.num_collectives += 1
-            counted = np.asarray(count, arrays[0].dtype).reshape(1)
-            flat = np.concatenate([*(array.reshape(-1) for array in arrays), counted])
             with Collective(name):
-                self.communicator.all_reduce(flat, _with_shape(name, *(a.shape for a in arrays)))
-            total, end = float(flat[-1].real), 0
+                what = _with_shape(name, *(array.shape for array in arrays))
+                flat, total = self._added_up_flat(arrays, count, what)
+            end = 0
             for index, array in zip(pack, arrays, strict=True):
                 begin, end = end, end + array.size
                 sums[index] = flat[begin:end].reshape(array.shape)
@@ -219,17 +229,42 @@ class Workers:
                 sums[index] = self.add_up(value, name)
         return sums, total
 
+    def _added_up_flat(self, arrays: Sequence[Array], count: int, name: str) -> tuple[Array, float]:
+        """The sums of all workers' arrays, of one dtype, one behind the other; and of a count."""
+        cards = self._cards_for(*arrays)
+        if cards is None:
+            counted = np.asarray(count, arrays[0].dtype).reshape(1)
+            flat = np.concatenate([*(to_host(array).reshape(-1) for array in arrays), counted])
+            self.communicator.all_reduce(flat, name)
+            return flat[:-1], float(flat[-1].real)
+        numbers = np.array([count], np.float64)
+        with cards.device.use():
+            flat = np.concatenate([cards.device.bring(array).reshape(-1) for array in arrays])
+        cards.start_all_reduce(flat, numbers, name).wait()
+        return flat, float(numbers[0])
+
+    def _cards_for(self, *arrays: Summand) -> Cards | None:
+        """What moves arrays like all of these between cards; None where the host has to."""
+        cards = self.cards
+        return cards if cards is not None and all(map(cards.takes, arrays)) else None
+
     def gather_slices(self, slices: IndexedSlices, name: str) -> list[IndexedSlices]:
         """All workers' slices, in the order of workers."""
         if self.size == 1:
             return [slices]
-        values = self.communicator.all_gather(_flat_copy(slices.values), f"rows of {name}")
-        indices = self.communicator.all_gather(_flat_copy(slices.indices), f"row numbers of {name}")
-        row = slices.values.shape[1:]
-        return [
-            IndexedSlices(v.reshape(len(i), *row), i, slices.dense_shape)
-            for v, i in zip(values, indices, strict=True)
-        ]
+        own: tuple[Array, ...] = slices.values, slices.indices
+        cards = self._cards_for(*own)
+        if cards is None:
+            own = tuple(np.array(to_host(part), order="C") for part in own)
+            gather = self.communicator.all_gather
+        else:
+            with cards.device.use():
+                own = tuple(_in_c_order(cards.device.bring(part)) for part in own)
+            gather = cards.all_gather
+        values = gather(own[0], f"rows of {name}")
+        indices = gather(own[1], f"row numbers of {name}")
+        pairs = zip(values, indices, strict=True)
+        return [IndexedSlices(v, i, slices.dense_shape) for v, i in pairs]
 
     def gather(self, array: np.ndarray, axis: int, name: str) -> np.ndarray:
         """All workers' arrays one after another along `axis`, along which they may differ."""
@@ -308,19 +343,25 @@ class Workers:
         return flat.reshape(value.shape)
 
 
-def _packs(values: Sequence[Summand], bytes_per_pack: int) -> list[list[int]]:
-    """The numbers of the dense values that travel together: of one dtype, and of so many bytes."""
+def _packs(
+    values: Sequence[Summand], bytes_per_pack: int, by_cards: Callable[[Array], bool]
+) -> list[list[int]]:
+    """The numbers of the dense values that travel together: of one dtype, and of so many bytes.
+
+    And all of them, or none, between cards.
+    """
     packs: list[list[int]] = []
-    open_packs: dict[np.dtype, tuple[list[int], int]] = {}
+    open_packs: dict[tuple[np.dtype, bool], tuple[list[int], int]] = {}
     for index, value in enumerate(values):
         if isinstance(value, IndexedSlices):
             continue
-        pack, num_bytes = open_packs.get(value.dtype, ([], 0))
+        kind = value.dtype, by_cards(value)
+        pack, num_bytes = open_packs.get(kind, ([], 0))
         if not pack or num_bytes >= bytes_per_pack:
             pack, num_bytes = [], 0
             packs.append(pack)
         pack.append(index)
-        open_packs[value.dtype] = pack, num_bytes + value.nbytes
+        open_packs[kind] = pack, num_bytes + value.nbytes
     return packs
 
 
@@ -328,6 +369,10 @@ def _with_shape(name: str, *shapes: tuple[object, ...]) -> str:
     """A name by which workers whose arrays differ in shape find out; what travels is flat."""
     texts = [f"({', '.join(map(str, shape))})" for shape in shapes]
     return f"{name} of shape {', '.join(texts)}"
+
+
+def _in_c_order(array: Array) -> Array:
+    return array if array.flags.c_contiguous else array.copy(order="C")
 
 
 def _flat_copy(value: Summand) -> np.ndarray:

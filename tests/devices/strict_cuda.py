@@ -278,6 +278,23 @@ class Memory:
                     f"by an event"
                 )
 
+    def hand_over(self, is_written: bool) -> None:
+        """Let others read it at once, or also write: MPI, which knows no stream, and is done with
+        it when it returns."""
+        others = {self.writer: self.order}
+        if is_written:
+            others = {
+                s: max(self.readers.get(s, 0), others.get(s, 0)) for s in {*self.readers, *others}
+            }
+        late = [s for s, order in others.items() if order > _synchronized.get(s, 0)]
+        works = [*(self.read_by if is_written else []), *filter(None, [self.written_by])]
+        if late or _not_ended(works):
+            raise RuntimeError(f"MPI touches what stream {late} may still be at")
+        self.make_copies()
+        if is_written:
+            self.writer, self.order, self.readers = 0, 0, {}
+            self.written_by, self.read_by = None, []
+
     def copy_later(self, target: np.ndarray, source: np.ndarray, stream: Stream) -> None:
         """A copy from pinned memory, which is made as late as it may be."""
         stream.require_pinned_memory_as_it_was()

@@ -219,6 +219,10 @@ class StrictArray(NDArrayOperatorsMixin):
         """Where its memory is, as `MemoryPointer`."""
         return SimpleNamespace(ptr=cuda.address_of(self))
 
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {**self._array.__array_interface__, "version": 3, "stream": 1}
+
     def flat_memory(self) -> np.ndarray:
         """What lies there, for `strict_nccl`."""
         return self._array.reshape(-1)

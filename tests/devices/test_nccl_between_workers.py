@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,6 +20,7 @@ from paceline.strategies.workers.workers import Workers
 
 from ..conformance import communicator as conformance
 from . import strict_cuda, strict_cupy, strict_nccl
+from .exchanges import on_threads
 
 NUM_CARDS = 4
 SIZES = (1, 2, 3)
@@ -43,30 +43,6 @@ def run(size: int, body: Callable[[Any], Any], timeout_secs: float = 20.0) -> li
         return body(OnCards(communicator, cards, device))
 
     return on_threads(size, with_card, timeout_secs)
-
-
-def on_threads(
-    size: int, body: Callable[[Communicator], Any], timeout_secs: float = 20.0
-) -> list[Any]:
-    """One outcome for each worker: what `body` has returned or raised."""
-    communicators = collectives.threads(size, timeout_secs)
-    outcomes: list[Any] = [None] * size
-
-    def work(rank: int) -> None:
-        try:
-            outcomes[rank] = body(communicators[rank])
-        except BaseException as error:
-            outcomes[rank] = error
-            communicators[rank].close(repr(error))
-
-    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for communicator in communicators:
-        communicator.close()
-    return outcomes
 
 
 class OnCards:
