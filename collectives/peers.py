@@ -192,12 +192,15 @@ class Peers:
 
     def send(self, peer: int, data: memoryview) -> None:
         """Send all of ``data`` (bytes), waiting as long as the peer takes some of it."""
-        link, waiter = self.link(peer), Waiter(self)
+        link, waiter = self.link(peer), None
         while len(data):
             try:
                 sent = link.try_send(data)
             except LinkBroken as error:
                 self.raise_lost(peer, error)
+            if sent == len(data):  # as a rule
+                return
+            waiter = waiter or Waiter(self)
             if sent:
                 data = data[sent:]
                 waiter.restart()

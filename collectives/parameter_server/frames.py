@@ -36,7 +36,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol, final
 
@@ -62,7 +62,10 @@ DTYPES = tuple(
 )
 _CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
 _MAGIC = b"PLPS"
-_HEADER = struct.Struct("<4sHHQQQIIIIQQ")
+_PREAMBLE = struct.pack("<4sH", _MAGIC, PROTOCOL_VERSION)
+_HEADER = struct.Struct("<6sH16sQIIIIQQ")
+_PREAMBLE_FIELDS = struct.Struct("<4sH")
+_CONNECTION = struct.Struct("<QQ")
 _ENTRY = struct.Struct(f"<BB6sQ{MAX_DIMS}Q")
 _INDEX = struct.Struct("<Q")
 _PLACE_BYTES = 6
@@ -77,7 +80,8 @@ Client = Member
 """A trainer as a server knows it: rank among the trainers, task and address."""
 
 
-@dataclass(frozen=True, eq=False)
+@final
+@dataclass(slots=True, eq=False)
 class Message:
     """A request or a reply.
 
@@ -95,7 +99,7 @@ class Message:
     @property
     def num_bytes(self) -> int:
         """Size of the body and the arrays."""
-        return len(self.body) + sum(array.nbytes for array in self.arrays)
+        return len(self.body) + sum([array.nbytes for array in self.arrays])
 
 
 class RequestHandler(Protocol):
@@ -139,8 +143,11 @@ class FrameKind(IntEnum):
     OFFER = 6
 
 
+_KINDS = frozenset(int(kind) for kind in FrameKind)
+
+
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ConnectionId:
     """What all frames of a connection have in common.
 
@@ -151,6 +158,11 @@ class ConnectionId:
 
     job: int
     incarnation: int
+
+    @cached_property
+    def packed(self) -> bytes:
+        """As it lies in each header."""
+        return _CONNECTION.pack(self.job, self.incarnation)
 
     @classmethod
     def of(cls, job_id: str, incarnation: str) -> ConnectionId:
@@ -185,16 +197,13 @@ class ArrayEntry(NamedTuple):
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     num_bytes: int
+    num_padded_bytes: int
     place: int
 
     def fits(self, array: Array) -> bool:
         """Whether it can be received into ``array``."""
-        return (
-            array.dtype == self.dtype
-            and array.shape == self.shape
-            and array.flags.c_contiguous
-            and array.flags.writeable
-        )
+        is_like = array.dtype == self.dtype and array.shape == self.shape
+        return is_like and array.flags.carray  # contiguous and writable
 
 
 class Table(NamedTuple):
@@ -202,14 +211,12 @@ class Table(NamedTuple):
 
     Attributes:
         entries: The arrays.
-        places: Theirs.
         wanted: Where arrays of the reply are to be put, by their position in it.
         num_bytes_in_frame: Of those that are in the frame, with the zeros behind them.
         num_bytes: Of all.
     """
 
     entries: Sequence[ArrayEntry]
-    places: Sequence[int]
     wanted: Mapping[int, ArrayEntry]
     num_bytes_in_frame: int
     num_bytes: int
@@ -249,16 +256,12 @@ def pack(
         )
     if len(message.arrays) > MAX_ARRAYS:
         raise ValueError(f"a message may have {MAX_ARRAYS} arrays, not {len(message.arrays)}")
-    if not all(array.flags.c_contiguous for array in message.arrays):
-        raise ValueError("arrays must be C-contiguous to be sent: use np.ascontiguousarray")
     table, num_array_bytes = _packed_table(message.arrays, places, wanted)
     head = bytearray(
         _HEADER.pack(
-            _MAGIC,
-            PROTOCOL_VERSION,
+            _PREAMBLE,
             kind,
-            connection.job,
-            connection.incarnation,
+            connection.packed,
             sequence,
             message.verb,
             len(message.body),
@@ -280,17 +283,11 @@ def unpack_header(data: memoryview, connection: ConnectionId, max_frame_bytes: i
     Raises:
         FrameError: It is none of this connection, or announces more than is allowed.
     """
-    magic, version, kind, job, incarnation, sequence, verb, *rest = _HEADER.unpack(data)
-    num_body_bytes, num_arrays, num_wanted, num_array_bytes, has_memory = rest
-    if magic != _MAGIC:
-        raise FrameError("no frame of a parameter server")
-    if version != PROTOCOL_VERSION:
-        raise FrameError(f"a frame of version {version} instead of {PROTOCOL_VERSION}")
-    if job != connection.job:
-        raise FrameError("a frame of another job")
-    if incarnation != connection.incarnation:
-        raise FrameError("a frame for another incarnation of the server")
-    if not FrameKind.REQUEST <= kind <= FrameKind.OFFER or has_memory > 1 or verb > MAX_VERB:
+    preamble, kind, packed, sequence, verb, *sizes = _HEADER.unpack(data)
+    num_body_bytes, num_arrays, num_wanted, num_array_bytes, has_memory = sizes
+    if preamble != _PREAMBLE or packed != connection.packed:
+        raise FrameError(_what_it_is(preamble, packed, connection))
+    if kind not in _KINDS or has_memory > 1 or verb > MAX_VERB:
         raise FrameError(f"a frame of kind {kind} and verb {verb} with a wrong header")
     if num_body_bytes > MAX_BODY_BYTES:
         raise FrameError(f"a body of {num_body_bytes} bytes; {MAX_BODY_BYTES} are allowed")
@@ -299,8 +296,30 @@ def unpack_header(data: memoryview, connection: ConnectionId, max_frame_bytes: i
     num_table_bytes = num_arrays * _ENTRY.size + num_wanted * _WANTED_BYTES
     num_head_bytes = padded(num_body_bytes + num_table_bytes)
     check_size(num_head_bytes + num_array_bytes, max_frame_bytes)
-    sizes = num_body_bytes, num_arrays, num_wanted, num_array_bytes, has_memory == 1
-    return Header(kind, sequence, verb, *sizes, num_table_bytes, num_head_bytes)
+    return Header(
+        kind,
+        sequence,
+        verb,
+        num_body_bytes,
+        num_arrays,
+        num_wanted,
+        num_array_bytes,
+        has_memory == 1,
+        num_table_bytes,
+        num_head_bytes,
+    )
+
+
+def _what_it_is(preamble: bytes, packed: bytes, connection: ConnectionId) -> str:
+    """What came instead of a frame of the connection."""
+    magic, version = _PREAMBLE_FIELDS.unpack(preamble)
+    if magic != _MAGIC:
+        return "no frame of a parameter server"
+    if version != PROTOCOL_VERSION:
+        return f"a frame of version {version} instead of {PROTOCOL_VERSION}"
+    if packed[:8] != connection.packed[:8]:
+        return "a frame of another job"
+    return "a frame for another incarnation of the server"
 
 
 def check_size(num_bytes: int, max_frame_bytes: int) -> None:
@@ -345,8 +364,11 @@ def _packed_table(
     """The table, and the size of what follows in the frame."""
     table, num_bytes = list[bytes](), 0
     for array, place in zip(arrays, places or (0,) * len(arrays), strict=True):
+        if not array.flags.c_contiguous:
+            raise ValueError("arrays must be C-contiguous to be sent: use np.ascontiguousarray")
         table.append(_packed_entry(array.dtype, array.shape, place))
-        num_bytes += 0 if place else padded(array.nbytes)
+        if not place:
+            num_bytes += -(-array.nbytes // HEADER_BYTES) * HEADER_BYTES  # padded, without a call
     for index, (array, place) in wanted.items():
         table += [_INDEX.pack(index), _packed_entry(array.dtype, array.shape, place)]
     return b"".join(table), num_bytes
@@ -370,15 +392,18 @@ def _packed_entry(dtype: np.dtype[Any], shape: tuple[int, ...], place: int) -> b
 
 
 def _table_of(packed: bytes, num_arrays: int) -> Table:
-    middle, size, wanted = num_arrays * _ENTRY.size, _ENTRY.size, {}
+    size = _ENTRY.size
+    middle, wanted = num_arrays * size, {}
     entries = [_entry_of(packed[start : start + size]) for start in range(0, middle, size)]
     for start in range(middle, len(packed), _WANTED_BYTES):
         (index,) = _INDEX.unpack_from(packed, start)
         wanted[index] = _entry_of(packed[start + _INDEX.size : start + _WANTED_BYTES])
-    in_frame = [padded(entry.num_bytes) for entry in entries if not entry.place]
-    num_bytes = sum([padded(entry.num_bytes) for entry in entries])
-    places = [entry.place for entry in entries]
-    return Table(entries, places, wanted, sum(in_frame), num_bytes)
+    num_bytes = num_bytes_in_frame = 0
+    for entry in entries:
+        num_bytes += entry.num_padded_bytes
+        if not entry.place:
+            num_bytes_in_frame += entry.num_padded_bytes
+    return Table(entries, wanted, num_bytes_in_frame, num_bytes)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -393,7 +418,7 @@ def _entry_of(packed: bytes) -> ArrayEntry:
     # NumPy does not take a shape whose non-zero lengths alone are too much, be it empty.
     if math.prod(used) * dtype.itemsize != num_bytes or _extent(used) * dtype.itemsize >= 1 << 62:
         raise FrameError(f"an array of {dtype} and shape {used} with a size of {num_bytes} bytes")
-    return ArrayEntry(dtype, used, num_bytes, int.from_bytes(where, "little"))
+    return ArrayEntry(dtype, used, num_bytes, padded(num_bytes), int.from_bytes(where, "little"))
 
 
 def _extent(shape: Sequence[int]) -> int:

@@ -80,6 +80,7 @@ class Target:
 
     Attributes:
         shard, slots: What is changed; the slots have the shard's shape and dtype.
+        shards: The shard and its slots.
         optimizer, rule: How.
         optimizer_index: The position of the optimizer in the plan.
         has_rows: Whether the gradient is of some rows only.
@@ -88,6 +89,7 @@ class Target:
 
     shard: Shard
     slots: tuple[Shard, ...]
+    shards: Sequence[Shard]
     optimizer: OptimizerSpec
     rule: UpdateRule
     optimizer_index: int
@@ -113,31 +115,30 @@ class Change:
 
     def apply(self) -> None:
         """Make the change: nobody sees a variable, or its slots, half changed."""
-        gradient = self.gradient.unique()
-        for lock in self.target.locks:
+        target, gradient = self.target, self.gradient.unique()
+        for lock in target.locks:
             lock.acquire()
         try:
-            self._apply(gradient)
+            arrays = [shard.own() for shard in target.shards]
+            if gradient.rows is None:
+                self._run_rule(arrays, gradient.values)
+            else:
+                self._change_rows(arrays, gradient.rows, gradient.values)
         finally:
-            for lock in self.target.locks:
+            for lock in target.locks:
                 lock.release()
 
-    def _apply(self, gradient: Gradient) -> None:
-        target = self.target
-        rows, arrays = gradient.rows, [shard.own() for shard in (target.shard, *target.slots)]
-        if rows is None:
-            self._run_rule(arrays, gradient.values)
-            return
+    def _change_rows(self, arrays: Sequence[Array], rows: Array, values: Array) -> None:
         # The other rows change as by a gradient of zero, block by block so that the gradient need
         # never be there as a whole.
-        if not target.optimizer.rows_only:
-            blocks = dense_blocks(rows, gradient.values, len(arrays[0]), _BLOCK)
+        if not self.target.optimizer.rows_only:
+            blocks = dense_blocks(rows, values, len(arrays[0]), _BLOCK)
             for block, dense in blocks:
                 self._run_rule([array[block] for array in arrays], dense)
             return
         # Rules want contiguous memory: the rows are taken out, changed and put back.
         picked = [array.take(rows, axis=0) for array in arrays]
-        self._run_rule(picked, gradient.values)
+        self._run_rule(picked, values)
         for array, changed in zip(arrays, picked, strict=True):
             array[rows] = changed
 
@@ -192,13 +193,12 @@ class PushPlanner:
         # The table only grows: what a plan was once found to mean it means for good.
         self.prepared = lru_cache(maxsize=_NUM_KEPT_PLANS)(self._prepare)
 
-    def changes(self, push: Push, arrays: Sequence[Array]) -> list[Change]:
-        """What the push asks for.
+    def changes(self, plan: Prepared, push: Push, arrays: Sequence[Array]) -> list[Change]:
+        """What the push asks for, whose plan is given.
 
         Raises:
             ValueError: It cannot be done.
         """
-        plan = self.prepared(push.plan)
         if len(arrays) != plan.num_arrays:
             raise ValueError(
                 f"the updates need {plan.num_arrays} arrays, {len(arrays)} came with them"
@@ -220,7 +220,7 @@ class PushPlanner:
         """The plan of a text."""
         plan = parse(PushPlan, text, "plan of a PUSH")
         targets = [self._target(update, plan.optimizers) for update in plan.updates]
-        touched = [shard for target in targets for shard in (target.shard, *target.slots)]
+        touched = [shard for target in targets for shard in target.shards]
         if len(set(touched)) < len(touched):
             raise ValueError(
                 "a variable occurs twice in a push, as what is updated or as a slot; push the sum "
@@ -245,8 +245,9 @@ class PushPlanner:
         rule = self._rule(optimizer, shard.dtype, len(slots))
         if optimizer.rule == ASSIGN and update.rows:
             raise ValueError(f"assign takes all of a variable, for {shard.spec} rows are given")
-        locks = [one.lock for one in sorted((shard, *slots), key=id)]
-        return Target(shard, slots, optimizer, rule, update.optimizer, update.rows, locks)
+        shards = (shard, *slots)
+        locks = [one.lock for one in sorted(shards, key=id)]
+        return Target(shard, slots, shards, optimizer, rule, update.optimizer, update.rows, locks)
 
     def _rule(self, optimizer: OptimizerSpec, dtype: np.dtype[Any], num_slots: int) -> UpdateRule:
         rule = self._rules.get(optimizer.rule)

@@ -7,7 +7,7 @@ lock. Where both are taken the read-write lock comes first.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from math import inf
 from threading import Condition, RLock
@@ -103,24 +103,21 @@ class State:
         if self._failure is not None:
             raise RuntimeError(self._failure)
 
-    @contextmanager
-    def updating(self, trainers: str) -> Iterator[None]:
-        """Change variables. If that fails half way they are of no use any more: nor is the server.
+    def fail(self, error: BaseException, trainers: Iterable[Trainer]) -> None:
+        """An update has failed half way: variables are of no use any more, nor is the server.
 
         Args:
-            trainers: Whose push it is, for the message.
+            error: How.
+            trainers: Whose pushes were in it, for the message.
         """
-        try:
-            yield
-        except BaseException as error:
-            with self.lock:
-                self._failure = (
-                    f"{self.name} has failed in the update that follows version {self.version}, "
-                    f"pushed by {trainers}: {type(error).__name__}: {error}; its variables may be "
-                    "half updated, start it again from the last checkpoint"
-                )
-                self.tell()
-            raise
+        names = ", ".join(trainer.name for trainer in trainers)
+        with self.lock:
+            self._failure = (
+                f"{self.name} has failed in the update that follows version {self.version}, "
+                f"pushed by {names}: {type(error).__name__}: {error}; its variables may be half "
+                "updated, start it again from the last checkpoint"
+            )
+            self.tell()
 
     def names(self, trainers: list[Trainer]) -> tuple[str, ...]:
         """Whom a reply says that it waits for: never nobody."""
@@ -137,7 +134,8 @@ class ReadWriteLock:
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._num_inside = 0
         self._is_taken = False
 
@@ -146,13 +144,13 @@ class ReadWriteLock:
         return self
 
     def __enter__(self) -> None:
-        with self._changed:
+        with self._lock:
             while self._is_taken:
                 self._changed.wait()
             self._num_inside += 1
 
     def __exit__(self, *about: object) -> None:
-        with self._changed:
+        with self._lock:
             self._num_inside -= 1
             if not self._num_inside and self._is_taken:
                 self._changed.notify_all()
@@ -160,7 +158,7 @@ class ReadWriteLock:
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         """Be inside while nobody else is."""
-        with self._changed:
+        with self._lock:
             while self._is_taken:
                 self._changed.wait()
             self._is_taken = True  # from here on nobody new comes in
@@ -169,7 +167,7 @@ class ReadWriteLock:
         try:
             yield
         finally:
-            with self._changed:
+            with self._lock:
                 self._is_taken = False
                 self._changed.notify_all()
 

@@ -88,9 +88,12 @@ class AsynchronousUpdates(Updates):
     def _apply(self, trainer: Trainer, push: Push, changes: Sequence[Change]) -> Outcome:
         state = self._state
         if push.weight:
-            with state.updating(trainer.name):
+            try:
                 for change in changes:
                     change.apply()
+            except BaseException as error:
+                state.fail(error, [trainer])
+                raise
         # Within the lock: a snapshot holds the push and its note, or neither.
         with state.lock:
             staleness = trainer.staleness(push.pulled_version, state.version)
@@ -257,9 +260,12 @@ class SynchronousUpdates(Updates):
 
     def _update(self, contributions: Sequence[_Contribution]) -> None:
         state = self._state
-        with state.updating(", ".join(one.trainer.name for one in contributions)):
+        try:
             for change in mean_of([(one.push.weight, one.changes) for one in contributions]):
                 change.apply()
+        except BaseException as error:
+            state.fail(error, [one.trainer for one in contributions])
+            raise
         with state.lock:
             version = state.advance()
             for one in contributions:

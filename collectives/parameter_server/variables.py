@@ -100,8 +100,8 @@ class Variables:
     ) -> tuple[Pushed, list[Array]]:
         state = self._state
         # All that can be wrong is found before anything is changed or waited for.
-        changes = self._planner.changes(request, arrays)
-        wanted = self._planner.prepared(request.plan).pull
+        plan = self._planner.prepared(request.plan)
+        changes, wanted = self._planner.changes(plan, request, arrays), plan.pull
         with state.lock:
             state.is_ready = True
             self._check_trainer(trainer, request)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import repeat
 from typing import Any, final
 
 import numpy as np
@@ -50,6 +51,7 @@ _SMALL_COPY_BYTES = 32 << 10
 _OTHER = 1
 _NOWHERE: Sequence[int] = ()
 _NOTHING: Mapping[int, tuple[Array, int]] = {}
+_ZEROS = bytes(HEADER_BYTES)
 # A wait sleeps at once: servers and trainers of one host have no processor to spare for polling.
 _SPIN_SECS = 0.0
 
@@ -123,14 +125,15 @@ class Wire:
             CollectiveTimeoutError: It takes nothing.
             ClosedError: This end was closed.
         """
-        first = self._offer() if self._shares_memory else bytearray()
         places, wanted = _NOWHERE, _NOTHING
         if self._places is not None:
             places = self._places.put(message.arrays)
             wanted = self._places.of(into)
         kind = FrameKind.REQUEST
         head = pack(kind, self._connection, sequence, message, places=places, wanted=wanted)
-        self._send(first + head, message.arrays, places, self._timeout_secs)
+        if self._shares_memory:
+            head = self._offer() + head
+        self._send(head, message.arrays, places, self._timeout_secs)
 
     def reply(self, sequence: int, message: Message) -> None:
         """Answer the request that came last; who has asked may take its time.
@@ -185,7 +188,7 @@ class Wire:
         self._places = None if memory is None else Places(memory)
 
     def await_header(self, timeout_secs: float) -> Header:
-        """Return the header of the next frame, which has to begin in time.
+        """Return the header of the next frame, which has to begin in time; `receive` follows.
 
         Raises:
             FrameError: It is none.
@@ -214,34 +217,52 @@ class Wire:
             PeerLostError, CollectiveTimeoutError, ClosedError: It has not come as a whole.
         """
         self._peers.timeout_secs = self._timeout_secs
-        num_bytes = header.num_head_bytes + header.num_array_bytes
+        num_bytes = HEADER_BYTES + header.num_head_bytes + header.num_array_bytes
         if num_bytes <= _JOINED_BYTES:
             return self._receive_short(header, num_bytes, into)
+        self._link.release(HEADER_BYTES)
         head = memoryview(bytearray(header.num_head_bytes))
         self._scatter([head])
         table = self._take_table(head, header)
         arrays = self._arrays(table.entries, into)
-        self._scatter([elements(array) for array in _in_frame(arrays, table.places)])
+        self._scatter([elements(array) for array in _in_frame(arrays, table.entries)])
         for array in arrays:
             check_elements(array)
         return Message(header.verb, bytes(head[: header.num_body_bytes]), arrays)
 
     def _receive_short(self, header: Header, num_bytes: int, into: Sequence[Array]) -> Message:
         """Return the rest of a frame that can be looked at as a whole."""
-        start = header.num_head_bytes
-        frame = self._peers.peek(_OTHER, start) if start else memoryview(b"")
-        table = self._take_table(frame, header)  # before waiting for arrays that make no sense
-        if table.num_bytes_in_frame:
+        start = HEADER_BYTES + header.num_head_bytes
+        frame = self._peers.peek(_OTHER, start)
+        table = self._take_table(frame[HEADER_BYTES:], header)
+        if num_bytes > start:  # nobody waits for arrays that make no sense
             frame = self._peers.peek(_OTHER, num_bytes)
-        arrays = self._arrays(table.entries, into)
-        for array in _in_frame(arrays, table.places):
-            elements(array)[:] = frame[start : start + array.nbytes]
-            start += padded(array.nbytes)
-            check_elements(array)
-        body = bytes(frame[: header.num_body_bytes])
-        if num_bytes:
-            self._link.release(num_bytes)
+        arrays = self._short_arrays(table.entries, frame[start:], into)
+        body = bytes(frame[HEADER_BYTES : HEADER_BYTES + header.num_body_bytes])
+        self._link.release(num_bytes)
         return Message(header.verb, body, arrays)
+
+    def _short_arrays(
+        self, entries: Sequence[ArrayEntry], data: memoryview, into: Sequence[Array]
+    ) -> list[Array]:
+        """Return copies of the arrays that lie one after the other in ``data``."""
+        arrays, start = list[Array](), 0
+        copied: bytearray | None = None  # of all, for those that have no place of their own
+        for index, entry in enumerate(entries):
+            if entry.place:
+                arrays.append(self._at(entry))
+                continue
+            if index < len(into) and entry.fits(into[index]):
+                array = into[index]
+                elements(array)[:] = data[start : start + entry.num_bytes]
+            else:
+                copied = copied or bytearray(data)
+                array = np.ndarray(entry.shape, entry.dtype, copied, start)
+            if entry.dtype.kind == "b":
+                check_elements(array)
+            arrays.append(array)
+            start += entry.num_padded_bytes
+        return arrays
 
     def close(self) -> None:
         """Close this end; whoever waits at it or at the other end is told."""
@@ -265,15 +286,17 @@ class Wire:
         """Send a frame: what precedes the arrays, and those that are in it."""
         self._peers.timeout_secs = timeout_secs
         small = head
-        for array in _in_frame(arrays, places):
-            data, zeros = elements(array), bytes(-array.nbytes % HEADER_BYTES)
-            if len(small) + len(data) > _JOINED_BYTES:
+        for array, place in zip(arrays, places or repeat(0), strict=False):
+            if place:
+                continue
+            num_bytes = array.nbytes
+            if len(small) + num_bytes > _JOINED_BYTES:
                 self._peers.send(_OTHER, memoryview(small))
-                self._peers.send(_OTHER, data)
-                small = bytearray(zeros)
+                self._peers.send(_OTHER, elements(array))
+                small = bytearray(-num_bytes % HEADER_BYTES)
             else:
-                small += data
-                small += zeros
+                small += array.data
+                small += _ZEROS[: -num_bytes % HEADER_BYTES]
         self._peers.send(_OTHER, memoryview(small))
 
     def _fill(self, arrays: Sequence[Array]) -> list[int]:
@@ -289,7 +312,6 @@ class Wire:
 
     def _take_header(self, view: memoryview) -> Header:
         header = unpack_header(view, self._connection, self._max_frame_bytes)
-        self._link.release(HEADER_BYTES)
         if self._offered is not None:  # now it is known whether it was found
             memory = self._offered.memory
             if header.has_memory and memory is not None:
@@ -357,11 +379,9 @@ def _copy(target: memoryview, source: memoryview) -> None:
         np.copyto(np.frombuffer(target, np.uint8), np.frombuffer(source, np.uint8))
 
 
-def _in_frame(arrays: Sequence[Array], places: Sequence[int]) -> Sequence[Array]:
+def _in_frame(arrays: Sequence[Array], entries: Sequence[ArrayEntry]) -> list[Array]:
     """Return those that are not in shared memory."""
-    if not any(places):
-        return arrays
-    return [array for array, place in zip(arrays, places, strict=True) if not place]
+    return [array for array, entry in zip(arrays, entries, strict=True) if not entry.place]
 
 
 def _new_array(entry: ArrayEntry) -> Array:

@@ -129,11 +129,13 @@ class SharedMemoryLink(Link):
         # Where the words of the two directions begin.
         self._out_words = outgoing * _WORDS_A_DIRECTION
         self._in_words = (1 - outgoing) * _WORDS_A_DIRECTION
+        self._in_written = self._in_words + _WRITTEN
         self._written = 0
         self._read = 0
         self._asked_bytes = 1
         self._broken = ""
         self._may_have_rung = False
+        # To take it lets earlier stores be seen before later loads: it is a full fence on x86.
         self._fence = threading.Lock()
 
     def try_send(self, data: memoryview, *, more: bool = False) -> int:
@@ -152,13 +154,14 @@ class SharedMemoryLink(Link):
         self._out.write(self._written, data)
         self._written += num_bytes
         words[self._out_words + _WRITTEN] = self._written
-        self._order()
+        with self._fence:
+            pass
         if words[self._out_words + _READER_SLEEPS]:
             self._ring_bell(self._out_words + _READER_SLEEPS)
         return num_bytes
 
     def try_peek(self, num_bytes: int) -> memoryview | None:
-        if self._arrived_bytes() < num_bytes:
+        if not num_bytes <= self._words[self._in_written] - self._read <= RING_BYTES:
             closed = self._broken or self._words[self._in_words + _WRITER_CLOSED]
             # Looked at once more: it may have written and then closed.
             if self._arrived_bytes() < num_bytes:
@@ -179,7 +182,8 @@ class SharedMemoryLink(Link):
     def release(self, num_bytes: int) -> None:
         self._read += num_bytes
         self._words[self._in_words + _READ] = self._read
-        self._order()
+        with self._fence:
+            pass
         # A writer that sleeps has filled the ring. It is woken when half of that has been read: in
         # time, for the other half is still to be read, and not once for each segment.
         flag = self._in_words + _WRITER_SLEEPS
@@ -194,7 +198,8 @@ class SharedMemoryLink(Link):
             words[self._out_words + _WRITER_SLEEPS] = 1
         # The other side writes its counter and then looks at our flag; we set the flag and then
         # look at its counter. With a fence in between on both sides, one of the two sees the other.
-        self._order()
+        with self._fence:
+            pass
         watched = self._bell.begin_wait(select.POLLIN)
         if self._can_go_on(to_send, to_receive):
             return None
@@ -260,11 +265,6 @@ class SharedMemoryLink(Link):
         except OSError:
             pass
         self._broken = self._broken or "it has closed its end"
-
-    def _order(self) -> None:
-        """Let earlier stores be seen before later loads: taking a lock is a full fence on x86."""
-        with self._fence:
-            pass
 
 
 def _ring(memory: mmap.mmap, direction: int) -> RingBuffer:

@@ -273,8 +273,9 @@ def test_memory_that_there_is_not_is_no_disaster(monkeypatch):
     def no_memory(*about):
         raise MemoryError
 
+    large = frame(FrameKind.REQUEST, Message(1, b"", [np.zeros(1 << 15)]))
     monkeypatch.setattr("paceline.collectives.parameter_server.wire.np.empty", no_memory)
-    assert "no memory" in serve_stream(RECORDED[2]).reason
+    assert "no memory" in serve_stream(large).reason
 
 
 @pytest.mark.parametrize("link", ["shm", "tcp", "grpc"])

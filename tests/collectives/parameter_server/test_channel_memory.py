@@ -2,6 +2,7 @@
 
 import gc
 from contextlib import closing, contextmanager
+from mmap import mmap
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ def connected(server_member, options, record):
         server, were_shared = server_member(), []
 
         def double(client, request):
-            were_shared.append([not array.flags.owndata for array in request.arrays])
+            were_shared.append([isinstance(array.base, mmap) for array in request.arrays])
             return Message(request.verb, request.body, [array * 2 for array in request.arrays])
 
         terms = {**options, "links": ["shm"], **terms}
@@ -152,8 +153,10 @@ def test_an_array_where_none_can_lie_is_refused(dtype, num_bytes, place):
     with closing(OfferedMemory("paceline-test", MEMORY_BYTES)) as own:
         places = Places(own.memory)
         with pytest.raises(FrameError, match="at a place where none can be"):
-            places.at(ArrayEntry(dtype, (num_bytes // dtype.itemsize,), num_bytes, place))
-        assert places.at(ArrayEntry(FLOAT32, (16,), 64, MEMORY_BYTES // 64)).shape == (16,)
+            places.at(
+                ArrayEntry(dtype, (num_bytes // dtype.itemsize,), num_bytes, num_bytes, place)
+            )
+        assert places.at(ArrayEntry(FLOAT32, (16,), 64, 64, MEMORY_BYTES // 64)).shape == (16,)
 
 
 def test_memory_of_arrays_that_are_gone_is_used_again():
