@@ -97,11 +97,20 @@ def estimator(
     return loop
 
 
-def replicas(name: str, data: Data) -> Loop:
+def replayed(name: str, data: Data) -> Loop:
+    """The same without calls of `model_fn`."""
+    return estimator(name, data, config=pl.RunConfig(replay_steps=True))
+
+
+def replicas(name: str, data: Data, **options: bool) -> Loop:
     """The Estimator on two replicas of this process, each with a batch of the usual size."""
     strategy = pl.MirroredStrategy(["CPU:0", "CPU:1"])
-    config = pl.RunConfig(train_distribute=strategy)
+    config = pl.RunConfig(train_distribute=strategy, **options)
     return estimator(name, data, config=config)
+
+
+def replayed_replicas(name: str, data: Data) -> Loop:
+    return replicas(name, data, replay_steps=True)
 
 
 class AfterBatch(callbacks.Callback):

@@ -12,8 +12,10 @@ torch, jax  the same in PyTorch (eager) and JAX (jitted, buffers donated), by th
 fast …      parts, estimator and fit with the compiled loops of paceline[fast], where numba is
             installed; all others do without them
 before …    all ways of another paceline, by the interpreter that --before names
+replayed    "estimator" with RunConfig(replay_steps=True): model_fn is called no more
 replicas    MirroredStrategy(["CPU:0", "CPU:1"]) on two cores, a batch of the usual size for each:
-            compare with "estimator". hand-replicas: the same by hand, two threads
+            compare with "estimator". replayed-replicas: the same replayed
+hand-replicas   the same by hand, two threads
 
 All take batches by shuffled index from the same arrays, in float32, on one core, with one thread;
 each is a process of its own, and they take turns. Medians and minima over all steps; "cpu" is the
@@ -45,16 +47,18 @@ WAYS = {
     "hand": "handwritten:make_loop",
     "parts": "paceline_steps:parts",
     "estimator": "paceline_steps:estimator",
+    "replayed": "paceline_steps:replayed",
     "fit": "paceline_steps:fit",
     "fit-logs": "paceline_steps:fit_with_logs",
     "hand-replicas": "handwritten:make_loop_of_replicas",
     "replicas": "paceline_steps:replicas",
+    "replayed-replicas": "paceline_steps:replayed_replicas",
     "torch": "torch_steps:make_loop",
     "jax": "jax_steps:make_loop",
 }
-ON_ALL_CORES = ("hand-replicas", "replicas")
+ON_ALL_CORES = ("hand-replicas", "replicas", "replayed-replicas")
 PEERS = ("torch", "jax")
-USUAL = ("hand", "parts", "estimator", "fit", *PEERS)
+USUAL = ("hand", "parts", "estimator", "replayed", "fit", *PEERS)
 FAST, BEFORE = "fast ", "before "
 
 
