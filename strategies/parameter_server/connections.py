@@ -62,10 +62,13 @@ class ServerConnections:
         self._absence_secs = absence_secs
         self._rejoiner = rejoiner
         self._has_given_up = False
-        self.clients = [
-            ParameterClient(channel.connect(index, start_timeout_secs))
-            for index in range(len(self.names))
-        ]
+        self.clients: list[ParameterClient] = []
+        try:
+            for index in range(len(self.names)):
+                self.clients.append(ParameterClient(channel.connect(index, start_timeout_secs)))
+        except BaseException:
+            self.close()  # a server would count on a trainer that has given up
+            raise
 
     @property
     def num_bytes(self) -> int:

@@ -123,14 +123,12 @@ class Servers:
         self._posted: dict[str, str] = {}
         self._has_finished = False
         self._under_way: tuple[StartedRequests, dict[int, PullPart]] | None = None
-        self._chief_watch = ChiefWatch(
-            self.chief_status, terms.start_timeout_secs, terms.absence_secs
-        )
-        self._connections = ServerConnections(
-            channel, terms.start_timeout_secs, terms.absence_secs, self
-        )
+        limits = terms.start_timeout_secs, terms.absence_secs
+        self._chief_watch = ChiefWatch(self.chief_status, *limits)
+        self._connections = ServerConnections(channel, *limits, self)
         self.names = self._connections.names
-        joined = [client.ask(Join()) for client in self._connections.clients]
+        self._versions: list[int] = []  # it has not joined all of them so far
+        joined = [self._connections.ask(server, Join()) for server in range(len(self.names))]
         self.note = joined[0].note
         self._versions = [reply.version for reply in joined]
         self._number = max(reply.number for reply in joined)
@@ -392,6 +390,8 @@ class Servers:
 
     def rejoin(self, server: int, client: ParameterClient, is_new: bool) -> None:
         """Join a server that is back, and see to it that it has its variables."""
+        if not self._versions:  # it was lost with the first JOIN, which is said again
+            return
         self.num_reconnects += 1
         client.ask(Join(returning=True))
         if is_new:

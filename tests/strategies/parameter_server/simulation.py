@@ -45,7 +45,6 @@ class SimulatedConnection:
     world: World
     server: SimulatedServer
     client: object
-    is_first: bool
     what: str = ""
     request: Message | None = None
     reply: Message | RefusedRequest | None = None
@@ -87,9 +86,8 @@ class SimulatedConnection:
 
     @property
     def may_be_cut(self):
-        """Whether something is under way; a trainer that has not joined yet ends with an error."""
-        is_first = self.is_first and self.what == "JOIN"
-        return not is_first and (self.request is not None or self.reply is not None)
+        """Whether something is under way."""
+        return self.request is not None or self.reply is not None
 
     def handle(self):
         """The server answers the request."""
@@ -129,12 +127,9 @@ class SimulatedServer:
         self.world, self.name, self.handler = world, f"ps {index}", handler
         self.incarnation = f"{index}"
         self.clients = Clients(handler)
-        self.clients_before = set()
 
     def connect(self, client):
-        is_first = client not in self.clients_before
-        self.clients_before.add(client)
-        connection = SimulatedConnection(self.world, self, client, is_first)
+        connection = SimulatedConnection(self.world, self, client)
         self.clients.admit(client, "")
         self.clients.join(client)
         self.world.connections.append(connection)

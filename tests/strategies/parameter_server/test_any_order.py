@@ -30,7 +30,7 @@ def nobody_waits(monkeypatch):
     ],
 )
 def test_every_push_counts_once_in_any_order(max_staleness, num_trainers, num_faults, orders):
-    """Of whatever a trainer asks or is answered, from when it has joined all servers."""
+    """Of whatever a trainer asks or is answered, from its first JOIN on."""
     for seed in orders:
         world = World(chosen_by(Random(seed), fault_rate=0.1), num_faults)
         job = SimulatedJob(world, 2, num_trainers, max_staleness)
