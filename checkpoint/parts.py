@@ -32,6 +32,13 @@ class SavedVariable(Protocol):
         """Sets the value, on every replica."""
 
 
+class SharedVariable(Protocol):
+    """A variable that other processes may change, too."""
+
+    def settle(self) -> None:
+        """Has it as this process's last step has left it, or raises a RuntimeError."""
+
+
 class HasVariables(Protocol):
     """A layer, a model, an optimizer or a metric."""
 
@@ -115,7 +122,11 @@ class Checkpoint:
         """All values, by the names under which they are saved. Arrays are not copied.
 
         On several workers each has to call it, since some values are those of all together.
+
+        Raises:
+            RuntimeError: other trainers at parameter servers change them meanwhile.
         """
+        self._settle()
         values = {
             f"{name}/{key}": value.numpy()
             for name, part in self._values.items()
@@ -123,6 +134,13 @@ class Checkpoint:
         }
         # What was restored and is still to be created is not lost by the next save.
         return {**self._pending(), **values}
+
+    def _settle(self) -> None:
+        """Has all values as they are behind the last step: before any is read, or set."""
+        for part in self._values.values():
+            for value in part.by_name().values():
+                if _can(value, SharedVariable):
+                    value.settle()
 
     def state(self) -> dict[str, Any]:
         """The states of the parts that have some, by part."""
@@ -161,7 +179,10 @@ class Checkpoint:
         Raises:
             CheckpointError: there is none, it is damaged, it has other variables than the parts, or
                 an iterator refuses its state.
+            RuntimeError: other trainers at parameter servers have variables of the parts, and would
+                lose what they have learned.
         """
+        self._settle()
         path = os.fspath(path)
         with lease(path) if is_checkpoint(path) else lease_latest(path) as found:
             if found is None:

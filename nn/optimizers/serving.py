@@ -18,8 +18,8 @@ def train_or_serve(strategy: Strategy, train: Callable[[], T]) -> T | None:
 
     Args:
         strategy: Of this task.
-        train: The loop, of no argument. It does not read or write checkpoints of a strategy with
-            parameter servers: an Estimator does.
+        train: The loop, of no argument. Its `Checkpoint` reads and writes all by itself, and only
+            where trainers at parameter servers make each step together: else an Estimator does.
 
     Returns:
         What `train` returns; None on a parameter server.

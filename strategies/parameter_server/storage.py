@@ -248,6 +248,18 @@ class ServerStorage(RemoteStorage):
             cell.leaves[0].data = array
         self._arriving = []
 
+    def settle(self) -> None:
+        """See `Cell.settle`; also a step that is under way is waited for."""
+        num_trainers = len(self._servers().channel.trainers)
+        if num_trainers > 1 and not self.averages_workers:
+            raise RuntimeError(
+                f"each of {num_trainers} trainers changes the variables on parameter servers by "
+                f"steps of its own, so that a loop cannot save or restore them at one moment, and "
+                f"to restore would undo what others have learned; let an Estimator train, or all "
+                f"make each step together: ParameterServerStrategy(max_staleness=0)"
+            )
+        self.refresh()
+
     def refresh(self) -> None:
         """Have all values read anew."""
         with self._lock:
@@ -281,6 +293,9 @@ class ServerCell(Cell):
         if not self.is_here:
             self._storage.fetch(self)
         return self.leaves[0]
+
+    def settle(self) -> None:
+        self._storage.settle()
 
     def writable(self, servers: Servers) -> np.ndarray:
         """The copy, about to be renewed, where its server can write to it."""

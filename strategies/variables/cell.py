@@ -203,6 +203,14 @@ class Cell(ABC):
         """The copy that replica `local_index` uses, with the value as it is now."""
 
     @abstractmethod
+    def settle(self) -> None:
+        """Have the copies as this task's last step has left the value: to save or set many at once.
+
+        Raises:
+            RuntimeError: There is no such moment, as other tasks change it by steps of their own.
+        """
+
+    @abstractmethod
     def rows(self, local_index: int, numbers: Array, device: Device | None) -> Array | Awaited:
         """Some rows of what replica `local_index` sees; from elsewhere they may be on their way.
 

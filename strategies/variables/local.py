@@ -71,6 +71,9 @@ class LocalCell(Cell):
         leaves = self.leaves
         return leaves[local_index if len(leaves) > 1 else 0]
 
+    def settle(self) -> None:
+        """It is: nobody else changes it."""
+
     def rows(self, local_index: int, numbers: Array, device: Device | None) -> Array:
         data = self.read(local_index).data
         found = np.take(data, self.device(local_index).bring(numbers), axis=0)

@@ -91,12 +91,12 @@ class Variable(TensorLike, metaclass=_Constructed):
 
     __slots__ = (
         "__weakref__",
-        "_strategy",
         "_warned",
         "aggregation",
         "cell",
         "name",
         "saved",
+        "strategy",
         "synchronization",
         "trainable",
     )
@@ -110,7 +110,7 @@ class Variable(TensorLike, metaclass=_Constructed):
         self.synchronization = spec.synchronization
         self.aggregation = spec.aggregation
         self.saved = spec.saved
-        self._strategy = strategy
+        self.strategy = strategy
         self._warned = not warns
         for leaf in cell.leaves:
             leaf.owner = self
@@ -162,7 +162,7 @@ class Variable(TensorLike, metaclass=_Constructed):
         Where there are several workers all of them have to read it together.
         """
         on_read = self.synchronization is VariableSynchronization.ON_READ
-        return on_read and self._strategy.extended.num_replicas > 1
+        return on_read and self.strategy.extended.num_replicas > 1
 
     @look
     def as_a_whole(self) -> np.ndarray:
@@ -183,7 +183,7 @@ class Variable(TensorLike, metaclass=_Constructed):
         return whole.copy()
 
     def _of_all_copies(self) -> np.ndarray:
-        workers, place = self._strategy.extended.workers, f"read of {self.name!r}"
+        workers, place = self.strategy.extended.workers, f"read of {self.name!r}"
         parts = workers.of_all_replicas(self.local_values(), self.like(), place)
         return aggregate(parts, self.aggregation)
 
@@ -208,6 +208,10 @@ class Variable(TensorLike, metaclass=_Constructed):
         index = 0 if replica is None else replica.local_index
         device = _card_here() if replica is None else replica.device
         return self.cell.leaf(index), self.cell.rows(index, rows, device)
+
+    def settle(self) -> None:
+        """Have it as this task's last step has left it; refused where others change it meanwhile."""
+        self.cell.settle()
 
     def bring_here(self) -> None:
         """Keep the value that it has now in this process, where other processes have kept it."""
@@ -238,7 +242,7 @@ class Variable(TensorLike, metaclass=_Constructed):
         """
         if self.num_copies not in (1, num_replicas):
             raise RuntimeError(
-                f"variable {self.name!r} was created in the scope of {self._strategy!r} and is "
+                f"variable {self.name!r} was created in the scope of {self.strategy!r} and is "
                 f"used by {num_replicas} replica(s) of another strategy; create it in the scope of "
                 f"the strategy that runs, and make training steps in its run"
             )
@@ -253,11 +257,6 @@ class Variable(TensorLike, metaclass=_Constructed):
         """The name and the CRC-32 of the value that a replica of this worker sees."""
         value = np.ascontiguousarray(to_host(self.value_in(local_index))).reshape(-1)
         return f"a value of {self.name!r} with checksum {zlib.crc32(value.view(np.uint8).data):08x}"
-
-    @property
-    def strategy(self) -> CurrentStrategy:
-        """The strategy in whose scope it was created."""
-        return self._strategy
 
     @property
     def device(self) -> str:
@@ -333,7 +332,7 @@ class Variable(TensorLike, metaclass=_Constructed):
 
     def _assign_agreed(self, how: Assignment, given: Sequence[Array]) -> None:
         """Give all copies what the replicas that have examples, of all workers, agree on."""
-        workers, place = self._strategy.extended.workers, f"assignment to {self.name!r}"
+        workers, place = self.strategy.extended.workers, f"assignment to {self.name!r}"
         values = workers.of_all_replicas(given, self.like(), place)
         if values:
             self.cell.assign(how, self.cell.read(0).data, self._agreed(values), at_once=False)
@@ -381,7 +380,7 @@ class Variable(TensorLike, metaclass=_Constructed):
         """
         frame = current_frame()
         replica = frame.replica
-        if replica is None or frame.strategy is self._strategy:
+        if replica is None or frame.strategy is self.strategy:
             return replica
         return self._replica_elsewhere(frame.strategy, replica)
 
