@@ -137,10 +137,10 @@ class Checkpoint:
 
     def _settle(self) -> None:
         """Has all values as they are behind the last step: before any is read, or set."""
-        for part in self._values.values():
-            for value in part.by_name().values():
-                if _can(value, SharedVariable):
-                    value.settle()
+        values: list[Any] = [v for part in self._values.values() for v in part.by_name().values()]
+        for value in values:
+            if _can(value, SharedVariable):
+                value.settle()
 
     def state(self) -> dict[str, Any]:
         """The states of the parts that have some, by part."""

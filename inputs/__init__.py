@@ -18,6 +18,7 @@ from .options import AutoShardPolicy, InputContext, InputOptions, InputReplicati
 from .plan import INFINITE, UNKNOWN
 from .prefetching import Transfer
 from .seeds import current_default_seed, default_seed, entropy_seed, seed_shuffles
+from .splitting import require_one_order
 from .text_files import csv_rows, json_lines, text_lines
 from .tfrecord import TFRecordWriter, framed_record, tf_records
 from .values import DatasetSpec, TensorSpec
@@ -55,6 +56,7 @@ __all__ = [
     "per_replica_batches",
     "per_replica_pipelines",
     "read_idx",
+    "require_one_order",
     "seed_shuffles",
     "split_global_batches",
     "text_lines",

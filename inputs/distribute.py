@@ -25,7 +25,7 @@ from .splitting import (
     UntilAllEndIterator,
     empty_batch,
     require_equal,
-    require_one_policy_and_order,
+    require_one_order,
     split_points,
 )
 from .values import TensorSpec, map_arrays
@@ -90,7 +90,9 @@ def split_global_batches(
     plan = plan_of("dataset", dataset)
     asked = plan.demands.options.auto_shard_policy or AutoShardPolicy.AUTO
     policy = resolved_policy(asked, plan.num_files, num_workers)
-    parts = [] if policy is AutoShardPolicy.OFF else [Shard(num_workers, worker_index, plan)]
+    # Workers that take whole batches in turns have divided them before.
+    own = (plan.shard if num_workers == 1 else None) or Shard(num_workers, worker_index, plan)
+    parts = [] if policy is AutoShardPolicy.OFF else [own]
     if policy is AutoShardPolicy.DATA:
         rounds = [range(first_replica, first_replica + num_local)]
     else:
@@ -208,10 +210,9 @@ def per_replica_pipelines(
 
     Args:
         datasets: for each replica of this worker its per-replica batches.
-        worker: the number of workers, and this worker's number.
         prefetch, wrap, transfer: as in `split_global_batches`.
         seed: as there, the same for all datasets.
-        any_has_data: as there; not for datasets without end.
+        worker, any_has_data: as in `per_replica_batches`.
 
     Raises:
         ValueError: as in `per_replica_batches`.
@@ -399,13 +400,14 @@ class DistributedDataset:
             ValueError: on all workers, if they differ; the message names two of them.
         """
         self._texts_of_workers = texts_of_workers
-        seed = self._make_iterator.shared_seed()
-        parts = [
-            [count, index, order.text, seed if self._needs_shared_seed else None]
-            for count, index, order, _ in self._division.parts
-        ]
-        texts = texts_of_workers(json.dumps([self._division.policy.name, parts]))
-        require_one_policy_and_order([json.loads(text) for text in texts])
+        texts = texts_of_workers(self.order())
+        require_one_order(dict(enumerate(texts)), len(texts))
+
+    def order(self) -> str:
+        """What workers must have alike if they divide one dataset, for `require_one_order`."""
+        seed = self._make_iterator.shared_seed() if self._needs_shared_seed else None
+        parts = [[count, index, of.text, seed] for count, index, of, _ in self._division.parts]
+        return json.dumps([self._division.policy.name, parts])
 
     def _require_same_pass(self, iterator: DatasetIterator) -> None:
         """Raises an error if a worker has looked at the data beforehand, and is a pass ahead."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, final
@@ -202,14 +203,20 @@ def _part(batch: Any, start: int, stop: int) -> Any:
     return map_arrays(lambda array: array[window], batch)
 
 
-def require_one_policy_and_order(found: list[Any]) -> None:
-    """Raises an error if workers divide one order, but each another one."""
-    policies = [policy for policy, _ in found]
-    require_equal("the policy", policies, [*range(len(found))])
-    parts = [(worker, *part) for worker, (_, parts) in enumerate(found) for part in parts]
-    taken = sorted((count, index) for _, count, index, *_ in parts)
+def require_one_order(texts: Mapping[int, str], num_workers: int) -> None:
+    """Raises an error if workers divide one order, but each another one.
+
+    Args:
+        texts: What `DistributedDataset.order` gives, by worker; of all of them, or of some.
+        num_workers: How many there are.
+    """
+    found = {worker: json.loads(text) for worker, text in texts.items()}
+    require_equal("the policy", [policy for policy, _ in found.values()], [*found])
+    parts = [(worker, *part) for worker, (_, parts) in found.items() for part in parts]
+    taken = {(count, index) for _, count, index, *_ in parts}
+    num_parts = len(parts) * num_workers / len(found)
     # Shards that leave something out, or are read twice, are meant for something else.
-    if taken == [(len(parts), index) for index in range(len(parts))]:
+    if len(taken) == len(parts) and all(count == num_parts for count, _ in taken):
         workers = [part[0] for part in parts]
         require_equal("the dataset", [part[3] for part in parts], workers)
         require_equal("the seed", [part[4] for part in parts], workers)

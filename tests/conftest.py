@@ -8,6 +8,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
+from hypothesis import settings
 
 from paceline import collectives
 from paceline.autodiff import PRINT_OPTIONS, set_print_options
@@ -85,7 +86,12 @@ def pytest_addoption(parser):
 
 
 def pytest_configure():
-    """A shell that starts the tests in the background has SIGINT ignored, here and in children."""
+    """A shell that starts the tests in the background has SIGINT ignored, here and in children.
+
+    And no example of hypothesis is bound to a time, which a busy machine does not keep.
+    """
+    settings.register_profile("any machine", deadline=None)
+    settings.load_profile("any machine")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

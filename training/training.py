@@ -170,10 +170,18 @@ class TrainingSession(Session):
             if is_made or is_over:
                 return is_made
 
-    def finish(self) -> None:
-        """Wait, as the chief, until nobody makes steps any more; the global step is final then."""
-        self._job.finish()
+    def finish(self, account: str = "") -> Mapping[int, str]:
+        """Wait, as the chief, until nobody makes steps any more; the global step is final then.
+
+        Args:
+            account: What this worker has done.
+
+        Returns:
+            See `Job.finish`.
+        """
+        accounts = self._job.finish(account)
         self._global_step = self._count()
+        return accounts
 
     def _next_batches(self, num: int) -> Sequence[Any]:
         """At most so many: fewer at the end of the input, none where this worker wants to stop."""

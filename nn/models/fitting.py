@@ -17,6 +17,7 @@ from ...inputs import (
     default_seed,
     entropy_seed,
     nest,
+    require_one_order,
 )
 from ...strategies import (
     DEFAULT_STRATEGY,
@@ -50,7 +51,7 @@ from ...training import (
 )
 from ..callbacks import CallbackList
 from .data import Source
-from .epochs import Epochs, require_same_epochs
+from .epochs import BatchCount, Epochs, require_same_epochs, uneven_counts
 from .on_servers import bring_here, require_servers, serve
 from .trainable import Trainable
 
@@ -139,6 +140,8 @@ def fit(model: Trainable, source: Source, epochs: Epochs, callbacks: CallbackLis
     keeps_iterator = epochs.steps is not None and distributed.cardinality() != epochs.steps
     seed = _seed_of_all(strategy)
     with default_seed(seed):
+        texts = job.texts(distributed.order(), "what the input of fit is made of")
+        require_one_order(texts, job.num_trainers)
         batches = distributed.own_steps()
     try:
         with watch.installed(True), default_seed(seed):
@@ -148,6 +151,7 @@ def fit(model: Trainable, source: Source, epochs: Epochs, callbacks: CallbackLis
             logs: dict[str, Any] = {}
             model.training_session = session
             callbacks.tell("on_train_begin")
+            count = BatchCount()
             first, done, states = model.take_beginning() or (epochs.first, 0, ())
             if first > epochs.first or done:
                 passes = 0 if keeps_iterator else first - epochs.first
@@ -162,7 +166,7 @@ def fit(model: Trainable, source: Source, epochs: Epochs, callbacks: CallbackLis
                     batches = distributed.own_steps()
                     session.next_pass(batches)
                 callbacks.tell("on_epoch_begin", epoch)
-                logs, goes_on = _train_epoch(model, session, hook, epochs, epoch, done)
+                logs, goes_on = _train_epoch(model, session, hook, epochs, epoch, done, count)
                 done = 0
                 if session.end_is_agreed:
                     callbacks.tell("on_train_interrupted")
@@ -173,11 +177,12 @@ def fit(model: Trainable, source: Source, epochs: Epochs, callbacks: CallbackLis
                 callbacks.tell("on_epoch_end", epoch, logs)
                 if not goes_on or _agreed(model.stop_training, strategy):
                     break
-            session.finish()
+            account = str(count) if _shares_batches(source, distributed, strategy) else ""
+            uneven = uneven_counts(session.finish(account), strategy.extended.shard[0] == 1)
             session.end()
             if model.optimizer is not None:  # variables become their averages, if it keeps them
                 model.optimizer.finalize_variable_values(model.trainable_variables)
-            bring_here(model, strategy)
+            bring_here(model, strategy, uneven)
             with strategy.scope():
                 model.optimizer.finalize_variable_values(model.trainable_variables)
             callbacks.tell("on_train_end", logs)
@@ -194,11 +199,13 @@ def _train_epoch(
     epochs: Epochs,
     epoch: int,
     done: int,
+    count: BatchCount,
 ) -> tuple[dict[str, Any], bool]:
     """The logs of an epoch, and whether there is data for the next one.
 
     Args:
         done: How many of its batches were made before.
+        count: Is told how many there were.
     """
     model.look_again()
     model.reset_metrics()
@@ -207,6 +214,7 @@ def _train_epoch(
     while done != epochs.steps and session.make_next_step():
         session.after_run()
         done += 1
+    count.note(epoch, done)
     if session.end_is_agreed:
         return {}, False
     logs = session.logs()
@@ -389,6 +397,13 @@ def _distributed(source: Source, strategy: Strategy) -> DistributedDataset:
     if extended.shard[0] == 1 and num_trainers > 1:
         dataset = dataset.shard(num_trainers, extended.job.trainer_index)
     return strategy.experimental_distribute_dataset(dataset)
+
+
+def _shares_batches(source: Source, distributed: DistributedDataset, strategy: Strategy) -> bool:
+    """Whether what one worker does not have of its data is read by no other."""
+    if strategy.extended.shard[0] == 1:  # the dataset was cut for them, unless it came as it is
+        return not isinstance(source, DistributedDataset)
+    return distributed.is_shared
 
 
 def _call(model: Trainable) -> Callable[[Any, ModeKeys], Spec]:

@@ -35,15 +35,26 @@ def require_servers(model: Trainable, strategy: Strategy) -> None:
         )
 
 
-def bring_here(model: Trainable, strategy: Strategy) -> None:
+def bring_here(model: Trainable, strategy: Strategy, uneven: str) -> None:
     """Let a model that was trained on parameter servers live on here, when all have trained it.
 
     The servers end: the chief, who has waited for the others, says so to all.
+
+    Args:
+        model, strategy: What was trained, under which strategy.
+        uneven: What the chief knows of workers that had fewer batches than others.
     """
     job = strategy.extended.job
     if strategy.extended.remote_storage is None:
         return
-    job.text_from_chief("", "all have trained")
+    uneven = job.text_from_chief(uneven, "all have trained")
+    if uneven:
+        _logger.warning(
+            "Workers share the batches of fit, and their inputs did not have the same number of "
+            "them: %s. Nobody has trained on the parts of those that had fewer. Let input and "
+            "callbacks be the same on all workers.",
+            uneven,
+        )
     job.refresh()
     for variable in [*model.weights, *model.optimizer.existing_variables, model.step_counter()]:
         if variable.is_remote:

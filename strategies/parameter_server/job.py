@@ -101,6 +101,10 @@ class TrainerJob(Job):
         self._servers().post(name, text)
         return text
 
+    def texts(self, text: str, name: str) -> Mapping[int, str]:
+        # The others may come later, or come back: each compares itself with the chief.
+        return {0: self.text_from_chief(text, name), self.trainer_index: text}
+
     def tell_input_state(self, state: Callable[[], str]) -> None:
         self._storage.note = state
         self._servers().post(_input_key(self.trainer_index), state())
@@ -126,12 +130,20 @@ class TrainerJob(Job):
         if not self.is_over:
             self._storage.refresh()
 
-    def finish(self) -> None:
-        if self.is_chief:
-            self._wait_for_other_trainers()
-            self.refresh()
-        else:
-            self._servers().finish()
+    def finish(self, account: str = "") -> Mapping[int, str]:
+        servers = self._servers()
+        if not self.is_chief:
+            if account:
+                servers.post(_account_key(self.trainer_index), account)
+            servers.finish()
+            return {}
+        self._wait_for_other_trainers()
+        self.refresh()
+        others = {
+            index: servers.ask(0, Read(key=_account_key(index))).text
+            for index in range(1, self.num_trainers if account else 1)
+        }
+        return {0: account} | {index: text for index, text in others.items() if text}
 
     @property
     def is_ending(self) -> bool:
@@ -203,6 +215,11 @@ class TrainerJob(Job):
 def _input_key(trainer: int) -> str:
     """Under it a trainer posts where its input stands when it comes."""
     return f"input of trainer {trainer}"
+
+
+def _account_key(trainer: int) -> str:
+    """Under it a trainer posts what it has done, when it makes no more steps."""
+    return f"account of trainer {trainer}"
 
 
 @final

@@ -210,7 +210,7 @@ class Variable(TensorLike, metaclass=_Constructed):
         return self.cell.leaf(index), self.cell.rows(index, rows, device)
 
     def settle(self) -> None:
-        """Have it as this task's last step has left it; refused where others change it meanwhile."""
+        """Have it as this task's last step has left it, or refuse: see `Cell.settle`."""
         self.cell.settle()
 
     def bring_here(self) -> None:

@@ -45,6 +45,13 @@ class Job(ABC):
         """The chief's text, on every task; nobody gets it before the chief has called."""
 
     @abstractmethod
+    def texts(self, text: str, name: str) -> Mapping[int, str]:
+        """What tasks say that must say the same, by trainer: this one, the chief, and maybe others.
+
+        All call it with the same names in the same order; nobody returns before the chief.
+        """
+
+    @abstractmethod
     def tell_input_state(self, state: Callable[[], str]) -> None:
         """Let others find out where this task's input stands, by calling `state` when needed."""
 
@@ -68,8 +75,15 @@ class Job(ABC):
         """Have variables read anew that other tasks may have changed."""
 
     @abstractmethod
-    def finish(self) -> None:
-        """This task makes no more steps. The chief returns when nobody does."""
+    def finish(self, account: str = "") -> Mapping[int, str]:
+        """This task makes no more steps. The chief returns when nobody does.
+
+        Args:
+            account: What this one has done.
+
+        Returns:
+            On the chief the accounts of all that have given one, by trainer.
+        """
 
     @abstractmethod
     def share_result(self, text: str) -> str:
@@ -141,6 +155,9 @@ class WorkersJob(Job):
     def text_from_chief(self, text: str, name: str) -> str:
         return self._workers.text_from_chief(text, name)
 
+    def texts(self, text: str, name: str) -> Mapping[int, str]:
+        return dict(enumerate(self._workers.texts(text, name)))
+
     def tell_input_state(self, state: Callable[[], str]) -> None:
         self._state = state
 
@@ -156,8 +173,9 @@ class WorkersJob(Job):
     def refresh(self) -> None:
         """Nobody changes them but the workers together."""
 
-    def finish(self) -> None:
+    def finish(self, account: str = "") -> Mapping[int, str]:
         """All have made the same steps, and so have ended together."""
+        return {}
 
     def share_result(self, text: str) -> str:
         return text

@@ -1,5 +1,6 @@
 """`fit` over several workers, and with parameter servers: what one process would learn."""
 
+import re
 import threading
 
 import numpy as np
@@ -233,3 +234,76 @@ def test_trainers_of_their_own_steps_take_batches_in_turns(server_job):
     first, second = on_servers(server_job(1, 2), train)
     for one, other in zip(first, second, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+UNEVEN = "Workers share the batches of fit"
+# max_staleness, how many batches each worker's generator has, and what is said of it.
+LENGTHS = [
+    (0, (4, 4), None),
+    (0, (4, 2), "4 on worker 0, 2 on worker 1 in epoch 1"),
+    (0, (2, 4), "2 on worker 0, 4 on worker 1 in epoch 1"),
+    (None, (4, 4), None),
+    (None, (5, 5), None),
+    (None, (6, 2), "3 on worker 0, 1 on worker 1 in epoch 1"),
+    (None, (1, 4), "1 on worker 0, 2 on worker 1 in epoch 1"),
+]
+
+
+@pytest.mark.parametrize(("max_staleness", "lengths", "said"), LENGTHS)
+def test_trainers_whose_generators_differ_in_length_are_named(
+    server_job, caplog, max_staleness, lengths, said
+):
+    def train(strategy, rank):
+        with VariableStore(seed=3).building():
+            with strategy.scope():
+                model = functional()
+                model.compile("sgd", "mse")
+            batches = pl.Dataset.from_generator(
+                lambda: ((X[4 * i : 4 * i + 4], Y[4 * i : 4 * i + 4]) for i in range(lengths[rank]))
+            )
+            model.fit(batches, epochs=2, verbose=0)
+
+    on_servers(server_job(1, 2, max_staleness), train)
+    warnings = [r.getMessage() for r in caplog.records if r.getMessage().startswith(UNEVEN)]
+    assert len(warnings) == (0 if said is None else 2)
+    assert all(said in warning for warning in warnings)
+
+
+def told_otherwise(strategy, rank, rows=slice(24), batch_size=8, **options):
+    """A fit in which trainer 1 alone has other rows, batches or epochs."""
+    if rank == 0:
+        rows, batch_size, options = slice(24), 8, {}
+    with VariableStore(seed=3).building():
+        with strategy.scope():
+            model = functional()
+            model.compile("sgd", "mse")
+        how = {"epochs": 2, "shuffle": False, "verbose": 0, **options}
+        model.fit(X[rows], Y[rows], batch_size, **how)
+
+
+@pytest.mark.parametrize("max_staleness", [0, None])
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ({"epochs": 3}, r"fit .*epochs=2.* on worker 0; .*epochs=3.* on worker 1"),
+        ({"batch_size": 4}, "must agree on the dataset, but worker 0 has .* and worker 1 has"),
+        ({"rows": slice(20)}, "must agree on the dataset, but worker 0 has .* and worker 1 has"),
+        ({"shuffle": True}, "must agree on the dataset, but worker 0 has .* and worker 1 has"),
+    ],
+    ids=["epochs", "batches", "rows", "shuffled"],
+)
+def test_a_trainer_that_was_given_something_else_than_the_chief_is_told(
+    server_job, max_staleness, others, said
+):
+    job, errors = server_job(1, 2, max_staleness), []
+
+    def train(strategy, rank):
+        try:
+            told_otherwise(strategy, rank, **others)
+        except ValueError as error:
+            errors.append(str(error))
+            strategy.extended.job.finish()  # as a process that ends: the chief goes on alone
+
+    on_servers(job, train)
+    (error,) = errors
+    assert re.search(said, error, re.DOTALL)

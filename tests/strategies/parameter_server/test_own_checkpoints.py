@@ -43,7 +43,7 @@ class Loop:
 
 @pytest.fixture
 def run(server_job):
-    """`run(max_staleness, num_trainers, work, **options)`: what `work(Loop, rank)` returns there."""
+    """`run(max_staleness, num_trainers, work, **options)`: what `work(loop, rank)` returns."""
 
     def run(max_staleness, num_trainers, work, **options):
         job = server_job(2, num_trainers, max_staleness, **options)
