@@ -93,17 +93,14 @@ class TrainerJob(Job):
         self._storage = storage
         self._is_over = False
 
-    def text_from_chief(self, text: str, name: str) -> str:
-        if self.is_over:  # each is alone
-            return text
-        if not self.is_chief:
-            return self._servers().read(name)
-        self._servers().post(name, text)
-        return text
-
     def texts(self, text: str, name: str) -> Mapping[int, str]:
-        # The others may come later, or come back: each compares itself with the chief.
-        return {0: self.text_from_chief(text, name), self.trainer_index: text}
+        # The others may come later, or come back: each knows of the chief and itself.
+        if self.is_over:  # each is alone
+            return {0: text}
+        if not self.is_chief:
+            return {0: self._servers().read(name), self.trainer_index: text}
+        self._servers().post(name, text)
+        return {0: text}
 
     def tell_input_state(self, state: Callable[[], str]) -> None:
         self._storage.note = state
