@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from mpi4py import MPI
 
 sys.path.append(str(Path(__file__).parents[2]))  # the last: the package is the installed one
@@ -15,6 +16,7 @@ sys.path.append(str(Path(__file__).parents[2]))  # the last: the package is the 
 from paceline.collectives import Handle, MismatchError, Op
 from paceline.collectives.mpi import mpi_communicator
 from paceline.strategies.workers.gpu_aware_mpi import join_by_mpi
+from tests.benchmarks.loading import load
 from tests.collectives import mpi_conformance as suite
 from tests.devices import strict_cuda, strict_cupy, strict_mpi
 from tests.devices.exchanges import PROGRAMS, assert_alike, devices_of, strategy_of
@@ -25,6 +27,7 @@ NAMES = {
     *("equal bits", "shapes", "a name may change its length", "started operations run in order"),
     *("many calls of one name", "closed"),
 }
+MPI_CALLS = {"Allreduce", "Reduce_scatter", "Allgatherv", "Bcast", "Send", "Recv"}
 
 
 def on_cards():
@@ -118,29 +121,21 @@ def combined_by_mpi(array, op):
     )
 
 
+def on(communicator):
+    """How a case runs: with arrays on cards."""
+    return lambda _size, body, _secs=0: suite.run_on(OnCards(communicator()), body)
+
+
 def conformance():
     size = MPI.COMM_WORLD.size
     cases = [case for case in suite.conformance.cases([size]) if case.name in NAMES]
     assert {case.name for case in cases} == NAMES
-    failed = []
+    in_order = [case for case in cases if case.name != "closed"]
     with on_cards() as shared:
-        for case in cases:
-            if case.name != "closed":
-                how = lambda _, body, __=0: suite.run_on(OnCards(shared), body)
-                failed.append(suite.failure(case, how))
-    for case in [case for case in cases if case.name == "closed"]:
-        failed.append(
-            suite.failure(case, lambda _, body, __=0: suite.run_on(OnCards(on_cards()), body))
-        )
+        failed = [suite.failure(case, on(lambda: shared)) for case in in_order]
+    failed += [suite.failure(case, on(on_cards)) for case in cases if case not in in_order]
     failed = [text for text in failed if text]
-    assert {*strict_mpi.CALLS} == {
-        "Allreduce",
-        "Reduce_scatter",
-        "Allgatherv",
-        "Bcast",
-        "Send",
-        "Recv",
-    } or size == 1
+    assert failed or size == 1 or {*strict_mpi.CALLS} == MPI_CALLS
     if MPI.COMM_WORLD.rank == 0:
         print("\n".join([*failed, f"{len(cases) - len(failed)} cases passed"]))
     sys.exit(bool(failed))
@@ -171,33 +166,31 @@ def refuses():
         for dtype, op in (("float16", Op.SUM), ("float32", Op.MAX)):
             array = strict_cupy.array(np.ones(3, dtype))
             for call in (communicator.all_reduce, communicator.reduce_scatter):
-                try:
+                with pytest.raises(TypeError, match=f"MPI cannot combine {dtype} by {op.value}"):
                     call(array, "x", op)
-                except TypeError as error:
-                    assert f"MPI cannot combine {dtype} by {op.value}" in str(error)
-                else:
-                    raise AssertionError(dtype)
         communicator.takes_gpu_arrays = False
-        try:
+        with pytest.raises(TypeError, match="'x' is in the memory of a GPU, which this comm"):
             communicator.all_reduce(array, "x")
-        except TypeError as error:
-            assert "'x' is in the memory of a GPU, which this communicator" in str(error)
         communicator.barrier("the communicator is as it was")
     print("refused")
+
+
+def benchmark():
+    """Small: that no name in it is wrong."""
+    options = "--sizes 64 --rounds 1 --ways alone host mpi"
+    found = load("cards").main(options.split(), on_cards)
+    assert [*found] == ["reduce 0 KiB", "gradients 0 KiB"]
+    assert all([*times] == ["alone", "host", "mpi"] for times in found.values())
+    print("measured")
 
 
 def mixed():
     """One rank's array is on the host: all hear of it."""
     with on_cards() as communicator:
-        try:
-            if communicator.rank:
-                communicator.all_reduce(np.ones(3), "x")
-            else:
-                OnCards(communicator).all_reduce(np.ones(3), "x")
-        except MismatchError as error:
-            print(error)
-        else:
-            raise AssertionError("nobody has noticed")
+        own = communicator if communicator.rank else OnCards(communicator)
+        with pytest.raises(MismatchError) as raised:
+            own.all_reduce(np.ones(3), "x")
+        print(raised.value)
 
 
 if __name__ == "__main__":

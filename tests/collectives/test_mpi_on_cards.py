@@ -62,10 +62,11 @@ def test_a_library_that_is_not_found_says_no():
     assert not queries_say_yes(None)
 
 
+@pytest.mark.host
+@jobs.pytestmark[0]
+@jobs.pytestmark[1]
 class TestJobs:
     """On stand-ins for cards and for an MPI that takes arrays on them."""
-
-    pytestmark = [*jobs.pytestmark, pytest.mark.host]
 
     @pytest.mark.parametrize("size", [1, 2, 3])
     def test_arrays_on_cards_are_moved_as_those_on_the_host(self, size):
@@ -83,6 +84,11 @@ class TestJobs:
         status, output, _ = jobs.run_job(2, JOB, "refuses")
         assert status == 0, output
         assert output.count("refused") == 2
+
+    def test_the_benchmark_of_the_ways_between_cards_runs(self):
+        status, output, _ = jobs.run_job(2, JOB, "benchmark")
+        assert status == 0, output
+        assert output.count("measured") == 2
 
     def test_a_rank_that_brings_its_array_on_the_host_is_named(self):
         status, output, _ = jobs.run_job(2, JOB, "mixed")
