@@ -10,7 +10,7 @@ import numpy as np
 from .arithmetic import times
 from .fusion import fused
 from .higher_order import by_definition
-from .numerics import keep_positive, keep_where, total
+from .numerics import keep_positive, keep_where, total, widened
 from .special import erf as _erf
 from .tensor import Tensor, lift_array, operand, record
 from .tensor_like import Array
@@ -189,7 +189,8 @@ def _gelu_at_once(x: Tensor, approximate: bool) -> Tensor:
             density = _exp_of_square(-0.5, a) / math.sqrt(2 * math.pi)
         return a * share, share + a * density
 
-    y, slope = fused(of_elements, a)
+    # CuPy clips no bfloat16, of which the host makes float32 here as well.
+    y, slope = fused(of_elements, a if a.dtype.kind == "f" else widened(a))
 
     def vjp(g: Array, outs: Any) -> Any:
         if type(g) is Tensor:

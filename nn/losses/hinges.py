@@ -37,6 +37,8 @@ def categorical_hinge(y_true: Any, y_pred: Any) -> Tensor:
 def _short_of_margin(name: str, y_true: Any, y_pred: Any) -> Tensor:
     """What each score lacks of a margin of 1.
 
+    On a GPU, which is not waited for to look at labels, it is "not a number" where these are wrong.
+
     Raises:
         ValueError: Labels are neither -1 and 1 nor 0 and 1. (Keras takes 0 for -1 where a batch has
             no other label, so that its meaning would depend on how the data is cut.)
@@ -44,8 +46,11 @@ def _short_of_margin(name: str, y_true: Any, y_pred: Any) -> Tensor:
     y_true, y_pred = matched(name, y_true, y_pred)
     labels = y_true.data
     is_zero = labels == 0
-    known = is_zero | (np.abs(labels) == 1)
-    if not known.all() or (is_zero.any() and (labels == -1).any()):
+    is_known = is_zero | (np.abs(labels) == 1)
+    is_one_kind = ~(is_zero.any() & (labels == -1).any())
+    if not isinstance(labels, np.ndarray):
+        y_pred = np.where(is_known & is_one_kind, y_pred, np.nan)
+    elif not (is_known.all() and is_one_kind):
         raise ValueError(f"{name}: labels must be -1 and 1, or 0 and 1, y_true holds others")
     return relu(1 - np.where(is_zero, -1, y_true) * y_pred)
 

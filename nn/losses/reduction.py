@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...autodiff import Array, Tensor, lift
-from ...strategies import ReplicaContext, current_store, get_replica_context, to_host
+from ...strategies import ReplicaContext, current_store, get_replica_context
 from ..shapes import as_tensor, like_values
 
 
@@ -76,14 +76,20 @@ def reduced(
     weights = like_values(name, as_tensor(sample_weight), losses) if by_weight else None
     counted = _counted(mask, weights, losses.shape)
     num_examples = losses.shape[0] if losses.ndim else 1
-    return losses.sum() * _share_of_mean(num_examples, counted)
+    return _times(losses.sum(), _share_of_mean(num_examples, counted))
 
 
-def _counted(mask: Any, weights: Any, shape: tuple[int, ...]) -> float:
-    """How many losses a mask leaves, or the sum of their weights, in float64."""
+def _counted(mask: Any, weights: Any, shape: tuple[int, ...]) -> Array:
+    """How many losses a mask leaves, or the sum of their weights, in float64, where they lie."""
     parts = [lift(part).data.astype(np.float64) for part in (mask, weights) if part is not None]
     product = functools.reduce(np.multiply, parts)
-    return float(np.broadcast_to(product, shape).copy(order="C").sum())
+    return np.broadcast_to(product, shape).copy(order="C").sum()
+
+
+def _times(loss: Tensor, factor: Array) -> Tensor:
+    """A loss times a number in float64 that may lie on a GPU, which nobody waits for."""
+    dtype = factor.dtype if loss.dtype.kind in "biu" else loss.dtype
+    return loss * factor.astype(dtype)[()]
 
 
 def compute_average_loss(
@@ -144,8 +150,8 @@ def sum_over_replicas(loss: Any, num_examples: int) -> Any:
     """
     if not is_one_of_several():
         return loss
-    all_examples, _ = _over_replicas(num_examples, 0.0)
-    return loss * (all_examples / max(num_examples, 1))
+    (all_examples,) = _over_replicas(np.array([num_examples], np.float64))
+    return _times(as_tensor(loss), all_examples / max(num_examples, 1))
 
 
 def is_one_of_several() -> bool:
@@ -181,21 +187,23 @@ def _check_mean(reduction: Reduction) -> None:
     )
 
 
-def _share_of_mean(num_examples: int, counted: float) -> float:
+def _share_of_mean(num_examples: int, counted: Array) -> Array:
     """By what a replica multiplies its sum of losses, such that the average is the global mean.
 
     The step averages replicas by their numbers of examples, n: with a factor of Σn / (n · Σcounted)
-    the average of the sums S is Σ(n · S · factor) / Σn = ΣS / Σcounted.
+    the average of the sums S is Σ(n · S · factor) / Σn = ΣS / Σcounted. Of nothing it is 0.
     """
-    replica = get_replica_context()
-    if replica is None or replica.num_replicas_in_sync == 1:
-        return 1 / counted if counted else 0.0
-    all_examples, all_counted = _over_replicas(num_examples, counted)
-    return all_examples / (max(num_examples, 1) * all_counted) if all_counted else 0.0
+    all_examples: Any = 1.0
+    if is_one_of_several():
+        both = np.stack([np.full_like(counted, num_examples), counted])
+        all_examples, counted = _over_replicas(both)
+        counted = max(num_examples, 1) * counted
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(counted != 0, all_examples / counted, 0.0)
 
 
-def _over_replicas(num_examples: int, counted: float) -> tuple[float, float]:
-    """Both numbers, added up over the replicas of the step."""
+def _over_replicas(numbers: Array) -> Array:
+    """Numbers added up over the replicas of the step, on the caller's device."""
     replica = get_replica_context()
     assert replica is not None
     extended = replica.strategy.extended
@@ -207,6 +215,4 @@ def _over_replicas(num_examples: int, counted: float) -> tuple[float, float]:
             "without a mask, let workers make steps of their own (max_staleness=None), or use "
             "MultiWorkerMirroredStrategy"
         )
-    both = np.array([num_examples, counted], np.float64)
-    all_examples, all_counted = to_host(replica.all_reduce("SUM", both)).tolist()
-    return all_examples, all_counted
+    return replica.all_reduce("SUM", numbers)

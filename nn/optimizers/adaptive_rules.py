@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...autodiff import Array
+from ...autodiff import Array, fused
 from .rule import Rule, Slots
 
 
@@ -147,7 +147,11 @@ class LambRule(Rule):
         return {"m": 0.0, "v": 0.0}
 
     def move(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
-        m, v = slots
+        change = fused(lambda g, m, v: self._direction(g, m, v, step), gradient, *slots)
+        squares = np.sum(np.square(value)), np.sum(np.square(change))
+        _subtract(value, change, fused(lambda a, b: rate * _ratio_of_norms(a, b), *squares))
+
+    def _direction(self, gradient: Array, m: Array, v: Array, step: int) -> Array:
         scratch = gradient.copy()
         _average(m, self.beta_1, scratch)
         np.multiply(gradient, gradient, out=scratch)
@@ -157,9 +161,7 @@ class LambRule(Rule):
         scratch += self.epsilon
         np.divide(m, scratch, out=scratch)
         scratch /= 1 - self.beta_1**step
-        norm, of_change = _norm(value), _norm(scratch)
-        scratch *= rate * (norm / of_change if norm > 0 and of_change > 0 else 1.0)
-        value -= scratch
+        return scratch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,27 +195,41 @@ class AdafactorRule(Rule):
     def move(self, value: Array, gradient: Array, slots: Slots, rate: float, step: int) -> None:
         r, c, v = slots
         decay = 1 - step**self.beta_2_decay
-        square = gradient * gradient
-        square += self.epsilon_1
+        square = fused(lambda g: g * g + self.epsilon_1, gradient)
         if value.ndim > 1:
-            _average(r, decay, np.mean(square, axis=-1))
-            _average(c, decay, np.mean(square, axis=-2))
+            for slot, axis in ((r, -1), (c, -2)):
+                fused(lambda own, new: _average(own, decay, new), slot, np.mean(square, axis=axis))
             row = r / np.mean(r, axis=-1, keepdims=True)
-            np.multiply(row[..., None], c[..., None, :], out=square)
+            parts = gradient, row[..., None], c[..., None, :]
+            change = fused(lambda g, row, column: g / np.sqrt(row * column), *parts)
         else:
-            _average(v, decay, square)
-            square = v
-        change = gradient / np.sqrt(square)
+            fused(lambda own, new: _average(own, decay, new), v, square)
+            change = fused(lambda g, v: g / np.sqrt(v), gradient, v)
         if self.relative_step:
             rate = min(rate, 1 / math.sqrt(step))
-        rate *= max(self.epsilon_2, _root_mean_square(value))
-        change *= rate / max(1.0, _root_mean_square(change) / self.clip_threshold)
-        value -= change
+        squares = np.mean(np.square(value)), np.mean(np.square(change))
+        _subtract(value, change, fused(lambda a, b: self._scale(a, b, rate), *squares))
+
+    def _scale(self, of_value: Array, of_change: Array, rate: float) -> Array:
+        """By what a change is multiplied: of the means of the squares of a value and its change."""
+        # Of "not a number", as of what is too small, the bound is taken.
+        roots = [np.sqrt(mean.astype(np.float64)) for mean in (of_value, of_change)]
+        size = rate * np.fmax(roots[0], self.epsilon_2)
+        return size / np.fmax(roots[1] / self.clip_threshold, 1.0)
 
 
-def _norm(array: Array) -> float:
-    return math.sqrt(float(np.sum(np.square(array))))
+def _ratio_of_norms(of_value: Array, of_change: Array) -> Array:
+    """The ratio, in float64, of the roots of two sums of squares; 1 where one of them is 0."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        norm, other = (np.sqrt(squares.astype(np.float64)) for squares in (of_value, of_change))
+        return np.where((norm > 0) & (other > 0), norm / other, 1.0)
 
 
-def _root_mean_square(array: Array) -> float:
-    return math.sqrt(float(np.mean(np.square(array))))
+def _subtract(value: Array, change: Array, factor: Array) -> None:
+    """`value -= factor · change`; the factor is a number in float64 that lies where they lie."""
+    fused(_scaled_difference, value, change, factor.astype(value.dtype))
+
+
+def _scaled_difference(value: Array, change: Array, factor: Array) -> None:
+    change *= factor
+    value -= change

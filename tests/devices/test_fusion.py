@@ -15,6 +15,7 @@ from paceline.autodiff import (
     cross_entropy,
     fused,
     fusion,
+    gelu,
     indexed_slices,
     random_factors,
     random_normal,
@@ -200,6 +201,20 @@ def test_bfloat16_is_not_fused_and_has_the_dtypes_that_it_has_on_the_host() -> N
         found = fused(lambda x: (x + x, np.exp(x * 2.0)), to_device(x))
     assert [y.dtype for y in found] == [(x + x).dtype, np.exp(x * 2.0).dtype]
     assert not [launch for launch in counts.launches if launch.startswith("fuse")]
+
+
+@pytest.mark.parametrize("approximate", [False, True])
+def test_gelu_of_bfloat16_is_one_kernel_in_float32_which_the_host_gives_too(
+    approximate: bool,
+) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    x = X.astype(ml_dtypes.bfloat16)
+    with counted() as counts:
+        found = gelu(to_device(x), approximate)
+    assert [name.split()[0].split(":")[0] for name in counts.launches] == ["astype", "fuse"]
+    expected = gelu(x, approximate)
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=0.02, atol=1e-3)
 
 
 def test_numbers_are_arguments_of_one_kernel(monkeypatch: Any) -> None:

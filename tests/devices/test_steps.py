@@ -17,7 +17,7 @@ import pytest
 import paceline as pl
 from paceline.nn import Sequential, layers, optimizers
 
-from .strict_cupy import Counts, counted
+from .strict_cupy import Counts, counted, to_device
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 RNG = np.random.default_rng(0)
@@ -192,6 +192,72 @@ def test_metrics_of_fit_are_added_up_on_the_device_and_nothing_waits(
     metric: str, a_card: Any
 ) -> None:
     assert not asked_by_a_step(with_metrics([metric])).waits
+
+
+LOSSES = {
+    "hinge": ("hinge", {}),
+    "squared_hinge": ("squared_hinge", {}),
+    "weighted mean": (pl.nn.losses.MeanSquaredError("mean_with_sample_weight"), {"weighted": True}),
+    "masked": ("mse", {"masked": True}),
+    "masked and weighted": (
+        pl.nn.losses.MeanSquaredError("mean_with_sample_weight"),
+        {"weighted": True, "masked": True},
+    ),
+}
+
+
+@pytest.mark.parametrize("cards", [1, 2])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_loss_of_labels_weights_or_masks_is_not_waited_for(
+    loss: str, cards: int, two_gpus: Any
+) -> None:
+    how, options = LOSSES[loss]
+    x = np.where(RNG.random((64, 3, 4)) < 0.3, 0, RNG.normal(size=(64, 3, 4)))
+    x[:, 0] = 1.0
+    y = np.where(RNG.random((64, 3, 1)) < 0.5, 1.0, -1.0)
+    weights = (RNG.random((64, 3)),) if "weighted" in options else ()
+
+    def train(num_steps: int) -> None:
+        with pl.MirroredStrategy([f"GPU:{card}" for card in range(cards)]).scope():
+            masking = [layers.Masking(0.0)] if "masked" in options else []
+            model = Sequential([*masking, layers.Dense(8, activation="relu"), layers.Dense(1)])
+            model.compile(optimizers.SGD(0.1), loss=how)
+        parts = tuple(part.astype(np.float32) for part in (x, y, *weights))
+        batches = pl.Dataset.from_tensor_slices(parts).repeat().batch(16)
+        model.fit(batches, epochs=1, steps_per_epoch=num_steps, verbose=0)
+
+    assert not asked_by_a_step(train).waits
+
+
+@pytest.mark.parametrize("labels", [[0.5, 1], [-1, 0], [2, 1], [np.nan, 1]])
+@pytest.mark.parametrize("loss", [pl.nn.losses.hinge, pl.nn.losses.squared_hinge])
+def test_a_margin_of_wrong_labels_is_no_number_on_a_device(
+    loss: Any, labels: list[float], a_card: Any
+) -> None:
+    scores = to_device(np.zeros(2, np.float32))
+    with counted() as counts:
+        found = np.mean(loss(to_device(np.array(labels)), scores))
+    assert not counts.waits
+    assert np.isnan(found.item())
+    assert loss(to_device(np.array([0, 1])), scores).numpy().tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "most_launches"), [(optimizers.Lamb, 70), (optimizers.Adafactor, 88)]
+)
+def test_an_optimizer_that_takes_norms_of_whole_variables_waits_for_none(
+    optimizer: Any, most_launches: int, a_card: Any
+) -> None:
+    def train(num_steps: int) -> None:
+        with pl.OneDeviceStrategy("GPU:0").scope():
+            model = network()
+            model.compile(optimizer(0.01), loss="sparse_categorical_crossentropy")
+        batches = pl.Dataset.from_tensor_slices((IMAGES, DIGITS)).repeat().batch(16)
+        model.fit(batches, epochs=1, steps_per_epoch=num_steps, verbose=0)
+
+    asked = asked_by_a_step(train)
+    assert not asked.waits
+    assert len(asked.launches) <= most_launches, Counter(asked.launches)
 
 
 @pytest.mark.parametrize(

@@ -503,6 +503,7 @@ def test_classes_may_be_another_axis():
 
 
 @pytest.mark.parametrize("labels", [[0.5, 1], [-1, 0], [2, 1], [math.nan, 1]])
+@pytest.mark.host
 def test_labels_of_a_margin_are_two(labels):
     with pytest.raises(ValueError, match="hinge: labels must be -1 and 1, or 0 and 1"):
         losses.hinge(labels, np.zeros(2))
