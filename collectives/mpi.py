@@ -134,25 +134,27 @@ class _Repeated(RepeatedAllReduce):
         super().__init__(array, op)
         self._backend = backend
         self._call = call
+        self._key, self._described = call.key, call.call
+        self._mpi_type, self._mpi_op = call.mpi_type, call.mpi_op
+        self._history, self._watchdog = backend.history, backend.watchdog
         self._position = Position(backend, backend.history, call.call)
         self._all_reduce = backend.lanes[call.lane].Allreduce
         self._in_place = in_place
 
     def run(self, array: Array) -> None:
-        backend, call = self._backend, self._call
-        watchdog, history = backend.watchdog, backend.history
+        backend, watchdog, history = self._backend, self._watchdog, self._history
         if backend.first_failure is not None:
             backend.check_usable()
         # The history grows first: its growth is how the watchdog's thread tells this call from the
         # last one, which had the same position.
-        history.add(call.call, call.key)
+        history.add(self._described, self._key)
         watchdog.now = self._position
         try:
             if not history.sequence % COMPARED_CALLS:
-                backend.consistency.agree(call)
-            self._all_reduce(self._in_place, (array, call.mpi_type), call.mpi_op)
+                backend.consistency.agree(self._call)
+            self._all_reduce(self._in_place, (array, self._mpi_type), self._mpi_op)
         except Exception as error:
-            backend.fail(error, call.call)
+            backend.fail(error, self._described)
             raise
         finally:
             watchdog.now = None
