@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import Enum
 from typing import Any
 
@@ -87,9 +87,17 @@ def current_gpu(array: Any) -> AbstractContextManager[object]:
     """Within it the GPU of the calling thread is that of an array, if it is on one.
 
     MPI copies by way of the thread's GPU, and crashes where that is another one
-    (https://github.com/pytorch/pytorch/issues/21922); threads of our own are on the first.
+    (https://github.com/pytorch/pytorch/issues/21922), or where the thread has none so far, as one
+    of our own (https://github.com/open-mpi/ompi/issues/627).
     """
-    return _NO_GPU if isinstance(array, np.ndarray) else array.device
+    return _NO_GPU if isinstance(array, np.ndarray) else _current(array.device)
+
+
+@contextmanager
+def _current(gpu: Any) -> Iterator[None]:
+    with gpu:
+        gpu.use()  # `with` alone does nothing for the first GPU in a thread that has none
+        yield
 
 
 def writable_like(array: Any, shape: tuple[int, ...] | int) -> Any:

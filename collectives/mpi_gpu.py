@@ -36,7 +36,9 @@ def says_it_takes_gpu_arrays(mpi: Any) -> bool:
     Args:
         mpi: The module ``mpi4py.MPI``.
     """
-    kinds = mpi.COMM_WORLD.Get_info().get("mpi_memory_alloc_kinds") or ""
+    info = mpi.COMM_WORLD.Get_info()
+    kinds = info.get("mpi_memory_alloc_kinds") or ""
+    info.Free()
     try:
         library = ctypes.CDLL(mpi.__file__)  # finds symbols in what it is linked with, too
     except OSError:

@@ -8,6 +8,7 @@ by name, and what NCCL has begun is aborted.
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import json
 import logging
@@ -206,6 +207,17 @@ class NcclWorkers:
         self.device = device
         self._communicator = communicator
         self._ranks = ranks
+        self._latest: Any = None
+        atexit.register(self.leave)
+
+    def leave(self) -> None:
+        """At the end of the program: give up what is under way, for nobody waits for it any more.
+
+        An error elsewhere may have left it so. NCCL, whose own end waits for it, would wait for
+        ever.
+        """
+        if self._latest is not None and not self._latest.done:
+            self._ranks.abort()
 
     def takes(self, array: Array) -> bool:
         """Whether it moves arrays such as this one: on a card, of a dtype that NCCL knows."""
@@ -224,8 +236,7 @@ class NcclWorkers:
         """
         what = f"{name} ({array.dtype} of {array.size} on cards)"
         beside = self._communicator.start_all_reduce(numbers, what)
-        on_card = self._ranks.all_reduce([array])
-        return _UnderWay(self._communicator, self._ranks, what, beside, on_card)
+        return self._under_way(what, beside, self._ranks.all_reduce([array]))
 
     def all_gather(self, array: Array, name: str) -> list[Array]:
         """The arrays of all workers, in their order, on this card.
@@ -244,9 +255,12 @@ class NcclWorkers:
         with self.device.use():
             table = np.empty((ends[-1], *row), array.dtype, like=array)
         parts = [table[end - n : end] for end, n in zip(ends, lengths, strict=True)]
-        on_card = self._ranks.gather(array, parts, communicator.rank)
-        _UnderWay(communicator, self._ranks, what, DONE, on_card).wait()
+        self._under_way(what, DONE, self._ranks.gather(array, parts, communicator.rank)).wait()
         return parts
+
+    def _under_way(self, what: str, beside: Handle, on_card: UnderWay) -> _UnderWay:
+        (self._latest,) = on_card.events
+        return _UnderWay(self._communicator, self._ranks, what, beside, on_card)
 
 
 @final

@@ -47,7 +47,7 @@ class Device:
         _stack("devices").pop()
 
     def use(self) -> None:
-        _stack("devices")[:] = [self.id]
+        _stack("devices")[-1:] = [self.id]
 
     def synchronize(self) -> None:
         """Wait for all that was put on any stream of it."""

@@ -136,6 +136,30 @@ def test_a_card_that_never_comes_is_an_error_at_the_deadline_on_all():
     assert isinstance(other, collectives.CollectiveError)
 
 
+def test_at_the_end_of_the_program_no_card_waits_for_what_was_begun():
+    def body(communicator: Any) -> None:
+        array = communicator.device.put(np.ones(3))
+        if communicator.rank == 0:
+            communicator.cards.start_all_reduce(array, np.zeros(1), "a")
+        communicator.cards.leave()
+        array.device.synchronize()
+
+    assert run(2, body) == [None, None]
+
+
+def test_what_was_waited_for_is_not_given_up_at_the_end_of_the_program():
+    """Others may still be at it, and even go on."""
+
+    def body(communicator: Any) -> list[float]:
+        array = np.ones(3)
+        for _ in range(2):
+            communicator.all_reduce(array, "a")
+            communicator.cards.leave()
+        return array.tolist()
+
+    assert run(2, body) == [[4.0] * 3] * 2
+
+
 @pytest.mark.parametrize("difference", ["name", "length", "dtype"])
 def test_workers_that_do_not_do_the_same_are_named(difference):
     other = {"name": ("b", 3, "f4"), "length": ("a", 4, "f4"), "dtype": ("a", 3, "f8")}[difference]
