@@ -45,12 +45,13 @@ from .cross_entropy import sigmoid_cross_entropy, softmax_cross_entropy
 from .custom import custom_gradient, record
 from .dense import dense
 from .depthwise_convolution import depthwise_conv
-from .following import ReplayError, Trace, effect, look, operation, surrounding
+from .following import ReplayError, Trace, effect, given_array, look, operation, surrounding
 from .fusion import fused
 from .gathering import gather, gather_nd, scatter_nd, segment, top_k
 from .indexed_slices import IndexedSlices
 from .normalization import normalize
 from .philox import random_factors, random_normal
+from .piecewise_constant import traceable
 from .placement import is_placing, placed, placing
 from .pooling import avg_pool, avg_pool2d, max_pool, max_pool2d
 from .printing import PRINT_OPTIONS, set_print_options
@@ -119,6 +120,7 @@ __all__ = [
     "gather",
     "gather_nd",
     "gelu",
+    "given_array",
     "implements",
     "is_placing",
     "leaky_relu",
@@ -155,6 +157,7 @@ __all__ = [
     "surrounding",
     "top_k",
     "trace",
+    "traceable",
     "watch_for_good",
     "watched",
 ]

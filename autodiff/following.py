@@ -37,6 +37,7 @@ _looks: dict[CodeType, Callable[..., Any]] = {}
 _surroundings: list[ContextVar[Any]] = [recording]
 
 _PACKAGE = str(Path(__file__).parent.parent)
+_STANDS_FOR_ARRAY = object()
 _data: Any = vars(Tensor)["data"]  # the slot itself
 
 
@@ -70,6 +71,17 @@ def surrounding(variable: ContextVar[Any]) -> ContextVar[Any]:
     """Note a variable of the context on whose value it depends what operations do."""
     _surroundings.append(variable)
     return variable
+
+
+def standing_for(array: Array) -> Tensor:
+    """The tensor that a function which is followed, or done again, has in the place of an array."""
+    return Tensor(array, owner=_STANDS_FOR_ARRAY)
+
+
+def given_array(value: Any) -> Any:
+    """Within an operation: the array that such a tensor stands for; anything else is itself."""
+    stands = isinstance(value, Tensor) and value.owner is _STANDS_FOR_ARRAY
+    return value.data if stands else value
 
 
 for _ours in (
@@ -159,7 +171,7 @@ class Trace:
     """
 
     def __init__(self, arrays: Sequence[Array]) -> None:
-        self.inputs = [_followed(Tensor(array)) for array in arrays]
+        self.inputs = [_followed(standing_for(array)) for array in arrays]
         self.calls: list[FollowedCall] = []
         self.refusals: list[str] = []
         self.outputs: Sequence[Any] = ()

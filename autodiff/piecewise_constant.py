@@ -7,6 +7,7 @@ while their caller is followed (see `following`), so that what he does with them
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -28,13 +29,24 @@ def plain(value: Any) -> Any:
     return placed(value) if isinstance(value, np.ndarray) else value
 
 
+def traceable(result: Any) -> Any:
+    """The arrays that an operation without gradients returns, by `return traceable(result)`.
+
+    While its caller is followed they are tensors, so that what he does with them is seen.
+    """
+    following = follower.get()
+    # What is called within another operation is part of it, and gives it arrays.
+    if following is None or following.frame is not sys._getframe(1):
+        return result
+    return following.kept(result)
+
+
 def _constant(function: Callable[..., Any]) -> None:
     def apply(*args: Any, **kwargs: Any) -> Any:
         result = function(
             *(plain(arg) for arg in args), **{name: plain(arg) for name, arg in kwargs.items()}
         )
-        following = follower.get()
-        return result if following is None else following.kept(result)
+        return traceable(result)
 
     apply.__name__ = function.__name__
     implements(function)(apply)

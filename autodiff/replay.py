@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from .constants import alike, described
-from .following import Followed, FollowedCall, ReplayError, Trace
+from .following import Followed, FollowedCall, ReplayError, Trace, standing_for
 from .tensor import Tensor
 from .tensor_like import Array, TensorLike
 
@@ -50,7 +50,7 @@ class Replay:
     def __call__(self, arrays: Sequence[Array]) -> list[Any]:
         """The outputs for other arrays, both in the order that they have in the traces."""
         values = self._values.copy()
-        values[: self._num_inputs] = [Tensor(array) for array in arrays]
+        values[: self._num_inputs] = [standing_for(array) for array in arrays]
         for function, operands, result in self._steps:
             values[result] = function(*[values[place] for place in operands])
         return [values[place] for place in self._outputs]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ...autodiff import Array, Tensor, TensorLike
+from ...autodiff import Array, Tensor, TensorLike, given_array, operation
 from ...inputs import FixedLenFeature, VarLenFeature
 from ...nn.layers import Layer
 from ...strategies import get_replica_context, get_strategy
@@ -107,7 +107,13 @@ class CategoricalColumn(FeatureColumn):
     ) -> Tensor | Array:
         shape = (self.num_buckets, units)
         weights = layer.add_weight(f"{self.name}/weights", shape, initializer="zeros")
-        return combined_rows(weights, *self.categories(features), combiner)
+        return combined_rows(weights, *categories_of(self, features), combiner)
+
+
+@operation
+def categories_of(column: CategoricalColumn, features: Features) -> Categories:
+    """The categories of a batch, which are found on the host, for `combined_rows` and `counts`."""
+    return column.categories(features)
 
 
 def feature(features: Features, key: str, column: str) -> Any:
@@ -117,7 +123,7 @@ def feature(features: Features, key: str, column: str) -> Any:
         ValueError: There is none, or features are no dict; it names the column and the key.
     """
     if isinstance(features, Mapping) and key in features:
-        return features[key]
+        return given_array(features[key])
     there = f"a {type(features).__name__}, no dict"
     if isinstance(features, Mapping):
         there = ", ".join(map(repr, features)) or "an empty dict"
@@ -139,13 +145,14 @@ def is_on_device(values: Any) -> bool:
     return hasattr(values, "dtype") and not isinstance(values, np.ndarray | np.generic)
 
 
-def beside_replica(values: Tensor | Array) -> Tensor | Array:
-    """Numbers where the calling replica computes; those that are there stay, and tensors."""
+@operation
+def beside_replica(values: Tensor | Array) -> Tensor:
+    """Numbers as a tensor where the calling replica computes; a tensor stays as it is."""
     if isinstance(values, Tensor):
         return values
     replica = get_replica_context()
     places = get_strategy().extended.variable_devices
-    return (places[0] if replica is None else replica.device).bring(values)
+    return Tensor((places[0] if replica is None else replica.device).bring(values))
 
 
 def check_key(key: Any) -> str:

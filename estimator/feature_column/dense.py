@@ -16,7 +16,14 @@ from ...checkpoint import latest_checkpoint, load
 from ...nn import initializers
 from ...nn.arguments import count
 from ...nn.layers import Layer
-from .base import CategoricalColumn, DenseColumn, Features, ParseSpec, beside_replica
+from .base import (
+    CategoricalColumn,
+    DenseColumn,
+    Features,
+    ParseSpec,
+    beside_replica,
+    categories_of,
+)
 from .categorical import WeightedColumn, check_categorical
 from .rows import check_combiner, combined_rows, counts
 
@@ -41,7 +48,7 @@ class IndicatorColumn(DenseColumn):
         return self.categorical_column.num_buckets
 
     def dense(self, features: Features, layer: Layer) -> Tensor | Array:
-        categories = self.categorical_column.categories(features)
+        categories = categories_of(self.categorical_column, features)
         return beside_replica(counts(*categories, self.num_elements))
 
 
@@ -77,7 +84,7 @@ class _Table:
             initializer=self.initializer,
             trainable=self.trainable,
         )
-        return combined_rows(table, *column.categories(features), self.combiner, self.max_norm)
+        return combined_rows(table, *categories_of(column, features), self.combiner, self.max_norm)
 
 
 @final

@@ -10,7 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ...autodiff import Array, Tensor, TensorLike
+from ...autodiff import Array, Tensor, TensorLike, operation
 from ...inputs import FixedLenFeature
 from ...nn.arguments import count
 from ...nn.layers import Layer
@@ -21,6 +21,7 @@ from .base import (
     Features,
     ParseSpec,
     beside_replica,
+    categories_of,
     check_key,
     feature,
     is_on_device,
@@ -57,6 +58,7 @@ class NumericColumn(DenseColumn):
     def dense(self, features: Features, layer: Layer) -> Tensor | Array:
         return beside_replica(self.read(features))
 
+    @operation
     def read(self, features: Features) -> Tensor | Array:
         """(batch, num_elements) the values of a batch, as float32.
 
@@ -120,7 +122,7 @@ class BucketizedColumn(CategoricalColumn, DenseColumn):
         return Categories(found + first)
 
     def dense(self, features: Features, layer: Layer) -> Tensor | Array:
-        return beside_replica(counts(*self.categories(features), self.num_buckets))
+        return beside_replica(counts(*categories_of(self, features), self.num_buckets))
 
 
 def numeric_column(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...autodiff import Array, Tensor, record
+from ...autodiff import Array, Tensor, operation, record
 from ...nn.arguments import check_choice
 
 COMBINERS = ("mean", "sum", "sqrtn")
@@ -21,6 +21,7 @@ def check_combiner(argument: str, combiner: str) -> str:
     return check_choice(argument, combiner, COMBINERS)
 
 
+@operation
 def combined_rows(
     table: Any,
     ids: np.ndarray,
@@ -62,6 +63,7 @@ def combined_rows(
     return _sum_by_example(rows, examples, ends, len(ids))
 
 
+@operation
 def counts(ids: np.ndarray, weights: np.ndarray | None, num_buckets: int) -> np.ndarray:
     """(batch, num_buckets) how often each example has each category, or the sum of its weights."""
     examples, places = np.nonzero(ids >= 0)

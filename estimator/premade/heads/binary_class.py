@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ....autodiff import Array, Tensor, sigmoid, sigmoid_cross_entropy
+from ....autodiff import Array, Tensor, operation, sigmoid, sigmoid_cross_entropy, traceable
 from ....nn.losses import Reduction
 from ....nn.metrics import AUC, Accuracy, Metric, Precision, Recall, to_host
 from ...export import ClassificationOutput, ExportOutput, RegressionOutput
@@ -49,8 +49,10 @@ class BinaryClassHead(WeightedHead):
         self._classes = Classes(2, label_vocabulary)
         self._at_thresholds = AtThresholds(thresholds)
 
+    @operation
     def checked_labels(self, labels: Any, logits: Tensor) -> Array:
-        return self._classes.ids(label_array(labels, logits, 1), logits).astype(logits.dtype)
+        ids = self._classes.ids(label_array(labels, logits, 1), logits)
+        return traceable(ids.astype(logits.dtype))
 
     def example_losses(self, labels: Array, logits: Tensor) -> Tensor:
         return sigmoid_cross_entropy(logits, labels)

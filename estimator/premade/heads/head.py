@@ -51,6 +51,10 @@ class Head(ABC):
         self.logits_dimension = count("logits_dimension", logits_dimension)
         self.loss_reduction = _checked(loss_reduction)
 
+    def made_of(self) -> Any:
+        """What its answers depend on: heads of one class and of equal attributes do the same."""
+        return vars(self)
+
     @abstractmethod
     def loss(
         self,
@@ -184,7 +188,7 @@ def total(regularization_losses: Sequence[Any] | None) -> Any:
     """
     added: Any = 0.0
     for loss in regularization_losses or ():
-        if np.size(as_tensor(loss).data) != 1:
+        if as_tensor(loss).size != 1:
             raise ValueError(
                 f"regularization_losses must be scalars, one has shape {as_tensor(loss).shape}"
             )

@@ -79,6 +79,10 @@ class Classes:
         self._words = np.array(list(words))
         self._numbers = {word: number for number, word in enumerate(self.vocabulary or ())}
 
+    def made_of(self) -> Any:
+        """What its answers depend on."""
+        return self.num, self.vocabulary
+
     def ids(self, labels: Array, logits: Tensor) -> Array:
         """The class numbers of labels, int64 of the same shape, where `logits` are.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ....autodiff import Array, Tensor, sigmoid, sigmoid_cross_entropy
+from ....autodiff import Array, Tensor, operation, sigmoid, sigmoid_cross_entropy, traceable
 from ....nn.losses import Reduction
 from ....nn.metrics import AUC, Metric, to_host
 from ....nn.shapes import as_tensor
@@ -57,10 +57,11 @@ class MultiLabelHead(WeightedHead):
             for value in classes_for_class_based_metrics or ()
         ]
 
+    @operation
     def checked_labels(self, labels: Any, logits: Tensor) -> Array:
         given = None if labels is None or isinstance(labels, dict) else as_tensor(labels).data
         if given is not None and given.dtype.kind in "USO" and self._classes.vocabulary:
-            return self._has_words(given, logits)
+            return traceable(self._has_words(given, logits))
         checked = label_array(labels, logits, self.logits_dimension)
         is_number = checked.dtype.kind in "fiub"
         if not is_number or not ((checked == 0) | (checked == 1)).all():
@@ -69,7 +70,7 @@ class MultiLabelHead(WeightedHead):
                 f"{checked.dtype} and hold others"
                 + ("" if is_number else "; for words pass label_vocabulary")
             )
-        return checked.astype(logits.dtype)
+        return traceable(checked.astype(logits.dtype))
 
     def _has_words(self, words: np.ndarray, logits: Tensor) -> Array:
         """Rows of words as one 0 or 1 for each class."""

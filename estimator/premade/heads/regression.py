@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ....autodiff import Array, Tensor, sigmoid, sigmoid_cross_entropy
+from ....autodiff import Array, Tensor, operation, sigmoid, sigmoid_cross_entropy, traceable
 from ....nn.losses import Reduction
 from ....nn.metrics import Metric
 from ...export import ExportOutput, RegressionOutput
@@ -49,8 +49,9 @@ class RegressionHead(WeightedHead):
             raise TypeError(f"inverse_link_fn must be a function, it is {inverse_link_fn!r}")
         self._inverse_link_fn = inverse_link_fn
 
+    @operation
     def checked_labels(self, labels: Any, logits: Tensor) -> Array:
-        return numbers(label_array(labels, logits, self.logits_dimension), logits)
+        return traceable(numbers(label_array(labels, logits, self.logits_dimension), logits))
 
     def example_losses(self, labels: Array, logits: Tensor) -> Tensor:
         losses: Tensor = np.square(logits - labels)
@@ -97,6 +98,7 @@ class PoissonRegressionHead(RegressionHead):
         )
         self._is_full = compute_full_loss
 
+    @operation
     def checked_labels(self, labels: Any, logits: Tensor) -> Array:
         checked = super().checked_labels(labels, logits)
         if not (checked >= 0).all():
@@ -104,7 +106,7 @@ class PoissonRegressionHead(RegressionHead):
                 f"labels of a Poisson regression are counts and must be ≥ 0, the smallest is "
                 f"{checked.min()}"
             )
-        return checked
+        return traceable(checked)
 
     def example_losses(self, labels: Array, logits: Tensor) -> Tensor:
         losses: Tensor = np.exp(logits) - labels * logits
@@ -130,6 +132,7 @@ class LogisticRegressionHead(RegressionHead):
     ) -> None:
         super().__init__(1, weight_column, loss_reduction, inverse_link_fn=sigmoid, name=name)
 
+    @operation
     def checked_labels(self, labels: Any, logits: Tensor) -> Array:
         checked = super().checked_labels(labels, logits)
         if not ((checked >= 0) & (checked <= 1)).all():
@@ -137,7 +140,7 @@ class LogisticRegressionHead(RegressionHead):
                 f"labels of a logistic regression must be in [0, 1], they reach from "
                 f"{checked.min()} to {checked.max()}"
             )
-        return checked
+        return traceable(checked)
 
     def example_losses(self, labels: Array, logits: Tensor) -> Tensor:
         return sigmoid_cross_entropy(logits, labels)

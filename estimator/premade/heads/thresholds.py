@@ -28,6 +28,10 @@ class AtThresholds:
             if not 0 < threshold < 1:
                 raise ValueError(f"thresholds must be in (0, 1), one is {threshold}")
 
+    def made_of(self) -> tuple[float, ...]:
+        """What its answers depend on."""
+        return self._thresholds
+
     def metrics(self, head: Head) -> dict[str, Metric]:
         """The metrics by their keys in `head`."""
         found: dict[str, Metric] = {}

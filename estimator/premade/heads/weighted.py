@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ....autodiff import Array, Tensor
+from ....autodiff import Array, Tensor, effect, operation, traceable
 from ....nn.losses import Reduction
 from ....nn.metrics import Mean, Metric, to_host
 from ....nn.shapes import as_tensor
@@ -149,6 +149,7 @@ class WeightedHead(Head):
             )
         return losses
 
+    @operation
     def _weights(self, features: Any, losses: Tensor) -> Array | None:
         column = self.weight_column
         if column is None:
@@ -163,7 +164,7 @@ class WeightedHead(Head):
                 f"weight_column {column!r} has shape {weights.shape}; there must be a weight for "
                 f"each example, of shape {per_example} or {(*per_example, 1)}"
             )
-        return weights.astype(losses.dtype)
+        return traceable(weights.astype(losses.dtype))
 
     def _reduced(self, batch: Batch) -> Tensor:
         """The loss of the batch, such that its mean over replicas is that of the global batch.
@@ -174,8 +175,7 @@ class WeightedHead(Head):
         weighted = losses if batch.weights is None else losses * batch.weights
         if self.loss_reduction is Reduction.SUM_OVER_BATCH_SIZE:
             return weighted.mean() if weighted.size else weighted.sum()
-        num_examples = max(losses.shape[0], 1)
-        return weighted.sum() * (_num_examples_of_all(losses.shape[0]) / num_examples)
+        return _times_share(weighted.sum(), losses.shape[0])
 
 
 def _feature(features: Any, name: str) -> Array:
@@ -193,6 +193,12 @@ def _feature(features: Any, name: str) -> Array:
     if weights.dtype.kind not in "fiub":
         raise ValueError(f"weight_column {name!r} must hold numbers, it holds {weights.dtype}")
     return weights
+
+
+@effect  # a replica that nobody asks for the result meets the others all the same
+def _times_share(total: Tensor, num_examples: int) -> Tensor:
+    """A sum over a replica's examples, times all examples over its own."""
+    return total * (_num_examples_of_all(num_examples) / max(num_examples, 1))
 
 
 def _num_examples_of_all(num_examples: int) -> float:
