@@ -48,7 +48,7 @@ from .depthwise_convolution import depthwise_conv
 from .following import ReplayError, Trace, effect, given_array, look, operation, surrounding
 from .fusion import fused
 from .gathering import gather, gather_nd, scatter_nd, segment, top_k
-from .indexed_slices import IndexedSlices
+from .indexed_slices import IndexedSlices, distinct_rows
 from .normalization import normalize
 from .philox import random_factors, random_normal
 from .piecewise_constant import traceable
@@ -111,6 +111,7 @@ __all__ = [
     "custom_gradient",
     "dense",
     "depthwise_conv",
+    "distinct_rows",
     "effect",
     "elu",
     "erf",

@@ -22,13 +22,22 @@ class Awaited:
     Args:
         shape, dtype: Its own.
         fetch: Gives it, or raises why not; called until it has given it.
+        distinct: What `distinct_rows` says of the numbers of its rows, all from 0 and in one
+            dimension, where that was found out anyway.
     """
 
-    __slots__ = ("fetch", "like")
+    __slots__ = ("distinct", "fetch", "like")
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype, fetch: Callable[[], Array]) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype,
+        fetch: Callable[[], Array],
+        distinct: tuple[Array, Array] | None = None,
+    ) -> None:
         self.like = np.broadcast_to(np.zeros((), dtype), shape)  # it takes no memory
         self.fetch = fetch
+        self.distinct = distinct
 
 
 @final

@@ -22,14 +22,22 @@ class IndexedSlices:
         indices: (n,) int from 0, which row of the array each belongs to; a row may occur more than
             once, its gradient is the sum.
         dense_shape: The shape of the whole array.
+        distinct: What `distinct_rows` says of `indices`, if that is known already.
     """
 
-    __slots__ = ("_is_unique", "dense_shape", "indices", "values")
+    __slots__ = ("_distinct", "_is_unique", "dense_shape", "indices", "values")
 
-    def __init__(self, values: Array, indices: Array, dense_shape: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        values: Array,
+        indices: Array,
+        dense_shape: tuple[int, ...],
+        distinct: tuple[Array, Array] | None = None,
+    ) -> None:
         self.values = values
         self.indices = indices
         self.dense_shape = dense_shape
+        self._distinct = distinct
         self._is_unique = False
 
     def __repr__(self) -> str:
@@ -42,6 +50,10 @@ class IndexedSlices:
     @property
     def shape(self) -> tuple[int, ...]:
         return self.dense_shape
+
+    def with_values(self, values: Array) -> IndexedSlices:
+        """Other values of the same rows."""
+        return IndexedSlices(values, self.indices, self.dense_shape, self._distinct)
 
     def add_to(self, other: Any) -> Any:
         """The sum of this and a dense array (overwritten) or other slices (left as they are)."""
@@ -66,7 +78,7 @@ class IndexedSlices:
             return self._unique_by_sorting()
         if bool((self.indices[1:] > self.indices[:-1]).all()):
             return self
-        indices, position = np.unique(self.indices, return_inverse=True)
+        indices, position = self._distinct or distinct_rows(self.indices)
         shape = (len(indices), *self.dense_shape[1:])
         values = np.zeros(shape, self.values.dtype, like=self.values)
         _add_rows(values, position, self.values)
@@ -100,6 +112,31 @@ class IndexedSlices:
         """The whole array, zero in every row that was not read."""
         dense = np.zeros(self.dense_shape, self.values.dtype, like=self.values)
         return self.add_to(dense)
+
+
+def distinct_rows(rows: Array) -> tuple[Array, Array]:
+    """The different ones of row numbers, rising, and for each of `rows` its position among them.
+
+    What `np.unique` finds, in half the time for some thousands: what is sorted are numbers that
+    have the row in front and the position behind, instead of positions by their rows.
+
+    Args:
+        rows: (n,) integers of NumPy.
+    """
+    num_bits = len(rows).bit_length()
+    keys = rows.astype(np.int64)
+    # A number below 0 is a large one here: neither has room for a position behind it.
+    if not len(rows) or int(keys.view(np.uint64).max()) >> (63 - num_bits):
+        return np.unique(rows, return_inverse=True)
+    keys <<= num_bits
+    keys += np.arange(len(rows))
+    keys.sort()
+    in_order = keys >> num_bits
+    is_first = np.ones(len(rows), bool)
+    np.not_equal(in_order[1:], in_order[:-1], out=is_first[1:])
+    position = np.empty(len(rows), np.int64)
+    position[keys & ((1 << num_bits) - 1)] = np.cumsum(is_first) - 1
+    return in_order[is_first].astype(rows.dtype, copy=False), position
 
 
 class Patch:

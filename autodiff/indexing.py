@@ -84,11 +84,12 @@ def _rows(source: TensorLike, rows: Array) -> Tensor:
     if x is not source:
         note_read(source, x)
     shape = x.data.shape
+    distinct = data.distinct if isinstance(data, Awaited) else None
 
     def vjp(g: Array, outs: Any) -> Any:
         flat = rows.reshape(-1).astype(np.int64)  # a copy: the caller's are not changed
         flat += shape[0] * (flat < 0)  # rows are told from 0: -1 and the last one must be one row
-        return (IndexedSlices(g.reshape(len(flat), *shape[1:]), flat, shape),)
+        return (IndexedSlices(g.reshape(len(flat), *shape[1:]), flat, shape, distinct),)
 
     if isinstance(data, Awaited):
         return record_awaited(data, (x,), vjp)

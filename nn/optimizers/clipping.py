@@ -77,7 +77,7 @@ def clip_by_value(gradient: Any, clip_value_min: float, clip_value_max: float) -
             f"{clip_value_min} and {clip_value_max}; call to_dense() first if that is meant"
         )
     rows = gradient.unique()
-    return _with_values(rows, np.clip(rows.values, clip_value_min, clip_value_max))
+    return rows.with_values(np.clip(rows.values, clip_value_min, clip_value_max))
 
 
 def clip_by_norm(gradient: Any, clip_norm: float) -> Any:
@@ -148,12 +148,8 @@ def _factor(norm: Any, clip_norm: float) -> Any:
 def scaled(gradient: Any, factor: Any) -> Any:
     """A gradient times a number, or a scalar array, in new memory."""
     if isinstance(gradient, IndexedSlices):
-        return _with_values(gradient, scaled(gradient.values, factor))
+        return gradient.with_values(scaled(gradient.values, factor))
     return gradient * (factor if isinstance(factor, float) else factor.astype(gradient.dtype))
-
-
-def _with_values(slices: IndexedSlices, values: Any) -> IndexedSlices:
-    return IndexedSlices(values, slices.indices, slices.dense_shape)
 
 
 def _check_norm(clip_norm: float) -> None:

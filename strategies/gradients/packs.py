@@ -60,6 +60,5 @@ def with_values(ufunc: np.ufunc, gradient: Gradient, number: float) -> Gradient:
     if number == 1:
         return gradient
     if isinstance(gradient, IndexedSlices):
-        values = ufunc(gradient.values, number)
-        return IndexedSlices(values, gradient.indices, gradient.dense_shape)
+        return gradient.with_values(ufunc(gradient.values, number))
     return ufunc(gradient, number)

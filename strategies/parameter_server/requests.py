@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from ...autodiff import distinct_rows
 from ...collectives.parameter_server import (
     Asks,
     Create,
@@ -181,6 +182,7 @@ class RowLookup:
     Attributes:
         layout: As given.
         rows: The different ones, rising.
+        places: For each row that is wanted its position among these, in one dimension.
         found: Is to be filled with these.
 
     Raises:
@@ -189,14 +191,14 @@ class RowLookup:
 
     def __init__(self, layout: Layout, rows: np.ndarray) -> None:
         self.layout = layout
-        self.rows, places = np.unique(rows, return_inverse=True)
-        self._places = places.reshape(rows.shape)
+        self._shape = rows.shape
+        self.rows, self.places = distinct_rows(rows.reshape(-1))
         self.found = np.empty((len(self.rows), *layout.shape[1:]), layout.dtype)
         check_rows(layout, self.rows)
 
     def result(self) -> np.ndarray:
         """The rows as they were asked for."""
-        return self.found[self._places]
+        return self.found[self.places].reshape(*self._shape, *self.layout.shape[1:])
 
 
 def pull_of_rows(lookups: Sequence[RowLookup]) -> dict[int, PullPart]:

@@ -149,7 +149,8 @@ class ServerStorage(RemoteStorage):
                     self._fetch_lookups()
             return lookup.result()
 
-        return Awaited((*numbers.shape, *layout.shape[1:]), lookup.found.dtype, fetch)
+        shape, distinct = (*numbers.shape, *layout.shape[1:]), (lookup.rows, lookup.places)
+        return Awaited(shape, lookup.found.dtype, fetch, distinct)
 
     def note_assignment(
         self, cell: ServerCell, how: Assignment, given: np.ndarray, at_once: bool

@@ -7,16 +7,29 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.autodiff import Awaited, GradientTape, Tensor, TensorLike, backward, no_grad
+from paceline.autodiff import (
+    Awaited,
+    GradientTape,
+    Tensor,
+    TensorLike,
+    backward,
+    distinct_rows,
+    no_grad,
+)
 
 VALUES = np.arange(10.0).reshape(5, 2)
 ROWS = np.array([[3, 1], [3, 0]])
 
 
 class FarTable(TensorLike):
-    """A table whose rows are fetched; `num_fetches` says how often."""
+    """A table whose rows are fetched; `num_fetches` says how often.
 
-    def __init__(self) -> None:
+    Args:
+        tells_distinct: Whether it says which rows it has fetched.
+    """
+
+    def __init__(self, tells_distinct: bool = False) -> None:
+        self.tells_distinct = tells_distinct
         self.leaf = Tensor(np.broadcast_to(np.zeros(()), VALUES.shape), True, owner=self)
         self.num_fetches = 0
 
@@ -28,7 +41,8 @@ class FarTable(TensorLike):
             self.num_fetches += 1
             return VALUES[rows]
 
-        return self.leaf, Awaited((*rows.shape, 2), VALUES.dtype, fetch)
+        distinct = distinct_rows(rows.reshape(-1)) if self.tells_distinct else None
+        return self.leaf, Awaited((*rows.shape, 2), VALUES.dtype, fetch, distinct)
 
 
 @pytest.fixture
@@ -51,6 +65,17 @@ def test_their_gradient_is_that_of_rows_at_hand(table: FarTable) -> None:
     gradients = [backward(np.sum(np.take(rows, ROWS, axis=0) ** 2)) for rows in (table, here)]
     far, near = gradients[0][table.leaf], gradients[1][here]
     np.testing.assert_array_equal(far.to_dense(), near.to_dense())
+
+
+def test_who_has_found_out_which_rows_are_distinct_spares_it_the_gradient() -> None:
+    told, untold = FarTable(tells_distinct=True), FarTable()
+    gradients = [
+        backward(np.sum(np.take(table, ROWS, axis=0) ** 3))[table.leaf] for table in (told, untold)
+    ]
+    for gradient in gradients:
+        twice = gradient.with_values(2 * gradient.values).unique()
+        np.testing.assert_array_equal(twice.indices, [0, 1, 3])
+        np.testing.assert_array_equal(twice.values, 2 * gradients[1].unique().values)
 
 
 def test_they_are_recorded_where_they_were_asked_for(table: FarTable) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.autodiff import IndexedSlices, Tensor, backward
+from paceline.autodiff import IndexedSlices, Tensor, backward, distinct_rows
 
 
 def table(*shape: int) -> Tensor:
@@ -58,6 +58,28 @@ def test_unique_sums_the_rows_that_occur_more_than_once() -> None:
     np.testing.assert_array_equal(unique.values, [[6, 7], [2, 3], [4, 6]])
     np.testing.assert_array_equal(unique.to_dense(), slices.to_dense())
     assert unique.values.dtype == slices.dtype
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint64, np.int8])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        [5],
+        [3, 1, 3, 0, 1, 3],
+        [7] * 9,
+        np.random.default_rng(0).integers(0, 90, 1000),
+        [2**62, 1, 2**62, 2**63 - 1],
+        [-3, 4, -3, -(2**63)],
+    ],
+    ids=["none", "one", "some", "the same", "many", "huge", "below 0"],
+)
+def test_distinct_rows_are_what_numpy_finds(rows: Any, dtype: Any) -> None:
+    numbers = np.array(rows, np.int64).astype(dtype)
+    found = distinct_rows(numbers)
+    for ours, theirs in zip(found, np.unique(numbers, return_inverse=True), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+        assert ours.dtype == theirs.dtype
 
 
 def test_unique_of_nothing_is_nothing() -> None:
