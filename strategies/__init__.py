@@ -20,7 +20,7 @@ from .gradients.packs import Pack, pairs_of
 from .gradients.reduction import GradientReducer
 from .mirrored import MirroredStrategy
 from .multi_worker import MultiWorkerMirroredStrategy, chief_first
-from .one_device import DEFAULT_STRATEGY, DefaultStrategy, OneDeviceStrategy
+from .one_device import DEFAULT_STRATEGY, DefaultStrategy, OneDeviceStrategy, on_first_device
 from .replicas.frame import has_strategy, in_cross_replica_context
 from .replicas.interrupts import InterruptsPutOff, interrupts_pass_gate
 from .replicas.values import DistributedValues, PerReplica, local_values, placed, select_replica
@@ -148,6 +148,7 @@ __all__ = [
     "local_values",
     "make_given",
     "make_step",
+    "on_first_device",
     "once_outside_replicas",
     "own_step",
     "pairs_of",

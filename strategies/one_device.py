@@ -6,7 +6,7 @@ from typing import Any
 
 from .context import ReplicaContext
 from .devices.cross_device_ops import ReductionToOneDevice
-from .devices.device import HOST, resolve
+from .devices.device import HOST, Device, resolve
 from .extended import StrategyExtended
 from .replicas.frame import Frame, default_frame, install_default_frame
 from .replicas.rendezvous import Rendezvous
@@ -22,7 +22,7 @@ class OneDeviceStrategy(Strategy):
             for it, with a warning.
     """
 
-    def __init__(self, device: str, strict_devices: bool = False) -> None:
+    def __init__(self, device: str | Device, strict_devices: bool = False) -> None:
         devices = resolve([device], strict_devices)
         super().__init__(StrategyExtended(devices, devices, ReductionToOneDevice()))
 
@@ -32,6 +32,8 @@ class DefaultStrategy(Strategy):
 
     There is exactly one; `get_strategy()` returns it.
     """
+
+    _passes_through = True
 
     def __init__(self) -> None:
         raise RuntimeError(
@@ -50,6 +52,16 @@ def _make() -> Any:
     strategy._remake = (_the_one, ())
     Strategy.__init__(strategy, StrategyExtended([HOST], [HOST], ReductionToOneDevice()))
     return strategy
+
+
+class _OnFirstDevice(OneDeviceStrategy):
+    _passes_through = True
+
+
+def on_first_device(strategy: Strategy) -> Strategy:
+    """A single replica on the first device of a strategy; on the host that is the default one."""
+    device = strategy.extended.replica_devices[0]
+    return DEFAULT_STRATEGY if device.kind == "CPU" else _OnFirstDevice(device)
 
 
 DEFAULT_STRATEGY = _make()

@@ -33,7 +33,6 @@ from .old_names import OldNames
 from .replicas.frame import (
     Frame,
     current_frame,
-    default_frame,
     enter_for_good,
     entered,
     has_strategy,
@@ -103,6 +102,8 @@ class Strategy(OldNames):
     """
 
     _remake: tuple[Callable[..., Any], tuple[Any, ...]]
+    _passes_through = False
+    """Whether it keeps nothing, so that it may run in the scope of another one."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         strategy = super().__new__(cls)
@@ -433,12 +434,9 @@ class Strategy(OldNames):
         return regroup([placed(b, d) for b, d in zip(batches, devices, strict=True)])
 
     def _require_outside(self, verb: str) -> None:
-        """Refuse `verb` in a replica and in another strategy's scope.
-
-        The default strategy, which only passes through, may be used in a scope.
-        """
+        """Refuse `verb` in a replica and, if it does more than pass on, in another one's scope."""
         require_no_replica(verb)
-        if self is not default_frame().strategy:
+        if not self._passes_through:
             require_no_other(self, verb)
 
 

@@ -9,7 +9,13 @@ import numpy as np
 
 from ..autodiff import lift, no_grad
 from ..inputs import nest
-from ..strategies import DEFAULT_STRATEGY, VariableStore, get_or_create_global_step, to_host
+from ..strategies import (
+    DEFAULT_STRATEGY,
+    Strategy,
+    VariableStore,
+    get_or_create_global_step,
+    to_host,
+)
 from .session import Session, SessionRunHook
 from .spec import ModeKeys, ModelCall, Spec
 
@@ -25,6 +31,7 @@ class PredictionSession(Session):
         store: Its variables.
         hooks: Take part in it.
         brings_hooks: Whether the model may bring hooks, which are known after its first call only.
+        strategy: Of one replica: it predicts there.
     """
 
     def __init__(
@@ -33,8 +40,9 @@ class PredictionSession(Session):
         store: VariableStore,
         hooks: Sequence[SessionRunHook],
         brings_hooks: bool = True,
+        strategy: Strategy = DEFAULT_STRATEGY,
     ) -> None:
-        super().__init__(DEFAULT_STRATEGY, store, hooks)
+        super().__init__(strategy, store, hooks)
         self._model = model
         self._is_built = False
         self._brings_hooks = brings_hooks
@@ -71,7 +79,7 @@ class PredictionSession(Session):
         return spec.predictions
 
     def _call(self, batch: Any) -> Spec:
-        spec = spec_of(self._model, self.store, batch)
+        spec = spec_of(self._model, self.store, batch, strategy=self.strategy)
         self._held.note(0, 1, {"prediction_hooks": spec.prediction_hooks}, {})
         return spec
 
@@ -81,14 +89,18 @@ def spec_of(
     store: VariableStore,
     batch: Any,
     mode: ModeKeys = ModeKeys.PREDICT,
+    strategy: Strategy = DEFAULT_STRATEGY,
 ) -> Found:
-    """What the model says of one batch; any number of threads may ask once its variables exist."""
+    """What the model says of one batch; any number of threads may ask once its variables exist.
+
+    It is computed by the only replica of `strategy`.
+    """
 
     def call() -> Found:
         with store.building(), no_grad():
             return model(batch, mode)
 
-    spec: Found = DEFAULT_STRATEGY.run(call)
+    spec: Found = strategy.run(call)
     return spec
 
 

@@ -17,7 +17,6 @@ import numpy as np
 from ...autodiff import Array, Tensor, TensorLike, given_array, operation
 from ...inputs import FixedLenFeature, VarLenFeature
 from ...nn.layers import Layer
-from ...strategies import get_replica_context, get_strategy
 from .rows import combined_rows
 
 Features: TypeAlias = "Mapping[str, Any]"
@@ -148,11 +147,7 @@ def is_on_device(values: Any) -> bool:
 @operation
 def beside_replica(values: Tensor | Array) -> Tensor:
     """Numbers as a tensor where the calling replica computes; a tensor stays as it is."""
-    if isinstance(values, Tensor):
-        return values
-    replica = get_replica_context()
-    places = get_strategy().extended.variable_devices
-    return Tensor((places[0] if replica is None else replica.device).bring(values))
+    return values if isinstance(values, Tensor) else Tensor(values)
 
 
 def check_key(key: Any) -> str:

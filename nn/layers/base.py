@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...autodiff import Array, Tensor, no_grad
+from ...autodiff import Array, Tensor, no_grad, placed
 from ...inputs import nest
 from ...observe import log_once
 from ...strategies import (
@@ -22,8 +22,6 @@ from ...strategies import (
     VariableAggregation,
     VariableSynchronization,
     current_store,
-    get_replica_context,
-    get_strategy,
     get_variable,
     variables_are_cast,
     variables_cast_to,
@@ -342,19 +340,16 @@ class Layer(Serializable, ABC):
         """
         if self._called:
             return
-        replica = get_replica_context()
-        places = get_strategy().extended.variable_devices
-        device = places[0] if replica is None else replica.device
-        inputs = self._zeros(device.put)
+        inputs = self._zeros()
         if inputs is not None:
             with no_grad():
                 self(inputs)
 
-    def _zeros(self, put: Callable[[np.ndarray], Any]) -> Any:
-        """Inputs of one example on a device; None where their shape is not known."""
+    def _zeros(self) -> Any:
+        """Inputs of one example where the caller computes; None where their shape is not known."""
         if self.input_shape is None or None in self.input_shape:
             return None
-        return put(np.zeros((1, *self.input_shape), self.dtype))
+        return placed(np.zeros((1, *self.input_shape), self.dtype))
 
     @property
     def sublayers(self) -> list[Layer]:

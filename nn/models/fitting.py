@@ -30,6 +30,7 @@ from ...strategies import (
     get_strategy,
     group,
     local_values,
+    on_first_device,
     own_step,
 )
 from ...training import (
@@ -352,7 +353,8 @@ def _evaluation_strategy(model: Trainable) -> Strategy:
 def predict(model: Trainable, source: Source, steps: int | None, callbacks: CallbackList) -> Any:
     """The predictions for all batches, or `steps` of them, in one structure of arrays."""
     callbacks.tell("on_predict_begin")
-    session = PredictionSession(_call(model), _store(model), [], brings_hooks=False)
+    strategy = on_first_device(_evaluation_strategy(model))
+    session = PredictionSession(_call(model), _store(model), [], False, strategy)
     found = []
     with closing(iter(source)) as batches:
         given = _told(_counted(batches, steps), callbacks)

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ...autodiff import lift
+from ...autodiff import lift, placed
 from ...strategies import current_store
 from ..callbacks import Callback, CallbackList, History, LambdaCallback, ProgbarLogger
 from ..layers import Layer, SymbolicTensor, map_symbolic, symbolic_in
@@ -304,11 +304,11 @@ class Model(Trainable):
         told = CallbackList((), self, {})
         return fitting.predict(self, source_of(x, batch_size=_WHOLE), None, told)
 
-    def _zeros(self, put: Callable[[np.ndarray], Any]) -> Any:
+    def _zeros(self) -> Any:
         inputs = symbolic_in(self.inputs)
         if not inputs or any(None in tensor.shape for tensor in inputs):  # type: ignore[attr-defined]
-            return super()._zeros(put)
-        return map_symbolic(lambda t: put(np.zeros((1, *t.shape), t.dtype)), self.inputs)  # type: ignore
+            return super()._zeros()
+        return map_symbolic(lambda t: placed(np.zeros((1, *t.shape), t.dtype)), self.inputs)  # type: ignore
 
     def _create_weights(self) -> None:
         """Create the weights now, unless this model has made the same layers at an earlier step."""

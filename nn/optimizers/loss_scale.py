@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from ...autodiff import IndexedSlices
+from ...autodiff import Array, IndexedSlices
 from ...strategies import (
     COUNTER,
     Pack,
@@ -16,7 +17,6 @@ from ...strategies import (
     get_replica_context,
     get_strategy,
     get_variable,
-    pairs_of,
 )
 from ..arguments import count
 from .clipping import scaled
@@ -166,7 +166,7 @@ class LossScaleOptimizer(Optimizer):
 
     def update(self, packs: Sequence[Pack], local_index: int, average: bool) -> Sequence[Variable]:
         """See `Updater`: the inner optimizer's update, if all gradients are finite."""
-        is_finite = all(_is_finite(gradient) for _, gradient in pairs_of(packs))
+        is_finite = _are_finite(packs)
         if self.dynamic:
             self._follow(is_finite, local_index)
         if not is_finite:
@@ -184,7 +184,7 @@ class LossScaleOptimizer(Optimizer):
             doubled = np.float32(2 * scale)
             scale, num_good = float(doubled) if np.isfinite(doubled) else scale, 0
         for variable, value in zip(own, (scale, num_good), strict=True):
-            new = np.full_like(variable.like(), value)
+            new = np.full_like(variable.value_in(local_index), value)
             variable.cell.update(new, (), RuleStep(ASSIGN, 1.0, 1), local_index)
 
     def _require_possible(self) -> None:
@@ -209,11 +209,17 @@ class LossScaleOptimizer(Optimizer):
         raise AssertionError("the inner optimizer has them")
 
 
-def _is_finite(gradient: Any) -> bool:
-    if gradient is None:
-        return True
-    values = gradient.values if isinstance(gradient, IndexedSlices) else gradient
-    return bool(np.isfinite(values).all())
+def _are_finite(packs: Sequence[Pack]) -> bool:
+    """Whether all gradients are numbers; for a GPU, which finds out, the host waits once."""
+    found = [np.isfinite(values).all() for pack in packs for values in _values_in(pack)]
+    return bool(reduce(np.logical_and, found, True))
+
+
+def _values_in(pack: Pack) -> list[Array]:
+    if pack.joined is not None:
+        return [pack.joined]
+    present = [gradient for gradient in pack.gradients if gradient is not None]
+    return [g.values if isinstance(g, IndexedSlices) else g for g in present]
 
 
 install_scaling(LossScaleOptimizer)

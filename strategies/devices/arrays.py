@@ -67,7 +67,8 @@ def nothing_like(value: Summand) -> Summand:
     """What adds nothing to a sum of values like this one."""
     if isinstance(value, IndexedSlices):
         return IndexedSlices(value.values[:0], value.indices[:0], value.dense_shape)
-    return np.zeros_like(value)
+    with Device.of(value).use():  # the caller may be another replica's thread
+        return np.zeros_like(value)
 
 
 def no_rows(value: Summand, axis: int) -> Summand:

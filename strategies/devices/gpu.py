@@ -55,7 +55,10 @@ def count() -> int:
 
 
 def put(array: Array, index: int) -> Array:
-    """A copy on a card, in the order of that card's work; from host memory through pinned memory.
+    """A copy on a card, in C order, behind that card's work; from host memory by pinned memory.
+
+    Who changes variables goes through them as one line of numbers, which would be a copy in
+    Fortran's order: CuPy keeps that, if it is not told otherwise.
 
     A copy between cards waits for what writes the array, and what the array's own card does from
     here on waits for the copy: it may overwrite the array, or give its memory to another one.
@@ -64,13 +67,13 @@ def put(array: Array, index: int) -> Array:
     home = index if isinstance(array, np.ndarray) else array.device.id
     if home == index:
         with use(index):
-            return cupy.array(array)
+            return cupy.array(array, order="C")
     current = cupy.cuda.get_current_stream
     with use(home):
         written = current().record()
     with use(index):
         current().wait_event(written)
-        copy = cupy.array(array)
+        copy = cupy.array(array, order="C")
         read = current().record()
     with use(home):
         current().wait_event(read)

@@ -308,9 +308,9 @@ class ServerCell(Cell):
             leaf.move(self._place)
         return leaf.data
 
-    def rows(self, local_index: int, numbers: Array, device: Device | None) -> Array | Awaited:
+    def rows(self, local_index: int, numbers: Array, device: Device) -> Array | Awaited:
         awaited = self._storage.look_up(self.layout, to_host(numbers))
-        if device is None or device.kind == "CPU":
+        if device.kind == "CPU":
             return awaited
         return device.put(awaited.fetch())
 

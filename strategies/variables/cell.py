@@ -82,6 +82,7 @@ class RuleStep:
             update(value, gradient, slots, rate, step)
             return
         if value.ndim != 1:
+            assert value.flags.c_contiguous, "a copy would be changed"
             value, gradient = value.reshape(-1), gradient.reshape(-1)
             slots = [slot.reshape(-1) for slot in slots]
         if not isinstance(value, np.ndarray):
@@ -211,12 +212,12 @@ class Cell(ABC):
         """
 
     @abstractmethod
-    def rows(self, local_index: int, numbers: Array, device: Device | None) -> Array | Awaited:
+    def rows(self, local_index: int, numbers: Array, device: Device) -> Array | Awaited:
         """Some rows of what replica `local_index` sees; from elsewhere they may be on their way.
 
         Args:
             numbers: Of the rows, of any shape, from 0.
-            device: Where to put them; None leaves them where they are.
+            device: Where to put them: that of the caller.
         """
 
     @abstractmethod

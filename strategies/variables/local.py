@@ -74,16 +74,19 @@ class LocalCell(Cell):
     def settle(self) -> None:
         """It is: nobody else changes it."""
 
-    def rows(self, local_index: int, numbers: Array, device: Device | None) -> Array:
-        data = self.read(local_index).data
-        found = np.take(data, self.device(local_index).bring(numbers), axis=0)
-        return found if device is None else device.bring(found)
+    def rows(self, local_index: int, numbers: Array, device: Device) -> Array:
+        data, home = self.read(local_index).data, self.device(local_index)
+        if home is device:
+            return np.take(data, home.bring(numbers), axis=0)
+        with home.use():
+            found = np.take(data, home.bring(numbers), axis=0)
+        return device.bring(found)
 
     def assign(self, how: Assignment, old: Array, given: Array, at_once: bool) -> None:
         home = self.device(0)
         with home.use():  # the caller may be another replica's thread, or none's
             value = how.applied(old, home.bring(given))
-        parts = spread_over_copies(value, len(self.leaves), self.spec, self._is_first_worker)
+            parts = spread_over_copies(value, len(self.leaves), self.spec, self._is_first_worker)
         # New arrays: whoever holds the old ones keeps the old value.
         arrays = [self.device(index).put(part) for index, part in enumerate(parts)]
         with InterruptsPutOff() as interrupts:  # one value for all copies, or the old one

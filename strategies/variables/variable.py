@@ -20,6 +20,7 @@ from ...autodiff import (
     Tensor,
     TensorLike,
     effect,
+    is_placing,
     look,
     operation,
     record,
@@ -27,7 +28,7 @@ from ...autodiff import (
 )
 from ..context import CurrentStrategy, ReplicaContext
 from ..devices.arrays import as_array
-from ..devices.device import Device, to_host
+from ..devices.device import HOST, Device, to_host
 from ..replicas.frame import current_frame, stands_in
 from .aggregation import (
     VariableAggregation,
@@ -127,9 +128,9 @@ class Variable(TensorLike, metaclass=_Constructed):
         replica = self.replica_here()
         source = self._source_in(replica)
         index = 0 if replica is None else replica.local_index
-        here = _card_here() if replica is None else replica.device
         home = self.cell.device(index)
-        return source if here is None or home is here else _moved(source, home, here)
+        here = _device_here(home) if replica is None else replica.device
+        return source if home is here else _moved(source, home, here)
 
     def source(self) -> Tensor:
         return self._source_in(self.replica_here())
@@ -184,7 +185,7 @@ class Variable(TensorLike, metaclass=_Constructed):
 
     def _of_all_copies(self) -> np.ndarray:
         workers, place = self.strategy.extended.workers, f"read of {self.name!r}"
-        parts = workers.of_all_replicas(self.local_values(), self.like(), place)
+        parts = workers.of_all_replicas(self.local_values(), self.cell.leaves[0].data, place)
         return aggregate(parts, self.aggregation)
 
     def leaf(self, local_index: int) -> MutableLeaf:
@@ -195,7 +196,10 @@ class Variable(TensorLike, metaclass=_Constructed):
         return self.cell.leaf(local_index)
 
     def like(self) -> Array:
-        return self.cell.leaves[0].data
+        data = self.cell.leaves[0].data
+        if isinstance(data, np.ndarray) or is_placing():
+            return data
+        return np.broadcast_to(np.zeros((), data.dtype), data.shape)  # for who is on the host
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -206,8 +210,8 @@ class Variable(TensorLike, metaclass=_Constructed):
         if replica is None and self.differs_between_replicas:
             return self.tensor().read_rows(rows)
         index = 0 if replica is None else replica.local_index
-        device = _card_here() if replica is None else replica.device
-        return self.cell.leaf(index), self.cell.rows(index, rows, device)
+        here = _device_here(self.cell.device(index)) if replica is None else replica.device
+        return self.cell.leaf(index), self.cell.rows(index, rows, here)
 
     def settle(self) -> None:
         """Have it as this task's last step has left it, or refuse: see `Cell.settle`."""
@@ -317,9 +321,7 @@ class Variable(TensorLike, metaclass=_Constructed):
         replica, cell = self.replica_here(), self.cell
         if replica is None:
             if not stands_in() or is_common:
-                with variables_cast_to(None):
-                    old = self.tensor().data
-                cell.assign(how, old, new, at_once=True)
+                cell.assign(how, self._source_in(None).data, new, at_once=True)
         elif not self._keeps_own_values(replica):
             write = partial(self._assign_agreed, how)
             replica.contribute(f"{how.value} of variable {self.name!r}", new, write)
@@ -333,7 +335,7 @@ class Variable(TensorLike, metaclass=_Constructed):
     def _assign_agreed(self, how: Assignment, given: Sequence[Array]) -> None:
         """Give all copies what the replicas that have examples, of all workers, agree on."""
         workers, place = self.strategy.extended.workers, f"assignment to {self.name!r}"
-        values = workers.of_all_replicas(given, self.like(), place)
+        values = workers.of_all_replicas(given, self.cell.leaves[0].data, place)
         if values:
             self.cell.assign(how, self.cell.read(0).data, self._agreed(values), at_once=False)
 
@@ -352,7 +354,7 @@ class Variable(TensorLike, metaclass=_Constructed):
 
     def _converted(self, value: Any) -> Array:
         """An array of this variable's shape and dtype."""
-        array, like = as_array(value), self.like()
+        array, like = as_array(value), self.cell.leaves[0].data
         if array.shape != like.shape:
             raise ValueError(
                 f"variable {self.name!r} has shape {like.shape} and was assigned a value of shape "
@@ -420,15 +422,22 @@ class Variable(TensorLike, metaclass=_Constructed):
         return f"MirroredVariable:{{\n{lines}\n}}"
 
 
-def _card_here() -> Device | None:
-    """The card that the caller computes on, as the only replica of a strategy, if it does."""
+def _device_here(home: Device) -> Device:
+    """Where who uses a variable as a whole computes: its only replica, or code outside replicas.
+
+    The latter computes on the host, if it does not `use` the variable's own device.
+    """
     replica = current_frame().replica
-    return None if replica is None or replica.device.kind == "CPU" else replica.device
+    if replica is not None:
+        return replica.device
+    return home if is_placing() else HOST
 
 
 def _moved(tensor: Tensor, home: Device, here: Device) -> Tensor:
-    """A copy as a replica on another device reads it: brought there, and its gradient back."""
+    """A copy as who computes elsewhere reads it: brought there; from a card its gradient back."""
     brought = here.bring(tensor.data)
     if brought is tensor.data:
         return tensor
+    if here.kind == "CPU":  # an optimizer takes it from there, and the caller's arrays are there
+        return record(brought, (tensor,), lambda gradient, outs: (gradient,))
     return record(brought, (tensor,), lambda gradient, outs: (home.bring(gradient),))

@@ -60,6 +60,7 @@ def test_rows_are_fetched_once_when_somebody_looks(table: FarTable) -> None:
     assert table.num_fetches == 1
 
 
+@pytest.mark.host  # a card asks for the rows of each table at once
 def test_their_gradient_is_that_of_rows_at_hand(table: FarTable) -> None:
     here = Tensor(VALUES, requires_grad=True)
     gradients = [backward(np.sum(np.take(rows, ROWS, axis=0) ** 2)) for rows in (table, here)]
@@ -88,6 +89,7 @@ def test_they_are_recorded_where_they_were_asked_for(table: FarTable) -> None:
     assert recorded.requires_grad
 
 
+@pytest.mark.host  # a card asks for the rows of each table at once
 def test_a_tape_notes_the_table_and_not_its_rows(table: FarTable) -> None:
     with GradientTape() as tape:
         loss = np.sum(np.take(table, ROWS, axis=0))

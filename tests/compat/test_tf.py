@@ -89,6 +89,7 @@ def test_st_39_policies_stand_where_tensorflow_has_them():
     assert tf.data.experimental.AutoShardPolicy is pl.inputs.AutoShardPolicy
 
 
+@pytest.mark.host  # what is there was asked when this file was read
 @pytest.mark.parametrize(
     ("kind", "found"),
     [
@@ -102,6 +103,7 @@ def test_cl_16_devices_are_listed_to_choose_a_strategy_by(kind, found):
     assert tf.config.list_physical_devices(kind) == found
 
 
+@pytest.mark.host
 @pytest.mark.skipif(bool(list_devices("GPU")), reason="there are GPUs here")
 def test_cl_16_without_a_gpu_the_list_is_empty():
     assert tf.config.list_physical_devices("GPU") == ()
@@ -198,6 +200,7 @@ def test_in_22_datasets_load_by_their_name(tmp_path):
         tfds.load("mnist", environ={"PACELINE_MNIST": str(tmp_path)})
 
 
+@pytest.mark.host
 def test_cl_16_a_process_is_given_two_logical_cpus():
     cpu = tf.config.list_physical_devices("CPU")[0]
     two = [tf.config.LogicalDeviceConfiguration()] * 2

@@ -51,7 +51,7 @@ class Device:
 
     def synchronize(self) -> None:
         """Wait for all that was put on any stream of it."""
-        for stream in list(_streams.values()):
+        for stream in _alive(_streams):
             stream.synchronize()
 
     def __eq__(self, other: object) -> bool:
@@ -135,7 +135,7 @@ class Stream:
 
     def download_later(self, source: np.ndarray, target: np.ndarray) -> None:
         """A copy to pinned memory, which is made when the host waits for it, and not before."""
-        for other in list(_streams.values()):
+        for other in _alive(_streams):
             for order, memory, pinned, _ in list(other.copies):
                 if np.may_share_memory(pinned, target) and _has_waited(
                     self.number, other.number, order
@@ -318,16 +318,25 @@ class Memory:
 _pinned: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
+def _alive(values: weakref.WeakValueDictionary[int, Any]) -> list[Any]:
+    """Those that are there, while other threads add some: `values()` would stumble over these."""
+    return [value for ref in values.valuerefs() if (value := ref()) is not None]
+
+
 def alloc_pinned_memory(size: int) -> Any:
     """Memory from which copies are made behind the host's back."""
     memory = np.full(size, 0xCD, np.uint8)
-    _pinned[memory.__array_interface__["data"][0]] = memory
+    _pinned[_address(memory)] = memory
     return memory
 
 
 def is_pinned(array: np.ndarray) -> bool:
-    address = array.__array_interface__["data"][0]
-    return any(start <= address < start + len(m) for start, m in list(_pinned.items()) if len(m))
+    address = _address(array)
+    return any(0 <= address - _address(memory) < len(memory) for memory in _alive(_pinned))
+
+
+def _address(array: np.ndarray) -> int:
+    return int(array.__array_interface__["data"][0])
 
 
 _arrays: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
@@ -335,7 +344,7 @@ _arrays: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 def address_of(array: Any) -> int:
     """Where an array's memory begins; `array_at` finds it again."""
-    address = array.flat_memory().__array_interface__["data"][0]
+    address = _address(array.flat_memory())
     _arrays[address] = array
     return address
 

@@ -689,9 +689,12 @@ def array(obj: Any, dtype: Any = None, copy: Any = True, order: str = "K", **_: 
             return obj.astype(dtype or obj.dtype, order=order, copy=copy)
         obj._memory.read()
         _launch("copy between devices")
-        return _written(StrictArray(obj._array.astype(dtype or obj.dtype, order="C")))
+        return _written(StrictArray(obj._array.astype(dtype or obj.dtype, order=order)))
     _upload()
-    return _written(StrictArray(np.array(obj, dtype)))
+    if order in ("K", "A"):  # what has Fortran's order keeps it (`_send_object_to_gpu`)
+        is_fortran = isinstance(obj, np.ndarray) and obj.flags.f_contiguous
+        order = "F" if is_fortran else "C"
+    return _written(StrictArray(np.array(obj, dtype, order=order)))
 
 
 def to_device(values: Any, device: int = 0) -> StrictArray:

@@ -39,7 +39,7 @@ def strict_devices() -> Iterator[None]:
 
     def put(device: Device, array: Any) -> StrictArray:
         with library.cuda.Device(_number(device)):
-            return library.array(array)
+            return library.array(array, order="C")
 
     def bring(device: Device, array: Any) -> StrictArray:
         is_here = isinstance(array, StrictArray) and array.device.id == _number(device)
