@@ -39,8 +39,10 @@ def class_indices(name: str, y_true: Any, y_pred: Any) -> Any:
     Whether they are in [0, num_classes) is checked where they are used. On a GPU, which is not
     waited for to look at values, -1 stands for what is no whole number: no class has this one.
     """
-    y_true, shape = lift(y_true).data, y_pred.shape
+    shape = y_pred.shape
     wanted = shape[:-1]
+    if not isinstance(y_pred, np.ndarray):  # what metrics compute with on the host stays there
+        y_true = lift(y_true).data
     if not shape or y_true.shape not in (wanted, (*wanted, 1)):
         raise ValueError(
             f"{name}: y_pred of shape {y_pred.shape} calls for labels of shape {wanted}, "

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..arguments import check_choice
 from ..shapes import like_predictions, like_values
-from .base import Metric, batch_on_host
+from .base import Metric, batch_of, together
 from .classification import Counts, checked_thresholds
 from .confusion import area_under_pr, area_under_roc, evenly_spaced
 
@@ -61,18 +61,19 @@ class AUC(Metric):
             self._counts = Counts(self, self._thresholds, num_labels if multi_label else None)
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Add labels 0 or 1 and predictions, with a weight for each example if given."""
-        y_true, y_pred, weight = batch_on_host(self.name, y_true, y_pred, sample_weight)
+        """Add labels 0 or 1 and predictions, with weights of examples or of each of these."""
+        y_true, y_pred, weight = batch_of(self.name, y_true, y_pred, sample_weight)
         if self._from_logits:
             y_pred = 0.5 * (1 + np.tanh(0.5 * y_pred.astype(np.float64)))
         y_true = like_predictions(self.name, y_true, y_pred)
         if self._multi_label or self._label_weights is not None:
             self._check_labels(y_pred)
         if self._label_weights is not None and not self._multi_label:
-            ones = (
-                np.ones(y_pred.shape) if weight is None else like_values(self.name, weight, y_pred)
+            of_labels, y_pred = together(self._label_weights, y_pred)
+            ones = np.ones_like(y_pred, dtype=np.float64)
+            weight = of_labels * (
+                ones if weight is None else like_values(self.name, weight, y_pred)
             )
-            weight = ones * self._label_weights
         self._counts_of(y_pred.shape[-1] if y_pred.ndim else 1).add(y_true, y_pred, weight)
 
     def result(self) -> float:

@@ -277,19 +277,57 @@ def _array(value: Any) -> Array:
 def batch_on_host(
     name: str, y_true: Any, y_pred: Any, sample_weight: Any
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """`batch_of` in host memory."""
+    mask = mask_of(y_pred)
+    on_host = [None if x is None else to_host(x) for x in (y_true, y_pred, sample_weight, mask)]
+    return _without_padding(name, *on_host)
+
+
+def batch_of(
+    name: str, y_true: Any, y_pred: Any, sample_weight: Any
+) -> tuple[Array, Array, Array | None]:
     """Labels, predictions and weights of a batch, without what the predictions' mask excludes.
+
+    A GPU is not waited for to know how many examples that leaves: there, those excluded have a
+    weight of 0, and the label and prediction of another one, since what is there need be no number.
 
     Args:
         name: Of the metric, for messages.
         y_true, y_pred: With the same leading axes where there is a mask over these.
         sample_weight: None, or a weight for each example or for each position that a mask tells.
+
+    Returns:
+        Arrays `together`. Where there is a mask its axes are one.
     """
-    mask = mask_of(y_pred)
-    y_true, y_pred = to_host(y_true), to_host(y_pred)
-    weight = None if sample_weight is None else to_host(sample_weight)
+    return _without_padding(name, *together(y_true, y_pred, sample_weight, mask_of(y_pred)))
+
+
+def _without_padding(
+    name: str, y_true: Any, y_pred: Any, weight: Any, mask: Any
+) -> tuple[Any, Any, Any]:
     if mask is None:
         return y_true, y_pred, weight
-    kept = to_host(mask)
     if weight is not None:
-        weight = np.broadcast_to(like_values(name, weight, kept), kept.shape)[kept]
-    return y_true[kept], y_pred[kept], weight
+        weight = np.broadcast_to(like_values(name, weight, mask), mask.shape)
+    if isinstance(mask, np.ndarray):
+        return y_true[mask], y_pred[mask], None if weight is None else weight[mask]
+    flat = mask.reshape(-1)
+    weight = np.ones_like(flat, dtype=np.float64) if weight is None else weight.reshape(-1)
+    y_true, y_pred = (_padded_alike(name, y, mask) for y in (y_true, y_pred))
+    return y_true, y_pred, np.where(flat, weight, 0)
+
+
+def _padded_alike(name: str, values: Array, mask: Array) -> Array:
+    """Values, of which those that a mask excludes become the largest of the others."""
+    if values.shape[: mask.ndim] != mask.shape:
+        raise ValueError(
+            f"{name}: the mask of the predictions has shape {mask.shape}, with which labels and "
+            f"predictions must begin; one has shape {values.shape}"
+        )
+    flat = values.reshape(mask.size, *values.shape[mask.ndim :])
+    if not flat.size:
+        return flat
+    kept = mask.reshape(-1, *(1,) * (flat.ndim - 1))
+    # Not what is "not a number" either: comparisons with it are false.
+    least = np.where(flat <= flat, flat, 0).min()
+    return np.where(kept, flat, np.where(kept, flat, least).max())

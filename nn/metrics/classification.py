@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ...autodiff import Array
 from ..arguments import count
-from .base import Metric, batch_on_host
+from .base import Metric, batch_of
 from .confusion import Confusion, confusion, histogram, precision, sensitivity
 
 
@@ -30,20 +31,11 @@ class Counts:
         self._metric = metric
         self._parts = [metric.add_weight(name, shape) for name in ("negatives", "positives")]
 
-    def add(self, y_true: np.ndarray, y_pred: np.ndarray, weight: np.ndarray | None) -> None:
-        if self.num_labels is None:
-            found = self._histogram(y_true, y_pred, weight)
-        else:
-            columns = range(self.num_labels)
-            each = [self._histogram(y_true[:, i], y_pred[:, i], weight) for i in columns]
-            found = np.stack(each, axis=1)
+    def add(self, y_true: Array, y_pred: Array, weight: Array | None) -> None:
+        name, by_label = self._metric.name, self.num_labels is not None
+        found = histogram(name, y_true, y_pred, self.thresholds, weight, by_label)
         for part, delta in zip(self._parts, found, strict=True):
             part.assign_add(delta)
-
-    def _histogram(
-        self, y_true: np.ndarray, y_pred: np.ndarray, weight: np.ndarray | None
-    ) -> np.ndarray:
-        return histogram(self._metric.name, y_true, y_pred, self.thresholds, weight)
 
     def confusions(self) -> list[Confusion]:
         """Of all predictions, or of each label."""
@@ -76,7 +68,7 @@ class AtThresholds(Metric):
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Add labels 0 or 1 and predictions in [0, 1], with a weight for each example if given."""
-        y_true, y_pred, weight = batch_on_host(self.name, y_true, y_pred, sample_weight)
+        y_true, y_pred, weight = batch_of(self.name, y_true, y_pred, sample_weight)
         if self._top_k is not None:
             best = among_best(y_pred, self._top_k)
             y_pred = best.astype(np.float64) if self._takes_best else np.where(best, y_pred, 0)
@@ -85,6 +77,8 @@ class AtThresholds(Metric):
     def result(self) -> Any:
         (counts,) = self._counts.confusions()
         figures = self.figure(counts)
+        if np.isnan(counts.true_positives).any():  # with which a figure may compare
+            figures = np.full(figures.shape, np.nan)
         return float(figures[0]) if self._is_scalar else figures
 
 
@@ -160,17 +154,14 @@ class Recall(Precision):
         return sensitivity(counts)
 
 
-def among_best(y_pred: np.ndarray, k: int) -> np.ndarray:
+def among_best(y_pred: Array, k: int) -> Array:
     """Which predictions are among the `k` largest along the last axis; of equal ones the first."""
     order = np.argsort(-y_pred, axis=-1, kind="stable")
-    found = np.zeros(y_pred.shape, bool)
-    np.put_along_axis(found, order[..., :k], True, axis=-1)
-    return found
+    places = np.argsort(order, axis=-1, kind="stable")
+    return places < k
 
 
-def of_class(
-    name: str, y_true: np.ndarray, y_pred: np.ndarray, class_id: int | None
-) -> tuple[np.ndarray, np.ndarray]:
+def of_class(name: str, y_true: Array, y_pred: Array, class_id: int | None) -> tuple[Array, Array]:
     """Labels and predictions, or of them what stands at one place of the last axis."""
     if class_id is None:
         return y_true, y_pred

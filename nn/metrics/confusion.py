@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...autodiff import Array, IndexedSlices
 from ..shapes import like_predictions, like_values
+from .base import together
 
 
 class Confusion(NamedTuple):
@@ -26,12 +28,16 @@ class Confusion(NamedTuple):
 
 def histogram(
     name: str,
-    y_true: np.ndarray,
-    y_pred: np.ndarray,
+    y_true: Array,
+    y_pred: Array,
     thresholds: Sequence[float],
-    sample_weight: np.ndarray | None = None,
-) -> np.ndarray:
+    sample_weight: Array | None = None,
+    by_label: bool = False,
+) -> Array:
     """Weighted counts of examples by label and by the number of thresholds below the prediction.
+
+    On a GPU, which is not waited for to look at values, all counts are "not a number" where labels
+    or predictions are refused on the host.
 
     Args:
         name: Of the metric, for messages.
@@ -39,29 +45,52 @@ def histogram(
         y_pred: Predictions in [0, 1], of the labels' shape.
         thresholds: Rising, k of them.
         sample_weight: One for each example or each prediction.
+        by_label: Whether each column of (n, labels) predictions has counts of its own.
 
     Returns:
-        (2, k + 1) float64: negatives, positives. Bin i: predictions above exactly i thresholds.
+        (2, k + 1) float64: negatives, positives. Bin i: predictions above exactly i thresholds. By
+        label (2, labels, k + 1).
     """
     labels = like_predictions(name, y_true, y_pred)
-    if not ((labels == 0) | (labels == 1)).all():
+    are_labels = ((labels == 0) | (labels == 1)).all()
+    are_shares = ((y_pred >= 0) & (y_pred <= 1)).all()
+    on_host = isinstance(y_pred, np.ndarray)
+    if on_host and not are_labels:
         raise ValueError(f"{name}: labels must be 0 or 1, y_true holds others")
-    if not ((y_pred >= 0) & (y_pred <= 1)).all():
+    if on_host and not are_shares:
         raise ValueError(
             f"{name}: predictions must be in [0, 1], y_pred holds others; "
             f"pass probabilities, such as sigmoid(logits)"
         )
+    num_bins = len(thresholds) + 1
+    num_labels = y_pred.shape[1] if by_label else 1
+    # In the predictions' own dtype: a float32 prediction of 0.3 is not above the threshold 0.3.
+    dtype = y_pred.dtype if y_pred.dtype.kind == "f" else np.dtype(np.float64)
+    wide = np.result_type(dtype, np.float32)
+    limits, flat = together(np.asarray(thresholds, dtype), y_pred.reshape(-1))
+    bins = np.searchsorted(limits.astype(wide), flat.astype(wide), side="left")
+    # One histogram for all: behind the bins of a label's negative examples are the positive ones.
+    bins = bins + num_bins * (labels.reshape(-1) == 1)
+    if by_label:
+        bins = bins + 2 * num_bins * (np.arange(y_pred.size, like=bins) % num_labels)
     weight = None
     if sample_weight is not None:
-        weight = np.broadcast_to(like_values(name, sample_weight, y_pred), y_pred.shape).ravel()
-    num_bins = len(thresholds) + 1
-    # In the predictions' own dtype: a float32 prediction of 0.3 is not above the threshold 0.3.
-    dtype = y_pred.dtype if y_pred.dtype.kind == "f" else np.float64
-    bins = np.searchsorted(np.asarray(thresholds, dtype), y_pred.ravel(), side="left")
-    # One histogram for both labels: the bins of the positive examples follow the others.
-    bins += num_bins * (labels.ravel() == 1)
-    counts = np.bincount(bins, weights=weight, minlength=2 * num_bins)
-    return counts.astype(np.float64).reshape(2, num_bins)
+        weight = like_values(name, sample_weight, y_pred).astype(np.float64)
+        weight = np.broadcast_to(weight, y_pred.shape).reshape(-1)
+    counts = _added_up(bins, weight, 2 * num_bins * num_labels)
+    if not on_host:
+        counts = np.where(are_labels & are_shares, counts, np.nan)
+    counts = np.moveaxis(counts.reshape(num_labels, 2, num_bins), 1, 0)
+    return counts if by_label else counts[:, 0]
+
+
+def _added_up(bins: Array, weight: Array | None, num_bins: int) -> Array:
+    """The sum of the weights of each bin, in float64; each counts 1 where none are given."""
+    if isinstance(bins, np.ndarray):
+        return np.bincount(bins, weight, num_bins).astype(np.float64)
+    # CuPy's `bincount` waits, to know of the largest bin.
+    each = np.ones_like(bins, dtype=np.float64) if weight is None else weight
+    return IndexedSlices(each, bins, (num_bins,)).to_dense()
 
 
 def confusion(counts: np.ndarray) -> Confusion:
@@ -88,9 +117,10 @@ def specificity(c: Confusion) -> np.ndarray:
     return ratio(c.true_negatives, c.true_negatives + c.false_positives)
 
 
-def ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+def ratio(part: Array, whole: Array) -> Array:
     """`part / whole`, and 0 where the whole is 0."""
-    return np.divide(part, whole, out=np.zeros(part.shape), where=whole != 0)
+    is_none = whole == 0
+    return np.where(is_none, 0.0, part / np.where(is_none, 1.0, whole))
 
 
 def evenly_spaced(num_thresholds: int) -> list[float]:

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from ...autodiff import Array
 from ..function_classes import FunctionClass
 from ..masks import mask_of
 from ..shapes import like_predictions, like_values
-from .base import Metric, batch_on_host, to_host, together
+from .base import Metric, batch_of, batch_on_host, to_host, together
 from .confusion import ratio
 
 
@@ -40,20 +41,16 @@ class _WeightedMean(Metric):
 
     def add(self, values: Any, sample_weight: Any) -> None:
         """Add values of any shape; weights are one for each value or for each example."""
-        mask = mask_of(values)
-        if mask is not None:
-            values, weight = _with_weights(self.name, values, sample_weight)
-            mask = np.broadcast_to(like_values(self.name, to_host(mask), values), values.shape)
-            values, weight = values[mask], weight[mask]
-        else:
-            values, weight = together(values, sample_weight)
-        if weight is None:
+        values, weight, mask = together(values, sample_weight, mask_of(values))
+        if weight is None and mask is None:
             self._total.assign_add(np.sum(values, dtype=np.float64))
             self._count.assign_add(float(values.size))
             return
-        weight = like_values(self.name, weight, values).astype(np.float64)
-        weight = np.broadcast_to(weight, values.shape)
-        self._total.assign_add(np.sum(values.astype(np.float64) * weight))
+        values, weight = _with_weights(self.name, values, weight)
+        if mask is not None:
+            mask = np.broadcast_to(like_values(self.name, mask, values, "mask"), values.shape)
+            values, weight = _kept(values, mask), _kept(weight, mask)
+        self._total.assign_add(np.sum(values * weight))
         self._count.assign_add(np.sum(weight))
 
     def add_mean(self, mean: Any, num_values: int) -> None:
@@ -132,10 +129,8 @@ class MeanMetricWrapper(_WeightedMean):
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Add a batch of labels and predictions, with one weight for each example if given."""
-        if getattr(self._fn, "is_anywhere", False) and mask_of(y_pred) is None:
-            y_true, y_pred, weight = together(y_true, y_pred, sample_weight)
-        else:
-            y_true, y_pred, weight = batch_on_host(self.name, y_true, y_pred, sample_weight)
+        batch = batch_of if getattr(self._fn, "is_anywhere", False) else batch_on_host
+        y_true, y_pred, weight = batch(self.name, y_true, y_pred, sample_weight)
         self.add(self._fn(y_true, y_pred, **self._kwargs), weight)
 
     def result(self) -> float:
@@ -171,22 +166,26 @@ class MeanRelativeError(_WeightedMean):
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Add a batch of labels and predictions, with one weight for each example if given."""
-        y_true, y_pred = to_host(y_true), to_host(y_pred)
+        y_true, y_pred, normalizer = together(y_true, y_pred, self._normalizer)
         y_true = like_predictions(self.name, y_true, y_pred)
-        error = np.abs(np.subtract(y_pred, y_true, dtype=np.float64))
-        normalizer = np.broadcast_to(
-            like_predictions(self.name, self._normalizer, y_pred), y_pred.shape
-        )
+        error = np.abs(y_pred.astype(np.float64) - y_true.astype(np.float64))
+        normalizer = np.broadcast_to(like_predictions(self.name, normalizer, y_pred), y_pred.shape)
         self.add(ratio(error, normalizer), sample_weight)
 
     def result(self) -> float:
         return self.mean()
 
 
-def _with_weights(name: str, values: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray]:
+def _with_weights(name: str, values: Any, sample_weight: Any) -> tuple[Array, Array]:
     """Values in float64, and the weight of each (given for each of them, or for each example)."""
-    values = np.asarray(to_host(values), np.float64)
-    if sample_weight is None:
-        return values, np.ones(values.shape)
-    weight = like_values(name, to_host(sample_weight), values).astype(np.float64)
+    values, weight = together(values, sample_weight)
+    values = values.astype(np.float64)
+    if weight is None:
+        return values, np.ones_like(values)
+    weight = like_values(name, weight, values).astype(np.float64)
     return values, np.broadcast_to(weight, values.shape)
+
+
+def _kept(values: Array, mask: Array) -> Array:
+    """What a mask of the values' shape leaves; on a GPU, which alone knows how many, zeros else."""
+    return values[mask] if isinstance(values, np.ndarray) else np.where(mask, values, 0.0)

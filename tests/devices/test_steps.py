@@ -194,6 +194,35 @@ def test_metrics_of_fit_are_added_up_on_the_device_and_nothing_waits(
     assert not asked_by_a_step(with_metrics([metric])).waits
 
 
+@pytest.mark.parametrize(
+    ("metric", "most_launches"),
+    [
+        (lambda: pl.nn.metrics.AUC(), 150),
+        (lambda: pl.nn.metrics.Precision(0.4), 150),
+        (lambda: pl.nn.metrics.RecallAtPrecision(0.5), 150),
+    ],
+    ids=["AUC", "Precision", "RecallAtPrecision"],
+)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_confusions_are_counted_on_the_device(
+    weighted: bool, metric: Any, most_launches: int, a_card: Any
+) -> None:
+    weights = (RNG.random(64).astype(np.float32),) if weighted else ()
+
+    def train(num_steps: int) -> None:
+        with pl.OneDeviceStrategy("GPU:0").scope():
+            model = Sequential([layers.Flatten(), layers.Dense(1, activation="sigmoid")])
+            named = {"weighted_metrics" if weighted else "metrics": [metric()]}
+            model.compile(optimizers.SGD(0.1), loss="binary_crossentropy", **named)
+        parts = (IMAGES, (DIGITS > 4).astype(np.float32), *weights)
+        batches = pl.Dataset.from_tensor_slices(parts).repeat().batch(16)
+        model.fit(batches, epochs=1, steps_per_epoch=num_steps, verbose=0)
+
+    asked = asked_by_a_step(train)
+    assert not asked.waits
+    assert len(asked.launches) <= most_launches, Counter(asked.launches)
+
+
 LOSSES = {
     "hinge": ("hinge", {}),
     "squared_hinge": ("squared_hinge", {}),

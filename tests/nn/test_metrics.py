@@ -321,3 +321,15 @@ def test_functions_of_metrics_measure_each_example():
     assert metrics.binary_accuracy([1, 0], [0.4, 0.2], threshold=0.3).tolist() == [1, 1]
     assert metrics.sparse_categorical_accuracy([1, 0], SCORES[:, :2]).tolist() == [1, 0]
     assert metrics.top_k_categorical_accuracy(ONE_HOT, SCORES, k=2).tolist() == [1, 1]
+
+
+def test_weights_may_be_of_each_label_where_each_has_an_area():
+    y = np.array([[0, 1], [1, 0], [1, 1], [0, 0]])
+    p = np.array([[0.1, 0.7], [0.4, 0.8], [0.9, 0.3], [0.6, 0.2]])
+    weights = np.array([[1.0, 0], [2, 3], [1, 1], [5, 2]])
+    together = metrics.AUC(multi_label=True)
+    together.update_state(y, p, weights)
+    alone = [metrics.AUC() for _ in range(2)]
+    for label, each in enumerate(alone):
+        each.update_state(y[:, label], p[:, label], weights[:, label])
+    assert together.result() == pytest.approx(np.mean([each.result() for each in alone]))
