@@ -210,11 +210,13 @@ class StrategyExtended:
             part if has else no_rows(part, axis)
             for part, has in zip(parts, has_examples, strict=True)
         ]
-        joined = self._joined(counted, axis)
-        return destination.bring(joined if joined.shape[axis] else self._joined(parts, axis))
+        joined = self._joined(counted, axis, destination)
+        if not joined.shape[axis]:
+            joined = self._joined(parts, axis, destination)
+        return destination.bring(joined)
 
-    def _joined(self, parts: Sequence[Summand], axis: int) -> Array:
-        local = self.cross_device_ops.gather(parts, axis, HOST)
+    def _joined(self, parts: Sequence[Summand], axis: int, destination: Device) -> Array:
+        local = self.cross_device_ops.gather(parts, axis, destination)
         return self.workers.gather(local, axis, "gather")
 
     def parts_of(self, verb: str, value: Any) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from ...autodiff import Array
 from ...collectives import DONE, Handle
 from ...observe import log_once
 from . import nccl
-from .device import Device, to_host
+from .device import Device
 
 
 class ReduceOp(enum.Enum):
@@ -117,8 +117,8 @@ class CrossDeviceOps(ABC):
             ValueError: The arrays are scalars, `axis` is out of range, or the shapes do not fit.
         """
         _check_gather([array.shape for array in arrays], axis)
-        joined = np.concatenate([to_host(array) for array in arrays], axis=axis)
-        return destination.bring(joined)
+        with destination.use():
+            return np.concatenate([destination.bring(array) for array in arrays], axis=axis)
 
 
 def _check_gather(shapes: Sequence[tuple[int, ...]], axis: int) -> None:

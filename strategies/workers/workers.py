@@ -252,32 +252,38 @@ class Workers:
         """All workers' slices, in the order of workers."""
         if self.size == 1:
             return [slices]
-        own: tuple[Array, ...] = slices.values, slices.indices
-        cards = self._cards_for(*own)
-        if cards is None:
-            own = tuple(np.array(to_host(part), order="C") for part in own)
-            gather = self.communicator.all_gather
-        else:
-            with cards.device.use():
-                own = tuple(_in_c_order(cards.device.bring(part)) for part in own)
-            gather = cards.all_gather
-        values = gather(own[0], f"rows of {name}")
-        indices = gather(own[1], f"row numbers of {name}")
+        cards = self._cards_for(slices.values, slices.indices)
+        values = self._gathered(slices.values, cards, f"rows of {name}")
+        indices = self._gathered(slices.indices, cards, f"row numbers of {name}")
         pairs = zip(values, indices, strict=True)
         return [IndexedSlices(v, i, slices.dense_shape) for v, i in pairs]
 
-    def gather(self, array: np.ndarray, axis: int, name: str) -> np.ndarray:
-        """All workers' arrays one after another along `axis`, along which they may differ."""
+    def gather(self, array: Array, axis: int, name: str) -> Array:
+        """All workers' arrays one after another along `axis`, along which they may differ.
+
+        The result is on the host if there are several, or on their card.
+        """
         if self.size == 1:
             return array
         self.num_collectives += 1
-        first = np.moveaxis(array, axis, 0)
+        with Device.of(array).use():
+            first = np.moveaxis(array, axis, 0)
+        what = _with_shape(name, ("any", *first.shape[1:]))
         with Collective(name):
-            parts = self.communicator.all_gather(
-                _flat_copy(first), _with_shape(name, ("any", *first.shape[1:]))
-            )
-        joined = np.concatenate([part.reshape(-1, *first.shape[1:]) for part in parts])
-        return np.ascontiguousarray(np.moveaxis(joined, 0, axis))
+            parts = self._gathered(first, self._cards_for(array), what)
+        with Device.of(parts[0]).use():
+            return _in_c_order(np.moveaxis(np.concatenate(parts), 0, axis))
+
+    def _gathered(self, array: Array, cards: Cards | None, name: str) -> list[Array]:
+        """All workers' arrays, which may differ in the first dimension: on the host without cards.
+
+        None of them is the given one.
+        """
+        if cards is None:
+            return self.communicator.all_gather(np.array(to_host(array), order="C"), name)
+        with cards.device.use():
+            own = _in_c_order(cards.device.bring(array))
+        return cards.all_gather(own, name)
 
     def gather_numbers(self, number: int, name: str) -> list[int]:
         return self.gather(np.array([number], np.int64), 0, name).tolist()

@@ -1,11 +1,12 @@
 """One rank of an MPI job whose arrays are on cards: ``mpiexec -n N python -m mpi4py <this> WHAT``.
 
 The cards and the MPI that takes arrays on them are stand-ins (`tests/devices`). WHAT is
-`conformance`, `exchanges`, or a fault.
+the name of one of the functions below.
 """
 
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from mpi4py import MPI
 
 sys.path.append(str(Path(__file__).parents[2]))  # the last: the package is the installed one
 
+import paceline as pl
 from paceline.collectives import Handle, MismatchError, Op
 from paceline.collectives.mpi import mpi_communicator
 from paceline.strategies.workers.gpu_aware_mpi import join_by_mpi
@@ -158,6 +160,23 @@ def exchanges():
             assert len(set(everywhere)) == 1, name
     assert not strict_cuda.HAZARDS, strict_cuda.HAZARDS
     print("the same everywhere")
+
+
+def strategy():
+    """Workers ask, agree, and give MPI what is on their cards, from the one line of a script."""
+    options = pl.CommunicationOptions(gpu_aware_mpi=True)
+    with patch.object(MPI, "COMM_WORLD", strict_mpi.Comm(MPI.COMM_WORLD)):
+        made = pl.MultiWorkerMirroredStrategy(
+            devices=[f"GPU:{MPI.COMM_WORLD.rank}"],
+            communication_options=options,
+            strict_devices=True,
+        )
+    for name, program in PROGRAMS.items():
+        strict_mpi.CALLS.clear()
+        program(made)
+        assert {*strict_mpi.CALLS} <= {"Allreduce", "Allgatherv"}, (name, strict_mpi.CALLS)
+        assert strict_mpi.CALLS, name
+    print("from card to card")
 
 
 def refuses():

@@ -80,6 +80,12 @@ class TestJobs:
         assert status == 0, output
         assert output.count("the same everywhere") == size
 
+    def test_a_strategy_gives_mpi_what_is_on_its_cards(self):
+        status, output, _ = jobs.run_job(2, JOB, "strategy")
+        assert status == 0, output
+        assert output.count("from card to card") == 2
+        assert "Arrays on cards are given to MPI as they are" in output
+
     def test_what_mpi_cannot_combine_on_a_card_is_refused_before_anything_is_sent(self):
         status, output, _ = jobs.run_job(2, JOB, "refuses")
         assert status == 0, output

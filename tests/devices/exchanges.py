@@ -10,7 +10,7 @@ import numpy as np
 
 import paceline as pl
 from paceline import collectives
-from paceline.autodiff import IndexedSlices
+from paceline.autodiff import GradientTape, IndexedSlices, Tensor
 from paceline.collectives import Communicator
 from paceline.nn import layers, optimizers
 from paceline.strategies import Device, Strategy, StrategyExtended, VariableStore
@@ -90,6 +90,35 @@ def reduced(strategy: Strategy) -> list[np.ndarray]:
     return found
 
 
+def gathered(strategy: Strategy) -> list[np.ndarray]:
+    """Arrays of other lengths on each replica, along two axes, and what flows back through them.
+
+    The first replica of all has no examples in the second call.
+    """
+
+    def step(has_all: bool) -> list[Any]:
+        replica = pl.get_replica_context()
+        n = replica.replica_id_in_sync_group
+        if not has_all and n == 0:
+            replica.stand_in()
+        rows = np.arange(2.0 * n).reshape(n, 2).astype(np.float32)
+        columns = replica.device.bring(np.full((3, n + 1), n, np.int64))
+        single = Tensor(replica.device.bring(np.full(n + 1, n, np.float32)), requires_grad=True)
+        with GradientTape() as tape:
+            tape.watch(single)
+            joined = replica.all_gather(single, axis=0)
+            loss = (joined * joined).sum() * (n + 1)
+        gradient = replica.all_gather(tape.gradient(loss, single), axis=0)
+        found = [replica.all_gather(rows, axis=0), replica.all_gather(columns, axis=1)]
+        return [_on_host(a) for a in (*found, joined.data, gradient.data)]
+
+    found: list[np.ndarray] = []
+    for has_all in (True, False):
+        for value in strategy.run(step, (has_all,)):
+            found += strategy.experimental_local_results(value)
+    return found
+
+
 def trained(strategy: Strategy, num_steps: int = 4) -> list[np.ndarray]:
     """Variables after some steps: rows of a table, synchronized batch norm, dense gradients.
 
@@ -122,6 +151,7 @@ def trained(strategy: Strategy, num_steps: int = 4) -> list[np.ndarray]:
 
 PROGRAMS: dict[str, Callable[[Strategy], list[np.ndarray]]] = {
     "reduced": reduced,
+    "gathered": gathered,
     "trained": trained,
 }
 
