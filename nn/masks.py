@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..autodiff import Array, Tensor, lift, look, snapshot
+import numpy as np
+
+from ..autodiff import Array, Tensor, TensorLike, effect, lift, operation, snapshot, traceable
 
 
 def mask_of(values: Any) -> Array | None:
@@ -26,7 +28,7 @@ def with_mask(values: Any, mask: Array | None) -> Tensor:
     return tensor
 
 
-@look
+@effect
 def _attach(mask: Array, values: Any) -> None:
     values.mask = mask
 
@@ -51,4 +53,16 @@ def masked(outputs: Any, mask: Any) -> Any:
         mask = [mask, *[None] * (len(outputs) - 1)]  # what comes behind is of another shape
     if isinstance(mask, (list, tuple)):
         return type(outputs)(masked(*pair) for pair in zip(outputs, mask, strict=True))
-    return outputs if mask is None else with_mask(snapshot(lift(outputs)), lift(mask).data)
+    return outputs if mask is None else with_mask(snapshot(lift(outputs)), _array(mask))
+
+
+@operation
+def beside(mask: Any, like: Any, dtype: Any = None) -> Array:
+    """A mask as an array where the tensor `like` lies, in its own dtype or another one."""
+    array = mask.tensor().data if isinstance(mask, TensorLike) else mask
+    return traceable(np.asarray(array, dtype, like=lift(like).data))
+
+
+@operation
+def _array(mask: Any) -> Array:
+    return traceable(lift(mask).data)

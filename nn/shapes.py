@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..autodiff import Tensor, lift, operation
+from ..autodiff import Tensor, lift, operation, traceable
 
 
 def as_tensor(value: Any) -> Tensor:
@@ -57,11 +57,11 @@ def class_indices(name: str, y_true: Any, y_pred: Any) -> Any:
     if labels.dtype.kind == "f" and not isinstance(labels, np.ndarray):
         with np.errstate(invalid="ignore"):  # as below
             whole = labels.astype(np.int64)
-        return np.where(whole == labels, whole, np.int64(-1))
+        return traceable(np.where(whole == labels, whole, np.int64(-1)))
     whole = whole_numbers(labels)
     if whole is None:
         raise ValueError(f"{name}: labels must be whole numbers, y_true holds others")
-    return whole
+    return traceable(whole)
 
 
 def whole_numbers(values: Any) -> Any:

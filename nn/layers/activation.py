@@ -10,6 +10,7 @@ import numpy as np
 from ...autodiff import Tensor, lift, softmax
 from .. import activations
 from ..arguments import check_not_negative, check_number
+from ..masks import beside
 from ..policies import to_dtype, to_floats
 from .base import Layer
 from .options import Constraint, Initializer, LayerOptions, Regularizer, WeightOf, weight_options
@@ -164,4 +165,4 @@ def hidden_where(scores: Tensor, mask: Any) -> Tensor:
     of the results is a number otherwise.
     """
     far = -1e9 if scores.dtype.itemsize > 2 else -3e4
-    return scores + np.where(np.asarray(mask, like=scores.data), 0.0, far).astype(scores.dtype)
+    return scores + np.where(beside(mask, scores), 0.0, far).astype(scores.dtype)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...autodiff import Array, softmax
 from ..arguments import check_choice, check_decay, check_no_activity_regularizer, count
-from ..masks import masks_of
+from ..masks import beside, masks_of
 from ..policies import to_dtype
 from .activation import hidden_where
 from .base import Layer
@@ -60,7 +60,7 @@ class _SequenceAttention(_Attention):
         counts = _all_of(scores, of_values, _causal(scores) if use_causal_mask else None)
         outputs, shares = self.attend(scores, value, counts, training)
         if mask is not None and mask[0] is not None:
-            of_queries = np.asarray(mask[0], outputs.dtype, like=outputs.data)
+            of_queries = beside(mask[0], outputs, outputs.dtype)
             outputs = outputs * of_queries[..., np.newaxis]
         return [outputs, shares] if return_attention_scores else outputs
 
@@ -266,7 +266,7 @@ def _over_values(value: Any) -> Any:
 
 def _all_of(scores: Any, *masks: Any) -> Any:
     """What counts by all masks, of which any may be None, beside the scores."""
-    given = [np.asarray(mask, bool, like=scores.data) for mask in masks if mask is not None]
+    given = [beside(mask, scores, bool) for mask in masks if mask is not None]
     return functools.reduce(np.logical_and, given) if given else None
 
 

@@ -11,6 +11,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from ...autodiff import Tensor
+from ..masks import beside
 from ..policies import to_dtype
 from .base import Layer
 from .options import LayerOptions
@@ -73,7 +74,7 @@ class RNN(Layer):
             if mask is None:
                 output, states = new_output, _listed(new)
             else:
-                counts = np.asarray(mask, like=sequences.data)[:, step, np.newaxis]
+                counts = beside(mask, sequences)[:, step, np.newaxis]
                 last = 0.0 if output is None else output
                 output = np.where(counts, new_output, last)
                 pairs = zip(_listed(new), states, strict=True)
@@ -86,7 +87,7 @@ class RNN(Layer):
         batch = len(sequences)
         sizes = _listed(self.cell.state_size)
         zeros = [np.zeros((batch, size), sequences.dtype) for size in sizes]
-        return [np.asarray(array, like=sequences.data) for array in zeros]
+        return [np.asarray(array, like=sequences.like()) for array in zeros]
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         """That of the inputs, for sequences; else none."""

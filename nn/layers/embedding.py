@@ -6,7 +6,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from ...autodiff import Array, Tensor, lift, operation
+from ...autodiff import Array, Tensor, lift, operation, traceable
 from ..arguments import check_no_activity_regularizer, count
 from ..masks import masked
 from ..shapes import check_range, whole_numbers
@@ -67,14 +67,15 @@ class Embedding(Layer):
         table = self.add_weight("embeddings", shape, **self._table_options)
         indices = self._checked(inputs)
         rows = np.take(table, indices, axis=0)  # not of its value, which may be far away
-        if not isinstance(indices, np.ndarray):  # a GPU takes any index, and gives some row for it
+        array = indices.like() if isinstance(indices, Tensor) else indices
+        if not isinstance(array, np.ndarray):  # a GPU takes any index, and gives some row for it
             is_row = (indices >= 0) & (indices < self.input_dim)
             rows = np.where(is_row[..., None], rows, np.nan)
         return masked(rows, indices != 0) if self.mask_zero else rows
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         """None, without `mask_zero`: indices have no mask of their own."""
-        return lift(inputs).data != 0 if self.mask_zero else None
+        return np.not_equal(lift(inputs), 0) if self.mask_zero else None
 
     @operation
     def _checked(self, inputs: Any) -> Array:
@@ -85,4 +86,4 @@ class Embedding(Layer):
         indices = whole
         if isinstance(indices, np.ndarray):
             check_range(f"the inputs of layer {self.name!r}", indices, self.input_dim)
-        return indices
+        return traceable(indices)

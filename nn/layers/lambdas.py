@@ -62,8 +62,8 @@ class Rescaling(Layer):
 
     def call(self, inputs: Any) -> Tensor:
         inputs = to_floats(inputs, self.compute_dtype)
-        scale = np.asarray(self.scale, inputs.dtype, like=inputs.data)
-        return inputs * scale + np.asarray(self.offset, inputs.dtype, like=inputs.data)
+        scale = np.asarray(self.scale, inputs.dtype, like=inputs.like())
+        return inputs * scale + np.asarray(self.offset, inputs.dtype, like=inputs.like())
 
 
 class Masking(Layer):
@@ -80,7 +80,7 @@ class Masking(Layer):
 
     def call(self, inputs: Any) -> Any:
         inputs = to_floats(inputs, self.compute_dtype)
-        counts = (inputs.data != self.mask_value).any(axis=-1)
+        counts = np.any(inputs != self.mask_value, axis=-1)
         return masked(inputs * counts[..., np.newaxis].astype(inputs.dtype), counts)
 
 

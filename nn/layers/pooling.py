@@ -9,6 +9,7 @@ import numpy as np
 
 from ...autodiff import Tensor, avg_pool, max_pool
 from ..arguments import check_choice
+from ..masks import beside
 from ..policies import to_floats
 from .options import LayerOptions
 from .spatial import SpatialLayer, check_spatial, numbers
@@ -162,7 +163,7 @@ class GlobalAveragePooling1D(_GlobalAveragePooling):
             return super().call(inputs)
         axis = 1 if self.data_format == "channels_last" else 2
         inputs = self.checked(inputs)
-        counts = np.asarray(mask, inputs.dtype, like=inputs.data)
+        counts = beside(mask, inputs, inputs.dtype)
         weights = np.expand_dims(counts, 3 - axis)
         total = (inputs * weights).sum(axis=axis, keepdims=self.keepdims)
         num_steps = weights.sum(axis=axis, keepdims=self.keepdims)

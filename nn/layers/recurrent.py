@@ -14,12 +14,14 @@ from ...autodiff import (
     LSTMRecurrence,
     Recurrence,
     SimpleRecurrence,
+    operation,
     random_factors,
     recurrent,
 )
 from ...strategies import call_initializer
 from .. import activations, initializers
 from ..arguments import check_decay, check_no_activity_regularizer, count
+from ..masks import beside
 from ..policies import to_dtype
 from .dropout import RandomLayer
 from .options import (
@@ -137,7 +139,7 @@ class _Recurrent(RandomLayer):
             mask = mask[0]
         sequences: Any = to_dtype(inputs, self.compute_dtype)
         check_rank(self.name, sequences, 3, "batch, steps, features")
-        counts = None if mask is None else np.asarray(mask, like=sequences.data).astype(bool)
+        counts = None if mask is None else beside(mask, sequences, bool)
         if counts is not None and counts.shape != sequences.shape[:2]:
             raise ValueError(
                 f"layer {self.name!r} takes a mask of shape {sequences.shape[:2]}, (batch, steps), "
@@ -198,7 +200,7 @@ class _Recurrent(RandomLayer):
         shape = (len(sequences), self.units)
         if given is None:
             zeros = np.zeros((self.num_states, *shape), sequences.dtype)
-            return np.asarray(zeros, like=sequences.data)
+            return np.asarray(zeros, like=sequences.like())
         states = list(given) if isinstance(given, (list, tuple)) else [given]
         shapes = [np.shape(state) for state in states]
         if shapes != [shape] * self.num_states:
@@ -208,6 +210,7 @@ class _Recurrent(RandomLayer):
             )
         return np.stack([to_dtype(state, self.compute_dtype) for state in states])
 
+    @operation
     def _kept(self, shape: tuple[int, ...], rate: float, like: Any) -> Array:
         """Zeros for a share of places, and 1 / (1 - rate) for the others."""
         return random_factors(self.generator(), rate, shape, like.data)

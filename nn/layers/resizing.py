@@ -133,7 +133,7 @@ class _UpSampling(_Resizing):
                 inputs = np.repeat(inputs, factor, axis)
             elif factor > 1:
                 weights = _linear(inputs.shape[axis], factor).astype(inputs.dtype)
-                between = np.tensordot(np.asarray(weights, like=inputs.data), inputs, (1, axis))
+                between = np.tensordot(np.asarray(weights, like=inputs.like()), inputs, (1, axis))
                 inputs = np.moveaxis(between, 0, axis)
         return inputs
 

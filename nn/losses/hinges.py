@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...autodiff import Tensor, relu
+from ...autodiff import Tensor, operation, relu
 from ..shapes import matched, over_outputs
 from .base import ClassOfFunction
 
@@ -34,6 +34,7 @@ def categorical_hinge(y_true: Any, y_pred: Any) -> Tensor:
     return relu(of_others - of_label + 1)
 
 
+@operation
 def _short_of_margin(name: str, y_true: Any, y_pred: Any) -> Tensor:
     """What each score lacks of a margin of 1.
 

@@ -120,7 +120,7 @@ def categorical_focal_crossentropy(
     y_true = _smoothed(y_true, label_smoothing, y_pred.shape[-1])
     log_p = log_softmax(y_pred) if from_logits else np.log(_distribution(y_pred))
     missed = -np.expm1(log_p)  # 1 - p, with the digits that the difference loses
-    each = np.asarray(alpha, y_pred.dtype, like=y_pred.data)
+    each = np.asarray(alpha, y_pred.dtype, like=y_pred.like())
     return -np.sum(each * missed**gamma * (y_true * log_p), axis=-1)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...autodiff import Array, Tensor, lift
+from ...autodiff import Array, Tensor, effect, lift
 from ...strategies import ReplicaContext, current_store, get_replica_context
 from ..shapes import as_tensor, like_values
 
@@ -74,6 +74,11 @@ def reduced(
     if mask is None and not by_weight:
         return losses.mean() if losses.size else losses.sum()
     weights = like_values(name, as_tensor(sample_weight), losses) if by_weight else None
+    return _mean_of_counted(losses, mask, weights)
+
+
+@effect  # where nobody wants the mean, the replicas add up what counts all the same
+def _mean_of_counted(losses: Tensor, mask: Any, weights: Any) -> Tensor:
     counted = _counted(mask, weights, losses.shape)
     num_examples = losses.shape[0] if losses.ndim else 1
     return _times(losses.sum(), _share_of_mean(num_examples, counted))
@@ -139,6 +144,7 @@ def scale_regularization_loss(regularization_loss: Any) -> Tensor:
     return as_tensor(regularization_loss).sum() / float(num_replicas)
 
 
+@effect
 def sum_over_replicas(loss: Any, num_examples: int) -> Any:
     """A replica's loss that is a sum, such that the step makes the sum over the global batch of it.
 

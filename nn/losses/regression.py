@@ -51,7 +51,7 @@ def huber(y_true: Any, y_pred: Any, delta: float = 1.0) -> Tensor:
     quadratic = 0.5 * np.square(error)
     linear = delta * magnitude - 0.5 * delta * delta
     # The two meet at delta with one slope: it does not matter whose gradient is taken there.
-    return over_outputs(np.where(magnitude.data <= delta, quadratic, linear))
+    return over_outputs(np.where(magnitude <= delta, quadratic, linear))
 
 
 def log_cosh(y_true: Any, y_pred: Any) -> Tensor:

@@ -6,6 +6,8 @@ import pytest
 import paceline as pl
 from paceline import feature_column as fc
 
+from .replays import CALLED_NO_MORE, Losses, assert_same, config, trained
+
 STEPS = 8
 RNG = np.random.default_rng(0)
 WORDS = np.array(["a", "bb", "ccc", "other", ""])
@@ -93,17 +95,6 @@ CALLED = {
 }
 
 
-class Losses(pl.estimator.SessionRunHook):
-    def __init__(self):
-        self.found = []
-
-    def before_run(self, run_context):
-        return pl.estimator.SessionRunArgs("loss")
-
-    def after_run(self, run_context, run_values):
-        self.found.append(run_values.results)
-
-
 def columns_of(kind):
     if kind is pl.estimator.DNNLinearCombinedClassifier:
         given = {"linear_feature_columns": WIDE, "dnn_feature_columns": DEEP}
@@ -111,31 +102,6 @@ def columns_of(kind):
     if kind is pl.estimator.BaselineClassifier:
         return {}
     return {"feature_columns": WIDE if "Linear" in kind.__name__ else DEEP}
-
-
-def trained(estimator, labels):
-    """The losses of some steps, and the last checkpoint."""
-    hook = Losses()
-
-    def input_fn():
-        return pl.Dataset.from_tensor_slices((FEATURES, labels)).batch(5).repeat()
-
-    estimator.train(input_fn, [hook], STEPS)
-    path = pl.checkpoint.latest_checkpoint(estimator.model_dir)
-    return hook.found, pl.checkpoint.load(path).arrays()
-
-
-def config(replays, strategy=None):
-    return pl.RunConfig(
-        tf_random_seed=1, replay_steps=replays, save_summary_steps=2, train_distribute=strategy
-    )
-
-
-def assert_same(found, expected):
-    assert found[0] == expected[0]
-    assert found[1].keys() == expected[1].keys()
-    for name, value in expected[1].items():
-        np.testing.assert_array_equal(found[1][name], value, err_msg=name)
 
 
 STRATEGIES = {
@@ -153,17 +119,23 @@ def test_premade_models_are_the_same_to_the_bit(
     found = {}
     for replays in (False, True):
         options = {**columns_of(kind), **arguments, "config": config(replays, strategy())}
-        found[replays] = trained(kind(model_dir=tmp_path / str(replays), **options), labels)
+        found[replays] = trained(
+            kind(model_dir=tmp_path / str(replays), **options), (FEATURES, labels), STEPS
+        )
     assert_same(found[True], found[False])
     said = [r.getMessage() for r in caplog.records if "model_fn" in r.getMessage()]
-    replayed = [m for m in said if "model_fn is called no more for batches of these shapes" in m]
+    replayed = [m for m in said if CALLED_NO_MORE in m]
     assert len(replayed) == (1 if strategy() is None else 2), said
 
 
 @pytest.mark.parametrize(("kind", "arguments", "labels"), CALLED.values(), ids=CALLED)
 def test_others_go_on_being_called(tmp_path, caplog, kind, arguments, labels):
     found = [
-        trained(kind(model_dir=tmp_path / str(n), **arguments, config=config(n)), labels)
+        trained(
+            kind(model_dir=tmp_path / str(n), **arguments, config=config(n)),
+            (FEATURES, labels),
+            STEPS,
+        )
         for n in (False, True)
     ]
     assert_same(*found)
@@ -181,7 +153,9 @@ def test_a_head_that_a_model_fn_makes_is_the_same_each_time(tmp_path):
         return head.create_estimator_spec(features, mode, logits, labels, optimizer)
 
     found = [
-        trained(pl.Estimator(model_fn, tmp_path / str(n), config(n)), CLASSES % 2)
+        trained(
+            pl.Estimator(model_fn, tmp_path / str(n), config(n)), (FEATURES, CLASSES % 2), STEPS
+        )
         for n in (False, True)
     ]
     assert_same(*found)
@@ -228,7 +202,7 @@ def test_a_head_that_differs_from_call_to_call_is_refused(tmp_path, caplog):
         optimizer = pl.nn.optimizers.SGD(0.1)
         return head.create_estimator_spec(features, mode, logits, labels, optimizer)
 
-    trained(pl.Estimator(model_fn, tmp_path, config(True)), NUMBERS)
+    trained(pl.Estimator(model_fn, tmp_path, config(True)), (FEATURES, NUMBERS), STEPS)
     assert "goes on being called in each step" in caplog.text
 
 
@@ -242,5 +216,5 @@ def test_a_column_that_differs_from_call_to_call_is_refused(tmp_path, caplog):
         train_op = pl.nn.optimizers.SGD(0.1).minimize(loss)
         return pl.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
-    trained(pl.Estimator(model_fn, tmp_path, config(True)), NUMBERS)
+    trained(pl.Estimator(model_fn, tmp_path, config(True)), (FEATURES, NUMBERS), STEPS)
     assert "categories_of takes an object (BucketizedColumn) that is another" in caplog.text
