@@ -96,6 +96,10 @@ class Checkpoint:
         self._values = {
             name: _Values(name, part) for name, part in parts.items() if _has_values(part)
         }
+        # What has both says {} of itself where there is nothing to say.
+        self._states_beside: dict[str, HasState] = {
+            name: parts[name] for name in self._values if _can(parts[name], HasState)
+        }
 
     @staticmethod
     def latest(model_dir: str | os.PathLike[str]) -> str | None:
@@ -144,7 +148,9 @@ class Checkpoint:
 
     def state(self) -> dict[str, Any]:
         """The states of the parts that have some, by part."""
-        return {name: owner.get_state() for name, owner in self._states.items()}
+        beside = {name: owner.get_state() for name, owner in self._states_beside.items()}
+        own = {name: owner.get_state() for name, owner in self._states.items()}
+        return own | {name: state for name, state in beside.items() if state}
 
     def save(
         self,
@@ -199,12 +205,13 @@ class Checkpoint:
     def _set_states(self, path: str, states: Mapping[str, Any]) -> None:
         """Gives each owner its state, which it alone can check, by taking it; all or none."""
         with ExitStack() as undo:
-            for name, owner in self._states.items():
-                if states.get(name) is None:
+            for name, owner in [*self._states.items(), *self._states_beside.items()]:
+                state = states.get(name, {} if name in self._states_beside else None)
+                if state is None:
                     raise _refusal(path, name, "it was saved without this part")
                 undo.callback(owner.set_state, owner.get_state())
                 try:
-                    owner.set_state(states[name])
+                    owner.set_state(state)
                 except (KeyError, TypeError, ValueError) as error:
                     raise _refusal(path, name, str(error)) from error
             undo.pop_all()

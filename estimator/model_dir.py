@@ -84,13 +84,19 @@ class ModelDir:
         if path is not None:
             checkpoint.write_text(path, _INPUT_ENDED, "")
 
-    def beginning(self, saved: SavedModel | None, job: Job) -> tuple[int, list[dict[str, Any]]]:
-        """The step to begin with and where the input stood then, as the chief has read them."""
+    def beginning(
+        self, saved: SavedModel | None, job: Job
+    ) -> tuple[int, list[dict[str, Any]], list[Any]]:
+        """The step to begin with, and where the input and the optimizers' rates stood then.
+
+        As the chief has read them; the last for `restore_optimizers`.
+        """
         newest = None if saved is None else saved.reader
         own_path = self.path if "://" in self.path else os.path.abspath(self.path)
-        found: dict[str, Any] = {"model_dir": own_path, "step": 0, "input": []}
+        found: dict[str, Any] = {"model_dir": own_path, "step": 0, "input": [], "optimizers": []}
         if newest is not None:
-            found |= {"step": newest.step, "input": _input_states(newest)}
+            optimizers = newest.state.get("optimizers", [])
+            found |= {"step": newest.step, "input": _input_states(newest), "optimizers": optimizers}
         if job.is_chief:
             self._tell_of_beginning(newest)
         told = json.loads(job.text_from_chief(json.dumps(found), "beginning of the run"))
@@ -102,7 +108,7 @@ class ModelDir:
                 job.trainer_index,
                 told["model_dir"],
             )
-        return told["step"], told["input"]
+        return told["step"], told["input"], told["optimizers"]
 
     def best(self, metric: str | None, mode: Literal["min", "max"] | None) -> str | None:
         """What `Estimator.best_checkpoint` returns."""

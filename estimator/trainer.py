@@ -10,6 +10,7 @@ from typing import Any, final
 from ..checkpoint import latest_checkpoint
 from ..cluster import tune_malloc
 from ..inputs import DatasetIterator
+from ..nn.optimizers import restore_optimizers
 from ..strategies import Strategy, get_strategy
 from ..training import (
     EndOnSignalHook,
@@ -91,7 +92,7 @@ class Trainer:
         # Parameter servers read for themselves.
         in_memory = extended.remote_storage is None
         newest = self._dir.newest_whole(in_memory) if job.is_chief else None
-        start, states = self._dir.beginning(newest, job)
+        start, states, optimizers = self._dir.beginning(newest, job)
         if spec.max_steps is not None and start >= spec.max_steps:
             _logger.info("Nothing to train: step %d ≥ max_steps %d.", start, spec.max_steps)
             job.finish()
@@ -107,6 +108,7 @@ class Trainer:
             closing(ProgressHook(last_step, start)) as progress,
         ):
             store, restoring = self._dir.begin(newest, source, job.is_chief)
+            restore_optimizers(store, optimizers)
             continue_input(batches, states, extended, start)
             if not states:
                 self._unread.warn_of(batches)

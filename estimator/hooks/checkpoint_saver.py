@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...checkpoint import BeginDownload, PendingCopies
+from ...nn.optimizers import states_of_optimizers
 from ...observe import phase
 from ...training import (
     Session,
@@ -250,7 +251,9 @@ class RunSaver(SessionRunHook):
         self._writer.prepare()
         arrays, states = session.arrays(), [] if input_ends else session.input_states()
         self.last_has_input = not input_ends
-        state = {} if input_ends else {"input": states}
+        state: dict[str, Any] = {} if input_ends else {"input": states}
+        if optimizers := states_of_optimizers(session.store):
+            state["optimizers"] = optimizers
         session.lend(self._writer.save(session.global_step, arrays, state, session.download))
 
 

@@ -141,7 +141,8 @@ class Savable(Layer):
         """
         schedule = self.optimizer.learning_rate_schedule
         rate = schedule(0) if isinstance(schedule, Constant) else None
-        content = {"position": dict(position), "learning_rate": rate}
+        states = {name: one.get_state() for name, one in self._all_optimizers().items()}
+        content = {"position": dict(position), "learning_rate": rate, "states": states}
         self._save(path, True, content, include_optimizer=True)
 
     def restore_backup(self, path: Path) -> Mapping[str, Any] | None:
@@ -159,6 +160,9 @@ class Savable(Layer):
         self.restore(state, values)
         if isinstance(state["learning_rate"], float):
             self.optimizer.learning_rate = state["learning_rate"]
+        for name, one in self._all_optimizers().items():
+            if assigned := state.get("states", {}).get(name):
+                one.set_state(assigned)
         position: Mapping[str, Any] = state["position"]
         return position
 
@@ -202,6 +206,9 @@ class Savable(Layer):
         """Those that are attributes besides `optimizer`, for a train_step of the model's own."""
         own = {name: value for name, value in vars(self).items() if isinstance(value, Optimizer)}
         return {name: one for name, one in own.items() if name != "optimizer"}
+
+    def _all_optimizers(self) -> dict[str, Optimizer]:
+        return {"optimizer": self.optimizer, **self._own_optimizers()}
 
     def _built(self) -> set[str]:
         """The layers that have made their weights: each makes all of them, or none so far."""

@@ -18,6 +18,7 @@ from .algorithms import (
     get,
 )
 from .clipping import clip_by_global_norm, clip_by_norm, clip_by_value, global_norm
+from .kept import restore_optimizers, states_of_optimizers
 from .learning_rate import linearly_scaled
 from .loss_scale import LossScaleOptimizer
 from .optimizer import Optimizer
@@ -49,7 +50,9 @@ __all__ = [
     "group",
     "linearly_scaled",
     "make_step",
+    "restore_optimizers",
     "schedules",
     "server_rules",
+    "states_of_optimizers",
     "train_or_serve",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -88,6 +88,12 @@ class LossScaleOptimizer(Optimizer):
     def learning_rate_schedule(self) -> Callable[[int], float]:
         """That of the inner optimizer."""
         return self.inner_optimizer.learning_rate_schedule
+
+    def get_state(self) -> dict[str, Any]:
+        return self.inner_optimizer.get_state()
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        self.inner_optimizer.set_state(state)
 
     @property
     def prefix(self) -> str:

@@ -29,9 +29,9 @@ from ...strategies import (
 from ..arguments import check_fraction, check_not_negative, count
 from ..serialization import Serializable, serialize
 from .clipping import Clipping
+from .kept import Kept
 from .learning_rate import CurrentRate, LearningRate, schedule_of
 from .rule import ADD, ASSIGN
-from .runs import Run
 from .schedules import Constant
 
 ACCUMULATOR, AVERAGE = "gradient_accumulator", "average"
@@ -84,7 +84,7 @@ class OptimizerState(Serializable, Updater):
         self._lock = threading.Lock()
         self._built_for: object = None
         self._scaling: OptimizerState | None = None
-        self._wished = name, partial(_Kept.of, self._kept_as())
+        self._wished = name, partial(Kept.of, self._kept_as())
         self._membership = Membership(self, *self._wished)
         self.name = self._membership.name
 
@@ -159,11 +159,11 @@ class OptimizerState(Serializable, Updater):
             kept.iterations = get_variable(f"{self.name}/iterations", (), np.int64, 0, **COUNTER)
         return kept.iterations
 
-    def enter_model(self) -> _Kept:
+    def enter_model(self) -> Kept:
         """What it keeps of the calling model, which is the one that uses it from now on."""
         return self._membership.here(self)
 
-    def _kept_here(self) -> _Kept:
+    def _kept_here(self) -> Kept:
         # Outside models a hook or a user asks, who means those of the model that was trained last.
         is_in_model = current_store().keep
         return self._membership.here(self) if is_in_model else self._membership.latest
@@ -173,8 +173,7 @@ class OptimizerState(Serializable, Updater):
         """The learning rate of the next update: a float, to which another can be assigned.
 
         Each process has its own: callbacks and hooks that assign one do so on all workers, which
-        would else be refused at the next step. It is in no checkpoint; what changes along a plan is
-        a schedule.
+        would else be refused at the next step. Checkpoints have the chief's.
 
         Raises:
             TypeError: A number was assigned, and there is a schedule.
@@ -251,6 +250,21 @@ class OptimizerState(Serializable, Updater):
     def restore_later(self, find: Callable[[str], Array | None]) -> None:
         """Ask `find(name)` what slots that do not exist yet begin with; for checkpoints."""
         current_store().restore_later(find)
+
+    def get_state(self) -> dict[str, Any]:
+        """What checkpoints have of it beside its variables: the learning rate, if one was assigned.
+
+        It is not in it if it is a function that cannot be written down, which a warning tells.
+        """
+        return self._membership.latest.get_state()
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Have a learning rate assigned as it was in `get_state`.
+
+        Raises:
+            ValueError: It is an object of a class that is not known here.
+        """
+        self._membership.latest.set_state(state)
 
     def exclude_from_weight_decay(
         self,
@@ -404,40 +418,3 @@ class OptimizerState(Serializable, Updater):
             initial,
             beside=variable if shape == variable.shape else None,
         )
-
-
-class _Kept:
-    """What an optimizer has found in the store of one model."""
-
-    __slots__ = (
-        "__weakref__",
-        "accumulators",
-        "assigned_rate",
-        "batches",
-        "global_step",
-        "iterations",
-        "reducers",
-        "runs",
-        "scale",
-        "slots",
-    )
-
-    def __init__(self) -> None:
-        self.iterations: Variable | None = None
-        self.batches: Variable | None = None
-        self.scale: tuple[Variable, ...] = ()
-        self.global_step: Variable | None = None
-        self.assigned_rate: Callable[[int], float] | None = None
-        self.slots: dict[str, tuple[Variable, dict[str, Variable]]] = {}
-        self.accumulators: dict[str, tuple[Variable, Variable]] = {}
-        self.reducers: dict[tuple[Any, ...], GradientReducer] = {}
-        self.runs: dict[tuple[Any, ...], tuple[object, Sequence[Run]]] = {}
-
-    @staticmethod
-    def of(slots: Sequence[str], name: str) -> _Kept:
-        """What optimizers of this name have found, of which most are made anew for each step."""
-        kept: _Kept = current_store().find_or_create(("optimizer", name, *slots), _Kept)
-        return kept
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Kept:
-        return _Kept()  # a copy of an optimizer finds its variables by their names

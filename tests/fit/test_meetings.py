@@ -10,7 +10,16 @@ import pytest
 
 import paceline as pl
 from paceline.nn import Model, Sequential, callbacks, constraints, layers, load_model, losses
-from paceline.nn.optimizers import SGD, Adagrad, Adam, Lamb, Lion, LossScaleOptimizer, Nadam
+from paceline.nn.optimizers import (
+    SGD,
+    Adagrad,
+    Adam,
+    Lamb,
+    Lion,
+    LossScaleOptimizer,
+    Nadam,
+    schedules,
+)
 from paceline.strategies import DEFAULT_STRATEGY, VariableStore
 
 NUM_EXAMPLES, BATCH, STEPS, NUM_WORDS = 14, 6, 5, 7
@@ -309,3 +318,22 @@ def test_what_was_killed_goes_on_behind_any_batch_with_the_state_of_all_optimize
     run(on_workers, (2, 1), killed)
     for found in run(on_workers, size, work):
         require_alike(found, expected)
+
+
+def test_a_backup_has_the_rates_that_were_assigned_to_all_optimizers(tmp_path):
+    decay = schedules.ExponentialDecay(0.1, 10, 0.5)
+
+    def rates(*assigned):
+        with VariableStore(seed=3).building():
+            model = made("two optimizers")
+            if assigned:
+                fit(model, "two optimizers", 0, 1)
+                model.optimizer.learning_rate, model.second.learning_rate = assigned
+                model.back_up(tmp_path / "backup", {})
+            else:
+                model.restore_backup(tmp_path / "backup")
+                fit(model, "two optimizers", 1, 2)
+            schedule = model.optimizer.learning_rate_schedule
+            return schedule, float(model.second.learning_rate)
+
+    assert rates(decay, 0.002) == rates() == (decay, 0.002)
