@@ -101,6 +101,19 @@ def test_mpi_is_given_what_it_adds_up_itself(dtype, takes):
     assert on_threads(1, body) == [takes]
 
 
+@pytest.mark.parametrize(
+    "verb", ["all_reduce", "start_all_reduce", "reduce_scatter", "broadcast", "all_gather"]
+)
+def test_links_refuse_arrays_on_cards_and_say_what_to_do(verb):
+    def body(communicator: Communicator) -> None:
+        assert communicator.takes_gpu_arrays is None
+        with pytest.raises(TypeError, match=r"'x' is in the memory of a GPU.*array\.get\(\)"):
+            getattr(communicator, verb)(GPU.put(np.ones(3)), "x")
+        communicator.barrier("nothing was sent")
+
+    assert on_threads(2, body) == [None, None]
+
+
 def test_options_that_mean_nothing_are_refused():
     with pytest.raises(ValueError, match="gpu_aware_mpi must be True, False or None"):
         pl.CommunicationOptions(gpu_aware_mpi="yes")  # type: ignore[arg-type]
