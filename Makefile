@@ -29,12 +29,14 @@ test: $(VENV)/test $(VENV)/installed
 	$(BIN)/python -m pytest -m "not slow" -n $(TEST_WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 # The same tests on a stand-in for CuPy, which refuses what CuPy refuses: minutes, and no GPU. In the first all arrays of tensors lie on a
-# card; in the second those of strategies' devices do, on a card for each. (tests/devices/ is on the stand-in by itself.)
+# card; in the second those of strategies' devices do, on a card for each, and in the third two of them share a card. (tests/devices/ is on
+# the stand-in by itself.)
 STRICT_TESTS ?= tests/autodiff tests/nn
 CARDS_TESTS ?= tests/strategies tests/checkpoint tests/golden tests/summary tests/compat
 strict-test: $(VENV)/test $(VENV)/installed
 	$(BIN)/python -m pytest -m "not slow" --array-library=strict -n $(TEST_WORKERS) --dist worksteal $(STRICT_TESTS) $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -m "not slow" --array-library=cards -n $(TEST_WORKERS) --dist worksteal $(CARDS_TESTS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not slow" --array-library=shared-card -n $(TEST_WORKERS) --dist worksteal $(CARDS_TESTS) $(PYTEST_ARGS)
 
 # What only a GPU can tell. Without one, or without CuPy (extras gpu, gpu12), both say so and do nothing.
 gpu-test: $(VENV)/test $(VENV)/installed

@@ -18,7 +18,8 @@ class MirroredStrategy(Strategy):
     Args:
         devices: Device names, such as ["GPU:0", "GPU:1"] or ["CPU:0", "CPU:1"]; by default all
             visible GPUs, or the visible CPUs where there is none: one, or as many as
-            `set_visible_devices` was given. Logical CPUs are replica threads.
+            `set_visible_devices` was given. Logical CPUs are replica threads; "GPU:0:1" shares the
+            card of "GPU:0" (see docs/gpu.md).
         cross_device_ops: How gradients are added up; by default NCCL on GPUs and
             `ReductionToOneDevice` on the host.
         strict_devices: Whether a GPU that is not there is an error; else a logical CPU stands in

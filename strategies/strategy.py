@@ -137,7 +137,7 @@ class Strategy(OldNames):
         return None
 
     def __repr__(self) -> str:
-        devices = ", ".join(f"{d.kind}:{d.index}" for d in self._extended.replica_devices)
+        devices = ", ".join(d.short_name for d in self._extended.replica_devices)
         return f"{type(self).__name__}({devices})"
 
     @contextmanager

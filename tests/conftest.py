@@ -57,14 +57,14 @@ def no_state_is_left():
 
 @pytest.fixture(autouse=True)
 def array_library(request):
-    """With `--array-library=strict` or `cards`, what lies on a device is a `StrictArray`."""
+    """With another `--array-library` than NumPy, what lies on a device is a `StrictArray`."""
     library = request.config.getoption("--array-library")
     if library == "numpy":
         yield
         return
     if request.node.get_closest_marker("host"):
         pytest.skip("about NumPy's own arrays, or the host")
-    if library == "cards" and {"a_card", "two_gpus"} & set(request.fixturenames):
+    if library != "strict" and {"a_card", "two_gpus"} & set(request.fixturenames):
         pytest.skip("it makes its own cards")
     from .devices.strict_mode import MODES
 
@@ -79,7 +79,7 @@ TIMED = "time: "
 def pytest_addoption(parser):
     parser.addoption(
         "--array-library",
-        choices=["numpy", "strict", "cards"],
+        choices=["numpy", "strict", "cards", "shared-card"],
         default="numpy",
         help="strict: all arrays of tensors and devices are those of a stand-in for CuPy",
     )

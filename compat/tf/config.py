@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...strategies import Device, list_devices, set_visible_devices
@@ -16,7 +16,7 @@ __getattr__, __dir__ = serve(NameTable(__name__, advice=advice))
 LogicalDevice = PhysicalDevice = Device
 _logger = logging.getLogger("paceline")
 _configurations: dict[str, list[Any]] = {}
-"""For each kind, what its logical devices were asked to be."""
+"""By the name of a device, what its logical devices were asked to be."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def list_physical_devices(device_type: str | None = None) -> tuple[Device, ...]:
 
 
 def list_logical_devices(device_type: str | None = None) -> tuple[Device, ...]:
-    """The devices that strategies take: visible ones, and logical CPUs that were made."""
+    """The devices that strategies take: visible ones, and logical ones that were made."""
     return _of_kinds(device_type, hidden=False)
 
 
@@ -55,23 +55,31 @@ def get_visible_devices(device_type: str | None = None) -> tuple[Device, ...]:
 def set_logical_device_configuration(
     device: Device, logical_devices: Sequence[LogicalDeviceConfiguration]
 ) -> None:
-    """Give this process several logical CPUs: as many replicas as there are configurations.
+    """Give this process several devices for one: as many replicas as there are configurations.
+
+    Those of the CPU are CPU:0, CPU:1 and so on. Those of GPU:1 are GPU:1, GPU:1:1, GPU:1:2 and so
+    on, and the other GPUs keep their names, where TensorFlow numbers all of them anew: take them
+    from `list_logical_devices`.
 
     Raises:
-        ValueError: `device` is a GPU, which holds one replica.
+        ValueError: There is no configuration, or the GPU is not here.
     """
-    if device.kind != "CPU":
-        raise ValueError(
-            f"{device} holds one replica; logical devices are CPUs: pass "
-            "tf.config.list_physical_devices('CPU')[0]"
-        )
-    _configurations["CPU"] = list(logical_devices)
-    _set_visible([f"CPU:{index}" for index in range(len(logical_devices))], "CPU")
+    if not logical_devices:
+        raise ValueError(f"logical_devices is empty; give one for each logical device of {device}")
+    numbers = range(len(logical_devices))
+    if device.kind == "CPU":
+        chosen = [Device("CPU", number) for number in numbers]
+    else:
+        parts = [replace(device, part=number) for number in numbers]
+        others = [d for d in list_devices("GPU") if d.index != device.index]
+        chosen = sorted([*parts, *others], key=lambda d: (d.index, d.part))
+    _set_visible(chosen, device.kind)
+    _configurations[str(device)] = list(logical_devices)
 
 
 def get_logical_device_configuration(device: Device) -> list[Any] | None:
     """What `set_logical_device_configuration` was given."""
-    return _configurations.get(device.kind)
+    return _configurations.get(str(device))
 
 
 _set_visible = set_visible_devices

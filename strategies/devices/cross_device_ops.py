@@ -13,7 +13,8 @@ import numpy as np
 from ...autodiff import Array
 from ...collectives import DONE, Handle
 from ...observe import log_once
-from . import nccl
+from ..replicas.interrupts import InterruptsPutOff
+from . import gpu, nccl, one_card
 from .device import Device
 
 
@@ -57,6 +58,8 @@ class CrossDeviceOps(ABC):
     ) -> Array:
         """The sum of `arrays` (equal shapes and dtypes, one per replica) on `destination`.
 
+        It is called where `destination` computes; what another device has is to be brought there.
+
         Args:
             arrays: Left unchanged, except for one that is also `out`.
             destination: Where the result goes.
@@ -75,9 +78,9 @@ class CrossDeviceOps(ABC):
             devices: Where they are.
         """
         first = arrays[0]
-        total = self.reduce(arrays, devices[0], out=first)
-        if total is not first:  # who writes a CrossDeviceOps may leave `out` aside
-            with devices[0].use():
+        with devices[0].use():
+            total = self.reduce(arrays, devices[0], out=first)
+            if total is not first:  # who writes a CrossDeviceOps may leave `out` aside
                 first[...] = total
         self.overwrite(arrays, devices)
         return DONE
@@ -96,7 +99,11 @@ class CrossDeviceOps(ABC):
         self, values: Sequence[Sequence[Array]], destinations: Sequence[Device]
     ) -> list[Array]:
         """`reduce` for several values at once, each with its own destination."""
-        return [self.reduce(v, d) for v, d in zip(values, destinations, strict=True)]
+        sums = []
+        for arrays, destination in zip(values, destinations, strict=True):
+            with destination.use():
+                sums.append(self.reduce(arrays, destination))
+        return sums
 
     def broadcast(self, array: Array, destinations: Sequence[Device]) -> list[Array]:
         """A copy of `array` on each destination."""
@@ -224,9 +231,12 @@ class HierarchicalCopyAllReduce(CrossDeviceOps):
 class NcclAllReduce(CrossDeviceOps):
     """Reduce with NVIDIA's NCCL, on a stream of each card beside the one that it computes on.
 
-    Where NCCL cannot (arrays on the host, two on one card, no NCCL here), they are copied to one
-    device and added up there, which is said once. For the same arrays it gives the same bits each
-    time, which may be others than those of the other ways: it adds up in an order of its own.
+    NCCL takes one array of each card: those of several logical devices of a card are added up there
+    first, on such a stream as well, and without another card that is all.
+
+    Where NCCL cannot (arrays on the host, no NCCL here), they are copied to one device and added up
+    there, which is said once. For the same arrays it gives the same bits each time, which may be
+    others than those of the other ways: it adds up in an order of its own.
 
     Args:
         num_packs: Of no effect, and anything but 1 is warned about: gradients arrive here already
@@ -239,51 +249,102 @@ class NcclAllReduce(CrossDeviceOps):
     def reduce(
         self, arrays: Sequence[Array], destination: Device, out: Array | None = None
     ) -> Array:
-        homes = [Device.of(array) for array in arrays]
-        if not self._takes(arrays, homes):
+        groups = self._groups(arrays)
+        if len(groups) < 2:
             return _sum(arrays, destination, out)
-        memories = [home.memory for home in homes]
-        is_here = destination.memory in memories
-        root = memories.index(destination.memory) if is_here else 0
-        parts = [_contiguous(array, home) for array, home in zip(arrays, homes, strict=True)]
+        homes = [Device.of(group[0]) for group in groups]
+        cards = [home.index for home in homes]
+        parts = [
+            _contiguous(group[0], home) if len(group) == 1 else _sum(group, home, None)
+            for group, home in zip(groups, homes, strict=True)
+        ]
+        is_near = destination.kind == "GPU" and destination.index in cards
+        root = cards.index(destination.index) if is_near else 0
         with homes[root].use():
             total = out if out is parts[root] else np.empty_like(parts[root])
         # The own streams of all cards wait: what comes there next may overwrite the arrays, or
         # give their memory to another one.
-        nccl.ranks_of([home.index for home in homes]).reduce(parts, root, total).wait()
-        if total is out or (out is None and is_here):
+        nccl.ranks_of(cards).reduce(parts, root, total).wait()
+        if total is out or (out is None and homes[root].memory == destination.memory):
             return total
         return _sum([total], destination, out)
 
     def start_all_reduce(self, arrays: Sequence[Array], devices: Sequence[Device]) -> Handle:
-        if not self._takes(arrays, [Device.of(array) for array in arrays]):
+        groups = self._groups(arrays)
+        if not groups:
             return super().start_all_reduce(arrays, devices)
-        return nccl.ranks_of([array.device.id for array in arrays]).all_reduce(arrays)
+        for group in groups:
+            if len(group) > 1:
+                one_card.add_up(group)
+        return self._spread(groups, lambda ranks, firsts: ranks.all_reduce(firsts))
 
     def overwrite(self, arrays: Sequence[Array], devices: Sequence[Device]) -> None:
-        if not self._takes(arrays, [Device.of(array) for array in arrays]):
+        groups = self._groups(arrays)
+        if not groups:
             super().overwrite(arrays, devices)
-        else:
-            nccl.ranks_of([array.device.id for array in arrays]).broadcast(arrays, 0).wait()
+            return
+        with InterruptsPutOff() as interrupts:  # what has begun is to be waited for
+            interrupts.begin()
+            self._spread(groups, lambda ranks, firsts: ranks.broadcast(firsts, 0)).wait()
+
+    def _spread(
+        self,
+        groups: Sequence[Sequence[Array]],
+        between_cards: Callable[[nccl.NcclRanks, Sequence[Array]], Handle],
+    ) -> Handle:
+        """Begin to overwrite the arrays of each card by the first of them, as NCCL makes these."""
+        handles = []
+        if len(groups) > 1:
+            firsts = [group[0] for group in groups]
+            ranks = nccl.ranks_of([gpu.home(first)[0] for first in firsts])
+            handles.append(between_cards(ranks, firsts))
+        for group in groups:
+            if len(group) > 1:  # on the stream on which NCCL makes the first one
+                event = one_card.overwrite(group)
+                handles.append(nccl.UnderWay(group, [event] * len(group)))
+        return _All(handles)
 
     def missing_for(self, devices: Sequence[Device]) -> str:
         if any(device.kind != "GPU" for device in devices):
             return "not all devices are GPUs"
-        return nccl.missing_for([device.index for device in devices])
+        return nccl.missing_for(sorted({device.index for device in devices}))
 
-    def _takes(self, arrays: Sequence[Array], homes: Sequence[Device]) -> bool:
-        """Whether NCCL can add them up; if not, and that is worth a word, it is said once."""
-        if len(arrays) == 1 or not nccl.knows(arrays[0].dtype):
-            return False
+    def _groups(self, arrays: Sequence[Array]) -> list[list[Array]]:
+        """The arrays of each card. None where NCCL cannot add up over these cards, or the host.
+
+        If that is worth a word, it is said once.
+        """
+        if len(arrays) == 1:
+            return []
+        homes = [Device.of(array) for array in arrays]
         if any(home.kind != "GPU" for home in homes):
-            text = "NcclAllReduce: the arrays are on the host, so they are added up there."
-            log_once(logging.INFO, text)
-            return False
-        missing = nccl.missing_for([home.index for home in homes])
-        if missing:
-            text = "NcclAllReduce: %s; they are copied to one device and added up there."
-            log_once(logging.WARNING, text, missing)
-        return not missing
+            if nccl.knows(arrays[0].dtype):
+                text = "NcclAllReduce: the arrays are on the host, so they are added up there."
+                log_once(logging.INFO, text)
+            return []
+        groups: dict[int, list[Array]] = {}
+        for array, home in zip(arrays, homes, strict=True):
+            groups.setdefault(home.index, []).append(array)
+        if len(groups) > 1:
+            if not nccl.knows(arrays[0].dtype):
+                return []
+            missing = nccl.missing_for(list(groups))
+            if missing:
+                text = "NcclAllReduce: %s; they are copied to one device and added up there."
+                log_once(logging.WARNING, text, missing)
+                return []
+        return list(groups.values())
+
+
+class _All(Handle):
+    """What is over when all of these are."""
+
+    def __init__(self, handles: Sequence[Handle]) -> None:
+        self._handles = handles
+
+    def wait(self) -> None:
+        for handle in self._handles:
+            handle.wait()
 
 
 def _contiguous(array: Array, home: Device) -> Array:

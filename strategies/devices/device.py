@@ -1,7 +1,9 @@
 """Devices: their names, which of them are here, and how arrays get onto them.
 
 `CPU:i` is logical: there are as many as one asks for, and all share the host's memory. `GPU:i` is a
-card that CuPy can see. Strategies that are given no devices take those that are *visible*.
+card that CuPy can see, and `GPU:i:j` a logical device of it: as many as one asks for, of which
+`GPU:i` is the first, all in the card's memory, each with a stream of its own (`gpu`). Strategies
+that are given no devices take those that are *visible*.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from . import gpu
 
 _NAME = re.compile(
     r"^/?(?:job:(?P<job>\w+)/)?(?:replica:(?P<replica>\d+)/)?(?:task:(?P<task>\d+)/)?"
-    r"(?:device:)?(?P<kind>CPU|GPU):(?P<index>\d+|\*)$",
+    r"(?:device:)?(?P<kind>CPU|GPU):(?P<index>\d+|\*)(?::(?P<part>\d+))?$",
     re.IGNORECASE,
 )
 _NOTHING_TO_CHOOSE = nullcontext()
@@ -28,19 +30,28 @@ _NOTHING_TO_CHOOSE = nullcontext()
 
 @dataclass(frozen=True)
 class Device:
-    """A place for arrays: `CPU:i` (logical) or `GPU:i`, of one task of the cluster."""
+    """A place for arrays, of one task of the cluster: `CPU:i` (logical), `GPU:i` or `GPU:i:j`.
+
+    `part` is j, the number of a logical device of a card; 0 for the first, and for CPUs.
+    """
 
     kind: str
     index: int = 0
     job: str = "localhost"
     task: int = 0
+    part: int = 0
 
     def __str__(self) -> str:
-        return f"/job:{self.job}/replica:0/task:{self.task}/device:{self.kind}:{self.index}"
+        return f"/job:{self.job}/replica:0/task:{self.task}/device:{self.short_name}"
+
+    @property
+    def short_name(self) -> str:
+        """Its name among those of its task."""
+        return f"{self.kind}:{self.index}" + (f":{self.part}" if self.part else "")
 
     @classmethod
     def parse(cls, name: str | Device) -> Device:
-        """Read "GPU:0", "/gpu:0" or "/job:worker/replica:0/task:1/device:GPU:0".
+        """Read "GPU:0", "/gpu:0", "GPU:0:1" or "/job:worker/replica:0/task:1/device:GPU:0".
 
         Raises:
             ValueError: The name has none of these forms.
@@ -50,35 +61,38 @@ class Device:
         found = _NAME.match(name) if isinstance(name, str) else None
         if found is None or found["index"] == "*":
             raise ValueError(
-                f"device {name!r} is not a device name; write 'CPU:0', 'GPU:1' "
-                f"or '/job:worker/replica:0/task:0/device:GPU:0'"
+                f"device {name!r} is not a device name; write 'CPU:0', 'GPU:1', 'GPU:1:1' (another "
+                f"logical device of that card) or '/job:worker/replica:0/task:0/device:GPU:0'"
             )
-        return cls(
-            found["kind"].upper(),
-            int(found["index"]),
-            found["job"] or "localhost",
-            int(found["task"] or 0),
-        )
+        kind, part = found["kind"].upper(), int(found["part"] or 0)
+        if kind == "CPU" and part:
+            raise ValueError(
+                f"device {name!r} is not a device name: CPUs are logical, 'CPU:1' is another one"
+            )
+        job, task = found["job"] or "localhost", int(found["task"] or 0)
+        return cls(kind, int(found["index"]), job, task, part)
 
     @classmethod
     def of(cls, array: Array) -> Device:
-        """Whose memory an array is in; the host's is that of all logical CPUs."""
-        return HOST if isinstance(array, (np.ndarray, np.generic)) else cls("GPU", array.device.id)
+        """Whose an array is; the host's is that of all logical CPUs."""
+        if isinstance(array, (np.ndarray, np.generic)):
+            return HOST
+        index, part = gpu.home(array)
+        return cls("GPU", index, part=part)
 
     def put(self, array: Array) -> Array:
         """A copy of `array` in this device's memory."""
         if self.kind == "GPU":
-            return gpu.put(
-                np.asarray(array) if isinstance(array, np.generic) else array, self.index
-            )
+            given = np.asarray(array) if isinstance(array, np.generic) else array
+            return gpu.put(given, self.index, self.part)
         return np.array(to_host(array), order="C")
 
     def bring(self, array: Array) -> Array:
-        """`array` itself where it is in this device's memory already, else a copy there."""
+        """`array` itself where it is this device's already, else a copy that is."""
         if isinstance(array, (np.ndarray, np.generic)):
             is_here = self.kind == "CPU"
         else:
-            is_here = self.kind == "GPU" and array.device.id == self.index
+            is_here = self.kind == "GPU" and gpu.home(array) == (self.index, self.part)
         return array if is_here else self.put(array)
 
     def fetch(self, array: Array) -> SupportsFloat:
@@ -90,8 +104,8 @@ class Device:
 
     @property
     def memory(self) -> str:
-        """The memory that it computes in; logical CPUs share the host's."""
-        return f"GPU:{self.index}" if self.kind == "GPU" else "host"
+        """Whose arrays it computes with; logical CPUs share the host's."""
+        return self.short_name if self.kind == "GPU" else "host"
 
     def use(self) -> AbstractContextManager[object]:
         """Within it, new GPU arrays are made on this device, and operands are brought to it."""
@@ -106,7 +120,7 @@ HOST = Device("CPU", 0)
 
 @contextmanager
 def _on_gpu(device: Device) -> Iterator[None]:
-    with gpu.use(device.index), placing(device.bring):
+    with gpu.use(device.index, device.part), placing(device.bring):
         yield
 
 
@@ -114,7 +128,7 @@ def to_host(array: Array) -> np.ndarray:
     """The values of an array in host memory; no copy where they are there already."""
     if isinstance(array, np.ndarray | np.generic | int | float | bool | list | tuple):
         return np.asarray(array)
-    return array.get()
+    return gpu.get(array)
 
 
 _visible: dict[str, tuple[Device, ...]] = {}
@@ -143,7 +157,8 @@ def set_visible_devices(devices: Iterable[str | Device] | None, kind: str) -> No
 
     `set_visible_devices(["CPU:0", "CPU:1"], "CPU")` gives this process two logical CPUs, so that
     `MirroredStrategy()` has two replicas where there is no GPU; `set_visible_devices([], "GPU")`
-    hides the GPUs. It holds for the process, and changes no strategy that is there already.
+    hides the GPUs; `set_visible_devices(["GPU:0", "GPU:0:1"], "GPU")` lets two replicas share a
+    card. It holds for the process, and changes no strategy that is there already.
 
     Args:
         devices: Their names; None takes the choice back.
@@ -195,7 +210,8 @@ def _distinct(names: Iterable[str | Device]) -> tuple[Device, ...]:
     twice = sorted({str(d) for d in devices if devices.count(d) > 1})
     if twice:
         raise ValueError(
-            f"devices names {', '.join(twice)} more than once; each can hold one replica"
+            f"devices names {', '.join(twice)} more than once; each can hold one replica. A card "
+            f"can hold several, as logical devices: 'GPU:0', 'GPU:0:1'"
         )
     return devices
 
@@ -221,7 +237,7 @@ def resolve(names: Iterable[str | Device], strict: bool = False) -> tuple[Device
     absent = [d for d in devices if d.kind == "GPU" and d.index not in indexes]
     if not absent:
         return devices
-    names_absent = ", ".join(f"GPU:{d.index}" for d in absent)
+    names_absent = ", ".join(d.short_name for d in absent)
     seen = f"{len(visible)} GPU(s) visible to CuPy"
     if strict:
         raise ValueError(

@@ -32,8 +32,8 @@ class Download:
     Why every byte that arrives is of the moment at which this began:
 
     - Streams for downloads wait for what the cards had been given by then, and for copies on them.
-    - Who is about to overwrite an array lets its own stream wait for the downloads of it that are
-      queued. Later ones read the copy: one lock is around the choice and the queueing.
+    - Who is about to overwrite an array lets the stream of its home wait for the downloads of it
+      that are queued. Later ones read the copy: one lock is around the choice and the queueing.
     - CuPy's pool gives memory back to the stream that took it. What is downloaded is held here
       until the host has waited for its last byte.
 
@@ -115,18 +115,18 @@ class Download:
 
     def _keep_one(self, source: _Source) -> None:
         array = source.array
-        card = array.device.id
+        home = card, _ = gpu.home(array)
         if card not in self._spare_bytes:
             self._spare_bytes[card] = gpu.spare_bytes(card)
         if array.nbytes <= self._spare_bytes[card]:
             self._spare_bytes[card] -= array.nbytes
-            source.array, source.written = gpu.copy_on_card(array)
+            source.array, source.written = gpu.copy_at_home(array)
             source.is_own = True
         else:
-            source.target[...] = _bytes_of(array.get())
+            source.target[...] = _bytes_of(gpu.get(array))
             source.array = None
         if card in self._queued:
-            gpu.let_wait(card, self._queued[card])
+            gpu.wait_for(self._queued[card], *home)
 
 
 def to_host_together(

@@ -1,16 +1,42 @@
-"""The only module of this package that knows CuPy."""
+"""The only module of this package that knows CuPy.
+
+A card may be several logical devices, its *parts*, each of which computes on a stream of its own:
+they share the card's memory as logical CPUs share the host's, but not the order of what is done.
+So an array belongs to the part in whose `use` it was made, its *home*. Why replicas on parts of one
+card read no value that is not there yet, and overwrite none that is still to be read:
+
+- Whatever a part computes is in the order of its stream, and only on arrays whose home it is. These
+  are never computed with by another part: what this one needs, it copies by `put`, or `Staging`
+  brings it.
+- A copy between parts is ordered by two events, as one between cards: it waits for what writes the
+  array, and what the home does from here on waits for the copy. CuPy's pool gives memory back to
+  the stream on which it was taken, at once when the host lets go of it; that is the stream of the
+  home, and whatever gets the memory next is computed behind the copy.
+- Buffers of gradients are also read and written by the stream for communication of one of the
+  parts (`one_card`): behind everything that the parts have been given so far, and in front of
+  everything that they are given when they have been told to wait for its event. Nobody touches
+  the buffers in between.
+- CUDA's default stream, that of threads outside replicas, waits for all of these streams and they
+  for it. What is made there belongs to no part: it counts as the first one's, and another part
+  copies it.
+
+Which part is the home, an array's memory tells (`home`). It has it from `_Allocator`, which passes
+on the memory that CuPy's own would have given. The first part takes CuPy's as it is: a card that is
+one device knows nothing of all this.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ...autodiff import Array
+from ..replicas.interrupts import InterruptsPutOff
 
 
 @cache
@@ -54,40 +80,97 @@ def count() -> int:
     return cupy.cuda.runtime.getDeviceCount() if cupy else 0
 
 
-def put(array: Array, index: int) -> Array:
-    """A copy on a card, in C order, behind that card's work; from host memory by pinned memory.
+Home: TypeAlias = "tuple[int, int]"
+"""A card, and which part of it."""
+
+
+def home(array: Array) -> Home:
+    """The card in whose memory an array is, and the part of it to which it belongs."""
+    return array.device.id, getattr(array.data.mem, "part", 0)
+
+
+def put(array: Array, index: int, part: int = 0) -> Array:
+    """A copy on a part of a card, in C order, behind its work; from host memory by pinned memory.
 
     Who changes variables goes through them as one line of numbers, which would be a copy in
     Fortran's order: CuPy keeps that, if it is not told otherwise.
 
-    A copy between cards waits for what writes the array, and what the array's own card does from
-    here on waits for the copy: it may overwrite the array, or give its memory to another one.
+    A copy from elsewhere waits for what writes the array, and what its home does from here on waits
+    for the copy: it may overwrite the array, or give its memory to another one.
     """
-    cupy = _cupy()
-    home = index if isinstance(array, np.ndarray) else array.device.id
-    if home == index:
-        with use(index):
+    cupy, here = _cupy(), (index, part)
+    source = here if isinstance(array, np.ndarray) else home(array)
+    if source == here:
+        with use(*here):
             return cupy.array(array, order="C")
     current = cupy.cuda.get_current_stream
-    with use(home):
-        written = current().record()
-    with use(index):
-        current().wait_event(written)
-        copy = cupy.array(array, order="C")
-        read = current().record()
-    with use(home):
-        current().wait_event(read)
+    with InterruptsPutOff() as interrupts:  # the home has to know of what it is waited for
+        interrupts.begin()
+        with use(*source):
+            written = current().record()
+        with use(*here):
+            current().wait_event(written)
+            copy = cupy.array(array, order="C")
+            read = current().record()
+        with use(*source):
+            current().wait_event(read)
     return copy
 
 
+def get(array: Array) -> np.ndarray:
+    """The values of an array in host memory, which waits for its home alone."""
+    with use(*home(array)):
+        values: np.ndarray = array.get()
+    return values
+
+
 @contextmanager
-def use(index: int) -> Iterator[None]:
-    """Within it the calling thread computes on a card, on the stream of this package there."""
+def use(index: int, part: int = 0) -> Iterator[None]:
+    """Within it the calling thread computes on a card, on this package's stream of that part."""
     if index >= count():
         raise RuntimeError(f"GPU:{index} is not here: {count()} GPU(s) are visible to CuPy")
     cupy = _cupy()
-    with cupy.cuda.Device(index), _stream(cupy, index):
+    with cupy.cuda.Device(index), _stream(cupy, index, part), _taking_memory(cupy, part):
         yield
+
+
+def _taking_memory(cupy: Any, part: int) -> AbstractContextManager[object]:
+    """Within it new arrays of the thread belong to this part of their card."""
+    current = cupy.cuda.get_allocator()
+    is_ours = isinstance(current, _Allocator)
+    if part == (current.part if is_ours else 0):
+        return _AS_IT_IS
+    below = current.below if is_ours else current
+    allocator = _Allocator(cupy, below, part) if part else below
+    return cupy.cuda.using_allocator(allocator)
+
+
+_AS_IT_IS = nullcontext()
+
+
+class _Allocator:
+    """Gives memory that says to which part of a card it belongs.
+
+    Args:
+        below: CuPy's allocator, or the program's own: where the memory comes from.
+        part: The part.
+    """
+
+    def __init__(self, cupy: Any, below: Callable[[int], Any], part: int) -> None:
+        self.below = below
+        self.part = part
+        self._pointer = cupy.cuda.MemoryPointer
+        self._memory = _memory_of(cupy, part)
+
+    def __call__(self, size: int) -> Any:
+        taken = self.below(size)  # it goes back when nobody holds it
+        return self._pointer(self._memory(taken.ptr, size, taken, taken.device_id), 0)
+
+
+@cache
+def _memory_of(cupy: Any, part: int) -> Any:
+    """The type of memory that belongs to a part of its card."""
+    return type("MemoryOfPart", (cupy.cuda.UnownedMemory,), {"part": part})
 
 
 class Staging:
@@ -108,16 +191,17 @@ class Staging:
       above, waits for its readers before it can overwrite it, also as part of another array.
 
     Args:
-        index: The card.
         num_bytes: The size of the room.
+        index: The card.
+        part: The part of it that the batch is for.
     """
 
-    def __init__(self, index: int, num_bytes: int) -> None:
+    def __init__(self, num_bytes: int, index: int, part: int = 0) -> None:
         cupy = _cupy()
         self.num_bytes = num_bytes
-        self._index = index
+        self._index, self._part = index, part
         self._pinned = _pinned(num_bytes, np.dtype(np.uint8))
-        self._copying = _copy_stream(cupy, index)
+        self._copying = _copy_stream(cupy, index, part)
         with cupy.cuda.Device(index), self._copying:
             self._on_card = cupy.empty(num_bytes, np.uint8)
             self._sent = cupy.cuda.Event(block=True, disable_timing=True)
@@ -135,7 +219,7 @@ class Staging:
 
     def receive(self, like: Sequence[np.ndarray], places: Sequence[slice]) -> list[Array]:
         """What was sent, as arrays of the stream that computes, which waits for them."""
-        with use(self._index):
+        with use(self._index, self._part):
             computing = _cupy().cuda.get_current_stream()
             computing.wait_event(self._sent)
             pairs = zip(like, places, strict=True)
@@ -183,8 +267,8 @@ def _cut(room: Array, place: slice, like: np.ndarray) -> Array:
 
 
 @cache
-def _copy_stream(cupy: Any, index: int) -> Any:
-    """The stream on which batches travel to a card.
+def _copy_stream(cupy: Any, index: int, part: int) -> Any:
+    """The stream on which batches travel to a part of a card.
 
     It does not block: CUDA's default stream, and those that wait for it, do not wait for this one.
     """
@@ -193,8 +277,8 @@ def _copy_stream(cupy: Any, index: int) -> Any:
 
 
 @cache
-def _stream(cupy: Any, index: int) -> Any:
-    """The stream of a card: each replica has its own card, and so its own order of work.
+def _stream(cupy: Any, index: int, part: int) -> Any:
+    """The stream of a part of a card: each replica has its own, and so its own order of work.
 
     It is a blocking one: threads outside replicas are on CUDA's default stream, which waits for it.
     """
@@ -203,24 +287,24 @@ def _stream(cupy: Any, index: int) -> Any:
 
 
 @contextmanager
-def communicating(index: int) -> Iterator[Any]:
-    """Within it the calling thread is on a card's stream for communication, which it is given.
+def communicating(index: int, part: int = 0) -> Iterator[Any]:
+    """Within it the calling thread is on the stream for communication, which it is given.
 
-    That stream is behind whatever the thread's own stream of the card has to do so far; the own
-    stream waits for it only where it is told to: `wait_for`.
+    That stream is behind whatever the one that computes on this part of the card has to do so far;
+    which waits for it only where it is told to: `wait_for`.
     """
     cupy = _cupy()
-    with use(index):
+    with use(index, part):
         written = cupy.cuda.get_current_stream().record()
-        stream = _communication_stream(cupy, index)
+        stream = _communication_stream(cupy, index, part)
         stream.wait_event(written)
         with stream:
             yield stream
 
 
-def wait_for(event: Any, index: int) -> None:
-    """What the thread's own stream of a card has to do from here on waits for an event."""
-    with use(index):
+def wait_for(event: Any, index: int, part: int = 0) -> None:
+    """What a part of a card has to compute from here on waits for an event."""
+    with use(index, part):
         _cupy().cuda.get_current_stream().wait_event(event)
 
 
@@ -247,14 +331,14 @@ def start_download(array: Array, out: np.ndarray) -> Any:
 
     The copy is behind what the card has computed so far, and beside what it computes next.
     """
-    with communicating(array.device.id) as stream:
+    with communicating(*home(array)) as stream:
         array.get(out=out, blocking=False)
         return _end_of(stream)
 
 
-def end_of_work(index: int) -> Any:
-    """An event behind all that a card was given so far, to compute and to send."""
-    with communicating(index) as stream:
+def end_of_work(index: int, part: int = 0) -> Any:
+    """An event behind all that a part of a card was given so far, to compute and to send."""
+    with communicating(index, part) as stream:
         return _end_of(stream)
 
 
@@ -266,7 +350,7 @@ def _end_of(stream: Any) -> Any:
 
 def upload(values: np.ndarray, array: Array) -> None:
     """Overwrite an array of a card by one in pinned memory, in the order of what it computes."""
-    with use(array.device.id):
+    with use(*home(array)):
         array.set(values)
 
 
@@ -303,18 +387,11 @@ def start_downloads(
     return end
 
 
-def copy_on_card(array: Array) -> tuple[Array, Any]:
-    """A copy on the same card, by the calling thread's stream, and the event behind it."""
-    with _cupy().cuda.Device(array.device.id):
+def copy_at_home(array: Array) -> tuple[Array, Any]:
+    """A copy where an array is at home, in the order of what is computed there; and its event."""
+    with use(*home(array)):
         copy = array.copy()
         return copy, recorded(array.device.id)
-
-
-def let_wait(index: int, event: Any) -> None:
-    """What the calling thread does on a card from here on waits for an event."""
-    cupy = _cupy()
-    with cupy.cuda.Device(index):
-        cupy.cuda.get_current_stream().wait_event(event)
 
 
 def spare_bytes(index: int) -> int:
@@ -338,7 +415,7 @@ def _download_stream(cupy: Any, index: int) -> Any:
 
 
 @cache
-def _communication_stream(cupy: Any, index: int) -> Any:
-    """The second stream of a card: what it sends while the first one computes."""
+def _communication_stream(cupy: Any, index: int, part: int) -> Any:
+    """The second stream of a part of a card: what it sends while the first one computes."""
     with cupy.cuda.Device(index):
         return cupy.cuda.Stream()

@@ -46,19 +46,24 @@ def knows(dtype: Any) -> bool:
 
 @final
 class UnderWay(Handle):
-    """What NCCL does on cards: `wait` lets each card's own stream wait, not the caller.
+    """What goes on beside what cards compute: `wait` lets their own streams wait, not the caller.
 
-    Attributes:
-        events: For each card, the end of it.
+    Args:
+        arrays: What nobody may touch before. Their memory does not go back before either.
+        events: For each of them, the end of it.
     """
 
-    def __init__(self, cards: Sequence[int], events: Sequence[Any]) -> None:
+    def __init__(self, arrays: Sequence[Array], events: Sequence[Any]) -> None:
         self.events = tuple(events)
-        self._cards = tuple(cards)
+        self._arrays = tuple(arrays)
 
     def wait(self) -> None:
-        for card, event in zip(self._cards, self.events, strict=True):
-            gpu.wait_for(event, card)
+        arrays, self._arrays = self._arrays, ()
+        for array, event in zip(arrays, self.events, strict=False):
+            gpu.wait_for(event, *gpu.home(array))
+
+    def __del__(self) -> None:
+        self.wait()
 
 
 @final
@@ -83,32 +88,32 @@ class NcclRanks:
 
     def all_reduce(self, arrays: Sequence[Array]) -> UnderWay:
         """Replace each array by the sum of all."""
-        with self._one_call() as streams:
+        with self._one_call(arrays) as streams:
             for one, array, stream in zip(self._communicators, arrays, streams, strict=True):
                 at, kind = array.data.ptr, self._type_of(array)
                 one.allReduce(at, at, array.size, kind, self._nccl.NCCL_SUM, stream.ptr)
-        return self._under_way(streams)
+        return self._under_way(arrays, streams)
 
     def reduce(self, arrays: Sequence[Array], root: int, total: Array) -> UnderWay:
         """Make `total`, on the card of number `root`, the sum; the other arrays stay as they are.
 
         `total` may be the array of that card.
         """
-        with self._one_call() as streams:
+        with self._one_call(arrays) as streams:
             for rank, one in enumerate(self._communicators):
                 array, kind = arrays[rank], self._type_of(arrays[rank])
                 to = total if rank == root else array  # elsewhere nothing is written
                 op, stream = self._nccl.NCCL_SUM, streams[rank].ptr
                 one.reduce(array.data.ptr, to.data.ptr, array.size, kind, op, root, stream)
-        return self._under_way(streams)
+        return self._under_way(arrays, streams)
 
     def broadcast(self, arrays: Sequence[Array], root: int) -> UnderWay:
         """Overwrite all arrays by that of the card of number `root`."""
-        with self._one_call() as streams:
+        with self._one_call(arrays) as streams:
             for one, array, stream in zip(self._communicators, arrays, streams, strict=True):
                 at = array.data.ptr
                 one.broadcast(at, at, array.size, self._type_of(array), root, stream.ptr)
-        return self._under_way(streams)
+        return self._under_way(arrays, streams)
 
     def gather(self, array: Array, parts: Sequence[Array], own: int) -> UnderWay:
         """Overwrite `parts`, one for each rank, by the arrays of all ranks, of which this has one.
@@ -122,13 +127,13 @@ class NcclRanks:
             own: The number of this rank.
         """
         (one,) = self._communicators
-        with self._one_call() as streams:
+        with self._one_call([array]) as streams:
             for root, part in enumerate(parts):
                 if part.size:
                     sent = array if root == own else part  # elsewhere nothing is read
                     at, kind = part.data.ptr, self._type_of(part)
                     one.broadcast(sent.data.ptr, at, part.size, kind, root, streams[0].ptr)
-        return self._under_way(streams)
+        return self._under_way([array], streams)
 
     def error(self) -> str:
         """What NCCL has found out beside all calls, in words; empty if nothing."""
@@ -145,33 +150,31 @@ class NcclRanks:
             one.abort()
 
     @contextmanager
-    def _one_call(self) -> Iterator[Sequence[Any]]:
-        """What is called in it, with a stream for each card, is one call, made at its end."""
+    def _one_call(self, arrays: Sequence[Array]) -> Iterator[Sequence[Any]]:
+        """What is called in it, with a stream for each array, is one call, made at its end."""
         with self._lock:
-            streams = self._streams()
+            streams = [_stream_for(array) for array in arrays]
             self._nccl.groupStart()
             try:
                 yield streams
             finally:
                 self._nccl.groupEnd()
 
-    def _streams(self) -> list[Any]:
-        """Each card's stream for communication, behind what has been computed there so far."""
-        streams = []
-        for card in self.cards:
-            with gpu.communicating(card) as stream:
-                streams.append(stream)
-        return streams
-
-    def _under_way(self, streams: Sequence[Any]) -> UnderWay:
+    def _under_way(self, arrays: Sequence[Array], streams: Sequence[Any]) -> UnderWay:
         events = []
-        for card, stream in zip(self.cards, streams, strict=True):
-            with gpu.use(card):  # an event is of the card where it is made
+        for array, stream in zip(arrays, streams, strict=True):
+            with gpu.use(*gpu.home(array)):  # an event is of the card where it is made
                 events.append(stream.record())
-        return UnderWay(self.cards, events)
+        return UnderWay(arrays, events)
 
     def _type_of(self, array: Array) -> int:
         return getattr(self._nccl, _TYPES[array.dtype.name])
+
+
+def _stream_for(array: Array) -> Any:
+    """The stream for communication of an array's home, behind what was computed there so far."""
+    with gpu.communicating(*gpu.home(array)) as stream:
+        return stream
 
 
 def ranks_of(cards: Sequence[int]) -> NcclRanks:

@@ -85,4 +85,4 @@ class _Lane:
             staging = self._free.popleft()
             if staging.num_bytes >= num_bytes:
                 return staging
-        return Staging(self._device.index, num_bytes)
+        return Staging(num_bytes, self._device.index, self._device.part)

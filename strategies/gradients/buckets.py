@@ -17,6 +17,7 @@ from ...collectives import DONE, Handle
 from ..devices import gpu
 from ..devices.arrays import add_up, cut, moved
 from ..devices.cross_device_ops import CrossDeviceOps
+from ..replicas.interrupts import InterruptsPutOff
 from ..variables.variable import Variable
 from ..workers.workers import Workers
 from .packs import Gradient, Pack, with_values
@@ -33,6 +34,9 @@ class GradientPart(Protocol):
 
     variables: Sequence[Variable]
     is_reduced_later: bool
+
+    def begin(self) -> None:
+        """A round begins: what one that failed has left under way is over before it."""
 
     def take(self, replica: int, variable_index: int, gradient: Gradient) -> None:
         """Note one gradient of one replica; a dense one may lie in its slice already."""
@@ -110,6 +114,10 @@ class Bucket:
         views = self._views[replica]
         return [(v.leaf(replica), view) for v, view in zip(self.variables, views, strict=True)]
 
+    def begin(self) -> None:
+        self._local.wait()
+        self._local = DONE
+
     def take(self, replica: int, variable_index: int, gradient: Gradient) -> None:
         view = self._views[replica][variable_index]
         if gradient is view:
@@ -159,7 +167,9 @@ class Bucket:
                 with device.use():
                     self._buffers[replica].fill(0)
         if len(self._devices) > 1:
-            self._local = self._ops.start_all_reduce(self._buffers, self._devices)
+            with InterruptsPutOff() as interrupts:  # what has begun has to be known
+                interrupts.begin()
+                self._local = self._ops.start_all_reduce(self._buffers, self._devices)
 
     def _add_up(self, counted: Sequence[int]) -> None:
         """Make the first replica's buffer, which all read, the sum of these."""
@@ -235,6 +245,9 @@ class Rows:
         self._total: Gradient | None = None
         self._name = ""
         self._reduced: list[Gradient | None] = []
+
+    def begin(self) -> None:
+        pass
 
     def take(self, replica: int, variable_index: int, gradient: Gradient) -> None:
         _check_shape(self.variables[0], gradient)

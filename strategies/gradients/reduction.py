@@ -193,6 +193,8 @@ class Round:
                 entered = self._entered[reducer] = []
                 self._num_missing[reducer] = [len(self.weights)] * len(reducer.parts)
                 self._queue += [(reducer, part) for part in range(len(reducer.parts))]
+                for part in reducer.parts:
+                    part.begin()
             if replica in entered:
                 names = ", ".join(variable.name for variable in reducer.variables)
                 raise RuntimeError(

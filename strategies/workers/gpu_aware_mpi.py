@@ -115,7 +115,7 @@ class MpiCards:
             numbers: In host memory, few.
             name: What it is.
         """
-        communicator, written = self._communicator, gpu.end_of_work(self.device.index)
+        communicator, written = self._communicator, gpu.end_of_work(*gpu.home(array))
         beside = communicator.start_all_reduce(numbers, f"numbers of {name}")
         return _Both(beside, communicator.start_all_reduce(array, name, after=written))
 
@@ -128,7 +128,7 @@ class MpiCards:
             name: What it is.
         """
         with self.device.use():  # of the stream that computes is the memory that is returned
-            gpu.end_of_work(self.device.index).synchronize()
+            gpu.end_of_work(*gpu.home(array)).synchronize()
             return self._communicator.all_gather(array, name)
 
 

@@ -214,6 +214,28 @@ def test_cl_16_a_process_is_given_two_logical_cpus():
         set_visible_devices(None, "CPU")
 
 
-def test_cl_16_a_gpu_is_not_divided():
-    with pytest.raises(ValueError, match="holds one replica"):
-        tf.config.set_logical_device_configuration(Device("GPU", 0), [])
+def test_cl_16_a_gpu_is_divided(two_gpus):
+    _, second = tf.config.list_physical_devices("GPU")
+    two = [tf.config.LogicalDeviceConfiguration(memory_limit=1024)] * 2
+    tf.config.set_logical_device_configuration(second, two)
+    try:
+        names = [device.short_name for device in tf.config.list_logical_devices("GPU")]
+        assert names == ["GPU:0", "GPU:1", "GPU:1:1"]
+        assert len(tf.config.list_physical_devices("GPU")) == 2
+        assert tf.distribute.MirroredStrategy().num_replicas_in_sync == 3
+        assert tf.config.get_logical_device_configuration(second) == two
+    finally:
+        set_visible_devices(None, "GPU")
+
+
+@pytest.mark.parametrize(
+    ("device", "configurations", "error"),
+    [
+        (Device("GPU", 0), [], "logical_devices is empty; give one for each logical device of"),
+        (Device("GPU", 2), [None], "GPU:2 is not here: CuPy sees 2"),
+    ],
+)
+def test_cl_16_a_division_that_cannot_be_meant_is_refused(two_gpus, device, configurations, error):
+    with pytest.raises(ValueError, match=error):
+        tf.config.set_logical_device_configuration(device, configurations)
+    assert tf.config.get_logical_device_configuration(device) is None

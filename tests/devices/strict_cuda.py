@@ -12,7 +12,8 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +21,8 @@ import numpy as np
 
 _thread = threading.local()
 _order = itertools.count(1)
+_lock = threading.RLock()
+"""Of what streams have seen and have to do: several threads put work on one stream."""
 FOREVER_SECS = 60.0
 """After so long it is said that a card waits for ever."""
 
@@ -119,14 +122,23 @@ class Stream:
         event = event or Event()
         if self.number and event.device != self.device:
             raise RuntimeError("cudaErrorInvalidResourceHandle: an event of another device")
-        event.seen = {**self.seen, self.number: self.last}
-        event.works = self.works = _not_ended(self.works)
+        with _lock:
+            event.seen = {**self.seen, self.number: self.last}
+            event.works = self.works = _not_ended(self.works)
         return event
 
     def wait_event(self, event: Event) -> None:
-        for number, last in event.seen.items():
-            self.seen[number] = max(self.seen.get(number, 0), last)
-        self.works = [*self.works, *_not_ended(event.works)]
+        with _lock:
+            for number, last in event.seen.items():
+                self.seen[number] = max(self.seen.get(number, 0), last)
+            self.works = [*self.works, *_not_ended(event.works)]
+
+    def advance(self, work: Work | None = None) -> int:
+        """Something more is put on it, which may end by itself; the number of this work."""
+        with _lock:
+            self.last = next(_order)
+            self.works = [*self.works, *filter(None, [work])]
+            return self.last
 
     def synchronize(self) -> None:
         for work in self.works:
@@ -144,8 +156,8 @@ class Stream:
                     other.copies = [copy for copy in other.copies if copy[1] is not memory]
         values = source.copy()
         target.view(np.uint8)[...] = 0xCD
-        self.last = next(_order)
-        self.downloads.append((self.last, target, values))
+        with _lock:
+            self.downloads.append((self.advance(), target, values))
 
     def require_pinned_memory_as_it_was(self) -> None:
         for order, _, source, before in self.copies:
@@ -182,18 +194,19 @@ class Event:
 def _wait_for(number: int, last: int) -> None:
     """Let the host wait for what a stream was given: what may be late has been done then."""
     stream = _streams.get(number)
-    if stream is not None:
-        stream.require_pinned_memory_as_it_was()
-    _synchronized[number] = max(_synchronized.get(number, 0), last)
-    if stream is not None:
-        due = [copy for copy in stream.copies if copy[0] <= last]
-        stream.copies = [copy for copy in stream.copies if copy[0] > last]
-        for _, memory, *_ in due:
-            memory.make_copies()
-        arrived = [d for d in stream.downloads if d[0] <= last]
-        stream.downloads = [d for d in stream.downloads if d[0] > last]
-        for _, target, values in arrived:
-            target[...] = values
+    with _lock:  # another thread that waits for the same finds it done
+        if stream is not None:
+            stream.require_pinned_memory_as_it_was()
+        _synchronized[number] = max(_synchronized.get(number, 0), last)
+        if stream is not None:
+            due = [copy for copy in stream.copies if copy[0] <= last]
+            stream.copies = [copy for copy in stream.copies if copy[0] > last]
+            for _, memory, *_ in due:
+                memory.make_copies()
+            arrived = [d for d in stream.downloads if d[0] <= last]
+            stream.downloads = [d for d in stream.downloads if d[0] > last]
+            for _, target, values in arrived:
+                target[...] = values
 
 
 _streams: weakref.WeakValueDictionary[int, Stream] = weakref.WeakValueDictionary()
@@ -231,6 +244,41 @@ def _has_waited(stream: int, other: int, order: int) -> bool:
     return found is None or found.seen.get(other, 0) >= order
 
 
+class UnownedMemory:
+    """Memory as CuPy's arrays show it (`array.data.mem`), that another object owns."""
+
+    def __init__(self, ptr: int, size: int, owner: Any, device_id: int = -1) -> None:
+        assert device_id >= 0, "without a GPU nobody knows whose an address is"
+        self.ptr, self.size, self.device_id, self._owner = ptr, size, device_id, owner
+
+
+class MemoryPointer:
+    """A place in memory."""
+
+    def __init__(self, mem: Any, offset: int) -> None:
+        self.mem, self.ptr, self.device_id = mem, mem.ptr + offset, mem.device_id
+
+
+def _allocate(size: int) -> MemoryPointer:
+    """What CuPy's pool gives."""
+    return MemoryPointer(SimpleNamespace(ptr=0, size=size, device_id=Device().id), 0)
+
+
+def get_allocator() -> Callable[[int], Any]:
+    allocators = _stack("allocators")
+    return allocators[-1] if allocators else _allocate
+
+
+@contextmanager
+def using_allocator(allocator: Callable[[int], Any]) -> Iterator[None]:
+    """Within it the calling thread's new arrays are in memory that this one gives."""
+    _stack("allocators").append(allocator)
+    try:
+        yield
+    finally:
+        _stack("allocators").pop()
+
+
 class Memory:
     """What all views of an array share: which stream wrote it last, and which ones have read it.
 
@@ -241,6 +289,7 @@ class Memory:
         self.home = get_current_stream().number
         self.writer = self.order = 0
         self.readers: dict[int, int] = {}
+        self.mem = get_allocator()(0).mem
         self.copies: list[Callable[[], None]] = []
         self.written_by: Work | None = None
         self.read_by: list[Work] = []
@@ -256,8 +305,7 @@ class Memory:
                 other.wait()
         self.written_by, self.read_by = work, []
         self.readers = {}
-        self.writer, self.order = stream.number, next(_order)
-        stream.last = self.order
+        self.writer, self.order = stream.number, stream.advance()
 
     def read(self, stream: Stream | None = None, work: Work | None = None) -> None:
         """Note a read on a stream: now, or by `work`, which is on it."""
@@ -268,7 +316,7 @@ class Memory:
             self.read_by = [*_not_ended(self.read_by), work]
         elif self.written_by is not None:
             self.written_by.wait()
-        self.readers[stream.number] = stream.last = next(_order)
+        self.readers[stream.number] = stream.advance()
 
     def _require_after(self, does: str, stream: Stream, what: str, others: dict[int, int]) -> None:
         for other, order in list(others.items()):
@@ -300,7 +348,8 @@ class Memory:
         stream.require_pinned_memory_as_it_was()
         self.write(stream)
         self.copies.append(lambda: np.copyto(target, source))
-        stream.copies.append((self.order, self, source, source.tobytes()))
+        with _lock:
+            stream.copies.append((self.order, self, source, source.tobytes()))
 
     def make_copies(self) -> None:
         copies, self.copies = self.copies, []
@@ -375,3 +424,5 @@ class Cuda:
         self.Device, self.Stream, self.Event = Device, Stream, Event
         self.get_current_stream = get_current_stream
         self.alloc_pinned_memory = alloc_pinned_memory
+        self.get_allocator, self.using_allocator = get_allocator, using_allocator
+        self.UnownedMemory, self.MemoryPointer = UnownedMemory, MemoryPointer

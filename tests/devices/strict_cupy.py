@@ -217,7 +217,7 @@ class StrictArray(NDArrayOperatorsMixin):
     @property
     def data(self) -> Any:
         """Where its memory is, as `MemoryPointer`."""
-        return SimpleNamespace(ptr=cuda.address_of(self))
+        return _Pointer(self)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -404,6 +404,21 @@ _OPERANDS = (StrictArray, np.ndarray, np.generic, bool, int, float, complex)
 _HANDLED = (StrictArray, np.ndarray)
 _READ = {"T", "dtype", "imag", "itemsize", "mT", "nbytes", "ndim", "real", "shape", "size"}
 _READ |= {"strides"}
+
+
+class _Pointer:
+    """The place of an array in its memory."""
+
+    def __init__(self, array: StrictArray) -> None:
+        self._array = array
+
+    @property
+    def ptr(self) -> int:
+        return cuda.address_of(self._array)
+
+    @property
+    def mem(self) -> Any:
+        return self._array._memory.mem
 
 
 class _Flags:

@@ -6,6 +6,8 @@ computes: autodiff, layers, losses, metrics.
 `cards`: as on a machine with GPUs. What a strategy is told to keep on `CPU:i` it keeps on `GPU:i`,
 each with its own stream; the rest of a script, and the host that parameter servers and counters
 are kept on, are as they were. It is for strategies and all that trains by them.
+
+`shared-card`: the same, but two replicas share a card: `CPU:i` is a logical device of `GPU:(i/2)`.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -22,7 +25,7 @@ from paceline.strategies.devices import gpu
 from paceline.strategies.devices.device import Device
 from paceline.strategies.parameter_server import strategy as servers
 
-from . import strict_cupy, strict_nccl
+from . import strict_cuda, strict_cupy, strict_nccl
 from .strict_cupy import StrictArray
 
 NUM_DEVICES = 4
@@ -67,13 +70,21 @@ def _number(device: Device) -> int:
 
 
 @contextmanager
-def cards() -> Iterator[None]:
-    """Within it devices that are asked for by name are cards; without a name it is the first."""
+def cards(num_on_card: int = 1) -> Iterator[None]:
+    """Within it devices that are asked for by name are cards; without a name it is the first.
+
+    No memory goes back to a stream that another one may still read.
+    """
     library, parse = strict_cupy.module(NUM_CARDS), Device.parse
 
     def parse_card(name: str | Device) -> Device:
-        return name if isinstance(name, Device) else replace(parse(name), kind="GPU")
+        device = parse(name)
+        if isinstance(name, Device) or device.kind == "GPU":
+            return device
+        index, part = divmod(device.index, num_on_card)
+        return replace(device, kind="GPU", index=index, part=part)
 
+    strict_cuda.HAZARDS.clear()
     with ExitStack() as patches:
         patches.enter_context(patch.object(gpu, "_cupy", lambda: library))
         patches.enter_context(patch.object(Device, "parse", parse_card))
@@ -81,6 +92,7 @@ def cards() -> Iterator[None]:
             first = patch.object(module, "default_devices", lambda *_: (Device("GPU", 0),))
             patches.enter_context(first)
         yield
+    assert not strict_cuda.HAZARDS, strict_cuda.HAZARDS
 
 
-MODES = {"strict": strict_devices, "cards": cards}
+MODES = {"strict": strict_devices, "cards": cards, "shared-card": partial(cards, 2)}

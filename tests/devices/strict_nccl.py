@@ -240,7 +240,7 @@ class NcclCommunicator:
         call = _Call(
             operation, source.flat_memory()[:count], target.flat_memory()[:count], type, **how
         )
-        on.works = [*on.works, call.work]
+        on.advance(call.work)
         source._memory.read(on, call.work)
         if operation != "reduce" or self._rank == call.root:
             target._memory.write(on, call.work)

@@ -63,7 +63,7 @@ def test_nothing_that_nccl_knows_goes_through_host_memory():
     for by_nccl in (False, True):
         with strict_cupy.counted() as counts:
             outcomes("reduced", 2, 1, by_nccl)
-        found[by_nccl] = [wait for wait in counts.waits if wait.startswith("get device.py")]
+        found[by_nccl] = [wait for wait in counts.waits if wait.startswith("get gpu.py")]
     assert found[False]
     assert not found[True]
 

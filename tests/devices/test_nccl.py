@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,19 @@ def four_cards() -> Iterator[Any]:
     assert not strict_cuda.HAZARDS
 
 
+PLACES = {
+    "a card each": [(i, 0) for i in range(NUM_CARDS)],
+    "one card": [(1, i) for i in range(NUM_CARDS)],
+    "two of each": [(i // 2, i % 2) for i in range(NUM_CARDS)],
+    "in turn": [(1, 2), (0, 0), (0, 1), (1, 1)],
+}
+
+
+@pytest.fixture(params=PLACES)
+def devices(request: pytest.FixtureRequest) -> list[Device]:
+    return [Device("GPU", index, part=part) for index, part in PLACES[request.param]]
+
+
 @pytest.fixture(params=OPS)
 def ops(request: pytest.FixtureRequest) -> pl.CrossDeviceOps:
     return OPS[request.param]
@@ -48,14 +61,17 @@ def card(index: int) -> Device:
     return Device("GPU", index)
 
 
+CARDS = [card(i) for i in range(NUM_CARDS)]
+
+
 def values_for(num: int, shape: tuple[int, ...] = (1000,), dtype: str = "float32") -> list[Any]:
     rng = np.random.default_rng(num)
     return [np.asarray(rng.normal(size=shape) * 8).astype(dtype) for _ in range(num)]
 
 
-def on_cards(values: list[np.ndarray]) -> list[Any]:
-    """Each on a card of its own, written there by what its replica computes."""
-    return [card(i).put(value) for i, value in enumerate(values)]
+def on_cards(values: list[np.ndarray], devices: Sequence[Device] = CARDS) -> list[Any]:
+    """Each on a device of its own, written there by what its replica computes."""
+    return [device.put(value) for device, value in zip(devices, values, strict=False)]
 
 
 @pytest.mark.parametrize(
@@ -66,11 +82,11 @@ def on_cards(values: list[np.ndarray]) -> list[Any]:
         *((2, (5,), dtype) for dtype in ("float16", "float64", "int32", "int64")),
     ],
 )
-def test_co_04_cards_add_up_what_the_host_adds_up(ops, num, shape, dtype):
+def test_co_04_cards_add_up_what_the_host_adds_up(ops, devices, num, shape, dtype):
     values = values_for(num, shape, dtype)
-    arrays = on_cards(values)
-    total = ops.reduce(arrays, card(num - 1))
-    assert (total.device.id, total.dtype, total.shape) == (num - 1, dtype, shape)
+    arrays, last = on_cards(values, devices), devices[num - 1]
+    total = ops.reduce(arrays, last)
+    assert (Device.of(total), total.dtype, total.shape) == (last, dtype, shape)
     rtol = 1e-2 if dtype == "float16" else 1e-5
     np.testing.assert_allclose(total.get(), np.sum(values, axis=0), rtol=rtol, atol=rtol)
     for array, value in zip(arrays, values, strict=True):
@@ -78,17 +94,19 @@ def test_co_04_cards_add_up_what_the_host_adds_up(ops, num, shape, dtype):
 
 
 @pytest.mark.parametrize("name", SAME_ORDER)
-def test_co_05_copies_give_the_bits_that_the_host_gives(name):
+def test_co_05_copies_give_the_bits_that_the_host_gives(name, devices):
     values = values_for(NUM_CARDS)
     on_host = pl.ReductionToOneDevice().reduce(values, Device("CPU", 0))
-    assert OPS[name].reduce(on_cards(values), card(0)).get().tobytes() == on_host.tobytes()
+    assert (
+        OPS[name].reduce(on_cards(values, devices), devices[0]).get().tobytes() == on_host.tobytes()
+    )
 
 
-def test_co_05_the_same_arrays_give_the_same_bits_on_all_cards(ops):
+def test_co_05_the_same_arrays_give_the_same_bits_on_all_devices(ops, devices):
     values, found = values_for(NUM_CARDS), set()
     for _ in range(3):
-        arrays = on_cards(values)
-        ops.start_all_reduce(arrays, [card(i) for i in range(NUM_CARDS)]).wait()
+        arrays = on_cards(values, devices)
+        ops.start_all_reduce(arrays, devices).wait()
         found |= {array.get().tobytes() for array in arrays}
     assert len(found) == 1
 
@@ -96,13 +114,18 @@ def test_co_05_the_same_arrays_give_the_same_bits_on_all_cards(ops):
 @pytest.mark.parametrize(
     ("where", "given"),
     [
-        *((where, given) for where in ("CPU:0", "GPU:1", "GPU:3") for given in (None, "another")),
-        ("GPU:0", "the first"),
+        *(
+            (where, given)
+            for where in ("CPU:0", "GPU:1", "GPU:3", "GPU:1:1")
+            for given in (None, "another")
+        ),
+        ("of the first", "the first"),
     ],
 )
-def test_a_sum_of_cards_goes_where_it_is_told_to(ops, where, given):
-    values, device = values_for(3, (6,)), Device.parse(where)
-    arrays = on_cards(values)
+def test_a_sum_of_cards_goes_where_it_is_told_to(ops, devices, where, given):
+    values = values_for(3, (6,))
+    device = devices[0] if where == "of the first" else Device.parse(where)
+    arrays = on_cards(values, devices)
     out = {
         None: None,
         "another": device.put(np.full(6, np.nan, np.float32)),
@@ -110,14 +133,13 @@ def test_a_sum_of_cards_goes_where_it_is_told_to(ops, where, given):
     }
     total = ops.reduce(arrays, device, out=out[given])
     assert given is None or total is out[given]
-    assert isinstance(total, np.ndarray) == (where == "CPU:0")
+    assert Device.of(total) == device
     host = total if where == "CPU:0" else total.get()
     np.testing.assert_allclose(host, np.sum(values, axis=0), rtol=1e-5)
 
 
-def test_nothing_waits_for_the_device(ops):
-    arrays = on_cards(values_for(NUM_CARDS))
-    devices = [card(i) for i in range(NUM_CARDS)]
+def test_nothing_waits_for_the_device(ops, devices):
+    arrays = on_cards(values_for(NUM_CARDS), devices)
     with strict_cupy.counted() as counts:
         handle = ops.start_all_reduce(arrays, devices)
         handle.wait()
@@ -172,14 +194,17 @@ def lines_of_nccl(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     return lambda: [line for line in caplog.messages if line.startswith("NcclAllReduce")]
 
 
-def test_co_03_two_arrays_of_one_card_are_copied_which_is_said_once(lines_of_nccl):
+@pytest.mark.parametrize("has_nccl", [True, False])
+def test_co_03_arrays_of_one_card_need_no_nccl(has_nccl, lines_of_nccl):
     values = values_for(3)
-    for _ in range(2):
-        arrays = [card(i).put(value) for i, value in zip((0, 1, 1), values, strict=True)]
+    devices = [Device("GPU", 1, part=part) for part in range(3)]
+    with strict_cupy.cards(NUM_CARDS, has_nccl=has_nccl):
+        arrays = [device.put(value) for device, value in zip(devices, values, strict=True)]
         total = pl.NcclAllReduce().reduce(arrays, card(0)).get()
-        np.testing.assert_allclose(total, np.sum(values, axis=0), rtol=1e-5, atol=1e-5)
-    (line,) = lines_of_nccl()
-    assert "GPU:1 has several of the arrays" in line
+        pl.NcclAllReduce().start_all_reduce(arrays, devices).wait()
+    for found in (total, *(array.get() for array in arrays)):
+        np.testing.assert_allclose(found, np.sum(values, axis=0), rtol=1e-5, atol=1e-5)
+    assert lines_of_nccl() == []
 
 
 def test_co_03_without_nccl_arrays_are_copied_which_is_said_once(lines_of_nccl):

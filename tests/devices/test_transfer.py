@@ -83,7 +83,7 @@ def test_batches_that_are_kept_stay_as_they_are(a_card: Any) -> None:
 def test_who_computes_waits_for_its_own_batch_and_not_for_the_next(a_card: Any) -> None:
     transfer = transfer_to([CARD])
     first, second = transfer.start((batch(0),)), transfer.start((batch(1),))
-    copying, computing = (f(gpu._cupy(), 0) for f in (gpu._copy_stream, gpu._stream))
+    copying, computing = (f(gpu._cupy(), 0, 0) for f in (gpu._copy_stream, gpu._stream))
     assert copying.number in cuda._non_blocking
     transfer.finish(first)
     waited_for_one = computing.seen[copying.number]
@@ -119,16 +119,17 @@ def parts(strategy: pl.Strategy, step: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_replicas_on_two_cards_get_the_batches_that_replicas_on_the_host_get(
-    way: str, two_gpus: Any
+@pytest.mark.parametrize("names", [["GPU:0", "GPU:1"], ["GPU:1:1", "GPU:1"]], ids=" ".join)
+def test_replicas_on_cards_get_the_batches_that_replicas_on_the_host_get(
+    way: str, names: list[str], two_gpus: Any
 ) -> None:
-    cards, host = pl.MirroredStrategy(), pl.MirroredStrategy(["CPU:0", "CPU:1"])
+    cards, host = pl.MirroredStrategy(names), pl.MirroredStrategy(["CPU:0", "CPU:1"])
     on_cards = [parts(cards, step) for step in WAYS[way](cards)]
     on_host = [parts(host, step) for step in WAYS[way](host)]
     assert_equal(on_cards, on_host)
     for step in on_cards:
-        for card, part in enumerate(step):
-            assert {leaf.device.id for leaf in part} == {card}
+        for name, part in zip(names, step, strict=True):
+            assert {Device.of(leaf) for leaf in part} == {Device.parse(name)}
 
 
 def test_a_loop_on_a_card_resumes_at_every_step_where_one_on_the_host_has_stopped(

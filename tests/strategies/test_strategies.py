@@ -374,6 +374,9 @@ def test_st_34_a_number_of_gpus_below_one_is_refused():
         ("/gpu:0", Device("GPU", 0)),
         ("/device:CPU:1", Device("CPU", 1)),
         ("/job:worker/replica:0/task:2/device:GPU:1", Device("GPU", 1, "worker", 2)),
+        ("gpu:1:2", Device("GPU", 1, part=2)),
+        ("GPU:1:0", Device("GPU", 1)),
+        ("/job:worker/replica:0/task:2/device:GPU:1:3", Device("GPU", 1, "worker", 2, part=3)),
         (Device("CPU", 5), Device("CPU", 5)),
     ],
     ids=str,
@@ -384,7 +387,9 @@ def test_device_names(name, device):
     assert Device.parse(str(device)) == device
 
 
-@pytest.mark.parametrize("name", ["", "GPU", "GPU:", "GPU:*", "TPU:0", "CPU:-1", "CPU:0 ", 0, None])
+@pytest.mark.parametrize(
+    "name", ["", "GPU", "GPU:", "GPU:*", "TPU:0", "CPU:-1", "CPU:0 ", "GPU:0:", 0, None]
+)
 def test_what_is_no_device_name_is_refused(name):
     with pytest.raises(ValueError, match="is not a device name; write 'CPU:0'"):
         MirroredStrategy([name])
