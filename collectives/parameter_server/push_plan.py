@@ -7,7 +7,7 @@ and nothing of Adam.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
@@ -85,6 +85,7 @@ class Target:
         optimizer_index: The position of the optimizer in the plan.
         has_rows: Whether the gradient is of some rows only.
         locks: Of the shard and its slots, in the order in which everybody takes them.
+        group: What the plan changes in the same way, this among others; None if it is alone.
     """
 
     shard: Shard
@@ -95,6 +96,7 @@ class Target:
     optimizer_index: int
     has_rows: bool
     locks: Sequence[Lock]
+    group: Group | None = None
 
 
 @final
@@ -116,17 +118,12 @@ class Change:
     def apply(self) -> None:
         """Make the change: nobody sees a variable, or its slots, half changed."""
         target, gradient = self.target, self.gradient.unique()
-        for lock in target.locks:
-            lock.acquire()
-        try:
+        with _Held(target.locks):
             arrays = [shard.own() for shard in target.shards]
             if gradient.rows is None:
-                self._run_rule(arrays, gradient.values)
+                self.run_rule(arrays, gradient.values)
             else:
                 self._change_rows(arrays, gradient.rows, gradient.values)
-        finally:
-            for lock in target.locks:
-                lock.release()
 
     def _change_rows(self, arrays: Sequence[Array], rows: Array, values: Array) -> None:
         # The other rows change as by a gradient of zero, block by block so that the gradient need
@@ -134,19 +131,87 @@ class Change:
         if not self.target.optimizer.rows_only:
             blocks = dense_blocks(rows, values, len(arrays[0]), _BLOCK)
             for block, dense in blocks:
-                self._run_rule([array[block] for array in arrays], dense)
+                self.run_rule([array[block] for array in arrays], dense)
             return
         # Rules want contiguous memory: the rows are taken out, changed and put back.
         picked = [array.take(rows, axis=0) for array in arrays]
-        self._run_rule(picked, values)
+        self.run_rule(picked, values)
         for array, changed in zip(arrays, picked, strict=True):
             array[rows] = changed
 
-    def _run_rule(self, arrays: Sequence[Array], gradient: Array) -> None:
+    def run_rule(self, arrays: Sequence[Array], gradient: Array) -> None:
         """Overwrite a value and its slots."""
         value, *slots = [array.reshape(-1) for array in arrays]
         target, hyper = self.target, self.target.optimizer.hyper
         target.rule(value, gradient.reshape(-1), slots, self.rate, self.step, hyper)
+
+
+@final
+class _Held:
+    """Holds locks, taken in their order; a class, for these are taken for each variable."""
+
+    __slots__ = ("_locks",)
+
+    def __init__(self, locks: Sequence[Lock]) -> None:
+        self._locks = locks
+
+    def __enter__(self) -> None:
+        for lock in self._locks:
+            lock.acquire()
+
+    def __exit__(self, *about: object) -> None:
+        for lock in self._locks:
+            lock.release()
+
+
+@final
+class Group:
+    """Small variables that a plan changes in the same way: one call of the rule changes all.
+
+    To call a rule takes longer than to change some hundreds of elements. So their values lie one
+    after the other from here on, and so do each of their slots.
+
+    Args:
+        targets: The variables, each with as many slots, of one dtype and optimizer; none of them
+            has been moved before.
+    """
+
+    def __init__(self, targets: Sequence[Target]) -> None:
+        columns = list(zip(*[target.shards for target in targets], strict=True))
+        dtype = targets[0].shard.dtype
+        sizes = [math.prod(target.shard.shape) for target in targets]
+        self._shards = columns[0]
+        all_shards = [shard for column in columns for shard in column]
+        self._locks = [shard.lock for shard in sorted(all_shards, key=id)]
+        self._arrays = [np.empty(sum(sizes), dtype) for _ in columns]
+        ends = np.cumsum(sizes).tolist()
+        with _Held(self._locks):
+            for column, array in zip(columns, self._arrays, strict=True):
+                for shard, end, size in zip(column, ends, sizes, strict=True):
+                    shard.move(array[end - size : end])
+
+    def apply(self, changes: Sequence[Change]) -> None:
+        """Make changes of this group: at once if it is all of them, and else one by one."""
+        if tuple([change.target.shard for change in changes]) != self._shards:
+            for change in changes:
+                change.apply()
+            return
+        gradient = np.concatenate([change.gradient.values.reshape(-1) for change in changes])
+        with _Held(self._locks):
+            changes[0].run_rule(self._arrays, gradient)
+
+
+def apply_all(changes: Iterable[Change]) -> None:
+    """Make changes of different variables."""
+    in_groups: dict[Group, list[Change]] = {}
+    for change in changes:
+        group = change.target.group
+        if group is None:
+            change.apply()
+        else:
+            in_groups.setdefault(group, []).append(change)
+    for group, members in in_groups.items():
+        group.apply(members)
 
 
 def add_rows(dense: Array, rows: Array, values: Array) -> None:
@@ -190,6 +255,8 @@ class PushPlanner:
             )
         self._table = table
         self._rules = {**BUILT_IN, **rules}
+        self._groups: dict[tuple[Sequence[Shard], ...], Group] = {}
+        self._grouping = Lock()  # threads may come with the same plan at the same time
         # The table only grows: what a plan was once found to mean it means for good.
         self.prepared = lru_cache(maxsize=_NUM_KEPT_PLANS)(self._prepare)
 
@@ -226,9 +293,32 @@ class PushPlanner:
                 "a variable occurs twice in a push, as what is updated or as a slot; push the sum "
                 "of its gradients"
             )
+        with self._grouping:
+            self._group(targets)
         num_arrays = sum([2 if target.has_rows else 1 for target in targets])
         pull = [self._table[number] for number in plan.pull]
         return Prepared(targets, len(plan.optimizers), num_arrays, pull)
+
+    def _group(self, targets: Sequence[Target]) -> None:
+        """Put together what is small and changes alike."""
+        alike: dict[tuple[int, str], list[Target]] = {}
+        for target in targets:
+            if not target.has_rows:
+                key = target.optimizer_index, target.shard.dtype.str
+                alike.setdefault(key, []).append(target)
+        for candidates in alike.values():
+            # Those of a group that another plan, of other updates too, has made are there as well.
+            members = [t for t in candidates if t.shard.can_move or t.shard.has_moved]
+            shards = tuple([target.shards for target in members])
+            group = self._groups.get(shards)
+            if group is None:
+                members = [t for t in members if all(shard.can_move for shard in t.shards)]
+                if len(members) < 2:
+                    continue
+                shards = tuple([target.shards for target in members])
+                group = self._groups[shards] = Group(members)
+            for target in members:
+                target.group = group
 
     def _target(self, update: Update, optimizers: Sequence[OptimizerSpec]) -> Target:
         if update.optimizer >= len(optimizers):

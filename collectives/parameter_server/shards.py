@@ -36,9 +36,10 @@ class Shard:
     Attributes:
         spec, shape, dtype: As given.
         lock: Makes an update of the variable and its slots one thing.
+        has_moved: Whether `move` has been called.
     """
 
-    __slots__ = ("_lent", "_value", "dtype", "lock", "shape", "spec")
+    __slots__ = ("_lent", "_value", "dtype", "has_moved", "lock", "shape", "spec")
 
     def __init__(self, spec: ShardSpec, value: Array) -> None:
         self.spec = spec
@@ -47,10 +48,22 @@ class Shard:
         self.lock = threading.Lock()
         self._value = value
         self._lent: Callable[[], Array | None] = _nobody
+        self.has_moved = False
 
     @property
     def nbytes(self) -> int:
         return self._value.nbytes
+
+    @property
+    def can_move(self) -> bool:
+        """Whether it is so small that readers are given copies, and it stays where it is moved."""
+        return self._value.nbytes <= _SMALL_BYTES and not self.has_moved
+
+    def move(self, place: Array) -> None:
+        """Let the value lie at a place for good: beside others, so that one call changes all."""
+        there = place.reshape(self.shape)
+        there[...] = self._value
+        self._value, self.has_moved = there, True
 
     def lend(self) -> Array:
         """The value, read only; it stays as it is while this array or a view of it lives."""

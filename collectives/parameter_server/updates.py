@@ -11,7 +11,7 @@ import numpy as np
 
 from .aggregation import Agreement, Terms, mean_of, terms_of
 from .membership import Trainer
-from .push_plan import Change
+from .push_plan import Change, apply_all
 from .shards import Shard
 from .state import State
 from .variable_requests import Push, Snapshot
@@ -89,8 +89,7 @@ class AsynchronousUpdates(Updates):
         state = self._state
         if push.weight:
             try:
-                for change in changes:
-                    change.apply()
+                apply_all(changes)
             except BaseException as error:
                 state.fail(error, [trainer])
                 raise
@@ -261,8 +260,7 @@ class SynchronousUpdates(Updates):
     def _update(self, contributions: Sequence[_Contribution]) -> None:
         state = self._state
         try:
-            for change in mean_of([(one.push.weight, one.changes) for one in contributions]):
-                change.apply()
+            apply_all(mean_of([(one.push.weight, one.changes) for one in contributions]))
         except BaseException as error:
             state.fail(error, [one.trainer for one in contributions])
             raise
