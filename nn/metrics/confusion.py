@@ -77,14 +77,14 @@ def histogram(
     if sample_weight is not None:
         weight = like_values(name, sample_weight, y_pred).astype(np.float64)
         weight = np.broadcast_to(weight, y_pred.shape).reshape(-1)
-    counts = _added_up(bins, weight, 2 * num_bins * num_labels)
+    counts = added_up(bins, weight, 2 * num_bins * num_labels)
     if not on_host:
         counts = np.where(are_labels & are_shares, counts, np.nan)
     counts = np.moveaxis(counts.reshape(num_labels, 2, num_bins), 1, 0)
     return counts if by_label else counts[:, 0]
 
 
-def _added_up(bins: Array, weight: Array | None, num_bins: int) -> Array:
+def added_up(bins: Array, weight: Array | None, num_bins: int) -> Array:
     """The sum of the weights of each bin, in float64; each counts 1 where none are given."""
     if isinstance(bins, np.ndarray):
         return np.bincount(bins, weight, num_bins).astype(np.float64)

@@ -7,10 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from ...autodiff import Array
 from ..arguments import count
 from ..shapes import check_range, like_values, whole_numbers
-from .base import Metric, batch_on_host
-from .confusion import ratio
+from .base import Metric, batch_of
+from .confusion import added_up, ratio
+
+_NO_CLASS = np.int64(np.iinfo(np.int64).min)
+"""What stands on a GPU for what is no whole number."""
 
 
 class IoU(Metric):
@@ -46,7 +50,7 @@ class IoU(Metric):
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Add labels and predictions of any, equal shape, with weights for examples or places."""
-        y_true, y_pred, weight = batch_on_host(self.name, y_true, y_pred, sample_weight)
+        y_true, y_pred, weight = batch_of(self.name, y_true, y_pred, sample_weight)
         labels = self._numbers(y_true, self._axes[0], "labels")
         found = self._numbers(y_pred, self._axes[1], "predictions")
         if labels.size != found.size:
@@ -54,15 +58,24 @@ class IoU(Metric):
                 f"{self.name}: there must be a label for each prediction, y_true has shape "
                 f"{y_true.shape} and y_pred {y_pred.shape}"
             )
-        kept = np.full(labels.shape, True) if self._ignored is None else labels != self._ignored
         if weight is not None:
-            weight = np.broadcast_to(like_values(self.name, weight, labels), labels.shape)[kept]
-        labels, found = labels[kept], found.reshape(labels.shape)[kept]
-        check_range(f"{self.name}: labels", labels, self._num_classes)
-        check_range(f"{self.name}: predictions", found, self._num_classes)
-        pairs = self._num_classes * labels + found
-        counts = np.bincount(pairs, weight, minlength=self._num_classes**2)
-        self._matrix.assign_add(counts.reshape(self._matrix.shape).astype(np.float64))
+            weight = np.broadcast_to(like_values(self.name, weight, labels), labels.shape)
+        self._count(labels.reshape(-1), found.reshape(-1), weight)
+
+    def _count(self, labels: Array, found: Array, weight: Array | None) -> None:
+        size = self._num_classes
+        weight = np.ones_like(labels, dtype=np.float64) if weight is None else weight.reshape(-1)
+        kept = labels >= labels if self._ignored is None else labels != self._ignored
+        is_class = (labels >= 0) & (labels < size) & (found >= 0) & (found < size)
+        if isinstance(labels, np.ndarray):
+            check_range(f"{self.name}: labels", labels[kept], size)
+            check_range(f"{self.name}: predictions", found[kept], size)
+        # What is ignored is a pair of weight 0: a GPU is not waited for to know how much is left.
+        pairs = np.where(kept & is_class, size * labels + found, 0)
+        counts = added_up(pairs, np.where(kept, weight, 0.0), size**2)
+        if not isinstance(labels, np.ndarray):
+            counts = np.where((is_class | ~kept).all(), counts, np.nan)
+        self._matrix.assign_add(counts.reshape(self._matrix.shape))
 
     def result(self) -> float:
         matrix = self.total(self._matrix)
@@ -71,9 +84,13 @@ class IoU(Metric):
         num_there = np.count_nonzero(union)
         return float(ratio(overlap, union).sum() / num_there) if num_there else 0.0
 
-    def _numbers(self, values: np.ndarray, axis: int | None, what: str) -> np.ndarray:
+    def _numbers(self, values: Array, axis: int | None, what: str) -> Array:
         if axis is not None:
             return np.argmax(values, axis=axis)
+        if not isinstance(values, np.ndarray):
+            with np.errstate(invalid="ignore"):  # "not a number" becomes one that differs from it
+                numbers = values.astype(np.int64)
+            return np.where(numbers == values, numbers, _NO_CLASS)
         whole = whole_numbers(values)
         if whole is None:
             raise ValueError(f"{self.name}: {what} must be class numbers, there are others")
@@ -99,7 +116,7 @@ class BinaryIoU(IoU):
         self._threshold = threshold
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        y_true, y_pred, weight = batch_on_host(self.name, y_true, y_pred, sample_weight)
+        y_true, y_pred, weight = batch_of(self.name, y_true, y_pred, sample_weight)
         super().update_state(y_true, (y_pred >= self._threshold).astype(np.int64), weight)
 
 

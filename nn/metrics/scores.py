@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from ..arguments import check_choice, check_positive
+from ..masks import mask_of
 from ..shapes import like_predictions, like_values
-from .base import Metric, batch_on_host
+from .base import Metric, batch_of, batch_on_host
 from .confusion import ratio
 
 
@@ -39,16 +40,20 @@ class FBetaScore(Metric):
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Add labels 0 or 1 and predictions, (n, classes), with a weight for each example."""
-        y_true, y_pred, weight = batch_on_host(self.name, y_true, y_pred, sample_weight)
+        y_true, y_pred, weight = batch_of(self.name, y_true, y_pred, sample_weight)
         y_true = like_predictions(self.name, y_true, y_pred)
-        if y_pred.ndim != 2 or not ((y_true == 0) | (y_true == 1)).all():
+        are_labels = ((y_true == 0) | (y_true == 1)).all()
+        on_host = isinstance(y_true, np.ndarray)
+        if y_pred.ndim != 2 or (on_host and not are_labels):
             raise ValueError(
                 f"{self.name}: labels must be 0 or 1 and predictions have the shape (n, classes); "
                 f"y_pred has {y_pred.shape} and y_true values from {y_true.min(initial=0)} to "
                 f"{y_true.max(initial=0)}"
             )
         chosen = self._chosen(y_pred)
-        factor = np.ones(1) if weight is None else like_values(self.name, weight, y_pred)
+        factor = 1.0 if weight is None else like_values(self.name, weight, y_pred)
+        if not on_host:  # a GPU is not waited for to look at labels
+            factor = factor * np.where(are_labels, 1.0, np.nan)
         counts = {
             "true_positives": chosen * y_true,
             "false_positives": chosen * (1 - y_true),
@@ -120,7 +125,9 @@ class R2Score(Metric):
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Add labels and predictions, (n,) or (n, outputs), with a weight for each example."""
-        y_true, y_pred, weight = batch_on_host(self.name, y_true, y_pred, sample_weight)
+        # Examples are counted, too, and how many a mask leaves only the host finds out.
+        batch = batch_of if mask_of(y_pred) is None else batch_on_host
+        y_true, y_pred, weight = batch(self.name, y_true, y_pred, sample_weight)
         y_true = like_predictions(self.name, y_true, y_pred).astype(np.float64)
         if y_pred.ndim not in (1, 2):
             raise ValueError(
@@ -128,11 +135,11 @@ class R2Score(Metric):
                 f"{y_pred.shape}"
             )
         y_true, y_pred = (y if y.ndim == 2 else y[:, np.newaxis] for y in (y_true, y_pred))
-        factor = np.ones((len(y_true), 1))
+        factor = np.ones_like(y_true[:, :1])
         if weight is not None:
             factor = np.reshape(weight, (len(y_true), 1)).astype(np.float64)
         sums = {
-            "num_examples": np.ones(y_true.shape),
+            "num_examples": np.ones_like(y_true),
             "count": np.broadcast_to(factor, y_true.shape),
             "sum": factor * y_true,
             "squared_sum": factor * np.square(y_true),

@@ -52,6 +52,11 @@ CASES = {
     "Recall of the best": (lambda: metrics.Recall(top_k=2), (ONE_HOT, TIED)),
     "Recall of the best above": (lambda: metrics.Recall(0.2, top_k=2), (ONE_HOT, TIED)),
     "RecallAtPrecision": (lambda: metrics.RecallAtPrecision(0.3), (ONE_HOT, SHARES)),
+    "F1Score": (lambda: metrics.F1Score(), (ONE_HOT, SHARES)),
+    "FBetaScore": (lambda: metrics.FBetaScore("weighted", 2.0, 0.3), (ONE_HOT, SHARES)),
+    "IoU": (lambda: metrics.IoU(4, [0, 2], ignore_class=1), (CLASSES, np.argmax(SCORES, axis=1))),
+    "BinaryIoU": (lambda: metrics.BinaryIoU(threshold=0.3), (ONE_HOT, SHARES)),
+    "OneHotMeanIoU": (lambda: metrics.OneHotMeanIoU(4), (ONE_HOT, SHARES)),
     "AUC": (lambda: metrics.AUC(), (ONE_HOT, SHARES)),
     "AUC of logits": (lambda: metrics.AUC(curve="PR", from_logits=True), (ONE_HOT, SCORES)),
     "AUC of whole labels": (lambda: metrics.AUC(), (ONE_HOT.astype(int)[:, :1], SHARES[:, :1])),
@@ -63,12 +68,15 @@ CASES = {
 OF_VALUES = ("Mean", "Sum", "MeanTensor")
 
 
+UNMASKED = {"R2Score": (lambda: metrics.R2Score(num_regressors=1), (ONE_HOT, SHARES))}
+
+
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["", "weighted"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*CASES, *UNMASKED])
 def test_a_metric_adds_up_on_the_device_and_waits_when_it_is_read(
     name: str, weights: Any, a_card: Any
 ) -> None:
-    make, batch = CASES[name]
+    make, batch = {**CASES, **UNMASKED}[name]
     if weights is not None and name in OF_VALUES:
         weights = weights[:, np.newaxis]
     strategy = pl.OneDeviceStrategy("GPU:0")
@@ -153,6 +161,31 @@ def test_what_has_no_place_in_a_confusion_is_an_error_on_the_host_and_no_number_
         on_card = make()
     strategy.run(lambda: on_card.update_state(to_device(labels), to_device(shares)))
     assert np.all(np.isnan(on_card.result()))
+
+
+def test_a_score_of_labels_that_are_none_is_no_number_on_a_device(a_card: Any) -> None:
+    with pytest.raises(ValueError, match="must be 0 or 1"):
+        metrics.F1Score().update_state(2 * ONE_HOT, SHARES)
+    strategy = pl.OneDeviceStrategy("GPU:0")
+    with strategy.scope():
+        on_card = metrics.F1Score()
+    strategy.run(lambda: on_card.update_state(to_device(2 * ONE_HOT), to_device(SHARES)))
+    assert np.all(np.isnan(on_card.result()))
+
+
+@pytest.mark.parametrize("labels", [[0, 4], [-1, 0], [0.5, 1.0], [np.nan, 1.0]])
+@pytest.mark.parametrize("ignored", [None, 1])
+def test_an_overlap_of_labels_that_are_no_class_is_no_number_on_a_device(
+    ignored: int | None, labels: list[float], a_card: Any
+) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        metrics.MeanIoU(4, ignore_class=ignored).update_state(labels, [0, 1])
+    strategy = pl.OneDeviceStrategy("GPU:0")
+    with strategy.scope():
+        on_card = metrics.MeanIoU(4, ignore_class=ignored)
+    found = to_device(np.array([0, 1]))
+    strategy.run(lambda: on_card.update_state(to_device(np.array(labels)), found))
+    assert np.isnan(on_card.result())
 
 
 @pytest.mark.parametrize("size", [0, 1, 5, 300])
