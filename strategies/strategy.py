@@ -41,7 +41,7 @@ from .replicas.frame import (
 )
 from .replicas.rendezvous import Rendezvous
 from .replicas.threads import run_replicas
-from .replicas.values import for_caller, local_values, placed, regroup, select_replica
+from .replicas.values import for_caller, grouping_on, local_values, regroup, select_replica
 from .variables.names import count_names_apart
 from .variables.variable import Variable
 
@@ -343,7 +343,7 @@ class Strategy(OldNames):
             self.num_replicas_in_sync,
             shard=extended.shard,
             prefetch=chosen.experimental_per_replica_buffer_size,
-            wrap=self._per_replica,
+            wrap=grouping_on(extended.replica_devices),
             any_has_data=self._agreement_on_end(),
             transfer=transfer_to(extended.replica_devices),
         )
@@ -381,7 +381,7 @@ class Strategy(OldNames):
         ahead = 0 if transfer is None else 1
         how: dict[str, Any] = {
             "prefetch": options.experimental_per_replica_buffer_size if options else ahead,
-            "wrap": self._per_replica,
+            "wrap": grouping_on(extended.replica_devices),
             "transfer": transfer,
             "worker": (extended.job.num_trainers, extended.job.trainer_index),
             "any_has_data": self._agreement_on_end(),
@@ -427,11 +427,6 @@ class Strategy(OldNames):
         if workers.size == 1:
             return None
         return lambda has_data: any(workers.gather_numbers(int(has_data), "who has input left"))
-
-    def _per_replica(self, batches: tuple[Any, ...]) -> Any:
-        """The batches of the local replicas, each on its replica's device."""
-        devices = self._extended.replica_devices
-        return regroup([placed(b, d) for b, d in zip(batches, devices, strict=True)])
 
     def _require_outside(self, verb: str) -> None:
         """Refuse `verb` in a replica and, if it does more than pass on, in another one's scope."""

@@ -7,6 +7,7 @@ that touch only rows of a variable travel as `IndexedSlices` on their own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -211,7 +212,7 @@ class Bucket:
             num_copies = 1 if self._on_host else len(self._buffers)
             for buffer, device in zip(self._buffers[:num_copies], self._devices, strict=False):
                 with device.use():
-                    np.divide(buffer, divisor, out=buffer)
+                    _divide(buffer, divisor)
 
     def _take_sum_of_workers(self) -> None:
         """Wait for what was sent, and bring it to the cards that need it."""
@@ -329,6 +330,14 @@ def plan_buckets(variables: Sequence[Variable], bytes_per_pack: int) -> list[lis
 def _kind(variable: Variable) -> tuple[np.dtype, str]:
     """What is common to a bucket. One created outside the scope is on the host, others on cards."""
     return variable.dtype, variable.device_of(0).memory
+
+
+def _divide(array: Array, divisor: float) -> None:
+    """Divide in place; equal batches of 2, 4 or 8 replicas in half the time, to the same bits."""
+    if math.frexp(divisor)[0] == 0.5:  # a power of two, whose reciprocal is exact
+        np.multiply(array, 1 / divisor, out=array)
+    else:
+        np.divide(array, divisor, out=array)
 
 
 def _as_rows(gradient: Gradient) -> IndexedSlices:

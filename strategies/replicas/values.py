@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -123,3 +123,10 @@ def placed(batch: Any, device: Device) -> Any:
     if device.kind == "CPU":
         return batch
     return nest.map_structure(lambda leaf: device.bring(leaf) if has_numbers(leaf) else leaf, batch)
+
+
+def grouping_on(devices: Sequence[Device]) -> Callable[[Sequence[Any]], Any]:
+    """The function that makes one value of the replicas' batches, each on its replica's device."""
+    if all(device.kind == "CPU" for device in devices):  # where batches are made
+        return regroup
+    return lambda parts: regroup([placed(b, d) for b, d in zip(parts, devices, strict=True)])
