@@ -3,20 +3,23 @@
 from .batches import count_examples
 from .evaluation import EvaluationSession, evaluate, evaluated
 from .fetches import Figure
-from .prediction import PredictionSession, on_host, predict, spec_of
-from .preemption import EndOnSignalHook, Preempted, SignalWatch
-from .replaying import ReplayedModel
-from .session import (
-    Session,
+from .hook import (
+    Counts,
+    Rest,
     SessionRunArgs,
     SessionRunContext,
     SessionRunHook,
     SessionRunValues,
 )
+from .prediction import PredictionSession, on_host, predict, spec_of
+from .preemption import EndOnSignalHook, Preempted, SignalWatch
+from .replaying import ReplayedModel
+from .session import Session
 from .spec import ModeKeys, ModelCall, Spec
 from .training import TrainingEnd, TrainingSession, train
 
 __all__ = [
+    "Counts",
     "EndOnSignalHook",
     "EvaluationSession",
     "Figure",
@@ -25,6 +28,7 @@ __all__ = [
     "PredictionSession",
     "Preempted",
     "ReplayedModel",
+    "Rest",
     "Session",
     "SessionRunArgs",
     "SessionRunContext",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,90 +18,17 @@ from ..observe import Stopwatch
 from ..strategies import Strategy, Variable, VariableStore
 from ..summary import Summaries, collect_for_good
 from .fetches import Figure, HeldValues, over_workers
+from .hook import (
+    Audience,
+    Counts,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+)
 
 _logger = logging.getLogger("paceline")
-
-
-class SessionRunArgs(NamedTuple):
-    """What a hook wants to know after the step.
-
-    Args:
-        fetches: One of these, or any nesting of them in dicts, lists and tuples: the name of a
-            variable, "loss", "global_step" (the steps made in all), "step" (the number of the step
-            just made, from 0), in an evaluation that of a metric; a variable; the loss that
-            `model_fn` returned; a metric, a tensor or an array that the hook holds in an attribute,
-            where `model_fn` makes the hook.
-        feed_dict, options: Of TensorFlow's sessions; must be None.
-    """
-
-    fetches: Any
-    feed_dict: Any = None
-    options: Any = None
-
-
-@dataclass(frozen=True)
-class SessionRunValues:
-    """What a hook gets after the step: the values that it asked for, in the same structure."""
-
-    results: Any = None
-
-
 _NO_VALUES = SessionRunValues()
-
-
-class SessionRunContext:
-    """One step, as a hook sees it.
-
-    The session keeps none of these: it would be in a cycle, and its arrays would stay in memory
-    behind the run until Python looks for such garbage, which may be some models later.
-    """
-
-    __slots__ = ("session",)
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-
-    @property
-    def stop_requested(self) -> bool:
-        return self.session.stop_requested
-
-    def request_stop(self) -> None:
-        """End the run after all hooks of this step were called."""
-        self.session.stop_requested = True
-
-    def should_stop(self) -> bool:
-        """`stop_requested`, as a TensorFlow coordinator has it."""
-        return self.session.stop_requested
-
-
-class SessionRunHook:
-    """Takes part in a run: begin, then after_create_session, then before_run and after_run around
-    each step, then end.
-
-    `end` is called at the end of the data too, but not after an exception. Write the methods that
-    you need.
-    """
-
-    def begin(self) -> None:
-        """The run is about to begin; nothing exists yet."""
-
-    def after_create_session(self, session: Session, coord: Any = None) -> None:
-        """All variables exist and have their first values.
-
-        Args:
-            session: The run.
-            coord: Has `request_stop()` and `should_stop()`: the run's `SessionRunContext`.
-        """
-
-    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        """A step is about to be made; say which values to hand to `after_run`."""
-        return None
-
-    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """A step was made."""
-
-    def end(self, session: Session) -> None:
-        """The run has ended in order."""
 
 
 class Session(ABC):
@@ -133,6 +60,7 @@ class Session(ABC):
         summaries: What the model has shown in the latest step for which a hook wanted to know it,
             over all replicas of the workers whose hooks did.
         num_examples: Those of the latest step, of all workers that made it together.
+        counts: What this task has done so far.
         end_reason: Why the run ends, once that is known.
         stopwatches: How long each replica of this worker is in each phase of a step.
     """
@@ -156,6 +84,7 @@ class Session(ABC):
         self.wants_summaries = self.wants_gradient_norm = False
         self.summaries = Summaries()
         self.num_examples = 0
+        self.counts = Counts()
         self.end_reason = ""
         num_replicas = strategy.extended.num_local_replicas
         self.stopwatches = [Stopwatch() for _ in range(num_replicas)]
@@ -170,9 +99,7 @@ class Session(ABC):
         self._asked_at_end: list[Any] = []
         self._num_own_hooks = len(own_hooks)
         self._hooks = _begun([*own_hooks, *hooks])
-        # Those of them that have anything to do before and after a step, by their places.
-        self._told_before: list[tuple[int, SessionRunHook]] = []
-        self._told_after: list[tuple[int, SessionRunHook]] = []
+        self._audience = Audience((), self.counts)
 
     @property
     @abstractmethod
@@ -277,18 +204,17 @@ class Session(ABC):
         context = SessionRunContext(self)
         for hook in self._hooks:
             hook.after_create_session(self, context)
-        told = list(enumerate(self._hooks))
-        self._told_before = [each for each in told if _has_its_own(("before_run",), each[1])]
-        # Also who only asks: what cannot be answered is an error.
-        both = ("before_run", "after_run")
-        self._told_after = [each for each in told if _has_its_own(both, each[1])]
+        self._audience = Audience(self._hooks, self.counts)
 
     def before_run(self) -> None:
         """Tell the hooks that a step is about to be made."""
         self.wants_summaries = False
+        audience = self._audience
+        if not audience.is_whole:
+            audience.gather(self.global_step + 1)
         context = SessionRunContext(self)
         self._requests = requests = {}
-        for place, hook in self._told_before:
+        for place, hook in audience.before:
             request = hook.before_run(context)
             if request is not None:
                 requests[place] = _checked(hook, request)
@@ -296,11 +222,18 @@ class Session(ABC):
 
     def after_run(self) -> None:
         """Tell the hooks that it was made; each gets what it asked for before."""
+        audience, counts = self._audience, self.counts
+        if not audience.is_whole:
+            is_bad = self.loss is not None and not math.isfinite(self.loss)
+            audience.gather(self.global_step, is_bad or self.save_is_agreed or self.end_is_agreed)
+        counts.steps, counts.examples = counts.steps + 1, counts.examples + self.num_examples
         context, requests = SessionRunContext(self), self._requests
-        for place, hook in self._told_after:
+        for place, hook in audience.after:
             asked = requests.get(place)
             values = _NO_VALUES if asked is None else SessionRunValues(self.run(asked.fetches))
             hook.after_run(context, values)
+        if audience.is_whole:
+            audience.dismiss(self)
 
     def end(self) -> None:
         """Tell the hooks that the run has ended in order."""
@@ -420,13 +353,6 @@ def _begun(hooks: Sequence[SessionRunHook]) -> list[SessionRunHook]:
             )
         hook.begin()
     return list(hooks)
-
-
-def _has_its_own(names: Sequence[str], hook: SessionRunHook) -> bool:
-    """Whether a hook does something in any of these methods."""
-    usual = [getattr(SessionRunHook, name) for name in names]
-    own = [getattr(getattr(hook, name), "__func__", None) for name in names]
-    return any(mine is not theirs for mine, theirs in zip(own, usual, strict=True))
 
 
 def _checked(hook: SessionRunHook, request: Any) -> SessionRunArgs:

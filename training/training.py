@@ -163,9 +163,11 @@ class TrainingSession(Session):
             return True
         if self._is_built and not self.stop_requested:
             self.before_run()
+        stopwatch = self.stopwatches[0]
         while True:
-            with phase("input"):
-                batches = self._next_batches(self._batches_per_step)
+            outer = stopwatch.switch("input")
+            batches = self._next_batches(self._batches_per_step)
+            stopwatch.switch(outer)
             is_made, is_over = self._make_step(batches)
             if is_made or is_over:
                 return is_made
@@ -269,7 +271,7 @@ class TrainingSession(Session):
                 self._build(spec.train_op)
                 replica.merge_call(self._begin_run, (spec,))
             losses = self._losses[index]
-            num_before = sum([n for _, n in losses])
+            num_before = sum([n for _, n in losses]) if losses else 0
             # Of a batch that stands in the loss may be no number.
             if given.num_examples:
                 loss = (

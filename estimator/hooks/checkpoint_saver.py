@@ -13,6 +13,7 @@ from ...checkpoint import BeginDownload, PendingCopies
 from ...nn.optimizers import states_of_optimizers
 from ...observe import phase
 from ...training import (
+    Rest,
     Session,
     SessionRunContext,
     SessionRunHook,
@@ -21,6 +22,8 @@ from ...training import (
 from .timer import SecondOrStepTimer
 
 _logger = logging.getLogger("paceline")
+
+_SECS_BETWEEN_LOOKS_AT_THE_WRITER = 0.5
 
 
 class CheckpointWriter(ABC):
@@ -215,6 +218,11 @@ class RunSaver(SessionRunHook):
         self._writer.check()
         if session.save_is_agreed and self._save(session):
             run_context.request_stop()
+
+    def may_rest(self, session: Session) -> Rest | None:
+        session.wants_save = False
+        rest = self._timer.rest()
+        return rest and rest._replace(secs=min(rest.secs, _SECS_BETWEEN_LOOKS_AT_THE_WRITER))
 
     def end(self, session: Session) -> None:
         if self._timer.last_triggered_step() != session.global_step:

@@ -6,11 +6,19 @@ import logging
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 from ...observe import History, write_report
 from ...summary import FileWriter
-from ...training import Session, SessionRunContext, SessionRunHook, SessionRunValues
+from ...training import (
+    Counts,
+    Rest,
+    Session,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+)
 from .checkpoint_saver import RunSaver
 from .timer import SecondOrStepTimer
 
@@ -79,6 +87,10 @@ class SummarySaverHook(SessionRunHook):
             session.summaries.write(self._writer, session.global_step)
             flush(self._writer)
 
+    def may_rest(self, session: Session) -> Rest | None:
+        self._due = False
+        return self._timer.rest()
+
     def end(self, session: Session) -> None:
         if session.strategy.extended.job.is_chief:
             flush(self._writer, is_last=True)
@@ -113,7 +125,8 @@ class HistoryHook(SessionRunHook):
         self._saved: int | None = None
         self._has_begun = False
         self._end_reason: str | None = None
-        self._noted_at = self._num_steps = self._num_examples = 0
+        self._counts = self._noted_counts = Counts()
+        self._noted_at = 0
         self._seconds: Mapping[str, float] = {}
         self._time = 0.0
 
@@ -123,7 +136,8 @@ class HistoryHook(SessionRunHook):
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if error is not None and self._has_begun:
             text = f"{type(error).__name__}: {error}"
-            self._history.note("failure", step=self._noted_at + self._num_steps, error=text)
+            step = self._noted_at + self._counts.steps - self._noted_counts.steps
+            self._history.note("failure", step=step, error=text)
         if error is None and self._end_reason is not None:
             self._history.note("end", step=self._noted_at, reason=self._end_reason)
         self._history.close()
@@ -136,20 +150,23 @@ class HistoryHook(SessionRunHook):
         self._has_begun = True
         self._history.note("begin", step=session.global_step, **self._about)
         self._timer.update_last_triggered_step(session.global_step)
+        self._counts = session.counts
         self._begin_interval(session)
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         session = run_context.session
-        self._num_steps += 1
-        self._num_examples += session.num_examples
         self._note_saved(session)
         is_silent = time.monotonic() - self._time >= _SECS_BETWEEN_SIGNS_OF_LIFE
         if is_silent or self._timer.should_trigger_for_step(session.global_step):
             self._note_steps(session)
 
+    def may_rest(self, session: Session) -> Rest | None:
+        rest, silent = self._timer.rest(), time.monotonic() - self._time
+        return rest and rest._replace(secs=_SECS_BETWEEN_SIGNS_OF_LIFE - silent)
+
     def end(self, session: Session) -> None:
         self._note_saved(session)
-        if self._num_steps:
+        if session.counts.steps > self._noted_counts.steps:
             self._note_steps(session)
         self._end_reason = session.end_reason
 
@@ -163,7 +180,8 @@ class HistoryHook(SessionRunHook):
     def _note_steps(self, session: Session) -> None:
         self._timer.update_last_triggered_step(session.global_step)
         before, at = self._seconds, self._noted_at
-        num_steps, num_examples = self._num_steps, self._num_examples
+        now, noted = session.counts, self._noted_counts
+        num_steps, num_examples = now.steps - noted.steps, now.examples - noted.examples
         self._begin_interval(session)
         phases = {name: s - before.get(name, 0.0) for name, s in self._seconds.items()}
         secs = sum(phases.values()) or 1e-9
@@ -181,7 +199,7 @@ class HistoryHook(SessionRunHook):
     def _begin_interval(self, session: Session) -> None:
         self._seconds, self._time = session.stopwatches[0].read(), time.monotonic()
         self._noted_at = session.global_step
-        self._num_steps = self._num_examples = 0
+        self._noted_counts = replace(session.counts)
 
 
 def one_writer(

@@ -14,6 +14,8 @@ import numpy as np
 from ... import observe
 from ...summary import FileWriter
 from ...training import (
+    Counts,
+    Rest,
     Session,
     SessionRunArgs,
     SessionRunContext,
@@ -54,23 +56,28 @@ class StepCounterHook(SessionRunHook):
         self._num_examples = 0
         self._step_before = -1
         self._unmoved = 0
+        self._has_moved = False
 
     def after_create_session(self, session: Session, coord: Any = None) -> None:
         self._timer.update_last_triggered_step(session.global_step)
+        self._num_examples = session.counts.examples
+        self._has_moved = False
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         session = run_context.session
         step = session.global_step
         self._warn_if_unmoved(step)
-        self._num_examples += session.num_examples
         if self._timer.should_trigger_for_step(step):
+            num_before, self._num_examples = self._num_examples, session.counts.examples
             secs, steps = self._timer.update_last_triggered_step(step)
             if secs:
                 rate = (steps or 0) / secs
                 told = {"global_step": step, "global_step/sec": rate}
                 _logger.info("global_step/sec: %.5g", rate, extra={"values": told})
-                self._write(session, (steps or 0) / secs, self._num_examples / secs)
-            self._num_examples = 0
+                self._write(session, rate, (self._num_examples - num_before) / secs)
+
+    def may_rest(self, session: Session) -> Rest | None:
+        return self._timer.rest() if self._has_moved else None
 
     def _write(self, session: Session, steps_per_sec: float, examples_per_sec: float) -> None:
         if self._writer is not None and session.strategy.extended.job.is_chief:
@@ -80,6 +87,7 @@ class StepCounterHook(SessionRunHook):
 
     def _warn_if_unmoved(self, step: int) -> None:
         self._unmoved = self._unmoved + 1 if step == self._step_before else 0
+        self._has_moved = 0 <= self._step_before < step
         self._step_before = step
         if self._unmoved == 20:
             _logger.warning(
@@ -114,14 +122,16 @@ class LoggingTensorHook(SessionRunHook):
         self._timer = None if only_at_end else SecondOrStepTimer(every_n_secs, every_n_iter)
         self._at_end = at_end
         self._format = formatter or _join
-        self._iteration = 0
         self._due = False
+        self._counts = Counts()
+        self._num_before = 0
 
     def after_create_session(self, session: Session, coord: Any = None) -> None:
         if self._at_end:
             session.ask_at_end(self._args.fetches)
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
+        self._iteration = self._num_steps(run_context.session)
         self._due = self._timer is not None and self._timer.should_trigger_for_step(self._iteration)
         return self._args if self._due else None
 
@@ -129,7 +139,18 @@ class LoggingTensorHook(SessionRunHook):
         if self._due and self._timer is not None:
             secs, _ = self._timer.update_last_triggered_step(self._iteration)
             self._log(run_values.results, secs)
-        self._iteration += 1
+
+    def may_rest(self, session: Session) -> Rest | None:
+        self._due = False
+        rest = Rest() if self._timer is None else self._timer.rest()
+        return rest and Rest(num_steps=rest.step - self._num_steps(session), secs=rest.secs)
+
+    def _num_steps(self, session: Session) -> int:
+        """Those that it has taken part in, of all runs."""
+        if session.counts is not self._counts:
+            self._num_before += self._counts.steps
+            self._counts = session.counts
+        return self._num_before + self._counts.steps
 
     def end(self, session: Session) -> None:
         if self._at_end:
@@ -170,6 +191,9 @@ class BuildReport(SessionRunHook):
             _ADVICE if context.num_replicas_in_sync > 1 else "",
         )
 
+    def may_rest(self, session: Session) -> Rest:
+        return Rest()
+
 
 class ProgressHook(SessionRunHook):
     """Draws a bar with steps, rates, time left and loss where the output is a terminal.
@@ -198,6 +222,9 @@ class ProgressHook(SessionRunHook):
         rate = self._rate.update(self._num_examples, time.monotonic())
         values = {"loss": session.loss or 0.0, "examples/s": rate or 0.0}
         self._bar.update(session.global_step - self._start, **values)
+
+    def may_rest(self, session: Session) -> Rest | None:
+        return None if self._bar is not None and self._bar.is_seen else Rest()
 
     def close(self) -> None:
         """Take the bar away, also after an error."""

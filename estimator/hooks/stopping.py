@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...training import (
+    Rest,
     Session,
     SessionRunArgs,
     SessionRunContext,
@@ -51,6 +52,10 @@ class StopAtStepHook(SessionRunHook):
         assert self._last_step is not None
         if run_context.session.global_step >= self._last_step:
             run_context.request_stop()
+
+    def may_rest(self, session: Session) -> Rest:
+        assert self._last_step is not None
+        return Rest(step=self._last_step)
 
 
 class StopAtCheckpointStepHook(StopAtStepHook):
@@ -109,6 +114,9 @@ class NanTensorHook(SessionRunHook):
             f"values in the input"
         )
         self._end(message, run_context)
+
+    def may_rest(self, session: Session) -> Rest | None:
+        return Rest() if self._request is None else None  # of a bad loss all are told
 
     def _end(self, message: str, run_context: SessionRunContext) -> None:
         if self._fail:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
+
+from ...training import Rest
+
+_FEW_STEPS = 10
 
 
 class SecondOrStepTimer:
@@ -56,6 +61,14 @@ class SecondOrStepTimer:
         if self.every_steps is not None:
             return step >= self._last_step + self.every_steps
         return self._clock() >= self._last_time + (self.every_secs or 0)
+
+    def rest(self) -> Rest | None:
+        """How long it is not due, where steps are global ones; None: it is due in nearly each."""
+        if self._last_step is None or (self.every_steps or math.inf) < _FEW_STEPS:
+            return None
+        if self.every_steps is not None:
+            return Rest(step=self._last_step + self.every_steps)
+        return Rest(secs=self._last_time + (self.every_secs or 0) - self._clock())
 
     def update_last_triggered_step(self, step: int) -> tuple[float | None, int | None]:
         """Note that it happened at `step`.

@@ -25,6 +25,7 @@ class Kept:
         "accumulators",
         "assigned_rate",
         "batches",
+        "described",
         "global_step",
         "iterations",
         "reducers",
@@ -38,6 +39,7 @@ class Kept:
         self.batches: Variable | None = None
         self.scale: tuple[Variable, ...] = ()
         self.global_step: Variable | None = None
+        self.described: tuple[dict[str, Any], str] = {}, ""
         self.assigned_rate: Callable[[int], float] | None = None
         self.slots: dict[str, tuple[Variable, dict[str, Variable]]] = {}
         self.accumulators: dict[str, tuple[Variable, Variable]] = {}

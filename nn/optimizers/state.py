@@ -205,14 +205,18 @@ class OptimizerState(Serializable, Updater):
     def described(self, num_updates: int) -> str:
         """See `Updater`."""
         settings = {**self._settings(), **self._clipping.limits}
-        settings["learning_rate"] = float(self.rate_after(num_updates))
         if any(self._excluded):
             settings["not decaying"] = [*sorted(self._excluded[0]), *self._excluded[1]]
         if self._scale != 1:
             settings["loss_scale_factor"] = self._scale
         if self._num_accumulated > 1:
             settings["gradient_accumulation_steps"] = self._num_accumulated
-        return f"update {num_updates} of {self.name!r} by {self._rule_name} with {settings}"
+        kept = self._membership.latest
+        if kept.described[0] != settings:  # to write them takes longer than all else here
+            kept.described = settings, str(settings)[1:-1]
+        rate = float(self.rate_after(num_updates))
+        by = f"{self._rule_name} with {{{kept.described[1]}, 'learning_rate': {rate}}}"
+        return f"update {num_updates} of {self.name!r} by {by}"
 
     @property
     def _rule_name(self) -> str:

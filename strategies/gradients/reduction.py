@@ -192,8 +192,8 @@ class Round:
             if entered is None:
                 entered = self._entered[reducer] = []
                 self._num_missing[reducer] = [len(self.weights)] * len(reducer.parts)
-                self._queue += [(reducer, part) for part in range(len(reducer.parts))]
-                for part in reducer.parts:
+                for number, part in enumerate(reducer.parts):
+                    self._queue.append((reducer, number))
                     part.begin()
             if replica in entered:
                 names = ", ".join(variable.name for variable in reducer.variables)

@@ -18,6 +18,7 @@ from paceline.estimator import (
 )
 from paceline.estimator.hooks import RunSaver
 from paceline.nn import optimizers
+from paceline.training import Counts
 
 
 class Diary(SessionRunHook):
@@ -267,6 +268,7 @@ def test_es_06_b8_step_counter_warns_of_a_step_that_does_not_move(lines):
         class session:  # noqa: N801
             global_step = 3
             num_examples = 8
+            counts = Counts()
 
     hook = StepCounterHook(every_n_steps=100)
     hook.after_create_session(RunContext.session)
