@@ -45,7 +45,17 @@ from .cross_entropy import sigmoid_cross_entropy, softmax_cross_entropy
 from .custom import custom_gradient, record
 from .dense import dense
 from .depthwise_convolution import depthwise_conv
-from .following import ReplayError, Trace, effect, given_array, look, operation, surrounding
+from .following import (
+    ReplayError,
+    Trace,
+    effect,
+    found_anew,
+    given_array,
+    look,
+    of_any_shape,
+    operation,
+    surrounding,
+)
 from .fusion import fused
 from .gathering import gather, gather_nd, scatter_nd, segment, top_k
 from .indexed_slices import IndexedSlices, distinct_rows
@@ -116,6 +126,7 @@ __all__ = [
     "elu",
     "erf",
     "filled",
+    "found_anew",
     "functions_by_name",
     "fused",
     "gather",
@@ -136,6 +147,7 @@ __all__ = [
     "no_grad",
     "normalize",
     "note_change",
+    "of_any_shape",
     "operation",
     "placed",
     "placing",

@@ -12,7 +12,7 @@ import numpy as np
 
 from .tensor import MutableLeaf, Tensor
 
-_BY_VALUE = (bool, int, float, complex, str, bytes, np.dtype, np.generic, enum.Enum, range)
+BY_VALUE = (bool, int, float, complex, str, bytes, np.dtype, np.generic, enum.Enum, range)
 
 
 def alike(one: Any, other: Any) -> bool:
@@ -26,7 +26,7 @@ def alike(one: Any, other: Any) -> bool:
         return True
     if type(one) is not type(other):
         return False
-    if isinstance(one, _BY_VALUE):
+    if isinstance(one, BY_VALUE):
         return bool(one == other) or (one != one and other != other)
     if isinstance(one, (tuple, list)):
         return len(one) == len(other) and all(map(alike, one, other))

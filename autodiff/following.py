@@ -20,6 +20,7 @@ from typing import Any, TypeVar, cast, final
 import numpy as np
 
 from . import custom
+from .constants import BY_VALUE, described
 from .depthwise_convolution import depthwise_conv
 from .gathering import gather, gather_nd, scatter_nd, segment, top_k
 from .recording import follower, recording
@@ -33,7 +34,9 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _operations: dict[CodeType, Callable[..., Any]] = {}
 _effects: set[Callable[..., Any]] = set()
+_of_any_shape: set[Callable[..., Any]] = set()
 _looks: dict[CodeType, Callable[..., Any]] = {}
+_finders: dict[type, Callable[[], Any]] = {}
 _surroundings: list[ContextVar[Any]] = [recording]
 
 _PACKAGE = str(Path(__file__).parent.parent)
@@ -49,7 +52,8 @@ def operation(function: _Function) -> _Function:
     """Mark a function, or method, that may be called again with other arrays in the same places.
 
     What it does with their values is its own affair; its results are arrays, tensors or objects,
-    no numbers. It stays as it is; while somebody is followed, a call of it counts as a whole.
+    no numbers, and their shapes follow from those that it is given. It stays as it is; while
+    somebody is followed, a call of it counts as a whole.
     """
     _operations[function.__code__] = function
     return function
@@ -61,10 +65,26 @@ def effect(function: _Function) -> _Function:
     return operation(function)
 
 
+def of_any_shape(function: _Function) -> _Function:
+    """Mark an operation whose results have shapes that follow from something else, if any."""
+    _of_any_shape.add(function)
+    return function
+
+
 def look(function: _Function) -> _Function:
     """Mark a function that tells values of a tensor, or meets others, as no operation does."""
     _looks[function.__code__] = function
     return function
+
+
+def found_anew(kind: type, find: Callable[[], Any]) -> None:
+    """Note a class of which each call has another object, which `find` gives where it is called."""
+    _finders[kind] = find
+
+
+def finder(value: Any) -> Callable[[], Any] | None:
+    """What finds the object of the same meaning in another call; None where it is the same."""
+    return _finders.get(type(value))
 
 
 def surrounding(variable: ContextVar[Any]) -> ContextVar[Any]:
@@ -152,6 +172,10 @@ class FollowedCall:
         return self.function in _effects
 
     @property
+    def is_of_any_shape(self) -> bool:
+        return self.function in _of_any_shape
+
+    @property
     def name(self) -> str:
         return getattr(self.function, "__qualname__", str(self.function))
 
@@ -216,6 +240,8 @@ class _Follower(Listener):
                 self.refuse(f"{_looks[frame.f_code].__qualname__} is called", frame.f_back)
             elif self._function in _OF_ONES_OWN:
                 self.refuse("an operation of one's own is called", frame.f_back)
+            elif any((find := finder(arg)) and find() is not arg for arg in self._arguments[0]):
+                self.refuse("an object of another place is used", frame.f_back)
             elif _depends_on_values(self._function, *self._arguments):
                 self.refuse(f"np.{self._function.__name__} by values is called", frame.f_back)
 
@@ -229,10 +255,19 @@ class _Follower(Listener):
     def kept(self, result: Any) -> Any:
         """Arrays that an operation without gradients has given, as tensors."""
         if isinstance(result, (tuple, list)):
-            return type(result)([self.kept(item) for item in result])
+            items = [self.kept(item) for item in result]
+            return result._make(items) if hasattr(result, "_make") else type(result)(items)
+        if type(result) is dict:
+            return {key: self.kept(item) for key, item in result.items()}
+        if isinstance(result, TensorLike):
+            return result
         if isinstance(result, np.generic):
             result = np.asarray(result)
-        return _followed(Tensor(result)) if hasattr(result, "__array_ufunc__") else result
+        if hasattr(result, "__array_ufunc__"):
+            return _followed(Tensor(result))
+        if result is not None and not isinstance(result, BY_VALUE):
+            self.refuse(f"{described(result)} is given, in which there may be values", self.frame)
+        return result
 
     def refuse(self, what: str, frame: FrameType | None) -> None:
         """Note a reason, and where it lies: in which function of ours, and where it was called."""
@@ -265,6 +300,8 @@ def _marked(result: Any) -> Any:
     if isinstance(result, (tuple, list)):
         for item in result:
             _marked(item)
+    elif type(result) is dict:
+        _marked([*result.values()])
     elif type(result) is Tensor:
         _followed(result)
     return result

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from .constants import alike, described
-from .following import Followed, FollowedCall, ReplayError, Trace, standing_for
+from .following import Followed, FollowedCall, ReplayError, Trace, finder, standing_for
 from .tensor import Tensor
 from .tensor_like import Array, TensorLike
 
@@ -117,6 +117,8 @@ class _Plan:
             self._effects.append(place)
         # What gives an argument back as it is gives nothing that was not there.
         given = {id(argument) for argument in arguments[0]}
+        if one.is_of_any_shape:
+            _require_scalars(one.result, one.name)
         self._bind(one.result, other.result, place, given, one.name)
 
     def _operand(self, one: Any, other: Any, name: str) -> int:
@@ -128,6 +130,9 @@ class _Plan:
             raise ReplayError(f"{name} takes something else the next time")
         if first is not None:
             return first
+        find = finder(one)
+        if find is not None and find is finder(other):
+            return self._computed(find, [])
         if type(one) in _MADE and type(other) is type(one) and len(one) == len(other):
             items = [self._operand(a, b, name) for a, b in zip(one, other, strict=True)]
             if any(self._is_computed(item) for item in items):
@@ -146,13 +151,19 @@ class _Plan:
         return self._put(one)
 
     def _bind(self, one: Any, other: Any, place: int, given: set[int], name: str) -> None:
-        """Note where a result lies; of a list or tuple, where its items do."""
+        """Note where a result lies; of a list, tuple or dict, where its items do."""
         if isinstance(one, (tuple, list)):
             if type(other) is not type(one) or len(one) != len(other):
                 raise ReplayError(f"{name} gives another number of results the next time")
             for i, (a, b) in enumerate(zip(one, other, strict=True)):
                 item = self._computed(operator.itemgetter(i), [place])
                 self._bind(a, b, item, given, name)
+        elif type(one) is dict:
+            if type(other) is not dict or list(one) != list(other):
+                raise ReplayError(f"{name} gives other results the next time")
+            for key in one:
+                item = self._computed(operator.itemgetter(key), [place])
+                self._bind(one[key], other[key], item, given, name)
         elif isinstance(one, (bool, int, float, complex, str, np.generic)):
             raise ReplayError(f"{name} gives {described(one)}, from which anything may follow")
         elif one is not None and id(one) not in given:
@@ -205,6 +216,17 @@ def _within(
     finally:
         for variable, token in tokens:
             variable.reset(token)
+
+
+def _require_scalars(result: Any, name: str) -> None:
+    """Refuse results from whose shape something may follow that is another in a later call."""
+    if isinstance(result, (tuple, list)):
+        for item in result:
+            _require_scalars(item, name)
+    elif type(result) is dict:
+        _require_scalars([*result.values()], name)
+    elif np.shape(result.like() if isinstance(result, TensorLike) else result):
+        raise ReplayError(f"{name} gives {described(result)}, and may give another shape later")
 
 
 def _form(value: Any) -> Any:

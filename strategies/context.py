@@ -10,7 +10,17 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..autodiff import Array, TensorLike, Vjp, look, record
+from ..autodiff import (
+    Array,
+    TensorLike,
+    Vjp,
+    effect,
+    found_anew,
+    look,
+    of_any_shape,
+    record,
+    traceable,
+)
 from ..inputs import nest
 from ..observe import log_once
 from .devices.arrays import as_array
@@ -135,6 +145,7 @@ class ReplicaContext:
 
         return self.exchange(place, (value, self.has_examples), combine_contributions)
 
+    @effect
     def all_reduce(
         self,
         reduce_op: ReduceOp | str,
@@ -165,15 +176,19 @@ class ReplicaContext:
         reduce = partial(self.strategy.extended.all_reduce, op, options=options)
         results = self._combined(f"all_reduce({op.name})", value, reduce)
         if not any(isinstance(leaf, TensorLike) for leaf in nest.flatten(value)):
-            return results
+            return traceable(results)
 
         def back(gradient: Array, outs: Any) -> tuple[Array]:
             # The gradient of a sum over replicas is the sum over replicas of their gradients.
             weight = self.loss_weight
             return (self.all_reduce(op, gradient * weight, options) / (weight or 1.0),)
 
-        return nest.map_structure(lambda g, result: _like_given(g, result, back), value, results)
+        return traceable(
+            nest.map_structure(lambda g, result: _like_given(g, result, back), value, results)
+        )
 
+    @of_any_shape
+    @effect
     def all_gather(self, value: Any, axis: int, options: CommunicationOptions | None = None) -> Any:
         """Concatenate the replicas' arrays along `axis`, in replica order; every replica gets all.
 
@@ -205,7 +220,7 @@ class ReplicaContext:
         def with_gradient(given: Any, result: Array) -> Any:
             return _like_given(given, result, partial(self._scattered, given, axis))
 
-        return nest.map_structure(with_gradient, value, results)
+        return traceable(nest.map_structure(with_gradient, value, results))
 
     def _scattered(self, given: TensorLike, axis: int, gradient: Array, outs: Any) -> tuple[Array]:
         """The sum over replicas of what flows back to a joined array, and of it the own part."""
@@ -219,6 +234,8 @@ class ReplicaContext:
         # What a replica without examples gave was left out.
         return (own / (weight or 1.0) if own.shape == shape else np.zeros(shape, like=gradient),)
 
+    @of_any_shape
+    @effect
     def merge_call(
         self,
         merge_fn: Callable[..., Any],
@@ -247,7 +264,7 @@ class ReplicaContext:
             merged_args, merged_kwargs = regroup(given)
             with entered(Frame(self.strategy, None, has_examples)):
                 result = merge_fn(self.strategy, *merged_args, **merged_kwargs)
-        return self._part_of(self.exchange(place, result)[0])
+        return traceable(self._part_of(self.exchange(place, result)[0]))
 
     def _combined(
         self,
@@ -271,6 +288,9 @@ class ReplicaContext:
         return select_replica(
             structure, self.local_index, self.strategy.extended.num_local_replicas
         )
+
+
+found_anew(ReplicaContext, get_replica_context)
 
 
 def _like_given(given: Any, result: Any, vjp: Vjp) -> Any:

@@ -43,7 +43,7 @@ class ReplayedModel:
 
     def __init__(self, model: ModelCall) -> None:
         self._model = model
-        self._has_variables: set[int] = set()
+        self._first_dtypes: dict[int, Any] = {}
         self._traces: dict[_Kind, Trace] = {}
         self._replays: dict[_Kind, Replay] = {}
         self._is_refused = False
@@ -58,9 +58,12 @@ class ReplayedModel:
         if replay is not None:
             loss, train_op = replay(arrays)
             return Spec(loss=loss, train_op=train_op)
-        if self._is_refused or index not in self._has_variables or len(self._traces) >= _MOST_KINDS:
-            self._has_variables.add(index)
+        if self._is_refused or len(self._traces) >= _MOST_KINDS:
             return self._model(batch, mode)
+        if index not in self._first_dtypes:
+            spec = self._model(batch, mode)
+            self._first_dtypes[index] = _dtype_of_loss(spec)
+            return spec
         return self._followed(batch, arrays, kind)
 
     def _followed(self, batch: Any, arrays: Sequence[Array], kind: _Kind) -> Spec:
@@ -77,6 +80,7 @@ class ReplayedModel:
         trace.outputs = spec.loss, spec.train_op
         try:
             _require_plain(spec)
+            _require_same(_dtype_of_loss(spec), self._first_dtypes[kind[0]])
             trace.require_operations()
             if kind in self._traces:
                 self._replays[kind] = Replay(self._traces.pop(kind), trace)
@@ -105,6 +109,20 @@ def _in_even_width(array: Array) -> Array:
         return array
     length = dtype.itemsize // np.dtype(f"{dtype.kind}1").itemsize
     return array.astype(f"{dtype.kind}{max(8, 1 << (length - 1).bit_length())}", copy=False)
+
+
+def _dtype_of_loss(spec: Spec) -> Any:
+    return None if spec.loss is None else spec.loss.dtype
+
+
+def _require_same(dtype: Any, first: Any) -> None:
+    """Refuse what comes to something else by tensors than by arrays."""
+    if dtype != first:
+        raise ReplayError(
+            f"its loss is {first} of arrays, and {dtype} of tensors: a number that NumPy makes of "
+            f"an array takes the dtype of what it meets, and a tensor keeps its own; give all the "
+            f"dtype of the model"
+        )
 
 
 def _require_plain(spec: Spec) -> None:

@@ -158,29 +158,30 @@ class BatchNormalization(_Normalization):
         gamma, beta = self.gamma_and_beta(inputs.shape[-1:])
         moving_mean, moving_variance = self._moving(inputs.shape[-1:])
         uses_batch = training and self.trainable
-        others = self._others() if uses_batch else None
-        if uses_batch and others is None and inputs.size:
+        meets_others = uses_batch and self._meets_others()
+        if uses_batch and not meets_others and inputs.size:
             axes = tuple(range(inputs.ndim - 1))
             outputs, mean, variance = normalize(inputs, axes, self.epsilon, gamma, beta)
             self._move(moving_mean, mean)
             self._move(moving_variance, variance)
             return to_dtype(outputs, self.dtype)
-        common = None if others is None else self._of_all(inputs, others)
+        common = self._of_all(inputs) if meets_others else None
         if uses_batch and common is None:
             _leave_as_they_are(moving_mean, moving_variance)
         if common is None:
             centered = inputs - moving_mean.value()
             return self.normalized(centered, moving_variance.value(), gamma, beta)
         mean_of_all, centered, variance_of_all = common
-        self._move(moving_mean, mean_of_all.data, is_common=True)
-        self._move(moving_variance, variance_of_all.data, is_common=True)
+        self._move(moving_mean, mean_of_all, is_common=True)
+        self._move(moving_variance, variance_of_all, is_common=True)
         return self.normalized(centered, variance_of_all, gamma, beta)
 
     @effect
-    def _move(self, moving: Variable, now: Array, is_common: bool = False) -> None:
+    def _move(self, moving: Variable, now: Tensor | Array, is_common: bool = False) -> None:
         # Of the values, outside the graph: what moves for later batches is no part of this loss.
         assign = moving.assign_common if is_common else moving.assign
-        held, now = moving.tensor().data, now.reshape(moving.shape)
+        held, now = moving.tensor().data, now.data if isinstance(now, Tensor) else now
+        now = now.reshape(moving.shape)
         if isinstance(held, np.ndarray):
             assign(self.momentum * held + (1 - self.momentum) * now)
         else:
@@ -200,11 +201,11 @@ class BatchNormalization(_Normalization):
             for name, initializer in zip(names, self._moving_initializers, strict=True)
         ]
 
-    def _others(self) -> ReplicaContext | None:
-        """The calling replica, if it has to meet others for the statistics of their batches."""
+    def _meets_others(self) -> bool:
+        """Whether the calling replica has to meet others, for the statistics of their batches."""
         replica = get_replica_context() if self.synchronized else None
         if replica is None:
-            return None
+            return False
         extended = replica.strategy.extended
         num_others = extended.job.num_trainers - extended.num_workers
         if num_others:
@@ -214,15 +215,16 @@ class BatchNormalization(_Normalization):
                 "other worker(s), at parameter servers, do not meet within a step.",
                 num_others,
             )
-        return None if extended.num_replicas == 1 else replica
+        return extended.num_replicas > 1
 
-    def _of_all(
-        self, inputs: Tensor, replica: ReplicaContext
-    ) -> tuple[Tensor, Tensor, Tensor] | None:
+    @effect
+    def _of_all(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
         """The mean over all replicas, the inputs less the mean, and the variance.
 
         None where no replica has an example.
         """
+        replica = get_replica_context()
+        assert replica is not None
         axes = tuple(range(inputs.ndim - 1))
         weight = float(inputs.shape[0]) if current_store().averages_replicas else 1.0
         num_values = inputs.size // inputs.shape[-1]

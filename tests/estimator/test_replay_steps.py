@@ -224,7 +224,7 @@ REFUSED = {
     ),
     "a metric's figure": (
         looking(lambda x, w: metrics.Mean()(np.asarray([1.0]))),
-        "is called",
+        "gives Result 1.0, from which anything may follow",
     ),
     "a hook with a tensor": (measuring, r"holds a tensor of the batch, as training_hooks\[0\]"),
 }
