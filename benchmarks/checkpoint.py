@@ -36,7 +36,7 @@ from safetensors.numpy import load_file, save_file
 
 from paceline import get_variable
 from paceline.checkpoint import Saver, keep_all, keep_last, load, save
-from paceline.strategies import VariableStore
+from paceline.strategies import Download, VariableStore
 
 ORDER = (
     "raw write",
@@ -105,7 +105,7 @@ def store_of(arrays: Arrays) -> VariableStore:
 
 def start_save(saver: Saver, step: int, store: VariableStore) -> None:
     """As training does it: what is to be changed before it was copied is copied then."""
-    store.lend(saver.start(step, store.saved_arrays(), download=store.download))
+    store.lend(saver.start(step, store.saved_arrays(), download=Download))
 
 
 def save_and_wait(saver: Saver, step: int, store: VariableStore, seconds: Seconds) -> None:

@@ -29,7 +29,7 @@ import paceline as pl
 from paceline.checkpoint import Saver, keep_last, save
 from paceline.nn import Sequential, layers, losses, optimizers
 from paceline.nn.optimizers.rules import AdamRule
-from paceline.strategies import RuleStep, current_store
+from paceline.strategies import Download, RuleStep, current_store
 
 
 @dataclass(frozen=True)
@@ -379,7 +379,7 @@ def checkpoint(sizes: Sizes) -> dict[str, float]:
 
             def start() -> None:
                 arrays = store.saved_arrays()
-                store.lend(saver.start(len(plain), arrays, download=store.download))
+                store.lend(saver.start(len(plain), arrays, download=Download))
 
             for _ in range(5):
                 plain.append(updated_ms(lambda: None))

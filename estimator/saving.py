@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import checkpoint
 from ..collectives import CollectiveError, RefusedRequest
-from ..strategies import StrategyExtended
+from ..strategies import Download, StrategyExtended
 from .hooks import CheckpointWriter
 from .run_config import RunConfig
 
@@ -29,13 +29,7 @@ class Bystander(CheckpointWriter):
     def prepare(self) -> None:
         pass
 
-    def save(
-        self,
-        step: int,
-        arrays: Values,
-        state: dict[str, Any],
-        download: checkpoint.BeginDownload,
-    ) -> checkpoint.PendingCopies:
+    def save(self, step: int, arrays: Values, state: dict[str, Any]) -> checkpoint.PendingCopies:
         return {}
 
     def check(self) -> None:
@@ -75,17 +69,11 @@ class _Chief(CheckpointWriter):
         with self._losses_given_up():  # the next one is not given up
             self._saver.prepare()
 
-    def save(
-        self,
-        step: int,
-        arrays: Values,
-        state: dict[str, Any],
-        download: checkpoint.BeginDownload,
-    ) -> checkpoint.PendingCopies:
+    def save(self, step: int, arrays: Values, state: dict[str, Any]) -> checkpoint.PendingCopies:
         self._step, self._given_up = step, None
         part = checkpoint.share_of(arrays, 0, self._workers.size) if self._all_write else arrays
         others = self._others
-        copies = self._saver.start(step, part, state=state, others=others, download=download)
+        copies = self._saver.start(step, part, state=state, others=others, download=Download)
         told = {"global_step": step, "model_dir": self._saver.model_dir}
         text = "Saving checkpoints for %d into %s/model.ckpt-%d."
         _logger.info(text, step, self._saver.model_dir, step, extra={"values": told})
@@ -165,17 +153,11 @@ class _Helper(CheckpointWriter):
     def prepare(self) -> None:
         self._saver.wait()
 
-    def save(
-        self,
-        step: int,
-        arrays: Values,
-        state: dict[str, Any],
-        download: checkpoint.BeginDownload,
-    ) -> checkpoint.PendingCopies:
+    def save(self, step: int, arrays: Values, state: dict[str, Any]) -> checkpoint.PendingCopies:
         # The chief's `Saver.start` calls `_OtherWorkers.begin` at the same step: a common call.
         draft = self._workers.text_from_chief("", "draft of a checkpoint")
         part = checkpoint.share_of(arrays, self._workers.rank, self._workers.size)
-        return self._saver.start(draft, part, download=download)
+        return self._saver.start(draft, part, download=Download)
 
     def check(self) -> None:
         self._saver.check()

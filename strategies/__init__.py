@@ -14,6 +14,7 @@ from .devices.cross_device_ops import (
     ReductionToOneDevice,
 )
 from .devices.device import Device, list_devices, set_visible_devices, to_host
+from .devices.download import Download
 from .extended import StrategyExtended
 from .function import Function, function
 from .gradients.packs import Pack, pairs_of
@@ -84,6 +85,7 @@ __all__ = [
     "DefaultStrategy",
     "Device",
     "DistributedValues",
+    "Download",
     "FixedShardsPartitioner",
     "Function",
     "GradientReducer",

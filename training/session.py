@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..autodiff import Tensor
-from ..checkpoint import BeginDownload, PendingCopies
+from ..checkpoint import PendingCopies
 from ..inputs import nest
 from ..observe import Stopwatch
 from ..strategies import Strategy, Variable, VariableStore
@@ -150,14 +150,9 @@ class Session(ABC):
             return self.store.saved_values()
 
     def arrays(self) -> dict[str, Any]:
-        """The same where they lie, on cards for instance: for `download`, and to be lent."""
+        """The same where they lie, on cards for instance; the next step changes them."""
         with self.strategy.scope():
             return self.store.saved_arrays()
-
-    @property
-    def download(self) -> BeginDownload:
-        """Copies to the host what of `arrays` lies elsewhere."""
-        return self.store.download
 
     def lend(self, copies: PendingCopies) -> None:
         """Let no step change a value before it was copied."""

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from ...checkpoint import BeginDownload, PendingCopies
+from ...checkpoint import PendingCopies
 from ...nn.optimizers import states_of_optimizers
 from ...observe import phase
 from ...training import (
@@ -34,16 +34,13 @@ class CheckpointWriter(ABC):
         """Return when nothing is being written: what is saved next is of a moment after that."""
 
     @abstractmethod
-    def save(
-        self, step: int, arrays: dict[str, Any], state: dict[str, Any], download: BeginDownload
-    ) -> PendingCopies:
+    def save(self, step: int, arrays: dict[str, Any], state: dict[str, Any]) -> PendingCopies:
         """Begin to save, after `prepare`.
 
         Args:
             step: The global step.
             arrays: The values of all variables, by name, wherever they lie.
             state: What else the checkpoint is to hold, as JSON: where the input stands.
-            download: Copies those that do not lie in host memory.
 
         Returns:
             What is to be called before the values of these names change in place.
@@ -262,7 +259,7 @@ class RunSaver(SessionRunHook):
         state: dict[str, Any] = {} if input_ends else {"input": states}
         if optimizers := states_of_optimizers(session.store):
             state["optimizers"] = optimizers
-        session.lend(self._writer.save(session.global_step, arrays, state, session.download))
+        session.lend(self._writer.save(session.global_step, arrays, state))
 
 
 def _real(directory: str) -> str:

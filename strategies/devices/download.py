@@ -13,7 +13,6 @@ import numpy as np
 
 from ...autodiff import Array
 from . import gpu
-from .device import Device
 
 ROOM_BYTES: Final = 32 << 20
 """How much pinned memory a download takes at most. A copy of so much takes a millisecond or two."""
@@ -40,24 +39,16 @@ class Download:
     Args:
         pairs: Arrays of one length in bytes each, by the names of what they are of: targets, which
             are contiguous and of host memory, and sources.
-        devices: Where the sources of each name lie; what is computed there is done so far.
 
     Attributes:
         before_change: By name, what is to be called before the sources of this name change.
     """
 
-    def __init__(
-        self,
-        pairs: Mapping[str, Sequence[tuple[np.ndarray, Array]]],
-        devices: Mapping[str, Device],
-    ) -> None:
-        places = {(devices[n], a.device.id) for n, of_name in pairs.items() for _, a in of_name}
-        written = {place: _order_of(*place) for place in places}
+    def __init__(self, pairs: Mapping[str, Sequence[tuple[np.ndarray, Array]]]) -> None:
+        homes = {gpu.home(array) for of_name in pairs.values() for _, array in of_name}
+        written = {home: _computed_at(*home) for home in homes}
         self._sources = {
-            name: [
-                _Source(_bytes_of(target), array, written[devices[name], array.device.id])
-                for target, array in of_name
-            ]
+            name: [_Source(_bytes_of(target), a, written[gpu.home(a)]) for target, a in of_name]
             for name, of_name in pairs.items()
         }
         self._lock = threading.Lock()
@@ -129,21 +120,14 @@ class Download:
             gpu.wait_for(self._queued[card], *home)
 
 
-def to_host_together(
-    arrays: Mapping[str, Array], devices: Mapping[str, Device]
-) -> dict[str, np.ndarray]:
-    """Arrays in host memory, those that are there already as they are.
-
-    Args:
-        arrays: By name.
-        devices: Where they lie.
-    """
+def to_host_together(arrays: Mapping[str, Array]) -> dict[str, np.ndarray]:
+    """Arrays in host memory, by name; those that are there already as they are."""
     pairs = {
         name: [(np.empty(array.shape, array.dtype), array)]
         for name, array in arrays.items()
         if not isinstance(array, np.ndarray)
     }
-    Download(pairs, devices).finish()
+    Download(pairs).finish()
     return {name: pairs[name][0][0] if name in pairs else arrays[name] for name in arrays}
 
 
@@ -189,9 +173,9 @@ def _fillings(sources: Sequence[_Source], room_bytes: int) -> Iterator[list[_Par
         yield filling
 
 
-def _order_of(device: Device, card: int) -> Any:
-    with device.use():
-        return gpu.recorded(card)
+def _computed_at(index: int, part: int) -> Any:
+    with gpu.use(index, part):
+        return gpu.recorded(index)
 
 
 def _bytes_of(array: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from copy import copy
@@ -17,7 +17,7 @@ import numpy as np
 from ...autodiff import Array, Tensor
 from ...inputs import seed_shuffles
 from ..devices.arrays import as_array
-from ..devices.download import Download, to_host_together
+from ..devices.download import to_host_together
 from ..replicas.frame import Frame, current_frame, entered
 from .aggregation import VariableAggregation, VariableSpec, VariableSynchronization
 from .cell import SavedValue
@@ -202,14 +202,7 @@ class VariableStore:
 
     def saved_values(self) -> dict[str, np.ndarray]:
         """The same in host memory: what lies on cards is copied, and waited for together."""
-        arrays = self.saved_arrays()
-        return to_host_together(
-            arrays, {name: self.variables[name].device_of(0) for name in arrays}
-        )
-
-    def download(self, pairs: Mapping[str, Sequence[tuple[np.ndarray, Array]]]) -> Download:
-        """Begin to copy, from cards to the host, `saved_arrays` as they are, or parts of them."""
-        return Download(pairs, {name: self.variables[name].device_of(0) for name in pairs})
+        return to_host_together(self.saved_arrays())
 
     def lend(self, before_change: Mapping[str, Callable[[], object]]) -> None:
         """Call these, by name, before the saved value of a variable is changed in place."""

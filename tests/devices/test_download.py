@@ -54,9 +54,7 @@ def on_cards(num_cards: int) -> dict[str, StrictArray]:
 
 def started(arrays: dict[str, Any]) -> tuple[dict[str, np.ndarray], Download]:
     targets = {name: np.empty(a.shape, a.dtype) for name, a in arrays.items()}
-    devices = {name: Device("GPU", array.device.id) for name, array in arrays.items()}
-    pairs = {name: [(targets[name], array)] for name, array in arrays.items()}
-    return targets, Download(pairs, devices)
+    return targets, Download({name: [(targets[name], a)] for name, a in arrays.items()})
 
 
 def overwrite(arrays: dict[str, Any], download: Download) -> None:
@@ -180,7 +178,7 @@ def test_a_save_of_any_number_of_variables_is_one_wait_of_the_thread_that_writes
             with counted() as counts:
                 expected = {name: np.array(a) for name, a in store.saved_arrays().items()}
                 arrays = store.saved_arrays()
-                store.lend(saver.start(number, arrays, download=store.download))
+                store.lend(saver.start(number, arrays, download=Download))
                 strategy.run(step)
                 saver.wait()
             assert not counts.waits, counts.waits
@@ -222,6 +220,7 @@ class Notes(SessionRunHook):
 
 STRATEGIES = {
     "one card": lambda: pl.OneDeviceStrategy("GPU:0"),
+    "two replicas of one card": lambda: pl.MirroredStrategy(["GPU:0", "GPU:0:1"]),
     "two cards": lambda: pl.MirroredStrategy(["GPU:0", "GPU:1"]),
     "variables of the host": lambda: pl.CentralStorageStrategy(["GPU:0", "GPU:1"]),
 }
@@ -273,7 +272,7 @@ def test_an_error_of_the_card_is_told_and_leaves_neither_a_checkpoint_nor_a_copy
     with strategy.scope(), Saver(tmp_path) as saver:
         strategy.run(step)
         monkeypatch.setattr(cuda, "on_event_wait", waiting)
-        store.lend(saver.start(0, store.saved_arrays(), download=store.download))
+        store.lend(saver.start(0, store.saved_arrays(), download=Download))
         with pytest.raises(type(error)) as told:
             saver.wait()
         assert told.value is error

@@ -75,7 +75,7 @@ class NotingWriter(CheckpointWriter):
     def prepare(self):
         self.calls.append("prepare")
 
-    def save(self, step, arrays, state, download):
+    def save(self, step, arrays, state):
         self.calls.append("save")
         return {}
 

@@ -9,6 +9,7 @@ from paceline.checkpoint import CheckpointError, list_checkpoints, load
 from paceline.estimator import SessionRunHook
 from paceline.estimator.hooks import RunSaver
 from paceline.nn import optimizers
+from paceline.strategies import VariableStore
 
 
 def model_fn(features, labels, mode):
@@ -47,7 +48,7 @@ def test_values_are_collected_only_when_the_save_before_is_written(writer):
         global_step = 0
         loss = None
         end_is_agreed = False
-        download = None
+        store = VariableStore()
 
         def arrays(self):
             writer.calls.append("arrays")
