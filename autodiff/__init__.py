@@ -39,6 +39,7 @@ from .activations import (
 )
 from .awaited import Awaited
 from .backward import backward, leaves
+from .captured import CapturedReplay
 from .convolution import conv, conv2d, conv2d_relu_max_pool2d
 from .creation import filled
 from .cross_entropy import sigmoid_cross_entropy, softmax_cross_entropy
@@ -48,6 +49,7 @@ from .depthwise_convolution import depthwise_conv
 from .following import (
     ReplayError,
     Trace,
+    by_host,
     effect,
     found_anew,
     given_array,
@@ -65,7 +67,7 @@ from .piecewise_constant import traceable
 from .placement import is_placing, placed, placing
 from .pooling import avg_pool, avg_pool2d, max_pool, max_pool2d
 from .printing import PRINT_OPTIONS, set_print_options
-from .recording import no_grad, watch_for_good, watched
+from .recording import is_capturing, no_grad, watch_for_good, watched
 from .recurrence import (
     RECURRENT_ACTIVATIONS,
     GRURecurrence,
@@ -97,6 +99,7 @@ __all__ = [
     "Array",
     "Awaited",
     "Call",
+    "CapturedReplay",
     "ForwardAccumulator",
     "GRURecurrence",
     "GradientTape",
@@ -114,6 +117,7 @@ __all__ = [
     "avg_pool",
     "avg_pool2d",
     "backward",
+    "by_host",
     "conv",
     "conv2d",
     "conv2d_relu_max_pool2d",
@@ -134,6 +138,7 @@ __all__ = [
     "gelu",
     "given_array",
     "implements",
+    "is_capturing",
     "is_placing",
     "leaky_relu",
     "leaves",

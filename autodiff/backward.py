@@ -47,6 +47,10 @@ def backward(
             "there is nothing to differentiate: the loss depends on no variable "
             "(was it computed under no_grad, through stop_gradient, or from .numpy() values?)"
         )
+    if root.go_backward is not None and into and on_ready is not None and not keep:
+        found: dict[Tensor, Gradient] | None = root.go_backward(seed, into, on_ready)
+        if found is not None:
+            return found
     nodes, uses_left = reachable(root)
     run = _Run(root, seed, into or {}, uses_left, on_ready)
     kept = frozenset(keep)

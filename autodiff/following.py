@@ -35,6 +35,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _operations: dict[CodeType, Callable[..., Any]] = {}
 _effects: set[Callable[..., Any]] = set()
 _of_any_shape: set[Callable[..., Any]] = set()
+_by_host: set[Callable[..., Any]] = set()
 _looks: dict[CodeType, Callable[..., Any]] = {}
 _finders: dict[type, Callable[[], Any]] = {}
 _surroundings: list[ContextVar[Any]] = [recording]
@@ -69,6 +70,15 @@ def of_any_shape(function: _Function) -> _Function:
     """Mark an operation whose results have shapes that follow from something else, if any."""
     _of_any_shape.add(function)
     return function
+
+
+def by_host(function: _Function) -> _Function:
+    """The same for one whose result depends on more than its arguments, or is no array.
+
+    It draws numbers, or makes an object; no graph of a card does either.
+    """
+    _by_host.add(function)
+    return operation(function)
 
 
 def look(function: _Function) -> _Function:
@@ -174,6 +184,10 @@ class FollowedCall:
     @property
     def is_of_any_shape(self) -> bool:
         return self.function in _of_any_shape
+
+    @property
+    def is_by_host(self) -> bool:
+        return self.is_effect or self.function in _by_host
 
     @property
     def name(self) -> str:

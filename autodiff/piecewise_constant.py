@@ -55,6 +55,7 @@ def _constant(function: Callable[..., Any]) -> None:
 for _function in (
     *(np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal),
     *(np.isnan, np.isinf, np.isfinite, np.signbit, np.isclose, np.allclose, np.array_equal),
+    *(np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert),
     *(np.logical_and, np.logical_or, np.logical_xor, np.logical_not, np.any, np.all),
     *(np.sign, np.floor, np.ceil, np.trunc, np.rint, np.round, np.around, np.floor_divide),
     *(np.argmax, np.argmin, np.argsort, np.argwhere, np.nonzero, np.flatnonzero),

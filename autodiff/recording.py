@@ -33,6 +33,9 @@ open_tapes: ContextVar[tuple[Any, ...]] = ContextVar("paceline_open_tapes", defa
 follower: ContextVar[Any] = ContextVar("paceline_follower", default=None)
 """Who notes which operations this thread calls, to have them called again; see `following`."""
 
+capturing: ContextVar[bool] = ContextVar("paceline_capturing", default=False)
+"""Whether what this thread computes is to be repeated by a card alone; see `captured`."""
+
 _watched: ContextVar[bool] = ContextVar("paceline_watched", default=False)
 
 
@@ -60,6 +63,11 @@ def watch_for_good() -> None:
 def is_recording() -> bool:
     """Whether operations of this thread remember how they came about."""
     return recording.get()
+
+
+def is_capturing() -> bool:
+    """Whether numbers that the host makes now would be those of all steps to come."""
+    return capturing.get()
 
 
 def is_watched() -> bool:

@@ -31,7 +31,9 @@ class Replay:
         first, second: Of two calls with different arrays of the same shapes and dtypes.
 
     Attributes:
-        num_operations: How many are called.
+        values: The constants in their places, and None in those of inputs and results.
+        steps: What is called.
+        outputs: The places of the outputs.
 
     Raises:
         ReplayError: They differ in more than values, or did what no operation does.
@@ -41,27 +43,44 @@ class Replay:
         for trace in (first, second):
             trace.require_operations()
         plan = _Plan(first, second)
-        self._values = plan.values
+        self.values = plan.values
         self._num_inputs = len(first.inputs)
-        self._steps = plan.needed_steps()
-        self._outputs = plan.outputs
-        self.num_operations = len(self._steps)
+        self.steps = plan.needed_steps()
+        self.outputs = plan.outputs
 
     def __call__(self, arrays: Sequence[Array]) -> list[Any]:
         """The outputs for other arrays, both in the order that they have in the traces."""
-        values = self._values.copy()
+        values = self.beginning(arrays)
+        call(self.steps, values)
+        return [values[place] for place in self.outputs]
+
+    def beginning(self, arrays: Sequence[Array]) -> list[Any]:
+        """The values in their places before the first step."""
+        values = self.values.copy()
         values[: self._num_inputs] = [standing_for(array) for array in arrays]
-        for function, operands, result in self._steps:
-            values[result] = function(*[values[place] for place in operands])
-        return [values[place] for place in self._outputs]
+        return values
 
 
-class _Step(NamedTuple):
-    """One operation: what to call, where its arguments lie, and where its result is to lie."""
+class Step(NamedTuple):
+    """One operation.
+
+    Args:
+        function: What to call.
+        operands: Where its arguments lie.
+        result: Where what it gives is to lie.
+        is_by_host: Whether it does something else than compute arrays from arrays.
+    """
 
     function: Callable[..., Any]
     operands: tuple[int, ...]
     result: int
+    is_by_host: bool = False
+
+
+def call(steps: Iterable[Step], values: list[Any]) -> None:
+    """Make steps on values in their places."""
+    for function, operands, result, _ in steps:
+        values[result] = function(*[values[place] for place in operands])
 
 
 class _Plan:
@@ -74,7 +93,7 @@ class _Plan:
 
     def __init__(self, first: Trace, second: Trace) -> None:
         self.values: list[Any] = [None] * len(first.inputs)
-        self._steps: dict[int, _Step] = {}
+        self._steps: dict[int, Step] = {}
         self._effects: list[int] = []
         # By identity: the traces keep alive what they are of.
         self._places = [
@@ -88,7 +107,7 @@ class _Plan:
         pairs = zip(first.outputs, second.outputs, strict=True)
         self.outputs = [self._operand(one, other, "what it returns") for one, other in pairs]
 
-    def needed_steps(self) -> list[_Step]:
+    def needed_steps(self) -> list[Step]:
         """Those that outputs or effects depend on, in their order."""
         wanted = {*self.outputs, *self._effects}
         kept = []
@@ -112,7 +131,7 @@ class _Plan:
                 raise ReplayError(f"{one.name} is called in another context the next time")
             function = functools.partial(_within, one.within, function)
         operands = [self._operand(a, b, one.name) for a, b in zip(*arguments, strict=True)]
-        place = self._computed(function, operands)
+        place = self._computed(function, operands, one.is_by_host)
         if one.is_effect:
             self._effects.append(place)
         # What gives an argument back as it is gives nothing that was not there.
@@ -176,9 +195,11 @@ class _Plan:
         self.values.append(constant)
         return len(self.values) - 1
 
-    def _computed(self, function: Callable[..., Any], operands: Sequence[int]) -> int:
+    def _computed(
+        self, function: Callable[..., Any], operands: Sequence[int], is_by_host: bool = False
+    ) -> int:
         place = self._put(None)
-        self._steps[place] = _Step(function, tuple(operands), place)
+        self._steps[place] = Step(function, tuple(operands), place, is_by_host)
         return place
 
     def _is_computed(self, place: int) -> bool:

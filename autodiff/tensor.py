@@ -62,6 +62,9 @@ class Tensor(TensorLike):
 
     __slots__ = ("data", "inputs", "mask", "order", "owner", "requires_grad", "vjp")
 
+    go_backward: Callable[..., Any] | None = None
+    """Of a tensor that knows a way of its own: `backward(self, seed, into, on_ready)`, or None."""
+
     changed_at = -1
     """The place in the order of creation of the last change of `data` in place."""
 

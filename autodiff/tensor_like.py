@@ -82,6 +82,9 @@ class TensorLike:
     __matmul__, __rmatmul__ = _operator(np.matmul)
     __lt__, __gt__ = _operator(np.less)
     __le__, __ge__ = _operator(np.less_equal)
+    __and__, __rand__ = _operator(np.bitwise_and)
+    __or__, __ror__ = _operator(np.bitwise_or)
+    __xor__, __rxor__ = _operator(np.bitwise_xor)
     __eq__ = _operator(np.equal)[0]
     __ne__ = _operator(np.not_equal)[0]
     __getitem__ = _operator(operator.getitem)[0]
@@ -202,6 +205,9 @@ class TensorLike:
 
     def __pos__(self) -> Any:
         return FUNCTIONS[np.positive](self)
+
+    def __invert__(self) -> Any:
+        return FUNCTIONS[np.invert](self)
 
     def __abs__(self) -> Any:
         return FUNCTIONS[np.absolute](self)

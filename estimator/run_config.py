@@ -100,8 +100,8 @@ class RunConfig(BaseModel):
         replay_steps: The promise that `model_fn` computes the same of each batch, as a graph of
             TensorFlow's did. After two calls with tensors for batches of certain shapes the
             operations that both have called are called again, and `model_fn` is not. Where
-            they cannot be, a warning says why, and it goes on being called. See
-            docs/estimator.md.
+            they cannot be, a warning says why, and it goes on being called. "captured": on a
+            GPU they are one CUDA graph. See docs/estimator.md.
         session_config, device_fn, protocol, session_creation_timeout_secs,
             checkpoint_save_graph_def: Accepted for TensorFlow's
             signature and checked as there. They have no effect; `Estimator` warns of those given.
@@ -148,7 +148,7 @@ class RunConfig(BaseModel):
     session_creation_timeout_secs: float = Field(default=7200, gt=0)
     checkpoint_save_graph_def: bool = True
     gradient_accumulation_steps: int = Field(default=1, ge=1)
-    replay_steps: bool = False
+    replay_steps: bool | Literal["captured"] = False
 
     _task_info: TaskInfo = PrivateAttr()
     _resolver: ClusterResolver | None = PrivateAttr()

@@ -15,6 +15,7 @@ from ..strategies import Strategy, get_strategy
 from ..training import (
     EndOnSignalHook,
     ModeKeys,
+    ModelCall,
     ReplayedModel,
     SignalWatch,
     TrainingEnd,
@@ -119,7 +120,7 @@ class Trainer:
             own += default_hooks.ending(last_step)
             hooks = spec.hooks or ()
             session = TrainingSession(
-                ReplayedModel(self._model) if config.replay_steps else self._model,
+                self._replayed(config.replay_steps),
                 strategy,
                 store,
                 hooks,
@@ -138,6 +139,9 @@ class Trainer:
         of_all = "" if last_step is None else f" of {last_step}"
         _logger.info("Training ended at step %d%s: %s.", end.global_step, of_all, end.reason)
         return end
+
+    def _replayed(self, how: bool | str) -> ModelCall:
+        return ReplayedModel(self._model, how == "captured") if how else self._model
 
     def _batches(self, spec: TrainSpec, strategy: Strategy) -> DatasetIterator:
         params = copy_of_params(self._params or {})

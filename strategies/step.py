@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from ..autodiff import look, operation
+from ..autodiff import by_host, look
 from ..observe import phase
 from .context import ReplicaContext, get_replica_context
 from .devices.arrays import moved
@@ -52,7 +52,7 @@ class TrainOp:
         make_step(self, num_examples if own is None else own.taken(self))
 
 
-@operation
+@by_host
 def group(*train_ops: TrainOp) -> TrainOp:
     """One train op that makes several updates in order and counts as one step."""
     return TrainOp(

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, final
 import numpy as np
 
 from .. import summary
-from ..autodiff import Array, Replay, ReplayError, Trace, effect
+from ..autodiff import Array, CapturedReplay, Replay, ReplayError, Trace, effect
 from ..inputs import nest
 from ..strategies import get_replica_context
 from .fetches import held
@@ -39,13 +39,15 @@ class ReplayedModel:
     Args:
         model: It promises to compute the same of each batch, and to change nothing but by
             operations.
+        captures: Whether a GPU does them as a CUDA graph, where it can.
     """
 
-    def __init__(self, model: ModelCall) -> None:
+    def __init__(self, model: ModelCall, captures: bool = False) -> None:
         self._model = model
+        self._captures = captures
         self._first_dtypes: dict[int, Any] = {}
         self._traces: dict[_Kind, Trace] = {}
-        self._replays: dict[_Kind, Replay] = {}
+        self._replays: dict[_Kind, Replay | CapturedReplay] = {}
         self._is_refused = False
 
     def __call__(self, batch: Any, mode: ModeKeys) -> Spec:
@@ -83,11 +85,12 @@ class ReplayedModel:
             _require_same(_dtype_of_loss(spec), self._first_dtypes[kind[0]])
             trace.require_operations()
             if kind in self._traces:
-                self._replays[kind] = Replay(self._traces.pop(kind), trace)
+                replay = Replay(self._traces.pop(kind), trace)
+                self._replays[kind] = _captured(replay) if self._captures else replay
                 _logger.info(
                     "model_fn is called no more for batches of these shapes: the %d operations "
                     "that it has called are called again in their steps.",
-                    self._replays[kind].num_operations,
+                    len(replay.steps),
                 )
             else:
                 self._traces[kind] = trace
@@ -123,6 +126,20 @@ def _require_same(dtype: Any, first: Any) -> None:
             f"an array takes the dtype of what it meets, and a tensor keeps its own; give all the "
             f"dtype of the model"
         )
+
+
+def _captured(replay: Replay) -> Replay | CapturedReplay:
+    """The same as a graph of the card that the calling replica computes on, if it can be one."""
+    replica = get_replica_context()
+    assert replica is not None
+    capture = replica.device.capture
+    if capture is None:
+        return replay
+    try:
+        return CapturedReplay(replay, capture)
+    except ReplayError as error:
+        _logger.warning("The steps are no CUDA graph: %s.", error)
+        return replay
 
 
 def _require_plain(spec: Spec) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from ...autodiff import Array, Tensor, operation, random_factors, random_normal
+from ...autodiff import Array, Tensor, by_host, is_capturing, random_factors, random_normal
 from ...strategies import current_store, get_replica_context
 from ..arguments import check_not_negative, count
 from ..policies import to_floats
@@ -32,7 +32,13 @@ class RandomLayer(Layer):
         self._calls: _Calls = store.find_or_create(("dropout calls", self.name), _Calls)
 
     def generator(self) -> np.random.Generator:
-        """What a call draws from."""
+        """What a call draws from: in an operation that is done `by_host`.
+
+        Raises:
+            RuntimeError: It would give all steps of a CUDA graph the same numbers.
+        """
+        if is_capturing():
+            raise RuntimeError(f"layer {self.name!r} draws numbers on the host in each step")
         replica = get_replica_context()
         replica_id = 0
         if replica is not None:
@@ -52,7 +58,7 @@ class RandomLayer(Layer):
         key = [self._seed, zlib.crc32(self.name.encode()), replica_id, step, call]
         return np.random.default_rng(key)
 
-    @operation
+    @by_host
     def noise(self, inputs: Tensor, stddev: float, mean: float = 0.0) -> Array:
         """Normal numbers around `mean`, of the inputs' shape and dtype."""
         drawn = random_normal(self.generator(), stddev, inputs.shape, inputs.data)
@@ -97,7 +103,7 @@ class Dropout(RandomLayer):
         # One product, forward and backward, with zeros and 1 / (1 - rate) in the inputs' dtype.
         return inputs * self.factors(inputs, self.draw_shape(inputs.shape))
 
-    @operation
+    @by_host
     def factors(self, inputs: Tensor, shape: tuple[int, ...]) -> Array:
         """Zeros and 1 / (1 - rate), in the inputs' dtype."""
         return random_factors(self.generator(), self.rate, shape, inputs.data)

@@ -14,7 +14,7 @@ from ...autodiff import (
     LSTMRecurrence,
     Recurrence,
     SimpleRecurrence,
-    operation,
+    by_host,
     random_factors,
     recurrent,
 )
@@ -210,7 +210,7 @@ class _Recurrent(RandomLayer):
             )
         return np.stack([to_dtype(state, self.compute_dtype) for state in states])
 
-    @operation
+    @by_host
     def _kept(self, shape: tuple[int, ...], rate: float, like: Any) -> Array:
         """Zeros for a share of places, and 1 / (1 - rate) for the others."""
         return random_factors(self.generator(), rate, shape, like.data)

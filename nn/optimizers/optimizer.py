@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
-from ...autodiff import IndexedSlices, Tensor, backward, no_grad, operation
+from ...autodiff import IndexedSlices, Tensor, backward, by_host, no_grad
 from ...observe import log_once
 from ...strategies import (
     COUNTER,
@@ -111,7 +111,7 @@ class Optimizer(OptimizerState):
         """The loss times `loss_scale_factor`, for `apply_gradients` of its gradients."""
         return loss if self._scale == 1 else loss * self._scale
 
-    @operation
+    @by_host
     def minimize(
         self,
         loss: Any,

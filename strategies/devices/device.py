@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import SupportsFloat
@@ -18,7 +18,7 @@ from typing import SupportsFloat
 import numpy as np
 
 from ...autodiff import Array, is_placing, placing
-from . import gpu
+from . import gpu, graphs
 
 _NAME = re.compile(
     r"^/?(?:job:(?P<job>\w+)/)?(?:replica:(?P<replica>\d+)/)?(?:task:(?P<task>\d+)/)?"
@@ -101,6 +101,11 @@ class Device:
         It is on its way if it lies on a card; `float` of it waits for it, and for nothing else.
         """
         return float(array.item()) if isinstance(array, np.ndarray) else gpu.Fetched(array)
+
+    @property
+    def capture(self) -> Callable[[Callable[[], object]], Callable[[], None]] | None:
+        """What makes a graph of work that is done on it: see `graphs.capture`; None on the host."""
+        return graphs.capture if self.kind == "GPU" else None
 
     @property
     def memory(self) -> str:

@@ -1,4 +1,4 @@
-"""The only module of this package that knows CuPy.
+"""The module of this package that knows CuPy; `graphs` captures what it does.
 
 A card may be several logical devices, its *parts*, each of which computes on a stream of its own:
 they share the card's memory as logical CPUs share the host's, but not the order of what is done.
@@ -143,6 +143,16 @@ def _taking_memory(cupy: Any, part: int) -> AbstractContextManager[object]:
     below = current.below if is_ours else current
     allocator = _Allocator(cupy, below, part) if part else below
     return cupy.cuda.using_allocator(allocator)
+
+
+def taking_from(allocator: Callable[[int], Any]) -> AbstractContextManager[object]:
+    """Within it the calling thread's new arrays come from there, and belong to whom they would."""
+    cupy = _cupy()
+    current = cupy.cuda.get_allocator()
+    if isinstance(current, _Allocator):
+        allocator = _Allocator(cupy, allocator, current.part)
+    found: AbstractContextManager[object] = cupy.cuda.using_allocator(allocator)
+    return found
 
 
 _AS_IT_IS = nullcontext()

@@ -95,6 +95,7 @@ class Stream:
         """Copies from pinned memory that the host has not waited for: as which of its works each
         is made, where to, and from what, with what was there."""
         self.works: list[Work] = []
+        self.graph: Any = None
         self.downloads: list[tuple[int, np.ndarray, np.ndarray]] = []
         _streams[self.number] = self
 
@@ -139,6 +140,16 @@ class Stream:
             self.last = next(_order)
             self.works = [*self.works, *filter(None, [work])]
             return self.last
+
+    def begin_capture(self, mode: int | None = None) -> None:
+        if not self.number:
+            raise RuntimeError("cudaErrorStreamCaptureImplicit: the default stream")
+        self.graph = new_graph()
+
+    def end_capture(self) -> Any:
+        graph, self.graph = self.graph, None
+        graph.end()
+        return graph
 
     def synchronize(self) -> None:
         for work in self.works:
@@ -214,6 +225,9 @@ _non_blocking: set[int] = set()
 _synchronized: dict[int, int] = {}
 """How far the host has waited for each stream."""
 
+new_graph: Callable[[], Any] = lambda: None  # noqa: E731
+"""Begins a graph; see `strict_graphs`."""
+
 on_event_wait: Callable[[], None] = lambda: None  # noqa: E731
 """Told of each wait of the host for an event."""
 
@@ -259,14 +273,14 @@ class MemoryPointer:
         self.mem, self.ptr, self.device_id = mem, mem.ptr + offset, mem.device_id
 
 
-def _allocate(size: int) -> MemoryPointer:
+def allocate(size: int) -> MemoryPointer:
     """What CuPy's pool gives."""
     return MemoryPointer(SimpleNamespace(ptr=0, size=size, device_id=Device().id), 0)
 
 
 def get_allocator() -> Callable[[int], Any]:
     allocators = _stack("allocators")
-    return allocators[-1] if allocators else _allocate
+    return allocators[-1] if allocators else allocate
 
 
 @contextmanager

@@ -33,6 +33,7 @@ from paceline.strategies.devices import gpu
 
 from . import strict_cuda as cuda
 from . import strict_fusion as fusion
+from . import strict_graphs as graphs
 from . import strict_nccl as nccl
 
 API = json.loads(Path(__file__).with_name("cupy_api.json").read_text())
@@ -136,11 +137,12 @@ def asked_by_a_test() -> bool:
 
 
 def _launch(name: str) -> None:
-    if not asked_by_a_test():
+    if not graphs.is_launching() and graphs.capturing() is None and not asked_by_a_test():
         COUNTS.launches.append(f"{name} {_where()}")
 
 
 def _wait(name: str) -> None:
+    graphs.require_none(f"{name} waits for the device")
     if not asked_by_a_test():
         COUNTS.waits.append(f"{name} {_where()}")
 
@@ -151,9 +153,11 @@ def _wait_for_event() -> None:
 
 
 cuda.on_event_wait = _wait_for_event
+graphs.on_launch = _launch
 
 
 def _upload() -> None:
+    graphs.require_none("a copy from memory that is not pinned")
     if not asked_by_a_test():
         COUNTS.uploads.append(_where())
 
@@ -322,6 +326,7 @@ class StrictArray(NDArrayOperatorsMixin):
             raise TypeError("iteration over a 0-d array")
         return (self[i] for i in range(len(self)))
 
+    @graphs.noted
     def __getitem__(self, index: Any) -> StrictArray:
         places, is_view = _places(index, self._array.shape)
         if not is_view:
@@ -330,6 +335,7 @@ class StrictArray(NDArrayOperatorsMixin):
         found = np.asarray(self._array[places])
         return _wrapped(found if is_view else _in_c_order(found), self)
 
+    @graphs.noted
     def __setitem__(self, index: Any, value: Any) -> None:
         places, is_view = _places(index, self._array.shape)
         is_host = isinstance(value, np.ndarray) and not asked_by_a_test()
@@ -353,10 +359,11 @@ class StrictArray(NDArrayOperatorsMixin):
 
     def _write(self) -> None:
         _on_device(self)
-        self._memory.write()
+        _written(self)
 
     # NumPy's protocols.
 
+    @graphs.noted
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         name = ufunc.__name__
         outs = kwargs.get("out", ())
@@ -383,6 +390,7 @@ class StrictArray(NDArrayOperatorsMixin):
         _launch(name)
         return _ufunc(ufunc, [_operand(x) for x in inputs], outs, kwargs)
 
+    @graphs.noted
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         parts = [*func.__module__.split(".")[1:], func.__name__]
         name = ".".join(parts)
@@ -496,6 +504,9 @@ def _result(name: str, value: Any, arrays: list[StrictArray]) -> Any:
 
 def _written(array: StrictArray) -> StrictArray:
     array._memory.write()
+    graph = graphs.capturing()
+    if graph is not None:
+        graph.written.append(array)
     return array
 
 
@@ -539,6 +550,7 @@ def _wrapped_round(bound: dict[str, Any]) -> Any:
     return StrictArray(values, cuda.Device()) if values.size else indices
 
 
+@graphs.noted
 def _method(array: StrictArray, name: str, args: Any, kwargs: Any) -> Any:
     _check(f"ndarray.{name}", METHODS[name], args, kwargs)
     if name in ("take", "repeat") or name == "astype":
@@ -697,6 +709,7 @@ def _scatter(ufunc: Any, dense: StrictArray, index: Any, values: Any = None) -> 
         ufunc.at(target, numbers.reshape(-1)[::-1], flat)
 
 
+@graphs.noted
 def array(obj: Any, dtype: Any = None, copy: Any = True, order: str = "K", **_: Any) -> StrictArray:
     """`cupy.array`: what a program moves to the device."""
     if isinstance(obj, StrictArray):
@@ -736,6 +749,7 @@ def cards(num_devices: int, has_nccl: bool = True) -> Iterator[Any]:
 class _Module:
     def __init__(self, num_devices: int) -> None:
         self.cuda = cuda.Cuda(num_devices)
+        self.cuda.MemoryPool = graphs.MemoryPool
         self.ndarray = StrictArray
         self.__version__ = API["version"]
         self.array = array
@@ -759,6 +773,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"cupy has no {name!r}")
     function = reduce(getattr, name.split("."), np)
 
+    @graphs.noted
     def call(*args: Any, **kwargs: Any) -> Any:
         if fusion.is_fusing(args):
             return _in_kernel(name, *args, **kwargs)
@@ -770,6 +785,7 @@ def __getattr__(name: str) -> Any:
     return call
 
 
+@graphs.noted
 def _as_strided(x: StrictArray, shape: Any = None, strides: Any = None) -> StrictArray:
     """A view, for which nothing is launched."""
     return _wrapped(np.lib.stride_tricks.as_strided(x._array, shape, strides), x)
@@ -787,6 +803,7 @@ def _in_kernel(name: str, *operands: Any, **kwargs: Any) -> Any:
     return fusion.call(_loop, name, *operands, **kwargs)
 
 
+@graphs.noted
 def _fused(name: str, function: Any, args: Any) -> Any:
     """A fused function, called: one kernel."""
     _launch(f"fuse:{name}")
