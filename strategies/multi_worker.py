@@ -28,6 +28,7 @@ from .workers.joining import (
     join_cards,
     join_workers,
 )
+from .workers.own_cards import own_share
 from .workers.workers import Workers
 
 _logger = logging.getLogger("paceline")
@@ -46,7 +47,8 @@ class MultiWorkerMirroredStrategy(Strategy):
             mpirun, Slurm, torchrun).
         communication_options: How they talk to each other.
         devices: This worker's devices; by default as many GPUs as the resolver's
-            `num_accelerators` says, or all, or the host. All workers have equally many.
+            `num_accelerators` says, or its share of those that it and other workers of its machine
+            see, or the host. All workers have equally many.
         cross_device_ops: How the arrays of one worker's devices are added up; by default NCCL on
             GPUs and `ReductionToOneDevice` on the host.
         strict_devices: Whether a GPU, NCCL, or an MPI for GPUs that is asked for and is not to be
@@ -83,11 +85,13 @@ class MultiWorkerMirroredStrategy(Strategy):
 
     def _join(self, resolver: ClusterResolver) -> None:
         """Become one of the workers that `resolver` names."""
-        asked = self._devices
+        asked, accelerators = self._devices, resolver.num_accelerators()
+        are_chosen = asked is not None or "GPU" in map(str.upper, accelerators)
         if asked is None:
-            asked = default_devices(resolver.num_accelerators())
-        devices, options = resolve_devices(asked, self._strict_devices), self._options
+            asked = default_devices(accelerators)
+        options, seen = self._options, resolve_devices(asked, self._strict_devices)
         communicator = join_workers(resolver, options)
+        devices = own_share(seen, Workers(communicator), are_chosen)
         cards = join_cards(communicator, options, devices[0], self._strict_devices)
         workers = Workers(communicator, options.compressed_dtype, cards)
         on_host = all(device.kind == "CPU" for device in devices)

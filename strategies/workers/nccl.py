@@ -12,12 +12,10 @@ import atexit
 import itertools
 import json
 import logging
-import platform
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -34,6 +32,7 @@ from ...collectives import (
 from ..devices import gpu
 from ..devices.device import Device
 from ..devices.nccl import NcclRanks, UnderWay, knows, missing_for
+from .own_cards import card_of
 from .workers import Workers
 
 _FIRST_PAUSE_SECS, _LONGEST_PAUSE_SECS = 20e-6, 1e-3
@@ -67,8 +66,7 @@ def account_of(device: Device, wire_dtype: str | None = None) -> Account:
     missing = missing_for([device.index])
     if missing:
         return Account(missing)
-    card = f"{gpu.bus_id(device.index)} of {_machine()}"
-    return Account("", card, gpu.nccl().get_version())
+    return Account("", card_of(device), gpu.nccl().get_version())
 
 
 def obstacle(accounts: Sequence[Account]) -> str:
@@ -303,9 +301,3 @@ class _UnderWay(Handle):
                 wait.give_up(error)
             time.sleep(pause_secs)
             pause_secs = min(2 * pause_secs, _LONGEST_PAUSE_SECS)
-
-
-def _machine() -> str:
-    """What tells this machine from others; containers of one machine have the same."""
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    return boot.read_text().strip() if boot.exists() else platform.node()

@@ -163,14 +163,14 @@ def exchanges():
 
 
 def strategy():
-    """Workers ask, agree, and give MPI what is on their cards, from the one line of a script."""
+    """From the one line of a script: workers divide the cards that all of them see, ask MPI, agree,
+    and give it what is on their cards."""
     options = pl.CommunicationOptions(gpu_aware_mpi=True)
     with patch.object(MPI, "COMM_WORLD", strict_mpi.Comm(MPI.COMM_WORLD)):
-        made = pl.MultiWorkerMirroredStrategy(
-            devices=[f"GPU:{MPI.COMM_WORLD.rank}"],
-            communication_options=options,
-            strict_devices=True,
-        )
+        made = pl.MultiWorkerMirroredStrategy(communication_options=options, strict_devices=True)
+    rank, share = MPI.COMM_WORLD.rank, NUM_CARDS // MPI.COMM_WORLD.size
+    own = [f"GPU:{rank * share + i}" for i in range(share)]
+    assert [name.rpartition("device:")[2] for name in made.extended.worker_devices] == own
     for name, program in PROGRAMS.items():
         strict_mpi.CALLS.clear()
         program(made)
