@@ -130,6 +130,7 @@ class TrainerJob(Job):
     def finish(self, account: str = "") -> Mapping[int, str]:
         servers = self._servers()
         if not self.is_chief:
+            self._storage.come_to_rest()
             if account:
                 servers.post(_account_key(self.trainer_index), account)
             servers.finish()

@@ -243,6 +243,12 @@ class ServerStorage(RemoteStorage):
             self._servers().pull_rows(lookups)
             self._lookups.clear()
 
+    def come_to_rest(self) -> None:
+        """Have the copies here as this trainer's last step has left them, also with overlap."""
+        with self._lock:
+            self._servers().finish_push()
+            self._take_what_has_arrived()
+
     def _take_what_has_arrived(self) -> None:
         """Let the copies here be those that came of the step before the last."""
         for cell, array in self._arriving:
