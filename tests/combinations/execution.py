@@ -190,6 +190,18 @@ class Report(SessionRunHook):
         }
 
 
+class HalvesRate(SessionRunHook):
+    """Assigns half its learning rate to an optimizer, behind the first step."""
+
+    def __init__(self, optimizer) -> None:
+        self._optimizer = optimizer
+        self._number = itertools.count(1)
+
+    def after_run(self, run_context, run_values):
+        if next(self._number) == 1:
+            self._optimizer.learning_rate = float(self._optimizer.learning_rate) / 2
+
+
 def model_fn(features, labels, mode, params):
     """The model of a scenario."""
     s: Scenario = params["scenario"]
@@ -206,7 +218,8 @@ def model_fn(features, labels, mode, params):
     found = measured(labels, outputs) if s.metrics else {}
     if not is_training:
         return pl.EstimatorSpec(mode, loss=loss, eval_metric_ops=found)
-    return pl.EstimatorSpec(mode, loss=loss, train_op=train_op(s, both, loss))
+    hooks = [HalvesRate(both[0])] if params["halves_rate"] else []
+    return pl.EstimatorSpec(mode, loss=loss, train_op=train_op(s, both, loss), training_hooks=hooks)
 
 
 def parts_of(s: Scenario):
@@ -457,7 +470,9 @@ def train(scenario: Scenario, index: int, model_dir: Path, source, params) -> li
             # Of a killed run the last checkpoint is promised where one worker writes it.
             save_checkpoints_sharded=not kills and run.topology.is_cut,
         )
-        estimator = pl.Estimator(model_fn, model_dir, config, params[worker], warm_start)
+        # Behind a step that was saved it is in no checkpoint if it is the last.
+        given = params[worker] | {"halves_rate": scenario.assigns and num_steps > 1}
+        estimator = pl.Estimator(model_fn, model_dir, config, given, warm_start)
         steps = num_steps if run.ends == "steps" else None
 
         def input_fn():
@@ -645,7 +660,8 @@ def on_servers(topology: Topology, work, model_dir: Path) -> list:
         try:
             strategy = job.strategy(index, topology.replicas)
             results[index] = work(strategy, index)
-            strategy.extended.job.share_result("{}")
+            if not strategy.extended.job.is_over:  # as it is behind `fit`
+                strategy.extended.job.share_result("{}")
         except BaseException as error:
             errors.append(error)
             if not isinstance(error, KilledError):  # the others are killed at the same step

@@ -138,6 +138,7 @@ class Reference:
         self.moving = {"mean": np.zeros(width(s)), "variance": np.ones(width(s))}
         self.mean = 0.0
         self.num_steps = self.num_seen = self.num_seen_by_replicas = 0
+        self.rate_factor = 1.0
         self.slots = {
             f"{optimizer}/{name}/{slot}": np.full_like(value, start)
             for name, value in self.weights.items()
@@ -184,6 +185,8 @@ class Reference:
         copies = [dict(self.moving) for _ in _sharing(run.topology)]
         history = [After(0.0, 0.0, self.values())]
         for step, (sizes, batch) in enumerate(_steps(run, self.scenario.examples(index))):
+            if self.scenario.assigns and step == 1:
+                self.rate_factor /= 2
             time = (0, step) if self.scenario.custom_loop else (self.num_steps, 0)
             loss = self._step(run.topology, sizes, batch, copies, time)
             self.num_seen += sum(sizes)
@@ -289,12 +292,13 @@ class Reference:
     def _update_rows(self, optimizer, name, gradient, rows) -> None:
         rule, is_second = self._rule_of(optimizer), optimizer == "second"
         slots = [self.slots[f"{optimizer}/{name}/{slot}"] for slot in RULE_SLOTS[rule]]
+        rate = self.rate_factor * learning_rate(self.scenario, self.num_steps)
         value, changed = updated(
             rule,
             self.weights[name][rows],
             gradient[rows] * (2.0 if is_second else 1.0),
             [slot[rows] for slot in slots],
-            SECOND_RATE if is_second else learning_rate(self.scenario, self.num_steps),
+            SECOND_RATE if is_second else rate,
             self.num_steps + 1,
         )
         self.weights[name] = self.weights[name].copy()

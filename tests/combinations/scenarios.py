@@ -157,6 +157,8 @@ class Scenario:
         scaled: Whether the first optimizer's loss is multiplied by a scale, which grows.
         replays: Whether `model_fn` is called for the first batches of a shape only.
         wide: Whether a weight has more gradients than workers send through links.
+        assigns: Whether hooks halve the first optimizer's learning rate behind the first of several
+            steps of a run, which the next run goes on with.
         keeps_layers: Whether a worker's layers and optimizers are made once for all runs, outside
             of `model_fn`.
     """
@@ -186,6 +188,7 @@ class Scenario:
     scaled: bool = False
     replays: bool = False
     wide: bool = False
+    assigns: bool = False
 
     def together(self, run: Run) -> Run:
         """The run with one batch for each step, of the examples of all batches of the step."""
@@ -207,8 +210,7 @@ class Scenario:
         """Whether `Model.fit` has all of it, and can deal the first batch out to all replicas."""
         (run, *_), top = self.runs, self.runs[0].topology
         return (
-            top.kind != "servers"
-            and all(getattr(self, name) == value for name, value in NOT_IN_FIT.items())
+            all(getattr(self, name) == value for name, value in NOT_IN_FIT.items())
             and self.embedding not in ("dense", "penalized")
             and sum(run.steps[0]) >= top.num_replicas
         )
@@ -242,7 +244,7 @@ class Scenario:
             and not (self.loop in ("global", "fit") and self.depends_on_dealing)
             and (self.loop != "fit" or self.can_be_fitted)
             # There a worker has statistics and counts of its own, of the part that it is given.
-            and not (self.loop == "global" and first.is_apart and self.norm)
+            and not (self.loop in ("global", "fit") and first.is_apart and self.norm)
             and not (self.loop == "global" and self.counts)
             and not (self.clipping and any(run.is_apart for run in self.runs))
             # It looks at the tasks of its examples.
@@ -256,6 +258,8 @@ class Scenario:
             and not (self.scaled and self.loop in ("dealt", "global"))
             and not (self.scaled and any(r.is_apart for r in self.runs))
             and not (self.is_mixed and self.norm)  # a batch of one has gradients of zero there
+            # A schedule is not assigned to; what is kept goes on with it also as a new model.
+            and not (self.assigns and (self.custom_loop or self.decays or self.keeps_layers))
         )
 
     def of_one_input(self, index: int) -> range:
@@ -352,6 +356,7 @@ def _scenario(random: Random) -> Scenario:
         scaled=random.random() < 0.2,
         wide=random.random() < 0.15,
         replays=random.random() < 0.3,
+        assigns=random.random() < 0.2,
     )
     return replace(scenario, **NOT_IN_FIT) if loop == "fit" else scenario
 

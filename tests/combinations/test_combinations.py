@@ -135,6 +135,7 @@ DECISIVE = {
     "constrained": True,
     "scaled": True,
     "wide": True,
+    "assigns": True,
     "seed": 2,
 }
 
