@@ -12,7 +12,7 @@ import paceline as pl
 from paceline import collectives
 from paceline.autodiff import IndexedSlices
 from paceline.collectives import Communicator, PeerLostError
-from paceline.strategies import Device
+from paceline.strategies import Device, Strategy, StrategyExtended
 from paceline.strategies.workers.nccl import join_by_nccl
 from paceline.strategies.workers.workers import Workers
 
@@ -66,6 +66,24 @@ def test_nothing_that_nccl_knows_goes_through_host_memory():
         found[by_nccl] = [wait for wait in counts.waits if wait.startswith("get gpu.py")]
     assert found[False]
     assert not found[True]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_workers_with_several_replicas_on_one_card_exchange_the_same(name):
+    def work(by_nccl: bool) -> list[list[np.ndarray]]:
+        def body(communicator: Communicator) -> list[np.ndarray]:
+            card = f"GPU:{communicator.rank}"
+            devices = [Device.parse(card), Device.parse(f"{card}:1")]
+            cards = join_by_nccl(communicator, devices[0], strict=True) if by_nccl else None
+            workers = Workers(communicator, cards=cards)
+            extended = StrategyExtended(devices, devices, pl.NcclAllReduce(), workers)
+            return PROGRAMS[name](Strategy(extended))
+
+        return conformance.results_of(on_threads, 2, body)
+
+    by_host = work(by_nccl=False)
+    for found in work(by_nccl=True):
+        assert_alike(found, by_host[0])
 
 
 def with_cards(body: Any, timeout_secs: float = 20.0) -> list[Any]:
