@@ -29,6 +29,7 @@ from ...strategies import (
     get_or_create_global_step,
     get_strategy,
     group,
+    interrupts_pass_gate,
     local_values,
     on_first_device,
     own_step,
@@ -145,7 +146,7 @@ def fit(model: Trainable, source: Source, epochs: Epochs, callbacks: CallbackLis
         require_one_order(texts, job.num_trainers)
         batches = distributed.own_steps()
     try:
-        with watch.installed(True), default_seed(seed):
+        with watch.installed(True), default_seed(seed), interrupts_pass_gate():
             hook = _CallbackHook(model, callbacks, "train", strategy)
             own = [EndOnSignalHook(watch, job)]
             session = TrainingSession(_call(model), strategy, _store(model), [hook], own, batches)
