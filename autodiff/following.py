@@ -75,7 +75,7 @@ def of_any_shape(function: _Function) -> _Function:
 def by_host(function: _Function) -> _Function:
     """The same for one whose result depends on more than its arguments, or is no array.
 
-    It draws numbers, or makes an object; no graph of a card does either.
+    It draws numbers, looks at values, or makes an object; no graph of a card does any of that.
     """
     _by_host.add(function)
     return operation(function)

@@ -40,15 +40,31 @@ class ReplayedModel:
         model: It promises to compute the same of each batch, and to change nothing but by
             operations.
         captures: Whether a GPU does them as a CUDA graph, where it can.
+        name: What messages call it.
+        setting: By which it was asked for, for messages.
     """
 
-    def __init__(self, model: ModelCall, captures: bool = False) -> None:
-        self._model = model
+    def __init__(
+        self,
+        model: ModelCall,
+        captures: bool = False,
+        name: str = "model_fn",
+        setting: str = "RunConfig(replay_steps=True)",
+    ) -> None:
+        self._model, self._name, self._setting = model, name, setting
         self._captures = captures
+        self._has_told = False
         self._first_dtypes: dict[int, Any] = {}
         self._traces: dict[_Kind, Trace] = {}
         self._replays: dict[_Kind, Replay | CapturedReplay] = {}
         self._is_refused = False
+
+    def forget(self) -> None:
+        """Follow the model anew: what it is made of may have changed since the last step."""
+        self._has_told = self._has_told or bool(self._replays)
+        self._traces.clear()
+        self._replays.clear()
+        self._first_dtypes.clear()
 
     def __call__(self, batch: Any, mode: ModeKeys) -> Spec:
         replica = get_replica_context()
@@ -58,8 +74,8 @@ class ReplayedModel:
         kind = (index, *[(array.shape, array.dtype) for array in arrays])
         replay = self._replays.get(kind)
         if replay is not None:
-            loss, train_op = replay(arrays)
-            return Spec(loss=loss, train_op=train_op)
+            loss, train_op, logs = replay(arrays)
+            return Spec(loss=loss, train_op=train_op, logs=logs)
         if self._is_refused or len(self._traces) >= _MOST_KINDS:
             return self._model(batch, mode)
         if index not in self._first_dtypes:
@@ -75,11 +91,11 @@ class ReplayedModel:
                 spec = self._model(nest.repacked(batch, trace.inputs), ModeKeys.TRAIN)
         except Exception as error:
             error.add_note(
-                "RunConfig(replay_steps=True) gives model_fn tensors in the place of arrays, from "
-                "its second call on: compute with them by NumPy's functions, or leave it out."
+                f"{self._setting} gives {self._name} tensors in the place of arrays, from its "
+                f"second call on: compute with them by NumPy's functions, or leave it out."
             )
             raise
-        trace.outputs = spec.loss, spec.train_op
+        trace.outputs = spec.loss, spec.train_op, dict(spec.logs)
         try:
             _require_plain(spec)
             _require_same(_dtype_of_loss(spec), self._first_dtypes[kind[0]])
@@ -87,19 +103,23 @@ class ReplayedModel:
             if kind in self._traces:
                 replay = Replay(self._traces.pop(kind), trace)
                 self._replays[kind] = _captured(replay) if self._captures else replay
-                _logger.info(
-                    "model_fn is called no more for batches of these shapes: the %d operations "
-                    "that it has called are called again in their steps.",
-                    len(replay.steps),
-                )
+                if not self._has_told:
+                    _logger.info(
+                        "%s is called no more for batches of these shapes: the %d operations "
+                        "that it has called are called again in their steps.",
+                        self._name,
+                        len(replay.steps),
+                    )
             else:
                 self._traces[kind] = trace
         except ReplayError as error:
             self._is_refused = True
             self._traces.clear()
             _logger.warning(
-                "replay_steps: model_fn goes on being called in each step, since not all that it "
-                "does can be done again without it: %s.",
+                "%s: %s goes on being called in each step, since not all that it does can be done "
+                "again without it: %s.",
+                self._setting,
+                self._name,
                 error,
             )
         return spec
@@ -146,7 +166,5 @@ def _require_plain(spec: Spec) -> None:
     """Refuse what a step is to hand on besides its loss."""
     if spec.is_made:
         raise ReplayError("it changes variables itself, before it returns")
-    if spec.logs:
-        raise ReplayError("callbacks are told values of each batch")
     for place, _ in held({"training_hooks": spec.training_hooks}):
         raise ReplayError(f"a hook that it makes holds a tensor of the batch, as {place}")

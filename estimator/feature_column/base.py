@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ...autodiff import Array, Tensor, TensorLike, given_array, operation
+from ...autodiff import Array, Tensor, TensorLike, by_host, given_array, operation
 from ...inputs import FixedLenFeature, VarLenFeature
 from ...nn.layers import Layer
 from .rows import combined_rows
@@ -109,7 +109,7 @@ class CategoricalColumn(FeatureColumn):
         return combined_rows(weights, *categories_of(self, features), combiner)
 
 
-@operation
+@by_host
 def categories_of(column: CategoricalColumn, features: Features) -> Categories:
     """The categories of a batch, which are found on the host, for `combined_rows` and `counts`."""
     return column.categories(features)

@@ -10,7 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ...autodiff import Array, Tensor, TensorLike, operation
+from ...autodiff import Array, Tensor, TensorLike, by_host
 from ...inputs import FixedLenFeature
 from ...nn.arguments import count
 from ...nn.layers import Layer
@@ -58,7 +58,7 @@ class NumericColumn(DenseColumn):
     def dense(self, features: Features, layer: Layer) -> Tensor | Array:
         return beside_replica(self.read(features))
 
-    @operation
+    @by_host
     def read(self, features: Features) -> Tensor | Array:
         """(batch, num_elements) the values of a batch, as float32.
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...autodiff import Array, Tensor, no_grad, placed
+from ...autodiff import Array, Tensor, no_grad, operation, placed
 from ...inputs import nest
 from ...observe import log_once
 from ...strategies import (
@@ -397,7 +397,7 @@ class Layer(Serializable, ABC):
         """The penalties of the weights that have a regularizer, as scalar tensors."""
         self.make_weights()
         own = [
-            penalty(self._weights[name].tensor()) for name, penalty in self._regularizers.items()
+            penalty(_tensor_of(self._weights[name])) for name, penalty in self._regularizers.items()
         ]
         return own + [loss for layer in self.sublayers for loss in layer.losses]
 
@@ -443,3 +443,8 @@ class Layer(Serializable, ABC):
 
 def _no_weights(name: str) -> dict[str, Variable]:
     return {}
+
+
+@operation
+def _tensor_of(weight: Variable) -> Tensor:
+    return weight.tensor()

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from ...autodiff import Array, Tensor, operation, record
+from ...autodiff import Array, Tensor, by_host, record
 from ..shapes import as_tensor, check_range, floats, whole_numbers
 from .base import ClassOfFunction
 
 _BLANK = 0
 
 
-@operation
+@by_host
 def ctc(y_true: Any, y_pred: Any) -> Tensor:
     """Minus the logarithm of the probability of all ways to place the labels: Graves et al. (2006).
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...autodiff import Array
+from ...autodiff import Array, effect
 from ..function_classes import FunctionClass
 from ..masks import mask_of
 from ..shapes import like_predictions, like_values
@@ -53,6 +53,7 @@ class _WeightedMean(Metric):
         self._total.assign_add(np.sum(values * weight))
         self._count.assign_add(np.sum(weight))
 
+    @effect
     def add_mean(self, mean: Any, num_values: int) -> None:
         """Add so many values of which the mean is known: a number, or a tensor without axes."""
         self.is_updated = True

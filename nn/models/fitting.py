@@ -9,6 +9,7 @@ from typing import Any, final
 
 import numpy as np
 
+from ...autodiff import by_host
 from ...inputs import (
     Dataset,
     DatasetIterator,
@@ -39,6 +40,7 @@ from ...training import (
     EvaluationSession,
     ModeKeys,
     PredictionSession,
+    ReplayedModel,
     SessionRunContext,
     SessionRunHook,
     SessionRunValues,
@@ -149,7 +151,8 @@ def fit(model: Trainable, source: Source, epochs: Epochs, callbacks: CallbackLis
         with watch.installed(True), default_seed(seed), interrupts_pass_gate():
             hook = _CallbackHook(model, callbacks, "train", strategy)
             own = [EndOnSignalHook(watch, job)]
-            session = TrainingSession(_call(model), strategy, _store(model), [hook], own, batches)
+            call, forget = _training_call(model)
+            session = TrainingSession(call, strategy, _store(model), [hook], own, batches)
             logs: dict[str, Any] = {}
             model.training_session = session
             callbacks.tell("on_train_begin")
@@ -168,6 +171,7 @@ def fit(model: Trainable, source: Source, epochs: Epochs, callbacks: CallbackLis
                     batches = distributed.own_steps()
                     session.next_pass(batches)
                 callbacks.tell("on_epoch_begin", epoch)
+                forget()
                 logs, goes_on = _train_epoch(model, session, hook, epochs, epoch, done, count)
                 done = 0
                 if session.end_is_agreed:
@@ -422,9 +426,21 @@ def _call(model: Trainable) -> Callable[[Any, ModeKeys], Spec]:
     return call
 
 
+def _training_call(model: Trainable) -> tuple[Callable[[Any, ModeKeys], Spec], Callable[[], None]]:
+    """The same for `fit`, and what is to be called when an epoch begins: see `look_again`."""
+    if not model.replays_steps:
+        return _call(model), lambda: None
+    replayed = ReplayedModel(_call(model), name="train_step", setting="compile(jit_compile=True)")
+    return replayed, replayed.forget
+
+
 def _train_spec(model: Trainable, batch: Any) -> Spec:
     with own_step(count_examples(batch)) as step:
         logs = model.train_step(batch)
     asked = group(*step.deferred)
-    train_op = TrainOp(asked.updates, {*asked.counters, get_or_create_global_step()})
-    return Spec(train_op=train_op, is_made=step.is_made, logs=logs or {})
+    return Spec(train_op=_counted_step(asked), is_made=step.is_made, logs=logs or {})
+
+
+@by_host
+def _counted_step(train_op: TrainOp) -> TrainOp:
+    return TrainOp(train_op.updates, {*train_op.counters, get_or_create_global_step()})

@@ -34,12 +34,14 @@ class Trainable(Savable):
 
     Attributes:
         distribute_strategy: The strategy in whose scope it was made.
+        replays_steps: Whether `fit` calls the operations of a step again, and not `train_step`.
         stop_training: A callback sets it to have `fit` end after the batch, or epoch, under way.
     """
 
     optimizer: Optimizer
     outputs: Any = None
     stop_training = False
+    replays_steps = False
     training_session: TrainingSession | None = None
     # A model that is made anew in each step, in a model_fn, has none of these.
     _compiled: Compiled | None = None
@@ -60,7 +62,7 @@ class Trainable(Savable):
         weighted_metrics: Any = None,
         run_eagerly: bool | None = None,
         steps_per_execution: int | None = None,
-        jit_compile: bool | None = None,
+        jit_compile: bool | str | None = None,
     ) -> None:
         """Say by what it is trained and measured.
 
@@ -74,8 +76,12 @@ class Trainable(Savable):
                 fits the shapes of labels and predictions.
             loss_weights: Factors of the outputs' losses.
             weighted_metrics: Like metrics; these take the examples' weights into account.
-            run_eagerly, steps_per_execution, jit_compile: Have no effect: every step is eager
-                NumPy, is made by itself, and nothing is compiled.
+            run_eagerly, steps_per_execution: Have no effect: every step is eager NumPy, and is made
+                by itself.
+            jit_compile: True is the promise that within an epoch `train_step` computes the same of
+                each batch: `fit` calls the operations of two steps again in those to come, and the
+                model is not called; see docs/fit.md. Nothing is compiled, and no other value has an
+                effect. It is not saved with the model.
 
         Raises:
             ValueError: A name that is unknown.
@@ -83,6 +89,7 @@ class Trainable(Savable):
         """
         self.optimizer = optimizers.get(optimizer)
         self._compiled = Compiled(loss, metrics, loss_weights, weighted_metrics)
+        self.replays_steps = jit_compile is True
 
     @property
     def is_compiled(self) -> bool:

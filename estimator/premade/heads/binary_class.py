@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ....autodiff import Array, Tensor, operation, sigmoid, sigmoid_cross_entropy, traceable
+from ....autodiff import Array, Tensor, by_host, sigmoid, sigmoid_cross_entropy, traceable
 from ....nn.losses import Reduction
 from ....nn.metrics import AUC, Accuracy, Metric, Precision, Recall, to_host
 from ...export import ClassificationOutput, ExportOutput, RegressionOutput
@@ -49,7 +49,7 @@ class BinaryClassHead(WeightedHead):
         self._classes = Classes(2, label_vocabulary)
         self._at_thresholds = AtThresholds(thresholds)
 
-    @operation
+    @by_host
     def checked_labels(self, labels: Any, logits: Tensor) -> Array:
         ids = self._classes.ids(label_array(labels, logits, 1), logits)
         return traceable(ids.astype(logits.dtype))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ....autodiff import Array, Tensor, operation, softmax, softmax_cross_entropy, traceable
+from ....autodiff import Array, Tensor, by_host, softmax, softmax_cross_entropy, traceable
 from ....nn.losses import Reduction
 from ....nn.metrics import Metric, SparseCategoricalAccuracy
 from ...export import ClassificationOutput, ExportOutput
@@ -48,7 +48,7 @@ class MultiClassHead(WeightedHead):
         super().__init__(name, n_classes, loss_reduction, weight_column, loss_fn)
         self._classes = Classes(n_classes, label_vocabulary)
 
-    @operation
+    @by_host
     def checked_labels(self, labels: Any, logits: Tensor) -> Array:
         return traceable(self._classes.ids(label_array(labels, logits, 1), logits))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ....autodiff import Array, Tensor, operation, sigmoid, sigmoid_cross_entropy, traceable
+from ....autodiff import Array, Tensor, by_host, sigmoid, sigmoid_cross_entropy, traceable
 from ....nn.losses import Reduction
 from ....nn.metrics import AUC, Metric, to_host
 from ....nn.shapes import as_tensor
@@ -57,7 +57,7 @@ class MultiLabelHead(WeightedHead):
             for value in classes_for_class_based_metrics or ()
         ]
 
-    @operation
+    @by_host
     def checked_labels(self, labels: Any, logits: Tensor) -> Array:
         given = None if labels is None or isinstance(labels, dict) else as_tensor(labels).data
         if given is not None and given.dtype.kind in "USO" and self._classes.vocabulary:

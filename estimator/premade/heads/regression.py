@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ....autodiff import Array, Tensor, operation, sigmoid, sigmoid_cross_entropy, traceable
+from ....autodiff import Array, Tensor, by_host, sigmoid, sigmoid_cross_entropy, traceable
 from ....nn.losses import Reduction
 from ....nn.metrics import Metric
 from ...export import ExportOutput, RegressionOutput
@@ -49,7 +49,7 @@ class RegressionHead(WeightedHead):
             raise TypeError(f"inverse_link_fn must be a function, it is {inverse_link_fn!r}")
         self._inverse_link_fn = inverse_link_fn
 
-    @operation
+    @by_host
     def checked_labels(self, labels: Any, logits: Tensor) -> Array:
         return traceable(numbers(label_array(labels, logits, self.logits_dimension), logits))
 
@@ -98,7 +98,7 @@ class PoissonRegressionHead(RegressionHead):
         )
         self._is_full = compute_full_loss
 
-    @operation
+    @by_host
     def checked_labels(self, labels: Any, logits: Tensor) -> Array:
         checked = super().checked_labels(labels, logits)
         if not (checked >= 0).all():
@@ -132,7 +132,7 @@ class LogisticRegressionHead(RegressionHead):
     ) -> None:
         super().__init__(1, weight_column, loss_reduction, inverse_link_fn=sigmoid, name=name)
 
-    @operation
+    @by_host
     def checked_labels(self, labels: Any, logits: Tensor) -> Array:
         checked = super().checked_labels(labels, logits)
         if not ((checked >= 0) & (checked <= 1)).all():

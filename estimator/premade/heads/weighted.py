@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ....autodiff import Array, Tensor, effect, operation, traceable
+from ....autodiff import Array, Tensor, by_host, effect, traceable
 from ....nn.losses import Reduction
 from ....nn.metrics import Mean, Metric, to_host
 from ....nn.shapes import as_tensor
@@ -149,7 +149,7 @@ class WeightedHead(Head):
             )
         return losses
 
-    @operation
+    @by_host
     def _weights(self, features: Any, losses: Tensor) -> Array | None:
         column = self.weight_column
         if column is None:
