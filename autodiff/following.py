@@ -40,7 +40,7 @@ _looks: dict[CodeType, Callable[..., Any]] = {}
 _finders: dict[type, Callable[[], Any]] = {}
 _surroundings: list[ContextVar[Any]] = [recording]
 
-_PACKAGE = str(Path(__file__).parent.parent)
+_NOT_THE_USERS = str(Path(__file__).parent.parent), str(Path(np.__file__).parent)
 _STANDS_FOR_ARRAY = object()
 _data: Any = vars(Tensor)["data"]  # the slot itself
 
@@ -289,7 +289,7 @@ class _Follower(Listener):
             self._trace.refusals.append(what)
             return
         within, place = frame.f_code, frame
-        while place.f_code.co_filename.startswith(_PACKAGE) and place.f_back is not None:
+        while place.f_code.co_filename.startswith(_NOT_THE_USERS) and place.f_back is not None:
             place = place.f_back
         by = "" if within is place.f_code else f" by {within.co_qualname}"
         at = f"{place.f_code.co_filename}:{place.f_lineno}"

@@ -292,7 +292,8 @@ class Model:
         weights = {name: _weight(name, shape) for name, shape in _own_weights(s).items()}
         h = self._hidden(features["x"])
         if s.embedding == "dense":
-            rows = np.take(np.eye(NUM_ROWS), features["row"], axis=0) @ weights["table/embeddings"]
+            is_row = features["row"][:, None] == np.arange(NUM_ROWS)
+            rows = is_row.astype(np.float64) @ weights["table/embeddings"]
             h = np.concatenate([h, rows], axis=1)
         elif s.embedding:
             h = np.concatenate([h, self._table(features["row"])], axis=1)
