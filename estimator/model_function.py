@@ -226,5 +226,5 @@ def _inner_nodes(loss: Tensor) -> Iterator[Tensor]:
 
 
 def _is_wider_than_the_model(loss: Tensor) -> bool:
-    trained = [v.dtype for v in current_store().variables.values() if v.trainable]
+    trained = [variable.dtype for variable in current_store().trainable_variables()]
     return loss.dtype == np.float64 and bool(trained) and np.dtype(np.float64) not in trained

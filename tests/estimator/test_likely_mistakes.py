@@ -1,6 +1,9 @@
 """What is legal in a model_fn and most likely not meant is warned of, once (ES-07)."""
 
+import itertools
 import logging
+import sys
+import threading
 
 import numpy as np
 import pytest
@@ -142,3 +145,36 @@ def test_es_19_metrics_of_a_spec_that_trains_are_left_aside_and_named(tmp_path, 
     lines = [r.getMessage() for r in caplog.records if "eval_metric_ops" in r.getMessage()]
     assert len(lines) == 1
     assert "(mean label) is left aside" in lines[0]
+
+
+@pytest.fixture
+def threads_alternate():
+    """Threads take turns at every chance."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.parametrize("attempt", range(6))  # it went wrong in every third or so
+def test_a_model_is_looked_at_while_another_replica_creates_slots(
+    tmp_path, threads_alternate, attempt
+):
+    calls, is_second_ready = itertools.count(1), threading.Event()
+
+    def model_fn(features, labels, mode):
+        weights = [pl.get_variable(f"w_{i}", (1,), initializer=0.0) for i in range(500)]
+        loss = np.mean(np.square(features @ np.stack(weights) - labels))
+        train_op = optimizers.Adam().minimize(loss)
+        if next(calls) == 1:  # the call that is looked at
+            is_second_ready.wait(timeout=20)
+        is_second_ready.set()
+        return pl.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    strategy = pl.MirroredStrategy(["CPU:0", "CPU:1"])
+    config = pl.RunConfig(model_dir=str(tmp_path), train_distribute=strategy)
+    x = np.ones((4, 500), np.float32)
+    end = pl.Estimator(model_fn, config=config).train_and_report(
+        lambda: pl.Dataset.from_tensor_slices((x, x[:, :1])).batch(2), steps=1
+    )
+    assert end.global_step == 1
