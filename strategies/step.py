@@ -157,7 +157,9 @@ def make_step(
     if replica is None:
         raise RuntimeError("a train op must be called in a replica: inside strategy.run(...)")
     is_alone = replica.strategy.extended.num_replicas == 1
-    lines = [] if is_alone else [line for u in train_op.updates for line in u.lines(replica)]
+    # Who has a veto need not be alike: hooks are not told of a step that it will not make.
+    says = not (is_alone or veto)
+    lines = [line for u in train_op.updates for line in u.lines(replica)] if says else []
     own = num_examples if replica.has_examples else 0
     with InterruptsPutOff() as interrupts, phase("communication") as switch:
         this_round = agree(replica, own + num_accumulated, average, (float(veto), *sums), lines)

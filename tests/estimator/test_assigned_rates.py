@@ -140,3 +140,40 @@ def test_a_checkpoint_of_a_loop_of_ones_own_has_it(tmp_path, rate):
         optimizer.learning_rate = lambda step: 0.7
         saved.restore(tmp_path)
         assert float(optimizer.learning_rate) == pytest.approx(expected)
+
+
+class AssignsBeforeThird(SessionRunHook):
+    """Assigns a rate before the third step; may ask to stop behind the second."""
+
+    def __init__(self, made, stops):
+        self.made, self.stops, self.num_told, self.num_made = made, stops, 0, 0
+
+    def before_run(self, run_context):
+        self.num_told += 1
+        if self.num_told == 3:
+            self.made[-1].learning_rate = 0.001
+
+    def after_run(self, run_context, run_values):
+        self.num_made += 1
+        if self.stops and self.num_made == 2:
+            run_context.request_stop()
+
+
+def test_a_rate_assigned_for_a_step_that_one_worker_does_not_make_ends_the_run_in_order(
+    on_workers, tmp_path
+):
+    def run(strategy, index):
+        made = []
+
+        def model_fn(features, labels, mode):
+            w = pl.get_variable("w", (3, 1), initializer=0.0)
+            made.append(optimizers.SGD(0.05))
+            loss = np.mean(np.square(features @ w - labels))
+            return pl.EstimatorSpec(mode, loss=loss, train_op=made[-1].minimize(loss))
+
+        config = pl.RunConfig(model_dir=str(tmp_path), train_distribute=strategy)
+        hooks = [AssignsBeforeThird(made, stops=index == 1)]
+        end = pl.Estimator(model_fn, config=config).train_and_report(dataset, hooks)
+        return end.global_step, end.reason
+
+    assert on_workers(2, 1, run) == [(2, "a hook asked to stop on worker 1")] * 2
