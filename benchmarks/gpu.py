@@ -211,20 +211,40 @@ def ours(
     def in_replica() -> None:
         device_x, device_y = pl.Tensor(x), pl.Tensor(y)  # uploaded once, and kept
 
-        def step() -> None:
-            with pl.GradientTape() as tape:
-                logits = model(device_x, training=True)
-                loss = np.mean(
-                    losses.sparse_categorical_crossentropy(device_y, logits, from_logits=True)
-                )
-            variables = model.trainable_variables
-            gradients = tape.gradient(loss, variables)
-            optimizer.apply_gradients(zip(gradients, variables, strict=True))
-
-        found.update(step_ms(step, sizes))
+        found.update(step_ms(lambda: train(model, optimizer, device_x, device_y), sizes))
 
     strategy.run(in_replica)
     return found
+
+
+def train(model: Any, optimizer: Any, x: Any, y: Any) -> None:
+    """A step of a classifier, in a replica."""
+    with pl.GradientTape() as tape:
+        logits = model(x, training=True)
+        loss = np.mean(losses.sparse_categorical_crossentropy(y, logits, from_logits=True))
+    variables = model.trainable_variables
+    gradients = tape.gradient(loss, variables)
+    optimizer.apply_gradients(zip(gradients, variables, strict=True))
+
+
+def shared_card(sizes: Sizes) -> dict[str, float]:
+    """A step of two replicas that share a card, and of a single one with the batches of both."""
+    found = {}
+    for name, devices in (("one", ["GPU:0"]), ("two", ["GPU:0", "GPU:0:1"])):
+        batch = 2 * sizes.mlp_batch // len(devices)
+        for what, ms in of_replicas(sizes, devices, batch).items():
+            found[f"{name}, {what}"] = ms
+    return found
+
+
+def of_replicas(sizes: Sizes, devices: list[str], batch: int) -> dict[str, float]:
+    """A step of the MLP in replicas, each on a batch of its own that lies there."""
+    strategy = pl.MirroredStrategy(devices)
+    x, y = batch_of(sizes.mlp[:1], batch)
+    with strategy.scope():
+        model, optimizer = dense_layers(*sizes.mlp[1:]), optimizers.SGD(0.01)
+    batches = strategy.run(lambda: (pl.Tensor(x), pl.Tensor(y)))
+    return step_ms(lambda: strategy.run(train, (model, optimizer, *batches)), sizes)
 
 
 def our_cnn(sizes: Sizes, which: int) -> dict[str, float]:
@@ -407,6 +427,7 @@ MEASURES: dict[str, Callable[[Sizes], Any]] = {
     "embedding in torch": lambda sizes: in_torch(
         sizes, "embedding", 0, sizes.rows, sizes.width, sizes.ids
     ),
+    "shared card": shared_card,
     "estimator": estimator_overhead,
     "checkpoint": checkpoint,
 }

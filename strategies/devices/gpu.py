@@ -12,10 +12,10 @@ card read no value that is not there yet, and overwrite none that is still to be
   array, and what the home does from here on waits for the copy. CuPy's pool gives memory back to
   the stream on which it was taken, at once when the host lets go of it; that is the stream of the
   home, and whatever gets the memory next is computed behind the copy.
-- Buffers of gradients are also read and written by the stream for communication of one of the
-  parts (`one_card`): behind everything that the parts have been given so far, and in front of
-  everything that they are given when they have been told to wait for its event. Nobody touches
-  the buffers in between.
+- Buffers of gradients are also read and written by the card's stream for communication
+  (`one_card`): behind everything that the parts have been given so far, and in front of everything
+  that they are given when they have been told to wait for its event. Nobody touches the buffers in
+  between, and their memory goes back behind that event.
 - CUDA's default stream, that of threads outside replicas, waits for all of these streams and they
   for it. What is made there belongs to no part: it counts as the first one's, and another part
   copies it.
@@ -306,7 +306,7 @@ def communicating(index: int, part: int = 0) -> Iterator[Any]:
     cupy = _cupy()
     with use(index, part):
         written = cupy.cuda.get_current_stream().record()
-        stream = _communication_stream(cupy, index, part)
+        stream = _communication_stream(cupy, index)
         stream.wait_event(written)
         with stream:
             yield stream
@@ -425,7 +425,7 @@ def _download_stream(cupy: Any, index: int) -> Any:
 
 
 @cache
-def _communication_stream(cupy: Any, index: int, part: int) -> Any:
-    """The second stream of a part of a card: what it sends while the first one computes."""
+def _communication_stream(cupy: Any, index: int) -> Any:
+    """The stream of a card for what it sends while others compute, whichever part it is of."""
     with cupy.cuda.Device(index):
         return cupy.cuda.Stream()

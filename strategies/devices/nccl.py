@@ -49,21 +49,27 @@ class UnderWay(Handle):
     """What goes on beside what cards compute: `wait` lets their own streams wait, not the caller.
 
     Args:
-        arrays: What nobody may touch before. Their memory does not go back before either.
+        arrays: What nobody may touch before. Their memory does not go back before either, also
+            where nobody waits any more, since a step has failed.
         events: For each of them, the end of it.
     """
 
     def __init__(self, arrays: Sequence[Array], events: Sequence[Any]) -> None:
         self.events = tuple(events)
         self._arrays = tuple(arrays)
+        for other in list(_not_waited_for):
+            if all(event.done for event in other.events):
+                _not_waited_for.discard(other)
+        _not_waited_for.add(self)
 
     def wait(self) -> None:
-        arrays, self._arrays = self._arrays, ()
-        for array, event in zip(arrays, self.events, strict=False):
+        for array, event in zip(self._arrays, self.events, strict=True):
             gpu.wait_for(event, *gpu.home(array))
+        _not_waited_for.discard(self)
 
-    def __del__(self) -> None:
-        self.wait()
+
+_not_waited_for: set[UnderWay] = set()
+"""It keeps them, and so their arrays. (Not `__del__`, in which Python drops an interrupt.)"""
 
 
 @final

@@ -41,14 +41,19 @@ def on_threads(
     return outcomes
 
 
-def devices_of(worker: int, num_cards: int) -> list[Device]:
-    """A worker's cards: those of the worker before come first."""
-    return [Device("GPU", worker * num_cards + i) for i in range(num_cards)]
+def devices_of(worker: int, num_cards: int, num_parts: int = 0) -> list[Device]:
+    """A worker's cards, or so many parts of each: those of the worker before come first."""
+    cards = [worker * num_cards + i for i in range(num_cards)]
+    parts = range(1, 1 + num_parts) if num_parts else (0,)
+    return [Device("GPU", card, part=part) for card in cards for part in parts]
 
 
-def strategy_of(communicator: Communicator | None, cards: Cards | None, num_cards: int) -> Strategy:
-    """That of a worker with so many cards."""
-    devices = devices_of(0 if communicator is None else communicator.rank, num_cards)
+def strategy_of(
+    communicator: Communicator | None, cards: Cards | None, num_cards: int, num_parts: int = 0
+) -> Strategy:
+    """That of a worker with so many cards, or so many parts of each."""
+    rank = 0 if communicator is None else communicator.rank
+    devices = devices_of(rank, num_cards, num_parts)
     workers = Workers(communicator, cards=cards)
     ops = pl.NcclAllReduce()
     return Strategy(StrategyExtended(devices, devices, ops, workers, bytes_per_pack=1 << 10))

@@ -187,8 +187,12 @@ class Event:
 
     @property
     def done(self) -> bool:
-        """Whether the device has come so far."""
-        return not _not_ended(self.works)
+        """Whether the device has come so far. The host then knows it."""
+        if _not_ended(self.works):
+            return False
+        for number, last in self.seen.items():
+            _wait_for(number, last)
+        return True
 
     def record(self, stream: Stream | None = None) -> None:
         self.time = time.perf_counter()

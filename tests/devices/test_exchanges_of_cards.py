@@ -29,22 +29,29 @@ def four_cards() -> Iterator[None]:
     assert not strict_cuda.HAZARDS
 
 
-def outcomes(name: str, num_workers: int, num_cards: int, by_nccl: bool) -> list[list[np.ndarray]]:
+def outcomes(
+    name: str, num_workers: int, num_cards: int, by_nccl: bool, num_parts: int = 0
+) -> list[list[np.ndarray]]:
     """What a program comes to on each worker."""
 
     def work(communicator: Communicator) -> list[np.ndarray]:
-        first = devices_of(communicator.rank, num_cards)[0]
+        first = devices_of(communicator.rank, num_cards, num_parts)[0]
         cards = join_by_nccl(communicator, first, strict=True) if by_nccl else None
-        return PROGRAMS[name](strategy_of(communicator, cards, num_cards))
+        return PROGRAMS[name](strategy_of(communicator, cards, num_cards, num_parts))
 
     return conformance.results_of(on_threads, num_workers, work)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize(("num_workers", "num_cards"), [(2, 1), (3, 1), (2, 2)])
-def test_st_24_what_cards_exchange_is_what_goes_through_host_memory(name, num_workers, num_cards):
-    by_host = outcomes(name, num_workers, num_cards, by_nccl=False)
-    by_nccl = outcomes(name, num_workers, num_cards, by_nccl=True)
+@pytest.mark.parametrize(
+    ("num_workers", "num_cards", "num_parts"),
+    [(2, 1, 0), (3, 1, 0), (2, 2, 0), (2, 1, 1), (2, 1, 2), (2, 2, 2)],
+)
+def test_st_24_what_cards_exchange_is_what_goes_through_host_memory(
+    name, num_workers, num_cards, num_parts
+):
+    by_host = outcomes(name, num_workers, num_cards, False, num_parts)
+    by_nccl = outcomes(name, num_workers, num_cards, True, num_parts)
     for found in by_nccl:
         assert_alike(found, by_host[0])
     assert len({b"".join(a.tobytes() for a in found) for found in by_nccl}) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import paceline as pl
 from paceline.autodiff import IndexedSlices, record
 from paceline.strategies import Device, list_devices, set_visible_devices
 from paceline.strategies.devices import gpu
+from paceline.strategies.devices.download import Download
 
 from . import strict_cuda as cuda
 from . import strict_cupy
@@ -234,6 +236,17 @@ def test_who_reads_an_array_of_another_part_without_a_copy_is_found_out() -> Non
         np.multiply(array, 2)
 
 
+def test_a_download_copies_where_an_array_is_at_home_whoever_is_about_to_change_it() -> None:
+    array, target = SECOND.put(np.ones(4)), np.zeros(4)
+    download = Download({"w": [(target, array)]})
+    with FIRST.use():
+        download.before_change["w"]()
+    with SECOND.use():
+        array *= 5
+    download.finish()
+    np.testing.assert_array_equal(target, 1)
+
+
 # Buckets.
 
 
@@ -270,10 +283,30 @@ def test_adding_up_on_a_card_is_a_kernel_for_each_other_part_and_one_to_hand_it_
     assert counts.waits == counts.uploads == []
 
 
+class OwnSum(pl.CrossDeviceOps):
+    """Brings what it adds up to where it is for, and leaves `out` aside."""
+
+    def reduce(self, arrays: Any, destination: Device, out: Any = None) -> Any:
+        return sum(destination.bring(array) for array in arrays)
+
+
+def test_a_sum_of_ones_own_is_computed_where_it_is_for_whoever_asks() -> None:
+    arrays, devices = buffers(FIRST, SECOND), (FIRST, SECOND)
+    with SECOND.use():
+        OwnSum().start_all_reduce(arrays, devices).wait()
+        (total,) = OwnSum().batch_reduce([arrays], [FIRST])
+    assert Device.of(total) == FIRST
+    assert [array.get().tolist() for array in (*arrays, total)] == [[3.0] * 4] * 2 + [[6.0] * 4]
+
+
 def test_gradients_that_nobody_waits_for_any_more_give_their_memory_back_behind_the_sum() -> None:
     arrays = buffers(FIRST, SECOND)
+    kept = [weakref.ref(array) for array in arrays]
     handle = pl.NcclAllReduce().start_all_reduce(arrays, (FIRST, SECOND))
     del arrays, handle  # as a step that fails lets go of them
+    assert all(array() is not None for array in kept)
+    pl.NcclAllReduce().start_all_reduce(buffers(FIRST, SECOND), (FIRST, SECOND)).wait()
+    assert all(array() is None for array in kept)
 
 
 def test_a_step_that_failed_has_no_part_in_the_next_one() -> None:

@@ -19,7 +19,7 @@ from paceline.strategies.devices.transfer import transfer_to
 from . import strict_cuda as cuda
 from .strict_cupy import StrictArray, counted
 
-CARD = Device("GPU", 0)
+CARD, PART = Device("GPU", 0), Device("GPU", 0, part=2)
 
 
 @pytest.fixture(autouse=True)
@@ -52,12 +52,17 @@ def assert_equal(found: Any, expected: Any) -> None:
             np.testing.assert_array_equal(one, other)
 
 
-def test_what_arrives_is_what_set_out_whatever_its_structure_and_size(a_card: Any) -> None:
-    transfer = transfer_to([CARD])
+@pytest.mark.parametrize("device", [CARD, PART])
+def test_what_arrives_is_what_set_out_whatever_its_structure_and_size(
+    device: Device, a_card: Any
+) -> None:
+    transfer = transfer_to([device])
     sizes = [4, 7, 4, 0, 1, 9, 2]
     for number, size in enumerate(sizes):
         (found,) = transfer.finish(transfer.start((batch(number, size),)))
         assert_equal(found, batch(number, size))
+        arrays = [leaf for leaf in nest.flatten(found) if isinstance(leaf, StrictArray)]
+        assert {Device.of(array) for array in arrays} == {device}
 
 
 def test_a_batch_is_one_copy_and_the_host_waits_for_none(a_card: Any) -> None:
