@@ -68,6 +68,20 @@ class VariableSpec(NamedTuple):
         on_read = self.synchronization is VariableSynchronization.ON_READ
         return on_read and self.aggregation is VariableAggregation.SUM
 
+    def require_policies(self) -> None:
+        """Refuse what is none, such as the name of one.
+
+        Raises:
+            ValueError: It is not a `VariableSynchronization`, or not a `VariableAggregation`.
+        """
+        given = self.synchronization, self.aggregation
+        for policy, kind in zip(given, (VariableSynchronization, VariableAggregation), strict=True):
+            if not isinstance(policy, kind):
+                names = ", ".join(f"{kind.__name__}.{name}" for name in kind.__members__)
+                raise ValueError(
+                    f"variable {self.name!r} was given {policy!r}; it takes one of {names}"
+                )
+
     def require_dtype(self, dtype: np.dtype) -> None:
         """Refuse an aggregation whose result the variable could not hold.
 

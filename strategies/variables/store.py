@@ -290,6 +290,7 @@ class VariableStore:
         self, initial_value: Any, dtype: Any, beside: Variable | None, **said: Any
     ) -> Variable:
         spec = VariableSpec(**said)
+        spec.require_policies()
 
         def initial() -> Array | SavedValue:
             given = initial_value() if callable(initial_value) else initial_value

@@ -339,6 +339,16 @@ def test_an_aggregation_that_the_dtype_cannot_hold_is_refused(value, aggregation
 
 
 @pytest.mark.parametrize(
+    "options", [{"synchronization": "ON_READ"}, {"aggregation": "MEAN"}, {"aggregation": ON_READ}]
+)
+def test_what_is_no_policy_is_refused(options):
+    """A text would be none of those that are compared with, and so another one."""
+    ((name, value),) = options.items()
+    with pytest.raises(ValueError, match=f"{value!r}; it takes one of Variable{name.title()}."):
+        Variable(1.0, **options)
+
+
+@pytest.mark.parametrize(
     ("value", "options", "trainable"),
     [
         (1.0, {}, True),
