@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ class Kept:
         "described",
         "global_step",
         "iterations",
+        "lock",
         "reducers",
         "runs",
         "scale",
@@ -35,6 +37,7 @@ class Kept:
     )
 
     def __init__(self) -> None:
+        self.lock = threading.Lock()  # replicas have optimizers of their own, and this in common
         self.iterations: Variable | None = None
         self.batches: Variable | None = None
         self.scale: tuple[Variable, ...] = ()

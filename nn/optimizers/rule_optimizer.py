@@ -51,7 +51,7 @@ class RuleOptimizer(Optimizer):
         if len(slots) < len(self._slot_values):
             for name, start in self._slot_values.items():
                 self._slot(variable, name, self._rule.slot_shape(name, variable.shape), start)
-        return list(slots.values())
+        return [slots[name] for name in self._slot_values]
 
     def _kept_as(self) -> tuple[str, ...]:
         return tuple(self._slot_values)

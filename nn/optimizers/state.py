@@ -391,11 +391,16 @@ class OptimizerState(Serializable, Updater):
 
     def _slots_of(self, variable: Variable) -> dict[str, Variable]:
         """What is kept beside a variable so far, by name."""
-        known = self._membership.latest.slots
+        kept = self._membership.latest
         # By the name and the variable: in another model the name means another one.
-        of, slots = known.get(variable.name, (None, {}))
+        of, slots = kept.slots.get(variable.name, (None, {}))
         if of is not variable:
-            known[variable.name] = variable, (slots := {})
+            with (
+                kept.lock
+            ):  # or a replica would fill what another has put something else in place of
+                of, slots = kept.slots.get(variable.name, (None, {}))
+                if of is not variable:
+                    kept.slots[variable.name] = variable, (slots := {})
         return slots
 
     def _slot(

@@ -1,11 +1,14 @@
 """An optimizer that is made again with the same arguments is like one that is made anew."""
 
 import copy
+import itertools
 import pickle
+import threading
 
 import numpy as np
 import pytest
 
+import paceline as pl
 from paceline.nn import optimizers
 from paceline.nn.optimizers import schedules
 from paceline.strategies import Variable, VariableStore
@@ -80,3 +83,34 @@ def test_es15_one_that_was_made_again_can_be_copied_and_sent():
     again = optimizers.Adam(0.3)
     for other in (copy.deepcopy(again), pickle.loads(pickle.dumps(again))):
         assert other.get_config()["learning_rate"] == 0.3
+
+
+class Meeting(dict):
+    """Both threads have found nothing before either goes on."""
+
+    def __init__(self):
+        self.both, self.num_asked = threading.Barrier(2, timeout=20), itertools.count()
+
+    def get(self, *arguments):
+        found = super().get(*arguments)
+        if next(self.num_asked) < 2:
+            self.both.wait()
+        return found
+
+
+def test_replicas_that_ask_for_slots_at_once_fill_the_same():
+    """Else each would put them in another order, and take the one for the other."""
+    with VariableStore().building():
+        variable, optimizer = pl.get_variable("w", (3,)), optimizers.Adam()
+        optimizer._membership.latest.slots = Meeting()
+        found = []
+        threads = [
+            threading.Thread(target=lambda: found.append(optimizer._slots_of(variable)))
+            for _ in range(2)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert found[0] is found[1]
+        assert [slot.name.rpartition("/")[2] for slot in optimizer.slots(variable)] == ["m", "v"]
