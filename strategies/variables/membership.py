@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -9,6 +10,8 @@ from .names import NAMES_OUTSIDE, names_here
 from .store import current_store
 
 Kept = TypeVar("Kept")
+
+_entering = threading.Lock()
 
 
 class Membership(Generic[Kept]):
@@ -60,6 +63,9 @@ class Membership(Generic[Kept]):
         store = current_store().identity
         if store_then is not store:
             kept = self._begin(self.name)
-        # At once: another replica may be here at the same time.
-        self._latest = (names.origin, store, kept)
+        with _entering:  # one of several replicas that are here at the same time is the first
+            latest = self._latest
+            if names.origin is latest[0]:
+                return latest[2]
+            self._latest = (names.origin, store, kept)
         return kept
