@@ -64,7 +64,7 @@ from .indexed_slices import IndexedSlices, distinct_rows
 from .normalization import normalize
 from .philox import random_factors, random_normal
 from .piecewise_constant import traceable
-from .placement import is_placing, placed, placing
+from .placement import is_array, is_placing, placed, placing
 from .pooling import avg_pool, avg_pool2d, max_pool, max_pool2d
 from .printing import PRINT_OPTIONS, set_print_options
 from .recording import is_capturing, no_grad, watch_for_good, watched
@@ -138,6 +138,7 @@ __all__ = [
     "gelu",
     "given_array",
     "implements",
+    "is_array",
     "is_capturing",
     "is_placing",
     "leaky_relu",

@@ -32,6 +32,13 @@ def is_placing() -> bool:
     return _put.get() is not None
 
 
+def is_array(value: Any) -> bool:
+    """Whether it is an array or one of its numbers, of NumPy or in the memory of a GPU."""
+    kind = type(value)
+    is_on_card = hasattr(kind, "__cuda_array_interface__") and hasattr(kind, "__array_ufunc__")
+    return is_on_card or isinstance(value, np.ndarray | np.generic)
+
+
 def placed(array: Any) -> Any:
     """A NumPy array, or one of its numbers, on the device of this thread; any other as it is."""
     put = _put.get()

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from ..autodiff import is_array
 from ..inputs import Dataset, nest
-from ..strategies import DEFAULT_STRATEGY, Strategy, get_strategy, select_replica
+from ..strategies import DEFAULT_STRATEGY, Strategy, get_strategy, select_replica, to_host
 from ..training import ModeKeys, SessionRunContext, SessionRunHook, SessionRunValues, count_examples
 from .estimator import Estimator
 from .input_function import batches_for_replicas
@@ -71,7 +72,10 @@ def _batches(
     )
     with closing(batches):
         taken = [
-            [select_replica(batch, index, num_replicas) for index in range(num_replicas)]
+            [
+                nest.map_structure(_on_host, select_replica(batch, index, num_replicas))
+                for index in range(num_replicas)
+            ]
             for batch in islice(batches, steps)
         ]
     whole: list[Sequence[Any]] = [
@@ -84,6 +88,11 @@ def _batches(
 
 def _joined(parts: Sequence[Any]) -> Any:
     return nest.map_structure(lambda *leaves: np.concatenate(leaves), *parts)
+
+
+def _on_host(leaf: Any) -> Any:
+    """An array that was uploaded for a replica, as an input_fn gives it."""
+    return to_host(leaf) if is_array(leaf) else leaf
 
 
 def _losses(estimator: Estimator, strategy: Strategy, batches: Sequence[Any]) -> list[float]:

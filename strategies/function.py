@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..autodiff import TensorLike
+from ..autodiff import TensorLike, is_array
 from ..inputs import TensorSpec, nest
 from .replicas.values import local_values
 
@@ -111,7 +111,7 @@ def _spec_of(value: Any) -> TensorSpec | None:
     """The spec of an array; of what is none there is nothing to check."""
     if isinstance(value, TensorSpec):
         return value
-    if isinstance(value, TensorLike | np.ndarray | np.generic):
+    if isinstance(value, TensorLike) or is_array(value):
         return TensorSpec(value.shape, value.dtype)
     return None
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 
-from ..autodiff import Array, TensorLike, lift
+from ..autodiff import Array, TensorLike, is_array, lift
 from ..inputs import nest
 from ..strategies import Strategy, to_host
 
@@ -135,7 +135,7 @@ def held(hooks: Hooks, first: Hooks | None = None) -> Iterator[tuple[str, Any]]:
             for name, value in vars(hook).items():
                 root = f"{field}[{index}].{name}"
                 for place, leaf in zip(nest.paths(value, root), nest.flatten(value), strict=True):
-                    if isinstance(leaf, TensorLike | Figure | np.ndarray | np.generic):
+                    if isinstance(leaf, TensorLike | Figure) or is_array(leaf):
                         yield place, leaf
 
 

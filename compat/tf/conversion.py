@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...autodiff import Tensor, TensorLike
+from ...autodiff import Tensor, TensorLike, is_array
 from ...inputs import nest
 from ...nn.layers import SymbolicTensor, symbolic_in
 from ...strategies import DistributedValues
@@ -73,9 +73,7 @@ def operands(*values: Any) -> list[Any]:
 
 def as_tensor(value: Any) -> Any:
     """The result of an operation: arrays and numbers as tensors, anything else as it is."""
-    if isinstance(value, TensorLike) or not isinstance(value, np.ndarray | np.generic):
-        return value
-    return Tensor(value)
+    return Tensor(value) if is_array(value) else value
 
 
 def constants_as_tensors(structure: Any) -> Any:
@@ -90,7 +88,7 @@ def constants_as_tensors(structure: Any) -> Any:
             if isinstance(first, int | float) and all(v is first for v in value.values):
                 return convert(first)
             return type(value)([constants_as_tensors(v) for v in value.values])
-        if isinstance(value, np.ndarray | np.generic | int | float):
+        if is_array(value) or isinstance(value, int | float):
             return convert(value)
         return value
 

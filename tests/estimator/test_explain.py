@@ -13,6 +13,7 @@ def rows_of(text):
     return {line[:11].strip(): line[12:] for line in text.splitlines()}
 
 
+@pytest.mark.host
 def test_d_31_it_says_in_words_what_is_configured(linear_model_fn, input_fn, tmp_path):
     strategy = pl.MirroredStrategy(["CPU:0", "CPU:1"])
     config = pl.RunConfig(train_distribute=strategy, save_checkpoints_steps=7)

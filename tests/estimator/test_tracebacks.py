@@ -63,6 +63,7 @@ def config(request):
     return pl.RunConfig(train_distribute=strategy, eval_distribute=strategy)
 
 
+@pytest.mark.host  # frames of the stand-in are no frames of the package
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize(
     ("model_fn", "input_fn", "hooks", "last", "deepest"),
@@ -104,6 +105,7 @@ def test_all_frames_are_shown_on_request(tmp_path, monkeypatch):
     assert "_replica_step" in names
 
 
+@pytest.mark.host  # frames of the stand-in are no frames of the package
 def test_what_led_to_an_error_is_shortened_too(monkeypatch):
     monkeypatch.delenv("PACELINE_TRACEBACK", raising=False)
 
