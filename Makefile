@@ -28,15 +28,16 @@ demo: $(VENV)/demo $(VENV)/installed
 test: $(VENV)/test $(VENV)/installed
 	$(BIN)/python -m pytest -m "not slow" -n $(TEST_WORKERS) --dist worksteal $(PYTEST_ARGS)
 
-# The same tests on a stand-in for CuPy, which refuses what CuPy refuses: minutes, and no GPU. In the first all arrays of tensors lie on a
+# The same tests on a stand-in for CuPy, which refuses what CuPy refuses: a quarter of an hour, and no GPU. In the first all arrays of tensors lie on a
 # card; in the second those of strategies' devices do, on a card for each, and in the third two of them share a card. (tests/devices/ is on
 # the stand-in by itself.)
 STRICT_TESTS ?= tests/autodiff tests/nn
-CARDS_TESTS ?= tests/strategies tests/checkpoint tests/golden tests/summary tests/compat
+SHARED_CARD_TESTS ?= tests/strategies tests/checkpoint tests/golden tests/summary tests/compat
+CARDS_TESTS ?= $(SHARED_CARD_TESTS) tests/fit tests/estimator tests/combinations
 strict-test: $(VENV)/test $(VENV)/installed
 	$(BIN)/python -m pytest -m "not slow" --array-library=strict -n $(TEST_WORKERS) --dist worksteal $(STRICT_TESTS) $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -m "not slow" --array-library=cards -n $(TEST_WORKERS) --dist worksteal $(CARDS_TESTS) $(PYTEST_ARGS)
-	$(BIN)/python -m pytest -m "not slow" --array-library=shared-card -n $(TEST_WORKERS) --dist worksteal $(CARDS_TESTS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not slow" --array-library=shared-card -n $(TEST_WORKERS) --dist worksteal $(SHARED_CARD_TESTS) $(PYTEST_ARGS)
 
 # What only a GPU can tell. Without one, or without CuPy (extras gpu, gpu12), both say so and do nothing.
 gpu-test: $(VENV)/test $(VENV)/installed

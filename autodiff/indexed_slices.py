@@ -64,7 +64,7 @@ class IndexedSlices:
                 self.dense_shape,
             )
         if isinstance(other, np.ndarray):
-            _add_rows(other, self.indices, self.values)
+            _add_rows(other, _on_host(self.indices), _on_host(self.values))
         else:
             _add_rows_by_sorting(other, self.indices, self.values)
         return other
@@ -166,6 +166,11 @@ class Patch:
             flat = dense.reshape(-1)  # a view: dense gradients are contiguous
             _add_rows_by_sorting(flat, numbers.reshape(-1), values.reshape(-1))
         return dense
+
+
+def _on_host(array: Array) -> np.ndarray:
+    """Rows of what the host keeps may have been read on a card, and the rest of it here."""
+    return array if isinstance(array, np.ndarray) else array.get()
 
 
 def _add_rows(dense: Array, rows: Array, values: Array) -> None:

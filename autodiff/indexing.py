@@ -89,6 +89,7 @@ def _rows(source: TensorLike, rows: Array) -> Tensor:
     def vjp(g: Array, outs: Any) -> Any:
         flat = rows.reshape(-1).astype(np.int64)  # a copy: the caller's are not changed
         flat += shape[0] * (flat < 0)  # rows are told from 0: -1 and the last one must be one row
+        flat = np.asarray(flat, like=g)  # the table may lie elsewhere than what was read of it
         return (IndexedSlices(g.reshape(len(flat), *shape[1:]), flat, shape, distinct),)
 
     if isinstance(data, Awaited):

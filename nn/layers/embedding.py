@@ -69,7 +69,7 @@ class Embedding(Layer):
         rows = np.take(table, indices, axis=0)  # not of its value, which may be far away
         array = indices.like() if isinstance(indices, Tensor) else indices
         if not isinstance(array, np.ndarray):  # a GPU takes any index, and gives some row for it
-            is_row = (indices >= 0) & (indices < self.input_dim)
+            is_row = np.logical_and(indices >= 0, indices < self.input_dim)
             rows = np.where(is_row[..., None], rows, np.nan)
         return masked(rows, indices != 0) if self.mask_zero else rows
 

@@ -23,12 +23,11 @@ from ...autodiff import (
     is_placing,
     look,
     operation,
-    record,
     snapshot,
 )
 from ..context import CurrentStrategy, ReplicaContext
 from ..devices.arrays import as_array
-from ..devices.device import HOST, Device, to_host
+from ..devices.device import Device, to_host
 from ..replicas.frame import current_frame, stands_in
 from .aggregation import (
     VariableAggregation,
@@ -40,6 +39,7 @@ from .aggregation import (
 from .casting import cast_to, variables_cast_to
 from .cell import Assignment, Cell
 from .local import LocalCell
+from .places import device_here, seen_from
 
 _constructor: list[Callable[..., Variable]] = []
 _warning = threading.Lock()
@@ -129,8 +129,8 @@ class Variable(TensorLike, metaclass=_Constructed):
         source = self._source_in(replica)
         index = 0 if replica is None else replica.local_index
         home = self.cell.device(index)
-        here = _device_here(home) if replica is None else replica.device
-        return source if home is here else _moved(source, home, here)
+        here = device_here(home) if replica is None else replica.device
+        return source if home is here else seen_from(here, source, home)
 
     def source(self) -> Tensor:
         return self._source_in(self.replica_here())
@@ -210,7 +210,7 @@ class Variable(TensorLike, metaclass=_Constructed):
         if replica is None and self.differs_between_replicas:
             return self.tensor().read_rows(rows)
         index = 0 if replica is None else replica.local_index
-        here = _device_here(self.cell.device(index)) if replica is None else replica.device
+        here = device_here(self.cell.device(index)) if replica is None else replica.device
         return self.cell.leaf(index), self.cell.rows(index, rows, here)
 
     def settle(self) -> None:
@@ -420,24 +420,3 @@ class Variable(TensorLike, metaclass=_Constructed):
             return copies[0]
         lines = ",\n".join(f"  {i}: {copy}" for i, copy in enumerate(copies))
         return f"MirroredVariable:{{\n{lines}\n}}"
-
-
-def _device_here(home: Device) -> Device:
-    """Where who uses a variable as a whole computes: its only replica, or code outside replicas.
-
-    The latter computes on the host, if it does not `use` the variable's own device.
-    """
-    replica = current_frame().replica
-    if replica is not None:
-        return replica.device
-    return home if is_placing() else HOST
-
-
-def _moved(tensor: Tensor, home: Device, here: Device) -> Tensor:
-    """A copy as who computes elsewhere reads it: brought there; from a card its gradient back."""
-    brought = here.bring(tensor.data)
-    if brought is tensor.data:
-        return tensor
-    if here.kind == "CPU":  # an optimizer takes it from there, and the caller's arrays are there
-        return record(brought, (tensor,), lambda gradient, outs: (gradient,))
-    return record(brought, (tensor,), lambda gradient, outs: (home.bring(gradient),))

@@ -68,6 +68,7 @@ def test_their_gradient_is_that_of_rows_at_hand(table: FarTable) -> None:
     np.testing.assert_array_equal(far.to_dense(), near.to_dense())
 
 
+@pytest.mark.host  # a card asks for the rows of each table at once
 def test_who_has_found_out_which_rows_are_distinct_spares_it_the_gradient() -> None:
     told, untold = FarTable(tells_distinct=True), FarTable()
     gradients = [

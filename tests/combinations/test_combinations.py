@@ -14,15 +14,15 @@ NUM_REPLAYED = 20
 
 
 @pytest.mark.parametrize("number", range(NUM_SCENARIOS))
-def test_checkpoints_losses_and_metrics_are_those_of_one_process(tmp_path, number):
-    scenario = scenario_of(number)
+def test_checkpoints_losses_and_metrics_are_those_of_one_process(tmp_path, number, as_possible):
+    scenario = as_possible(scenario_of(number))
     print(scenario)
     check(scenario, tmp_path)
 
 
 @pytest.mark.parametrize("number", range(NUM_REPLAYED))
-def test_steps_without_calls_of_the_model_are_those_of_one_process(tmp_path, number):
-    scenario = replayed(scenario_of(number))
+def test_steps_without_calls_of_the_model_are_those_of_one_process(tmp_path, number, as_possible):
+    scenario = as_possible(replayed(scenario_of(number)))
     print(scenario)
     check(scenario, tmp_path)
 
@@ -106,8 +106,8 @@ MENDED = {
 
 
 @pytest.mark.parametrize("scenario", MENDED.values(), ids=MENDED)
-def test_what_was_found_and_mended(tmp_path, scenario):
-    check(scenario, tmp_path)
+def test_what_was_found_and_mended(tmp_path, scenario, as_possible):
+    check(as_possible(scenario), tmp_path)
 
 
 @pytest.mark.parametrize("clipping", sorted({*CLIPPING} - {None}))

@@ -134,3 +134,30 @@ def test_code_outside_replicas_sees_what_cards_keep_on_the_host(places: list[str
     np.testing.assert_array_equal(slopes[1].to_dense()[:, 0], [0, 2, 0])
     for variable in (weights, table):
         assert all(type(copy) is type(to_device(0)) for copy in variable.local_values())
+
+
+def test_what_the_host_keeps_is_read_whole_and_by_rows_on_cards(places: list[str]) -> None:
+    """Both gradients come back to it and are added up there, by a tape and by an optimizer."""
+
+    def found(devices: list[str]) -> list[Any]:
+        strategy = pl.CentralStorageStrategy(devices, parameter_device="CPU:0")
+        with strategy.scope():
+            table, optimizer = pl.Variable(np.eye(3)), optimizers.SGD(0.25)
+
+        def loss() -> Any:
+            rows = np.take(table, [[0, 2], [2, 2]], axis=0)
+            return np.sum(rows * rows) + np.sum(table * np.arange(3.0))
+
+        def step() -> Any:
+            with pl.GradientTape() as tape:
+                value = loss()
+            slope = tape.gradient(value, table)
+            optimizer.minimize(loss(), var_list=[table])()
+            return np.sum(slope * table.numpy())
+
+        sums = strategy.reduce("MEAN", strategy.run(step))
+        return [sums, table.numpy()]
+
+    on_host = found(["CPU:0", "CPU:1"][: len(places)])
+    for one, other in zip(found(places), on_host, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)

@@ -84,9 +84,7 @@ def test_premade_models_lose_train_evaluate_and_predict_as_on_the_host(
 
     def found(devices: list[str]) -> Any:
         strategy = pl.MirroredStrategy(devices)
-        config = pl.RunConfig(
-            train_distribute=strategy, eval_distribute=strategy, tf_random_seed=1
-        )
+        config = pl.RunConfig(train_distribute=strategy, eval_distribute=strategy, tf_random_seed=1)
         estimator = list(module.models(str(tmp_path / devices[0]), x, config))[index]
         hook, batches = Losses(), pl.Dataset.from_tensor_slices(data).batch(8)
         estimator.train(lambda: batches, hooks=[hook])

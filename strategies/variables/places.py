@@ -1,0 +1,29 @@
+"""A variable that is read elsewhere than where it is kept: its value goes there, and its gradient
+comes back."""
+
+from __future__ import annotations
+
+from ...autodiff import Tensor, is_placing, record
+from ..devices.device import HOST, Device
+from ..replicas.frame import current_frame
+
+
+def device_here(home: Device) -> Device:
+    """Where who uses a variable as a whole computes: its only replica, or code outside replicas.
+
+    The latter computes on the host, if it does not `use` the variable's own device.
+    """
+    replica = current_frame().replica
+    if replica is not None:
+        return replica.device
+    return home if is_placing() else HOST
+
+
+def seen_from(here: Device, tensor: Tensor, home: Device) -> Tensor:
+    """A copy that lies at `home`, as who computes on `here` reads it."""
+    brought = here.bring(tensor.data)
+    if brought is tensor.data:
+        return tensor
+    if here.kind == "CPU":  # an optimizer takes gradients from there, and the caller's arrays are
+        return record(brought, (tensor,), lambda gradient, outs: (gradient,))
+    return record(brought, (tensor,), lambda gradient, outs: (home.bring(gradient),))
