@@ -14,6 +14,7 @@ import paceline as pl
 from paceline.autodiff import operation, random_normal
 from paceline.nn import initializers, layers, losses, optimizers
 
+from ..hooks import Losses
 from .strict_cupy import counted
 
 RNG = np.random.default_rng(0)
@@ -65,17 +66,6 @@ DRAWN = classifier(layers.Flatten, lambda: Drawing(0.1))
 ROWS = classifier(lambda: layers.Embedding(9, 2), layers.Flatten)
 
 
-class Losses(pl.estimator.SessionRunHook):
-    def __init__(self) -> None:
-        self.found: list[float] = []
-
-    def before_run(self, run_context: Any) -> Any:
-        return pl.estimator.SessionRunArgs("loss")
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        self.found.append(run_values.results)
-
-
 def trained(
     model_fn: Any,
     features: Any,
@@ -99,7 +89,7 @@ def trained(
 
     pl.Estimator(model_fn, directory, config).train(input_fn, [hook], STEPS)
     saved = pl.checkpoint.load(pl.checkpoint.latest_checkpoint(directory)).arrays()
-    return hook.found, saved
+    return hook.values, saved
 
 
 def assert_same(one: Any, other: Any) -> None:
@@ -190,7 +180,7 @@ def test_variables_that_have_moved_are_captured_anew(a_card: Any, tmp_path: Path
             [losses_found, Moving((7, 8, 20))],
             STEPS,
         )
-        found.append(losses_found.found)
+        found.append(losses_found.values)
     assert found[0] == found[1]
 
 

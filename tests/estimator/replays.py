@@ -4,25 +4,18 @@ import numpy as np
 
 import paceline as pl
 
+from ..hooks import Losses
+
 CALLED_NO_MORE = "model_fn is called no more for batches of these shapes"
 
 
-class Losses(pl.estimator.SessionRunHook):
-    """The loss of each step."""
-
-    def __init__(self):
-        self.found = []
-
-    def before_run(self, run_context):
-        return pl.estimator.SessionRunArgs("loss")
-
-    def after_run(self, run_context, run_values):
-        self.found.append(run_values.results)
-
-
-def config(replays, strategy=None):
+def config(replays, strategy=None, **options):
     return pl.RunConfig(
-        tf_random_seed=1, replay_steps=replays, save_summary_steps=2, train_distribute=strategy
+        tf_random_seed=1,
+        replay_steps=replays,
+        save_summary_steps=2,
+        train_distribute=strategy,
+        **options,
     )
 
 
@@ -35,7 +28,7 @@ def trained(estimator, data, num_steps, batch=5):
 
     estimator.train(input_fn, [hook], num_steps)
     path = pl.checkpoint.latest_checkpoint(estimator.model_dir)
-    return hook.found, pl.checkpoint.load(path).arrays()
+    return hook.values, pl.checkpoint.load(path).arrays()
 
 
 def assert_same(found, expected):

@@ -1,8 +1,5 @@
 """A learning rate that was assigned while a run trained is that of the run that goes on."""
 
-import contextvars
-import threading
-
 import numpy as np
 import pytest
 
@@ -12,6 +9,8 @@ from paceline.estimator import SessionRunHook
 from paceline.estimator.saving import CheckpointShards
 from paceline.nn import optimizers
 from paceline.strategies import VariableStore
+
+from ..threads import in_threads
 
 # One batch: a run that has ended in order begins its input anew.
 X = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
@@ -56,24 +55,7 @@ def dataset():
 
 def on_servers(server_job, model_dir, call):
     job = server_job(2, 2, 0, storage=CheckpointShards(3, str(model_dir)))
-    found, errors = [None, None], []
-
-    def run(rank):
-        try:
-            found[rank] = call(job.strategy(rank), rank)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [
-        threading.Thread(target=contextvars.copy_context().run, args=(run, rank)) for rank in (0, 1)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-    return found
+    return in_threads(2, lambda rank: call(job.strategy(rank), rank))
 
 
 def scaled_adam(rate):

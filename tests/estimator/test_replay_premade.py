@@ -6,7 +6,8 @@ import pytest
 import paceline as pl
 from paceline import feature_column as fc
 
-from .replays import CALLED_NO_MORE, Losses, assert_same, config, trained
+from ..hooks import Losses
+from .replays import CALLED_NO_MORE, assert_same, config, trained
 
 STEPS = 8
 RNG = np.random.default_rng(0)

@@ -11,6 +11,9 @@ import pytest
 import paceline as pl
 from paceline.nn import initializers, layers, losses, metrics, optimizers
 
+from . import replays
+from .replays import assert_same
+
 STEPS = 10
 RNG = np.random.default_rng(0)
 IMAGES = RNG.normal(size=(20, 6, 6, 1)).astype(np.float32)
@@ -93,61 +96,30 @@ MODELS = {
 }
 
 
-class Losses(pl.estimator.SessionRunHook):
-    def __init__(self):
-        self.found = []
-
-    def before_run(self, run_context):
-        return pl.estimator.SessionRunArgs("loss")
-
-    def after_run(self, run_context, run_values):
-        self.found.append(run_values.results)
-
-
-def trained(model_fn, features, directory, replays, strategy=None, batch=5, **options):
-    """The losses of some steps, the last checkpoint, and how often `model_fn` was called."""
-    calls, hook = [], Losses()
+def trained(model_fn, features, directory, replayed, strategy=None, batch=5, **options):
+    """The losses of some steps and the last checkpoint, and how often `model_fn` was called."""
+    calls = []
 
     def counted(features, labels, mode):
         calls.append(mode)
         return model_fn(features, labels, mode)
 
-    config = pl.RunConfig(
-        tf_random_seed=1,
-        replay_steps=replays,
-        save_summary_steps=2,
-        train_distribute=strategy,
-        **options,
-    )
-    estimator = pl.Estimator(counted, directory, config)
-
-    def input_fn():
-        return pl.Dataset.from_tensor_slices((features, LABELS)).batch(batch).repeat()
-
-    estimator.train(input_fn, [hook], STEPS)
-    saved = pl.checkpoint.load(pl.checkpoint.latest_checkpoint(directory)).arrays()
-    return hook.found, saved, len(calls)
-
-
-def assert_same(one, other):
-    assert one[0] == other[0]
-    assert one[1].keys() == other[1].keys()
-    for name, value in one[1].items():
-        np.testing.assert_array_equal(value, other[1][name], err_msg=name)
+    estimator = pl.Estimator(counted, directory, replays.config(replayed, strategy, **options))
+    return *replays.trained(estimator, (features, LABELS), STEPS, batch), len(calls)
 
 
 @pytest.mark.parametrize(("model_fn", "features"), MODELS.values(), ids=MODELS)
 def test_losses_and_checkpoints_are_the_same_to_the_bit(tmp_path, model_fn, features):
-    expected = trained(model_fn, features, tmp_path / "called", replays=False)
-    found = trained(model_fn, features, tmp_path / "replayed", replays=True)
+    expected = trained(model_fn, features, tmp_path / "called", replayed=False)
+    found = trained(model_fn, features, tmp_path / "replayed", replayed=True)
     assert_same(found, expected)
     assert (expected[2], found[2]) == (STEPS, 3)
 
 
 def test_batches_of_another_size_are_followed_by_themselves(tmp_path):
     model_fn, features = MODELS["dense"]  # in batches of 8, 8, 4, 8, 8, 4, 8, 8, 4, 8
-    expected = trained(model_fn, features, tmp_path / "called", replays=False, batch=8)
-    found = trained(model_fn, features, tmp_path / "replayed", replays=True, batch=8)
+    expected = trained(model_fn, features, tmp_path / "called", replayed=False, batch=8)
+    found = trained(model_fn, features, tmp_path / "replayed", replayed=True, batch=8)
     assert_same(found, expected)
     assert found[2] == 1 + 2 + 2
 
@@ -172,11 +144,11 @@ def test_each_replica_has_a_replay_of_its_own(tmp_path, strategy, model):
 def test_summaries_are_those_of_each_step(tmp_path):
     model_fn, features = MODELS["variables of its own"]
     found = {}
-    for replays in (False, True):
-        trained(model_fn, features, tmp_path / str(replays), replays)
-        (path,) = (tmp_path / str(replays) / "history").iterdir()
+    for replayed in (False, True):
+        trained(model_fn, features, tmp_path / str(replayed), replayed)
+        (path,) = (tmp_path / str(replayed) / "history").iterdir()
         lines = [json.loads(line) for line in path.read_text().splitlines()]
-        found[replays] = [line["scalars"]["largest"] for line in lines if "scalars" in line]
+        found[replayed] = [line["scalars"]["largest"] for line in lines if "scalars" in line]
     assert found[True] == found[False]
     assert len(set(found[True])) == STEPS // 2
 
@@ -234,7 +206,7 @@ REFUSED = {
 def test_what_cannot_be_replayed_is_called_in_each_step_with_a_warning(
     tmp_path, caplog, model_fn, message
 ):
-    found = trained(model_fn, IMAGES, tmp_path, replays=True)
+    found = trained(model_fn, IMAGES, tmp_path, replayed=True)
     assert found[2] == STEPS
     (warning,) = [r.getMessage() for r in caplog.records if "replay_steps" in r.getMessage()]
     assert "model_fn goes on being called in each step" in warning
@@ -244,5 +216,5 @@ def test_what_cannot_be_replayed_is_called_in_each_step_with_a_warning(
 def test_what_tensors_cannot_do_is_an_error_that_says_what_to_do(tmp_path):
     model_fn = looking(lambda x, w: x.tolist()[0][0][0])
     with pytest.raises(AttributeError) as caught:
-        trained(model_fn, IMAGES, tmp_path, replays=True)
+        trained(model_fn, IMAGES, tmp_path, replayed=True)
     assert "RunConfig(replay_steps=True) gives model_fn tensors" in caught.value.__notes__[0]

@@ -1,7 +1,6 @@
 """`fit` over several workers, and with parameter servers: what one process would learn."""
 
 import re
-import threading
 
 import numpy as np
 import pytest
@@ -9,6 +8,8 @@ import pytest
 import paceline as pl
 from paceline.nn import Input, Model, Sequential, callbacks, layers, metrics, optimizers
 from paceline.strategies import DEFAULT_STRATEGY, VariableStore
+
+from ..threads import in_threads
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(25, 3)).astype(np.float32)
@@ -184,22 +185,7 @@ def test_who_has_fewer_of_the_batches_that_all_share_is_named(on_workers, caplog
 
 def on_servers(job, train):
     """What `train(strategy, rank)` returns in each trainer, which are threads."""
-    found, errors = [None] * job.num_trainers, []
-
-    def work(rank):
-        try:
-            found[rank] = train(job.strategy(rank), rank)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(job.num_trainers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-    return found
+    return in_threads(job.num_trainers, lambda rank: train(job.strategy(rank), rank))
 
 
 @pytest.mark.parametrize("kind", MODELS)

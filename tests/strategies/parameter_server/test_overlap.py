@@ -1,8 +1,5 @@
 """`overlap=True` where batches are empty, and at the end: the exchange of a step counts once."""
 
-import contextvars
-import threading
-
 import numpy as np
 import pytest
 
@@ -10,6 +7,8 @@ import paceline as pl
 from paceline.estimator import SessionRunHook
 from paceline.estimator.saving import CheckpointShards
 from paceline.nn import optimizers
+
+from ...threads import in_threads
 
 X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
 Y = X.sum(axis=1, keepdims=True)
@@ -45,30 +44,18 @@ def run(server_job, tmp_path):
         model_dir = tmp_path / f"{next(counter)}"
         storage = CheckpointShards(3, str(model_dir))
         job = server_job(2, len(sizes), max_staleness, overlaps=overlaps, storage=storage)
-        notes, errors = [Notes() for _ in sizes], []
+        notes = [Notes() for _ in sizes]
 
         def train(rank):
-            try:
-                strategy = job.strategy(rank, num_replicas)
-                config = pl.RunConfig(model_dir=str(model_dir), train_distribute=strategy)
-                data = batches_of(sizes[rank])
-                pl.Estimator(model_fn, config=config).train_and_report(
-                    lambda: pl.Dataset.from_generator(lambda: iter(data)), hooks=[notes[rank]]
-                )
-                strategy.extended.job.share_result("")
-            except BaseException as error:
-                errors.append(error)
+            strategy = job.strategy(rank, num_replicas)
+            config = pl.RunConfig(model_dir=str(model_dir), train_distribute=strategy)
+            data = batches_of(sizes[rank])
+            pl.Estimator(model_fn, config=config).train_and_report(
+                lambda: pl.Dataset.from_generator(lambda: iter(data)), hooks=[notes[rank]]
+            )
+            strategy.extended.job.share_result("")
 
-        threads = [
-            threading.Thread(target=contextvars.copy_context().run, args=(train, rank))
-            for rank in range(len(sizes))
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if errors:
-            raise errors[0]
+        in_threads(len(sizes), train)
         return notes
 
     return run

@@ -1,7 +1,5 @@
 """`Checkpoint` in a loop of one's own whose variables live on parameter servers."""
 
-import threading
-
 import numpy as np
 import pytest
 
@@ -9,6 +7,8 @@ import paceline as pl
 from paceline.checkpoint import Checkpoint, load
 from paceline.nn import layers, optimizers
 from paceline.strategies import VariableStore
+
+from ...threads import in_threads
 
 X = np.random.default_rng(0).normal(size=(24, 2)).astype(np.float32)
 Y = X @ np.array([[1.0], [-2.0]], np.float32)
@@ -47,25 +47,15 @@ def run(server_job):
 
     def run(max_staleness, num_trainers, work, **options):
         job = server_job(2, num_trainers, max_staleness, **options)
-        found, errors = [None] * num_trainers, []
 
         def train(rank):
             strategy = job.strategy(rank)
-            try:
-                with VariableStore(seed=3).building(), strategy.scope():
-                    found[rank] = work(Loop(strategy), rank)
-                    strategy.extended.job.finish()
-            except BaseException as error:
-                errors.append(error)
+            with VariableStore(seed=3).building(), strategy.scope():
+                found = work(Loop(strategy), rank)
+                strategy.extended.job.finish()
+            return found
 
-        threads = [threading.Thread(target=train, args=(rank,)) for rank in range(num_trainers)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if errors:
-            raise errors[0]
-        return found
+        return in_threads(num_trainers, train)
 
     return run
 
