@@ -76,13 +76,18 @@ class ReplayedModel:
         if replay is not None:
             loss, train_op, logs = replay(arrays)
             return Spec(loss=loss, train_op=train_op, logs=logs)
-        if self._is_refused or len(self._traces) >= _MOST_KINDS:
+        if self._is_refused or self._num_other_kinds(kind) >= _MOST_KINDS:
             return self._model(batch, mode)
         if index not in self._first_dtypes:
             spec = self._model(batch, mode)
             self._first_dtypes[index] = _dtype_of_loss(spec)
             return spec
         return self._followed(batch, arrays, kind)
+
+    def _num_other_kinds(self, kind: _Kind) -> int:
+        """How many other kinds of batches the same replica has had that were followed."""
+        known = {*self._traces, *self._replays} - {kind}
+        return sum(other[0] == kind[0] for other in known)
 
     def _followed(self, batch: Any, arrays: Sequence[Array], kind: _Kind) -> Spec:
         trace = Trace(arrays)

@@ -124,6 +124,23 @@ def test_batches_of_another_size_are_followed_by_themselves(tmp_path):
     assert found[2] == 1 + 2 + 2
 
 
+def test_no_more_than_16_kinds_of_batches_are_followed(tmp_path):
+    sizes = [n for _ in range(4) for n in range(1, 20)]
+    calls = []
+
+    def counted(features, labels, mode):
+        calls.append(len(labels))
+        return MODELS["dense"][0](features, labels, mode)
+
+    def input_fn():
+        return pl.Dataset.from_generator(lambda: ((IMAGES[:n], LABELS[:n]) for n in sizes))
+
+    pl.Estimator(counted, tmp_path, replays.config(True)).train(input_fn)
+    # Two calls for each of 16 kinds; in each of its four steps for that of the first call of all,
+    # and for two more.
+    assert len(calls) == 2 * 16 + 3 * 4
+
+
 STRATEGIES = {
     "replicas": lambda: pl.MirroredStrategy(["CPU:0", "CPU:1"]),
     "one copy": lambda: pl.CentralStorageStrategy(["CPU:0", "CPU:1"]),
