@@ -58,14 +58,12 @@ class Membership(Generic[Kept]):
         if self._outside is not None and names.origin is self._outside[0]:
             self._latest = self._outside
             return self._outside[2]
-        _, store_then, kept = latest
         names.claim(self.name, owner)
         store = current_store().identity
-        if store_then is not store:
-            kept = self._begin(self.name)
-        with _entering:  # one of several replicas that are here at the same time is the first
+        kept = latest[2] if latest[1] is store else self._begin(self.name)
+        with _entering:  # of several replicas that are here at the same time one is the first
             latest = self._latest
-            if names.origin is latest[0]:
-                return latest[2]
+            if latest[1] is store:
+                kept = latest[2]
             self._latest = (names.origin, store, kept)
         return kept

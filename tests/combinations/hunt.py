@@ -2,6 +2,11 @@
 
 Prints each failure as a line that `--replay` takes, made as simple as it can be, and at the end a
 table of what was run and what failed.
+
+With `--races` threads take turns every two microseconds, which shows what replicas and workers,
+who are threads here, can do to each other. The seed says what is run, but who is interrupted where
+is not in our hands: `--tries` is how often a scenario is run before it counts as one that passes,
+as in `--races --tries 50 --replay "Scenario(…)"`.
 """
 
 from __future__ import annotations
@@ -23,15 +28,23 @@ from execution import check
 from scenarios import Run, Scenario, Topology  # noqa: F401 (what --replay evaluates)
 
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+SWITCH_SECS_OF_RACES = 2e-6  # Python's own interval is 5e-3
 
 
-def failure_of(scenario: Scenario) -> str:
-    """What goes wrong, in a line; empty if nothing does."""
-    with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
-        try:
-            check(scenario, directory)
-        except Exception as error:
-            return _described(error)
+def failure_of(scenario: Scenario, tries: int, tells: bool = False) -> str:
+    """What goes wrong in one of so many tries, in a line; empty if nothing does.
+
+    Args:
+        tells: Whether the traceback is printed.
+    """
+    for _ in range(tries):
+        with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
+            try:
+                check(scenario, directory)
+            except Exception as error:
+                if tells:
+                    traceback.print_exc()
+                return _described(error)
     return ""
 
 
@@ -40,14 +53,14 @@ def _described(error: Exception) -> str:
     return f"{type(error).__name__}: {text[:300]}"
 
 
-def simplest(scenario: Scenario, failure: str, until: float) -> Scenario:
+def simplest(scenario: Scenario, failure: str, until: float, tries: int) -> Scenario:
     """The scenario without all that its failure does not need."""
     kind = failure[:40]
     for simpler in s.simpler_scenarios(scenario):
         if time.monotonic() > until:
             break
-        if failure_of(simpler)[:40] == kind:
-            return simplest(simpler, failure, until)
+        if failure_of(simpler, tries)[:40] == kind:
+            return simplest(simpler, failure, until, tries)
     return scenario
 
 
@@ -77,7 +90,7 @@ def _flags(value):
     return [field.name for field in fields(value) if getattr(value, field.name) is True]
 
 
-def hunt(minutes: float, number: int, shrink_secs: float) -> int:
+def hunt(minutes: float, number: int, shrink_secs: float, tries: int) -> int:
     """Run scenarios until the time is over; how many have failed."""
     ran, failed, known = Counter(), Counter(), Counter()
     until = time.monotonic() + 60 * minutes
@@ -85,14 +98,14 @@ def hunt(minutes: float, number: int, shrink_secs: float) -> int:
     while time.monotonic() < until:
         scenario = s.scenario_of(number)
         number += 1
-        failure = failure_of(scenario)
+        failure = failure_of(scenario, tries)
         cells = {"all", *dimensions(scenario)}
         ran.update(cells)
         if failure:
             failed.update(cells)
             known[failure[:60]] += 1
             if known[failure[:60]] <= 2:
-                simple = simplest(scenario, failure, time.monotonic() + shrink_secs)
+                simple = simplest(scenario, failure, time.monotonic() + shrink_secs, tries)
                 print(f"FAILED {number - 1}: {failure}\n  {simple!r}", flush=True)
         if number % 1000 == 0:
             print(f"{ran['all']} scenarios, {failed['all']} failed, at {number}", flush=True)
@@ -109,24 +122,25 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--shrink-secs", type=float, default=60)
     parser.add_argument("--replay", help="a scenario, as it was printed")
+    parser.add_argument("--races", action="store_true", help="interrupt threads very often")
+    parser.add_argument("--tries", type=int, default=1, help="runs of each scenario")
     options = parser.parse_args()
     logging.getLogger("paceline").setLevel(logging.CRITICAL)
     warnings.simplefilter("error")
+    if options.races:
+        sys.setswitchinterval(SWITCH_SECS_OF_RACES)
+    how = options.shrink_secs, options.tries
     if options.replay is None:
-        return min(1, hunt(options.minutes, options.seed, options.shrink_secs))
-    return replay(eval(options.replay), options.shrink_secs)
+        return min(1, hunt(options.minutes, options.seed, *how))
+    return replay(eval(options.replay), *how)
 
 
-def replay(scenario: Scenario, shrink_secs: float) -> int:
+def replay(scenario: Scenario, shrink_secs: float, tries: int) -> int:
     """Run one scenario; say what goes wrong, and what the failure does not need."""
-    with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
-        try:
-            check(scenario, directory)
-        except Exception as error:
-            traceback.print_exc()
-            failure = _described(error)
-            print(simplest(scenario, failure, time.monotonic() + shrink_secs))
-            return 1
+    failure = failure_of(scenario, tries, tells=True)
+    if failure:
+        print(simplest(scenario, failure, time.monotonic() + shrink_secs, tries))
+        return 1
     print("passes")
     return 0
 

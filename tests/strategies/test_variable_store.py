@@ -1,6 +1,5 @@
 """Variables by name, and who has a say in creating them: MB-23 and the store."""
 
-import contextvars
 import gc
 import threading
 from functools import partial
@@ -27,7 +26,8 @@ from paceline.strategies import (
     variable_creator_scope,
 )
 from paceline.strategies.variables.membership import Membership
-from paceline.strategies.variables.names import Names, names_here
+
+from ..threads import in_threads
 
 
 def ones(shape, dtype, rng):
@@ -560,33 +560,18 @@ def test_what_was_lent_is_copied_before_a_step_changes_it(num_replicas, sparse):
 
 def test_replicas_that_enter_a_model_at_once_keep_the_same():
     """Of a layer made outside: one would else look at what is there while it is still empty."""
-    outside = Names()
-    token = names_here.set(outside)
     both = threading.Barrier(2, timeout=20)
-    try:
-        meets = [False]
 
-        def begin(name):
-            if meets[0]:
-                both.wait()
-            return [name]
+    def begin(name):
+        if current_store() is model:
+            both.wait()  # each has seen that nothing is kept of this model yet
+        return [name]
 
-        owner = Membership
-        membership = Membership(owner, "layer", begin)
-    finally:
-        names_here.reset(token)
-    meets[0], found = True, []
-    with VariableStore().building():
-        names = Names()
+    def enter(replica):
+        model.build_for_good()  # as replicas do: each counts names for itself
+        return membership.here(owner)
 
-        def enter():
-            names_here.set(names)
-            found.append(membership.here(owner))
-
-        contexts = [contextvars.copy_context() for _ in range(2)]
-        threads = [threading.Thread(target=context.run, args=(enter,)) for context in contexts]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert found[0] is found[1] is membership.latest
+    owner, model = layers.Flatten(), VariableStore()
+    membership = Membership(owner, "layer", begin)
+    first, second = in_threads(2, enter)
+    assert first is second is membership.latest
