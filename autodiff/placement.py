@@ -18,8 +18,11 @@ _put: ContextVar[Callable[[np.ndarray], Any] | None] = ContextVar("paceline_put"
 
 
 @contextmanager
-def placing(put: Callable[[np.ndarray], Any]) -> Iterator[None]:
-    """Within it, arrays that become operands are what `put` gives: copies on a device."""
+def placing(put: Callable[[np.ndarray], Any] | None) -> Iterator[None]:
+    """Within it, arrays that become operands are what `put` gives: copies on a device.
+
+    With None they stay in host memory, as they do outside of such a block.
+    """
     token = _put.set(put)
     try:
         yield

@@ -12,10 +12,12 @@ import numpy as np
 
 from ..autodiff import (
     Array,
+    Tensor,
     TensorLike,
     Vjp,
     effect,
     found_anew,
+    is_array,
     look,
     of_any_shape,
     record,
@@ -25,11 +27,13 @@ from ..inputs import nest
 from ..observe import log_once
 from .devices.arrays import as_array
 from .devices.cross_device_ops import ReduceOp
+from .devices.device import HOST, Device
 from .extended import GIVE_ALL, StrategyExtended
 from .replicas.frame import Frame, current_frame, entered
 from .replicas.interrupts import InterruptsPutOff
 from .replicas.rendezvous import Rendezvous
 from .replicas.values import PerReplica, narrowed, regroup, select_replica
+from .variables.places import seen_from
 from .workers.joining import CommunicationOptions
 
 
@@ -248,11 +252,12 @@ class ReplicaContext:
             merge_fn: Called in cross-replica context as `merge_fn(strategy, *args, **kwargs)`, each
                 argument a `PerReplica` of what the replicas gave. The first replica's thread makes
                 the call, which is the one that called `run`. What it reduces or gathers is made of
-                the values of replicas with examples.
+                the values of replicas with examples. As outside replicas, it computes on the host.
             args, kwargs: What this replica gives.
 
         Returns:
-            This replica's part of what `merge_fn` returned.
+            This replica's part of what `merge_fn` returned: tensors, and arrays of a GPU, on this
+            replica's device. NumPy's arrays stay in host memory, until a tensor meets them.
         """
         # They meet twice: with what `merge_fn` is called with, and for its result. In between it
         # runs in the first replica's thread, and the others wait.
@@ -262,9 +267,10 @@ class ReplicaContext:
         if self.local_index == 0:
             given, has_examples = zip(*arrivals, strict=True)
             merged_args, merged_kwargs = regroup(given)
-            with entered(Frame(self.strategy, None, has_examples)):
+            with entered(Frame(self.strategy, None, has_examples)), HOST.use():
                 result = merge_fn(self.strategy, *merged_args, **merged_kwargs)
-        return traceable(self._part_of(self.exchange(place, result)[0]))
+        part = self._part_of(self.exchange(place, result)[0])
+        return traceable(nest.map_structure(self._brought, part))
 
     def _combined(
         self,
@@ -283,6 +289,13 @@ class ReplicaContext:
 
         mine = nest.map_structure(as_array, value)
         return self._part_of(self.exchange(place, (mine, self.has_examples), combine_structures))
+
+    def _brought(self, value: Any) -> Any:
+        """A tensor, or an array of a card, on this replica's device; anything else as it is."""
+        if isinstance(value, Tensor):
+            return seen_from(self.device, value, Device.of(value.data))
+        is_on_card = is_array(value) and Device.of(value).kind == "GPU"
+        return self.device.bring(value) if is_on_card else value
 
     def _part_of(self, structure: Any) -> Any:
         return select_replica(

@@ -116,8 +116,8 @@ class Device:
         """Within it, new GPU arrays are made on this device, and operands are brought to it."""
         if self.kind == "GPU":
             return _on_gpu(self)
-        # In a replica that computes on a card, what the host keeps is changed by the host.
-        return placing(self.bring) if is_placing() else _NOTHING_TO_CHOOSE
+        # A replica that computes on a card has the host do some of its work.
+        return placing(None) if is_placing() else _NOTHING_TO_CHOOSE
 
 
 HOST = Device("CPU", 0)

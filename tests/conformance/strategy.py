@@ -11,6 +11,7 @@ workers have to run them in the same order.
 import numpy as np
 import pytest
 
+from paceline.autodiff import Tensor
 from paceline.nn import optimizers
 from paceline.strategies import (
     Variable,
@@ -114,6 +115,27 @@ def check_merge_call_runs_once_per_worker_in_cross_replica_context(make_strategy
     back = strategy.run(lambda: get_replica_context().merge_call(merge, (_replica_id(),)))
     assert calls == [_local_ids(strategy)]
     assert _results(strategy, back) == _local_ids(strategy)
+
+
+def check_a_merge_call_gives_tensors_that_each_replica_computes_with(make_strategy):
+    """The call computes on the host, and each replica on its own device."""
+    strategy = make_strategy()
+    n = strategy.num_replicas_in_sync
+
+    def merge(merging, mine):
+        total = merging.reduce("SUM", mine)
+        return total, total * np.full(2, 0.5), _results(merging, mine)[0]
+
+    def step():
+        mine = Tensor(np.full(2, _replica_id() + 1.0))
+        found = get_replica_context().merge_call(merge, (mine,))
+        return [(mine * (value + np.ones(2))).numpy() for value in found]
+
+    total = n * (n + 1) / 2
+    firsts = _local_ids(strategy)[0] + 1
+    for column, value in zip(strategy.run(step), [total, total / 2, firsts], strict=True):
+        for found, replica_id in zip(_results(strategy, column), _local_ids(strategy), strict=True):
+            np.testing.assert_allclose(found, (replica_id + 1) * (value + 1))
 
 
 def check_a_variable_is_written_everywhere_from_outside(make_strategy):
