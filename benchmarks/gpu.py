@@ -3,83 +3,49 @@
     python benchmarks/gpu.py --small                # does everything run? some seconds
     python benchmarks/gpu.py --json gpu.json
 
-Times are those of the device between two events, behind steps that warm up: medians of a step. Each
-measure stands by itself: one that fails leaves its error in the place of its figures, so that one
-run on a machine with a GPU tells all that it can. Small, it runs in the tests, on a stand-in for
-CuPy; it has run on no GPU so far: see docs/gpu.md.
+Times are medians, by events of the device, behind steps that warm up; data are random and lie on
+the device. At the end is a table, and what was wanted beside what was found. Each measure stands by
+itself: one that fails leaves its error in the place of its figures, so that one run on a machine
+with a GPU tells all that it can. Small, it runs in the tests, on a stand-in for CuPy; it has run on
+no GPU so far: see docs/gpu.md.
+
+mlp          784-1024-1024-10, batch 256
+cnn          3 x 3 convolution of 28 x 28, pool, two dense layers, batch 64 and 1024
+resnet       the blocks of ResNet-18, images of 64 x 64, batch 128
+embedding    32768 rows of a table of 10^7 x 64, by Adagrad
+kernels      of our step: which kernels take longest (PyTorch's profiler sees them)
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import gpu_by_hand
+import gpu_ours
+import gpu_torch
 import numpy as np
-from gpu_by_hand import CLASSES, Step, batch_of
+from gpu_timing import RATE, SMALL, Sizes, Step, batch_of, kernels_ms, step_ms
 
 import paceline as pl
 from paceline.checkpoint import Saver, keep_last, save
-from paceline.nn import Sequential, layers, losses, optimizers
+from paceline.nn import losses, optimizers
 from paceline.nn.optimizers.rules import AdamRule
 from paceline.strategies import Download, RuleStep, current_store
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """How large everything is."""
-
-    warm_up: int = 20
-    steps: int = 100
-    image: tuple[int, int, int] = (28, 28, 1)
-    filters: int = 32
-    units: int = 64
-    cnn_batches: tuple[int, int] = (64, 1024)
-    mlp: tuple[int, ...] = (784, 1024, 1024, CLASSES)
-    mlp_batch: int = 256
-    wide: int = 8192  # of the dense layers and of the matrix product that they are measured by
-    resnet_image: tuple[int, int, int] = (64, 64, 3)
-    resnet_batch: int = 128
-    resnet_width: int = 64
-    rows: int = 10**7
-    width: int = 64
-    ids: tuple[int, int] = (4096, 8)
-    floats: int = 1 << 28
-    checkpoint_arrays: int = 100
-    checkpoint_floats: int = 2_500_000  # of each array: 1 GB in all
-
-
-SMALL = Sizes(
-    warm_up=1,
-    steps=2,
-    image=(8, 8, 1),
-    filters=2,
-    units=4,
-    cnn_batches=(2, 4),
-    mlp=(6, 5, 5, CLASSES),
-    mlp_batch=4,
-    wide=16,
-    resnet_image=(8, 8, 3),
-    resnet_batch=2,
-    resnet_width=2,
-    rows=50,
-    width=4,
-    ids=(6, 3),
-    floats=1 << 8,
-    checkpoint_arrays=3,
-    checkpoint_floats=100,
-)
-
-
 def main(given: Sequence[str] | None = None) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", help="a file for the figures; else they are printed only")
     parser.add_argument("--only", nargs="+", choices=list(MEASURES), default=list(MEASURES))
     parser.add_argument("--small", action="store_true", help="sizes that say nothing of speed")
@@ -102,9 +68,11 @@ def main(given: Sequence[str] | None = None) -> dict[str, Any]:
         except Exception as error:
             found[name] = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps({name: found[name]}), flush=True)
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump(found, file, indent=1)
+        give_back_memory()
+        if args.json:  # at once: what comes next may end the process
+            with open(args.json, "w") as file:
+                json.dump(found, file, indent=1)
+    print("", *report(found), sep="\n")
     return found
 
 
@@ -113,8 +81,19 @@ def no_gpu() -> str | None:
     try:
         import cupy
     except ImportError as error:
-        return f"no CuPy ({error})"
+        return f"no CuPy ({error}); pip install cupy-cuda13x, or cupy-cuda12x beside CUDA 12"
     return None if cupy.is_available() else "CuPy finds no GPU"
+
+
+def give_back_memory() -> None:
+    """What CuPy and PyTorch keep of the memory that they have taken, so that the next has it."""
+    import cupy
+
+    gc.collect()
+    cupy.get_default_memory_pool().free_all_blocks()
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.cuda.empty_cache()
 
 
 def about_the_gpu() -> dict[str, Any]:
@@ -127,184 +106,6 @@ def about_the_gpu() -> dict[str, Any]:
         "cuda": cupy.cuda.runtime.runtimeGetVersion(),
         "device": name.decode() if isinstance(name, bytes) else str(name),
     }
-
-
-def step_ms(step: Step, sizes: Sizes, event: Callable[[], Any] | None = None) -> dict[str, float]:
-    """The medians of a step's milliseconds on the device and of those that the host is busy.
-
-    Args:
-        step: What is measured.
-        sizes: How often.
-        event: Makes events of another library than CuPy.
-    """
-    import cupy
-
-    for _ in range(sizes.warm_up):
-        step()
-    device, host = [], []
-    for _ in range(sizes.steps):
-        begin, end = ((event or cupy.cuda.Event)() for _ in range(2))
-        began = time.perf_counter()
-        begin.record()
-        step()
-        end.record()
-        host.append(1e3 * (time.perf_counter() - began))
-        end.synchronize()
-        elapsed = begin.elapsed_time(end) if event else cupy.cuda.get_elapsed_time(begin, end)
-        device.append(elapsed)
-    return {"device": statistics.median(device), "host": statistics.median(host)}
-
-
-# Training steps.
-
-
-def dense_layers(*widths: int) -> Sequential:
-    hidden = [layers.Dense(n, activation="relu") for n in widths[:-1]]
-    return Sequential([*hidden, layers.Dense(widths[-1])])
-
-
-def cnn(sizes: Sizes) -> Sequential:
-    convolution = layers.Conv2D(sizes.filters, 3, activation="relu")
-    dense = [layers.Dense(sizes.units, activation="relu"), layers.Dense(CLASSES)]
-    return Sequential([convolution, layers.MaxPooling2D(), layers.Flatten(), *dense])
-
-
-class Block(layers.Layer):
-    """Two convolutions around which the input goes, as in ResNet-18."""
-
-    def __init__(self, depth: int, strides: int) -> None:
-        super().__init__()
-        normalized = [
-            part
-            for step in (strides, 1)
-            for part in (
-                layers.Conv2D(depth, 3, strides=step, padding="same", use_bias=False),
-                layers.BatchNormalization(),
-                layers.Activation("relu"),
-            )
-        ]
-        self.convolutions = Sequential(normalized[:-1])
-        self.shortcut = layers.Conv2D(depth, 1, strides=strides) if strides > 1 else None
-
-    def call(self, inputs: Any, training: bool = False) -> Any:
-        kept = inputs if self.shortcut is None else self.shortcut(inputs)
-        return np.maximum(kept + self.convolutions(inputs, training=training), 0)
-
-
-def resnet(sizes: Sizes) -> Sequential:
-    places = [(stage, i) for stage in range(4) for i in (0, 1)]
-    blocks = [Block(sizes.resnet_width << n, 2 if n and not i else 1) for n, i in places]
-    stem = layers.Conv2D(sizes.resnet_width, 3, padding="same", activation="relu")
-    return Sequential([stem, *blocks, layers.GlobalAveragePooling2D(), layers.Dense(CLASSES)])
-
-
-def ours(
-    sizes: Sizes, make: Callable[[], Any], shape: tuple[int, ...], batch: int
-) -> dict[str, float]:
-    """A step of a loop of one's own on GPU:0, on a batch that lies there."""
-    strategy = pl.OneDeviceStrategy("GPU:0")
-    x, y = batch_of(shape, batch)
-    found: dict[str, float] = {}
-    with strategy.scope():
-        model, optimizer = make(), optimizers.SGD(0.01)
-
-    def in_replica() -> None:
-        device_x, device_y = pl.Tensor(x), pl.Tensor(y)  # uploaded once, and kept
-
-        found.update(step_ms(lambda: train(model, optimizer, device_x, device_y), sizes))
-
-    strategy.run(in_replica)
-    return found
-
-
-def train(model: Any, optimizer: Any, x: Any, y: Any) -> None:
-    """A step of a classifier, in a replica."""
-    with pl.GradientTape() as tape:
-        logits = model(x, training=True)
-        loss = np.mean(losses.sparse_categorical_crossentropy(y, logits, from_logits=True))
-    variables = model.trainable_variables
-    gradients = tape.gradient(loss, variables)
-    optimizer.apply_gradients(zip(gradients, variables, strict=True))
-
-
-def shared_card(sizes: Sizes) -> dict[str, float]:
-    """A step of two replicas that share a card, and of a single one with the batches of both."""
-    found = {}
-    for name, devices in (("one", ["GPU:0"]), ("two", ["GPU:0", "GPU:0:1"])):
-        batch = 2 * sizes.mlp_batch // len(devices)
-        for what, ms in of_replicas(sizes, devices, batch).items():
-            found[f"{name}, {what}"] = ms
-    return found
-
-
-def of_replicas(sizes: Sizes, devices: list[str], batch: int) -> dict[str, float]:
-    """A step of the MLP in replicas, each on a batch of its own that lies there."""
-    strategy = pl.MirroredStrategy(devices)
-    x, y = batch_of(sizes.mlp[:1], batch)
-    with strategy.scope():
-        model, optimizer = dense_layers(*sizes.mlp[1:]), optimizers.SGD(0.01)
-    batches = strategy.run(lambda: (pl.Tensor(x), pl.Tensor(y)))
-    return step_ms(lambda: strategy.run(train, (model, optimizer, *batches)), sizes)
-
-
-def our_cnn(sizes: Sizes, which: int) -> dict[str, float]:
-    return ours(sizes, lambda: cnn(sizes), sizes.image, sizes.cnn_batches[which])
-
-
-def our_mlp(sizes: Sizes) -> dict[str, float]:
-    return ours(sizes, lambda: dense_layers(*sizes.mlp[1:]), sizes.mlp[:1], sizes.mlp_batch)
-
-
-def our_resnet(sizes: Sizes) -> dict[str, float]:
-    return ours(sizes, lambda: resnet(sizes), sizes.resnet_image, sizes.resnet_batch)
-
-
-def our_embedding(sizes: Sizes) -> dict[str, float]:
-    """A step of a model over one large table, of which it reads some rows."""
-    strategy = pl.OneDeviceStrategy("GPU:0")
-    indices = np.random.default_rng(0).integers(0, sizes.rows, sizes.ids)
-    found: dict[str, float] = {}
-    with strategy.scope():
-        table = layers.Embedding(sizes.rows, sizes.width)
-        optimizer = optimizers.Adagrad(0.1, sparse="lazy")
-
-    def in_replica() -> None:
-        device_indices = pl.Tensor(indices)
-
-        def step() -> None:
-            with pl.GradientTape() as tape:
-                loss = np.mean(np.square(np.sum(table(device_indices), axis=1)))
-            variables = table.trainable_variables
-            gradients = tape.gradient(loss, variables)
-            optimizer.apply_gradients(zip(gradients, variables, strict=True))
-
-        found.update(step_ms(step, sizes))
-
-    strategy.run(in_replica)
-    return found
-
-
-def cnn_by_hand(sizes: Sizes, which: int) -> dict[str, float]:
-    step = gpu_by_hand.cnn(sizes.cnn_batches[which], sizes.image, sizes.filters, sizes.units)
-    return step_ms(step, sizes)
-
-
-def mlp_by_hand(sizes: Sizes) -> dict[str, float]:
-    return step_ms(gpu_by_hand.mlp(sizes.mlp_batch, sizes.mlp), sizes)
-
-
-def embedding_by_hand(sizes: Sizes) -> dict[str, float]:
-    return step_ms(gpu_by_hand.embedding(sizes.rows, sizes.width, sizes.ids), sizes)
-
-
-def in_torch(sizes: Sizes, kind: str, batch: int, *arguments: Any) -> dict[str, float]:
-    step, event = gpu_by_hand.in_torch(kind, batch, arguments)
-    return step_ms(step, sizes, event)
-
-
-def cnn_in_torch(sizes: Sizes, which: int) -> dict[str, float]:
-    batch = sizes.cnn_batches[which]
-    return in_torch(sizes, "cnn", batch, sizes.image, sizes.filters, sizes.units)
 
 
 # What bounds them.
@@ -335,18 +136,20 @@ def products(sizes: Sizes) -> dict[str, float]:
     flops = 2 * n**3 / 1e9
     alone = flops / step_ms(lambda: a @ b, sizes)["device"]
     # Forward and for the weights of both, and for the inputs of the second: five products.
-    in_layers = 5 * flops / ours(sizes, lambda: dense_layers(n, n), (n,), n)["device"]
+    measure = partial(step_ms, sizes=sizes)
+    layers = partial(gpu_ours.dense_layers, n, n)
+    in_layers = 5 * flops / gpu_ours.of_classifier(layers, (n,), n, measure)["device"]
     return {"product": alone, "layers": in_layers, "fraction": in_layers / alone}
 
 
 def estimator_overhead(sizes: Sizes) -> dict[str, float]:
     """Host microseconds of a step of an Estimator more than those of the loop by hand."""
-    num_steps = 4 * sizes.steps
+    num_steps = 4 * sizes.steps * sizes.rounds
 
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
-        logits = dense_layers(*sizes.mlp[1:])(features)
+        logits = gpu_ours.dense_layers(*sizes.mlp[1:])(features)
         loss = np.mean(losses.sparse_categorical_crossentropy(labels, logits, from_logits=True))
-        return pl.EstimatorSpec(mode, loss=loss, train_op=optimizers.SGD(0.01).minimize(loss))
+        return pl.EstimatorSpec(mode, loss=loss, train_op=optimizers.SGD(RATE).minimize(loss))
 
     x, y = batch_of(sizes.mlp[:1], 16 * sizes.mlp_batch)
     with tempfile.TemporaryDirectory() as model_dir:
@@ -361,7 +164,7 @@ def estimator_overhead(sizes: Sizes) -> dict[str, float]:
             estimator.train(lambda: batches, steps=steps)
             times.append(time.perf_counter() - began)
         ours_us = 1e6 * (times[2] - times[1]) / num_steps
-    by_hand = 1e3 * max(mlp_by_hand(sizes).values())
+    by_hand = 1e3 * max(step_ms(gpu_by_hand.mlp(sizes), sizes).values())
     return {"estimator_us": ours_us, "by_hand_us": by_hand, "more_us": ours_us - by_hand}
 
 
@@ -409,28 +212,101 @@ def checkpoint(sizes: Sizes) -> dict[str, float]:
     return {"save": at_once, "blocked": blocked, "fraction": blocked / at_once}
 
 
-MEASURES: dict[str, Callable[[Sizes], Any]] = {
+MODELS = ("mlp", "cnn 64", "cnn 1024", "resnet", "embedding")
+
+OURS: dict[str, Callable[[Sizes, gpu_ours.Measure[dict[str, float]]], dict[str, float]]] = {
+    "mlp": gpu_ours.mlp,
+    "cnn 64": lambda sizes, measure: gpu_ours.cnn(sizes, 0, measure),
+    "cnn 1024": lambda sizes, measure: gpu_ours.cnn(sizes, 1, measure),
+    "resnet": gpu_ours.resnet,
+    "embedding": gpu_ours.embedding,
+}
+
+
+def theirs(library: Any) -> dict[str, Callable[[Sizes], Step]]:
+    """What makes the step of each model by hand, or in PyTorch."""
+    return {
+        "mlp": library.mlp,
+        "cnn 64": lambda sizes: library.cnn(sizes, 0),
+        "cnn 1024": lambda sizes: library.cnn(sizes, 1),
+        "resnet": library.resnet,
+        "embedding": library.embedding,
+    }
+
+
+BY_HAND, IN_TORCH = theirs(gpu_by_hand), theirs(gpu_torch)
+
+
+def measures_of(model: str) -> dict[str, Callable[[Sizes], dict[str, float]]]:
+    def ours(sizes: Sizes) -> dict[str, float]:
+        return OURS[model](sizes, lambda step: step_ms(step, sizes))
+
+    def kernels(sizes: Sizes) -> dict[str, float]:
+        return OURS[model](sizes, lambda step: kernels_ms(step, sizes))
+
+    return {
+        model: ours,
+        f"{model} by hand": lambda sizes: step_ms(BY_HAND[model](sizes), sizes),
+        f"{model} in torch": lambda sizes: step_ms(IN_TORCH[model](sizes), sizes, gpu_torch.event),
+        f"{model} kernels": kernels,
+    }
+
+
+MEASURES: dict[str, Callable[[Sizes], dict[str, float]]] = {
     "bandwidth": bandwidth,
     "products": products,
-    "mlp": our_mlp,
-    "mlp by hand": mlp_by_hand,
-    "mlp in torch": lambda sizes: in_torch(sizes, "mlp", sizes.mlp_batch, sizes.mlp),
-    "cnn 64": lambda sizes: our_cnn(sizes, 0),
-    "cnn 64 by hand": lambda sizes: cnn_by_hand(sizes, 0),
-    "cnn 64 in torch": lambda sizes: cnn_in_torch(sizes, 0),
-    "cnn 1024": lambda sizes: our_cnn(sizes, 1),
-    "cnn 1024 by hand": lambda sizes: cnn_by_hand(sizes, 1),
-    "cnn 1024 in torch": lambda sizes: cnn_in_torch(sizes, 1),
-    "resnet": our_resnet,
-    "embedding": our_embedding,
-    "embedding by hand": embedding_by_hand,
-    "embedding in torch": lambda sizes: in_torch(
-        sizes, "embedding", 0, sizes.rows, sizes.width, sizes.ids
-    ),
-    "shared card": shared_card,
+    **{name: measure for model in MODELS for name, measure in measures_of(model).items()},
+    "shared card": lambda sizes: gpu_ours.shared_card(sizes, lambda step: step_ms(step, sizes)),
     "estimator": estimator_overhead,
     "checkpoint": checkpoint,
 }
+
+
+# What is printed.
+
+
+def report(found: Mapping[str, Any]) -> Iterator[str]:
+    """The models' steps side by side, and what was wanted beside what was found."""
+    heads = "ms a step", "paceline", "host", "by hand", "host", "PyTorch", "host"
+    yield f"{heads[0]:12}" + "".join(f"{head:>10}" for head in heads[1:])
+    for model in MODELS:
+        ways = model, f"{model} by hand", f"{model} in torch"
+        cells = [number(found, way, what) for way in ways for what in ("device", "host")]
+        shown = ("-" if x is None else f"{x:.3f}" for x in cells)
+        yield f"{model:12}" + "".join(f"{cell:>10}" for cell in shown)
+    yield ""
+    yield f"{'wanted':52}{'at':>10}{'found':>10}"
+    for text, is_most, wanted, figure in goals(found):
+        shown, verdict = "-", ""
+        if figure is not None:
+            is_reached = figure <= wanted if is_most else figure >= wanted
+            shown, verdict = f"{figure:.2f}", "" if is_reached else "  missed"
+        yield f"{text:52}{'≤' if is_most else '≥'}{wanted:>9g}{shown:>10}{verdict}"
+
+
+def goals(found: Mapping[str, Any]) -> Iterator[tuple[str, bool, float, float | None]]:
+    """What is wanted: in words, whether at most so much or at least, how much, what was found."""
+    yield "Adam's update, of the bandwidth of a copy", False, 0.8, number(found, "bandwidth")
+    for model in MODELS:
+        ratio = ratio_of(found, model, f"{model} by hand")
+        yield f"a step of {model}, of one by hand", True, 1.1, ratio
+    for model in ("mlp", "embedding"):
+        ratio = ratio_of(found, model, f"{model} in torch")
+        yield f"a step of {model}, of PyTorch's", True, 1.0, ratio
+    more = number(found, "estimator", "more_us")
+    yield "a step of an Estimator, µs more than by hand", True, 60.0, more
+    blocked = number(found, "checkpoint")
+    yield "what a save in the background blocks, of a save", True, 0.05, blocked
+
+
+def ratio_of(found: Mapping[str, Any], ours: str, other: str) -> float | None:
+    pair = [number(found, way, "device") for way in (ours, other)]
+    return None if None in pair else pair[0] / pair[1]
+
+
+def number(found: Mapping[str, Any], measure: str, what: str = "fraction") -> float | None:
+    """One figure; None where it was not measured, or could not be."""
+    return found.get(measure, {}).get(what)
 
 
 if __name__ == "__main__":

@@ -759,7 +759,9 @@ class _Module:
 
     def get_default_memory_pool(self) -> Any:
         """Of 1 GiB, without a limit."""
-        return SimpleNamespace(get_limit=lambda: 0, total_bytes=lambda: 1 << 30)
+        return SimpleNamespace(
+            get_limit=lambda: 0, total_bytes=lambda: 1 << 30, free_all_blocks=lambda: None
+        )
 
     def __getattr__(self, name: str) -> Any:
         return globals()["__getattr__"](name)
