@@ -67,6 +67,7 @@ from .piecewise_constant import traceable
 from .placement import is_array, is_placing, placed, placing
 from .pooling import avg_pool, avg_pool2d, max_pool, max_pool2d
 from .printing import PRINT_OPTIONS, set_print_options
+from .program import Program
 from .recording import is_capturing, no_grad, watch_for_good, watched
 from .recurrence import (
     RECURRENT_ACTIVATIONS,
@@ -106,6 +107,7 @@ __all__ = [
     "IndexedSlices",
     "LSTMRecurrence",
     "MutableLeaf",
+    "Program",
     "Recurrence",
     "Replay",
     "ReplayError",

@@ -1,4 +1,4 @@
-"""What a function of tensors does with them, operation by operation: what `replay` is made of.
+"""What a function of tensors does with them, operation by operation: what a `Program` is made of.
 
 A function is followed through a call: which operations it calls, with what, and whether it looks
 at a tensor in any other way, by `float`, `numpy()`, `.data`. What depends on such a look no list of
@@ -166,12 +166,14 @@ class FollowedCall:
 
     Args:
         function: What to call, to do it again.
+        name: Of what was called: NumPy's, where `function` is ours that stands for it.
         args, kwargs: What it was called with.
         result: What it gave.
         within: Variables of the context that were not as around the whole function, and how.
     """
 
     function: Callable[..., Any]
+    name: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     result: Any
@@ -188,10 +190,6 @@ class FollowedCall:
     @property
     def is_by_host(self) -> bool:
         return self.is_effect or self.function in _by_host
-
-    @property
-    def name(self) -> str:
-        return getattr(self.function, "__qualname__", str(self.function))
 
 
 @final
@@ -237,7 +235,7 @@ class Trace:
 
 class _Follower(Listener):
     def __init__(self, trace: Trace) -> None:
-        super().__init__({**operations_by_code(), **_operations, **_looks}, self._note)
+        super().__init__({**operations_by_code(), **_operations, **_looks})
         self._trace = trace
         self._around = [variable.get() for variable in _surroundings]
         self._within: tuple[tuple[ContextVar[Any], Any], ...] = ()
@@ -259,12 +257,14 @@ class _Follower(Listener):
             elif _depends_on_values(self._function, *self._arguments):
                 self.refuse(f"np.{self._function.__name__} by values is called", frame.f_back)
 
-    def _note(self, call: Call) -> None:
+    def note(self, call: Call) -> None:
         if call.function in _STATIC or getattr(call.function, "__code__", None) in _looks:
             return
         ours = FUNCTIONS.get(call.function, call.function)
-        result = _marked(call.result)
-        self._trace.calls.append(FollowedCall(ours, call.args, call.kwargs, result, self._within))
+        name = getattr(call.function, "__qualname__", call.function.__name__)
+        self._trace.calls.append(
+            FollowedCall(ours, name, call.args, call.kwargs, _marked(call.result), self._within)
+        )
 
     def kept(self, result: Any) -> Any:
         """Arrays that an operation without gradients has given, as tensors."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -73,9 +74,9 @@ def trace() -> Iterator[list[Call]]:
     Yields:
         The calls, in the order in which they return. They hold all that they were given and gave.
     """
-    calls: list[Call] = []
-    with listening(Listener(operations_by_code(), calls.append)):
-        yield calls
+    noted = _Calls(operations_by_code())
+    with listening(noted):
+        yield noted.calls
 
 
 @contextmanager
@@ -89,25 +90,23 @@ def listening(listener: Listener) -> Iterator[None]:
         sys.setprofile(before)
 
 
-class Listener:
-    """Hears of calls of Python functions, and tells of those of operations.
+class Listener(ABC):
+    """Hears of calls of Python functions, and notes those of operations.
 
     Args:
         operations: By their code, what they are called.
-        on_call: Told of each call when it has returned, but not of what it calls itself.
 
     Attributes:
         frame: That of the operation that is being called, if one is.
     """
 
-    def __init__(
-        self,
-        operations: Mapping[CodeType, Callable[..., Any]],
-        on_call: Callable[[Call], object],
-    ) -> None:
+    def __init__(self, operations: Mapping[CodeType, Callable[..., Any]]) -> None:
         self.frame: FrameType | None = None
         self._operations = operations
-        self._on_call = on_call
+
+    @abstractmethod
+    def note(self, call: Call) -> None:
+        """Told of each call when it has returned, but not of what it calls itself."""
 
     def __call__(self, frame: FrameType, event: str, result: Any) -> None:
         if self.frame is None:
@@ -118,13 +117,23 @@ class Listener:
                 self.frame = frame
         elif frame is self.frame and event == "return":
             self.frame = None
-            self._on_call(Call(self._function, *self._arguments, result))
+            self.note(Call(self._function, *self._arguments, result))
 
     def _function_of(self, frame: FrameType) -> Callable[..., Any]:
         # Several functions of NumPy's may share our code, which knows its own as `function`.
         if "function" in frame.f_code.co_freevars:
             return frame.f_locals["function"]
         return self._operations[frame.f_code]
+
+
+@final
+class _Calls(Listener):
+    def __init__(self, operations: Mapping[CodeType, Callable[..., Any]]) -> None:
+        super().__init__(operations)
+        self.calls: list[Call] = []
+
+    def note(self, call: Call) -> None:
+        self.calls.append(call)
 
 
 def functions_by_name() -> dict[str, Callable[..., Any]]:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, final
 import numpy as np
 
 from .. import summary
-from ..autodiff import Array, CapturedReplay, Replay, ReplayError, Trace, effect
+from ..autodiff import Array, CapturedReplay, Program, Replay, ReplayError, Trace, effect
 from ..inputs import nest
 from ..strategies import get_replica_context
 from .fetches import held
@@ -55,14 +55,14 @@ class ReplayedModel:
         self._captures = captures
         self._has_told = False
         self._first_dtypes: dict[int, Any] = {}
-        self._traces: dict[_Kind, Trace] = {}
+        self._programs: dict[_Kind, Program] = {}
         self._replays: dict[_Kind, Replay | CapturedReplay] = {}
         self._is_refused = False
 
     def forget(self) -> None:
         """Follow the model anew: what it is made of may have changed since the last step."""
         self._has_told = self._has_told or bool(self._replays)
-        self._traces.clear()
+        self._programs.clear()
         self._replays.clear()
         self._first_dtypes.clear()
 
@@ -86,7 +86,7 @@ class ReplayedModel:
 
     def _num_other_kinds(self, kind: _Kind) -> int:
         """How many other kinds of batches the same replica has had that were followed."""
-        known = {*self._traces, *self._replays} - {kind}
+        known = {*self._programs, *self._replays} - {kind}
         return sum(other[0] == kind[0] for other in known)
 
     def _followed(self, batch: Any, arrays: Sequence[Array], kind: _Kind) -> Spec:
@@ -104,9 +104,9 @@ class ReplayedModel:
         try:
             _require_plain(spec)
             _require_same(_dtype_of_loss(spec), self._first_dtypes[kind[0]])
-            trace.require_operations()
-            if kind in self._traces:
-                replay = Replay(self._traces.pop(kind), trace)
+            program = Program(trace)
+            if kind in self._programs:
+                replay = Replay(self._programs.pop(kind), program)
                 self._replays[kind] = _captured(replay) if self._captures else replay
                 if not self._has_told:
                     _logger.info(
@@ -116,10 +116,10 @@ class ReplayedModel:
                         len(replay.steps),
                     )
             else:
-                self._traces[kind] = trace
+                self._programs[kind] = program
         except ReplayError as error:
             self._is_refused = True
-            self._traces.clear()
+            self._programs.clear()
             _logger.warning(
                 "%s: %s goes on being called in each step, since not all that it does can be done "
                 "again without it: %s.",

@@ -1,9 +1,11 @@
 """`RunConfig(replay_steps=True)`: steps without calls of `model_fn` that are the same steps."""
 
+import gc
 import itertools
 import json
 import random
 import re
+import weakref
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from .replays import assert_same
 STEPS = 10
 RNG = np.random.default_rng(0)
 IMAGES = RNG.normal(size=(20, 6, 6, 1)).astype(np.float32)
+FLAT = IMAGES.reshape(20, 36)
 WORDS = RNG.integers(0, 9, (20, 4))
 LABELS = RNG.integers(0, 3, 20)
 
@@ -235,3 +238,24 @@ def test_what_tensors_cannot_do_is_an_error_that_says_what_to_do(tmp_path):
     with pytest.raises(AttributeError) as caught:
         trained(model_fn, IMAGES, tmp_path, replayed=True)
     assert "RunConfig(replay_steps=True) gives model_fn tensors" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("num_replicas", [1, 2])
+@pytest.mark.parametrize("replayed", [False, True], ids=["called", "replayed"])
+def test_a_run_keeps_no_variable_behind_it(tmp_path, replayed, num_replicas):
+    held = []
+
+    def model_fn(features, labels, mode):
+        w = pl.get_variable("w", (36, 3))
+        held.append(weakref.ref(w))
+        loss = losses.SparseCategoricalCrossentropy(from_logits=True)(labels, features @ w)
+        return pl.EstimatorSpec(mode, loss=loss, train_op=optimizers.Adam(0.1).minimize(loss))
+
+    strategy = pl.MirroredStrategy([f"CPU:{index}" for index in range(num_replicas)])
+    gc.disable()  # a cycle would keep the arrays of a run through the next one
+    try:
+        trained(model_fn, FLAT, tmp_path, replayed, strategy)
+    finally:
+        gc.enable()
+    assert len(held) == num_replicas * (3 if replayed else STEPS)
+    assert not any(variable() for variable in held)

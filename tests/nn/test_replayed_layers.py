@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from paceline.autodiff import Replay, Trace, backward
+from paceline.autodiff import Program, Replay, Trace, backward
 from paceline.nn import layers, losses, regularizers
 
 RNG = np.random.default_rng(0)
@@ -113,15 +113,15 @@ def assert_done_again(store, loss_of, batches):
         with store.building():
             return loss_of(*arrays)
 
-    traces = []
+    programs = []
     called(*batches[0])
     for arrays in batches[:2]:
         trace = Trace(arrays)
         with trace.following():
             trace.outputs = (called(*trace.inputs),)
-        traces.append(trace)
+        programs.append(Program(trace))
     with store.building():
-        (found,) = Replay(*traces)(batches[2])
+        (found,) = Replay(*programs)(batches[2])
     expected = called(*batches[2])
     np.testing.assert_array_equal(found.numpy(), expected.numpy())
     assert found.requires_grad == expected.requires_grad
