@@ -154,11 +154,11 @@ class Trainer:
 def dense_here(shapes: Sequence[tuple[int, ...]]) -> Step:
     values = [np.zeros(shape, np.float32).reshape(-1) for shape in shapes]
     gradients = [np.ones_like(value) for value in values]
-    rule = server_rules()["sgd"]
+    update = server_rules()["sgd"]({})
 
     def step() -> None:
         for value, gradient in zip(values, gradients, strict=True):
-            rule(value, gradient, (), 0.01, 1, {})
+            update(value, gradient, (), 0.01, 1)
 
     return step
 
@@ -167,12 +167,12 @@ def sparse_here(num_rows: int) -> Step:
     table, slot = np.zeros(TABLE, np.float32), np.full(TABLE, 0.1, np.float32)
     rows = np.unique(np.random.default_rng(0).integers(0, TABLE[0], num_rows))
     gradients = np.ones((len(rows), TABLE[1]), np.float32)
-    rule = server_rules()["adagrad"]
+    update = server_rules()["adagrad"]({})
 
     def step() -> None:
         _ = table.take(rows, axis=0)
         value, squares = table.take(rows, axis=0), slot.take(rows, axis=0)
-        rule(value.reshape(-1), gradients.reshape(-1), [squares.reshape(-1)], 0.01, 1, {})
+        update(value.reshape(-1), gradients.reshape(-1), [squares.reshape(-1)], 0.01, 1)
         table[rows], slot[rows] = value, squares
 
     return step

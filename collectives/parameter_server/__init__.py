@@ -9,10 +9,11 @@ from .client import Asks, Connection, ParameterClient, Pending, ServerLost, Star
 from .frames import Client, Message, RequestHandler
 from .in_process import InProcessServer
 from .push_plan import UpdateRule
-from .requests import Aggregation, Reply, Request
+from .requests import Aggregation, Body
 from .server import ENDING_KEY, FAILURE_KEY, OUTCOME_KEY, STOPPING_KEY, ParameterServer
 from .serving import Serving, serve
 from .shards import ShardStorage
+from .step_requests import Pull, Pulled, Push, Pushed, Rate
 from .trainer_requests import (
     Done,
     Join,
@@ -29,12 +30,7 @@ from .variable_requests import (
     Hold,
     OptimizerSpec,
     Position,
-    Pull,
-    Pulled,
-    Push,
-    Pushed,
     PushPlan,
-    Rate,
     ShardSpec,
     Snapped,
     Snapshot,
@@ -49,6 +45,7 @@ __all__ = [
     "STOPPING_KEY",
     "Aggregation",
     "Asks",
+    "Body",
     "Client",
     "Connection",
     "Create",
@@ -72,8 +69,6 @@ __all__ = [
     "Rate",
     "Read",
     "RefusedRequest",
-    "Reply",
-    "Request",
     "RequestHandler",
     "ServerLost",
     "Serving",

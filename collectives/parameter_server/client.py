@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Generic, NoReturn, Protocol, TypeVar, final
 
 import numpy as np
@@ -30,11 +31,11 @@ from ..link import Health
 from ..members import Member
 from ..session import FrameError
 from .frames import Array, FrameKind, Header, Message
-from .requests import Reply, Verb
+from .requests import Body, Verb
 from .wire import Wire
 
-R = TypeVar("R", bound=Reply)
-R_co = TypeVar("R_co", bound=Reply, covariant=True)
+R = TypeVar("R", bound=Body)
+R_co = TypeVar("R_co", bound=Body, covariant=True)
 
 
 class ServerLost(PeerLostError):  # noqa: N818  (the name says what happened)
@@ -52,7 +53,7 @@ class Asks(Protocol[R_co]):
     def reply(self) -> type[R_co]:
         """What it is answered by."""
 
-    def model_dump_json(self) -> str:
+    def packed(self) -> bytes:
         """Its body."""
 
 
@@ -83,7 +84,7 @@ class Started(Generic[R]):
         """
         message = self._pending.wait(timeout_secs)
         self.arrays = message.arrays
-        return self._kind.model_validate_json(message.body)
+        return self._kind.unpacked(message.body)
 
 
 @final
@@ -132,7 +133,7 @@ class ParameterClient:
         Raises:
             ServerLost: The server is gone.
         """
-        message = Message(request.verb, request.model_dump_json().encode(), arrays)
+        message = Message(request.verb, request.packed(), arrays)
         pending = self._connection.start(message, into, what=request.verb.name)
         return Started(pending, request.reply)
 
@@ -223,7 +224,7 @@ class Connection:
                 "carries one request at a time"
             )
         num_bytes = request.num_bytes
-        call = Call("request", what or str(int(request.verb)), num_bytes=num_bytes)
+        call = _call(what or str(int(request.verb)), num_bytes)
         self._wire.name(call)
         # The reply bears the number: one that belongs to an earlier request is found out.
         self._sequence += 1
@@ -384,6 +385,11 @@ class Pending:
         if isinstance(self._outcome, RefusedRequest):
             raise self._outcome
         return self._outcome
+
+
+@lru_cache(maxsize=256)  # the same in each step
+def _call(what: str, num_bytes: int) -> Call:
+    return Call("request", what, num_bytes=num_bytes)
 
 
 def _refusal(reply: Message) -> RefusedRequest:

@@ -49,7 +49,7 @@ MAX_BODY_BYTES = 1 << 20
 MAX_ARRAYS = 1 << 14
 MAX_DIMS = 8
 MAX_VERB = (1 << 16) - 1
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 HEADER_BYTES = 64
 DEFAULT_MAX_FRAME_BYTES = 4 << 30
 
@@ -87,7 +87,7 @@ class Message:
 
     Attributes:
         verb: What it is; 0 to `MAX_VERB`. What a verb means is no matter of the transport.
-        body: JSON, at most `MAX_BODY_BYTES`. The transport does not look into it.
+        body: At most `MAX_BODY_BYTES`. The transport does not look into it.
         arrays: C-contiguous, of numbers or bool, of at most `MAX_DIMS` dimensions; at most
             `MAX_ARRAYS` of them. They are sent straight from their memory.
     """
@@ -374,8 +374,8 @@ def _packed_table(
     return b"".join(table), num_bytes
 
 
-# Most arrays come again with each message, with the same shape: their entries are made, and looked
-# through, once.
+# Most arrays come again with each message, with the same shape: their entries are made once, and a
+# table that comes again is looked through once.
 @lru_cache(maxsize=1 << 12)
 def _packed_entry(dtype: np.dtype[Any], shape: tuple[int, ...], place: int) -> bytes:
     code = _CODES.get(dtype)
@@ -391,13 +391,14 @@ def _packed_entry(dtype: np.dtype[Any], shape: tuple[int, ...], place: int) -> b
     return _ENTRY.pack(code, len(shape), where, num_bytes, *shape, *unused)
 
 
+@lru_cache(maxsize=64)
 def _table_of(packed: bytes, num_arrays: int) -> Table:
     size = _ENTRY.size
     middle, wanted = num_arrays * size, {}
-    entries = [_entry_of(packed[start : start + size]) for start in range(0, middle, size)]
+    entries = tuple([_entry_of(packed, start) for start in range(0, middle, size)])
     for start in range(middle, len(packed), _WANTED_BYTES):
         (index,) = _INDEX.unpack_from(packed, start)
-        wanted[index] = _entry_of(packed[start + _INDEX.size : start + _WANTED_BYTES])
+        wanted[index] = _entry_of(packed, start + _INDEX.size)
     num_bytes = num_bytes_in_frame = 0
     for entry in entries:
         num_bytes += entry.num_padded_bytes
@@ -406,9 +407,8 @@ def _table_of(packed: bytes, num_arrays: int) -> Table:
     return Table(entries, wanted, num_bytes_in_frame, num_bytes)
 
 
-@lru_cache(maxsize=1 << 12)
-def _entry_of(packed: bytes) -> ArrayEntry:
-    code, ndim, where, num_bytes, *lengths = _ENTRY.unpack(packed)
+def _entry_of(packed: bytes, start: int) -> ArrayEntry:
+    code, ndim, where, num_bytes, *lengths = _ENTRY.unpack_from(packed, start)
     shape = tuple(lengths)
     if code >= len(DTYPES):
         raise FrameError(f"an array of unknown dtype {code}")

@@ -6,8 +6,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, final
 
+from .step_requests import Push
 from .trainer_requests import TrainerStatus
-from .variable_requests import Push
 
 _KEPT_VERSIONS: Final = 256
 

@@ -18,16 +18,19 @@ import numpy as np
 from ..arrays import dense_blocks
 from .requests import parse
 from .shards import Array, Shard, ShardTable
-from .variable_requests import OptimizerSpec, Push, PushPlan, Update
+from .step_requests import Push
+from .variable_requests import OptimizerSpec, PushPlan, Update
 
-UpdateRule: TypeAlias = Callable[
-    [Array, Array, Sequence[Array], float, int, Mapping[str, "bool | float"]], None
-]
-"""`rule(value, gradient, slots, learning_rate, step, hyper)`.
+UpdateFunction: TypeAlias = Callable[[Array, Array, Sequence[Array], float, int], None]
+"""`update(value, gradient, slots, learning_rate, step)`.
 
 Elementwise on one-dimensional contiguous arrays of one length: overwrites `value` and each slot,
-leaves `gradient` alone. `step` is the number of the update, from 1. Raises for hyper-parameters or
-a number of slots that it does not take, also when the arrays are empty.
+leaves `gradient` alone. `step` is the number of the update, from 1. Raises for a number of slots
+that it does not take, also when the arrays are empty.
+"""
+
+UpdateRule: TypeAlias = Callable[[Mapping[str, "bool | float"]], UpdateFunction]
+"""`rule(hyper)`: the function for these hyper-parameters. Raises for those that it does not take.
 """
 
 _BLOCK = 1 << 16
@@ -46,7 +49,7 @@ def _add(value: Array, change: Array, slots: Sequence[Array], *_: object) -> Non
     value += change
 
 
-BUILT_IN: Mapping[str, UpdateRule] = {ASSIGN: _assign, _ADD: _add}
+BUILT_IN: Mapping[str, UpdateRule] = {ASSIGN: lambda _: _assign, _ADD: lambda _: _add}
 """For what is not a gradient: counters, moving averages."""
 
 
@@ -81,7 +84,7 @@ class Target:
     Attributes:
         shard, slots: What is changed; the slots have the shard's shape and dtype.
         shards: The shard and its slots.
-        optimizer, rule: How.
+        optimizer, update: How.
         optimizer_index: The position of the optimizer in the plan.
         has_rows: Whether the gradient is of some rows only.
         locks: Of the shard and its slots, in the order in which everybody takes them.
@@ -92,7 +95,7 @@ class Target:
     slots: tuple[Shard, ...]
     shards: Sequence[Shard]
     optimizer: OptimizerSpec
-    rule: UpdateRule
+    update: UpdateFunction
     optimizer_index: int
     has_rows: bool
     locks: Sequence[Lock]
@@ -142,8 +145,7 @@ class Change:
     def run_rule(self, arrays: Sequence[Array], gradient: Array) -> None:
         """Overwrite a value and its slots."""
         value, *slots = [array.reshape(-1) for array in arrays]
-        target, hyper = self.target, self.target.optimizer.hyper
-        target.rule(value, gradient.reshape(-1), slots, self.rate, self.step, hyper)
+        self.target.update(value, gradient.reshape(-1), slots, self.rate, self.step)
 
 
 @final
@@ -332,14 +334,16 @@ class PushPlanner:
             if slot.shape != shard.shape or slot.dtype != shard.dtype:
                 raise ValueError(f"a slot of {shard.spec} must be like it, it is {slot.spec}")
         optimizer = optimizers[update.optimizer]
-        rule = self._rule(optimizer, shard.dtype, len(slots))
+        how = self._update_function(optimizer, shard.dtype, len(slots))
         if optimizer.rule == ASSIGN and update.rows:
             raise ValueError(f"assign takes all of a variable, for {shard.spec} rows are given")
         shards = (shard, *slots)
         locks = [one.lock for one in sorted(shards, key=id)]
-        return Target(shard, slots, shards, optimizer, rule, update.optimizer, update.rows, locks)
+        return Target(shard, slots, shards, optimizer, how, update.optimizer, update.rows, locks)
 
-    def _rule(self, optimizer: OptimizerSpec, dtype: np.dtype[Any], num_slots: int) -> UpdateRule:
+    def _update_function(
+        self, optimizer: OptimizerSpec, dtype: np.dtype[Any], num_slots: int
+    ) -> UpdateFunction:
         rule = self._rules.get(optimizer.rule)
         if rule is None:
             raise ValueError(
@@ -347,13 +351,14 @@ class PushPlanner:
             )
         value, gradient, *slots = [np.empty(0, dtype) for _ in range(2 + num_slots)]
         try:
-            rule(value, gradient, slots, 0.0, 1, optimizer.hyper)
+            update = rule(optimizer.hyper)
+            update(value, gradient, slots, 0.0, 1)
         except Exception as error:
             raise ValueError(
                 f"rule '{optimizer.rule}' does not take {optimizer.hyper} and {num_slots} slots of "
                 f"{dtype}: {error}"
             ) from error
-        return rule
+        return update
 
 
 def check_rows(rows: Array, shard: Shard) -> Array:

@@ -1,8 +1,9 @@
 """What a trainer can ask of a parameter server, and what it is answered.
 
-A request is a verb, a small JSON body and raw arrays; so is its reply. The bodies are classes, in
-`variable_requests` and `trainer_requests`. Each names its verb and the class of its reply, and its
-docstring says which arrays travel with either. Nothing that comes in is believed unchecked.
+A request is a verb, a small body and raw arrays; so is its reply. The bodies are classes: of what
+is asked in each step, in `step_requests`, they are structs, and else JSON, in `variable_requests`
+and `trainer_requests`. Each names its verb and the class of its reply, and its docstring says which
+arrays travel with either. Nothing that comes in is believed unchecked.
 
 Whatever may have to wait has `wait_secs`, at most ten seconds. A reply that comes without what was
 waited for says for whom (`waiting_for`): a trainer can name the culprit while it asks again.
@@ -10,15 +11,15 @@ waited for says for whom (`waiting_for`): a trainer can name the culprit while i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import IntEnum
-from functools import cache
-from typing import Annotated, ClassVar, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal, Protocol, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 MAX_WAIT_SECS = 10.0
 """No request keeps its connection waiting for longer: whoever wants to wait on asks again."""
+MAX_TEXT_CHARACTERS = 256 << 10
+NATURAL_LIMIT = 2**62
 
 DType = Literal[
     "bool",
@@ -35,24 +36,46 @@ DType = Literal[
     "float64",
 ]
 Aggregation = Literal["mean", "sum", "first", "equal"]
-Natural = Annotated[int, Field(ge=0, lt=2**62)]
+Natural = Annotated[int, Field(ge=0, lt=NATURAL_LIMIT)]
 Rank = Annotated[int, Field(ge=0, lt=2**20)]
 WaitSecs = Annotated[float, Field(ge=0, le=MAX_WAIT_SECS)]
 Name = Annotated[str, Field(min_length=1, max_length=1024)]
 Path = Annotated[str, Field(min_length=1, max_length=4096)]
-Text = Annotated[str, Field(max_length=256 << 10)]
+Text = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS)]
 Shape = Annotated[tuple[Natural, ...], Field(strict=False, max_length=8)]
 Ids = Annotated[tuple[Natural, ...], Field(strict=False, max_length=10_000)]
 Names = Annotated[tuple[str, ...], Field(strict=False, max_length=2**20)]
 
 
+class Body(Protocol):
+    """What is said beside arrays."""
+
+    def packed(self) -> bytes:
+        """As it travels."""
+
+    @classmethod
+    def unpacked(cls, body: bytes) -> Self:
+        """What has come, which may be anything.
+
+        Raises:
+            ValueError: It is none of these.
+        """
+
+
 class Record(BaseModel):
-    """What all bodies, and what they are made of, have in common."""
+    """What all bodies of JSON, and what they are made of, have in common."""
 
     # Built on first use: importing costs milliseconds less.
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True
     )
+
+    def packed(self) -> bytes:
+        return self.model_dump_json().encode()
+
+    @classmethod
+    def unpacked(cls, body: bytes) -> Self:
+        return parse(cls, body, cls.__name__)
 
 
 R = TypeVar("R", bound=Record)
@@ -85,24 +108,6 @@ class Request(Record):
 
     verb: ClassVar[Verb]
     reply: ClassVar[type[Reply]]
-
-
-@cache
-def request_classes() -> Mapping[int, type[Request]]:
-    """The class of each verb's body."""
-    return {kind.verb: kind for kind in Request.__subclasses__()}
-
-
-def parse_request(verb: int, body: bytes) -> Request:
-    """The request in the body of a message.
-
-    Raises:
-        ValueError: There is no such verb, or the body is none of its.
-    """
-    kind = request_classes().get(verb)
-    if kind is None:
-        raise ValueError(f"verb {verb} is unknown; a parameter server knows 1 to {len(Verb)}")
-    return parse(kind, body, f"{kind.verb.name} body")
 
 
 def parse(kind: type[R], text: bytes | str, what: str) -> R:

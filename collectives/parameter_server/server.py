@@ -6,7 +6,7 @@
 The optimizer runs here, with what it keeps beside a variable. The rest follows from there being
 several trainers, which come late, leave, die and come back:
 
-    requests, variable_requests, trainer_requests      what can be asked
+    requests, step_, variable_ and trainer_requests    what can be asked
     variables    answers what concerns variables       shards       what they are made of
     push_plan    what a push does, checked and applied
     updates      when: at once, or in step             aggregation  several pushes become one
@@ -27,9 +27,10 @@ from ..errors import CollectiveError, CollectiveTimeoutError
 from .frames import Client, Message
 from .membership import Membership, Trainer
 from .push_plan import UpdateRule
-from .requests import Reply, Request, parse_request
+from .requests import Body, Reply, Verb
 from .shards import Array, ShardStorage
 from .state import State
+from .step_requests import Pull, Push
 from .trainer_requests import (
     Done,
     Found,
@@ -45,7 +46,7 @@ from .trainer_requests import (
     Waited,
 )
 from .updates import AsynchronousUpdates, SynchronousUpdates, Updates
-from .variable_requests import Create, Hold, Pull, Push, Snapshot, Write
+from .variable_requests import Create, Hold, Snapshot, Write
 from .variables import Variables
 
 OUTCOME_KEY = "outcome"
@@ -119,7 +120,7 @@ class ParameterServer:
         self._variables = Variables(self._state, rules, storage, self._updates)
         self._texts = _Texts()
         self._has_ended = False
-        self._answers: dict[type[Request], Callable[[Trainer, Any], Reply]] = {
+        self._answers: dict[type[Any], Callable[[Trainer, Any], Reply]] = {
             Join: self._join,
             Wait: self._wait,
             Post: self._post,
@@ -132,12 +133,13 @@ class ParameterServer:
             Write: self._variables.write,
         }
         self._answers_with_arrays: dict[
-            type[Request], Callable[[Trainer, Any, Sequence[Array]], tuple[Reply, list[Array]]]
+            type[Any], Callable[[Trainer, Any, Sequence[Array]], tuple[Body, list[Array]]]
         ] = {
             Create: self._variables.create,
             Pull: self._variables.pull,
             Push: self._variables.push,
         }
+        self._kinds = {kind.verb: kind for kind in (*self._answers, *self._answers_with_arrays)}
 
     def handle(self, client: Client, message: Message) -> Message:
         """Answer a request; may wait for as long as the request says.
@@ -150,12 +152,17 @@ class ParameterServer:
             ValueError: The request is refused; nothing has changed.
             RuntimeError: An update has failed, the server is of no use any more.
         """
-        request = parse_request(message.verb, message.body)
+        kind = self._kinds.get(message.verb)
+        if kind is None:
+            raise ValueError(
+                f"verb {message.verb} is unknown; a parameter server knows 1 to {len(Verb)}"
+            )
+        request = kind.unpacked(message.body)
         with self._state.lock:
             self._state.check()
             trainer = self._trainers[client.rank]
         reply, arrays = self._answer(trainer, request, message.arrays)
-        return Message(message.verb, reply.model_dump_json().encode(), arrays)
+        return Message(message.verb, reply.packed(), arrays)
 
     def joined(self, client: Client) -> None:
         """A trainer has opened a connection; it may have several."""
@@ -226,8 +233,8 @@ class ParameterServer:
         return outcome or ""
 
     def _answer(
-        self, trainer: Trainer, request: Request, arrays: Sequence[Array]
-    ) -> tuple[Reply, list[Array]]:
+        self, trainer: Trainer, request: Any, arrays: Sequence[Array]
+    ) -> tuple[Body, list[Array]]:
         with_arrays = self._answers_with_arrays.get(type(request))
         if with_arrays is not None:
             return with_arrays(trainer, request, arrays)

@@ -14,25 +14,15 @@ from .membership import Trainer
 from .push_plan import Change, apply_all
 from .shards import Shard
 from .state import State
-from .variable_requests import Push, Snapshot
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a push; for the attributes see `Pushed`."""
-
-    version: int
-    staleness: int = 0
-    dropped: bool = False
-    waiting_for: tuple[str, ...] = ()
+from .step_requests import Push, Pushed
+from .variable_requests import Snapshot
 
 
 class Updates(ABC):
     """Turns pushes into updates, each of which makes a version."""
 
     @abstractmethod
-    def push(self, trainer: Trainer, push: Push, changes: Sequence[Change]) -> Outcome:
+    def push(self, trainer: Trainer, push: Push, changes: Sequence[Change]) -> Pushed:
         """Take a push; returns when it has been applied, or was dropped, or time is up."""
 
     @abstractmethod
@@ -69,7 +59,7 @@ class AsynchronousUpdates(Updates):
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def push(self, trainer: Trainer, push: Push, changes: Sequence[Change]) -> Outcome:
+    def push(self, trainer: Trainer, push: Push, changes: Sequence[Change]) -> Pushed:
         state = self._state
         while True:
             # Asked and applied under one hold of the variables' lock: a snapshot, which takes it
@@ -82,10 +72,10 @@ class AsynchronousUpdates(Updates):
                     return self._apply(trainer, push, changes)
             with state.lock:
                 if is_admitted:  # its reply was lost
-                    return Outcome(version=state.version)
+                    return Pushed(version=state.version)
                 state.wait_for_progress(lambda: state.cut.admits_push(trainer.rank, push.number))
 
-    def _apply(self, trainer: Trainer, push: Push, changes: Sequence[Change]) -> Outcome:
+    def _apply(self, trainer: Trainer, push: Push, changes: Sequence[Change]) -> Pushed:
         state = self._state
         if push.weight:
             try:
@@ -98,7 +88,7 @@ class AsynchronousUpdates(Updates):
             staleness = trainer.staleness(push.pulled_version, state.version)
             version = state.advance()
             trainer.count_push(version, push.note)
-        return Outcome(version=version, staleness=staleness)
+        return Pushed(version=version, staleness=staleness)
 
     def come_to_rest(self) -> None:
         with self._state.variables_lock.exclusive():
@@ -162,7 +152,7 @@ class SynchronousUpdates(Updates):
         self._last_steps: dict[int, int] = {}
         self._is_updating = False
 
-    def push(self, trainer: Trainer, push: Push, changes: Sequence[Change]) -> Outcome:
+    def push(self, trainer: Trainer, push: Push, changes: Sequence[Change]) -> Pushed:
         state = self._state
         contribution = _Contribution(trainer, push, changes, terms_of(changes))
         with state.lock:
@@ -178,16 +168,16 @@ class SynchronousUpdates(Updates):
                 # What is being added up just now is no longer pending, and done soon.
                 state.wait_for_progress(lambda: not self._is_updating)
             if state.version > push.step:
-                return Outcome(version=state.version, staleness=staleness)
+                return Pushed(version=state.version, staleness=staleness)
             contribution.keep()
             waiting_for = state.names(self.missing())
-            return Outcome(version=state.version, staleness=staleness, waiting_for=waiting_for)
+            return Pushed(version=state.version, staleness=staleness, waiting_for=waiting_for)
 
-    def _too_late(self, trainer: Trainer, push: Push) -> Outcome:
+    def _too_late(self, trainer: Trainer, push: Push) -> Pushed:
         """Its step has been made: without it, or with it and it asks again."""
         is_dropped = push.step > self._last_steps.get(trainer.rank, -1)
         staleness = self._state.version - push.pulled_version
-        return Outcome(version=self._state.version, staleness=staleness, dropped=is_dropped)
+        return Pushed(version=self._state.version, staleness=staleness, dropped=is_dropped)
 
     def _take(self, contribution: _Contribution) -> None:
         trainer, push = contribution.trainer, contribution.push

@@ -1,4 +1,4 @@
-"""What can be asked that concerns variables."""
+"""What can be asked that concerns variables, and not in every step."""
 
 from __future__ import annotations
 
@@ -23,10 +23,6 @@ from .requests import (
     Verb,
     WaitSecs,
 )
-
-PlanText = Annotated[str, Field(max_length=1 << 20)]
-Rate = Annotated[tuple[float, Annotated[int, Field(ge=1, lt=2**62)]], Field(strict=False)]
-"""A learning rate, and the number of the update that it is for."""
 
 
 class ShardSpec(Record):
@@ -94,36 +90,6 @@ class Create(Request):
     version: Natural = 0
 
 
-class Pulled(Reply):
-    """`version`, and one array for each id; none at all where `waiting_for` has names.
-
-    `stop_step`: as in `Pushed`, for a trainer whose push had to wait for the others.
-    """
-
-    version: Natural
-    stop_step: Natural | None = None
-    waiting_for: Names = ()
-
-
-class Pull(Request):
-    """Give me these shards, or rows of them, at least as new as this.
-
-    Attributes:
-        ids: Which shards.
-        rows: Of which of them only rows are wanted; empty for none. For each there is an int64
-            array of row numbers, counted within the shard, in the order of the ids.
-        min_version: Wait for this version.
-    """
-
-    verb: ClassVar[Verb] = Verb.PULL
-    reply: ClassVar[type[Pulled]] = Pulled
-
-    ids: Ids
-    rows: Annotated[tuple[bool, ...], Field(strict=False, max_length=10_000)] = ()
-    min_version: Natural = 0
-    wait_secs: WaitSecs = 0.0
-
-
 class OptimizerSpec(Record):
     """How to change variables along gradients.
 
@@ -183,60 +149,6 @@ class PushPlan(Record):
     def text(self) -> str:
         """As a push brings it."""
         return self.model_dump_json()
-
-
-class Pushed(Reply):
-    """What became of a push; then arrays for the `pull` of its plan, unless there is a wait.
-
-    Attributes:
-        version: The number of updates made so far.
-        staleness: How many updates by others came between this trainer's pull and this push.
-        dropped: Whether it came too late for its step and changed nothing.
-        is_ending: Whether a trainer has said that all are to end.
-        stop_step: The global step after which nothing is left to train, if a trainer has said so.
-        waiting_for: Who has not pushed this step yet. The push is kept; PULL with `min_version` one
-            above its step waits on.
-    """
-
-    version: Natural
-    staleness: Natural = 0
-    dropped: bool = False
-    is_ending: bool = False
-    stop_step: Natural | None = None
-    waiting_for: Names = ()
-
-
-class Push(Request):
-    """Change these variables along my gradients.
-
-    Attributes:
-        step: In synchronous training the version that the gradients were computed at, otherwise
-            the trainer's own count.
-        number: Counts this trainer's pushes, from 1, the same on all servers; it rises also where
-            the trainer is started anew. A push that comes again is not applied again.
-        servers: The indices of all servers that a part of this push goes to.
-        weight: How much it counts in the mean with others, such as the number of examples behind
-            it. One of weight 0 has nothing to say and changes nothing.
-        pulled_version: The version that the gradients were computed at.
-        plan: What to do: the text of a `PushPlan`.
-        rates: For each optimizer of the plan its learning rate in this step, and the number of this
-            update, from 1, for rules that count.
-        note: A text to keep with it, such as how far this trainer's input has been read: a snapshot
-            holds both the push and the note, or neither.
-    """
-
-    verb: ClassVar[Verb] = Verb.PUSH
-    reply: ClassVar[type[Pushed]] = Pushed
-
-    step: Natural
-    number: Annotated[int, Field(ge=1, lt=2**62)]
-    servers: Ids = ()
-    weight: Annotated[float, Field(ge=0)] = 1.0
-    pulled_version: Natural
-    plan: PlanText
-    rates: Annotated[tuple[Rate, ...], Field(strict=False, max_length=1000)] = ()
-    note: Text | None = None
-    wait_secs: WaitSecs = 0.0
 
 
 class Position(Record):

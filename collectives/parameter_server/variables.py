@@ -10,6 +10,7 @@ from .membership import Trainer
 from .push_plan import PushPlanner, UpdateRule, check_rows
 from .shards import Array, Shard, ShardStorage, ShardTable, available_bytes
 from .state import State
+from .step_requests import Pull, Pulled, Push, Pushed
 from .updates import Updates
 from .variable_requests import (
     Create,
@@ -17,10 +18,6 @@ from .variable_requests import (
     Held,
     Hold,
     Position,
-    Pull,
-    Pulled,
-    Push,
-    Pushed,
     ShardSpec,
     Snapped,
     Snapshot,
@@ -105,18 +102,10 @@ class Variables:
         with state.lock:
             state.is_ready = True
             self._check_trainer(trainer, request)
-        outcome = self._updates.push(trainer, request, changes)
-        version, values = outcome.version, list[Array]()
-        if wanted and not outcome.waiting_for:
-            version, values = self._read([(shard, None) for shard in wanted])
-        pushed = Pushed(
-            version=version,
-            staleness=outcome.staleness,
-            dropped=outcome.dropped,
-            is_ending=state.is_ending,
-            stop_step=state.stop_step,
-            waiting_for=outcome.waiting_for,
-        )
+        pushed, values = self._updates.push(trainer, request, changes), list[Array]()
+        if wanted and not pushed.waiting_for:
+            pushed.version, values = self._read([(shard, None) for shard in wanted])
+        pushed.is_ending, pushed.stop_step = state.is_ending, state.stop_step
         return pushed, values
 
     def hold(self, trainer: Trainer, request: Hold) -> Held:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -271,32 +271,25 @@ RULES: Mapping[str, type[Rule]] = {kind.name: kind for kind in _KINDS}
 """The update rules by name."""
 
 
-def server_rules() -> dict[str, Callable[..., None]]:
+def server_rules() -> dict[str, Callable[..., Callable[..., None]]]:
     """The update rules as a parameter server takes them: those that are elementwise.
 
-    Each is `rule(value, gradient, slots, learning_rate, step, hyper)`, where `hyper` has the
-    hyper-parameters by name. They work block by block, on arrays of any length.
+    Each is `rule(hyper)`, of the hyper-parameters by name, and gives what changes arrays of any
+    length: `update(value, gradient, slots, learning_rate, step)`.
     """
     elementwise = {name: kind for name, kind in RULES.items() if kind.is_elementwise}
-    return {name: partial(_update_by_name, kind) for name, kind in elementwise.items()}
+    return {name: partial(_update_of, kind) for name, kind in elementwise.items()}
 
 
-def _update_by_name(
-    kind: type[Rule],
-    value: Array,
-    gradient: Array,
-    slots: Slots,
-    learning_rate: float,
-    step: int,
-    hyper: Mapping[str, float],
-) -> None:
-    rule = _rule_of(kind, tuple(hyper.items()))
-    if len(slots) != len(rule.slots()):
-        raise ValueError(f"rule {rule.name!r} keeps {len(rule.slots())} slots, not {len(slots)}")
-    RuleStep(rule, learning_rate, step).change(value, gradient, slots)
+def _update_of(kind: type[Rule], hyper: Mapping[str, Any]) -> Callable[..., None]:
+    rule = kind(**hyper)
+    num_slots = len(rule.slots())
 
+    def update(
+        value: Array, gradient: Array, slots: Slots, learning_rate: float, step: int
+    ) -> None:
+        if len(slots) != num_slots:
+            raise ValueError(f"rule {rule.name!r} keeps {num_slots} slots, not {len(slots)}")
+        RuleStep(rule, learning_rate, step).change(value, gradient, slots)
 
-@lru_cache(maxsize=1 << 10)
-def _rule_of(kind: type[Rule], numbers: tuple[tuple[str, Any], ...]) -> Rule:
-    """The same for each of the many updates that follow it: to make one takes a while."""
-    return kind(**dict(numbers))
+    return update

@@ -13,11 +13,11 @@ from ...collectives import CollectiveError
 from ...collectives.parameter_server import (
     FAILURE_KEY,
     Asks,
+    Body,
     Done,
     ParameterClient,
     Post,
     RefusedRequest,
-    Reply,
     ServerLost,
     Started,
 )
@@ -26,7 +26,7 @@ from .requests import ServerRequest
 
 _logger = logging.getLogger("paceline")
 
-R = TypeVar("R", bound=Reply)
+R = TypeVar("R", bound=Body)
 
 StartedRequests: TypeAlias = "dict[int, tuple[ServerRequest, Started[Any] | ServerLost]]"
 """Requests by server with what stands for the reply; of a server that cannot be asked, why."""

@@ -18,6 +18,7 @@ import numpy as np
 from ...collectives import CollectiveError
 from ...collectives.parameter_server import (
     Asks,
+    Body,
     Create,
     Done,
     Join,
@@ -28,7 +29,6 @@ from ...collectives.parameter_server import (
     Push,
     Pushed,
     Read,
-    Reply,
     Status,
     TrainerStatus,
     Wait,
@@ -53,7 +53,7 @@ from .waiting import ChiefWatch, ReportedWait
 
 _logger = logging.getLogger("paceline")
 
-R = TypeVar("R", bound=Reply)
+R = TypeVar("R", bound=Body)
 
 _POLL_SECS = 0.2
 _LAYOUT = "layout of "

@@ -45,8 +45,8 @@ def server(model_dir):
 
 
 def ask(server, request, *arrays):
-    reply = server.handle(CHIEF, Message(request.verb, request.model_dump_json().encode(), arrays))
-    return request.reply.model_validate_json(reply.body)
+    reply = server.handle(CHIEF, Message(request.verb, request.packed(), arrays))
+    return request.reply.unpacked(reply.body)
 
 
 ATTACKS = [

@@ -226,7 +226,7 @@ def test_what_was_recorded_is_right(data):
     ("position", "size", "value", "text"),
     [
         (0, 4, 0, "no frame of a parameter server"),
-        (4, 2, 1, "version 1 instead of 2"),
+        (4, 2, 1, "version 1 instead of 3"),
         (6, 2, 9, "kind 9"),
         (6, 2, FrameKind.REPLY, "kind 2 out of place"),
         (8, 8, 5, "another job"),

@@ -73,10 +73,10 @@ class Job:
 
     def ask_with_arrays(self, rank, request, *arrays):
         """The reply to a request and its arrays."""
-        message = Message(request.verb, request.model_dump_json().encode(), arrays)
+        message = Message(request.verb, request.packed(), arrays)
         reply = self.server.handle(self.client(rank), message)
         assert reply.verb == request.verb
-        return request.reply.model_validate_json(reply.body), reply.arrays
+        return request.reply.unpacked(reply.body), reply.arrays
 
     def ask(self, rank, request, *arrays):
         """The reply to a request."""

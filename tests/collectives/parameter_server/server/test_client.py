@@ -3,6 +3,7 @@
 import threading
 import time
 from contextlib import ExitStack, closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -162,7 +163,7 @@ def test_bytes_are_counted_in_proportion_to_the_rows_that_travel(serve):
     rows = np.arange(0, 100_000, 1000)
     client.ask(Pull(ids=(0,), rows=(True,)), [rows])
     plan = PushPlan(optimizers=(OptimizerSpec(rule="add"),), updates=(Update(id=0, rows=True),))
-    push = adding(0).model_copy(update={"plan": plan.text})
+    push = replace(adding(0), plan=plan.text)
     client.ask(push, [rows, np.ones((100, 16), np.float32)])
     assert client.num_bytes - before == pytest.approx(2 * 100 * (16 * 4 + 8), abs=1000)
 

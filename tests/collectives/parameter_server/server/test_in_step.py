@@ -373,7 +373,7 @@ def test_who_returns_while_its_push_is_applied_is_told_of_it(make_synchronous):
             begins.set()
             assert may_end.wait(30)
 
-    job = make_synchronous(2, rules={"slow": slow})
+    job = make_synchronous(2, rules={"slow": lambda hyper: slow})
     job.push(1, ones(), rule="slow", note="new")
     step = threading.Thread(target=lambda: job.push(0, ones(), rule="slow"))
     step.start()

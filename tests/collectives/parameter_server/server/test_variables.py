@@ -124,13 +124,13 @@ def test_the_optimizer_runs_on_servers_as_it_does_at_home(make_job, update_rules
                 rates=(rate,),
             )
             job.ask(0, push, *arrays)
-        _update(update_rules[name], values, hyper, rate, rows if is_sparse else None, gradient)
+        _update(update_rules[name](hyper), values, rate, rows if is_sparse else None, gradient)
     for number, value in enumerate(values):
         found = np.concatenate([job.pull(number)[0] for job in jobs])
         np.testing.assert_array_equal(found, value)
 
 
-def _update(rule, values, hyper, rate, rows, gradient):
+def _update(update, values, rate, rows, gradient):
     """What `Optimizer.update` does."""
     if rows is None:
         picked = [value.reshape(-1) for value in values]
@@ -139,7 +139,7 @@ def _update(rule, values, hyper, rate, rows, gradient):
         rows, gradient = unique.indices, unique.values
         picked = [value[rows].reshape(-1) for value in values]
     value, *slots = picked
-    rule(value, gradient.reshape(-1), slots, *rate, hyper)
+    update(value, gradient.reshape(-1), slots, *rate)
     if rows is not None:
         for whole, part in zip(values, picked, strict=True):
             whole[rows] = part.reshape(len(rows), -1)
