@@ -223,9 +223,9 @@ def apply_outside_replicas(
         for index, device in enumerate(extended.replica_devices):
             with device.use():
                 packs = [_pack_of(variable, gradient, index) for variable, gradient in gradients]
-                counters = updater.update(packs, index, average=True)
+                counters, by = updater.update(packs, index, average=True)
             for counter in counters:
-                counter.cell.increase(index)
+                counter.cell.increase(index, by)
         if extended.remote_storage is not None:
             extended.remote_storage.flush(1)
 

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, SupportsFloat, TypeAlias
 
 import numpy as np
 
@@ -59,7 +59,9 @@ class Updater(ABC):
         """
 
     @abstractmethod
-    def update(self, packs: Sequence[Pack], local_index: int, average: bool) -> Sequence[Variable]:
+    def update(
+        self, packs: Sequence[Pack], local_index: int, average: bool
+    ) -> tuple[Sequence[Variable], SupportsFloat]:
         """Change what replica `local_index` sees of variables along reduced gradients.
 
         Args:
@@ -70,7 +72,8 @@ class Updater(ABC):
                 average, by numbers of examples, or their sum.
 
         Returns:
-            The counters that are to be increased when all replicas are done.
+            The counters that are to be increased when all replicas are done, and by how much: 1,
+            or what will be 1 or 0 and may be on its way from a card; see `Cell.increase`.
         """
 
     @abstractmethod
@@ -267,14 +270,14 @@ def change_variables(
 ) -> None:
     """Change what `replica` sees of variables along reduced gradients, and count the update."""
     index = replica.local_index
-    counters = updater.update(packs, index, average)
+    counters, by = updater.update(packs, index, average)
     if replica.strategy.extended.num_local_replicas > 1:
         changed = (*counters, *[variable for pack in packs for variable in pack.variables])
         if any(variable.num_copies == 1 for variable in changed):
             # Nobody reads the shared copies before the first replica has written them.
             replica.exchange("update of shared variables", None)
     for counter in counters:
-        counter.cell.increase(index)
+        counter.cell.increase(index, by)
 
 
 def once_outside_replicas(change: Callable[[], None]) -> None:

@@ -371,11 +371,12 @@ class TrainingSession(Session):
     def _assigned_values(self) -> list[tuple[Tensor, Array]]:
         """What `model_fn` may assign, for a step that turns out not to be made: it changes nothing.
 
-        With one worker that is known before. An assignment lets a copy have another array.
+        With one worker that is known before. An assignment lets a copy have another array. A number
+        that is still on its way to a counter was counted by an earlier step, and is added anyhow.
         """
         if self._is_alone:
             return []
-        variables = list(self.store.variables.values())
+        variables = [v for v in list(self.store.variables.values()) if not v.cell.is_late]
         leaves = [v.leaf(index) for v in variables for index in range(v.num_copies)]
         return [(leaf, leaf.data) for leaf in leaves]
 

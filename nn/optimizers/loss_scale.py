@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, SupportsFloat
 
 import numpy as np
 
 from ...autodiff import Array, IndexedSlices
 from ...strategies import (
     COUNTER,
+    Device,
     Pack,
-    RuleStep,
     Variable,
+    VariableSpec,
+    current_store,
     get_replica_context,
     get_strategy,
-    get_variable,
 )
 from ..arguments import count
 from .clipping import scaled
 from .optimizer import Optimizer, install_scaling
-from .rule import ASSIGN
+
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 class LossScaleOptimizer(Optimizer):
@@ -35,6 +38,9 @@ class LossScaleOptimizer(Optimizer):
     all replicas and workers look at the same reduced gradients. It is doubled when so many updates
     in a row went well. Micikevicius et al., "Mixed Precision Training" (2018). The scale is in
     checkpoints. A skipped step counts for the global step, and is none of `iterations`.
+
+    A GPU decides by itself: it keeps the old values, or writes the new ones. The host learns what
+    it was when it asks for the scale of the next step, whose forward pass it has queued by then.
 
     Args:
         inner_optimizer: What changes variables.
@@ -118,14 +124,14 @@ class LossScaleOptimizer(Optimizer):
         """The scale, and the number of updates since it last changed."""
         kept = self._kept_here()
         if not kept.scale:
-            start = self.initial_scale
-            kept.scale = (
-                get_variable(
-                    f"{self.inner_optimizer.name}/loss_scale", (), np.float32, start, **COUNTER
-                ),
-                get_variable(f"{self.inner_optimizer.name}/good_steps", (), np.int64, 0, **COUNTER),
-            )
+            starts = ("loss_scale", np.float32, self.initial_scale), ("good_steps", np.int64, 0)
+            kept.scale = tuple([self._number(*start) for start in starts])
         return kept.scale
+
+    def _number(self, name: str, dtype: type, start: float) -> Variable:
+        full_name = f"{self.inner_optimizer.name}/{name}"
+        spec = VariableSpec(full_name, **COUNTER, is_on_host=True)
+        return current_store().get_variable(spec, (), dtype, start)
 
     @property
     def loss_scale(self) -> float:
@@ -170,28 +176,33 @@ class LossScaleOptimizer(Optimizer):
         _ = self._own_variables()
         self.inner_optimizer.create_slots(variables)
 
-    def update(self, packs: Sequence[Pack], local_index: int, average: bool) -> Sequence[Variable]:
+    def update(
+        self, packs: Sequence[Pack], local_index: int, average: bool
+    ) -> tuple[Sequence[Variable], SupportsFloat]:
         """See `Updater`: the inner optimizer's update, if all gradients are finite."""
-        is_finite = _are_finite(packs)
+        are_finite = _are_finite(packs)
+        device = Device.of(are_finite)
+        is_made = device.fetch(are_finite)
         if self.dynamic:
-            self._follow(is_finite, local_index)
-        if not is_finite:
-            return ()
-        return self.inner_optimizer.update(packs, local_index, average)
+            self._follow(is_made, local_index)
+        if device.kind == "CPU" and not float(is_made):
+            return (), 0  # to compute with what is no number would only warn
+        where = None if device.kind == "CPU" else are_finite
+        counters = self.inner_optimizer.update_where(where, packs, local_index, average)
+        return counters, is_made
 
-    def _follow(self, is_finite: bool, local_index: int) -> None:
-        """Let the scale be that of the next step."""
+    def _follow(self, is_made: SupportsFloat, local_index: int) -> None:
+        """Let the scale become that of the next step."""
         own = self._own_variables()
-        scale, num_good = (float(variable.value_in(local_index)) for variable in own)
-        num_good = num_good + 1 if is_finite else 0
-        if not is_finite:
-            scale = max(scale / 2, 1.0)
-        elif num_good == self.dynamic_growth_steps:
-            doubled = np.float32(2 * scale)
-            scale, num_good = float(doubled) if np.isfinite(doubled) else scale, 0
-        for variable, value in zip(own, (scale, num_good), strict=True):
-            new = np.full_like(variable.value_in(local_index), value)
-            variable.cell.update(new, (), RuleStep(ASSIGN, 1.0, 1), local_index)
+        scale, num_good = (variable.value_in(local_index).item() for variable in own)
+        grows = num_good + 1 >= self.dynamic_growth_steps
+        above = scale if grows and 2 * scale <= _LARGEST else 0.0
+        changes = (
+            _Either(is_made, above, max(scale / 2, 1.0) - scale),
+            _Either(is_made, -num_good if grows else 1, -num_good),
+        )
+        for variable, change in zip(own, changes, strict=True):
+            variable.cell.increase(local_index, change)
 
     def _require_possible(self) -> None:
         self.inner_optimizer._require_possible()
@@ -215,10 +226,23 @@ class LossScaleOptimizer(Optimizer):
         raise AssertionError("the inner optimizer has them")
 
 
-def _are_finite(packs: Sequence[Pack]) -> bool:
-    """Whether all gradients are numbers; for a GPU, which finds out, the host waits once."""
+@dataclass(frozen=True, slots=True)
+class _Either:
+    """One of two numbers, by a decision that may be on its way from a card."""
+
+    decision: SupportsFloat
+    if_so: float
+    if_not: float
+
+    def __float__(self) -> float:
+        return float(self.if_so if float(self.decision) else self.if_not)
+
+
+def _are_finite(packs: Sequence[Pack]) -> Array:
+    """Whether all gradients are numbers: a truth value of shape (), where they lie."""
     found = [np.isfinite(values).all() for pack in packs for values in _values_in(pack)]
-    return bool(reduce(np.logical_and, found, True))
+    are_finite = reduce(np.logical_and, found, np.True_)
+    return np.asarray(are_finite) if isinstance(are_finite, np.generic) else are_finite
 
 
 def _values_in(pack: Pack) -> list[Array]:

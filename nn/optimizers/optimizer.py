@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
-from ...autodiff import IndexedSlices, Tensor, backward, by_host, no_grad
+from ...autodiff import Array, IndexedSlices, Tensor, backward, by_host, no_grad
 from ...observe import log_once
 from ...strategies import (
     COUNTER,
@@ -27,6 +27,7 @@ from ...strategies import (
     make_given,
     once_outside_replicas,
     pairs_of,
+    to_host,
 )
 from .. import initializers
 from ..policies import global_policy
@@ -348,6 +349,7 @@ class Optimizer(OptimizerState):
 
     def _change(
         self,
+        where: Array | None,
         packs: Sequence[Pack],
         num_updates: int,
         local_index: int,
@@ -360,7 +362,9 @@ class Optimizer(OptimizerState):
                     with variable.device_of(0).use():  # outside replicas it is read there
                         self._change_one(variable, gradient, rate, num_updates)
 
-        once_outside_replicas(change)
+        # What somebody has written assigns, and cannot choose for each element: it is waited for.
+        if where is None or to_host(where):
+            once_outside_replicas(change)
 
     def _change_one(self, variable: Variable, gradient: Any, rate: float, num_updates: int) -> None:
         if self.weight_decay and self._decays(variable):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ...autodiff import Array
 from ...strategies import Pack, RuleStep, Variable
 from .learning_rate import LearningRate
 from .optimizer import Optimizer
@@ -76,15 +77,16 @@ class RuleOptimizer(Optimizer):
 
     def _change(
         self,
+        where: Array | None,
         packs: Sequence[Pack],
         num_updates: int,
         local_index: int,
         average: bool,
     ) -> None:
         rate, step = self.rate_after(num_updates), num_updates + 1
-        how = plain = RuleStep(self._rule, rate, step, self._rows_only, average)
+        how = plain = RuleStep(self._rule, rate, step, self._rows_only, average, where)
         if self._plain_rule is not self._rule:
-            plain = RuleStep(self._plain_rule, rate, step, self._rows_only, average)
+            plain = replace(how, rule=self._plain_rule)
         for pack in packs:
             for run in self._runs(pack):
                 run.change(pack, how if run.decays else plain, local_index)

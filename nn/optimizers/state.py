@@ -8,7 +8,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, SupportsFloat
 
 import numpy as np
 
@@ -321,6 +321,7 @@ class OptimizerState(Serializable, Updater):
     @abstractmethod
     def _change(
         self,
+        where: Array | None,
         packs: Sequence[Pack],
         num_updates: int,
         local_index: int,
@@ -332,31 +333,52 @@ class OptimizerState(Serializable, Updater):
         """See `Updater`: `loss_scale_factor`."""
         return self._scale
 
-    def update(self, packs: Sequence[Pack], local_index: int, average: bool) -> Sequence[Variable]:
-        """See `Updater`: accumulate, clip, change."""
+    def update(
+        self, packs: Sequence[Pack], local_index: int, average: bool
+    ) -> tuple[Sequence[Variable], SupportsFloat]:
+        """See `Updater`."""
+        return self.update_where(None, packs, local_index, average), 1
+
+    def update_where(
+        self, where: Array | None, packs: Sequence[Pack], local_index: int, average: bool
+    ) -> Sequence[Variable]:
+        """Accumulate, clip, change; see `Updater.update`.
+
+        Args:
+            where: A truth value of shape (), where the gradients lie: whether anything is to
+                change. None: it is.
+            packs, local_index, average: As there.
+
+        Returns:
+            The counters.
+        """
         counters = [self.iterations]
         if self._num_accumulated > 1:
             num_batches = int(self._batches.value_in(local_index))
             if (num_batches + 1) % self._num_accumulated:
-                self._accumulate(packs, local_index, average)
+                self._accumulate(where, packs, local_index, average)
                 return [self._batches]
             counters.append(self._batches)
-            packs = self._accumulated(packs, local_index, average)
+            packs = self._accumulated(where, packs, local_index, average)
         # What has no gradient lies in no pack with others.
         present = [pack for pack in packs if pack.gradients[0] is not None]
         num_updates = int(counters[0].value_in(local_index))
-        self._change(self._clipping.apply(present), num_updates, local_index, average)
+        self._change(where, self._clipping.apply(present), num_updates, local_index, average)
         return counters
 
-    def _accumulate(self, packs: Sequence[Pack], local_index: int, average: bool) -> None:
-        how = RuleStep(ADD, 1.0, 1, rows_only=True, average=average)
+    def _accumulate(
+        self, where: Array | None, packs: Sequence[Pack], local_index: int, average: bool
+    ) -> None:
+        how = RuleStep(ADD, 1.0, 1, rows_only=True, average=average, where=where)
         for variable, gradient in pairs_of(packs):
             if gradient is not None:
                 self._accumulator(variable).cell.update(gradient, (), how, local_index)
 
-    def _accumulated(self, packs: Sequence[Pack], local_index: int, average: bool) -> list[Pack]:
+    def _accumulated(
+        self, where: Array | None, packs: Sequence[Pack], local_index: int, average: bool
+    ) -> list[Pack]:
         """The means of the gradients of all steps since the last update; sums begin anew."""
-        how = RuleStep(ASSIGN, 1.0, 1, average=average)
+        how = RuleStep(ASSIGN, 1.0, 1, average=average, where=where)
         means: list[Pack] = []
         for variable, gradient in pairs_of(packs):
             sums = self._accumulator(variable)
@@ -395,9 +417,7 @@ class OptimizerState(Serializable, Updater):
         # By the name and the variable: in another model the name means another one.
         of, slots = kept.slots.get(variable.name, (None, {}))
         if of is not variable:
-            with (
-                kept.lock
-            ):  # or a replica would fill what another has put something else in place of
+            with kept.lock:  # or a replica would fill what another one has replaced meanwhile
                 of, slots = kept.slots.get(variable.name, (None, {}))
                 if of is not variable:
                     kept.slots[variable.name] = variable, (slots := {})

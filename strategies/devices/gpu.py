@@ -267,9 +267,10 @@ class Fetched:
         self._wait()
 
     def _wait(self) -> None:
-        come, self._come = self._come, None
+        come = self._come
         if come is not None:
             come.synchronize()
+            self._come = None  # only now: another thread may ask meanwhile
 
 
 def _cut(room: Array, place: slice, like: np.ndarray) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import final
+from typing import SupportsFloat, final
 from weakref import WeakSet, WeakValueDictionary
 
 import numpy as np
@@ -33,7 +33,6 @@ _ADD, _ASSIGN = (
     }
     for rule in ("add", "assign")
 )
-_ONE = np.ones((), np.int64)
 _NO_RATE = (0.0, 1)
 
 
@@ -195,10 +194,11 @@ class ServerStorage(RemoteStorage):
             raise _changed_twice(name)
         self._changes[name] = change
 
-    def note_increase(self, cell: ServerCell) -> None:
-        """Put off an increase by one."""
+    def note_increase(self, cell: ServerCell, by: float) -> None:
+        """Put off an increase."""
         how = _ADD[VariableAggregation.ONLY_FIRST_REPLICA]  # all count the same step
-        self._changes[cell.spec.name] = VariableChange(cell.layout, how, _NO_RATE, (), _ONE)
+        delta = np.array(by, cell.layout.dtype)
+        self._changes[cell.spec.name] = VariableChange(cell.layout, how, _NO_RATE, (), delta)
 
     def begin_run(self) -> None:
         if self._max_staleness and self._layouts:
@@ -296,6 +296,10 @@ class ServerCell(Cell):
         self._storage = storage
         self._place: np.ndarray | None = None
 
+    @property
+    def is_late(self) -> bool:
+        return False  # what is on its way is waited for, before it goes to the servers
+
     def read(self, local_index: int) -> MutableLeaf:
         if not self.is_here:
             self._storage.fetch(self)
@@ -332,12 +336,13 @@ class ServerCell(Cell):
         how: RuleStep,
         local_index: int,
     ) -> None:
-        if local_index == 0:
-            self._storage.note_update(self, gradient, slots, how)
+        here = how.on(HOST) if local_index == 0 else None
+        if here is not None:
+            self._storage.note_update(self, gradient, slots, here)
 
-    def increase(self, local_index: int) -> None:
+    def increase(self, local_index: int, by: SupportsFloat = 1) -> None:
         if local_index == 0:
-            self._storage.note_increase(self)
+            self._storage.note_increase(self, float(by))
 
 
 @lru_cache(maxsize=256)

@@ -40,7 +40,11 @@ class VariableAggregation(enum.Enum):
 
 
 class VariableSpec(NamedTuple):
-    """What is said of a variable when it is created; see `Variable`."""
+    """What is said of a variable when it is created; see `Variable`.
+
+    `is_on_host` is said of a number that the host asks for in each step: it is kept there, wherever
+    the replicas compute.
+    """
 
     name: str
     trainable: bool = True
@@ -48,6 +52,7 @@ class VariableSpec(NamedTuple):
     aggregation: VariableAggregation = VariableAggregation.NONE
     saved: bool = True
     constraint: Callable[[Array], Array] | None = None
+    is_on_host: bool = False
 
     def is_trained(self, dtype: np.dtype) -> bool:
         """Whether optimizers change it."""

@@ -54,8 +54,11 @@ class Arena:
         """
         if local_index and len(self._copies) == 1:
             return
+        here = how.on(self._cells[0].device(local_index))
+        if here is None:
+            return
         values = self._writable(local_index)
-        how.change(values, gradient, [slot._writable(local_index) for slot in slots])
+        here.change(values, gradient, [slot._writable(local_index) for slot in slots])
 
     def _writable(self, local_index: int) -> Array:
         """The array of one copy, about to be overwritten."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, SupportsFloat
 from weakref import ref
 
 import numpy as np
@@ -62,6 +62,7 @@ class RuleStep:
             others change too, as by a gradient of zero.
         average: Whether the gradients of workers that do not reduce them among themselves are
             averaged, by their numbers of examples, or added up.
+        where: A truth value of shape (): whether anything is to change. None: it is.
     """
 
     rule: Rule
@@ -69,34 +70,62 @@ class RuleStep:
     step: int
     rows_only: bool = False
     average: bool = True
+    where: Array | None = None
+
+    def on(self, device: Device) -> RuleStep | None:
+        """The same for values that lie on `device`; None where nothing of them is to change.
+
+        A GPU itself chooses by `where`, which nobody waits for. Only for the host it is waited for.
+        """
+        if self.where is None:
+            return self
+        where = device.bring(self.where)
+        if isinstance(where, np.ndarray):
+            return replace(self, where=None) if where else None
+        return replace(self, where=where)
 
     def change(self, value: Array, gradient: Array, slots: Sequence[Array]) -> None:
         """Change a value and its slots: in one kernel on a GPU, and else block by block.
 
         Args:
             value, gradient, slots: Contiguous, of one shape; the whole of a variable, where the
-                rule is not elementwise.
+                rule is not elementwise. They lie where `where` is.
         """
-        update, rate, step = self.rule.update, self.learning_rate, self.step
+        chosen = () if self.where is None else (self.where,)
         if not self.rule.is_elementwise:
-            update(value, gradient, slots, rate, step)
+            self._follow(value, gradient, slots, *chosen)
             return
         if value.ndim != 1:
             assert value.flags.c_contiguous, "a copy would be changed"
             value, gradient = value.reshape(-1), gradient.reshape(-1)
             slots = [slot.reshape(-1) for slot in slots]
         if not isinstance(value, np.ndarray):
-            fused(lambda v, g, *own: update(v, g, own, rate, step), value, gradient, *slots)
+            num = len(slots)
+            operands = value, gradient, *slots, *chosen
+            fused(lambda v, g, *rest: self._follow(v, g, rest[:num], *rest[num:]), *operands)
             return
         # Rules are elementwise: cut into blocks they give the same bits, and a rule with several
         # temporaries goes through the cache and not through memory.
         if value.size <= BLOCK or self.rule.is_one_pass(value, gradient, slots):
-            update(value, gradient, slots, rate, step)
+            self._follow(value, gradient, slots)
             return
         for start in range(0, value.size, BLOCK):
             block = slice(start, start + BLOCK)
             of_block = [slot[block] for slot in slots]
-            update(value[block], gradient[block], of_block, rate, step)
+            self._follow(value[block], gradient[block], of_block)
+
+    def _follow(
+        self, value: Array, gradient: Array, slots: Sequence[Array], where: Any = None
+    ) -> None:
+        """Change a value and its slots by the rule; where `where` is false they stay the same."""
+        if where is None:
+            self.rule.update(value, gradient, slots, self.learning_rate, self.step)
+            return
+        arrays = (value, *slots)
+        before = [array.copy() for array in arrays]
+        self.rule.update(value, gradient, slots, self.learning_rate, self.step)
+        for array, old in zip(arrays, before, strict=True):
+            array[...] = np.where(where, array, old)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +211,11 @@ class Cell(ABC):
         self.leaves = tuple([Leaf(copy, is_trained) for copy in copies])
 
     @property
+    @abstractmethod
+    def is_late(self) -> bool:
+        """Whether `increase` was given a number that is still on its way."""
+
+    @property
     def may_join(self) -> bool:
         """Whether it may be changed together with others that lie in one `Arena` with it.
 
@@ -242,8 +276,13 @@ class Cell(ABC):
         """
 
     @abstractmethod
-    def increase(self, local_index: int) -> None:
-        """Add one to what replica `local_index` sees of a counter; as `update`."""
+    def increase(self, local_index: int, by: SupportsFloat = 1) -> None:
+        """Add to what replica `local_index` sees of a variable of shape (); as `update`.
+
+        Args:
+            by: One that is no number so far (see `Device.fetch`) is waited for by whoever reads
+                the variable next.
+        """
 
 
 class Storage(ABC):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
-from typing import final
+from typing import SupportsFloat, final
 
 import numpy as np
 
@@ -37,15 +38,15 @@ class LocalStorage(Storage):
         value = self._workers.from_chief(own, f"initial value of variable {spec.name!r}")
         is_first = self._workers.rank == 0
         spread = spread_over_copies(value, len(self._devices), spec, is_first)
-        devices = [_home(value, device) for device in self._devices]
+        devices = [_home(value, spec, device) for device in self._devices]
         copies = [device.put(part) for device, part in zip(devices, spread, strict=True)]
         return LocalCell(spec, copies, devices, is_first)
 
 
-def _home(value: Array, device: Device) -> Device:
+def _home(value: Array, spec: VariableSpec, device: Device) -> Device:
     """Where a copy lies. Counters stay on the host, which asks for them in each step."""
     is_counter = np.ndim(value) == 0 and value.dtype.kind in "iu"
-    return HOST if is_counter and device.kind == "GPU" else device
+    return HOST if (is_counter or spec.is_on_host) and device.kind == "GPU" else device
 
 
 @final
@@ -66,13 +67,23 @@ class LocalCell(Cell):
     ) -> None:
         super().__init__(spec, copies, devices)
         self._is_first_worker = is_first_worker
+        self._late: list[list[SupportsFloat]] = [[] for _ in copies]
+        self._late_lock = threading.Lock()
+
+    @property
+    def is_late(self) -> bool:
+        return any(self._late)
 
     def read(self, local_index: int) -> MutableLeaf:
         leaves = self.leaves
-        return leaves[local_index if len(leaves) > 1 else 0]
+        index = local_index if len(leaves) > 1 else 0
+        if self._late[index]:
+            self._add_late(index)
+        return leaves[index]
 
     def settle(self) -> None:
-        """It is: nobody else changes it."""
+        for index in range(len(self.leaves)):
+            self.read(index)
 
     def rows(self, local_index: int, numbers: Array, device: Device) -> Array:
         data, home = self.read(local_index).data, self.device(local_index)
@@ -83,6 +94,7 @@ class LocalCell(Cell):
         return device.bring(found)
 
     def assign(self, how: Assignment, old: Array, given: Array, at_once: bool) -> None:
+        self.settle()
         home = self.device(0)
         with home.use():  # the caller may be another replica's thread, or none's
             value = how.applied(old, home.bring(given))
@@ -103,27 +115,48 @@ class LocalCell(Cell):
     ) -> None:
         if local_index and len(self.leaves) == 1:
             return
+        here = how.on(self.device(local_index))
+        if here is None:
+            return
         # In place: each copy is its replica's, whose thread this is. `writable` copies first what
         # somebody holds beyond a step, and marks the leaf as changed for graphs that have read it.
         value = self.read(local_index).writable()
         arrays = [slot.leaf(local_index).writable() for slot in slots]
         if not isinstance(gradient, IndexedSlices):
-            how.change(value, gradient, arrays)
+            here.change(value, gradient, arrays)
         elif how.rows_only:
             on_host = isinstance(value, np.ndarray)
             rows = gradient.unique() if on_host else gradient.repeated()
-            _update_rows(value, rows, arrays, how)
+            _update_rows(value, rows, arrays, here)
         else:
-            _update_all(value, gradient, arrays, how)
+            _update_all(value, gradient, arrays, here)
         if self.spec.constraint is not None:
-            value[...] = self.spec.constraint(value)
+            held = self.spec.constraint(value)
+            value[...] = held if here.where is None else np.where(here.where, held, value)
 
-    def increase(self, local_index: int) -> None:
+    def increase(self, local_index: int, by: SupportsFloat = 1) -> None:
         if local_index and len(self.leaves) == 1:
             return
-        leaf = self.read(local_index)
+        if isinstance(by, (int, float)):
+            self._add(self.read(local_index), by)
+        else:
+            self._late[local_index].append(by)
+
+    def _add_late(self, index: int) -> None:
+        # The replica's own thread and one outside replicas, a hook's say, may read at the same
+        # time. A wait that is interrupted, or fails, leaves all to the next one who reads.
+        with self._late_lock, InterruptsPutOff() as interrupts:
+            late = self._late[index]
+            by = sum(map(float, late))
+            interrupts.begin()
+            if late:
+                self._add(self.leaves[index], by)
+                late.clear()
+
+    @staticmethod
+    def _add(leaf: MutableLeaf, by: float) -> None:
         count = leaf.data.copy()  # whoever computed with the old count keeps it
-        count[()] = leaf.data.item() + 1  # a fifth of the time of `count += 1`
+        count[()] = leaf.data.item() + by  # a fifth of the time of `count += by`
         leaf.data = count
 
 

@@ -409,6 +409,8 @@ class Variable(TensorLike, metaclass=_Constructed):
             )
 
     def __repr__(self) -> str:
+        if self.cell.is_late:
+            self.cell.settle()
         names = [self.name] + [f"{self.name}/replica_{i}" for i in range(1, self.num_copies)]
         shown = PRINT_OPTIONS
         copies = [

@@ -105,20 +105,28 @@ def with_a_table(features: Any, labels: Any, mode: str) -> pl.EstimatorSpec:
     return pl.EstimatorSpec(mode, loss=loss, train_op=optimizers.SGD(0.001).minimize(loss))
 
 
-def with_two_losses(features: Any, labels: Any, mode: str) -> pl.EstimatorSpec:
+def with_two_losses(
+    features: Any, labels: Any, mode: str, initial_scale: float = 8.0, weight: float = 1.0
+) -> pl.EstimatorSpec:
     h = layers.Dense(4, "tanh", name="first")(layers.Flatten()(features))
     loss = losses.SparseCategoricalCrossentropy(from_logits=True)(labels, layers.Dense(3)(h))
+    loss = loss * weight
     inner = optimizers.SGD(0.1)
-    scaled = optimizers.LossScaleOptimizer(inner, initial_scale=8.0, dynamic_growth_steps=5)
+    scaled = optimizers.LossScaleOptimizer(inner, True, initial_scale, dynamic_growth_steps=5)
     penalty = 0.01 * np.sum(np.square(pl.get_variable("first/kernel", (64, 4))))
     ops = [scaled.minimize(loss), optimizers.SGD(0.1, name="second").minimize(penalty)]
     return pl.EstimatorSpec(mode, loss=loss + penalty, train_op=ops)
+
+
+def with_steps_that_are_skipped(features: Any, labels: Any, mode: str) -> pl.EstimatorSpec:
+    return with_two_losses(features, labels, mode, initial_scale=2.0**127, weight=4.0)
 
 
 MODELS = {
     "convolution": (CONVOLUTION, IMAGES, 2),
     "moving averages behind the graph": (NORMALIZED, IMAGES, 2),
     "two losses, one of them scaled by what changes": (with_two_losses, IMAGES, 3),
+    "a scale that is too large for some steps": (with_steps_that_are_skipped, IMAGES, 3),
     "rows of a table, whose way back is no graph": (ROWS, WORDS, 1),
     "a table of the host's, which is uploaded once": (with_a_table, IMAGES, 2),
     "random numbers: no graph": (DROPPED, IMAGES, 0),

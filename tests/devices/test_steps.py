@@ -6,6 +6,7 @@ the new one down.
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 from collections import Counter
 from pathlib import Path
@@ -36,6 +37,7 @@ def asked_by_a_step(train: Any) -> Counts:
     """What four more steps ask for, each a quarter of it: `train(num_steps)` is called twice."""
     runs = []
     for num_steps in (3, 7):
+        gc.collect()  # what an earlier one has left waits for what is on its way to it
         with counted() as counts:
             train(num_steps)
         runs.append(counts)

@@ -167,6 +167,16 @@ def test_a_dynamic_scale_halves_where_a_gradient_is_not_finite_and_grows_after_g
     }
 
 
+def test_a_scale_grows_at_once_where_more_good_steps_are_behind_it_than_it_now_takes():
+    store, scales = VariableStore(), []
+    for steps in (5, 5, 5, 2):
+        with store.building():
+            optimizer = LossScaleOptimizer(optimizers.SGD(0.5), True, 8.0, steps)
+            optimizer.apply_gradients([(np.ones(2, np.float32), variable())])
+            scales.append(optimizer.loss_scale)
+    assert scales == [8, 8, 8, 16]
+
+
 def test_a_fixed_scale_stays_and_a_bad_step_is_skipped():
     w = variable()
     optimizer = LossScaleOptimizer(optimizers.SGD(0.5), dynamic=False, initial_scale=8.0)
