@@ -44,10 +44,12 @@ class AUC(Metric):
     ) -> None:
         super().__init__(name, dtype)
         if thresholds is not None:
-            ends = evenly_spaced(2)
-            thresholds = [ends[0], *checked_thresholds(thresholds), ends[1]]
+            first, last = evenly_spaced(2)
+            self._thresholds = np.array([first, *checked_thresholds(thresholds), last])
         elif num_thresholds < 2:
             raise ValueError(f"num_thresholds must be at least 2, it is {num_thresholds}")
+        else:
+            self._thresholds = evenly_spaced(num_thresholds)
         curve = check_choice("curve", curve.upper(), ("ROC", "PR"))
         self._area = area_under_roc if curve == "ROC" else area_under_pr
         methods = ("interpolation", "minoring", "majoring")
@@ -55,7 +57,6 @@ class AUC(Metric):
         self._from_logits = from_logits
         self._label_weights = None if label_weights is None else np.asarray(label_weights, float)
         self._multi_label = multi_label
-        self._thresholds = thresholds or evenly_spaced(num_thresholds)
         self._counts: Counts | None = None
         if not multi_label or num_labels is not None:
             self._counts = Counts(self, self._thresholds, num_labels if multi_label else None)

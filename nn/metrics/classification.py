@@ -18,13 +18,15 @@ class Counts:
     """Histograms over thresholds as part of a metric's state: "negatives" and "positives".
 
     Args:
+        metric: Whose state it is.
+        thresholds: (k,) float64, rising.
         num_labels: How many are counted, each for itself; None counts all predictions together.
     """
 
     def __init__(
-        self, metric: Metric, thresholds: Sequence[float], num_labels: int | None = None
+        self, metric: Metric, thresholds: np.ndarray, num_labels: int | None = None
     ) -> None:
-        self.thresholds = thresholds
+        self._thresholds = thresholds
         self.num_labels = num_labels
         bins = (len(thresholds) + 1,)
         shape = bins if num_labels is None else (num_labels, *bins)
@@ -33,7 +35,7 @@ class Counts:
 
     def add(self, y_true: Array, y_pred: Array, weight: Array | None) -> None:
         name, by_label = self._metric.name, self.num_labels is not None
-        found = histogram(name, y_true, y_pred, self.thresholds, weight, by_label)
+        found = histogram(name, y_true, y_pred, self._thresholds, weight, by_label)
         for part, delta in zip(self._parts, found, strict=True):
             part.assign_add(delta)
 
@@ -59,7 +61,7 @@ class AtThresholds(Metric):
         self._top_k = None if top_k is None else count("top_k", top_k)
         self._class_id = class_id
         self._takes_best = top_k is not None and thresholds is None
-        self._counts = Counts(self, checked_thresholds(thresholds))
+        self._counts = Counts(self, np.array(checked_thresholds(thresholds)))
         self._is_scalar = thresholds is None or np.isscalar(thresholds)
 
     @abstractmethod

@@ -7,14 +7,13 @@ thresholds; true and false positives and negatives at every threshold are sums o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
 from ...autodiff import Array, IndexedSlices
 from ..shapes import like_predictions, like_values
-from .base import together
 
 
 class Confusion(NamedTuple):
@@ -30,7 +29,7 @@ def histogram(
     name: str,
     y_true: Array,
     y_pred: Array,
-    thresholds: Sequence[float],
+    thresholds: np.ndarray,
     sample_weight: Array | None = None,
     by_label: bool = False,
 ) -> Array:
@@ -43,7 +42,7 @@ def histogram(
         name: Of the metric, for messages.
         y_true: Labels 0 or 1.
         y_pred: Predictions in [0, 1], of the labels' shape.
-        thresholds: Rising, k of them.
+        thresholds: (k,) float64, rising.
         sample_weight: One for each example or each prediction.
         by_label: Whether each column of (n, labels) predictions has counts of its own.
 
@@ -52,7 +51,8 @@ def histogram(
         label (2, labels, k + 1).
     """
     labels = like_predictions(name, y_true, y_pred)
-    are_labels = ((labels == 0) | (labels == 1)).all()
+    is_positive = labels == 1
+    are_labels = (is_positive | (labels == 0)).all()
     are_shares = ((y_pred >= 0) & (y_pred <= 1)).all()
     on_host = isinstance(y_pred, np.ndarray)
     if on_host and not are_labels:
@@ -65,29 +65,29 @@ def histogram(
     num_bins = len(thresholds) + 1
     num_labels = y_pred.shape[1] if by_label else 1
     # In the predictions' own dtype: a float32 prediction of 0.3 is not above the threshold 0.3.
-    dtype = y_pred.dtype if y_pred.dtype.kind == "f" else np.dtype(np.float64)
-    wide = np.result_type(dtype, np.float32)
-    limits, flat = together(np.asarray(thresholds, dtype), y_pred.reshape(-1))
-    bins = np.searchsorted(limits.astype(wide), flat.astype(wide), side="left")
+    dtype = y_pred.dtype if y_pred.dtype.kind == "f" else thresholds.dtype
+    wide = np.result_type(dtype, np.float32)  # CuPy searches no halves
+    limits = np.asarray(thresholds.astype(dtype), wide, like=y_pred)
+    bins = np.searchsorted(limits, y_pred.reshape(-1).astype(wide, copy=False), side="left")
     # One histogram for all: behind the bins of a label's negative examples are the positive ones.
-    bins = bins + num_bins * (labels.reshape(-1) == 1)
+    bins += num_bins * is_positive.reshape(-1)
     if by_label:
-        bins = bins + 2 * num_bins * (np.arange(y_pred.size, like=bins) % num_labels)
+        bins += 2 * num_bins * (np.arange(y_pred.size, like=bins) % num_labels)
     weight = None
     if sample_weight is not None:
-        weight = like_values(name, sample_weight, y_pred).astype(np.float64)
+        weight = like_values(name, sample_weight, y_pred).astype(np.float64, copy=False)
         weight = np.broadcast_to(weight, y_pred.shape).reshape(-1)
     counts = added_up(bins, weight, 2 * num_bins * num_labels)
     if not on_host:
         counts = np.where(are_labels & are_shares, counts, np.nan)
-    counts = np.moveaxis(counts.reshape(num_labels, 2, num_bins), 1, 0)
-    return counts if by_label else counts[:, 0]
+    counts = counts.reshape(num_labels, 2, num_bins)
+    return counts.swapaxes(0, 1) if by_label else counts[0]
 
 
 def added_up(bins: Array, weight: Array | None, num_bins: int) -> Array:
     """The sum of the weights of each bin, in float64; each counts 1 where none are given."""
     if isinstance(bins, np.ndarray):
-        return np.bincount(bins, weight, num_bins).astype(np.float64)
+        return np.bincount(bins, weight, num_bins).astype(np.float64, copy=False)
     # CuPy's `bincount` waits, to know of the largest bin.
     each = np.ones_like(bins, dtype=np.float64) if weight is None else weight
     return IndexedSlices(each, bins, (num_bins,)).to_dense()
@@ -123,10 +123,11 @@ def ratio(part: Array, whole: Array) -> Array:
     return np.where(is_none, 0.0, part / np.where(is_none, 1.0, whole))
 
 
-def evenly_spaced(num_thresholds: int) -> list[float]:
-    """Thresholds from just below 0 to just above 1, as Keras spaces them."""
+@cache
+def evenly_spaced(num_thresholds: int) -> np.ndarray:
+    """Thresholds from just below 0 to just above 1, as Keras spaces them; not to be written to."""
     inner = [i / (num_thresholds - 1) for i in range(1, num_thresholds - 1)]
-    return [-1e-7, *inner, 1 + 1e-7]
+    return np.array([-1e-7, *inner, 1 + 1e-7])
 
 
 def area_under_roc(c: Confusion, summation: str = "interpolation") -> float:

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from paceline.nn.metrics import confusion as c
 
-THRESHOLDS = [0.0, 0.25, 0.5, 0.75, 1.0]
+THRESHOLDS = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
 LABELS = np.array([1, 0, 1, 1, 0, 0, 1])
 # Several predictions lie exactly on a threshold, which is not above it.
 PREDICTIONS = np.array([0.9, 0.5, 0.5, 0.25, 0.0, 0.3, 1.0])
@@ -52,7 +52,7 @@ def test_counts_are_those_of_a_comparison_for_any_data(labels, predictions, num_
 
 
 def test_a_float32_prediction_on_a_threshold_is_not_above_it():
-    counts = c.histogram("m", np.array([1]), np.array([0.3], np.float32), [0.3])
+    counts = c.histogram("m", np.array([1]), np.array([0.3], np.float32), np.array([0.3]))
     assert c.confusion(counts).true_positives.tolist() == [0.0]
 
 
@@ -96,7 +96,7 @@ def test_the_area_under_roc_is_the_share_of_pairs_in_order_where_thresholds_tell
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 2, 300)
     predictions = rng.permutation(300) / 300 * 0.9 + 0.05 * labels
-    thresholds = sorted({-1e-7, *(predictions - 1e-9).tolist(), 1 + 1e-7})
+    thresholds = np.unique([-1e-7, *(predictions - 1e-9), 1 + 1e-7])
     counts = c.confusion(c.histogram("m", labels, predictions, thresholds))
     positives, negatives = predictions[labels == 1], predictions[labels == 0]
     expected = np.mean(positives[:, None] > negatives)  # Mann and Whitney's statistic
