@@ -64,7 +64,7 @@ def array_library(request):
         return
     if request.node.get_closest_marker("host"):
         pytest.skip("about NumPy's own arrays, or the host")
-    if library != "strict" and {"a_card", "two_gpus"} & set(request.fixturenames):
+    if {"a_card", "two_gpus"} & set(request.fixturenames):
         pytest.skip("it makes its own cards")
     from .devices.strict_mode import MODES
 

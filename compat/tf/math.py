@@ -273,7 +273,7 @@ def softmax(logits: Any, axis: int = -1, name: str | None = None) -> Any:
 def top_k(input: Any, k: int = 1, sorted: bool = True, name: str | None = None) -> Any:
     """The k largest values along the last axis and their positions, largest first."""
     values, positions = autodiff.top_k(convert(input), int(k))
-    return values, as_tensor(np.asarray(positions, np.int32))
+    return values, as_tensor(positions.astype(np.int32))
 
 
 def zero_fraction(value: Any, name: str | None = None) -> Any:

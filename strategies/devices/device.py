@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import SupportsFloat
 
@@ -117,16 +118,33 @@ class Device:
         if self.kind == "GPU":
             return _on_gpu(self)
         # A replica that computes on a card has the host do some of its work.
-        return placing(None) if is_placing() else _NOTHING_TO_CHOOSE
+        return _using(self, None) if is_placing() else _NOTHING_TO_CHOOSE
 
 
 HOST = Device("CPU", 0)
 
+_in_use: ContextVar[Device] = ContextVar("paceline_device_in_use", default=HOST)
+
+
+def in_use() -> Device:
+    """The device that the calling code `use`s; the host where it chooses none."""
+    return _in_use.get()
+
 
 @contextmanager
 def _on_gpu(device: Device) -> Iterator[None]:
-    with gpu.use(device.index, device.part), placing(device.bring):
+    with gpu.use(device.index, device.part), _using(device, device.bring):
         yield
+
+
+@contextmanager
+def _using(device: Device, put: Callable[[np.ndarray], Array] | None) -> Iterator[None]:
+    token = _in_use.set(device)
+    try:
+        with placing(put):
+            yield
+    finally:
+        _in_use.reset(token)
 
 
 def to_host(array: Array) -> np.ndarray:

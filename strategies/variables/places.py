@@ -3,20 +3,8 @@ comes back."""
 
 from __future__ import annotations
 
-from ...autodiff import Tensor, is_placing, record
-from ..devices.device import HOST, Device
-from ..replicas.frame import current_frame
-
-
-def device_here(home: Device) -> Device:
-    """Where who uses a variable as a whole computes: its only replica, or code outside replicas.
-
-    The latter computes on the host, if it does not `use` the variable's own device.
-    """
-    replica = current_frame().replica
-    if replica is not None:
-        return replica.device
-    return home if is_placing() else HOST
+from ...autodiff import Tensor, record
+from ..devices.device import Device
 
 
 def seen_from(here: Device, tensor: Tensor, home: Device) -> Tensor:

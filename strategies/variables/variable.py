@@ -27,7 +27,7 @@ from ...autodiff import (
 )
 from ..context import CurrentStrategy, ReplicaContext
 from ..devices.arrays import as_array
-from ..devices.device import Device, to_host
+from ..devices.device import Device, in_use, to_host
 from ..replicas.frame import current_frame, stands_in
 from .aggregation import (
     VariableAggregation,
@@ -39,7 +39,7 @@ from .aggregation import (
 from .casting import cast_to, variables_cast_to
 from .cell import Assignment, Cell
 from .local import LocalCell
-from .places import device_here, seen_from
+from .places import seen_from
 
 _constructor: list[Callable[..., Variable]] = []
 _warning = threading.Lock()
@@ -129,7 +129,7 @@ class Variable(TensorLike, metaclass=_Constructed):
         source = self._source_in(replica)
         index = 0 if replica is None else replica.local_index
         home = self.cell.device(index)
-        here = device_here(home) if replica is None else replica.device
+        here = in_use() if replica is None else replica.device
         return source if home is here else seen_from(here, source, home)
 
     def source(self) -> Tensor:
@@ -210,7 +210,7 @@ class Variable(TensorLike, metaclass=_Constructed):
         if replica is None and self.differs_between_replicas:
             return self.tensor().read_rows(rows)
         index = 0 if replica is None else replica.local_index
-        here = device_here(self.cell.device(index)) if replica is None else replica.device
+        here = in_use() if replica is None else replica.device
         return self.cell.leaf(index), self.cell.rows(index, rows, here)
 
     def settle(self) -> None:

@@ -312,8 +312,10 @@ class StrictArray(NDArrayOperatorsMixin):
     def _waited_for(self, name: str) -> np.ndarray:
         """The values, when the host has waited for the stream that gives them."""
         _wait(name)
-        self._memory.read()
-        cuda.get_current_stream().synchronize()
+        with self.device:  # as `get`
+            stream = cuda.get_current_stream()
+            self._memory.read(stream)
+            stream.synchronize()
         return self._array
 
     # Elements.

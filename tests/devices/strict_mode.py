@@ -1,13 +1,13 @@
 """`pytest --array-library=…`: tests that were written for NumPy, on the stand-in for CuPy.
 
-`strict`: all operands are arrays of a card, and so is what lies on logical CPUs. It is for what
-computes: autodiff, layers, losses, metrics.
-
 `cards`: as on a machine with GPUs. What a strategy is told to keep on `CPU:i` it keeps on `GPU:i`,
 each with its own stream; the rest of a script, and the host that parameter servers and counters
 are kept on, are as they were. It is for strategies and all that trains by them.
 
 `shared-card`: the same, but two replicas share a card: `CPU:i` is a logical device of `GPU:(i/2)`.
+
+`strict`: `cards`, and what a script computes without a strategy is on the first one, operands of a
+test included. It is for what computes: autodiff, layers, losses, metrics, an Estimator alone.
 """
 
 from __future__ import annotations
@@ -16,57 +16,24 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
 from unittest.mock import patch
 
-from paceline.autodiff import placing
-from paceline.strategies import central_storage, mirrored, multi_worker
+from paceline.strategies import (
+    DEFAULT_STRATEGY,
+    ReductionToOneDevice,
+    StrategyExtended,
+    central_storage,
+    mirrored,
+    multi_worker,
+)
 from paceline.strategies.devices import gpu
 from paceline.strategies.devices.device import Device
 from paceline.strategies.parameter_server import strategy as servers
+from paceline.strategies.replicas.frame import default_frame
 
-from . import strict_cuda, strict_cupy, strict_nccl
-from .strict_cupy import StrictArray
+from . import strict_cuda, strict_cupy
 
-NUM_DEVICES = 4
 NUM_CARDS = 8
-
-
-@contextmanager
-def strict_devices() -> Iterator[None]:
-    """Within it every device, the logical CPUs too, is a card that holds `StrictArray`s.
-
-    Operands of tests begin on the first one.
-    """
-    library = strict_cupy.module(NUM_DEVICES)
-
-    def put(device: Device, array: Any) -> StrictArray:
-        with library.cuda.Device(_number(device)):
-            return library.array(array, order="C")
-
-    def bring(device: Device, array: Any) -> StrictArray:
-        is_here = isinstance(array, StrictArray) and array.device.id == _number(device)
-        return array if is_here else put(device, array)
-
-    @contextmanager
-    def use(device: Device) -> Iterator[None]:
-        with library.cuda.Device(_number(device)), placing(device.bring):
-            yield
-
-    with (
-        patch.object(Device, "put", put),
-        patch.object(Device, "bring", bring),
-        patch.object(Device, "use", use),
-        patch.object(gpu, "_cupy", lambda: library),
-        patch.object(gpu, "_nccl", lambda: strict_nccl),
-        placing(library.array),
-    ):
-        yield
-
-
-def _number(device: Device) -> int:
-    """The card behind a device: its own, or the first for all logical CPUs."""
-    return device.index if device.kind == "GPU" else 0
 
 
 @contextmanager
@@ -95,4 +62,18 @@ def cards(num_on_card: int = 1) -> Iterator[None]:
     assert not strict_cuda.HAZARDS, strict_cuda.HAZARDS
 
 
-MODES = {"strict": strict_devices, "cards": cards, "shared-card": partial(cards, 2)}
+@contextmanager
+def all_on_cards() -> Iterator[None]:
+    """Within it there are cards, and what is computed without a strategy is on the first."""
+    card = Device("GPU", 0)
+    extended = StrategyExtended([card], [card], ReductionToOneDevice())
+    with (
+        cards(),
+        patch.object(DEFAULT_STRATEGY, "_extended", extended),
+        patch.object(default_frame().replica, "device", card),
+        card.use(),
+    ):
+        yield
+
+
+MODES = {"strict": all_on_cards, "cards": cards, "shared-card": partial(cards, 2)}

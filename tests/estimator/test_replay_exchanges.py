@@ -153,8 +153,16 @@ REFUSED = {
 }
 
 
+ON_THE_HOST = {with_a_wide_number: pytest.mark.host}
+"""Where a card has an array, the host has a number, whose dtype may give way."""
+
+
 @pytest.mark.parametrize(
-    ("loss_of", "message"), REFUSED.items(), ids=[function.__name__ for function in REFUSED]
+    ("loss_of", "message"),
+    [
+        pytest.param(*row, marks=ON_THE_HOST.get(row[0], ()), id=row[0].__name__)
+        for row in REFUSED.items()
+    ],
 )
 def test_what_would_be_stale_is_refused(tmp_path, caplog, loss_of, message):
     trained(estimator(loss_of, tmp_path, True, None), (X[:15], Y[:15]), STEPS)

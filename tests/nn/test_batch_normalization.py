@@ -11,6 +11,7 @@ from paceline.nn.layers import BatchNormalization, Dense, LayerNormalization
 from paceline.nn.losses import SparseCategoricalCrossentropy
 from paceline.nn.optimizers import SGD
 from paceline.strategies import MirroredStrategy, PerReplica, VariableStore
+from paceline.strategies.devices.device import to_host
 
 X = np.random.default_rng(0).normal(2.0, 3.0, size=(12, 4))
 
@@ -100,7 +101,7 @@ def outputs_and_gradients(sizes, averages_replicas):
         gradients = backward(loss)
         share = len(x) / len(X) if averages_replicas else 1.0
         parts = [gradients[inputs], *(gradients[v.tensor()] for v in layer.trainable_weights)]
-        return outputs.numpy(), *(share * part for part in parts)
+        return outputs.numpy(), *(to_host(share * part) for part in parts)
 
     with store.building():
         layer = make(strategy, synchronized=True)
