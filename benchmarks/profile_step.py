@@ -32,6 +32,7 @@ OUTSIDE = "(the loops around the steps)"
 WAYS: dict[str, Callable[[str, Data], Loop]] = {
     "parts": paceline_steps.parts,
     "estimator": paceline_steps.estimator,
+    "replayed": paceline_steps.replayed,
     "fit": paceline_steps.fit,
 }
 

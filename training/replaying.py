@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -21,7 +21,8 @@ _MOST_KINDS = 16
 for _shown in (summary.scalar, summary.histogram, summary.image, summary.text):
     effect(_shown)
 
-_Kind: TypeAlias = "tuple[Any, ...]"
+_Kind: TypeAlias = "tuple[int, Hashable]"
+"""A local replica, and what its batch is but for its values."""
 
 
 @final
@@ -33,8 +34,8 @@ class ReplayedModel:
     both have called the same operations, these are called for the batches to come, and the model is
     not. Otherwise, with a warning, it goes on being called in each step.
 
-    Batches of other shapes or dtypes, such as a last one that is smaller, are of another kind, and
-    followed anew.
+    Batches of other shapes, dtypes or keys, such as a last one that is smaller, are of another
+    kind, and followed anew.
 
     Args:
         model: It promises to compute the same of each batch, and to change nothing but by
@@ -70,8 +71,9 @@ class ReplayedModel:
         replica = get_replica_context()
         if mode is not ModeKeys.TRAIN or replica is None or not replica.has_examples:
             return self._model(batch, mode)
-        index, arrays = replica.local_index, [_in_even_width(a) for a in nest.flatten(batch)]
-        kind = (index, *[(array.shape, array.dtype) for array in arrays])
+        arrays: list[Array] = []
+        index = replica.local_index
+        kind = index, _taken_apart(batch, arrays)
         replay = self._replays.get(kind)
         if replay is not None:
             loss, train_op, logs = replay(arrays)
@@ -128,6 +130,20 @@ class ReplayedModel:
                 error,
             )
         return spec
+
+
+def _taken_apart(batch: Any, arrays: list[Array]) -> Hashable:
+    """What a batch is but for its values; its arrays are added to a list, as `nest.flatten` does.
+
+    Keys of dicts belong to it, in their order, which is that of the arrays: another order may come.
+    """
+    if isinstance(batch, dict):
+        return dict, tuple([(key, _taken_apart(item, arrays)) for key, item in batch.items()])
+    if isinstance(batch, (tuple, list)):
+        return type(batch), tuple([_taken_apart(item, arrays) for item in batch])
+    array = _in_even_width(batch)
+    arrays.append(array)
+    return array.shape, array.dtype
 
 
 def _in_even_width(array: Array) -> Array:

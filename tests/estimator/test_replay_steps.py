@@ -13,6 +13,7 @@ import pytest
 import paceline as pl
 from paceline.nn import initializers, layers, losses, metrics, optimizers
 
+from ..hooks import Losses
 from . import replays
 from .replays import assert_same
 
@@ -117,6 +118,27 @@ def test_losses_and_checkpoints_are_the_same_to_the_bit(tmp_path, model_fn, feat
     found = trained(model_fn, features, tmp_path / "replayed", replayed=True)
     assert_same(found, expected)
     assert (expected[2], found[2]) == (STEPS, 3)
+
+
+def test_features_in_another_order_are_taken_by_their_names(tmp_path):
+    def model_fn(features, labels, mode):
+        together = np.concatenate([features["a"], features["b"]], axis=1)
+        loss = np.mean(np.square(layers.Dense(1)(together) - labels))
+        return pl.EstimatorSpec(mode, loss=loss, train_op=optimizers.SGD(0.1).minimize(loss))
+
+    def batches():
+        for number, rows in enumerate(FLAT.reshape(10, 2, 36)):
+            names = "ab" if number < 4 else "ba"
+            features = {name: rows[:, [0 if name == "a" else 1]] for name in names}
+            yield features, features["a"] - 2 * features["b"]
+
+    found = []
+    for replayed in (False, True):
+        estimator = pl.Estimator(model_fn, tmp_path / str(replayed), replays.config(replayed))
+        hook = Losses()
+        estimator.train(lambda: pl.Dataset.from_generator(batches), [hook])
+        found.append(hook.values)
+    assert found[0] == found[1]
 
 
 def test_batches_of_another_size_are_followed_by_themselves(tmp_path):
