@@ -7,6 +7,9 @@ With `--races` threads take turns every two microseconds, which shows what repli
 who are threads here, can do to each other. The seed says what is run, but who is interrupted where
 is not in our hands: `--tries` is how often a scenario is run before it counts as one that passes,
 as in `--races --tries 50 --replay "Scenario(…)"`.
+
+With `--array-library` replicas compute on cards, as in pytest. With `--replay-steps` each scenario
+has so many steps that `model_fn` is not called in some.
 """
 
 from __future__ import annotations
@@ -20,27 +23,49 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from dataclasses import fields
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent.parent.parent))  # where `tests` is
 
 import scenarios as s
 from execution import check
 from scenarios import Run, Scenario, Topology  # noqa: F401 (what --replay evaluates)
 
+from tests.devices.strict_mode import MODES
+
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 SWITCH_SECS_OF_RACES = 2e-6  # Python's own interval is 5e-3
 
 
-def failure_of(scenario: Scenario, tries: int, tells: bool = False) -> str:
-    """What goes wrong in one of so many tries, in a line; empty if nothing does.
+@dataclass(frozen=True)
+class Way:
+    """How scenarios are tried.
+
+    Args:
+        tries: How often each.
+        mode: What they are run within.
+        shrink_secs: How long a failure is made simpler.
+    """
+
+    tries: int
+    mode: Callable[[], AbstractContextManager[None]]
+    shrink_secs: float
+
+
+def failure_of(scenario: Scenario, way: Way, tells: bool = False) -> str:
+    """What goes wrong in one of the tries, in a line; empty if nothing does.
 
     Args:
         tells: Whether the traceback is printed.
     """
-    for _ in range(tries):
+    for _ in range(way.tries):
         with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
             try:
-                check(scenario, directory)
+                with way.mode():
+                    check(scenario, directory)
             except Exception as error:
                 if tells:
                     traceback.print_exc()
@@ -53,15 +78,19 @@ def _described(error: Exception) -> str:
     return f"{type(error).__name__}: {text[:300]}"
 
 
-def simplest(scenario: Scenario, failure: str, until: float, tries: int) -> Scenario:
+def simplest(scenario: Scenario, failure: str, way: Way) -> Scenario:
     """The scenario without all that its failure does not need."""
-    kind = failure[:40]
-    for simpler in s.simpler_scenarios(scenario):
-        if time.monotonic() > until:
-            break
-        if failure_of(simpler, tries)[:40] == kind:
-            return simplest(simpler, failure, until, tries)
-    return scenario
+    until, kind = time.monotonic() + way.shrink_secs, failure[:40]
+
+    def without_more(scenario: Scenario) -> Scenario:
+        for simpler in s.simpler_scenarios(scenario):
+            if time.monotonic() > until:
+                break
+            if failure_of(simpler, way)[:40] == kind:
+                return without_more(simpler)
+        return scenario
+
+    return without_more(scenario)
 
 
 def dimensions(scenario: Scenario):
@@ -90,22 +119,22 @@ def _flags(value):
     return [field.name for field in fields(value) if getattr(value, field.name) is True]
 
 
-def hunt(minutes: float, number: int, shrink_secs: float, tries: int) -> int:
-    """Run scenarios until the time is over; how many have failed."""
+def hunt(draw: Callable[[int], Scenario], number: int, minutes: float, way: Way) -> int:
+    """Run scenarios from a number on until the time is over; how many have failed."""
     ran, failed, known = Counter(), Counter(), Counter()
     until = time.monotonic() + 60 * minutes
 
     while time.monotonic() < until:
-        scenario = s.scenario_of(number)
+        scenario = draw(number)
         number += 1
-        failure = failure_of(scenario, tries)
+        failure = failure_of(scenario, way)
         cells = {"all", *dimensions(scenario)}
         ran.update(cells)
         if failure:
             failed.update(cells)
             known[failure[:60]] += 1
             if known[failure[:60]] <= 2:
-                simple = simplest(scenario, failure, time.monotonic() + shrink_secs, tries)
+                simple = simplest(scenario, failure, way)
                 print(f"FAILED {number - 1}: {failure}\n  {simple!r}", flush=True)
         if number % 1000 == 0:
             print(f"{ran['all']} scenarios, {failed['all']} failed, at {number}", flush=True)
@@ -122,24 +151,35 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--shrink-secs", type=float, default=60)
     parser.add_argument("--replay", help="a scenario, as it was printed")
-    parser.add_argument("--races", action="store_true", help="interrupt threads very often")
+    parser.add_argument("--races", action="store_true", help="let threads take turns very often")
     parser.add_argument("--tries", type=int, default=1, help="runs of each scenario")
+    parser.add_argument("--array-library", choices=["numpy", *MODES], default="numpy")
+    parser.add_argument("--replay-steps", action="store_true", help="leave out model_fn in some")
     options = parser.parse_args()
     logging.getLogger("paceline").setLevel(logging.CRITICAL)
     warnings.simplefilter("error")
     if options.races:
         sys.setswitchinterval(SWITCH_SECS_OF_RACES)
-    how = options.shrink_secs, options.tries
-    if options.replay is None:
-        return min(1, hunt(options.minutes, options.seed, *how))
-    return replay(eval(options.replay), *how)
+    mode = MODES.get(options.array_library, nullcontext)
+    way = Way(options.tries, mode, options.shrink_secs)
+    if options.replay is not None:
+        return replay(eval(options.replay), way)
+
+    def draw(number: int) -> Scenario:
+        scenario = s.scenario_of(number)
+        if options.replay_steps:
+            scenario = s.replayed(scenario)
+        # Masks of dropout that cards draw are their own.
+        return scenario if mode is nullcontext else replace(scenario, dropout=False)
+
+    return min(1, hunt(draw, options.seed, options.minutes, way))
 
 
-def replay(scenario: Scenario, shrink_secs: float, tries: int) -> int:
+def replay(scenario: Scenario, way: Way) -> int:
     """Run one scenario; say what goes wrong, and what the failure does not need."""
-    failure = failure_of(scenario, tries, tells=True)
+    failure = failure_of(scenario, way, tells=True)
     if failure:
-        print(simplest(scenario, failure, time.monotonic() + shrink_secs, tries))
+        print(simplest(scenario, failure, way))
         return 1
     print("passes")
     return 0
