@@ -37,6 +37,7 @@ import numpy as np
 
 from ...autodiff import Array
 from ..replicas.interrupts import InterruptsPutOff
+from .once import made_once
 
 
 @cache
@@ -177,7 +178,7 @@ class _Allocator:
         return self._pointer(self._memory(taken.ptr, size, taken, taken.device_id), 0)
 
 
-@cache
+@made_once
 def _memory_of(cupy: Any, part: int) -> Any:
     """The type of memory that belongs to a part of its card."""
     return type("MemoryOfPart", (cupy.cuda.UnownedMemory,), {"part": part})
@@ -277,7 +278,7 @@ def _cut(room: Array, place: slice, like: np.ndarray) -> Array:
     return room[place].view(like.dtype).reshape(like.shape)
 
 
-@cache
+@made_once
 def _copy_stream(cupy: Any, index: int, part: int) -> Any:
     """The stream on which batches travel to a part of a card.
 
@@ -287,7 +288,7 @@ def _copy_stream(cupy: Any, index: int, part: int) -> Any:
         return cupy.cuda.Stream(non_blocking=True)
 
 
-@cache
+@made_once
 def _stream(cupy: Any, index: int, part: int) -> Any:
     """The stream of a part of a card: each replica has its own, and so its own order of work.
 
@@ -418,14 +419,14 @@ def spare_bytes(index: int) -> int:
         return min(free, limit - pool.total_bytes()) if limit else free
 
 
-@cache
+@made_once
 def _download_stream(cupy: Any, index: int) -> Any:
     """The stream on which values travel from a card; as `_copy_stream` it does not block."""
     with cupy.cuda.Device(index):
         return cupy.cuda.Stream(non_blocking=True)
 
 
-@cache
+@made_once
 def _communication_stream(cupy: Any, index: int) -> Any:
     """The stream of a card for what it sends while others compute, whichever part it is of."""
     with cupy.cuda.Device(index):

@@ -9,12 +9,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import Any, final
 
 from ...autodiff import Array
 from ...collectives import Handle
 from . import gpu
+from .once import made_once
 
 INSTALL = "pip install 'paceline[nccl]'; beside CUDA 12 'paceline[nccl12]'"
 """What brings the library."""
@@ -188,6 +188,6 @@ def ranks_of(cards: Sequence[int]) -> NcclRanks:
     return _ranks_of(gpu.nccl(), tuple(cards))
 
 
-@cache
+@made_once
 def _ranks_of(nccl: Any, cards: tuple[int, ...]) -> NcclRanks:
     return NcclRanks(nccl.NcclCommunicator.initAll(list(cards)), cards)

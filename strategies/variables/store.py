@@ -143,8 +143,8 @@ class VariableStore:
                     variable = create(
                         initial_value=initial_value, dtype=dtype, beside=beside, **spec._asdict()
                     )
+                    self._note_beginning(variable)  # before another replica finds and assigns it
                     self.variables[spec.name] = variable
-                    self._note_beginning(variable)
         variable.replica_here()  # refuses a variable that the caller's strategy cannot use
         return variable
 

@@ -158,16 +158,16 @@ class Stream:
 
     def download_later(self, source: np.ndarray, target: np.ndarray) -> None:
         """A copy to pinned memory, which is made when the host waits for it, and not before."""
-        for other in _alive(_streams):
-            for order, memory, pinned, _ in list(other.copies):
-                if np.may_share_memory(pinned, target) and _has_waited(
-                    self.number, other.number, order
-                ):
-                    memory.make_copies()
-                    other.copies = [copy for copy in other.copies if copy[1] is not memory]
-        values = source.copy()
-        target.view(np.uint8)[...] = 0xCD
         with _lock:
+            for other in _alive(_streams):
+                for order, memory, pinned, _ in list(other.copies):
+                    if np.may_share_memory(pinned, target) and _has_waited(
+                        self.number, other.number, order
+                    ):
+                        memory.make_copies()
+                        other.copies = [copy for copy in other.copies if copy[1] is not memory]
+            values = source.copy()
+            target.view(np.uint8)[...] = 0xCD
             self.downloads.append((self.advance(), target, values))
 
     def require_pinned_memory_as_it_was(self) -> None:
@@ -365,14 +365,15 @@ class Memory:
         """A copy from pinned memory, which is made as late as it may be."""
         stream.require_pinned_memory_as_it_was()
         self.write(stream)
-        self.copies.append(lambda: np.copyto(target, source))
         with _lock:
+            self.copies.append(lambda: np.copyto(target, source))
             stream.copies.append((self.order, self, source, source.tobytes()))
 
     def make_copies(self) -> None:
-        copies, self.copies = self.copies, []
-        for copy in copies:
-            copy()
+        with _lock:  # or another thread would find none to make, and read what is not there yet
+            copies, self.copies = self.copies, []
+            for copy in copies:
+                copy()
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if is_finalizing():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,9 @@ from paceline.autodiff import IndexedSlices
 from paceline.estimator import EstimatorSpec, NanLossDuringTrainingError, SessionRunHook
 from paceline.nn.optimizers import SGD
 from paceline.strategies import get_or_create_global_step, get_variable
+from paceline.strategies.devices import gpu
 
+from ..threads import in_threads
 from . import strict_cupy
 from .test_steps import DIGITS, IMAGES, RATE, asked_by_a_step, example, with_an_estimator
 
@@ -46,6 +50,27 @@ def test_two_cards_learn_what_two_replicas_on_the_host_learn(
     assert cards.keys() == host.keys()
     for name, value in host.items():
         np.testing.assert_allclose(cards[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
+
+
+def test_threads_that_come_to_a_card_at_once_compute_on_one_stream(
+    two_gpus: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else one of them reads what the other has not written yet, and no event says so."""
+    cuda, both_make = gpu._cupy().cuda, threading.Barrier(2)
+    make_stream = cuda.Stream
+
+    def stream(*args: Any, **kwargs: Any) -> Any:
+        with suppress(threading.BrokenBarrierError):
+            both_make.wait(timeout=0.2)  # for a second one, which is not to come
+        return make_stream(*args, **kwargs)
+
+    def computes_on(_: int) -> Any:
+        with gpu.use(1):
+            return cuda.get_current_stream()
+
+    monkeypatch.setattr(cuda, "Stream", stream)
+    first, second = in_threads(2, computes_on)
+    assert first is second
 
 
 def test_a_card_and_the_host_go_on_from_checkpoints_of_each_other(

@@ -524,6 +524,19 @@ def test_variables_are_as_created_once_and_what_is_assigned_then_stays(store, tw
             assert moved.numpy().tolist() == [5.0, 6.0]
 
 
+def test_what_another_replica_assigns_as_soon_as_it_finds_a_variable_is_not_its_beginning(store):
+    class AssignedAtOnce(dict):
+        def __setitem__(self, name, variable):
+            super().__setitem__(name, variable)
+            variable.assign([5.0, 6.0])
+
+    store.variables = AssignedAtOnce()
+    with store.building():
+        variable = get_variable("moved", (2,), initializer=ones)
+        with store.as_created():
+            assert variable.numpy().tolist() == [1.0, 1.0]
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("num_replicas", [1, 2])
 def test_what_was_lent_is_copied_before_a_step_changes_it(num_replicas, sparse):
