@@ -1,4 +1,4 @@
-"""One shard: a safetensors file, written by the library and read by the byte range.
+"""One shard: a safetensors file, written at once and read by the byte range.
 
 The form: eight bytes with the length of the header, the header (JSON, from key to dtype, shape and
 place), then the bytes of all arrays. See https://github.com/huggingface/safetensors#format.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ _DTYPES = {"BOOL": "bool", "F16": "float16", "F32": "float32", "F64": "float64"}
     for letter, kind in (("I", "int"), ("U", "uint"))
     for bits in (8, 16, 32, 64)
 }
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 @dataclass(frozen=True)
@@ -90,18 +90,25 @@ def _num_bytes(place: Place) -> int:
 
 def write_shard_file(path: str, arrays: Mapping[str, np.ndarray]) -> None:
     """Writes a new shard, which is the caller's to flush; arrays are row-major, little-endian."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
+    # The largest elements come first, and the header is filled up to eight bytes: so each array
+    # begins at a multiple of its elements' size, and may be mapped into memory.
+    keys = sorted(arrays, key=lambda key: (-arrays[key].itemsize, key))
+    header, end = {}, 0
+    for key in keys:
+        array = arrays[key]
+        begin, end = end, end + array.nbytes
+        name = _NAMES[array.dtype.name]
+        header[key] = {"dtype": name, "shape": array.shape, "data_offsets": (begin, end)}
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _LENGTH_BYTES)
     try:
-        save_file(dict(arrays), path)
-    except SafetensorError as error:
-        number = re.search(r"os error (\d+)", str(error))
-        if number is None:
-            raise CheckpointError(f"cannot write shard '{path}': {error}") from error
-        raise OSError(int(number[1]), os.strerror(int(number[1])), path) from error
-    # The library leaves the file readable for its owner alone.
-    os.chmod(path, os.stat(os.path.dirname(path)).st_mode & 0o666)
+        with open(path, "wb") as file:
+            file.write(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
+            for key in keys:
+                file.write(arrays[key].reshape(-1).view(np.uint8).data)
+    except OSError as error:
+        error.filename = path  # of a write that fails the system names no file
+        raise
 
 
 def block_crcs(array: np.ndarray) -> str:

@@ -79,7 +79,6 @@ def diagnose(environ: Mapping[str, str] = os.environ) -> list[Diagnosis]:
 _CORE = (
     ("pydantic", "import pydantic; print(pydantic.VERSION)"),
     ("rich", "import rich; from importlib.metadata import version; print(version('rich'))"),
-    ("safetensors", "import safetensors.numpy as s; import safetensors as t; print(t.__version__)"),
     (
         "grpcio",
         """

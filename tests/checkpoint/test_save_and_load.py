@@ -11,8 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from safetensors.numpy import load_file
 
 from paceline.checkpoint import CheckpointError, list_checkpoints, load, save
+from paceline.checkpoint.shard import read_header
 
 DTYPES = ["bool", "float16", "float32", "float64"] + [
     f"{kind}int{bits}" for kind in ("", "u") for bits in (8, 16, 32, 64)
@@ -57,6 +59,20 @@ def test_any_mapping_of_names_to_arrays_comes_back_bit_for_bit(
     for name, array in tensors.items():
         assert same_bytes(found[name], array)
         assert same_bytes(checkpoint.read(name), array)
+
+
+@many_examples_in_one_directory
+@given(tensors=st.dictionaries(names, arrays, max_size=4))
+def test_the_safetensors_library_reads_what_is_saved_and_arrays_are_aligned(
+    tmp_path: Path, tensors: dict[str, np.ndarray]
+) -> None:
+    shard = os.path.join(save(tmp_path, 1, tensors), "data-00000-of-00001.safetensors")
+    found = load_file(shard)
+    places = read_header(shard).places
+    assert found.keys() == places.keys() == tensors.keys()
+    for name, array in tensors.items():
+        assert same_bytes(found[name], array)
+        assert places[name].offset_bytes % array.itemsize == 0
 
 
 @many_examples_in_one_directory

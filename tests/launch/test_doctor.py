@@ -17,7 +17,7 @@ def diagnoses():
 
 def test_d_08_every_part_is_named_with_its_version_or_a_reason(diagnoses):
     parts = [found.part for found in diagnoses]
-    for part in ("Python", "NumPy", "malloc", "grpcio", "safetensors", "mpi4py", "mpirun", "CuPy"):
+    for part in ("Python", "NumPy", "malloc", "grpcio", "mpi4py", "mpirun", "CuPy"):
         assert part in parts
     assert "kernels" in parts
     assert {found.state for found in diagnoses} <= {"ok", "warning", "absent", "broken"}
@@ -26,7 +26,7 @@ def test_d_08_every_part_is_named_with_its_version_or_a_reason(diagnoses):
 
 def test_what_paceline_needs_is_here(diagnoses):
     states = {found.part: found.state for found in diagnoses if found.part != "NumPy"}
-    for part in ("Python", "pydantic", "rich", "safetensors", "grpcio"):
+    for part in ("Python", "pydantic", "rich", "grpcio"):
         assert states[part] == "ok"
 
 

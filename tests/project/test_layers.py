@@ -30,7 +30,7 @@ BACKENDS = {
     "grpc": {"collectives/session/grpc_stream.py"},
     "lightgbm": {"estimator/premade/tree_growing.py"},
 }
-BEYOND_NUMPY_AND_PYDANTIC = {"rich", "safetensors", *BACKENDS}
+BEYOND_NUMPY_AND_PYDANTIC = {"rich", *BACKENDS}
 
 
 def modules(folder):

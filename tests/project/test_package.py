@@ -123,7 +123,7 @@ def test_importing_loads_nothing_but_the_public_face():
 import sys
 import paceline
 print(*sorted(name for name in sys.modules if name.startswith("paceline.")))
-for library in ("numpy", "pydantic", "grpc", "mpi4py", "rich", "safetensors", "multiprocessing"):
+for library in ("numpy", "pydantic", "grpc", "mpi4py", "rich", "multiprocessing"):
     assert library not in sys.modules, library
 """)
     assert loaded == ""
@@ -161,7 +161,7 @@ before = dict(os.environ)
 from paceline import *
 assert dict(os.environ) == before
 assert threading.active_count() == 1
-unwanted = {"cupy", "mpi4py", "grpc", "numba", "rich", "safetensors", "sklearn", "torch"}
+unwanted = {"cupy", "mpi4py", "grpc", "numba", "rich", "sklearn", "torch"}
 loaded = unwanted & set(sys.modules)
 assert not loaded, loaded
 """)
