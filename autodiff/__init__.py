@@ -64,7 +64,7 @@ from .indexed_slices import IndexedSlices, distinct_rows
 from .normalization import normalize
 from .philox import random_factors, random_normal
 from .piecewise_constant import traceable
-from .placement import is_array, is_placing, placed, placing
+from .placement import NO_NUMBERS, is_array, is_placing, placed, placing
 from .pooling import avg_pool, avg_pool2d, max_pool, max_pool2d
 from .printing import PRINT_OPTIONS, set_print_options
 from .program import Program
@@ -95,6 +95,7 @@ from .tracing import Call, functions_by_name, trace
 from .transposed_convolution import conv_transpose
 
 __all__ = [
+    "NO_NUMBERS",
     "PRINT_OPTIONS",
     "RECURRENT_ACTIVATIONS",
     "Array",

@@ -81,6 +81,8 @@ class CapturedReplay:
 
 def _on_card(value: Any) -> Any:
     """A constant where it is uploaded no more."""
+    if type(value) is Tensor and not value.requires_grad:
+        return Tensor(value.data)
     return placed(value) if type(value) is np.ndarray else value
 
 

@@ -22,6 +22,8 @@ _BASIC = (int, slice, EllipsisType, type(None), np.integer)
 @implements(operator.getitem)
 def getitem(a: Any, index: Any) -> Tensor:
     """`a[index]`. Whole rows of a leaf, by an array of their numbers, get `IndexedSlices`."""
+    if type(a) is Tensor:
+        a = lift(a)
     index = plain(index)
     items = index if isinstance(index, tuple) else (index,)
     arrays = [item for item in items if not isinstance(item, _BASIC)]
@@ -56,7 +58,7 @@ def place(values: Any, index: Any, shape: tuple[int, ...], may_repeat: bool = Fa
 @implements(np.take)
 def take(a: Any, indices: Any, axis: int | None = None) -> Tensor:
     """Elements along an axis. Rows of a leaf (axis=0) get `IndexedSlices`."""
-    if not isinstance(a, TensorLike):
+    if not isinstance(a, TensorLike) or type(a) is Tensor:
         a = lift_array(a)
     if axis is None or a.ndim == 0:  # NumPy takes axis=0 and -1 of a scalar too
         a, axis = ravel(a), 0

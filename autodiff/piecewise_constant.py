@@ -23,7 +23,7 @@ from .tensor_like import TensorLike, implements
 def plain(value: Any) -> Any:
     """The array inside a tensor; tuples and lists item by item; anything else as it is."""
     if isinstance(value, TensorLike):
-        return value.tensor().data
+        return placed(value.tensor().data)
     if isinstance(value, (tuple, list)):
         return type(value)([plain(item) for item in value])
     return placed(value) if isinstance(value, np.ndarray) else value

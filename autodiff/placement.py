@@ -14,6 +14,12 @@ from typing import Any
 
 import numpy as np
 
+NO_NUMBERS = frozenset("OSTUMm")
+"""NumPy's kinds of dtypes that stay on the host: objects, text and dates, which no GPU has."""
+
+is_in_use = False
+"""Whether any thread of this process has been on a device: without one, nobody needs to ask."""
+
 _put: ContextVar[Callable[[np.ndarray], Any] | None] = ContextVar("paceline_put", default=None)
 
 
@@ -23,6 +29,8 @@ def placing(put: Callable[[np.ndarray], Any] | None) -> Iterator[None]:
 
     With None they stay in host memory, as they do outside of such a block.
     """
+    global is_in_use
+    is_in_use = True
     token = _put.set(put)
     try:
         yield
@@ -42,9 +50,21 @@ def is_array(value: Any) -> bool:
     return is_on_card or isinstance(value, np.ndarray | np.generic)
 
 
+def is_away(array: Any) -> bool:
+    """Whether an operand is in host memory and the device of this thread can hold it."""
+    is_on_host = isinstance(array, (np.ndarray, np.generic))
+    return is_on_host and array.dtype.kind not in NO_NUMBERS and is_placing()
+
+
+def on_host(array: Any) -> Any:
+    """An array's values in host memory, for which a GPU is waited for."""
+    return array if isinstance(array, (np.ndarray, np.generic)) else array.get()
+
+
 def placed(array: Any) -> Any:
-    """A NumPy array, or one of its numbers, on the device of this thread; any other as it is."""
+    """A NumPy array, or one of its numbers, on the device of this thread; all else as it is.
+
+    So are text and dates.
+    """
     put = _put.get()
-    if put is None or not isinstance(array, (np.ndarray, np.generic)):
-        return array
-    return put(np.asarray(array))
+    return put(np.asarray(array)) if put is not None and is_away(array) else array

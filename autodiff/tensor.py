@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .placement import placed
+from . import placement
+from .placement import on_host, placed
 from .printing import described, printed
 from .recording import creation_order, open_tapes, recording
 from .refusals import unknown_dtype
@@ -200,13 +201,13 @@ def lift(value: Any) -> Tensor:
     """
     kind = type(value)
     if kind is Tensor or kind is _Constant:
-        return value
+        return _brought(value) if placement.is_in_use else value
     if kind is not np.ndarray:
         if isinstance(value, TensorLike):
             tensor: Tensor = value.tensor()
             if tensor is not value and open_tapes.get():
                 note_read(value, tensor)
-            return tensor
+            return _brought(tensor) if placement.is_in_use else tensor
         if isinstance(value, np.generic):
             value = value.item()
         elif isinstance(value, (np.ndarray, list, tuple)):
@@ -216,9 +217,23 @@ def lift(value: Any) -> Tensor:
     return constant
 
 
+def _brought(tensor: Tensor) -> Tensor:
+    """A tensor of host memory where the thread computes on a device: a copy there; else itself."""
+    return _copied(tensor, placed, on_host) if placement.is_away(tensor.like()) else tensor
+
+
+def _copied(
+    tensor: Tensor, there: Callable[[Array], Array], back: Callable[[Array], Array]
+) -> Tensor:
+    def vjp(g: Any, outs: Any) -> tuple[Any]:
+        return (_copied(g, back, there) if type(g) is Tensor else back(g),)
+
+    return record(there(tensor.data), (tensor,), vjp)
+
+
 def lift_array(value: Any) -> Tensor:
     """The same for an operand that must be an array, be it of one number."""
-    if type(value) is Tensor:
+    if type(value) is Tensor and not placement.is_in_use:
         return value
     tensor = lift(value)
     is_number = type(tensor) is _Constant and isinstance(tensor.data, (int, float))

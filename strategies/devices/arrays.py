@@ -9,13 +9,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...autodiff import Array, IndexedSlices, TensorLike, placed
+from ...autodiff import NO_NUMBERS, Array, IndexedSlices, TensorLike, placed
 from .device import Device
 
 Summand: TypeAlias = "Array | IndexedSlices"
-
-_NO_NUMBERS = "OSUMm"
-"""NumPy's kinds of dtypes whose values are objects, text and dates."""
 
 
 def as_array(value: Any) -> Summand:
@@ -33,7 +30,7 @@ def as_array(value: Any) -> Summand:
         return value if rows[0] is value.values else IndexedSlices(*rows, value.dense_shape)
     is_array = hasattr(value, "__array_ufunc__") and not isinstance(value, np.generic)
     array = placed(value if is_array else np.asarray(value))
-    if array.dtype.kind in _NO_NUMBERS:
+    if array.dtype.kind in NO_NUMBERS:
         raise TypeError(f"a number, an array or a tensor is needed here, got {value!r}")
     return array
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from ...autodiff import NO_NUMBERS
 from ...inputs import Transfer, nest
 from .device import Device
 from .gpu import Staging
@@ -17,8 +18,8 @@ _ALIGNMENT = 64
 
 
 def has_numbers(leaf: Any) -> bool:
-    """Whether a device can hold it: not text, and not None."""
-    return leaf is not None and getattr(leaf, "dtype", np.dtype(float)).kind not in "OSTU"
+    """Whether a device can hold it: not text, no date, and not None."""
+    return leaf is not None and getattr(leaf, "dtype", np.dtype(float)).kind not in NO_NUMBERS
 
 
 def transfer_to(devices: Sequence[Device]) -> Transfer | None:

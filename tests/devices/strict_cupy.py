@@ -64,6 +64,9 @@ WAITS = {
 }
 """Functions that wait for the device: the shape of what they give depends on values."""
 
+DTYPES = "?bhilqBHILQefdFD"
+"""What arrays of CuPy's hold, by NumPy's letters for dtypes, beside bfloat16: no text, no dates."""
+
 VIEWS = {"reshape", "transpose", "swapaxes", "squeeze", "view", "diagonal"}
 """Methods that read nothing, where they need no copy: any thread may call them."""
 
@@ -204,6 +207,8 @@ class StrictArray(NDArrayOperatorsMixin):
 
     def __init__(self, array: np.ndarray, device: cuda.Device | None = None) -> None:
         assert type(array) is np.ndarray, type(array)
+        if array.dtype.char not in DTYPES and array.dtype.name != "bfloat16":
+            raise ValueError(f"Unsupported dtype {array.dtype}")
         self._array = array
         self.device = device or cuda.Device()
         self._memory = cuda.Memory()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import paceline as pl
+from paceline.autodiff import Tensor
 from paceline.nn import Sequential, layers, optimizers
 from paceline.strategies import VariableStore
 
@@ -134,6 +135,49 @@ def test_code_outside_replicas_sees_what_cards_keep_on_the_host(places: list[str
     np.testing.assert_array_equal(slopes[1].to_dense()[:, 0], [0, 2, 0])
     for variable in (weights, table):
         assert all(type(copy) is type(to_device(0)) for copy in variable.local_values())
+
+
+ON_HOST = Tensor(np.array([0.0, 2.0, 1.0]))
+WITH_A_TENSOR: dict[str, Callable[[Any, Tensor], Any]] = {
+    "before": lambda x, c: c * x,
+    "behind": lambda x, c: np.maximum(x, c),
+    "alone": lambda x, c: np.exp(c) + x,
+    "one element": lambda x, c: x / c[1],
+    "joined": lambda x, c: np.concatenate([x, c]),
+    "as a condition": lambda x, c: np.where(c > 0, x, c),
+    "as positions": lambda x, c: x[c.astype(int)] + np.take(x, c.astype(int)),
+    "rows of it": lambda x, c: c[x.astype(int)] + np.take(c, x.astype(int), axis=0),
+}
+
+
+@pytest.mark.parametrize("is_given", [False, True], ids=["found", "given to run"])
+@pytest.mark.parametrize("compute", WITH_A_TENSOR.values(), ids=WITH_A_TENSOR)
+def test_a_tensor_made_outside_replicas_is_an_operand_on_any_card(
+    compute: Any, is_given: bool, places: list[str]
+) -> None:
+    with pl.MirroredStrategy(places).scope() as strategy:
+        x = pl.Variable(np.array([1.0, 0.0, 2.0]))
+    parts = strategy.run(lambda *given: compute(x, *(given or [ON_HOST])), (ON_HOST,) * is_given)
+    for found in strategy.experimental_local_results(parts):
+        np.testing.assert_array_equal(found.numpy(), compute(x, ON_HOST).numpy())
+
+
+def test_gradients_flow_from_cards_to_a_tensor_of_the_host(places: list[str]) -> None:
+    """Second ones as well."""
+    strategy, x = pl.MirroredStrategy(places), Tensor(np.array([1.0, 2.0]), requires_grad=True)
+
+    def step() -> Any:
+        with pl.GradientTape() as outer:
+            outer.watch(x)
+            with pl.GradientTape() as tape:
+                tape.watch(x)
+                y = np.sum(x**3 * np.array([1.0, 10.0]))
+            slope = tape.gradient(y, x)
+        return slope, outer.gradient(slope, x)
+
+    for parts, expected in zip(strategy.run(step), ([3, 120], [6, 120]), strict=True):
+        for found in strategy.experimental_local_results(parts):
+            np.testing.assert_allclose(found.numpy(), expected)
 
 
 def test_what_the_host_keeps_is_read_whole_and_by_rows_on_cards(places: list[str]) -> None:

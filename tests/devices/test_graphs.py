@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import paceline as pl
-from paceline.autodiff import operation, random_normal
+from paceline.autodiff import Tensor, operation, random_normal
 from paceline.nn import initializers, layers, losses, optimizers
 
 from ..hooks import Losses
@@ -98,11 +99,19 @@ def assert_same(one: Any, other: Any) -> None:
         np.testing.assert_array_equal(value, other[1][name], err_msg=name)
 
 
-def with_a_table(features: Any, labels: Any, mode: str) -> pl.EstimatorSpec:
-    w = pl.get_variable("w", (64, 3), initializer=initializers.Ones())
-    outputs = np.reshape(features, (len(features), 64)) @ w * np.array([1.0, 2.0, 3.0], np.float32)
-    loss = np.mean(np.square(outputs[:, 0] - labels))
-    return pl.EstimatorSpec(mode, loss=loss, train_op=optimizers.SGD(0.001).minimize(loss))
+def weighted_by(weights: Callable[[], Any]) -> Any:
+    def model_fn(features: Any, labels: Any, mode: str) -> pl.EstimatorSpec:
+        w = pl.get_variable("w", (64, 3), initializer=initializers.Ones())
+        outputs = np.reshape(features, (len(features), 64)) @ w * weights()
+        loss = np.mean(np.square(outputs[:, 0] - labels))
+        return pl.EstimatorSpec(mode, loss=loss, train_op=optimizers.SGD(0.001).minimize(loss))
+
+    return model_fn
+
+
+ON_HOST = Tensor(np.array([1.0, 2.0, 3.0], np.float32))
+WITH_A_TABLE = weighted_by(lambda: np.array([1.0, 2.0, 3.0], np.float32))
+WITH_A_TENSOR = weighted_by(lambda: ON_HOST)
 
 
 def with_two_losses(
@@ -128,7 +137,8 @@ MODELS = {
     "two losses, one of them scaled by what changes": (with_two_losses, IMAGES, 3),
     "a scale that is too large for some steps": (with_steps_that_are_skipped, IMAGES, 3),
     "rows of a table, whose way back is no graph": (ROWS, WORDS, 1),
-    "a table of the host's, which is uploaded once": (with_a_table, IMAGES, 2),
+    "a table of the host's, which is uploaded once": (WITH_A_TABLE, IMAGES, 2),
+    "a tensor of the host's, which is uploaded once": (WITH_A_TENSOR, IMAGES, 2),
     "random numbers: no graph": (DROPPED, IMAGES, 0),
     "random numbers in an operation that does not say so: no graph": (DRAWN, IMAGES, 0),
     "a variable that the step assigns: no graph": (with_a_variable_that_it_assigns, IMAGES, 0),

@@ -292,12 +292,15 @@ def test_an_optimizer_that_takes_norms_of_whole_variables_waits_for_none(
 
 
 @pytest.mark.parametrize(
-    ("index", "most_launches", "num_waits"), [(0, 35, 1), (1, 150, 5), (2, 52, 1), (3, 215, 5)]
+    ("index", "most_launches", "num_waits"), [(0, 35, 0), (1, 150, 4), (2, 52, 0), (3, 215, 4)]
 )
 def test_a_step_of_a_premade_estimator_waits_for_what_the_host_computes(
     index: int, most_launches: int, num_waits: int, a_card: Any, tmp_path: Path
 ) -> None:
-    """Those of examples/wine.py: buckets and crosses of columns are found on the host."""
+    """Those of examples/wine.py: buckets and crosses of columns are found on the host.
+
+    Labels are words, which never leave it.
+    """
     module = example("wine")
     x = RNG.normal(size=(64, 13)).astype(np.float32)
     data = module.features(x), np.array(module.CULTIVARS)[DIGITS % 3]

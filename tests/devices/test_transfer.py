@@ -38,13 +38,14 @@ def batch(number: int, size: int = 4) -> Any:
         "flags": (rng.integers(0, 2, size).astype(bool), None),
         "ids": rng.integers(0, 99, (size, 2))[:, ::-1],
         "text": np.array([f"t{i}" for i in range(size)]),
+        "day": np.arange(size).astype("datetime64[D]"),
         "rate": np.array(number / 7),
     }
 
 
 def assert_equal(found: Any, expected: Any) -> None:
     for one, other in zip(nest.flatten(found), nest.flatten(expected), strict=True):
-        if other is None or other.dtype.kind == "U":
+        if other is None or other.dtype.kind in "UM":
             assert one is other or (one == other).all()
         else:
             assert type(one) is StrictArray
