@@ -7,7 +7,7 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -29,6 +29,13 @@ from .hook import (
 
 _logger = logging.getLogger("paceline")
 _NO_VALUES = SessionRunValues()
+
+
+class Saver(Protocol):
+    """What saves a run, of which it is one of the hooks."""
+
+    def save_if_due(self, session: Session) -> None:
+        """The chief makes no more steps, and others do: `session.global_step` counts theirs."""
 
 
 class Session(ABC):
@@ -76,7 +83,7 @@ class Session(ABC):
         self.store = store
         self.loss: float | None = None
         self.workers_with_bad_loss: list[str] = []
-        self.saver: SessionRunHook | None = None
+        self.saver: Saver | None = None
         self.wants_save = self.save_is_agreed = False
         self.wants_end = self.end_is_agreed = False
         self.stop_requested = self.wants_stop = False

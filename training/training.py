@@ -181,9 +181,14 @@ class TrainingSession(Session):
         Returns:
             See `Job.finish`.
         """
-        accounts = self._job.finish(account)
+        accounts = self._job.finish(account, self._while_others_train)
         self._global_step = self._count()
         return accounts
+
+    def _while_others_train(self) -> None:
+        self._global_step = self._count()
+        if self.saver is not None:
+            self.saver.save_if_due(self)
 
     def _next_batches(self, num: int) -> Sequence[Any]:
         """At most so many: fewer at the end of the input, none where this worker wants to stop."""

@@ -216,6 +216,11 @@ class RunSaver(SessionRunHook):
         if session.save_is_agreed and self._save(session):
             run_context.request_stop()
 
+    def save_if_due(self, session: Session) -> None:
+        """See `Saver`: what others learn is saved as often as what the chief has learned."""
+        if self._timer.should_trigger_for_step(session.global_step):
+            self._save(session)
+
     def may_rest(self, session: Session) -> Rest | None:
         session.wants_save = False
         rest = self._timer.rest()

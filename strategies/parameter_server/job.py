@@ -127,7 +127,9 @@ class TrainerJob(Job):
         if not self.is_over:
             self._storage.refresh()
 
-    def finish(self, account: str = "") -> Mapping[int, str]:
+    def finish(
+        self, account: str = "", while_others_train: Callable[[], None] = lambda: None
+    ) -> Mapping[int, str]:
         servers = self._servers()
         if not self.is_chief:
             self._storage.come_to_rest()
@@ -135,7 +137,7 @@ class TrainerJob(Job):
                 servers.post(_account_key(self.trainer_index), account)
             servers.finish()
             return {}
-        self._wait_for_other_trainers()
+        self._wait_for_other_trainers(while_others_train)
         self.refresh()
         others = {
             index: servers.ask(0, Read(key=_account_key(index))).text
@@ -184,7 +186,7 @@ class TrainerJob(Job):
         self._is_over = True
         return text
 
-    def _wait_for_other_trainers(self) -> None:
+    def _wait_for_other_trainers(self, while_they_train: Callable[[], None]) -> None:
         """Return when no other trainer makes steps any more, nor does this one."""
         servers = self._servers()
         wait = ReportedWait("the other trainers to finish")
@@ -195,6 +197,8 @@ class TrainerJob(Job):
             if not names:
                 return
             wait.report(f"{', '.join(names)} still train(s)")
+            self.refresh()
+            while_they_train()
 
     def _wait_for_chief(self) -> None:
         """Return when the chief has saved and makes no more steps.

@@ -75,11 +75,14 @@ class Job(ABC):
         """Have variables read anew that other tasks may have changed."""
 
     @abstractmethod
-    def finish(self, account: str = "") -> Mapping[int, str]:
+    def finish(
+        self, account: str = "", while_others_train: Callable[[], None] = lambda: None
+    ) -> Mapping[int, str]:
         """This task makes no more steps. The chief returns when nobody does.
 
         Args:
             account: What this one has done.
+            while_others_train: Called by the chief now and then, as long as somebody does.
 
         Returns:
             On the chief the accounts of all that have given one, by trainer.
@@ -170,7 +173,9 @@ class WorkersJob(Job):
     def refresh(self) -> None:
         """Nobody changes them but the workers together."""
 
-    def finish(self, account: str = "") -> Mapping[int, str]:
+    def finish(
+        self, account: str = "", while_others_train: Callable[[], None] = lambda: None
+    ) -> Mapping[int, str]:
         """All have made the same steps, and so have ended together."""
         return {}
 

@@ -125,6 +125,15 @@ class Run:
         """How many steps have an example; the others are passed over."""
         return sum(map(any, self.steps))
 
+    @property
+    def num_steps_of_chief(self) -> int:
+        """How many of them the chief makes: its data may end first, where workers are apart."""
+        if not self.is_apart:
+            return self.num_steps
+        has_data = [any(self.topology.by_worker(step)[0]) for step in self.steps]
+        end = len(has_data) - has_data[::-1].index(True)
+        return sum(map(any, self.steps[:end]))
+
 
 @dataclass(frozen=True)
 class Scenario:
