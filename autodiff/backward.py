@@ -55,6 +55,10 @@ def backward(
     run = _Run(root, seed, into or {}, uses_left, on_ready)
     kept = frozenset(keep)
     for node in nodes:
+        if node.go_backward is not None and node is not root and not kept and run.is_left_to(node):
+            # What is left is the way back from it, which it may know how to go at once.
+            seed = run.gradients.pop(node)
+            return run.gradients | backward(node, seed, into, on_ready)
         run.step(node, node in kept)
     return run.gradients
 
@@ -80,6 +84,11 @@ class _Run:
         if root.vjp is None:  # the root is itself a leaf
             uses_left[root] = 1
             self.finish(root)
+
+    def is_left_to(self, node: Tensor) -> bool:
+        """Whether all gradients but that of `node` are those of leaves, and complete."""
+        left = self.uses_left
+        return all(tensor is node or left.get(tensor) == 0 for tensor in self.gradients)
 
     def step(self, node: Tensor, keep: bool) -> None:
         """Carry the gradient of `node` on to its inputs."""

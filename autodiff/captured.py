@@ -34,16 +34,16 @@ _STEPS_BETWEEN = 16
 class CapturedReplay:
     """What a replay gives, by graphs where the card's memory is as it was.
 
-    Who goes backward from its first output, into the same buffers in each step, does that by a
-    graph as well.
+    A graph is what comes before anything that the host gives in each step. Who goes backward from
+    what it gives, into the same buffers in each step, does that by a graph as well.
 
     Args:
         replay: Its first output is a loss.
         capture: That of the card on which it computes.
 
     Raises:
-        ReplayError: The loss takes what the host gives in each step, such as random numbers, or
-            reads a variable that the step assigns.
+        ReplayError: The host gives something, such as random numbers, before any variable is
+            read, or a variable that the step may assign is read by the loss.
     """
 
     def __init__(self, replay: Replay, capture: Capture) -> None:
@@ -97,10 +97,11 @@ def _parted(replay: Replay) -> tuple[list[Step], list[Step]]:
             given_by_host.add(step.result)
         else:
             on_card.append(step)
-    if replay.outputs[0] in given_by_host:
-        raise ReplayError("the loss takes what the host gives in each step, as random numbers")
-    if _variables(replay, on_card).keys() & _variables(replay, by_host).keys():
-        raise ReplayError("a variable that the step may assign is read by it")
+    read = _variables(replay, on_card).keys()
+    if not read:
+        raise ReplayError("what the host gives, as random numbers, comes before any variable")
+    if read & _variables(replay, by_host).keys():
+        raise ReplayError("a variable is read on the card, and by what the host does behind that")
     return on_card, by_host
 
 
@@ -183,20 +184,20 @@ class _Graph:
 
 @final
 class CapturedTensor(Tensor):
-    """A loss from which the way back is a graph, too.
+    """A tensor from which the way back is a graph, too.
 
     Args:
-        loss: It was captured.
+        tensor: It was captured.
         capture: That of its card.
     """
 
-    __slots__ = ("_capture", "_loss", "_passes")
+    __slots__ = ("_capture", "_passes", "_tensor")
 
-    def __init__(self, loss: Tensor, capture: Capture) -> None:
-        super().__init__(loss.data)
-        self.requires_grad, self.owner = loss.requires_grad, loss.owner
-        self.inputs, self.vjp, self.order = loss.inputs, loss.vjp, loss.order
-        self._loss = loss
+    def __init__(self, tensor: Tensor, capture: Capture) -> None:
+        super().__init__(tensor.data)
+        self.requires_grad, self.owner = tensor.requires_grad, tensor.owner
+        self.inputs, self.vjp, self.order = tensor.inputs, tensor.vjp, tensor.order
+        self._tensor = tensor
         self._capture: Capture | None = capture
         self._passes: dict[int, _Pass] = {}
 
@@ -208,7 +209,7 @@ class CapturedTensor(Tensor):
         found = self._passes.get(id(into))
         if found is None:
             try:
-                found = self._passes[id(into)] = _Pass(self._loss, into, self._capture)
+                found = self._passes[id(into)] = _Pass(self._tensor, into, self._capture)
             except Exception as error:  # as above
                 self._capture = None
                 _warn(error)
@@ -217,15 +218,15 @@ class CapturedTensor(Tensor):
 
 
 class _Pass:
-    """The way back from a loss into certain buffers."""
+    """The way back from a tensor into certain buffers."""
 
-    def __init__(self, loss: Tensor, into: Mapping[Tensor, Array], capture: Capture) -> None:
+    def __init__(self, tensor: Tensor, into: Mapping[Tensor, Array], capture: Capture) -> None:
         self._into = into  # kept, so that no other has its id
-        self._seed = np.ones_like(loss.data)
+        self._seed = np.ones_like(tensor.data)
         self._found: dict[Tensor, Any] = {}
 
         def work() -> None:
-            self._found = backward(loss, self._seed, into)
+            self._found = backward(tensor, self._seed, into)
 
         self._launch = _capture(capture, work)
         # How long somebody reads what has no buffer, as rows of a table, nobody knows here.

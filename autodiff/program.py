@@ -109,7 +109,7 @@ class Program:
             return place
         find = finder(value)
         if find is not None:
-            return self._derived(find, [], name)
+            return self._derived(find, [], name, is_by_host=True)
         if type(value) in _MADE:
             items = [self._operand(item, name) for item in value]
             if not self._computed.isdisjoint(items):
@@ -139,9 +139,17 @@ class Program:
             forms.append((type(value), described(array)))
             self._places.setdefault(id(value), place)
 
-    def _derived(self, function: Callable[..., Any], operands: Sequence[int], name: str) -> int:
+    def _derived(
+        self,
+        function: Callable[..., Any],
+        operands: Sequence[int],
+        name: str,
+        is_by_host: bool = False,
+    ) -> int:
         place = self._computed_place()
-        self.called.append(Instruction(function, tuple(operands), place, name))
+        self.called.append(
+            Instruction(function, tuple(operands), place, name, is_by_host=is_by_host)
+        )
         return place
 
     def _put(self, constant: Any) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...autodiff import Array, Tensor, effect, lift
+from ...autodiff import Array, Tensor, lift, operation, traceable
 from ...strategies import ReplicaContext, current_store, get_replica_context
 from ..shapes import as_tensor, like_values
 
@@ -77,24 +77,49 @@ def reduced(
     return _mean_of_counted(losses, mask, weights)
 
 
-@effect  # where nobody wants the mean, the replicas add up what counts all the same
 def _mean_of_counted(losses: Tensor, mask: Any, weights: Any) -> Tensor:
+    """The losses of a replica, of which the step's average is the mean over what counts.
+
+    The step averages replicas by their numbers of examples, n: with a factor of Σn / (n · Σcounted)
+    the average of the sums S is Σ(n · S · factor) / Σn = ΣS / Σcounted. Of nothing it is 0.
+    """
     counted = _counted(mask, weights, losses.shape)
+    if not is_one_of_several():
+        return _times_share(losses.sum(), 1.0, counted)
     num_examples = losses.shape[0] if losses.ndim else 1
-    return _times(losses.sum(), _share_of_mean(num_examples, counted))
+    sums = _over_replicas(_pair(num_examples, counted))
+    return _times_share(losses.sum(), sums[0], max(num_examples, 1) * sums[1])
 
 
+@operation
 def _counted(mask: Any, weights: Any, shape: tuple[int, ...]) -> Array:
     """How many losses a mask leaves, or the sum of their weights, in float64, where they lie."""
     parts = [lift(part).data.astype(np.float64) for part in (mask, weights) if part is not None]
     product = functools.reduce(np.multiply, parts)
-    return np.broadcast_to(product, shape).copy(order="C").sum()
+    return traceable(np.broadcast_to(product, shape).copy(order="C").sum())
 
 
-def _times(loss: Tensor, factor: Array) -> Tensor:
+@operation
+def _pair(number: int, beside: Any) -> Array:
+    array = as_tensor(beside).data
+    return traceable(np.stack([np.full_like(array, number), array]))
+
+
+@operation
+def _times_share(total: Tensor, part: Any, whole: Any) -> Tensor:
+    """A loss times `part / whole`, in float64; times 0 where the whole is 0."""
+    divisor = as_tensor(whole).data
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(divisor != 0, lift(part).data / divisor, 0.0)
+    return _times(total, share)
+
+
+@operation
+def _times(loss: Tensor, factor: Any) -> Tensor:
     """A loss times a number in float64 that may lie on a GPU, which nobody waits for."""
-    dtype = factor.dtype if loss.dtype.kind in "biu" else loss.dtype
-    return loss * factor.astype(dtype)[()]
+    number = as_tensor(factor).data
+    dtype = number.dtype if loss.dtype.kind in "biu" else loss.dtype
+    return loss * number.astype(dtype)[()]
 
 
 def compute_average_loss(
@@ -144,7 +169,6 @@ def scale_regularization_loss(regularization_loss: Any) -> Tensor:
     return as_tensor(regularization_loss).sum() / float(num_replicas)
 
 
-@effect
 def sum_over_replicas(loss: Any, num_examples: int) -> Any:
     """A replica's loss that is a sum, such that the step makes the sum over the global batch of it.
 
@@ -156,7 +180,7 @@ def sum_over_replicas(loss: Any, num_examples: int) -> Any:
     """
     if not is_one_of_several():
         return loss
-    (all_examples,) = _over_replicas(np.array([num_examples], np.float64))
+    all_examples = _over_replicas(np.array(num_examples, np.float64))
     return _times(as_tensor(loss), all_examples / max(num_examples, 1))
 
 
@@ -191,21 +215,6 @@ def _check_mean(reduction: Reduction) -> None:
         f"over {replica.num_replicas_in_sync} replicas gradients are summed; make the loss with "
         f"reduction=Reduction.NONE and pass what it gives to nn.compute_average_loss"
     )
-
-
-def _share_of_mean(num_examples: int, counted: Array) -> Array:
-    """By what a replica multiplies its sum of losses, such that the average is the global mean.
-
-    The step averages replicas by their numbers of examples, n: with a factor of Σn / (n · Σcounted)
-    the average of the sums S is Σ(n · S · factor) / Σn = ΣS / Σcounted. Of nothing it is 0.
-    """
-    all_examples: Any = 1.0
-    if is_one_of_several():
-        both = np.stack([np.full_like(counted, num_examples), counted])
-        all_examples, counted = _over_replicas(both)
-        counted = max(num_examples, 1) * counted
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(counted != 0, all_examples / counted, 0.0)
 
 
 def _over_replicas(numbers: Array) -> Array:

@@ -20,6 +20,8 @@ from .strict_cupy import counted
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.normal(size=(20, 8, 8, 1)).astype(np.float32)
+PADDED = IMAGES * (np.arange(8) < RNG.integers(1, 9, 20)[:, None])[:, :, None, None]
+WEIGHTED = {"x": IMAGES[:, 0, :, 0], "weight": np.square(IMAGES[:, 0, 0, 0])}
 WORDS = RNG.integers(0, 9, (20, 4))
 LABELS = RNG.integers(0, 3, 20)
 STEPS = 24
@@ -65,6 +67,29 @@ def drawn(layer: Any, inputs: Any) -> Any:
 
 DRAWN = classifier(layers.Flatten, lambda: Drawing(0.1))
 ROWS = classifier(lambda: layers.Embedding(9, 2), layers.Flatten)
+DROPPED_LATE = classifier(layers.Flatten, lambda: layers.Dense(4), lambda: layers.Dropout(0.5))
+
+
+def with_weights(features: Any, labels: Any, mode: str) -> pl.EstimatorSpec:
+    by_weight = losses.SparseCategoricalCrossentropy(
+        from_logits=True, reduction="mean_with_sample_weight"
+    )
+    logits = layers.Dense(3)(layers.Flatten()(features))
+    loss = by_weight(labels, logits, sample_weight=np.square(features[:, 0, 0, 0]))
+    return pl.EstimatorSpec(mode, loss=loss, train_op=optimizers.SGD(0.1).minimize(loss))
+
+
+def with_a_head(features: Any, labels: Any, mode: str) -> pl.EstimatorSpec:
+    head = pl.estimator.MultiClassHead(3, weight_column="weight", loss_reduction="sum")
+    logits = layers.Dense(3)(layers.Dense(4, "tanh")(features["x"]))
+    return head.create_estimator_spec(features, mode, logits, labels, optimizers.SGD(0.1))
+
+
+def with_a_mask(features: Any, labels: Any, mode: str) -> pl.EstimatorSpec:
+    h = layers.Masking()(features[..., 0])
+    each = losses.SparseCategoricalCrossentropy(from_logits=True)
+    loss = each(np.broadcast_to(labels[:, None], (len(labels), 8)), layers.Dense(3)(h))
+    return pl.EstimatorSpec(mode, loss=loss, train_op=optimizers.Adam(0.1).minimize(loss))
 
 
 def trained(
@@ -139,6 +164,10 @@ MODELS = {
     "rows of a table, whose way back is no graph": (ROWS, WORDS, 1),
     "a table of the host's, which is uploaded once": (WITH_A_TABLE, IMAGES, 2),
     "a tensor of the host's, which is uploaded once": (WITH_A_TENSOR, IMAGES, 2),
+    "a mean of what a mask leaves": (with_a_mask, PADDED, 2),
+    "a mean by weights": (with_weights, IMAGES, 2),
+    "labels and weights that the host looks at": (with_a_head, WEIGHTED, 2),
+    "random numbers behind a graph": (DROPPED_LATE, IMAGES, 2),
     "random numbers: no graph": (DROPPED, IMAGES, 0),
     "random numbers in an operation that does not say so: no graph": (DRAWN, IMAGES, 0),
     "a variable that the step assigns: no graph": (with_a_variable_that_it_assigns, IMAGES, 0),
@@ -158,13 +187,25 @@ def test_losses_and_checkpoints_are_those_of_called_steps(
 
 
 @pytest.mark.parametrize("batch", [5, 8])
-def test_each_card_has_graphs_of_its_own(two_gpus: Any, tmp_path: Path, batch: int) -> None:
+@pytest.mark.parametrize(
+    ("model_fn", "features"),
+    [
+        (CONVOLUTION, IMAGES),
+        (with_a_mask, PADDED),
+        (with_weights, IMAGES),
+        (with_a_head, WEIGHTED),
+    ],
+)
+def test_each_card_has_graphs_of_its_own(
+    two_gpus: Any, tmp_path: Path, model_fn: Any, features: Any, batch: int
+) -> None:
     strategy = pl.MirroredStrategy(["GPU:0", "GPU:1"])
-    found = [
-        trained(CONVOLUTION, IMAGES, tmp_path / str(how), how, strategy, batch)
-        for how in (True, "captured")
-    ]
-    assert_same(*found)
+    called = trained(model_fn, features, tmp_path / "called", False, strategy, batch)
+    with counted() as counts:
+        found = trained(model_fn, features, tmp_path / "captured", "captured", strategy, batch)
+    assert_same(found, called)
+    launched = Counter(name.split()[0] for name in counts.launches)
+    assert launched["graph"] > 2 * STEPS
 
 
 class Moving(pl.estimator.SessionRunHook):
