@@ -39,6 +39,20 @@ class SharedVariable(Protocol):
         """Has it as this process's last step has left it, or raises a RuntimeError."""
 
 
+class AssignedTogether(Protocol):
+    """A variable that can be set together with others, as is quicker where they lie on a GPU."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype: ...
+
+    @staticmethod
+    def assign_together(values: Iterable[tuple[Any, Any]]) -> None:
+        """Sets each of these variables to the value beside it."""
+
+
 class HasVariables(Protocol):
     """A layer, a model, an optimizer or a metric."""
 
@@ -251,7 +265,10 @@ class _Values:
 
     def check(self, path: str, values: Mapping[str, np.ndarray]) -> None:
         """Raises a CheckpointError if these cannot be restored."""
-        there = {name: variable.numpy() for name, variable in self.by_name().items()}
+        there = {
+            name: one if _can(one, AssignedTogether) else one.numpy()
+            for name, one in self.by_name().items()
+        }
         problem = _misfit(there, values)
         left = sorted(set(values) - set(there))
         if left and not problem and not _can(self._owner, CreatesVariables):
@@ -261,8 +278,13 @@ class _Values:
 
     def restore(self, values: dict[str, np.ndarray]) -> None:
         """Takes the values; those of variables that are not created yet are kept for them."""
-        for name, variable in self.by_name().items():
-            variable.assign(values.pop(name))
+        pairs = [(variable, values.pop(name)) for name, variable in self.by_name().items()]
+        together: list[Any] = [pair for pair in pairs if _can(pair[0], AssignedTogether)]
+        if together:
+            together[0][0].assign_together(together)
+        for variable, value in pairs:
+            if not _can(variable, AssignedTogether):
+                variable.assign(value)
         late = self.late
         late.clear()
         late.update(values)
@@ -315,7 +337,7 @@ def _can(value: object, protocol: type) -> bool:
     return all(inspect.getattr_static(value, name, nothing) is not nothing for name in names)
 
 
-def _misfit(there: Mapping[str, np.ndarray], values: Mapping[str, np.ndarray]) -> str:
+def _misfit(there: Mapping[str, Any], values: Mapping[str, np.ndarray]) -> str:
     """What is missing of these values, or has another shape or dtype; empty if nothing."""
     for name, array in there.items():
         if name not in values:

@@ -412,8 +412,7 @@ class Layer(Serializable, ABC):
             raise ValueError(
                 f"layer {self.name!r} has {len(weights)} weights and was given {len(values)} values"
             )
-        for weight, value in zip(weights, values, strict=True):
-            weight.assign(value)
+        Variable.assign_together(zip(weights, values, strict=True))
 
     def get_config(self) -> Config:
         # As the layer is now: its name was counted up, say, and it may have been frozen since.

@@ -359,10 +359,9 @@ def restore(
             f"what was saved does not fit model {model!r}: {'; '.join(filter(None, problems))}"
         )
     job = _job_of(variables)
-    for name, variable in there.items():
-        # Trainers at parameter servers share one value, which the chief sets.
-        if job.is_chief or not variable.is_remote:
-            variable.assign(values[name])
+    # Trainers at parameter servers share one value, which the chief sets.
+    own = [v for v in there.values() if job.is_chief or not v.is_remote]
+    Variable.assign_together([(variable, values[variable.name]) for variable in own])
     return late
 
 

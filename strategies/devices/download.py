@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +13,7 @@ import numpy as np
 
 from ...autodiff import Array
 from . import gpu
+from .upload import fillings
 
 ROOM_BYTES: Final = 32 << 20
 """How much pinned memory a download takes at most. A copy of so much takes a millisecond or two."""
@@ -67,8 +68,10 @@ class Download:
             return
         room = gpu.pinned(min(num_bytes, ROOM_BYTES))
         try:
-            for filling in _fillings(sources, len(room)):
-                self._fetch(filling, room)
+            for filling in fillings([len(source.target) for source in sources], len(room)):
+                self._fetch(
+                    [_Part(sources[n], chosen, place) for n, chosen, place in filling], room
+                )
         except BaseException:
             # What is on its way must have come before others get the pinned memory.
             with suppress(Exception):  # else the card is lost, and that is the error already
@@ -154,23 +157,6 @@ class _Part(NamedTuple):
     source: _Source
     bytes: slice
     place: slice
-
-
-def _fillings(sources: Sequence[_Source], room_bytes: int) -> Iterator[list[_Part]]:
-    """All bytes of all sources, divided into what has room at a time."""
-    filling: list[_Part] = []
-    used = 0
-    for source in sources:
-        start, stop = 0, len(source.target)
-        while start < stop:
-            num = min(stop - start, room_bytes - used)
-            filling.append(_Part(source, slice(start, start + num), slice(used, used + num)))
-            start, used = start + num, used + num
-            if used == room_bytes:
-                yield filling
-                filling, used = [], 0
-    if filling:
-        yield filling
 
 
 def _computed_at(index: int, part: int) -> Any:

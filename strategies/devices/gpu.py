@@ -185,26 +185,25 @@ def _memory_of(cupy: Any, part: int) -> Any:
 
 
 class Staging:
-    """Room for one batch on its way to a card: pinned memory, and as much on the card.
+    """Room for arrays on their way to a card: pinned memory, and as much on the card.
 
     The copy between the two is queued on the card's copy stream, and runs while the card computes.
-    Whoever holds the room calls `send` and `receive` in turn. Why no byte is overwritten that is
-    still to be read:
+    Whoever holds the room calls `send`, and `receive` or `deliver`, in turn. Why no byte is
+    overwritten that is still to be read:
 
     - The host writes into the pinned memory when the copy that was queued last has been made: it
       waits for that copy's event.
     - The card's part is written by the copy stream alone, and nobody else ever has an array of it.
-      It is read by the copies that `receive` queues on the stream that computes; the copy stream
-      waits for these before anything that is queued on it later.
+      It is read by the copies that are queued on the stream that computes; the copy stream waits
+      for these before anything that is queued on it later.
     - CuPy's pool gives memory back to the stream on which it was taken, at once when the host lets
-      go of it. What `receive` returns was taken by the stream that computes: who keeps it, and for
-      how long, is of no matter here. The card's part was taken by the copy stream, which, see
-      above, waits for its readers before it can overwrite it, also as part of another array.
+      go of it. What was received was taken by the stream that computes: who keeps it is of no
+      matter here. The card's part was taken by the copy stream, which, see above, waits for its
+      readers before it can overwrite it, also as part of another array.
 
     Args:
         num_bytes: The size of the room.
-        index: The card.
-        part: The part of it that the batch is for.
+        index, part: The card, and the part of it that the arrays are for.
     """
 
     def __init__(self, num_bytes: int, index: int, part: int = 0) -> None:
@@ -238,6 +237,20 @@ class Staging:
             self._received.record(computing)
             self._copying.wait_event(self._received)
         return arrays
+
+    def deliver(self, targets: Iterable[tuple[Array, slice]], places: Sequence[slice]) -> None:
+        """Overwrite bytes of arrays, in C order and of this part of the card, by what was sent."""
+        with use(self._index, self._part):
+            computing = _cupy().cuda.get_current_stream()
+            computing.wait_event(self._sent)
+            for (array, chosen), place in zip(targets, places, strict=True):
+                array.reshape(-1).view(np.uint8)[chosen] = self._on_card[place]
+            self._received.record(computing)
+            self._copying.wait_event(self._received)
+
+    def wait(self) -> None:
+        """Wait until what was sent has left the pinned memory."""
+        self._sent.synchronize()
 
 
 class Fetched:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...autodiff import Array, IndexedSlices
+from ...autodiff import Array, IndexedSlices, placed, placing
 from ..devices.arrays import as_array
 
 Initializer: TypeAlias = "Callable[[tuple[int, ...], np.dtype, np.random.Generator], Any]"
@@ -46,8 +46,8 @@ def initial_value(
         value = initial_array(call_initializer(draw, tuple(shape), dtype, rng), dtype)
     else:
         value = initial_array(initializer, dtype)
-    if shape is not None and value.shape == ():
-        value = np.full_like(value, value, shape=tuple(shape))
+    if shape and value.shape == ():
+        value = np.full_like(placed(value), value.item(), shape=tuple(shape))
     if shape is not None and value.shape != tuple(shape):
         raise ValueError(
             f"variable {name!r} is asked for with shape {tuple(shape)}, and its initializer "
@@ -77,7 +77,8 @@ def _takes_generator(initializer: Callable[..., Any]) -> bool:
 
 def initial_array(value: Any, dtype: Any = None) -> Array:
     """An initial value as an array; Python's floats, also in lists, become float32."""
-    array = as_array(value)
+    with placing(None):  # it goes where the variable goes, if no checkpoint has another value
+        array = as_array(value)
     if isinstance(array, IndexedSlices):
         raise TypeError("a variable cannot begin as IndexedSlices; call to_dense() on them")
     if dtype is None and array.dtype == np.float64 and not hasattr(value, "dtype"):

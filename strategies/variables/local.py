@@ -94,17 +94,17 @@ class LocalCell(Cell):
         return device.bring(found)
 
     def assign(self, how: Assignment, old: Array, given: Array, at_once: bool) -> None:
-        self.settle()
         home = self.device(0)
         with home.use():  # the caller may be another replica's thread, or none's
             value = how.applied(old, home.bring(given))
-            parts = spread_over_copies(value, len(self.leaves), self.spec, self._is_first_worker)
-        # New arrays: whoever holds the old ones keeps the old value.
-        arrays = [self.device(index).put(part) for index, part in enumerate(parts)]
-        with InterruptsPutOff() as interrupts:  # one value for all copies, or the old one
-            interrupts.begin()
-            for leaf, array in zip(self.leaves, arrays, strict=True):
-                leaf.data = array
+        set_together([(self, home.put(value))])
+
+    def copies_of(self, first: Array) -> list[Array]:
+        """New arrays for all copies, for a value whose array is new and the first copy's."""
+        with self.device(0).use():
+            parts = spread_over_copies(first, len(self.leaves), self.spec, self._is_first_worker)
+        others = enumerate(parts[1:], start=1)
+        return [parts[0], *[self.device(index).put(part) for index, part in others]]
 
     def update(
         self,
@@ -158,6 +158,22 @@ class LocalCell(Cell):
         count = leaf.data.copy()  # whoever computed with the old count keeps it
         count[()] = leaf.data.item() + by  # a fifth of the time of `count += by`
         leaf.data = count
+
+
+def set_together(values: Sequence[tuple[LocalCell, Array]]) -> None:
+    """Give all copies of each of these a value, or none of them.
+
+    Args:
+        values: New arrays, each on the device of its cell's first copy.
+    """
+    copies = [cell.copies_of(value) for cell, value in values]
+    for cell, _ in values:
+        cell.settle()
+    with InterruptsPutOff() as interrupts:  # one value for all copies, or the old one
+        interrupts.begin()
+        for (cell, _), arrays in zip(values, copies, strict=True):
+            for leaf, array in zip(cell.leaves, arrays, strict=True):
+                leaf.data = array  # whoever holds the old one keeps the old value
 
 
 def _update_all(value: Array, rows: IndexedSlices, slots: Sequence[Array], how: RuleStep) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,7 @@ from ...autodiff import (
 from ..context import CurrentStrategy, ReplicaContext
 from ..devices.arrays import as_array
 from ..devices.device import Device, in_use, to_host
+from ..devices.upload import put_together
 from ..replicas.frame import current_frame, stands_in
 from .aggregation import (
     VariableAggregation,
@@ -38,7 +39,7 @@ from .aggregation import (
 )
 from .casting import cast_to, variables_cast_to
 from .cell import Assignment, Cell
-from .local import LocalCell
+from .local import LocalCell, set_together
 from .places import seen_from
 
 _constructor: list[Callable[..., Variable]] = []
@@ -299,6 +300,26 @@ class Variable(TensorLike, metaclass=_Constructed):
                 (or reals).
         """
         return self._assign(Assignment.SET, value)
+
+    @staticmethod
+    def assign_together(values: Iterable[tuple[Variable, Any]]) -> None:
+        """`assign` for several variables at once, as when they are restored.
+
+        Outside replicas values of the host come to a card in few copies, and where one of them is
+        refused no variable is set.
+        """
+        pairs = list(values)
+        if stands_in() or any(variable.replica_here() is not None for variable, _ in pairs):
+            for variable, value in pairs:
+                variable.assign(value)
+            return
+        given = [(variable.cell, variable._converted(value)) for variable, value in pairs]
+        local = [(cell, new) for cell, new in given if isinstance(cell, LocalCell)]
+        arrays = put_together([(new, cell.device(0)) for cell, new in local])
+        set_together([(cell, a) for (cell, _), a in zip(local, arrays, strict=True)])
+        for cell, new in given:
+            if cell.is_remote:
+                cell.assign(Assignment.SET, new, new, at_once=True)
 
     def assign_common(self, value: Any) -> Variable:
         """`assign` for a value that all replicas have in common, from what they have exchanged.
