@@ -83,7 +83,14 @@ class Program:
         del self._places, self._computed
 
     def _add(self, call: FollowedCall) -> None:
-        arguments = [*call.args, *call.kwargs.values()]
+        # What is given as it is by default needs no name, which costs a call.
+        defaults = getattr(call.function, "__kwdefaults__", None) or {}
+        named = {
+            name: value
+            for name, value in call.kwargs.items()
+            if name not in defaults or defaults[name] is not value
+        }
+        arguments = [*call.args, *named.values()]
         operands = [self._operand(argument, call.name) for argument in arguments]
         if call.is_of_any_shape:
             _require_scalars(call.result, call.name)
@@ -92,7 +99,7 @@ class Program:
             tuple(operands),
             self._computed_place(),
             call.name,
-            tuple(call.kwargs),
+            tuple(named),
             call.within,
             is_effect=call.is_effect,
             is_by_host=call.is_by_host,

@@ -72,15 +72,16 @@ class Sequential(Model):
 def _stages(layers: list[Layer]) -> list[Stage]:
     """What to call one after the other."""
     stages: list[Stage] = []
-    index = 0
-    while index < len(layers):
-        fused = fuse(*layers[index : index + 2]) if index + 1 < len(layers) else None
-        stages.append(fused or layers[index])
-        index += 2 if fused else 1
+    for layer in layers:
+        fused = fuse(stages[-1], layer) if stages else None
+        if fused is None:
+            stages.append(layer)
+        else:
+            stages[-1] = fused
     return stages
 
 
-def fuse(first: Layer, second: Layer) -> Stage | None:
+def fuse(first: Stage, second: Layer) -> Stage | None:
     """One function that computes two neighbours faster than they do in turn, or None.
 
     It finds the same weights and gives the same outputs and gradients.
