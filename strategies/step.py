@@ -21,7 +21,7 @@ from .gradients.packs import Gradient, Pack
 from .gradients.reduction import Offer, Round
 from .replicas.interrupts import InterruptsPutOff
 from .strategy import get_strategy
-from .update import Found, Update, Updater, change_variables
+from .update import Found, Update, Updater, change_variables, increase
 from .variables.variable import Variable
 
 
@@ -181,8 +181,7 @@ def make_step(
             switch("update")
             for update in train_op.updates:
                 update.apply(replica, average)
-            for counter in train_op.counters:
-                counter.cell.increase(replica.local_index)
+            increase(train_op.counters, replica)
             settle(replica, this_round)
         elif not vetoes and replica.strategy.extended.is_synchronous:
             settle(replica, this_round)  # it adds nothing, and gets what others add

@@ -269,15 +269,22 @@ def change_variables(
     updater: Updater, packs: Sequence[Pack], replica: ReplicaContext, average: bool
 ) -> None:
     """Change what `replica` sees of variables along reduced gradients, and count the update."""
-    index = replica.local_index
-    counters, by = updater.update(packs, index, average)
+    counters, by = updater.update(packs, replica.local_index, average)
     if replica.strategy.extended.num_local_replicas > 1:
         changed = (*counters, *[variable for pack in packs for variable in pack.variables])
         if any(variable.num_copies == 1 for variable in changed):
             # Nobody reads the shared copies before the first replica has written them.
             replica.exchange("update of shared variables", None)
+    increase(counters, replica, by)
+
+
+def increase(counters: Iterable[Variable], replica: ReplicaContext, by: SupportsFloat = 1) -> None:
+    """Count what was done; nobody reads a count that replicas share before it is increased."""
     for counter in counters:
-        counter.cell.increase(index, by)
+        counter.cell.increase(replica.local_index, by)
+    is_alone = replica.strategy.extended.num_local_replicas == 1
+    if not is_alone and any(counter.num_copies == 1 for counter in counters):
+        replica.exchange("increase of shared counters", None)
 
 
 def once_outside_replicas(change: Callable[[], None]) -> None:

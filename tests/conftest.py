@@ -3,6 +3,7 @@
 import contextvars
 import gc
 import signal
+import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -53,6 +54,15 @@ def no_state_is_left():
     logger().setLevel(level)
     if current_default_seed() is not None:
         set_seed(None)
+
+
+@pytest.fixture
+def threads_alternate():
+    """Threads take turns at every chance."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
 
 
 @pytest.fixture(autouse=True)

@@ -88,7 +88,6 @@ class TrainingSession(Session):
         self._has_batch = False
         self.had_batch = True
         self._veto = False
-        self._has_bad_loss = False
         self._losses: list[list[tuple[SupportsFloat, int]]] = []
         """Of each local replica, for each batch of the step: its loss, and its examples."""
         # To others it travels with the step. Who is alone reads it when a card has been given all
@@ -292,7 +291,6 @@ class TrainingSession(Session):
             votes = (*stops, self._wants_shared, self.wants_summaries)
             num_examples = num_before + given.num_examples
             loss_times_examples = _times_examples(losses) if self._tells_loss else 0.0
-            self._has_bad_loss |= not math.isfinite(loss_times_examples)
             sums = (loss_times_examples, num_examples, *votes, self._has_batch)
             if self.wants_summaries:
                 self._show_rates(spec.train_op, index)
@@ -368,7 +366,8 @@ class TrainingSession(Session):
 
         A worker that is alone needs no name.
         """
-        workers, has = self.strategy.extended.workers, int(self._has_bad_loss)
+        workers, own = self.strategy.extended.workers, sum(map(_times_examples, self._losses))
+        has = int(not math.isfinite(own))
         found = workers.gather_numbers(has, "who has a loss that is no number")
         names = [f"worker {index}" for index, has in enumerate(found) if has]
         return names if len(found) > 1 else []

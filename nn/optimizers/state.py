@@ -212,10 +212,11 @@ class OptimizerState(Serializable, Updater):
         if self._num_accumulated > 1:
             settings["gradient_accumulation_steps"] = self._num_accumulated
         kept = self._membership.latest
-        if kept.described[0] != settings:  # to write them takes longer than all else here
-            kept.described = settings, str(settings)[1:-1]
+        known, text = kept.described
+        if known != settings:  # to write them takes longer than all else here
+            kept.described = settings, (text := str(settings)[1:-1])
         rate = float(self.rate_after(num_updates))
-        by = f"{self._rule_name} with {{{kept.described[1]}, 'learning_rate': {rate}}}"
+        by = f"{self._rule_name} with {{{text}, 'learning_rate': {rate}}}"
         return f"update {num_updates} of {self.name!r} by {by}"
 
     @property

@@ -147,11 +147,12 @@ class LocalCell(Cell):
         # time. A wait that is interrupted, or fails, leaves all to the next one who reads.
         with self._late_lock, InterruptsPutOff() as interrupts:
             late = self._late[index]
-            by = sum(map(float, late))
+            num = len(late)  # meanwhile the replica may bring more, for the next one who reads
+            by = sum(map(float, late[:num]))
             interrupts.begin()
-            if late:
+            if num:
                 self._add(self.leaves[index], by)
-                late.clear()
+                del late[:num]
 
     @staticmethod
     def _add(leaf: MutableLeaf, by: float) -> None:

@@ -2,7 +2,6 @@
 
 import itertools
 import logging
-import sys
 import threading
 
 import numpy as np
@@ -145,15 +144,6 @@ def test_es_19_metrics_of_a_spec_that_trains_are_left_aside_and_named(tmp_path, 
     lines = [r.getMessage() for r in caplog.records if "eval_metric_ops" in r.getMessage()]
     assert len(lines) == 1
     assert "(mean label) is left aside" in lines[0]
-
-
-@pytest.fixture
-def threads_alternate():
-    """Threads take turns at every chance."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 @pytest.mark.parametrize("attempt", range(6))  # it went wrong in every third or so

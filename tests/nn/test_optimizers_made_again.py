@@ -114,3 +114,21 @@ def test_replicas_that_ask_for_slots_at_once_fill_the_same():
             thread.join()
         assert found[0] is found[1]
         assert [slot.name.rpartition("/")[2] for slot in optimizer.slots(variable)] == ["m", "v"]
+
+
+def test_es15_replicas_that_differ_say_so_whoever_else_says_something_meanwhile(threads_alternate):
+    store, said = VariableStore(), {}
+    momenta = 0.5, 0.75
+
+    def replica(momentum):
+        with store.building():
+            optimizer = optimizers.SGD(0.1, momentum=momentum)
+        said[momentum] = {optimizer.described(0) for _ in range(2000)}
+
+    threads = [threading.Thread(target=replica, args=(momentum,)) for momentum in momenta]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [len(said[momentum]) for momentum in momenta] == [1, 1]
+    assert said[0.5] != said[0.75]

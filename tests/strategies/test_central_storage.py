@@ -28,6 +28,26 @@ def test_st_40_there_is_one_copy_and_one_update_a_step():
     assert optimizer.iterations.item() == 1
 
 
+def test_st_40_many_steps_in_one_run_wait_for_what_replicas_share(threads_alternate):
+    """Adam looks at the number of its updates, which is one for all replicas."""
+
+    def trained(strategy):
+        with strategy.scope():
+            w = pl.Variable([1.0, 2.0])
+            optimizer = optimizers.Adam(RATE)
+
+        def steps():
+            for _ in range(50):
+                optimizer.minimize(np.sum(w * w), var_list=[w])(num_examples=1)
+
+        strategy.run(steps)
+        return w.numpy().tolist(), optimizer.iterations.item()
+
+    alone = trained(pl.OneDeviceStrategy("CPU:0"))
+    assert alone[1] == 50
+    assert trained(pl.CentralStorageStrategy(["CPU:0", "CPU:1"])) == alone
+
+
 @pytest.mark.parametrize(
     ("devices", "expected"),
     [

@@ -1,7 +1,6 @@
 """Steps of training over replicas: what gradients, weights and copies are in the end."""
 
 import copy
-import sys
 
 import numpy as np
 import pytest
@@ -217,8 +216,7 @@ def test_a_step_that_failed_does_not_harm_the_next(two_replicas):
     assert model.copies == [-2 * RATE] * 2
 
 
-def test_many_steps_in_one_run_wait_for_each_other(mirrored):
-    """With threads switched as often as possible, so that one that runs ahead is found out."""
+def test_many_steps_in_one_run_wait_for_each_other(mirrored, threads_alternate):
     strategy = mirrored(4)
     model = LinearModel(strategy)
 
@@ -226,12 +224,7 @@ def test_many_steps_in_one_run_wait_for_each_other(mirrored):
         for k in range(100):
             model.replica_step(np.full(2, float(4 * k + replica_id())))
 
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        strategy.run(steps)
-    finally:
-        sys.setswitchinterval(interval)
+    strategy.run(steps)
     assert model.copies == [-RATE * sum(4 * k + 1.5 for k in range(100))] * 4
 
 
@@ -312,7 +305,7 @@ def test_grouped_updates_all_follow_the_values_before_the_step(every_strategy):
     assert (a.numpy(), b.numpy()) == (3.0 - 5.0, 5.0 - 3.0)
 
 
-def test_one_optimizer_with_two_lists_of_variables(mirrored):
+def test_one_optimizer_with_two_lists_of_variables(mirrored, threads_alternate):
     """In a custom loop all replicas share the optimizer object, and may be at different lists."""
     strategy = mirrored(4)
     with strategy.scope():
@@ -324,12 +317,7 @@ def test_one_optimizer_with_two_lists_of_variables(mirrored):
             optimizer.apply_gradients([(np.ones(2), a)])
             optimizer.apply_gradients([(np.ones(3), b)])
 
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        strategy.run(steps)
-    finally:
-        sys.setswitchinterval(interval)
+    strategy.run(steps)
     assert [copy.tolist() for copy in a.local_values()] == [[-400.0] * 2] * 4
     assert [copy.tolist() for copy in b.local_values()] == [[-400.0] * 3] * 4
 
