@@ -113,7 +113,7 @@ def counted() -> Iterator[Counts]:
 def _where() -> str:
     """The line of the package that asks."""
     frame = _asking()
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+    return f"{_name_of(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
 def _asking() -> Any:
@@ -128,6 +128,11 @@ def _is_between(filename: str) -> bool:
     """Whether a file only passes on what another one asks: this one, NumPy's, or built of words."""
     path = Path(filename)
     return path.parent == Path(__file__).parent or "numpy" in path.parts or filename[0] == "<"
+
+
+@cache
+def _name_of(path: str) -> str:
+    return Path(path).name
 
 
 @cache
@@ -591,7 +596,11 @@ def _loop(name: str, operands: list[Any]) -> tuple[str, str] | None:
     """The first loop that takes these operands; Python's numbers take the dtype of the others."""
     arrays = [x.dtype for x in operands if hasattr(x, "dtype")]
     common = [x if hasattr(x, "dtype") else np.result_type(x, *arrays) for x in operands]
-    dtypes = [getattr(x, "dtype", x) for x in common]
+    return _loop_of(name, *[getattr(x, "dtype", x) for x in common])
+
+
+@cache
+def _loop_of(name: str, *dtypes: np.dtype[Any]) -> tuple[str, str] | None:
     for loop in LOOPS[name]:
         if len(loop[0]) == len(dtypes) and all(
             np.can_cast(dtype, np.dtype(char)) for dtype, char in zip(dtypes, loop[0], strict=True)
