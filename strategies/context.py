@@ -12,12 +12,10 @@ import numpy as np
 
 from ..autodiff import (
     Array,
-    Tensor,
     TensorLike,
     Vjp,
     effect,
     found_anew,
-    is_array,
     look,
     of_any_shape,
     record,
@@ -27,13 +25,12 @@ from ..inputs import nest
 from ..observe import log_once
 from .devices.arrays import as_array
 from .devices.cross_device_ops import ReduceOp
-from .devices.device import HOST, Device
+from .devices.device import HOST
 from .extended import GIVE_ALL, StrategyExtended
 from .replicas.frame import Frame, current_frame, entered
 from .replicas.interrupts import InterruptsPutOff
 from .replicas.rendezvous import Rendezvous
-from .replicas.values import PerReplica, narrowed, regroup, select_replica
-from .variables.places import seen_from
+from .replicas.values import PerReplica, brought, narrowed, regroup, select_replica
 from .workers.joining import CommunicationOptions
 
 
@@ -270,7 +267,7 @@ class ReplicaContext:
             with entered(Frame(self.strategy, None, has_examples)), HOST.use():
                 result = merge_fn(self.strategy, *merged_args, **merged_kwargs)
         part = self._part_of(self.exchange(place, result)[0])
-        return traceable(nest.map_structure(self._brought, part))
+        return traceable(brought(part, self.device))
 
     def _combined(
         self,
@@ -289,13 +286,6 @@ class ReplicaContext:
 
         mine = nest.map_structure(as_array, value)
         return self._part_of(self.exchange(place, (mine, self.has_examples), combine_structures))
-
-    def _brought(self, value: Any) -> Any:
-        """A tensor, or an array of a card, on this replica's device; anything else as it is."""
-        if isinstance(value, Tensor):
-            return seen_from(self.device, value, Device.of(value.data))
-        is_on_card = is_array(value) and Device.of(value).kind == "GPU"
-        return self.device.bring(value) if is_on_card else value
 
     def _part_of(self, structure: Any) -> Any:
         return select_replica(

@@ -41,7 +41,7 @@ from .replicas.frame import (
 )
 from .replicas.rendezvous import Rendezvous
 from .replicas.threads import run_replicas
-from .replicas.values import for_caller, grouping_on, local_values, regroup, select_replica
+from .replicas.values import brought, for_caller, grouping_on, local_values, regroup, select_replica
 from .variables.names import count_names_apart
 from .variables.variable import Variable
 
@@ -167,7 +167,8 @@ class Strategy(OldNames):
         Args:
             fn: Called in replica context.
             args, kwargs: Its arguments; every `DistributedValues` in them, at any depth, is
-                replaced by the replica's part of it.
+                replaced by the replica's part of it. Tensors, and arrays of a GPU, are on the
+                replica's device then.
             options: Accepted for TensorFlow's signature, with a warning.
 
         Returns:
@@ -186,7 +187,9 @@ class Strategy(OldNames):
             warn_of_no_effect(options, [field.name for field in fields(RunOptions)])
         calls: Sequence[Callable[[], Any]] = [fn] * (n := self._extended.num_local_replicas)
         if args or kwargs:
-            parts = [select_replica((args, kwargs or {}), i, n) for i in range(n)]
+            given = (args, kwargs or {})
+            devices = enumerate(self._extended.replica_devices)
+            parts = [brought(select_replica(given, i, n), device) for i, device in devices]
             calls = [partial(fn, *own_args, **own_kwargs) for own_args, own_kwargs in parts]
         with short_tracebacks:
             return regroup(self._call_for_each_replica(calls))

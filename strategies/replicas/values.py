@@ -7,11 +7,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...autodiff import Array, IndexedSlices, Tensor
+from ...autodiff import Array, IndexedSlices, Tensor, is_array
 from ...inputs import nest
 from ..devices.arrays import Summand
 from ..devices.device import Device, to_host
 from ..devices.transfer import has_numbers
+from ..variables.places import seen_from
 
 
 class DistributedValues:
@@ -123,6 +124,24 @@ def placed(batch: Any, device: Device) -> Any:
     if device.kind == "CPU":
         return batch
     return nest.map_structure(lambda leaf: device.bring(leaf) if has_numbers(leaf) else leaf, batch)
+
+
+def brought(structure: Any, device: Device) -> Any:
+    """What code outside of a replica hands to it, which computes on `device`.
+
+    Tensors, and arrays of cards, that lie elsewhere are copied to its card. NumPy's arrays stay:
+    they are brought there when a tensor meets them.
+    """
+    if device.kind == "CPU":
+        return structure
+
+    def bring(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor):
+            return seen_from(device, leaf, Device.of(leaf.data))
+        is_on_card = is_array(leaf) and Device.of(leaf).kind == "GPU"
+        return device.bring(leaf) if is_on_card else leaf
+
+    return nest.map_structure(bring, structure)
 
 
 def grouping_on(devices: Sequence[Device]) -> Callable[[Sequence[Any]], Any]:

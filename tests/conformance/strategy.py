@@ -138,6 +138,21 @@ def check_a_merge_call_gives_tensors_that_each_replica_computes_with(make_strate
             np.testing.assert_allclose(found, (replica_id + 1) * (value + 1))
 
 
+def check_what_one_replica_has_given_may_be_given_to_all(make_strategy):
+    strategy = make_strategy()
+    parts = strategy.run(lambda: Tensor(np.full(2, _replica_id() + 1.0)) * 3)
+    first = _results(strategy, parts)[0]
+
+    def step(given, arrays):
+        own = Tensor(np.ones(2))
+        return (own + given).numpy(), (own + arrays["of it"]).numpy()
+
+    found = strategy.run(step, (first,), {"arrays": {"of it": first.data}})
+    for part in found:
+        for values in _results(strategy, part):
+            np.testing.assert_array_equal(values, 3 * (_local_ids(strategy)[0] + 1) + np.ones(2))
+
+
 def check_a_variable_is_written_everywhere_from_outside(make_strategy):
     strategy = make_strategy()
     with strategy.scope():
