@@ -17,7 +17,7 @@ import numpy as np
 
 from ..autodiff import Array
 from ..checkpoint import CheckpointReader
-from ..strategies import Initializer, Variable
+from ..strategies import Initializer, Variable, to_host
 from ..training import Session, SessionRunHook
 
 _logger = logging.getLogger("paceline")
@@ -240,7 +240,7 @@ class WarmStart(SessionRunHook):
         first = value
         if info.backup_initializer is not None:
             first = info.backup_initializer(value.shape, value.dtype, rng)
-        result = np.array(first, value.dtype)
+        result = np.array(to_host(first), value.dtype)
         new_rows, old_rows = rows_in_common(new_words, old_words)
         target, source = np.moveaxis(result, info.axis, 0), np.moveaxis(old, info.axis, 0)
         target[new_rows] = source[old_rows]

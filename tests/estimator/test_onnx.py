@@ -9,6 +9,7 @@ from paceline.estimator.feature_column import numeric_column
 
 from . import exported_models
 
+pytestmark = pytest.mark.host  # where an exported model is followed
 onnxruntime = pytest.importorskip("onnxruntime")
 
 RNG = np.random.default_rng(0)

@@ -385,6 +385,7 @@ def test_an_exported_model_answers_as_the_estimator_predicts(tmp_path, make, opt
     np.testing.assert_allclose(found["logits"], [p["logits"] for p in expected], rtol=1e-6)
 
 
+@pytest.mark.host  # where an exported model is followed
 @pytest.mark.parametrize(
     ("make", "signature"),
     [
