@@ -12,7 +12,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 # Tests of jobs mostly wait, for heartbeats and for processes: three at a time keep two cores busy.
 TEST_WORKERS ?= 3
 
-.PHONY: help demo test strict-test gpu-test gpu-bench check format bench clean
+.PHONY: help demo test strict-test gpu-test gpu-test-marked gpu-test-alone gpu-test-replicas gpu-bench check format bench clean
 
 help:
 	@echo "make demo    train a convolutional network on handwritten digits: two workers and an evaluator"
@@ -28,10 +28,10 @@ demo: $(VENV)/demo $(VENV)/installed
 test: $(VENV)/test $(VENV)/installed
 	$(BIN)/python -m pytest -m "not slow" -n $(TEST_WORKERS) --dist worksteal $(PYTEST_ARGS)
 
-# The same tests on a stand-in for CuPy, which refuses what CuPy refuses: a quarter of an hour, and no GPU. In the first all arrays of tensors lie on a
-# card; in the second those of strategies' devices do, on a card for each, and in the third two of them share a card. (tests/devices/ is on
+# The same tests on a stand-in for CuPy, which refuses what CuPy refuses, and no GPU. In the first what has no strategy is on a card, operands of tests
+# included; in the second only what strategies' devices hold is, on a card for each, and in the third two of them share a card. (tests/devices/ is on
 # the stand-in by itself.)
-STRICT_TESTS ?= tests/autodiff tests/nn
+STRICT_TESTS ?= tests/autodiff tests/nn tests/golden tests/summary tests/compat tests/estimator
 SHARED_CARD_TESTS ?= tests/strategies tests/checkpoint tests/golden tests/summary tests/compat
 CARDS_TESTS ?= $(SHARED_CARD_TESTS) tests/fit tests/estimator tests/combinations
 strict-test: $(VENV)/test $(VENV)/installed
@@ -39,9 +39,19 @@ strict-test: $(VENV)/test $(VENV)/installed
 	$(BIN)/python -m pytest -m "not slow" --array-library=cards -n $(TEST_WORKERS) --dist worksteal $(CARDS_TESTS) $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -m "not slow" --array-library=shared-card -n $(TEST_WORKERS) --dist worksteal $(SHARED_CARD_TESTS) $(PYTEST_ARGS)
 
-# What only a GPU can tell. Without one, or without CuPy (extras gpu, gpu12), both say so and do nothing.
+# What only a GPU can tell. Without one, or without CuPy (extras gpu, gpu12), both say so and do nothing. The tests are those of `strict-test`, and what is
+# marked `gpu`; whatever fails, all of them run.
 gpu-test: $(VENV)/test $(VENV)/installed
-	$(BIN)/python benchmarks/gpu.py --why-not || $(BIN)/python -m pytest -m gpu tests $(PYTEST_ARGS)
+	$(BIN)/python benchmarks/gpu.py --why-not || $(MAKE) -k gpu-test-marked gpu-test-alone gpu-test-replicas
+
+gpu-test-marked:
+	$(BIN)/python -m pytest -m gpu tests $(PYTEST_ARGS)
+
+gpu-test-alone:
+	$(BIN)/python -m pytest -m "not slow" --array-library=gpu $(STRICT_TESTS) $(PYTEST_ARGS)
+
+gpu-test-replicas:
+	$(BIN)/python -m pytest -m "not slow" --array-library=gpu-cards $(CARDS_TESTS) $(PYTEST_ARGS)
 
 gpu-bench: $(VENV)/test $(VENV)/installed
 	$(BIN)/python benchmarks/gpu.py --json gpu.json

@@ -89,9 +89,10 @@ TIMED = "time: "
 def pytest_addoption(parser):
     parser.addoption(
         "--array-library",
-        choices=["numpy", "strict", "cards", "shared-card"],
+        choices=["numpy", "strict", "cards", "shared-card", "gpu", "gpu-cards"],
         default="numpy",
-        help="strict: all arrays of tensors and devices are those of a stand-in for CuPy",
+        help="strict: all arrays of tensors and devices are those of a stand-in for CuPy; gpu: of "
+        "CuPy itself; see tests/devices/strict_mode.py",
     )
 
 
