@@ -374,8 +374,8 @@ def _packed_table(
     return b"".join(table), num_bytes
 
 
-# Most arrays come again with each message, with the same shape: their entries are made once, and a
-# table that comes again is looked through once.
+# Most arrays come again with each message, with the same shape: their entries are made, and looked
+# through, once. Where a model reads no rows whole tables come again.
 @lru_cache(maxsize=1 << 12)
 def _packed_entry(dtype: np.dtype[Any], shape: tuple[int, ...], place: int) -> bytes:
     code = _CODES.get(dtype)
@@ -395,10 +395,10 @@ def _packed_entry(dtype: np.dtype[Any], shape: tuple[int, ...], place: int) -> b
 def _table_of(packed: bytes, num_arrays: int) -> Table:
     size = _ENTRY.size
     middle, wanted = num_arrays * size, {}
-    entries = tuple([_entry_of(packed, start) for start in range(0, middle, size)])
+    entries = tuple([_entry_of(packed[start : start + size]) for start in range(0, middle, size)])
     for start in range(middle, len(packed), _WANTED_BYTES):
         (index,) = _INDEX.unpack_from(packed, start)
-        wanted[index] = _entry_of(packed, start + _INDEX.size)
+        wanted[index] = _entry_of(packed[start + _INDEX.size : start + _WANTED_BYTES])
     num_bytes = num_bytes_in_frame = 0
     for entry in entries:
         num_bytes += entry.num_padded_bytes
@@ -407,8 +407,9 @@ def _table_of(packed: bytes, num_arrays: int) -> Table:
     return Table(entries, wanted, num_bytes_in_frame, num_bytes)
 
 
-def _entry_of(packed: bytes, start: int) -> ArrayEntry:
-    code, ndim, where, num_bytes, *lengths = _ENTRY.unpack_from(packed, start)
+@lru_cache(maxsize=1 << 12)
+def _entry_of(packed: bytes) -> ArrayEntry:
+    code, ndim, where, num_bytes, *lengths = _ENTRY.unpack(packed)
     shape = tuple(lengths)
     if code >= len(DTYPES):
         raise FrameError(f"an array of unknown dtype {code}")
