@@ -220,9 +220,9 @@ class ServerStorage(RemoteStorage):
         self._take_what_has_arrived()
         changes, copied = list(self._changes.values()), list(self._copied.values())
         self._changes.clear()
+        # With overlap the next step reads the copies while new values come.
         places = [
-            np.empty_like(cell.leaves[0].data) if overlaps else cell.writable(servers)
-            for cell in copied
+            servers.empty(cell.layout) if overlaps else cell.writable(servers) for cell in copied
         ]
         wanted = [(cell.layout, place) for cell, place in zip(copied, places, strict=True)]
         note = self.note() or None
@@ -231,11 +231,7 @@ class ServerStorage(RemoteStorage):
             self._arriving = list(zip(copied, places, strict=True))
         else:
             servers.finish_push()
-        # A server that is back may have older values, and one that was lost may still write where
-        # these copies are.
-        if servers.num_reconnects != self._num_reconnects:
-            self._num_reconnects = servers.num_reconnects
-            self.refresh()
+        self._refresh_after_reconnects()
 
     def _fetch_lookups(self) -> None:
         lookups = list(self._lookups)
@@ -248,6 +244,14 @@ class ServerStorage(RemoteStorage):
         with self._lock:
             self._servers().finish_push()
             self._take_what_has_arrived()
+            self._refresh_after_reconnects()
+
+    def _refresh_after_reconnects(self) -> None:
+        """A server that is back may have older values, and a lost one may still write to copies."""
+        num_reconnects = self._servers().num_reconnects
+        if num_reconnects != self._num_reconnects:
+            self._num_reconnects = num_reconnects
+            self.refresh()
 
     def _take_what_has_arrived(self) -> None:
         """Let the copies here be those that came of the step before the last."""

@@ -50,3 +50,23 @@ def test_every_push_counts_once_in_any_order(max_staleness, num_trainers, num_fa
             assert found == [[mean, mean]] * num_trainers, f"order {seed}"
         else:  # whoever came last at a server sees all there
             assert [max(each) for each in zip(*found, strict=True)] == [pushed] * 2, f"order {seed}"
+
+
+@pytest.mark.parametrize("num_faults", [0, 1, 4])
+def test_with_overlap_a_push_counts_once_or_is_lost_with_its_connection(num_faults):
+    """It cannot be sent again, for its arrays belong to the next step by then."""
+    for seed in range(100):
+        world = World(chosen_by(Random(seed), fault_rate=0.1), num_faults)
+        job = SimulatedJob(world, 2, 2, max_staleness=None, overlaps=True)
+
+        def train(rank, job=job):
+            strategy = job.strategy(rank)
+            counting = Counting(strategy)
+            for _ in range(NUM_STEPS):
+                counting.add(1.0)
+            strategy.extended.remote_storage.come_to_rest()
+            return counting.values
+
+        found = world.run(*(lambda rank=rank: train(rank) for rank in range(2)))
+        most = [max(each) for each in zip(*found, strict=True)]
+        assert all(2 * NUM_STEPS - num_faults <= n <= 2 * NUM_STEPS for n in most), f"order {seed}"
