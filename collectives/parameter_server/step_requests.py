@@ -10,7 +10,8 @@ structs: numbers of a fixed size, little endian, and behind them what has none.
              plan, note
     Pushed   version u64, staleness u64, stop step i64, dropped u8, ending u8; names
 
-What may be missing is -1. Texts are UTF-8, names have zeros between them.
+What may be missing is -1. Texts are UTF-8, names have zeros between them. What numbers may be is
+looked at where a request is made, be it of a body: so a step that no server takes is sent to none.
 """
 
 from __future__ import annotations
@@ -84,6 +85,11 @@ class Pull:
     min_version: int = 0
     wait_secs: float = 0.0
 
+    def __post_init__(self) -> None:
+        _check_naturals(self.min_version)
+        _check_wait(self.wait_secs)
+        _check_length("ids of a pull", self.ids, _MAX_IDS)
+
     def packed(self) -> bytes:
         num_ids, num_flags = len(self.ids), len(self.rows)
         fixed = _PULL.pack(self.min_version, self.wait_secs, num_ids, num_flags)
@@ -92,11 +98,8 @@ class Pull:
     @classmethod
     def unpacked(cls, body: bytes) -> Pull:
         min_version, wait_secs, num_ids, num_flags = _fixed(cls, _PULL, body)
-        _check_naturals(cls, min_version)
-        _check_wait(cls, wait_secs)
         flags_start = _PULL.size + 8 * num_ids
-        _check_length(cls, body, flags_start + num_flags)
-        _check_number(cls, "ids", num_ids, _MAX_IDS)
+        _check_size(cls, body, flags_start + num_flags)
         return cls(
             ids=unpack_from(f"<{num_ids}Q", body, _PULL.size),
             rows=unpack_from(f"<{num_flags}?", body, flags_start),
@@ -180,6 +183,22 @@ class Push:
     note: str | None = None
     wait_secs: float = 0.0
 
+    def __post_init__(self) -> None:
+        _check_naturals(self.step, self.number, self.pulled_version)
+        _check_wait(self.wait_secs)
+        if not self.number:
+            raise ValueError("pushes are numbered from 1, this one is 0")
+        if not (self.weight >= 0 and isfinite(self.weight)):
+            raise ValueError(f"weight of a push must be finite and ≥ 0, it is {self.weight}")
+        _check_length("rates of a push", self.rates, _MAX_RATES)
+        for rate, number in self.rates:
+            if not isfinite(rate):
+                raise ValueError(f"a learning rate must be finite, it is {rate}")
+            if not 0 < number < NATURAL_LIMIT:
+                raise ValueError(f"updates are numbered from 1 and below 2^62, one is {number}")
+        _check_length("servers of a push", self.servers, _MAX_IDS)
+        _check_length("characters of a note", self.note or "", MAX_TEXT_CHARACTERS)
+
     def packed(self) -> bytes:
         plan = self.plan.encode()
         note = b"" if self.note is None else self.note.encode()
@@ -204,21 +223,10 @@ class Push:
     def unpacked(cls, body: bytes) -> Push:
         step, number, pulled_version, weight, wait_secs, *sizes = _fixed(cls, _PUSH, body)
         num_rates, num_servers, num_plan_bytes, num_note_bytes = sizes
-        _check_naturals(cls, step, number, pulled_version)
-        _check_wait(cls, wait_secs)
-        if not number:
-            raise ValueError("a malformed Push: pushes are numbered from 1, this one is 0")
-        if not (weight >= 0 and isfinite(weight)):
-            raise ValueError(f"a malformed Push: weight must be finite and ≥ 0, it is {weight}")
-        _check_number(cls, "rates", num_rates, _MAX_RATES)
-        _check_number(cls, "servers", num_servers, _MAX_IDS)
-        _check_number(cls, "bytes of a note", num_note_bytes, MAX_TEXT_CHARACTERS)
         servers_start = _PUSH.size + _RATE.size * num_rates
         plan_start = servers_start + 4 * num_servers
         note_start = plan_start + num_plan_bytes
-        _check_length(cls, body, note_start + max(num_note_bytes, 0))
-        rates = tuple(_RATE.iter_unpack(body[_PUSH.size : servers_start]))
-        _check_rates(rates)
+        _check_size(cls, body, note_start + max(num_note_bytes, 0))
         return cls(
             step=step,
             number=number,
@@ -226,7 +234,7 @@ class Push:
             weight=weight,
             pulled_version=pulled_version,
             plan=body[plan_start:note_start].decode(),
-            rates=rates,
+            rates=tuple(_RATE.iter_unpack(body[_PUSH.size : servers_start])),
             note=None if num_note_bytes == _MISSING else body[note_start:].decode(),
             wait_secs=wait_secs,
         )
@@ -240,41 +248,28 @@ def _fixed(kind: type, layout: Struct, body: bytes) -> tuple[Any, ...]:
     return layout.unpack_from(body)
 
 
-def _check_length(kind: type, body: bytes, num_bytes: int) -> None:
+def _check_size(kind: type, body: bytes, num_bytes: int) -> None:
     if len(body) != num_bytes:
         raise ValueError(
             f"a malformed {kind.__name__}: {len(body)} bytes, by its own numbers {num_bytes}"
         )
 
 
-def _check_number(kind: type, what: str, number: int, limit: int) -> None:
-    if not _MISSING <= number <= limit:
-        raise ValueError(f"a malformed {kind.__name__}: {number} {what}, there may be {limit}")
+def _check_length(what: str, items: Sequence[object], limit: int) -> None:
+    if len(items) > limit:
+        raise ValueError(f"there may be {limit} {what}, not {len(items)}")
 
 
-def _check_naturals(kind: type, *numbers: int) -> None:
-    if max(numbers) >= NATURAL_LIMIT:
+def _check_naturals(*numbers: int) -> None:
+    if not 0 <= min(numbers) <= max(numbers) < NATURAL_LIMIT:
         raise ValueError(
-            f"a malformed {kind.__name__}: numbers must be below 2^62, one is {max(numbers)}"
+            f"steps, versions and pushes are numbered from 0 and below 2^62: {numbers}"
         )
 
 
-def _check_wait(kind: type, wait_secs: float) -> None:
+def _check_wait(wait_secs: float) -> None:
     if not 0 <= wait_secs <= MAX_WAIT_SECS:
-        raise ValueError(
-            f"a malformed {kind.__name__}: wait_secs must be from 0 to {MAX_WAIT_SECS:g}, it is "
-            f"{wait_secs}"
-        )
-
-
-def _check_rates(rates: Sequence[Rate]) -> None:
-    for rate, number in rates:
-        if not isfinite(rate):
-            raise ValueError(f"a malformed Push: a learning rate must be finite, it is {rate}")
-        if not 0 < number < NATURAL_LIMIT:
-            raise ValueError(
-                f"a malformed Push: updates are numbered from 1 to 2^62, one has {number}"
-            )
+        raise ValueError(f"wait_secs must be from 0 to {MAX_WAIT_SECS:g}, it is {wait_secs}")
 
 
 def _joined(names: Sequence[str]) -> bytes:

@@ -243,8 +243,7 @@ def shard_of(layout: Layout, part: Part) -> ShardSpec:
 
 def rows_within(rows: np.ndarray, part: Part) -> slice:
     """Which of rising row numbers fall into a part."""
-    start, stop = np.searchsorted(rows, (part.start, part.stop))
-    return slice(int(start), int(stop))
+    return slice(*rows.searchsorted((part.start, part.stop)).tolist())
 
 
 def check_rows(layout: Layout, rows: np.ndarray) -> None:

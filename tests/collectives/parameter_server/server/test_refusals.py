@@ -4,6 +4,7 @@ import json
 import math
 import random
 import re
+from copy import copy
 from dataclasses import replace
 from itertools import count
 
@@ -288,32 +289,45 @@ def test_a_malformed_body_is_refused(job, verb, body, text):
         job.server.handle(job.client(0), Message(verb, body))
 
 
+PULL = Pull(ids=(0,))
+
+
 @pytest.mark.parametrize(
-    ("request_", "text"),
+    ("request_", "changes", "text"),
     [
-        *[
-            (replace(PUSH, rates=((rate, 1),)), f"a learning rate must be finite, it is {rate}")
-            for rate in (math.nan, math.inf, -math.inf)
-        ],
-        (replace(PUSH, rates=((1.0, 0),)), "updates are numbered from 1 to 2^62, one has 0"),
-        (replace(PUSH, rates=((1.0, 1),) * 1001), "1001 rates, there may be 1000"),
-        (replace(PUSH, weight=math.nan), "weight must be finite and ≥ 0, it is nan"),
-        (replace(PUSH, weight=math.inf), "it is inf"),
-        (replace(PUSH, weight=-1.0), "it is -1.0"),
-        (replace(PUSH, number=0), "pushes are numbered from 1, this one is 0"),
-        (replace(PUSH, number=1 << 62), "numbers must be below 2^62, one is 4611686018427387904"),
-        (replace(PUSH, servers=(0,) * 10_001), "10001 servers, there may be 10000"),
-        (replace(PUSH, note="x" * 262_145), "262145 bytes of a note, there may be 262144"),
-        (replace(PUSH, wait_secs=11.0), "wait_secs must be from 0 to 10, it is 11.0"),
-        (Pull(ids=(0,), wait_secs=math.nan), "wait_secs must be from 0 to 10, it is nan"),
-        (Pull(ids=(0,), min_version=1 << 62), "numbers must be below 2^62"),
-        (Pull(ids=(0,) * 10_001), "a malformed Pull: 10001 ids, there may be 10000"),
+        (PUSH, {"rates": ((math.nan, 1),)}, "a learning rate must be finite, it is nan"),
+        (PUSH, {"rates": ((-math.inf, 1),)}, "a learning rate must be finite, it is -inf"),
+        (PUSH, {"rates": ((1.0, 0),)}, "updates are numbered from 1 and below 2^62, one is 0"),
+        (PUSH, {"rates": ((1.0, 1),) * 1001}, "there may be 1000 rates of a push, not 1001"),
+        (PUSH, {"weight": math.nan}, "weight of a push must be finite and ≥ 0, it is nan"),
+        (PUSH, {"weight": math.inf}, "it is inf"),
+        (PUSH, {"weight": -1.0}, "it is -1.0"),
+        (PUSH, {"number": 0}, "pushes are numbered from 1, this one is 0"),
+        (PUSH, {"number": 1 << 62}, "numbered from 0 and below 2^62: (0, 4611686018427387904, 0)"),
+        (PUSH, {"servers": (0,) * 10_001}, "there may be 10000 servers of a push, not 10001"),
+        (PUSH, {"note": "x" * 262_145}, "there may be 262144 characters of a note, not 262145"),
+        (PUSH, {"wait_secs": 11.0}, "wait_secs must be from 0 to 10, it is 11.0"),
+        (PULL, {"wait_secs": math.nan}, "wait_secs must be from 0 to 10, it is nan"),
+        (PULL, {"min_version": 1 << 62}, "below 2^62: (4611686018427387904,)"),
+        (PULL, {"ids": (0,) * 10_001}, "there may be 10000 ids of a pull, not 10001"),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_number_that_cannot_be_is_refused(job, request_, text):
+def test_a_number_that_cannot_be_is_refused_by_who_asks_and_who_is_asked(
+    job, request_, changes, text
+):
+    """So that of a step that goes to several servers none has a part when another refuses."""
     with pytest.raises(ValueError, match=re.escape(text)):
-        job.ask(0, request_, GRADIENT)
+        replace(request_, **changes)
+    unchecked = copy(request_)
+    for name, value in changes.items():
+        setattr(unchecked, name, value)
+    with pytest.raises(ValueError, match=re.escape(text)):
+        job.ask(0, unchecked, GRADIENT)
+
+
+def test_a_number_below_zero_is_not_asked_for():
+    with pytest.raises(ValueError, match=re.escape("numbered from 0 and below 2^62: (-1, 1, 0)")):
+        replace(PUSH, step=-1)
 
 
 @pytest.mark.parametrize(
