@@ -171,6 +171,13 @@ class Update:
     def _make_reducer(self) -> GradientReducer:
         assert self._found is not None
         extended, variables = get_strategy().extended, self.variables
+        local = [v.name for v in variables if not v.is_remote]
+        if local and extended.remote_storage is not None:
+            raise ValueError(
+                f"{self.updater.name} is to change variables that live in this process and not on "
+                f"the parameter servers ({', '.join(local)}): each trainer would train its own. "
+                f"Create them inside `with strategy.scope():`"
+            )
         # Also those of variables that have no gradient here: another worker's may have one, and
         # where the chief alone creates variables it would wait for this.
         self.updater.create_slots(variables)

@@ -419,6 +419,7 @@ def _call(model: Trainable) -> Callable[[Any, ModeKeys], Spec]:
     def call(batch: Any, mode: ModeKeys) -> Spec:
         if mode is ModeKeys.TRAIN:
             return _train_spec(model, batch)
+        model.make_weights_where_trained(batch)
         if mode is ModeKeys.EVAL:
             return Spec(logs=model.test_step(batch))
         return Spec(predictions=model.predict_step(batch))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...autodiff import Tensor
+from ...autodiff import Tensor, no_grad
 from ...inputs import nest
 from ...strategies import (
     COUNTER,
@@ -279,6 +279,15 @@ class Trainable(Savable):
         y_pred = self(x, training=False)
         self.compute_loss(x, y, y_pred, sample_weight)
         return self.compute_metrics(x, y, y_pred, sample_weight)
+
+    def make_weights_where_trained(self, data: Any) -> None:
+        """Let the first call of a model, which creates its weights, be under its own strategy.
+
+        `predict` computes on one device, and where variables live on servers so does `evaluate`.
+        """
+        if not self._called and get_strategy() is not self.distribute_strategy:
+            with self.distribute_strategy.scope(), no_grad():
+                self.predict_step(data)
 
     def predict_step(self, data: Any) -> Any:
         """The predictions for a batch, of which labels and weights are left aside."""
