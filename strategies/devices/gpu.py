@@ -264,27 +264,27 @@ class Fetched:
 
     def __init__(self, array: Array) -> None:
         cupy = _cupy()
-        self._come: Any = None
-        memory = cupy.cuda.alloc_pinned_memory(array.nbytes)
-        self._value = np.frombuffer(memory, array.dtype, 1)
+        for key, (event, _) in list(_on_their_way.items()):
+            if event.done:
+                _on_their_way.pop(key, None)
+        self._value = _pinned(1, array.dtype)
+        come = self._come = cupy.cuda.Event(disable_timing=True)
         stream = cupy.cuda.get_current_stream()
         array.reshape(1).get(stream, out=self._value, blocking=False)
-        self._come = cupy.cuda.Event(disable_timing=True)
-        self._come.record(stream)
+        come.record(stream)
+        _on_their_way[id(come)] = come, self._value
 
     def __float__(self) -> float:
-        self._wait()
+        if self._come is not None:
+            self._come.synchronize()
+            self._come = None
         return float(self._value.item())
 
-    def __del__(self) -> None:
-        # CuPy gives pinned memory to others as soon as nobody holds it.
-        self._wait()
 
-    def _wait(self) -> None:
-        come = self._come
-        if come is not None:
-            come.synchronize()
-            self._come = None  # only now: another thread may ask meanwhile
+_on_their_way: dict[int, tuple[Any, np.ndarray]] = {}
+"""Events of numbers, and the memory that these come to: CuPy gives pinned memory to others as soon
+as nobody holds it. (Not `__del__`, which would have to wait, and in which Python drops an
+interrupt.)"""
 
 
 def _cut(room: Array, place: slice, like: np.ndarray) -> Array:

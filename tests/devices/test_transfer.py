@@ -158,3 +158,21 @@ def test_a_loop_on_a_card_resumes_at_every_step_where_one_on_the_host_has_stoppe
             for found, expected in zip([*begun, *rest], whole, strict=True):
                 for one, other in zip(found, expected, strict=True):
                     np.testing.assert_array_equal(one, other)
+
+
+def test_memory_for_a_number_that_nobody_reads_stays_until_it_has_come(
+    a_card: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CuPy would give it to others, and nobody waits for it: there Ctrl-C would be lost."""
+
+    def num_kept() -> int:
+        gpu.Fetched(CARD.put(np.ones(1)))
+        return len(kept)
+
+    kept: dict[int, Any] = {}
+    has_come = [False]
+    monkeypatch.setattr(gpu, "_on_their_way", kept)
+    monkeypatch.setattr(cuda.Event, "done", property(lambda _: has_come[0]))
+    found = [num_kept(), num_kept()]
+    has_come[0] = True  # which the next number finds
+    assert [*found, num_kept()] == [1, 2, 1]
