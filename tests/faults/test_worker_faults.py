@@ -83,10 +83,14 @@ def test_all_of_several_survivors_name_the_same_culprit(survivors, tmp_path):
         assert f"lost worker 1 ({address})" in errors.splitlines()[-1]
 
 
-@pytest.mark.parametrize("backend", ["grpc", "mpi"])
-def test_d_23_a_restarted_job_ends_as_if_nothing_had_happened(launch, tmp_path, weights, backend):
+@pytest.mark.parametrize(
+    ("backend", "steps"), [("grpc", ()), ("mpi", ()), ("grpc", ("--replay-steps",))]
+)
+def test_d_23_a_restarted_job_ends_as_if_nothing_had_happened(
+    launch, tmp_path, weights, backend, steps
+):
     """D-23: it goes on from the last checkpoint with the same data."""
-    fault = ("--fault", "kill", "--by", "worker 1", "--once")
+    fault = ("--fault", "kill", "--by", "worker 1", "--once", *steps)
     job = launch(backend, "train.py", tmp_path, "--steps", 40, *fault, max_restarts=1)
     code, out, errors = job.end()
     assert code == 0, errors

@@ -24,6 +24,7 @@ parser.add_argument("--fault", choices=("kill", "exit", "raise", "stop"))
 parser.add_argument("--by", help="who fails, for example 'worker 1'")
 parser.add_argument("--at", type=int, default=25, help="the step at which it fails")
 parser.add_argument("--once", action="store_true", help="it does not fail after a restart")
+parser.add_argument("--replay-steps", action="store_true", help="the model is not called in most")
 arguments = parser.parse_args()
 num_evaluations = 0
 
@@ -76,7 +77,7 @@ options = pl.CommunicationOptions(
 )
 strategy = pl.MultiWorkerMirroredStrategy(communication_options=options)
 how_often = {"save_checkpoints_steps": arguments.save_every} if arguments.save_every else {}
-config = pl.RunConfig(train_distribute=strategy, **how_often)
+config = pl.RunConfig(train_distribute=strategy, replay_steps=arguments.replay_steps, **how_often)
 task = f"{config.task_type} {config.task_id}"
 fails = arguments.by == task
 if arguments.once and os.environ.get("PACELINE_RESTART_COUNT", "0") != "0":
