@@ -132,6 +132,23 @@ def test_a_variable_created_outside_the_scope_is_read_and_trained_by_replicas_on
     assert not isinstance(own.local_values()[0], np.ndarray)
 
 
+@pytest.mark.parametrize("others", [["GPU:0", "GPU:1"], ["GPU:0", "GPU:0:1"]])
+def test_what_another_strategy_keeps_on_a_card_is_read_by_replicas_on_others_and_not_trained(
+    others: list[str], two_gpus: None
+) -> None:
+    with pl.OneDeviceStrategy("GPU:0").scope():
+        weights = pl.Variable(np.ones(2), name="weights")
+    strategy = pl.MirroredStrategy(others)
+    found = strategy.run(lambda: (weights * 2.0).numpy())
+    np.testing.assert_array_equal(np.stack(strategy.experimental_local_results(found)), 2.0)
+
+    def step() -> None:
+        pl.nn.optimizers.SGD(0.5).minimize(np.sum(weights), var_list=[weights])()
+
+    with pytest.raises(ValueError, match=r"'weights.*' lies on GPU:0, and a replica on GPU:.*1"):
+        strategy.run(step)
+
+
 @pytest.mark.parametrize("ops", [pl.ReductionToOneDevice(), pl.HierarchicalCopyAllReduce()])
 def test_what_replicas_on_cards_have_is_reduced_and_joined_whoever_comes_last(
     ops: Any, two_gpus: None
