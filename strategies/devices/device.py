@@ -139,12 +139,16 @@ def _on_gpu(device: Device) -> Iterator[None]:
 
 @contextmanager
 def _using(device: Device, put: Callable[[np.ndarray], Array] | None) -> Iterator[None]:
-    token = _in_use.set(device)
+    before = _in_use.get()
     try:
-        with placing(put):
-            yield
-    finally:
-        _in_use.reset(token)
+        try:
+            _in_use.set(device)
+            with placing(put):
+                yield
+        finally:
+            _in_use.set(before)
+    finally:  # also where an interrupt came in front of it
+        _in_use.set(before)
 
 
 def to_host(array: Array) -> np.ndarray:

@@ -24,6 +24,7 @@ from paceline.strategies import (
     get_replica_context,
     interrupts_pass_gate,
 )
+from paceline.strategies.devices.device import HOST, in_use
 from paceline.strategies.replicas.rendezvous import Rendezvous
 from paceline.strategies.replicas.threads import run_replicas
 
@@ -338,3 +339,4 @@ def test_an_on_read_variable_is_assigned_in_all_copies_or_in_none():
         with pytest.raises(KeyboardInterrupt), InterruptAt(number):
             seen.assign(1.0)
         assert len({copy.tobytes() for copy in seen.local_values()}) == 1, number
+        assert in_use() is HOST, number  # where this thread computes from here on
