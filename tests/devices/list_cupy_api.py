@@ -3,10 +3,10 @@
 `StrictArray` has exactly these. They are CuPy's own answers: its package can be imported without
 a GPU, since it looks for the driver only when an array is made.
 
-    python -m pip install cupy-cuda12x nvidia-nccl-cu12 && python tests/devices/list_cupy_api.py
+    python -m pip install cupy-cuda13x nvidia-nccl-cu13 && python tests/devices/list_cupy_api.py
 
 A function has its parameters as Python writes them, where each default is a 0. A ufunc has its
-loops, in the order in which CuPy tries them.
+loops, in the order in which CuPy tries them. (CuPy for CUDA 12 gives the same list.)
 """
 
 from __future__ import annotations
@@ -23,25 +23,55 @@ API = Path(__file__).with_name("cupy_api.json")
 MODULES = ("", "linalg", "fft", "lib.stride_tricks")
 """NumPy's modules of which an array hands functions to CuPy's of the same name."""
 
+CLASSES = (
+    *("Device", "Stream", "Event", "Graph"),
+    *("MemoryPool", "MemoryPointer", "UnownedMemory"),
+)
+ALONE = ("array", "asarray", "fuse", "is_available", "get_default_memory_pool")
+"""Functions of CuPy's of which NumPy has none, or none with these arguments."""
+
 IN_DOCSTRING = re.compile(r"[\w.]+\((.*)\)")
 PARAMETER = re.compile(r"(?:\w+ )?(\*{0,2}\w+)(=.*)?")
 
 
 def main() -> None:
+    API.write_text(in_lines(everything()))
+
+
+def everything() -> dict[str, Any]:
+    """The list, of the CuPy that is installed."""
     import cupy
     import cupyx.scipy.special
 
     functions: dict[str, str] = {}
     for name in MODULES:
         functions |= functions_of(name, _module(np, name), _module(cupy, name))
-    write(
-        version=cupy.__version__,
-        ufuncs=loops_of(cupyx.scipy.special) | loops_of(cupy),
-        functions=functions,
-        methods=methods_of(cupy.ndarray),
-        attributes=attributes_of(cupy.ndarray),
-        nccl=names_of_nccl(),
-    )
+    return {
+        "version": cupy.__version__,
+        "ufuncs": loops_of(cupyx.scipy.special) | loops_of(cupy),
+        "functions": functions,
+        "methods": methods_of(cupy.ndarray),
+        "attributes": attributes_of(cupy.ndarray),
+        "cuda": names_of_cuda(cupy),
+        "nccl": names_of_nccl(),
+    }
+
+
+def names_of_cuda(cupy: Any) -> dict[str, str]:
+    """What makes and orders work of the device: classes, their methods, and functions."""
+    found = {name: parameters_of(getattr(cupy, name)) for name in ALONE}
+    for name in CLASSES:
+        kind = getattr(cupy.cuda, name)
+        found[f"cuda.{name}"] = parameters_of(kind)
+        for member in (member for member in dir(kind) if not member.startswith("_")):
+            value = getattr(kind, member)
+            what = parameters_of(value) if callable(value) else "(an attribute)"
+            found[f"cuda.{name}.{member}"] = what
+    for prefix, module in (("cuda", cupy.cuda), ("cuda.runtime", cupy.cuda.runtime)):
+        for name, value in vars(module).items():
+            if inspect.isroutine(value) and not name.startswith("_"):
+                found[f"{prefix}.{name}"] = parameters_of(value)
+    return found
 
 
 def names_of_nccl() -> dict[str, Any]:
@@ -60,8 +90,8 @@ def names_of_nccl() -> dict[str, Any]:
     }
 
 
-def write(**parts: Any) -> None:
-    """One line for each name, so that a newer CuPy shows as what has changed."""
+def in_lines(parts: dict[str, Any]) -> str:
+    """As JSON, one line for each name, so that a newer CuPy shows as what has changed."""
     lines = []
     for part, content in parts.items():
         if isinstance(content, dict):
@@ -69,7 +99,7 @@ def write(**parts: Any) -> None:
             lines.append(f" {json.dumps(part)}: {{\n" + ",\n".join(entries) + "\n }")
         else:
             lines.append(f" {json.dumps(part)}: {json.dumps(content)}")
-    API.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def _module(root: Any, name: str) -> Any:

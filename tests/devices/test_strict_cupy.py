@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
+import inspect
 import types
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +14,9 @@ import pytest
 
 from paceline.autodiff import IndexedSlices, softmax_cross_entropy
 from paceline.nn.layers import Embedding
-from paceline.strategies import OneDeviceStrategy
+from paceline.strategies import OneDeviceStrategy, devices
 
+from . import list_cupy_api, strict_cupy, strict_graphs
 from . import strict_cuda as cuda
 from .strict_cupy import StrictArray, counted, to_device
 
@@ -146,3 +150,55 @@ def test_what_only_the_host_can_refuse_is_no_number_on_a_gpu(a_card: Any) -> Non
     assert np.isnan(losses.numpy()).tolist() == [False, True, True]
     rows = OneDeviceStrategy("GPU:0").run(lambda: Embedding(4, 2)(np.array([0, 4])))
     assert np.isnan(rows.numpy()).all(axis=1).tolist() == [False, True]
+
+
+KNOW_CUPY = [Path(devices.__file__).with_name(name) for name in ("gpu.py", "graphs.py")]
+NAMES = {
+    node.attr
+    for path in KNOW_CUPY
+    for node in ast.walk(ast.parse(path.read_text()))
+    if isinstance(node, ast.Attribute)
+}
+"""What the modules that know CuPy ask of anything."""
+
+KINDS = {
+    **{name: getattr(cuda, name) for name in ("Device", "Stream", "Event")},
+    **{name: getattr(cuda, name) for name in ("MemoryPointer", "UnownedMemory")},
+    **{name: getattr(strict_graphs, name) for name in ("Graph", "MemoryPool")},
+}
+
+
+def parameters(function: Any) -> list[str]:
+    return [name for name in inspect.signature(function).parameters if name != "self"]
+
+
+def listed(name: str) -> list[str]:
+    """The parameters that CuPy has."""
+    return list(strict_cupy._signature(strict_cupy.API["cuda"][name]).parameters)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_streams_events_and_memory_are_asked_for_what_cupys_have(kind: str) -> None:
+    """The stand-ins have more, which only the stand-in's other parts know."""
+    ours = KINDS[kind]
+    assert parameters(ours) == listed(f"cuda.{kind}")[: len(parameters(ours))]
+    for name in {name for name in vars(ours) if not name.startswith("_")} & NAMES:
+        if callable(member := vars(ours)[name]):  # of attributes CuPy's classes do not tell
+            found = parameters(member)
+            assert found == listed(f"cuda.{kind}.{name}")[: len(found)], name
+
+
+def test_the_stand_ins_module_of_cuda_has_names_of_cupys() -> None:
+    ours = vars(strict_cupy.module(1).cuda)
+    names = {f"cuda.{name}" for name in ours} - {"cuda.runtime"}
+    names |= {f"cuda.runtime.{name}" for name in vars(ours["runtime"])}
+    assert names <= strict_cupy.API["cuda"].keys()
+
+
+@pytest.mark.slow
+def test_the_list_is_what_the_installed_cupy_answers() -> None:
+    cupy = pytest.importorskip("cupy", exc_type=ImportError)
+    pytest.importorskip("nvidia.nccl", exc_type=ImportError)
+    if cupy.__version__ != strict_cupy.API["version"]:
+        pytest.skip(f"the list is of CuPy {strict_cupy.API['version']}")
+    assert list_cupy_api.in_lines(list_cupy_api.everything()) == list_cupy_api.API.read_text()
