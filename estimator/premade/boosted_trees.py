@@ -300,10 +300,10 @@ class _Model:
         """Send a batch to all replicas, and let the next tree grow if it was the last for it."""
         replica = replica_of_all("BoostedTreesEstimator")
         everyones = [to_host(part) for part in replica.all_gather(batch, axis=0)]
-        step = int(get_or_create_global_step())
+        step = int(get_or_create_global_step().value_in(replica.local_index))
         # A step may turn out not to be made, and then comes again. So batches are kept by their
         # steps, and those of the last tree until the step behind it.
-        begin = int(first_step)
+        begin = int(first_step.value_in(replica.local_index))
 
         def grown(arrivals: list[Any]) -> Any:
             for old in [number for number in collected if number < begin]:

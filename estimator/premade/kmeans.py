@@ -222,7 +222,8 @@ class _Centers:
         pull = (sums - counts[:, None] * before) / np.maximum(seen, 1)[:, None]
         self._ahead.assign(lift((before + pull).astype(points.dtype)))
         self._num_points.assign(lift(seen))
-        if self._steps > 1 and (int(get_or_create_global_step()) + 1) % self._steps == 0:
+        step = int(get_or_create_global_step().value_in(replica.local_index))
+        if self._steps > 1 and (step + 1) % self._steps == 0:
             self.values.assign(self._ahead.numpy())
         return float(distances.min(axis=1).mean())
 

@@ -40,15 +40,15 @@ class RandomLayer(Layer):
         if is_capturing():
             raise RuntimeError(f"layer {self.name!r} draws numbers on the host in each step")
         replica = get_replica_context()
-        replica_id = 0
+        replica_id = local_index = 0
         if replica is not None:
+            local_index = replica.local_index
             # Among the replicas of all workers, also of those that are not in step with it: two
             # asynchronous workers of one seed must not drop alike.
             extended = replica.strategy.extended
-            first = extended.job.trainer_index * extended.num_local_replicas
-            replica_id = first + replica.local_index
+            replica_id = extended.job.trainer_index * extended.num_local_replicas + local_index
         global_step = current_store().known_global_step
-        step = 0 if global_step is None else int(global_step)
+        step = 0 if global_step is None else int(global_step.value_in(local_index))
         # What stands in for a batch does not count: the next one at this step is the first.
         stands_in = replica is not None and not replica.has_examples
         call = 0 if stands_in else self._calls.count(replica_id, step)
