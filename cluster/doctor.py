@@ -110,7 +110,9 @@ print(cupy.__version__, "on", ", ".join(names) + ";", reduce)
 
 
 def _python() -> Diagnosis:
-    text = f"{sys.version.split()[0]} ({sys.executable}), {num_cores()} cores"
+    has_gil = getattr(sys, "_is_gil_enabled", lambda: True)()  # always, before Python 3.13
+    version = sys.version.split()[0] + ("" if has_gil else " without the GIL")
+    text = f"{version} ({sys.executable}), {num_cores()} cores"
     return Diagnosis("ok", "Python", text)
 
 

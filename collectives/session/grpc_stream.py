@@ -222,9 +222,19 @@ def _ip(peer: str) -> str:
 
 
 def _library() -> Any:
-    """Return gRPC, which is loaded when it is first needed and not with this package."""
-    import grpc  # type: ignore[import-untyped]
+    """Return gRPC, which is loaded when it is first needed and not with this package.
 
+    Raises:
+        ImportError: It is not installed; the text says what to do.
+    """
+    try:
+        import grpc  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise ImportError(
+            f"processes cannot find each other over gRPC here ({error}): pip install grpcio. "
+            "Where there is none for this Python, start workers with mpirun: they then need MPI "
+            "alone (pip install 'paceline[mpich]')"
+        ) from error
     return grpc
 
 

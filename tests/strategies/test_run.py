@@ -195,12 +195,15 @@ def test_st_13_an_error_keeps_nothing_alive(two_replicas):
             fail_here()
         get_replica_context().all_reduce("SUM", 1.0)
 
+    before = set(threading.enumerate())
     gc.collect()
     gc.disable()
     try:
         with pytest.raises(FailureError) as caught:
             two_replicas.run(step)
         del caught
+        for thread in set(threading.enumerate()) - before:
+            thread.join()  # without the GIL what a thread has made goes with it
         assert [big() for big in alive] == [None, None]
     finally:
         gc.enable()

@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import socket
+import sys
 import threading
 from contextlib import closing
 from functools import partial
@@ -93,6 +94,13 @@ def test_a_port_in_use_is_named_with_its_task(loopback):
         owner = rf"port {port} is in use by .*python.* \(pid {os.getpid()}\)"
         with pytest.raises(RendezvousError, match=rf"worker 1 \(.*\).*{owner}"):
             connect_ring(members, 1, job_id="test", token="secret")
+
+
+def test_a_python_without_grpc_is_told_what_it_can_do(loopback, monkeypatch):
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    told = r"over gRPC here .*pip install grpcio.*mpirun.*paceline\[mpich\]"
+    with pytest.raises(ImportError, match=told):
+        connect_ring(loopback(2), 0, job_id="test", token="secret")
 
 
 def test_an_address_of_another_machine_cannot_be_listened_at(loopback):
