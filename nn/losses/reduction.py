@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...autodiff import Array, Tensor, lift, operation, traceable
+from ...autodiff import Array, Tensor, TensorLike, lift, operation, traceable
 from ...strategies import ReplicaContext, current_store, get_replica_context
 from ..shapes import as_tensor, like_values
 
@@ -101,25 +101,30 @@ def _counted(mask: Any, weights: Any, shape: tuple[int, ...]) -> Array:
 
 @operation
 def _pair(number: int, beside: Any) -> Array:
-    array = as_tensor(beside).data
+    array = _array(beside)
     return traceable(np.stack([np.full_like(array, number), array]))
 
 
 @operation
 def _times_share(total: Tensor, part: Any, whole: Any) -> Tensor:
     """A loss times `part / whole`, in float64; times 0 where the whole is 0."""
-    divisor = as_tensor(whole).data
+    divisor = _array(whole)
     with np.errstate(divide="ignore", invalid="ignore"):
-        share = np.where(divisor != 0, lift(part).data / divisor, 0.0)
+        share = np.where(divisor != 0, _array(part) / divisor, 0.0)
     return _times(total, share)
 
 
 @operation
 def _times(loss: Tensor, factor: Any) -> Tensor:
     """A loss times a number in float64 that may lie on a GPU, which nobody waits for."""
-    number = as_tensor(factor).data
+    number = _array(factor)
     dtype = number.dtype if loss.dtype.kind in "biu" else loss.dtype
     return loss * number.astype(dtype)[()]
+
+
+def _array(value: Any) -> Any:
+    """Within an operation: what is computed with, also where its caller is followed."""
+    return value.tensor().data if isinstance(value, TensorLike) else value
 
 
 def compute_average_loss(
