@@ -275,8 +275,9 @@ class Fetched:
         _on_their_way[id(come)] = come, self._value
 
     def __float__(self) -> float:
-        if self._come is not None:
-            self._come.synchronize()
+        come = self._come  # once: another thread may ask meanwhile
+        if come is not None:
+            come.synchronize()
             self._come = None
         return float(self._value.item())
 
