@@ -30,10 +30,10 @@ test: $(VENV)/test $(VENV)/installed
 
 # The same tests on a stand-in for CuPy, which refuses what CuPy refuses, and no GPU. In the first what has no strategy is on a card, operands of tests
 # included; in the second only what strategies' devices hold is, on a card for each, and in the third two of them share a card. (tests/devices/ is on
-# the stand-in by itself.)
+# the stand-in by itself.) It takes some 25 minutes of processor time: the second half of that, the third 3; by the clock, two tests at a time, about as long.
 STRICT_TESTS ?= tests/autodiff tests/nn tests/golden tests/summary tests/compat tests/estimator
 SHARED_CARD_TESTS ?= tests/strategies tests/checkpoint tests/golden tests/summary tests/compat
-CARDS_TESTS ?= $(SHARED_CARD_TESTS) tests/fit tests/estimator tests/combinations
+CARDS_TESTS ?= $(SHARED_CARD_TESTS) tests/fit tests/estimator tests/combinations tests/inputs
 strict-test: $(VENV)/test $(VENV)/installed
 	$(BIN)/python -m pytest -m "not slow" --array-library=strict -n $(TEST_WORKERS) --dist worksteal $(STRICT_TESTS) $(PYTEST_ARGS)
 	$(BIN)/python -m pytest -m "not slow" --array-library=cards -n $(TEST_WORKERS) --dist worksteal $(CARDS_TESTS) $(PYTEST_ARGS)
