@@ -1,7 +1,14 @@
 """A bundle of wheels for a machine that has a GPU and no network, to run tests and benchmarks on.
 
-    python benchmarks/wheels_for_gpu.py wheels/     # on a machine with a network
-    python -m pip install --no-index --find-links wheels/ 'paceline[gpu,test]'     # on the other
+On a machine with a network, in this repository:
+
+    python benchmarks/wheels_for_gpu.py wheels/
+
+On the other one, in a copy of the repository, with the wheels beside it:
+
+    export PIP_NO_INDEX=1 PIP_FIND_LINKS=$PWD/wheels
+    make .venv/test && .venv/bin/python -m pip install cupy-cuda13x
+    make gpu-test gpu-bench
 
 Both have the same Python and the same kind of processor. CUDA's driver has to be there already;
 CUDA's libraries come as wheels (CuPy's extra `ctk`, some GB), unless the other has them.
@@ -28,7 +35,8 @@ def main() -> None:
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     cupy = CUPY[args.extra] + ("" if args.without_cuda else "[ctk]") + ">=14"
-    wanted = [f"{ROOT}[{args.extra},test,fast]", cupy, "setuptools>=68", "wheel"]
+    ours = f"{ROOT}[{args.extra},examples,test,mpich]"  # what `make .venv/test` installs
+    wanted = [ours, cupy, "setuptools>=68", "wheel"]
     command = [sys.executable, "-m", "pip", "wheel", "--wheel-dir", str(args.folder), *wanted]
     subprocess.run(command, check=True)
     wheels = sorted(args.folder.glob("*.whl"))
