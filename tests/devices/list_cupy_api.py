@@ -109,9 +109,16 @@ def _module(root: Any, name: str) -> Any:
 
 
 def loops_of(module: Any) -> dict[str, str]:
-    """The ufuncs of a module, each with its loops, such as `ff->f`."""
+    """The ufuncs of a module, each with its loops, such as `ff->f`.
+
+    Without those of bfloat16 (`E`), which CuPy has where ml_dtypes is installed.
+    """
     found = {name: getattr(f, "types", None) for name, f in vars(module).items()}
-    return {name: " ".join(types) for name, types in found.items() if isinstance(types, list)}
+    return {
+        name: " ".join(loop for loop in types if "E" not in loop)
+        for name, types in found.items()
+        if isinstance(types, list)
+    }
 
 
 def functions_of(module: str, of_numpy: Any, of_cupy: Any) -> dict[str, str]:
