@@ -72,6 +72,25 @@ def test_an_update_by_any_elementwise_rule_is_one_kernel(
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("numbers", ELEMENTWISE, ids=str)
+def test_an_update_that_a_card_decides_on_is_one_kernel_that_changes_all_or_no_bit(
+    numbers: dict[str, Any],
+) -> None:
+    rule = RULES[numbers["name"]](**{k: v for k, v in numbers.items() if k != "name"})
+    host = arrays_of(rule, "f")
+    device = [to_device(array) for array in host]
+    for step, is_made in enumerate((True, False, True), start=1):
+        if is_made:
+            RuleStep(rule, 0.1, step).change(host[0], host[1], host[2:])
+        with counted() as counts:
+            how = RuleStep(rule, 0.1, step, where=to_device(np.array(is_made)))
+            how.change(device[0], device[1], device[2:])
+        assert len(counts.launches) == 1, counts.launches
+        assert not counts.waits + counts.uploads
+        for one, other in zip(device, host, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
 @pytest.fixture(scope="module")
 def host_kernels(tmp_path_factory: Any) -> HostKernels:
     """CuPy's own kernels, where CuPy is installed, with a GPU or without one."""
@@ -83,19 +102,22 @@ def host_kernels(tmp_path_factory: Any) -> HostKernels:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("decided", [False, True])
 @pytest.mark.parametrize("numbers", ELEMENTWISE, ids=str)
 def test_what_cupy_makes_of_an_update_computes_the_same(
-    numbers: dict[str, Any], host_kernels: HostKernels, monkeypatch: Any
+    numbers: dict[str, Any], decided: bool, host_kernels: HostKernels, monkeypatch: Any
 ) -> None:
     """The C++ that CuPy writes, compiled for the host. Powers differ from NumPy's a little."""
     rule = RULES[numbers["name"]](**{k: v for k, v in numbers.items() if k != "name"})
     host = arrays_of(rule, "f")
     device = [to_device(array) for array in host]
     monkeypatch.setattr(fusion, "library", lambda array: host_kernels)
+    made, left = (to_device(np.array(is_made)) if decided else None for is_made in (True, False))
     for step in (1, 2, 3):
-        how = RuleStep(rule, 0.1 / step, step)
-        how.change(host[0], host[1], host[2:])
-        how.change(device[0], device[1], device[2:])
+        RuleStep(rule, 0.1 / step, step).change(host[0], host[1], host[2:])
+        for where in (left, made) if decided else (made,):
+            how = RuleStep(rule, 0.1 / step, step, where=where)
+            how.change(device[0], device[1], device[2:])
     for one, other in zip(device, host, strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-6)
 
