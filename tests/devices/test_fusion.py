@@ -107,7 +107,10 @@ def host_kernels(tmp_path_factory: Any) -> HostKernels:
 def test_what_cupy_makes_of_an_update_computes_the_same(
     numbers: dict[str, Any], decided: bool, host_kernels: HostKernels, monkeypatch: Any
 ) -> None:
-    """The C++ that CuPy writes, compiled for the host. Powers differ from NumPy's a little."""
+    """The C++ that CuPy writes, compiled for the host.
+
+    Powers differ from NumPy's in the last digit, and what rules add to them is some tenths.
+    """
     rule = RULES[numbers["name"]](**{k: v for k, v in numbers.items() if k != "name"})
     host = arrays_of(rule, "f")
     device = [to_device(array) for array in host]
@@ -119,7 +122,7 @@ def test_what_cupy_makes_of_an_update_computes_the_same(
             how = RuleStep(rule, 0.1 / step, step, where=where)
             how.change(device[0], device[1], device[2:])
     for one, other in zip(device, host, strict=True):
-        np.testing.assert_allclose(one, other, rtol=2e-6)
+        np.testing.assert_allclose(one, other, rtol=2e-6, atol=1e-7)
 
 
 def whole_numbers(*values: int) -> Any:
