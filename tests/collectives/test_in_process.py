@@ -1,12 +1,11 @@
 """The in-process communicator is a verified fake: it passes the conformance suite."""
 
-import threading
-
 import pytest
 
 from paceline import collectives
 
 from ..conformance import communicator as conformance
+from ..threads import in_threads
 
 SIZES = (1, 2, 3, 4)
 
@@ -14,19 +13,14 @@ SIZES = (1, 2, 3, 4)
 def run(size, body, timeout_secs):
     """Run ``body`` on ``size`` threads; close every communicator when its rank has ended."""
     communicators = collectives.threads(size, timeout_secs)
-    outcomes = [None] * size
 
     def run_rank(rank):
         try:
-            outcomes[rank] = body(communicators[rank])
+            return body(communicators[rank])
         except BaseException as error:
-            outcomes[rank] = error
+            return error
 
-    threads = [threading.Thread(target=run_rank, args=(rank,)) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    outcomes = in_threads(size, run_rank)
     for communicator in communicators:
         communicator.close()
     return outcomes

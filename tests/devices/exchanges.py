@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -16,26 +15,23 @@ from paceline.nn import layers, optimizers
 from paceline.strategies import Device, Strategy, StrategyExtended, VariableStore
 from paceline.strategies.workers.workers import Cards, Workers
 
+from ..threads import in_threads
+
 
 def on_threads(
     size: int, body: Callable[[Communicator], Any], timeout_secs: float = 20.0
 ) -> list[Any]:
     """One outcome for each worker: what `body` has returned or raised."""
     communicators = collectives.threads(size, timeout_secs)
-    outcomes: list[Any] = [None] * size
 
-    def work(rank: int) -> None:
+    def work(rank: int) -> Any:
         try:
-            outcomes[rank] = body(communicators[rank])
+            return body(communicators[rank])
         except BaseException as error:
-            outcomes[rank] = error
             communicators[rank].close(repr(error))
+            return error
 
-    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    outcomes: list[Any] = in_threads(size, work)
     for communicator in communicators:
         communicator.close()
     return outcomes
