@@ -354,7 +354,8 @@ class Layer(Serializable, ABC):
     @property
     def sublayers(self) -> list[Layer]:
         """The layers that this one holds as attributes, in the order in which they were set."""
-        return list(objects_in(vars(self).values(), Layer))
+        # Replicas share it, and one may call it for the first time, which sets attributes.
+        return list(objects_in(list(vars(self).values()), Layer))
 
     def graph(self) -> tuple[list[SymbolicTensor], list[SymbolicTensor]] | None:
         """The inputs, and all that is computed of them, in order; None where nobody can know."""
@@ -380,7 +381,7 @@ class Layer(Serializable, ABC):
     def trainable_weights(self) -> list[Variable]:
         """The weights that optimizers change."""
         self.make_weights()
-        own = [w for w in self._weights.values() if w.trainable and self.trainable]
+        own = [w for w in list(self._weights.values()) if w.trainable and self.trainable]
         below = self.sublayers if self.trainable else []
         return own + [weight for layer in below for weight in layer.trainable_weights]
 
@@ -396,9 +397,8 @@ class Layer(Serializable, ABC):
     def losses(self) -> list[Tensor]:
         """The penalties of the weights that have a regularizer, as scalar tensors."""
         self.make_weights()
-        own = [
-            penalty(_tensor_of(self._weights[name])) for name, penalty in self._regularizers.items()
-        ]
+        penalties = list(self._regularizers.items())
+        own = [penalty(_tensor_of(self._weights[name])) for name, penalty in penalties]
         return own + [loss for layer in self.sublayers for loss in layer.losses]
 
     def get_weights(self) -> list[np.ndarray]:

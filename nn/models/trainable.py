@@ -306,7 +306,7 @@ class Trainable(Savable):
         return self.output_names
 
     def _own_metrics(self) -> list[Metric]:
-        return _metrics_in(value for name, value in vars(self).items() if name != "_found")
+        return _metrics_in(value for name, value in list(vars(self).items()) if name != "_found")
 
     def _figures(self) -> dict[str, Metric]:
         compiled = {} if self._compiled is None else self._compiled.figures

@@ -335,3 +335,17 @@ def test_replicas_that_call_a_layer_first_at_the_same_time_share_its_weights():
     np.testing.assert_array_equal(outputs[0], outputs[1])
     assert names(layer.weights) == ["dense/kernel", "dense/bias"]
     assert all(isinstance(v, Variable) and v.num_copies == 2 for v in layer.weights)
+
+
+def test_what_a_layer_holds_is_found_while_another_replica_calls_it_for_the_first_time():
+    class Looked:
+        """Something that the layer holds; whoever looks at it meets the first call of another."""
+
+        @property
+        def __class__(self):
+            layer(np.ones((1, 2), np.float32))
+            return object
+
+    layer = layers.Dense(1)
+    layer.looked, layer.inner = Looked(), layers.Dense(1)
+    assert layer.sublayers == [layer.inner]
