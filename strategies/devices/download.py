@@ -98,8 +98,10 @@ class Download:
             self._queued[card].synchronize()
         for source, chosen, place in parts:
             source.target[chosen] = room[place]
-            if chosen.stop == len(source.target):
-                source.array = None
+        with self._lock:  # a step may be about to copy one of them
+            for source, chosen, _ in parts:
+                if chosen.stop == len(source.target):
+                    source.array = None
 
     def _keep(self, sources: Sequence[_Source]) -> None:
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,36 @@ def overwrite_by_the_package(arrays: dict[str, Any], download: Download) -> None
     for name, array in arrays.items():
         with Device("GPU", array.device.id).use():
             download.before_change[name]()
+
+
+def test_a_step_may_keep_what_arrives_at_that_moment(
+    a_card: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrays = on_cards(1)
+    targets, download = started(arrays)
+    is_queued, may_arrive = threading.Event(), threading.Event()
+    writer = threading.Thread(target=download.finish)
+
+    def until_it_may_arrive() -> None:
+        is_queued.set()
+        may_arrive.wait(20)
+
+    class ArrivesMeanwhile:
+        """Asked whether the source is a copy, behind the look whether it has arrived."""
+
+        def __bool__(self) -> bool:
+            may_arrive.set()
+            writer.join(timeout=0.2)
+            return False
+
+    monkeypatch.setattr(cuda, "on_event_wait", until_it_may_arrive)
+    download._sources["matrix"][0].is_own = ArrivesMeanwhile()  # type: ignore[assignment]
+    writer.start()
+    is_queued.wait(20)
+    with Device("GPU", 0).use():
+        download.before_change["matrix"]()
+    writer.join()
+    assert_as_before(targets)
 
 
 def test_an_array_that_nobody_else_holds_any_more_arrives(a_card: Any) -> None:
