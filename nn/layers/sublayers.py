@@ -19,7 +19,7 @@ def objects_in(values: Iterable[Any], kind: type) -> Iterator[Any]:
         if isinstance(value, list | tuple):
             members = value
         elif isinstance(value, dict):
-            members = value.values()
+            members = list(value.values())  # replicas share it, and one may fill it meanwhile
         for member in members:
             if isinstance(member, kind) and id(member) not in seen:
                 seen.add(id(member))

@@ -344,8 +344,9 @@ def test_what_a_layer_holds_is_found_while_another_replica_calls_it_for_the_firs
         @property
         def __class__(self):
             layer(np.ones((1, 2), np.float32))
+            layer.held["another"] = 1
             return object
 
     layer = layers.Dense(1)
-    layer.looked, layer.inner = Looked(), layers.Dense(1)
-    assert layer.sublayers == [layer.inner]
+    layer.looked, layer.held = Looked(), {"looked": Looked(), "inner": layers.Dense(1)}
+    assert layer.sublayers == [layer.held["inner"]]
