@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -14,6 +13,7 @@ from .cluster.check import add_check_arguments, run_check
 from .cluster.doctor import add_doctor_arguments, run_doctor
 from .cluster.evaluate import add_evaluate_arguments, run_evaluate
 from .cluster.launch import add_launch_arguments, run_launch
+from .cluster.output import drop_unwritten
 from .cluster.spec import ClusterError
 from .observe import RemoteProgress
 from .observe.report import add_report_arguments, run_report
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except BrokenPipeError:
         # Whoever read our output has gone; what is still to be flushed at exit goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_unwritten()
         return 128 + 13
     return code
 

@@ -11,7 +11,7 @@ import sys
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, fields
 from itertools import chain
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Protocol
 from .addresses import release_port
 from .machine import explain_signal, num_cores
 from .mpirun import MpirunProcesses, find_mpirun, mpirun_options, without_mpi_variables
-from .output import CommonLines, Prefixer, console, wants_colour
+from .output import CommonLines, Prefixer, console, drop_unwritten, wants_colour
 from .processes import Command, LocalProcesses, Processes
 from .ranks import ROLES_VARIABLE
 from .spec import TASK_TYPES, ClusterError, Task, split_address
@@ -107,13 +107,12 @@ def run_launch(
     """Carry out `paceline launch`; its exit code. `draw_progress` makes the bar of a terminal."""
     given = {name: value for name, value in vars(arguments).items() if name in _OPTIONS}
     options = LaunchOptions(program=(arguments.script, *arguments.arguments), **given)
-    if draw_progress is None or not sys.stderr.isatty():
-        return launch(options)
-    progress = draw_progress()
-    try:
+    with ExitStack() as at_end:
+        at_end.callback(drop_unwritten)
+        if draw_progress is None or not sys.stderr.isatty():
+            return launch(options)
+        progress = at_end.enter_context(closing(draw_progress()))
         return launch(options, os.environ, console("stdout"), console("stderr"), progress)
-    finally:
-        progress.close()
 
 
 def launch(

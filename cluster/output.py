@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import re
 import sys
 import time
@@ -128,6 +129,15 @@ class _Console(io.RawIOBase):
 
     def isatty(self) -> bool:
         return bool(getattr(sys, self._name).isatty())
+
+
+def drop_unwritten() -> None:
+    """Give up what stdout and stderr hold and cannot write, or Python's exit code would be 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 class LineSplitter:

@@ -2,6 +2,7 @@
 
 import contextvars
 import gc
+import os
 import signal
 import sys
 import threading
@@ -35,6 +36,8 @@ from paceline.strategies.parameter_server.storage import ServerStorage
 from paceline.strategies.variables.local import LocalStorage
 from paceline.strategies.workers.joining import BYTES_PER_PACK
 from paceline.strategies.workers.workers import Workers
+
+os.environ.pop("PYTHONUNBUFFERED", None)  # the processes of tests buffer output, as users' do
 
 
 @pytest.fixture
