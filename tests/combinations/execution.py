@@ -293,7 +293,7 @@ class Model:
         weights = {name: _weight(name, shape) for name, shape in _own_weights(s).items()}
         h = self._hidden(features["x"])
         if s.embedding == "dense":
-            is_row = features["row"][:, None] == np.arange(NUM_ROWS)
+            is_row = features["row"][:, None] == np.arange(NUM_ROWS, like=features["row"])
             rows = is_row.astype(np.float64) @ weights["table/embeddings"]
             h = np.concatenate([h, rows], axis=1)
         elif s.embedding:
