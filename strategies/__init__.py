@@ -22,7 +22,7 @@ from .gradients.reduction import GradientReducer
 from .mirrored import MirroredStrategy
 from .multi_worker import MultiWorkerMirroredStrategy, chief_first
 from .one_device import DEFAULT_STRATEGY, DefaultStrategy, OneDeviceStrategy, on_first_device
-from .replicas.frame import has_strategy, in_cross_replica_context
+from .replicas.frame import has_strategy, in_cross_replica_context, outside_scopes
 from .replicas.interrupts import InterruptsPutOff, interrupts_pass_gate
 from .replicas.values import DistributedValues, PerReplica, local_values, placed, select_replica
 from .step import (
@@ -152,6 +152,7 @@ __all__ = [
     "make_step",
     "on_first_device",
     "once_outside_replicas",
+    "outside_scopes",
     "own_step",
     "pairs_of",
     "placed",

@@ -16,6 +16,7 @@ from ...strategies import (
     current_store,
     get_strategy,
     get_variable,
+    outside_scopes,
 )
 from ...training import TrainingSession
 from .. import optimizers
@@ -286,7 +287,7 @@ class Trainable(Savable):
         `predict` computes on one device, and where variables live on servers so does `evaluate`.
         """
         if not self._called and get_strategy() is not self.distribute_strategy:
-            with self.distribute_strategy.scope(), no_grad():
+            with outside_scopes(), self.distribute_strategy.scope(), no_grad():
                 self.predict_step(data)
 
     def predict_step(self, data: Any) -> Any:

@@ -67,6 +67,11 @@ class entered:  # noqa: N801 (used in `with`, like a function; a class is entere
         _frame.reset(self._token)
 
 
+def outside_scopes() -> entered:
+    """Run the block as code outside any scope, whoever calls it."""
+    return entered(default_frame())
+
+
 def has_strategy() -> bool:
     """Whether a strategy other than the default one is current."""
     return current_frame().strategy is not _default[0].strategy
