@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import inspect
 import json
 import sys
 import tempfile
@@ -21,6 +22,7 @@ import pytest
 
 import paceline as pl
 from paceline.nn import Sequential, layers, optimizers
+from paceline.strategies.devices import gpu
 
 from .strict_cupy import Counts, counted, to_device
 
@@ -37,6 +39,15 @@ def example(name: str) -> Any:
     return module
 
 
+def launches_in(function: Any) -> set[str]:
+    """The names of all copies that a function of gpu.py may launch."""
+    lines, first = inspect.getsourcelines(function)
+    return {f"copy gpu.py:{first + i}" for i in range(len(lines))}
+
+
+COPIES_FOR_A_SAVE = launches_in(gpu.copy_at_home)
+
+
 def asked_by_a_step(train: Any) -> Counts:
     """What four more steps ask for, each a quarter of it: `train(num_steps)` is called twice."""
     runs = []
@@ -44,6 +55,8 @@ def asked_by_a_step(train: Any) -> Counts:
         gc.collect()  # what an earlier one has left waits for what is on its way to it
         with counted() as counts:
             train(num_steps)
+        # What a save copies, at the first step and the last, depends on how far its thread is.
+        counts.launches[:] = [name for name in counts.launches if name not in COPIES_FOR_A_SAVE]
         runs.append(counts)
     few, many = runs
     asked = Counts()
