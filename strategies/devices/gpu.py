@@ -229,22 +229,23 @@ class Staging:
 
     def receive(self, like: Sequence[np.ndarray], places: Sequence[slice]) -> list[Array]:
         """What was sent, as arrays of the stream that computes, which waits for them."""
-        with use(self._index, self._part):
-            computing = _cupy().cuda.get_current_stream()
-            computing.wait_event(self._sent)
+        with self._reading():
             pairs = zip(like, places, strict=True)
-            arrays = [_cut(self._on_card, place, array).copy() for array, place in pairs]
-            self._received.record(computing)
-            self._copying.wait_event(self._received)
-        return arrays
+            return [_cut(self._on_card, place, array).copy() for array, place in pairs]
 
     def deliver(self, targets: Iterable[tuple[Array, slice]], places: Sequence[slice]) -> None:
         """Overwrite bytes of arrays, in C order and of this part of the card, by what was sent."""
+        with self._reading():
+            for (array, chosen), place in zip(targets, places, strict=True):
+                array.reshape(-1).view(np.uint8)[chosen] = self._on_card[place]
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Within it, the stream that computes reads what was sent; the next copy waits for that."""
         with use(self._index, self._part):
             computing = _cupy().cuda.get_current_stream()
             computing.wait_event(self._sent)
-            for (array, chosen), place in zip(targets, places, strict=True):
-                array.reshape(-1).view(np.uint8)[chosen] = self._on_card[place]
+            yield
             self._received.record(computing)
             self._copying.wait_event(self._received)
 

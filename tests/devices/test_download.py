@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,7 @@ from .strict_cupy import StrictArray, counted, to_device
 RNG = np.random.default_rng(0)
 
 
-@pytest.fixture(autouse=True)
-def no_hazards() -> Iterator[None]:
-    """No memory goes back to a stream, and none is overwritten, before others have read it."""
-    cuda.HAZARDS.clear()
-    yield
-    gc.collect()
-    assert not cuda.HAZARDS
-
+pytestmark = pytest.mark.usefixtures("no_hazards")
 
 VALUES = {
     "matrix": RNG.normal(size=(7, 5)).astype(np.float32),

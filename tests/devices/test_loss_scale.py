@@ -71,13 +71,6 @@ def at_most_one(value: Any) -> Any:
     return np.minimum(value, 1.0)
 
 
-@pytest.fixture
-def no_hazards() -> Iterator[None]:
-    cuda.HAZARDS.clear()
-    yield
-    assert not cuda.HAZARDS
-
-
 def trained(strategy: pl.Strategy, inner: str) -> list[dict[str, np.ndarray]]:
     """All saved values behind each step. It is the last replica whose gradients are no numbers."""
     store, found = VariableStore(seed=1, averages_replicas=True), []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,13 +20,7 @@ from .strict_cupy import StrictArray, counted
 CARD, PART = Device("GPU", 0), Device("GPU", 0, part=2)
 
 
-@pytest.fixture(autouse=True)
-def no_hazards() -> Iterator[None]:
-    """No memory goes back to a stream before others have read it."""
-    cuda.HAZARDS.clear()
-    yield
-    gc.collect()
-    assert not cuda.HAZARDS
+pytestmark = pytest.mark.usefixtures("no_hazards")
 
 
 def batch(number: int, size: int = 4) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,6 @@ from paceline.strategies.devices import upload as module
 from paceline.strategies.devices.device import Device
 from paceline.strategies.devices.upload import put_together
 
-from . import strict_cuda as cuda
 from .strict_cupy import StrictArray, counted, to_device
 from .test_download import VALUES
 
@@ -29,13 +26,7 @@ PLACES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def no_hazards() -> Iterator[None]:
-    """No memory goes back to a stream, and none is overwritten, before others have read it."""
-    cuda.HAZARDS.clear()
-    yield
-    gc.collect()
-    assert not cuda.HAZARDS
+pytestmark = pytest.mark.usefixtures("no_hazards")
 
 
 @pytest.mark.parametrize("room_bytes", [1, 16, 100, 1 << 20])
