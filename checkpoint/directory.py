@@ -117,7 +117,7 @@ def best_checkpoint(
         ValueError: mode is neither "min" nor "max".
     """
     root, choose = os.fspath(model_dir), keep_best(metric, 1, mode)
-    with explained(root, "read"):
+    with explained(root, "read model_dir"):
         best = choose(history_of(root))
     return os.path.join(root, checkpoint_name(best.pop())) if best else None
 
@@ -131,7 +131,7 @@ def fingerprint(model_dir: str | os.PathLike[str]) -> str:
         CheckpointError: model_dir cannot be read.
     """
     root = os.fspath(model_dir)
-    with explained(root, "read"):
+    with explained(root, "read model_dir"):
         try:
             state = store_of(root).read(os.path.join(root, STATE_FILE))
         except FileNotFoundError:
@@ -207,7 +207,7 @@ def _checked(path: str, depth: Depth) -> _Found:
 
 def _newest(root: str, depth: Depth) -> _Found | None:
     problem = ""
-    with explained(root, "read"):
+    with explained(root, "read model_dir"):
         state = _state_or_problem(root)
         while isinstance(state, State):
             problem = ""
@@ -293,7 +293,7 @@ def _fallback(root: str, depth: Depth, problem: str) -> _Found | None:
         else:
             _log.warning("%s; falling back to '%s'", problem, whole[step])
             return found
-    with explained(root, "read"):
+    with explained(root, "read model_dir"):
         others = whole_checkpoints(root)[1]
     if others and (damaged is None or max(others) > max(whole)):
         damaged = others[max(others)]
@@ -314,7 +314,7 @@ def refuse_others_checkpoints(root: str) -> None:
     It would count as empty: training would begin at step 0, and overwrite the state file, which is
     called the same and is the only way in which TensorFlow knows of its checkpoints.
     """
-    with explained(root, "read"):
+    with explained(root, "read model_dir"):
         names = store_of(root).names(root)
     others = tensorflow_indexes(names)
     if others and not any(step_of(name) is not None for name in names):
@@ -326,7 +326,7 @@ def refuse_others_checkpoints(root: str) -> None:
 
 
 def _whole_with_warnings(root: str) -> dict[int, str]:
-    with explained(root, "read"):
+    with explained(root, "read model_dir"):
         whole, damaged = whole_checkpoints(root)
     for error in damaged.values():
         _log.warning("skipped a damaged checkpoint: %s", error)

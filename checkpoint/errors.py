@@ -12,6 +12,9 @@ _FIXES = {
     errno.EROFS: "the file system is read-only: choose a directory on another one",
     errno.EEXIST: "a file is in the way: remove it or choose another directory",
     errno.ENOTDIR: "a file is in the way: remove it or choose another directory",
+    errno.ELOOP: "a symbolic link is where paceline keeps a file of its own: remove it",
+    errno.EMFILE: "too many files are open: raise the limit (ulimit -n), or close some",
+    errno.ENFILE: "too many files are open on this machine: close some, and try again",
     errno.ENOSPC: "the disk is full: free some space or keep fewer checkpoints",
     errno.EFBIG: "the system allows no file so large: raise the limit (ulimit -f)",
     errno.EIO: "the disk or the store has failed: look at it, and try again",
@@ -24,13 +27,18 @@ class CheckpointError(Exception):
 
 
 @contextmanager
-def explained(model_dir: str, action: str) -> Iterator[None]:
-    """Turns an OSError of the block into a CheckpointError that says what cannot be done."""
+def explained(path: str, action: str) -> Iterator[None]:
+    """Turns an OSError of the block into a CheckpointError that says what cannot be done.
+
+    Args:
+        path: The file or directory that the caller was given.
+        action: What the block does to it, such as "save to model_dir".
+    """
     try:
         yield
     except OSError as error:
         fix = _FIXES.get(error.errno or 0, "check that the path is right, or choose another one")
         place = f" at '{error.filename}'" if error.filename else ""
         raise CheckpointError(
-            f"cannot {action} model_dir '{model_dir}': {error.strerror or error}{place}; {fix}"
+            f"cannot {action} '{path}': {error.strerror or error}{place}; {fix}"
         ) from error

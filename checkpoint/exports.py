@@ -19,6 +19,7 @@ from .access import Hold, delete_unless_leased, remove_unless_leased
 from .directory import tidied
 from .errors import CheckpointError, explained
 from .manifest import format_manifest
+from .names import directory_of
 from .places import committer_of, exists, store_of, tidy
 from .reading import is_checkpoint, load
 from .slices import Arrays, pieces_of, plain
@@ -50,7 +51,7 @@ def save_export(
         TypeError, ValueError: an argument that cannot be saved, before anything is written.
     """
     root, content = os.fspath(base), _Content(step, arrays, files)
-    with explained(root, "export to"), tidied(root) as hold:
+    with explained(root, "export to directory"), tidied(root) as hold:
         path = os.path.join(root, _next_name(root))
         content.write(path, hold)
     return path
@@ -79,8 +80,7 @@ def save_at(
         TypeError, ValueError: an argument that cannot be saved, before anything is written.
     """
     path, content = tidy(path), _Content(step, arrays, {}, state)
-    root = os.path.dirname(path) or os.curdir
-    with explained(path, "save to"), tidied(root) as hold:
+    with explained(path, "save"), tidied(directory_of(path)) as hold:
         if exists(path):
             _require_replaceable(path, overwrite)
         for replaced in content.write(path, hold):
@@ -111,7 +111,7 @@ def newest_saved(directory: str | os.PathLike[str]) -> str | None:
         CheckpointError: the directory cannot be read, or one that is in it.
     """
     root = os.fspath(directory)
-    with explained(root, "read"):
+    with explained(root, "read directory"):
         paths = [os.path.join(root, name) for name in sorted(store_of(root).names(root))]
     found = [path for path in paths if not os.path.basename(path).startswith(".")]
     saved = [(load(path).created, path) for path in found if is_checkpoint(path)]
@@ -167,7 +167,7 @@ def list_exports(base: str | os.PathLike[str]) -> list[str]:
         CheckpointError: `base` cannot be listed (a missing one counts as empty).
     """
     root = os.fspath(base)
-    with explained(root, "read"):
+    with explained(root, "read directory"):
         names = sorted(filter(_NAME.fullmatch, store_of(root).names(root)))
     paths = [os.path.join(root, name) for name in names]
     return [path for path in paths if committer_of(path).is_committed(path)]
@@ -179,7 +179,7 @@ def delete_old_exports(base: str | os.PathLike[str], keep_max: int | None) -> No
     Raises:
         CheckpointError: one cannot be deleted.
     """
-    with explained(os.fspath(base), "delete from"):
+    with explained(os.fspath(base), "delete from directory"):
         for path in list_exports(base)[:-keep_max] if keep_max else ():
             delete_unless_leased(path)
 

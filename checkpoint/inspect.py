@@ -104,7 +104,7 @@ def run_inspect(arguments: argparse.Namespace) -> int:
 
 
 def _show_directory(model_dir: str, verify: bool) -> int:
-    with explained(model_dir, "read"):
+    with explained(model_dir, "read model_dir"):
         steps = steps_in(model_dir)
     if not steps:
         raise CheckpointError(f"there is no checkpoint in '{model_dir}'")

@@ -21,7 +21,7 @@ from typing import Final, TextIO, final
 
 import numpy as np
 
-from .names import MANIFEST, aside_name, temporary_name
+from .names import MANIFEST, aside_name, directory_of, temporary_name
 from .storage import ByteStore, Committer, Lock, OpenFile
 
 _AT_FDCWD: Final = -100
@@ -57,8 +57,8 @@ class LocalFiles(ByteStore):
             os.close(descriptor)
 
     def replace(self, path: str, text: str) -> None:
-        directory, name = os.path.split(path)
-        temporary, lock = _locked_temporary(directory, name)
+        directory = directory_of(path)
+        temporary, lock = _locked_temporary(directory, os.path.basename(path))
         try:
             with open(lock.descriptor, "w", encoding="utf-8", newline="\n", closefd=False) as file:
                 _write_and_flush(file, text)
@@ -79,7 +79,7 @@ class LocalFiles(ByteStore):
     def make_directory(self, path: str) -> None:
         if os.path.isdir(path):
             return
-        parent = os.path.dirname(os.path.abspath(path))
+        parent = directory_of(os.path.abspath(path))
         self.make_directory(parent)
         try:
             os.mkdir(path)
@@ -113,8 +113,7 @@ class LocalCommitter(Committer):
         os.rmdir(probe)
 
     def make_draft(self, path: str) -> str:
-        directory, name = os.path.split(path)
-        draft = os.path.join(directory, temporary_name(name))
+        draft = os.path.join(directory_of(path), temporary_name(os.path.basename(path)))
         os.mkdir(draft)
         return draft
 
@@ -145,8 +144,7 @@ class LocalCommitter(Committer):
         return os.path.exists(path)
 
     def delete(self, path: str) -> None:
-        directory, name = os.path.split(path)
-        hidden = os.path.join(directory, temporary_name(name))
+        hidden = os.path.join(directory_of(path), temporary_name(os.path.basename(path)))
         # A deletion that is killed half-way leaves a temporary, never half a checkpoint.
         os.rename(path, hidden)
         LocalFiles().remove(hidden)
@@ -187,14 +185,14 @@ def _put_in_place(draft: str, path: str) -> str | None:
     `path`. Elsewhere the old one is set aside first; after a crash in between, the next start and
     the next save bring it back (`clean_up`).
     """
-    directory, name = os.path.split(path)
+    directory = directory_of(path)
     replaced: str | None = draft
     if not os.path.lexists(path):  # no other writer can come between: we hold the lock
         os.rename(draft, path)
         replaced = None
     elif not exchange(draft, path):
         # Killed between the two, the name by which it was set aside says where it belongs.
-        replaced = os.path.join(directory, aside_name(name))
+        replaced = os.path.join(directory, aside_name(os.path.basename(path)))
         os.rename(path, replaced)
         try:
             os.rename(draft, path)

@@ -29,6 +29,13 @@ _TENSORFLOW_INDEX = re.compile(r"(.*ckpt-[0-9]+)\.index")
 _ASIDE = re.compile(re.escape(ASIDE_PREFIX) + r"(.+)-[0-9a-f]{8}")
 
 
+def directory_of(path: str) -> str:
+    """The directory in which a path or URL lies: of a bare name the current one."""
+    scheme, separator, rest = path.rpartition("://")
+    directory = os.path.dirname(rest)
+    return f"{scheme}{separator}{directory}" or os.curdir
+
+
 def checkpoint_name(step: int) -> str:
     """The directory name of the checkpoint of `step`."""
     return f"model.ckpt-{step}"

@@ -11,7 +11,7 @@ import re
 
 from .errors import CheckpointError
 from .local import LocalCommitter, LocalFiles
-from .names import MANIFEST, checkpoint_name, step_of
+from .names import MANIFEST, checkpoint_name, directory_of, step_of
 from .remote import RemoteCommitter, RemoteFiles
 from .storage import ByteStore, Committer
 
@@ -65,7 +65,7 @@ def no_checkpoint(path: str) -> str:
             f"'{path}' is a directory of checkpoints ({inside}), not a checkpoint: "
             f"pass one of them, or latest_checkpoint('{path}')"
         )
-    parent = os.path.dirname(path) or os.curdir
+    parent = directory_of(path)
     beside = _names_in(parent) or "no checkpoints"
     reason = f"has no {MANIFEST}" if exists(path) else "does not exist"
     return f"'{path}' is no checkpoint: it {reason}; '{parent}' holds {beside}"

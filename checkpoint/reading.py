@@ -14,7 +14,7 @@ import numpy as np
 from .access import lease
 from .errors import CheckpointError
 from .manifest import Manifest, SliceEntry, TensorEntry, read_manifest
-from .names import MANIFEST, checkpoint_name, step_of
+from .names import MANIFEST, checkpoint_name, directory_of, step_of
 from .places import committer_of, exists, no_checkpoint, steps_in, tidy
 from .shard import check_shard_header, check_shard_size, read_rows
 
@@ -247,7 +247,7 @@ def whole_checkpoints(model_dir: str) -> tuple[dict[int, str], dict[int, Checkpo
 def _advice(path: str) -> str:
     """The newest other checkpoint beside a damaged one, as the end of a message."""
     try:
-        others = whole_checkpoints(os.path.dirname(path) or os.curdir)[0]
+        others = whole_checkpoints(directory_of(path))[0]
     except OSError:
         others = {}
     others = {s: other for s, other in others.items() if tidy(other) != path}

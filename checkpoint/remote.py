@@ -19,7 +19,7 @@ from typing import Any, final
 import numpy as np
 
 from .errors import CheckpointError
-from .names import MANIFEST, temporary_name
+from .names import MANIFEST, directory_of, temporary_name
 from .storage import ByteStore, Committer, Lock, OpenFile
 
 
@@ -151,7 +151,7 @@ class RemoteCommitter(Committer):
         return posixpath.join(path, f"{stem}-{nonce}{suffix}")
 
     def file_path(self, draft: str, name: str) -> str:
-        return posixpath.join(posixpath.dirname(draft), name)
+        return posixpath.join(directory_of(draft), name)
 
     @contextmanager
     def staged(self, shard_path: str) -> Iterator[str]:

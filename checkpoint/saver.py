@@ -70,7 +70,7 @@ class Saver:
         self._is_closed = False
         self._held = ExitStack()
         refuse_others_checkpoints(self._root)
-        with explained(self._root, "write to"), ExitStack() as held:
+        with explained(self._root, "write to model_dir"), ExitStack() as held:
             self._hold = held.enter_context(tidied(self._root, for_run=True))
             committer_of(self._root).try_to_write(self._root)
             self._held = held.pop_all()
@@ -134,7 +134,7 @@ class Saver:
             raise CheckpointError(f"the Saver of '{self._root}' is closed; make a new one")
         # The one copy is free again only when the write before has ended.
         self.prepare()
-        with explained(self._root, "save to"):
+        with explained(self._root, "save to model_dir"):
             draft = Draft(self._hold, step, 1 if others is None else 1 + others.num)
         try:
             # The others copy what they hold before this returns: all parts are of one moment.
@@ -280,7 +280,7 @@ class ShardSaver:
 def _write_and_report(draft: str, shard: str, copies: Copies) -> None:
     try:
         copies.finish()
-        with explained(draft, "write to"):
+        with explained(draft, "write to draft"):
             report = write_part(draft, shard, copies.pieces).model_dump_json()
     except BaseException as error:
         _leave_report(draft, shard, json.dumps({"error": str(error)}), is_needed=False)

@@ -155,7 +155,7 @@ def write_text(model_dir: str | os.PathLike[str], name: str, text: str) -> None:
         CheckpointError: it cannot be written.
     """
     root = os.fspath(model_dir)
-    with explained(root, "write to"):
+    with explained(root, "write to directory"):
         store_of(root).make_directory(root)
         store_of(root).replace(os.path.join(root, name), text)
 
@@ -168,7 +168,7 @@ def read_text(model_dir: str | os.PathLike[str], name: str) -> str | None:
         UnicodeDecodeError: it is no text.
     """
     root = os.fspath(model_dir)
-    with explained(root, "read"):
+    with explained(root, "read directory"):
         try:
             return store_of(root).read(os.path.join(root, name)).decode()
         except (FileNotFoundError, NotADirectoryError):
@@ -182,5 +182,5 @@ def remove_text(model_dir: str | os.PathLike[str], name: str) -> None:
         CheckpointError: it cannot be removed.
     """
     root = os.fspath(model_dir)
-    with explained(root, "write to"):
+    with explained(root, "write to directory"):
         store_of(root).remove(os.path.join(root, name))

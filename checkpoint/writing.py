@@ -100,7 +100,7 @@ def save(
     keep, content = keep_last(keep_max), plain_state(state or {})
     pieces = {key: plain(piece) for key, piece in pieces_of(arrays).items()}
     refuse_others_checkpoints(root)
-    with explained(root, "save to"), tidied(root) as hold:
+    with explained(root, "save to model_dir"), tidied(root) as hold:
         return Draft(hold, step).finish(pieces, content, keep)
 
 
@@ -128,7 +128,7 @@ class Draft:
         Returns the path of the checkpoint. If it fails, what was there before is untouched.
         """
         root = self._hold.model_dir
-        with explained(root, "save to"):
+        with explained(root, "save to model_dir"):
             try:
                 # The others may only write now, at the same time.
                 with Background(tuple if others is None else others.reports) as reports:
@@ -248,7 +248,7 @@ def write_shard(draft: str | os.PathLike[str], index: int, count: int, arrays: A
     if not 0 <= index < count:
         raise ValueError(f"index must be from 0 to count - 1; got index={index}, count={count}")
     pieces = {key: plain(piece) for key, piece in pieces_of(arrays).items()}
-    with explained(os.fspath(draft), "write to"):
+    with explained(os.fspath(draft), "write to draft"):
         part = write_part(os.fspath(draft), shard_name(index, count), pieces)
     return part.model_dump_json()
 

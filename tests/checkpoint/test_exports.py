@@ -7,19 +7,30 @@ import pytest
 
 from paceline.checkpoint import (
     CheckpointError,
+    Saver,
     delete_old_exports,
     delete_saved,
     has_saved,
+    latest_checkpoint,
     lease,
     list_exports,
     load,
     newest_saved,
     read_file,
+    read_metrics,
+    record_metrics,
+    save,
     save_at,
     save_export,
 )
+from paceline.checkpoint.names import directory_of
 
 ARRAYS = {"w": np.arange(3.0)}
+
+
+def save_in_background(model_dir, step, arrays):
+    with Saver(model_dir) as saver:
+        saver.save(step, arrays)
 
 
 def test_an_export_is_a_checkpoint_with_other_files_in_it(tmp_path):
@@ -129,3 +140,63 @@ def test_what_was_saved_is_deleted_once_nobody_reads_it(tmp_path):
         delete_saved(path)
     delete_saved(path)
     assert not has_saved(path)
+
+
+@pytest.mark.parametrize("path", ["model", "./model", "model.keras", "model/", "a/model"])
+def test_a_path_may_be_relative_to_the_current_directory(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    for step in (1, 2):  # the second replaces the first
+        save_at(path, ARRAYS, step=step)
+    assert load(path).step == 2
+    assert load(tmp_path / path).step == 2
+    delete_saved(path)
+    assert not has_saved(path)
+    left = [name for name in os.listdir() if name != ".paceline-lock"]
+    assert left == (["a"] if path.startswith("a/") else [])
+
+
+@pytest.mark.parametrize("base", ["exports", "./exports", "exports/", "."])
+def test_exports_may_be_relative_to_the_current_directory(tmp_path, monkeypatch, base):
+    monkeypatch.chdir(tmp_path)
+    path = save_export(base, 3, ARRAYS, {"a.json": b"{}"})
+    assert load(path).step == 3
+    assert list_exports(base) == [path]
+
+
+@pytest.mark.parametrize("save", [save, save_in_background])
+@pytest.mark.parametrize("model_dir", ["m", "./m", "m/", "."])
+def test_a_model_dir_may_be_relative_to_the_current_directory(
+    tmp_path, monkeypatch, save, model_dir
+):
+    monkeypatch.chdir(tmp_path)
+    for step in (1, 1, 2):  # the second replaces the first
+        save(model_dir, step, ARRAYS)
+    path = latest_checkpoint(model_dir)
+    assert load(path).step == 2
+    record_metrics(path, {"loss": 1.0})
+    assert read_metrics(path) == {"loss": 1.0}
+
+
+def test_a_refusal_calls_a_saved_model_by_its_path_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(CheckpointError) as caught:
+        save_at("file/model.keras", ARRAYS)
+    assert str(caught.value).startswith("cannot save 'file/model.keras': ")
+    assert "model_dir" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "directory"),
+    [
+        ("name", "."),
+        ("./name", "."),
+        ("a/name", "a"),
+        ("/name", "/"),
+        ("/a/name", "/a"),
+        ("memory://name", "memory://"),
+        ("memory://a/name", "memory://a"),
+    ],
+)
+def test_the_directory_of_a_path_is_never_empty(path, directory):
+    assert directory_of(path) == directory

@@ -20,6 +20,7 @@ from paceline.nn import (
     metrics,
     optimizers,
 )
+from paceline.nn.callbacks import ModelCheckpoint
 from paceline.nn.optimizers import schedules
 from paceline.strategies import (
     CentralStorageStrategy,
@@ -301,3 +302,20 @@ def test_layers_of_the_same_name_take_weights_from_a_model_with_others(tmp_path)
     np.testing.assert_array_equal(model.get_weights()[0], saved.get_weights()[0])
     for ours, theirs in zip(model.get_weights()[2:], before[2:], strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("path", ["model", "./model", "model.keras", "saved_model/"])
+def test_a_model_may_be_saved_in_the_current_directory(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    model = Sequential([Input((3,)), layers.Dense(2)])
+    model.compile("sgd", "mse")
+    for _ in range(2):  # the second replaces the first
+        model.save(path)
+    np.testing.assert_array_equal(load_model(path).get_weights()[0], model.get_weights()[0])
+    model.save_weights("w")
+    model.load_weights("w")
+    best = ModelCheckpoint("best.keras", monitor="loss")
+    model.fit(*BATCHES[0], verbose=0, callbacks=[best])
+    assert load_model("best.keras").count_params() == model.count_params()
+    visible = {name for name in os.listdir() if not name.startswith(".")}
+    assert visible == {os.path.normpath(path), "w", "best.keras"}
