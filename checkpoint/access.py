@@ -7,6 +7,7 @@ holds a lock on a file of the directory's own: a second job is refused and told 
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -25,6 +26,7 @@ from .storage import Lock
 
 _POLL_SECS: Final = 0.01
 _MAX_DESCRIPTION_BYTES: Final = 4096
+_DESCRIPTION_BEGINS: Final = b'{"host": '
 _log = logging.getLogger("paceline")
 
 
@@ -88,9 +90,19 @@ def _unless_locked(path: str) -> Iterator[bool]:
 
 def _lock_on(path: str) -> Lock:
     try:
-        return committer_of(path).lock(os.path.join(path, MANIFEST), os.O_RDWR)
+        return _opened_to_lock(os.path.join(path, MANIFEST))
     except NotADirectoryError:
+        return _opened_to_lock(path)
+
+
+def _opened_to_lock(path: str) -> Lock:
+    """A file to be locked exclusively, for which NFS wants it open for writing."""
+    try:
         return committer_of(path).lock(path, os.O_RDWR)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return committer_of(path).lock(path, os.O_RDONLY)  # links are not opened for writing
 
 
 @final
@@ -151,6 +163,7 @@ def _acquire(model_dir: str, timeout_secs: float) -> tuple[Lock, bool]:
         try:
             held = lock.try_lock()
             if held is None or (held and lock.is_in_place()):
+                _require_ours(lock, model_dir)
                 return lock, bool(held)
             _refuse(model_dir, _holder(lock), timeout_secs, time.monotonic() >= deadline)
         except BaseException:
@@ -184,6 +197,20 @@ def _holder(lock: Lock) -> dict[str, Any]:
     except (ValueError, RecursionError):  # empty, or being written
         return {}
     return holder if isinstance(holder, dict) else {}
+
+
+def _require_ours(lock: Lock, model_dir: str) -> None:
+    """Refuse to overwrite what no holder of a lock has written.
+
+    Of a holder that was killed while it wrote there may be a part; zeros are left by a power cut.
+    """
+    content = lock.read(_MAX_DESCRIPTION_BYTES + 1).strip(b"\0")
+    is_ours = content.startswith(_DESCRIPTION_BEGINS[: len(content)])
+    if not is_ours or len(content) > _MAX_DESCRIPTION_BYTES:
+        raise CheckpointError(
+            f"'{os.path.join(model_dir, LOCK_FILE)}' was not written by paceline, and is not "
+            f"overwritten: remove it, or choose another directory"
+        )
 
 
 def _describe(lock: Lock, for_run: bool) -> None:

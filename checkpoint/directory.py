@@ -14,7 +14,7 @@ import numpy as np
 
 from .access import Hold, lease, only_writer, remove_unless_leased
 from .errors import CheckpointError, explained
-from .manifest import parse_manifest
+from .manifest import read_manifest
 from .names import (
     ASIDE_PREFIX,
     MANIFEST,
@@ -28,7 +28,7 @@ from .names import (
 from .places import exists, steps_in, store_of
 from .policies import Saved, keep_best
 from .reading import CheckpointReader, load, whole_checkpoints, whole_manifest
-from .small_files import State, read_metrics, read_state, state_or_none
+from .small_files import MAX_TEXT_BYTES, State, read_metrics, read_state, state_or_none
 
 _log = logging.getLogger("paceline")
 
@@ -94,8 +94,8 @@ def history_of(root: str, without: int | None = None) -> list[Saved]:
 def _created_secs(path: str) -> float:
     """When a checkpoint was written; 0 where it is damaged, so that it is the first to go."""
     try:
-        return parse_manifest(store_of(path).read(os.path.join(path, MANIFEST))).created_secs
-    except (ValueError, RecursionError):
+        return read_manifest(path).created_secs
+    except CheckpointError:
         return 0.0
 
 
@@ -133,8 +133,8 @@ def fingerprint(model_dir: str | os.PathLike[str]) -> str:
     root = os.fspath(model_dir)
     with explained(root, "read model_dir"):
         try:
-            state = store_of(root).read(os.path.join(root, STATE_FILE))
-        except FileNotFoundError:
+            state = store_of(root).read(os.path.join(root, STATE_FILE), MAX_TEXT_BYTES)
+        except (FileNotFoundError, ValueError):
             state = b""
         return f"{steps_in(root)} {hashlib.sha256(state).hexdigest()}"
 

@@ -192,10 +192,9 @@ def read_file(export: str | os.PathLike[str], name: str, max_bytes: int) -> byte
     """
     path = os.path.join(os.fspath(export), name)
     try:
-        num_bytes = store_of(path).size(path)
-        if num_bytes <= max_bytes:
-            return store_of(path).read(path)
-        problem = f"it has {num_bytes} bytes and may have {max_bytes}"
+        return store_of(path).read(path, max_bytes)
+    except ValueError as error:
+        problem = str(error)
     except (FileNotFoundError, NotADirectoryError):
         problem = "it does not exist"
     except OSError as error:

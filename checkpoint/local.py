@@ -21,6 +21,7 @@ from typing import Final, TextIO, final
 
 import numpy as np
 
+from ..observe import open_own, read_own
 from .names import MANIFEST, aside_name, directory_of, temporary_name
 from .storage import ByteStore, Committer, Lock, OpenFile
 
@@ -44,13 +45,12 @@ class LocalFiles(ByteStore):
     def size(self, path: str) -> int:
         return os.path.getsize(path)
 
-    def read(self, path: str) -> bytes:
-        with open(path, "rb") as file:
-            return file.read()
+    def read(self, path: str, max_bytes: int) -> bytes:
+        return read_own(path, max_bytes)
 
     @contextmanager
     def opened(self, path: str) -> Iterator[OpenFile]:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = open_own(path, os.O_RDONLY)
         try:
             yield _OpenFile(descriptor)
         finally:
@@ -229,7 +229,7 @@ class FileLock(Lock):
     """
 
     def __init__(self, path: str, flags: int) -> None:
-        self.descriptor = os.open(path, flags, 0o666)
+        self.descriptor = open_own(path, flags)
         self._path = path
         _held.add(self.descriptor)
 

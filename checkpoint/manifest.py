@@ -35,6 +35,7 @@ from .slices import DType, slice_key, tiling_problem
 
 FORMAT_VERSION: Final = 2
 BLOCK_BYTES: Final = 1 << 20
+MAX_MANIFEST_BYTES: Final = 128 << 20  # nine bytes for each MiB of arrays: enough for 10 TB
 _CHECKSUM = "sha256"
 
 Natural = Annotated[int, Field(ge=0, lt=2**62)]
@@ -141,14 +142,15 @@ class Manifest(_Strict):
                 raise ValueError(f"tensor '{name}': {problem}")
         return self
 
-    def pieces_in(self, shard: str) -> dict[str, tuple[TensorEntry, SliceEntry]]:
-        """What lies in a shard, by the keys that its header must list."""
-        return {
-            slice_key(name, part.start, part.shape, tensor.shape): (tensor, part)
-            for name, tensor in self.tensors.items()
-            for part in tensor.slices
-            if part.shard == shard
-        }
+    def pieces_by_shard(self) -> dict[str, dict[str, tuple[TensorEntry, SliceEntry]]]:
+        """What lies in each shard, by the keys that its header must list."""
+        pieces: dict[str, dict[str, tuple[TensorEntry, SliceEntry]]]
+        pieces = {shard: {} for shard in self.shards}
+        for name, tensor in self.tensors.items():
+            for part in tensor.slices:
+                key = slice_key(name, part.start, part.shape, tensor.shape)
+                pieces[part.shard][key] = tensor, part
+        return pieces
 
 
 def _tensor_problem(tensor: TensorEntry, left_bytes: dict[str, int]) -> str | None:
@@ -171,7 +173,13 @@ def _tensor_problem(tensor: TensorEntry, left_bytes: dict[str, int]) -> str | No
 def format_manifest(manifest: Manifest) -> str:
     """The JSON text of a manifest, its checksum first."""
     content = manifest.model_dump()
-    return json.dumps({_CHECKSUM: _checksum(content), **content}, indent=1, allow_nan=False) + "\n"
+    text = json.dumps({_CHECKSUM: _checksum(content), **content}, indent=1, allow_nan=False) + "\n"
+    if len(text) > MAX_MANIFEST_BYTES:
+        raise CheckpointError(
+            f"the manifest would have {len(text):,} bytes and may have {MAX_MANIFEST_BYTES:,}: save "
+            f"fewer slices, or several checkpoints"
+        )
+    return text
 
 
 @lru_cache(maxsize=1)  # who looks for a newer checkpoint reads the same one again and again
@@ -217,7 +225,7 @@ def read_manifest(path: str) -> Manifest:
     """The manifest of the checkpoint directory at `path`."""
     file_path = os.path.join(path, MANIFEST)
     try:
-        return parse_manifest(store_of(path).read(file_path))
+        return parse_manifest(store_of(path).read(file_path, MAX_MANIFEST_BYTES))
     except OSError as error:
         raise CheckpointError(f"cannot read '{file_path}': {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:

@@ -16,7 +16,7 @@ from .errors import CheckpointError
 from .manifest import Manifest, SliceEntry, TensorEntry, read_manifest
 from .names import MANIFEST, checkpoint_name, directory_of, step_of
 from .places import committer_of, exists, no_checkpoint, steps_in, tidy
-from .shard import check_shard_header, check_shard_size, read_rows
+from .shard import check_shard_headers, check_shard_size, read_rows
 
 Region = tuple[slice, ...]
 Index = slice | Region
@@ -145,8 +145,7 @@ class CheckpointReader:
         Raises:
             CheckpointError: something is damaged.
         """
-        for shard in self._manifest.shards:
-            check_shard_header(self._path, shard, self._manifest)
+        check_shard_headers(self._path, self._manifest)
         for name in self.names:
             self.read(name)
 
@@ -200,8 +199,7 @@ def load(path: str | os.PathLike[str]) -> CheckpointReader:
         raise CheckpointError(no_checkpoint(path))
     try:
         manifest = whole_manifest(path)
-        for shard in manifest.shards:
-            check_shard_header(path, shard, manifest)
+        check_shard_headers(path, manifest)
     except CheckpointError as error:
         raise CheckpointError(f"{error}{_advice(path)}") from error
     return CheckpointReader(path, manifest)

@@ -18,6 +18,7 @@ from typing import Any, final
 
 import numpy as np
 
+from ..observe import require_size
 from .errors import CheckpointError
 from .names import MANIFEST, directory_of, temporary_name
 from .storage import ByteStore, Committer, Lock, OpenFile
@@ -103,9 +104,11 @@ class RemoteFiles(ByteStore):
         with _at(path) as (fs, inside):
             return int(fs.info(inside)["size"] or 0)
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, max_bytes: int) -> bytes:
         with _at(path) as (fs, inside):
-            return bytes(fs.cat_file(inside))
+            content = bytes(fs.cat_file(inside, start=0, end=max_bytes + 1))
+        require_size(len(content), max_bytes)
+        return content
 
     @contextmanager
     def opened(self, path: str) -> Iterator[OpenFile]:

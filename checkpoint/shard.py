@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from .manifest import BLOCK_BYTES, Manifest, SliceEntry, TensorEntry
 from .places import store_of
 from .storage import OpenFile
 
+MAX_HEADER_BYTES: Final = 100_000_000  # as in the safetensors library
 _LENGTH_BYTES = 8
 _DTYPES = {"BOOL": "bool", "F16": "float16", "F32": "float32", "F64": "float64"} | {
     f"{letter}{bits}": f"{kind}{bits}"
@@ -57,6 +59,10 @@ def read_header(path: str) -> Header:
         data_bytes = size_bytes - _LENGTH_BYTES - num_bytes
         if len(start) < _LENGTH_BYTES or data_bytes < 0:
             raise ValueError(f"it says that its header has {num_bytes} bytes, and is shorter")
+        if num_bytes > MAX_HEADER_BYTES:
+            raise ValueError(
+                f"its header has {num_bytes:,} bytes and may have at most {MAX_HEADER_BYTES:,}"
+            )
         text = _read_bytes(file, num_bytes, _LENGTH_BYTES)
     places = _parse_header(text, _LENGTH_BYTES + num_bytes)
     found = sum(_num_bytes(place) for place in places.values())
@@ -101,6 +107,11 @@ def write_shard_file(path: str, arrays: Mapping[str, np.ndarray]) -> None:
         header[key] = {"dtype": name, "shape": array.shape, "data_offsets": (begin, end)}
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _LENGTH_BYTES)
+    if len(text) > MAX_HEADER_BYTES:
+        raise CheckpointError(
+            f"the header of shard '{path}' would have {len(text):,} bytes and may have at most "
+            f"{MAX_HEADER_BYTES:,}: save fewer tensors, or with shorter names"
+        )
     try:
         with open(path, "wb") as file:
             file.write(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
@@ -130,8 +141,18 @@ def check_shard_size(directory: str, shard: str, manifest: Manifest) -> None:
             raise ValueError(f"it has {found} bytes and the manifest says {expected}")
 
 
-def check_shard_header(directory: str, shard: str, manifest: Manifest) -> None:
-    """Refuses a shard whose header is damaged or lists other arrays than the manifest."""
+def check_shard_headers(directory: str, manifest: Manifest) -> None:
+    """Refuses shards whose headers are damaged or list other arrays than the manifest."""
+    for shard, pieces in manifest.pieces_by_shard().items():
+        _check_shard_header(directory, shard, manifest, pieces)
+
+
+def _check_shard_header(
+    directory: str,
+    shard: str,
+    manifest: Manifest,
+    pieces: Mapping[str, tuple[TensorEntry, SliceEntry]],
+) -> None:
     path = os.path.join(directory, shard)
     with damage_named(path):
         header = read_header(path)
@@ -139,7 +160,7 @@ def check_shard_header(directory: str, shard: str, manifest: Manifest) -> None:
             raise ValueError("its header does not fit the checksum in the manifest")
     expected = {
         key: Place(tensor.dtype, part.shape, part.offset_bytes)
-        for key, (tensor, part) in manifest.pieces_in(shard).items()
+        for key, (tensor, part) in pieces.items()
     }
     odd = sorted(
         key

@@ -22,6 +22,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from .access import lease
 from .errors import CheckpointError, explained
@@ -29,6 +30,7 @@ from .names import METRICS, STATE_FILE, checkpoint_name, step_of
 from .places import store_of
 from .policies import Saved
 
+MAX_TEXT_BYTES: Final = 64 << 20
 _LATEST = "model_checkpoint_path"
 _PATHS = "all_model_checkpoint_paths"
 _TIMES = "all_model_checkpoint_timestamps"
@@ -91,7 +93,7 @@ def _parse_time(value: str) -> float:
 def read_state(model_dir: str) -> State | None:
     """What the state file says; None where there is none, a ValueError where it is no such file."""
     try:
-        text = store_of(model_dir).read(os.path.join(model_dir, STATE_FILE))
+        text = store_of(model_dir).read(os.path.join(model_dir, STATE_FILE), MAX_TEXT_BYTES)
         return parse_state(text.decode())
     except FileNotFoundError:
         return None
@@ -136,7 +138,7 @@ def read_metrics(path: str | os.PathLike[str]) -> dict[str, float]:
     """
     path = os.fspath(path)
     try:
-        found = json.loads(store_of(path).read(os.path.join(path, METRICS)))
+        found = json.loads(store_of(path).read(os.path.join(path, METRICS), MAX_TEXT_BYTES))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return {}
     except OSError as error:
@@ -170,7 +172,7 @@ def read_text(model_dir: str | os.PathLike[str], name: str) -> str | None:
     root = os.fspath(model_dir)
     with explained(root, "read directory"):
         try:
-            return store_of(root).read(os.path.join(root, name)).decode()
+            return store_of(root).read(os.path.join(root, name), MAX_TEXT_BYTES).decode()
         except (FileNotFoundError, NotADirectoryError):
             return None
 

@@ -61,8 +61,8 @@ class ByteStore(ABC):
         """The size of a file in bytes; of a directory any number."""
 
     @abstractmethod
-    def read(self, path: str) -> bytes:
-        """All of a small file."""
+    def read(self, path: str, max_bytes: int) -> bytes:
+        """All of a small file; a ValueError where it is larger than `max_bytes`."""
 
     @abstractmethod
     def opened(self, path: str) -> AbstractContextManager[OpenFile]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .growing_file import GrowingFile
 from .history import History
 from .log import JsonLines, ensure_handler, forget_logged, log_once, logger
+from .own_files import open_own, read_own, require_size
 from .phases import PHASES, Collective, Span, Stopwatch, phase, wall_clock_offset_ns
 from .progress import Progress, Rate, RemoteProgress, progress, progress_for_launcher
 from .report import write_report
@@ -28,9 +29,12 @@ __all__ = [
     "forget_logged",
     "log_once",
     "logger",
+    "open_own",
     "phase",
     "progress",
     "progress_for_launcher",
+    "read_own",
+    "require_size",
     "short_tracebacks",
     "trace_events",
     "wall_clock_offset_ns",

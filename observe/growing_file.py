@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Final, final
 
+from .own_files import open_own, read_own, require_size
+
+MAX_FILE_BYTES: Final = 1 << 30
 _SECS_BETWEEN_UPLOADS = 30.0
 
 
@@ -61,9 +64,9 @@ class GrowingFile:
     def _go_on_behind(self) -> None:
         if self._remote is not None:
             there = self._remote.exists(self.path)
-            self._content[:] = self._remote.cat_file(self.path) if there else b""
-        elif os.path.exists(self.path):
-            with open(self.path, "rb+") as file:
+            self._content[:] = _remote_content(self._remote, self.path) if there else b""
+        elif os.path.lexists(self.path):
+            with open(open_own(self.path, os.O_RDWR), "rb+") as file:
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(0, size - 1))
                 if size and file.read(1) != b"\n":
@@ -74,7 +77,8 @@ class GrowingFile:
         if directory:
             os.makedirs(directory, exist_ok=True)
         # Unbuffered and at once: a reader, or whoever kills us, sees all of it or a part, in order.
-        with open(self.path, "ab", buffering=0) as file:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        with open(open_own(self.path, flags), "ab", buffering=0) as file:
             file.write(content)
 
     def _upload(self) -> None:
@@ -98,22 +102,30 @@ def read_directory(directory: str, suffix: str) -> dict[str, bytes]:
     """The files of a directory, or behind a URL, whose names end so: name without it → content.
 
     Raises:
+        OSError: One cannot be read, or is no regular file.
+        ValueError: One is larger than `MAX_FILE_BYTES`.
         ImportError: It is a URL, and fsspec is not installed.
     """
     if "://" in directory:
         remote = _remote(directory)
         paths = remote.ls(directory, detail=False) if remote.exists(directory) else []
         return {
-            os.path.basename(path).removesuffix(suffix): remote.cat_file(path)
+            os.path.basename(path).removesuffix(suffix): _remote_content(remote, path)
             for path in sorted(paths)
             if path.endswith(suffix)
         }
     there = sorted(os.listdir(directory)) if os.path.isdir(directory) else []
     return {
-        name.removesuffix(suffix): Path(directory, name).read_bytes()
+        name.removesuffix(suffix): read_own(os.path.join(directory, name), MAX_FILE_BYTES)
         for name in there
         if name.endswith(suffix)
     }
+
+
+def _remote_content(remote: Any, path: str) -> bytes:
+    content = bytes(remote.cat_file(path, start=0, end=MAX_FILE_BYTES + 1))
+    require_size(len(content), MAX_FILE_BYTES)
+    return content
 
 
 def replace_file(path: str, content: bytes) -> None:
@@ -127,6 +139,7 @@ def replace_file(path: str, content: bytes) -> None:
         _remote(path).pipe_file(path, content)
         return
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    beside = f"{path}.{os.getpid()}.tmp"
-    Path(beside).write_bytes(content)
+    beside = f"{path}.{os.urandom(4).hex()}.tmp"
+    with open(open_own(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+        file.write(content)
     os.replace(beside, path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.checkpoint import CheckpointError, load, save
+from paceline.checkpoint import (
+    CheckpointError,
+    fingerprint,
+    latest_checkpoint,
+    lease,
+    load,
+    read_metrics,
+    save,
+)
 
 SHARD = "data-00000-of-00001.safetensors"
 TENSORS: dict[str, np.ndarray] = {
@@ -280,3 +289,82 @@ def test_a_long_list_of_what_is_there_is_cut(tmp_path: Path) -> None:
     expected = r"ckpt-0, model.ckpt-1, \.\.\., model.ckpt-6, model.ckpt-7, model.ckpt-8$"
     with pytest.raises(CheckpointError, match=expected):
         load(tmp_path / "model.ckpt-9")
+
+
+def sparse(file: Path) -> None:
+    file.touch()
+    os.truncate(file, 200 << 30)
+
+
+def endless(file: Path) -> None:
+    file.unlink(missing_ok=True)
+    file.symlink_to("/dev/zero")
+
+
+def fifo(file: Path) -> None:
+    file.unlink(missing_ok=True)
+    os.mkfifo(file)
+
+
+NO_PLAIN_FILES = [
+    (sparse, r"it has 214,748,364,800 bytes and may have at most"),
+    (endless, "it is not a regular file"),
+    (fifo, "it is not a regular file"),
+]
+
+
+@pytest.mark.parametrize(("make", "problem"), NO_PLAIN_FILES)
+def test_a_manifest_is_looked_at_before_it_is_read(
+    path: Path, make: Callable[[Path], None], problem: str
+) -> None:
+    make(path / "manifest.json")
+    with pytest.raises(CheckpointError, match=rf"manifest\.json'.*{problem}"):
+        load(path)
+    assert latest_checkpoint(path.parent) == str(path.parent / "model.ckpt-5")
+
+
+@pytest.mark.parametrize(("make", "problem"), NO_PLAIN_FILES)
+def test_metrics_are_looked_at_before_they_are_read(
+    path: Path, make: Callable[[Path], None], problem: str
+) -> None:
+    make(path / "metrics.json")
+    if make is sparse:  # content that cannot be understood counts as none
+        assert read_metrics(path) == {}
+    else:
+        with pytest.raises(CheckpointError, match=problem):
+            read_metrics(path)
+
+
+def test_a_state_file_that_is_too_large_is_passed_over(path: Path, caplog: Any) -> None:
+    sparse(path.parent / "checkpoint")
+    assert latest_checkpoint(path.parent) == str(path)
+    assert "it has 214,748,364,800 bytes and may have at most" in caplog.text
+    fingerprint(path.parent)
+
+
+@pytest.mark.parametrize("make", [endless, fifo])
+def test_a_state_file_that_is_no_file_is_refused(path: Path, make: Callable[[Path], None]) -> None:
+    make(path.parent / "checkpoint")
+    with pytest.raises(CheckpointError, match="it is not a regular file at '.*checkpoint'"):
+        latest_checkpoint(path.parent)
+
+
+def test_a_header_is_no_longer_than_any_that_is_written(path: Path) -> None:
+    shard = path / SHARD
+    shard.write_bytes((100 << 30).to_bytes(8, "little"))
+    os.truncate(shard, size := (100 << 30) + 68)
+    edit_manifest(path, lambda content: content["shards"][SHARD].update(size_bytes=size))
+    with pytest.raises(CheckpointError, match="its header has .* and may have at most 100,000,000"):
+        load(path)
+
+
+def test_a_file_may_be_a_link_to_one_elsewhere(path: Path, tmp_path: Path) -> None:
+    """As in the caches of models that others have published."""
+    for name in ("manifest.json", SHARD):
+        (path / name).rename(tmp_path / name)
+        (path / name).symlink_to(tmp_path / name)
+    with lease(path):
+        read_all(path)
+    save(tmp_path, 11, TENSORS, keep_max=1)
+    assert not path.exists()
+    assert (tmp_path / SHARD).exists()

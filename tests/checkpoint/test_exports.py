@@ -85,7 +85,7 @@ def test_the_oldest_are_deleted_but_none_that_is_being_read(tmp_path):
 
 def test_a_file_that_is_missing_or_larger_than_it_may_be_is_named(tmp_path):
     path = save_export(tmp_path, 0, ARRAYS, {"a": b"12345"})
-    with pytest.raises(CheckpointError, match="a': it has 5 bytes and may have 4"):
+    with pytest.raises(CheckpointError, match="a': it has 5 bytes and may have at most 4"):
         read_file(path, "a", 4)
     with pytest.raises(CheckpointError, match="b': it does not exist"):
         read_file(path, "b", 4)

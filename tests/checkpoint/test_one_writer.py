@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -137,11 +138,42 @@ if child == 0:
     assert [(tmp_path / f"{i}").read_text() for i in range(9)] == ["kept"] * 9
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b'{"for_run": "odd"}'])
-def test_an_odd_lock_file_is_no_obstacle(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"", b"{", b'{"host": "a", "pi', b"\0\0", b'{"host": []}'])
+def test_what_a_killed_holder_left_in_the_lock_file_is_no_obstacle(
+    tmp_path: Path, content: bytes
+) -> None:
     (tmp_path / ".paceline-lock").write_bytes(content)
     with Saver(tmp_path) as saver:
         saver.save(1, {})
+
+
+@pytest.mark.parametrize("content", [b"precious\n", b"\xff", b'{"host": ' + b" " * 5000])
+def test_a_lock_file_with_the_content_of_others_is_kept_and_refused(
+    tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / ".paceline-lock").write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"\.paceline-lock' was not written by paceline"):
+        save(tmp_path, 1, {})
+    assert (tmp_path / ".paceline-lock").read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda path, other: path.symlink_to(other), "symbolic link is where paceline keeps"),
+        (lambda path, other: os.mkfifo(path), "not a regular file"),
+        (lambda path, other: path.mkdir(), "Is a directory"),
+    ],
+)
+def test_a_lock_file_that_is_no_file_is_refused(tmp_path: Path, make: Any, problem: str) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    model_dir = tmp_path / "model"
+    model_dir.mkdir()
+    make(model_dir / ".paceline-lock", precious)
+    with pytest.raises(CheckpointError, match=problem):
+        save(model_dir, 1, {})
+    assert precious.read_text() == "kept"
 
 
 def delete_lock(model_dir: Path) -> None:

@@ -259,6 +259,24 @@ def test_slices_tile_a_tensor(parts: list, shape: tuple[int, ...], problem: str 
     assert found is None if problem is None else problem in str(found)
 
 
+def test_a_tiling_is_told_from_all_that_is_none_of_the_same_size() -> None:
+    """Every pair of parts of a 3 x 3 tensor."""
+    boxes = [
+        ((i, j), (m, n)) for i in range(3) for j in range(3) for m in range(4) for n in range(4)
+    ]
+    boxes = [((i, j), (m, n)) for (i, j), (m, n) in boxes if i + m <= 3 and j + n <= 3]
+    for parts in itertools.combinations(boxes, 2):
+        counts = np.zeros((3, 3), int)
+        for (i, j), (m, n) in parts:
+            counts[i : i + m, j : j + n] += 1
+        assert (tiling_problem(parts, (3, 3)) is None) == (counts == 1).all()
+
+
+def test_the_time_to_check_slices_is_linear_in_their_number() -> None:
+    num = 100_000  # compared in pairs they would take half a minute
+    assert tiling_problem([((i, 0), (1, 2)) for i in range(num)], (num, 2)) is None
+
+
 @pytest.mark.parametrize(
     ("region", "error", "message"),
     [

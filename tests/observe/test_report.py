@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -284,3 +285,26 @@ def test_paceline_report_says_what_is_wrong(
 ) -> None:
     assert main(["report", *[argument.format(tmp_path) for argument in arguments]]) == 2
     assert told in capsys.readouterr().err
+
+
+def test_a_history_is_not_written_through_a_symbolic_link(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    (tmp_path / "history").mkdir()
+    (tmp_path / "history" / "worker-0.jsonl").symlink_to(precious)
+    history = History(str(tmp_path), "worker-0")
+    history.note(**begin())
+    assert isinstance(history.problem, OSError)
+    assert precious.read_text() == "kept"
+
+
+@pytest.mark.parametrize("name", ["worker-0.jsonl", "worker-1.jsonl"])
+def test_a_history_that_is_no_file_is_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    write(tmp_path, worker_0=[begin(), steps(10)])
+    path = tmp_path / "history" / name
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    assert main(["report", str(tmp_path)]) == 2
+    assert f"it is not a regular file: '{path}'" in capsys.readouterr().err

@@ -14,7 +14,7 @@ MAY_IMPORT = {
     "autodiff": {"kernels"},
     "observe": set(),
     "collectives": {"cluster"},
-    "checkpoint": {"collectives"},
+    "checkpoint": {"collectives", "observe"},
     "strategies": {"collectives", "cluster", "inputs", "autodiff", "observe"},
     "summary": {"strategies", "inputs", "autodiff", "observe"},
 }
