@@ -52,7 +52,15 @@ from .policies import (
 from .reading import CheckpointReader, load, read_slices
 from .saver import Saver, ShardSaver, collect_reports
 from .slices import Arrays, TensorSlice, share_of
-from .small_files import read_metrics, read_text, record_metrics, remove_text, write_text
+from .small_files import (
+    has_text,
+    read_json,
+    read_metrics,
+    read_text,
+    record_metrics,
+    remove_text,
+    write_text,
+)
 from .writing import OtherWriters, plain_json, save, write_shard
 
 __all__ = [
@@ -74,6 +82,7 @@ __all__ = [
     "delete_saved",
     "fingerprint",
     "has_saved",
+    "has_text",
     "keep_all",
     "keep_any",
     "keep_best",
@@ -89,6 +98,7 @@ __all__ = [
     "newest_saved",
     "plain_json",
     "read_file",
+    "read_json",
     "read_latest",
     "read_metrics",
     "read_slices",

@@ -176,8 +176,8 @@ def format_manifest(manifest: Manifest) -> str:
     text = json.dumps({_CHECKSUM: _checksum(content), **content}, indent=1, allow_nan=False) + "\n"
     if len(text) > MAX_MANIFEST_BYTES:
         raise CheckpointError(
-            f"the manifest would have {len(text):,} bytes and may have {MAX_MANIFEST_BYTES:,}: save "
-            f"fewer slices, or several checkpoints"
+            f"the manifest would have {len(text):,} bytes and may have {MAX_MANIFEST_BYTES:,}: "
+            f"save fewer slices, or several checkpoints"
         )
     return text
 

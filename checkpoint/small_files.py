@@ -22,12 +22,12 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from .access import lease
 from .errors import CheckpointError, explained
 from .names import METRICS, STATE_FILE, checkpoint_name, step_of
-from .places import store_of
+from .places import exists, store_of
 from .policies import Saved
 
 MAX_TEXT_BYTES: Final = 64 << 20
@@ -167,7 +167,7 @@ def read_text(model_dir: str | os.PathLike[str], name: str) -> str | None:
 
     Raises:
         CheckpointError: it cannot be read.
-        UnicodeDecodeError: it is no text.
+        ValueError: it is no UTF-8, or larger than such a file may be.
     """
     root = os.fspath(model_dir)
     with explained(root, "read directory"):
@@ -175,6 +175,31 @@ def read_text(model_dir: str | os.PathLike[str], name: str) -> str | None:
             return store_of(root).read(os.path.join(root, name), MAX_TEXT_BYTES).decode()
         except (FileNotFoundError, NotADirectoryError):
             return None
+
+
+def read_json(model_dir: str | os.PathLike[str], name: str) -> Any:
+    """What is in such a file of JSON; None where there is none.
+
+    Raises:
+        CheckpointError: it cannot be read.
+        ValueError: it is no JSON, for whatever reason: no text, too large, nested too deeply.
+    """
+    try:
+        text = read_text(model_dir, name)
+        return None if text is None else json.loads(text)
+    except RecursionError as error:
+        raise ValueError(f"it is nested too deeply ({error})") from error
+
+
+def has_text(model_dir: str | os.PathLike[str], name: str) -> bool:
+    """Whether there is such a file, whatever is in it.
+
+    Raises:
+        CheckpointError: that cannot be told.
+    """
+    root = os.fspath(model_dir)
+    with explained(root, "read directory"):
+        return exists(os.path.join(root, name))
 
 
 def remove_text(model_dir: str | os.PathLike[str], name: str) -> None:

@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Mapping
 
-from ..checkpoint import read_text, write_text
+from ..checkpoint import read_json, write_text
 
 _NAME = "metrics.json"
 
@@ -29,8 +29,9 @@ def read_eval_metrics(eval_dir: str | os.PathLike[str]) -> dict[int, dict[str, f
         CheckpointError: It cannot be read.
     """
     try:
-        text = read_text(eval_dir, _NAME)
-        found = {int(step): dict(metrics) for step, metrics in json.loads(text or "{}").items()}
+        content = read_json(eval_dir, _NAME)
+        content = {} if content is None else content
+        found = {int(step): dict(metrics) for step, metrics in content.items()}
     except (AttributeError, TypeError, ValueError) as error:
         raise ValueError(
             f"{_NAME} in {eval_dir} is damaged ({type(error).__name__}: {error}), and with it the "

@@ -16,7 +16,7 @@ from ..checkpoint import (
     fingerprint,
     lease,
     list_checkpoints,
-    read_text,
+    read_json,
     remove_text,
     write_text,
 )
@@ -284,10 +284,9 @@ def read_end_marker(model_dir: str) -> EndMarker | None:
         CheckpointError: It cannot be read.
     """
     try:
-        text = read_text(model_dir, _MARKER_NAME)
-        if text is None:
+        found = read_json(model_dir, _MARKER_NAME)
+        if found is None:
             return None
-        found = json.loads(text)
         return EndMarker(int(found["global_step"]), str(found["reason"]))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
@@ -311,16 +310,20 @@ class Unended(SessionRunHook):
 
     def __init__(self, model_dir: str) -> None:
         self._model_dir = model_dir
-        self._text: str | None = None
+        self._marker: EndMarker | None = None
 
     def __enter__(self) -> Unended:
-        self._text = read_text(self._model_dir, _MARKER_NAME)
+        try:
+            self._marker = read_end_marker(self._model_dir)
+        except (CheckpointError, ValueError) as error:
+            # Whatever it said: from now on training has not ended.
+            _logger.warning("Removing a damaged file, since training goes on: %s", error)
         remove_end_marker(self._model_dir)
         return self
 
     def after_create_session(self, session: Session, coord: Any = None) -> None:
-        self._text = None
+        self._marker = None
 
     def __exit__(self, *error: object) -> None:
-        if self._text is not None:
-            write_text(self._model_dir, _MARKER_NAME, self._text)
+        if self._marker is not None:
+            write_end_marker(self._model_dir, self._marker)

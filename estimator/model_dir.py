@@ -266,7 +266,7 @@ class ModelDir:
 
 def _input_states(reader: checkpoint.CheckpointReader) -> list[dict[str, Any]]:
     """Where the input of each worker stood, if the run of this checkpoint was interrupted."""
-    if checkpoint.read_text(reader.path, _INPUT_ENDED) is not None:
+    if checkpoint.has_text(reader.path, _INPUT_ENDED):
         return []
     states: list[dict[str, Any]] = reader.state.get("input", [])
     return states

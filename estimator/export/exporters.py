@@ -16,7 +16,7 @@ from ...checkpoint import (
     delete_old_exports,
     list_exports,
     plain_json,
-    read_text,
+    read_json,
     write_text,
 )
 
@@ -276,11 +276,11 @@ def _read_record(export_path: str) -> dict[str, Any] | None:
     Raises:
         ValueError: It cannot be understood.
     """
-    text = read_text(export_path, _RECORD)
-    if text is None or not list_exports(export_path):
-        return None
     try:
-        return {name: _as_measured(value) for name, value in json.loads(text).items()}
+        found = read_json(export_path, _RECORD)
+        if found is None or not list_exports(export_path):
+            return None
+        return {name: _as_measured(value) for name, value in found.items()}
     except (ValueError, AttributeError) as error:
         raise ValueError(
             f"{_RECORD} in {export_path} is damaged ({error}), so that nobody can say which "

@@ -324,6 +324,24 @@ def test_the_end_mark_comes_and_goes(tmp_path):
     assert read_end_marker(tmp_path) is None
 
 
+@pytest.mark.parametrize(
+    "content",
+    [b"\x80abc", b"", b"{", b"[]", b'{"global_step": "x"}', b"[" * 100_000],
+    ids=["no text", "empty", "half", "a list", "no number", "deep"],
+)
+def test_a_damaged_end_mark_does_not_end_the_next_run(
+    linear_model_fn, input_fn, one_pass, tmp_path, caplog, content
+):
+    estimator = pl.Estimator(linear_model_fn, tmp_path)
+    estimator.train(input_fn, steps=1)
+    (tmp_path / "training_ended.json").write_bytes(content)
+    with pytest.raises(ValueError, match=rf"training_ended\.json in {tmp_path} is damaged"):
+        read_end_marker(tmp_path)
+    pl.train_and_evaluate(estimator, pl.TrainSpec(input_fn, max_steps=3), pl.EvalSpec(one_pass))
+    assert read_end_marker(tmp_path) == EndMarker(3, "max_steps was reached")
+    assert "training_ended.json" in caplog.text
+
+
 def test_train_and_evaluate_marks_the_end_of_a_run(linear_model_fn, input_fn, one_pass, tmp_path):
     estimator = pl.Estimator(linear_model_fn, tmp_path)
     pl.train_and_evaluate(estimator, pl.TrainSpec(input_fn, max_steps=3), pl.EvalSpec(one_pass))
