@@ -34,10 +34,10 @@ from .exports import (
     has_saved,
     list_exports,
     newest_saved,
-    read_file,
     save_at,
     save_export,
 )
+from .other_files import read_file
 from .parts import Checkpoint
 from .policies import (
     KeepPolicy,

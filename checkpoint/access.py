@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, final
 
+from ..observe import printable
 from .errors import CheckpointError
 from .names import LOCK_FILE, MANIFEST
 from .places import committer_of, no_checkpoint, store_of, tidy
@@ -177,7 +178,8 @@ def _refuse(model_dir: str, holder: dict[str, Any], timeout_secs: float, is_late
     if holder.get("for_run") is True:
         raise CheckpointError(
             f"model_dir '{model_dir}' belongs to another job: {_named(holder)} has been writing "
-            f"there since {holder.get('since')}; wait for it to end, or choose another model_dir"
+            f"there since {printable(str(holder.get('since')))}; wait for it to end, or choose "
+            f"another model_dir"
         )
     if is_late:
         raise CheckpointError(
@@ -187,7 +189,7 @@ def _refuse(model_dir: str, holder: dict[str, Any], timeout_secs: float, is_late
 
 
 def _named(holder: dict[str, Any]) -> str:
-    return f"pid {holder.get('pid', '?')} on host {holder.get('host', '?')}"
+    return printable(f"pid {holder.get('pid', '?')} on host {holder.get('host', '?')}")
 
 
 def _holder(lock: Lock) -> dict[str, Any]:
@@ -226,5 +228,5 @@ def _tell_of_takeover(lock: Lock, model_dir: str) -> None:
             "took over model_dir '%s' from %s, which began at %s and died without letting go",
             model_dir,
             _named(before),
-            before.get("since"),
+            printable(str(before.get("since"))),
         )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,8 +17,9 @@ from typing import SupportsIndex, final
 from .access import Hold, delete_unless_leased, remove_unless_leased
 from .directory import tidied
 from .errors import CheckpointError, explained
-from .manifest import format_manifest
-from .names import directory_of
+from .manifest import FileEntry, format_manifest
+from .names import check_relative, directory_of
+from .other_files import write_file
 from .places import committer_of, exists, store_of, tidy
 from .reading import is_checkpoint, load
 from .slices import Arrays, pieces_of, plain
@@ -133,18 +133,17 @@ class _Content:
         self._pieces = {key: plain(piece) for key, piece in pieces_of(arrays).items()}
         self._state = plain_state(state or {})
         for name in files:
-            _check_relative(name)
+            check_relative(name)
 
     def write(self, path: str, hold: Hold) -> list[str]:
         """Write and commit it; the paths of what it has replaced, which are to be removed."""
         committer = committer_of(path)
         with _drafted(committer, path) as draft:
-            for name, content in self._files.items():
-                _write_file(draft, name, content)
+            files = {name: _write(draft, name, content) for name, content in self._files.items()}
             part = write_part(draft, _WEIGHTS, self._pieces)
-            manifest = format_manifest(manifest_of(self._step, [part], self._state, time.time()))
+            manifest = manifest_of(self._step, [part], self._state, time.time(), files)
             hold.require()
-            return committer.commit(draft, path, manifest, [part.shard])
+            return committer.commit(draft, path, format_manifest(manifest), [part.shard])
 
 
 def _require_replaceable(path: str, overwrite: bool) -> None:
@@ -184,24 +183,6 @@ def delete_old_exports(base: str | os.PathLike[str], keep_max: int | None) -> No
             delete_unless_leased(path)
 
 
-def read_file(export: str | os.PathLike[str], name: str, max_bytes: int) -> bytes:
-    """The content of one of an export's other files.
-
-    Raises:
-        CheckpointError: it is missing, larger than `max_bytes`, or cannot be read.
-    """
-    path = os.path.join(os.fspath(export), name)
-    try:
-        return store_of(path).read(path, max_bytes)
-    except ValueError as error:
-        problem = str(error)
-    except (FileNotFoundError, NotADirectoryError):
-        problem = "it does not exist"
-    except OSError as error:
-        problem = error.strerror or str(error)
-    raise CheckpointError(f"cannot read '{path}': {problem}")
-
-
 def _next_name(root: str) -> str:
     """The time in seconds; or later, where there is an export of this second already."""
     names = filter(_NAME.fullmatch, store_of(root).names(root))
@@ -218,21 +199,7 @@ def _drafted(committer: Committer, path: str) -> Iterator[str]:
         raise
 
 
-def _write_file(draft: str, name: str, content: bytes | str | os.PathLike[str]) -> None:
+def _write(draft: str, name: str, content: bytes | str | os.PathLike[str]) -> FileEntry:
     committer = committer_of(draft)
     with committer.staged(committer.file_path(draft, name)) as local_path:
-        os.makedirs(os.path.dirname(local_path), exist_ok=True)
-        if isinstance(content, bytes):
-            with open(local_path, "wb") as file:
-                file.write(content)
-        else:
-            shutil.copyfile(content, local_path)
-
-
-def _check_relative(name: str) -> None:
-    parts = name.split("/")
-    if os.path.isabs(name) or {"", ".", ".."} & set(parts) or "\\" in name:
-        raise ValueError(
-            f"a file of an export is named by its relative path, as 'vocabularies/words.txt', "
-            f"without '..'; got {name!r}"
-        )
+        return write_file(local_path, content)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..observe import printable
 from .access import lease
 from .directory import latest_checkpoint
 from .errors import CheckpointError, explained
@@ -99,7 +100,7 @@ def run_inspect(arguments: argparse.Namespace) -> int:
             return _show_tensors(arguments.path)
         return _show_directory(arguments.path, arguments.verify)
     except CheckpointError as error:
-        print(f"paceline inspect: {error}", file=sys.stderr)
+        print(f"paceline inspect: {printable(str(error))}", file=sys.stderr)
         return 2
 
 
@@ -120,7 +121,7 @@ def _show_directory(model_dir: str, verify: bool) -> int:
             problems.append(str(error))
     _print_table(["step", "written", "size", "tensors", "writers", ""], rows)
     for problem in problems:
-        print(problem, file=sys.stderr)
+        print(printable(problem), file=sys.stderr)
     return 1 if problems else 0
 
 
@@ -150,20 +151,33 @@ def _checkpoint_row(checkpoint: CheckpointReader, verify: bool, is_latest: bool)
 def _show_tensors(path: str) -> int:
     with lease(path):
         checkpoint = load(path)
+        versions = [f"{name} {version}" for name, version in checkpoint.versions.items()]
         print(
             f"step {checkpoint.step}, written {checkpoint.created[:19].replace('T', ' ')} by "
-            f"{', '.join(f'{name} {version}' for name, version in checkpoint.versions.items())}; "
-            f"{len(checkpoint.names)} tensors, {_size(checkpoint.size_bytes)}, "
-            f"{checkpoint.num_writers} writer(s)\n"
+            f"{printable(', '.join(versions))}; {len(checkpoint.names)} tensors, "
+            f"{_size(checkpoint.size_bytes)}, {checkpoint.num_writers} writer(s)\n"
         )
         problems: list[str] = []
         rows = [_tensor_row(checkpoint, name, problems) for name in checkpoint.names]
     _print_table(["tensor", "shape", "dtype", "min", "mean", "max", "norm", "not finite"], rows)
     if checkpoint.state:
-        print(f"\nstate: {', '.join(checkpoint.state)}")
+        print(f"\nstate: {printable(', '.join(checkpoint.state))}")
+    _show_files(checkpoint, problems)
     for problem in problems:
-        print(problem, file=sys.stderr)
+        print(printable(problem), file=sys.stderr)
     return 1 if problems else 0
+
+
+def _show_files(checkpoint: CheckpointReader, problems: list[str]) -> None:
+    """Tell which other files of an export were verified, and which are under no checksum."""
+    try:
+        checkpoint.verify_files()
+    except CheckpointError as error:
+        problems.append(str(error))
+    unchecked = checkpoint.unverifiable_files()
+    for heading, names in (("files", checkpoint.files), ("under no checksum", unchecked)):
+        if names:
+            print(f"\n{heading}: {printable(', '.join(names))}")
 
 
 def _tensor_row(checkpoint: CheckpointReader, name: str, problems: list[str]) -> list[str]:
@@ -213,7 +227,7 @@ def _size(num_bytes: float) -> str:
 
 
 def _print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    lines = [header, *rows]
+    lines = [[printable(cell) for cell in line] for line in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]

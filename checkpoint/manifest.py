@@ -19,6 +19,7 @@ from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -28,8 +29,9 @@ from pydantic import (
     model_validator,
 )
 
+from ..observe import printable
 from .errors import CheckpointError
-from .names import MANIFEST
+from .names import MANIFEST, check_relative
 from .places import store_of
 from .slices import DType, slice_key, tiling_problem
 
@@ -42,6 +44,7 @@ Natural = Annotated[int, Field(ge=0, lt=2**62)]
 Shape = Annotated[tuple[Natural, ...], Field(strict=False, max_length=32)]
 Crc32 = Annotated[int, Field(ge=0, lt=2**32)]
 BlockCrcs = Annotated[str, Field(pattern=r"^([0-9a-f]{8}( [0-9a-f]{8})*)?$")]
+FileName = Annotated[str, AfterValidator(check_relative)]
 ShardName = Annotated[
     str,
     Field(pattern=r"^(weights|data-[0-9]{5}-of-[0-9]{5})(-[0-9a-f]{8})?\.safetensors$"),
@@ -94,6 +97,13 @@ class ShardEntry(_Strict):
     header_crc32: Crc32
 
 
+class FileEntry(_Strict):
+    """Another file: its size, and the CRC-32 of its bytes."""
+
+    size_bytes: Natural
+    crc32: Crc32
+
+
 class Part(_Strict):
     """What one writer of a checkpoint reports: its shard, and the tensors or slices in it."""
 
@@ -110,6 +120,8 @@ class Manifest(_Strict):
         versions: library name to version, of the writer.
         shards, tensors: by file name and by tensor name.
         state: free JSON of the caller's (input iterators, random generators, ...).
+        files: by relative path, the other files of an export. (Those of exports made before the
+            manifest listed them are under no checksum.)
     """
 
     format_version: Literal[2] = FORMAT_VERSION
@@ -119,6 +131,7 @@ class Manifest(_Strict):
     shards: dict[ShardName, ShardEntry]
     tensors: dict[str, TensorEntry]
     state: dict[str, JsonValue]
+    files: dict[FileName, FileEntry] = {}
 
     @property
     def created_secs(self) -> float:
@@ -139,7 +152,7 @@ class Manifest(_Strict):
         for name, tensor in self.tensors.items():
             problem = _tensor_problem(tensor, left)
             if problem:
-                raise ValueError(f"tensor '{name}': {problem}")
+                raise ValueError(f"tensor {name!r}: {problem}")
         return self
 
     def pieces_by_shard(self) -> dict[str, dict[str, tuple[TensorEntry, SliceEntry]]]:
@@ -172,7 +185,7 @@ def _tensor_problem(tensor: TensorEntry, left_bytes: dict[str, int]) -> str | No
 
 def format_manifest(manifest: Manifest) -> str:
     """The JSON text of a manifest, its checksum first."""
-    content = manifest.model_dump()
+    content = manifest.model_dump(exclude=None if manifest.files else {"files"})
     text = json.dumps({_CHECKSUM: _checksum(content), **content}, indent=1, allow_nan=False) + "\n"
     if len(text) > MAX_MANIFEST_BYTES:
         raise CheckpointError(
@@ -216,7 +229,7 @@ def _checksum(content: dict[str, Any]) -> str:
 
 def first_problem(error: ValidationError) -> str:
     problem = error.errors(include_url=False)[0]
-    where = " > ".join(map(str, problem["loc"])) or "the whole"
+    where = printable(" > ".join(map(str, problem["loc"]))) or "the whole"
     found = "" if problem["type"] == "value_error" else f", found {str(problem['input'])[:80]!r}"
     return f"{where}: {problem['msg']}{found}"
 

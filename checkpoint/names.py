@@ -36,6 +36,21 @@ def directory_of(path: str) -> str:
     return f"{scheme}{separator}{directory}" or os.curdir
 
 
+def check_relative(name: str) -> str:
+    """Refuse the name of a file that may lie outside of its directory.
+
+    Raises:
+        ValueError: it may.
+    """
+    parts = name.split("/")
+    if os.path.isabs(name) or {"", ".", ".."} & set(parts) or "\\" in name:
+        raise ValueError(
+            f"a file of an export is named by its relative path, as 'vocabularies/words.txt', "
+            f"without '..'; got {name!r}"
+        )
+    return name
+
+
 def checkpoint_name(step: int) -> str:
     """The directory name of the checkpoint of `step`."""
     return f"model.ckpt-{step}"

@@ -14,8 +14,9 @@ import numpy as np
 from .access import lease
 from .errors import CheckpointError
 from .manifest import Manifest, SliceEntry, TensorEntry, read_manifest
-from .names import MANIFEST, checkpoint_name, directory_of, step_of
-from .places import committer_of, exists, no_checkpoint, steps_in, tidy
+from .names import MANIFEST, METRICS, checkpoint_name, directory_of, step_of
+from .other_files import check_files
+from .places import committer_of, exists, no_checkpoint, steps_in, store_of, tidy
 from .shard import check_shard_headers, check_shard_size, read_rows
 
 Region = tuple[slice, ...]
@@ -96,6 +97,11 @@ class CheckpointReader:
         return dict(self._manifest.versions)
 
     @property
+    def files(self) -> tuple[str, ...]:
+        """The other files of an export that are verified, by their relative paths."""
+        return tuple(self._manifest.files)
+
+    @property
     def size_bytes(self) -> int:
         """The size of its shards together."""
         return sum(entry.size_bytes for entry in self._manifest.shards.values())
@@ -146,8 +152,27 @@ class CheckpointReader:
             CheckpointError: something is damaged.
         """
         check_shard_headers(self._path, self._manifest)
+        self.verify_files()
         for name in self.names:
             self.read(name)
+
+    def verify_files(self) -> None:
+        """Reads the other files of an export and compares them with their checksums.
+
+        Raises:
+            CheckpointError: one is damaged, or missing.
+        """
+        check_files(self._path, self._manifest)
+
+    def unverifiable_files(self) -> list[str]:
+        """What is beside the tensors and under no checksum: files and directories, by their names.
+
+        In an export of an earlier version these are all its other files.
+        """
+        listed = {name.partition("/")[0] for name in self._manifest.files}
+        known = {MANIFEST, METRICS, *self._manifest.shards, *listed}
+        there = {name for name in store_of(self._path).names(self._path) if name[:1] != "."}
+        return sorted(there - known)
 
     def _tensor(self, name: str) -> TensorEntry:
         tensor = self._manifest.tensors.get(name)
@@ -256,8 +281,8 @@ def _advice(path: str) -> str:
 
 def _unknown_tensor(name: str, path: str, names: tuple[str, ...]) -> str:
     near = difflib.get_close_matches(name, names, n=3) or names[:3]
-    listed = ", ".join(f"'{other}'" for other in near) or "nothing"
-    return f"checkpoint '{path}' has no tensor '{name}'; among its {len(names)} are {listed}"
+    listed = ", ".join(f"{other!r}" for other in near) or "nothing"
+    return f"checkpoint '{path}' has no tensor {name!r}; among its {len(names)} are {listed}"
 
 
 def read_slices(
@@ -292,7 +317,7 @@ def _rows(name: str, rows: tuple[int, int] | None, shape: tuple[int, ...]) -> In
     start, stop = map(operator.index, rows)
     if not shape or not 0 <= start <= stop <= shape[0]:
         raise ValueError(
-            f"rows {start} to {stop} of tensor '{name}' are asked for, whose shape is {shape}"
+            f"rows {start} to {stop} of tensor {name!r} are asked for, whose shape is {shape}"
         )
     return slice(start, stop)
 

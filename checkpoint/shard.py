@@ -169,7 +169,7 @@ def _check_shard_header(
     )
     if odd:
         raise CheckpointError(
-            f"shard '{path}' and the manifest contradict each other: tensor '{odd[0]}' is "
+            f"shard '{path}' and the manifest contradict each other: tensor {odd[0]!r} is "
             f"{_described(header.places.get(odd[0]))} in the shard and "
             f"{_described(expected.get(odd[0]))} in the manifest"
         )
@@ -200,7 +200,7 @@ def read_rows(
             found = _crcs(view)
             if found != expected[low // BLOCK_BYTES :][: len(found)]:
                 raise ValueError(
-                    f"the bytes of tensor '{name}' do not fit its checksum in the manifest"
+                    f"the bytes of tensor {name!r} do not fit its checksum in the manifest"
                 )
     wanted = data[rows.start * row_bytes - begin : rows.stop * row_bytes - begin]
     shape = (rows.stop - rows.start, *part.shape[1:]) if part.shape else ()

@@ -91,11 +91,11 @@ def pieces_of(arrays: Arrays, anywhere: bool = False) -> dict[str, Piece]:
     for name, value in arrays.items():
         parts = _pieces(_checked_name(name), value, anywhere)
         if len({(piece.full_shape, piece.array.dtype.name) for piece in parts}) > 1:
-            raise ValueError(f"the slices of tensor '{name}' differ in full_shape or dtype")
+            raise ValueError(f"the slices of tensor {name!r} differ in full_shape or dtype")
         for piece in parts:
             key = slice_key(name, piece.start, piece.array.shape, piece.full_shape)
             if key in pieces:
-                raise ValueError(f"'{key}' is to be saved twice: give each slice once")
+                raise ValueError(f"{key!r} is to be saved twice: give each slice once")
             pieces[key] = piece
     return pieces
 
@@ -126,12 +126,12 @@ def _checked_array(name: str, array: Any, anywhere: bool) -> Any:
     is_here = isinstance(array, np.ndarray | np.generic)
     if not is_here and not (anywhere and hasattr(array, "__array_ufunc__")):
         raise TypeError(
-            f"tensor '{name}' must be a NumPy array or a list of TensorSlice; got "
+            f"tensor {name!r} must be a NumPy array or a list of TensorSlice; got "
             f"{type(array).__name__}: convert it first (cupy.asnumpy, numpy.asarray)"
         )
     if array.dtype.name not in _DTYPES:
         raise TypeError(
-            f"tensor '{name}' has dtype {array.dtype}, which a checkpoint cannot hold: "
+            f"tensor {name!r} has dtype {array.dtype}, which a checkpoint cannot hold: "
             f"convert it to one of {', '.join(sorted(_DTYPES))}"
         )
     return np.asarray(array) if is_here else array

@@ -26,6 +26,7 @@ from .background import Background
 from .directory import history_of, refuse_others_checkpoints, tidied
 from .errors import CheckpointError, explained
 from .manifest import (
+    FileEntry,
     Manifest,
     Part,
     ShardEntry,
@@ -291,7 +292,11 @@ def write_part(draft: str, shard: str, pieces: Mapping[str, Piece]) -> Part:
 
 
 def manifest_of(
-    step: int, parts: Sequence[Part], state: dict[str, JsonValue], time_secs: float
+    step: int,
+    parts: Sequence[Part],
+    state: dict[str, JsonValue],
+    time_secs: float,
+    files: Mapping[str, FileEntry] | None = None,
 ) -> Manifest:
     tensors: dict[str, TensorEntry] = {}
     for part in parts:
@@ -305,6 +310,7 @@ def manifest_of(
             shards={part.shard: part.entry for part in parts},
             tensors=tensors,
             state=state,
+            files=dict(files or {}),
         )
     except ValidationError as error:
         raise CheckpointError(
@@ -317,7 +323,7 @@ def _merged(name: str, one: TensorEntry | None, other: TensorEntry) -> TensorEnt
         return other
     if (one.shape, one.dtype) != (other.shape, other.dtype):
         raise CheckpointError(
-            f"tensor '{name}' is given as {one.dtype} of shape {one.shape} and as {other.dtype} of "
+            f"tensor {name!r} is given as {one.dtype} of shape {one.shape} and as {other.dtype} of "
             f"shape {other.shape}: its slices must agree"
         )
     return one.model_copy(update={"slices": one.slices + other.slices})

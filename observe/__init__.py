@@ -7,6 +7,7 @@ from .history import History
 from .log import JsonLines, ensure_handler, forget_logged, log_once, logger
 from .own_files import open_own, read_own, require_size
 from .phases import PHASES, Collective, Span, Stopwatch, phase, wall_clock_offset_ns
+from .printable import printable
 from .progress import Progress, Rate, RemoteProgress, progress, progress_for_launcher
 from .report import write_report
 from .run import Run
@@ -31,6 +32,7 @@ __all__ = [
     "logger",
     "open_own",
     "phase",
+    "printable",
     "progress",
     "progress_for_launcher",
     "read_own",

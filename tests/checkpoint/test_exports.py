@@ -1,6 +1,7 @@
 """Exports: checkpoints that are kept apart, each with other files in it."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +25,8 @@ from paceline.checkpoint import (
     save_export,
 )
 from paceline.checkpoint.names import directory_of
+
+from .test_damage import edit_manifest
 
 ARRAYS = {"w": np.arange(3.0)}
 
@@ -200,3 +203,47 @@ def test_a_refusal_calls_a_saved_model_by_its_path_alone(tmp_path, monkeypatch):
 )
 def test_the_directory_of_a_path_is_never_empty(path, directory):
     assert directory_of(path) == directory
+
+
+@pytest.fixture
+def export(tmp_path):
+    return Path(save_export(tmp_path, 0, ARRAYS, {"a.json": b"{}", "b/c": __file__}))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda file: file.write_bytes(file.read_bytes() + b" "),
+        lambda file: file.write_bytes(file.read_bytes()[:-1] + b"?"),
+        Path.unlink,
+    ],
+    ids=["longer", "changed", "missing"],
+)
+@pytest.mark.parametrize("name", ["a.json", "b/c"])
+def test_a_damaged_file_of_an_export_is_found(export, name, damage):
+    damage(export / name)
+    with pytest.raises(CheckpointError, match=f"cannot read '{export / name}': "):
+        read_file(export, name, 1 << 20)
+    with pytest.raises(CheckpointError, match=f"cannot read '{export / name}': "):
+        load(export).verify()
+
+
+def test_what_the_manifest_does_not_list_is_read_unverified(export):
+    """As everything in exports of earlier versions."""
+    (export / "notes").write_bytes(b"mine")
+    assert read_file(export, "notes", 4) == b"mine"
+    assert load(export).files == ("a.json", "b/c")
+    load(export).verify()
+
+
+def test_a_manifest_without_other_files_is_as_before(tmp_path):
+    save_at(tmp_path / "x", ARRAYS)
+    assert '"files"' not in (tmp_path / "x" / "manifest.json").read_text()
+
+
+@pytest.mark.parametrize("name", ["../a", "/etc/passwd", "a/../../b", ""])
+def test_a_manifest_lists_no_file_outside_of_the_export(export, name):
+    entry = {"size_bytes": 2, "crc32": 0}
+    edit_manifest(export, lambda manifest: manifest["files"].update({name: entry}))
+    with pytest.raises(CheckpointError, match=r"without '\.\.'"):
+        load(export)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paceline.checkpoint import TensorSlice, record_metrics, save
+from paceline.checkpoint import TensorSlice, record_metrics, save, save_export
 from paceline.checkpoint.inspect import (
     Statistics,
     add_inspect_arguments,
@@ -168,3 +168,34 @@ def test_where_nothing_is_finite_there_are_no_statistics(array: np.ndarray) -> N
     assert math.isnan(found.min)
     assert found.norm == 0
     assert found.num_not_finite == array.size
+
+
+def test_text_of_files_moves_no_cursor_and_forges_no_line(tmp_path: Path, run: Run) -> None:
+    evil = "w\x1b]0;owned\x07\x1b[2J\u202e\n12:00:00 ERROR forged"
+    path = Path(save(tmp_path, 1, {evil: KERNEL}, state={evil: 1}))
+    shown = r"w\x1b]0;owned\x07\x1b[2J\u202e\n12:00:00 ERROR forged"
+    record_metrics(path, {evil: 1.0})
+    for target in (path, tmp_path):
+        code, lines, err = run(target)
+        assert (code, err) == (0, "")
+        assert any(shown in line for line in lines)
+        assert all(line.isprintable() for line in lines)
+    flip(path / SHARD)
+    code, lines, err = run(path)
+    assert code == 1
+    assert shown in err
+    assert all(line.isprintable() for line in (*lines, *err.splitlines()))
+
+
+def test_of_an_export_it_tells_which_files_were_verified(tmp_path: Path, run: Run) -> None:
+    export = Path(save_export(tmp_path, 1, {"x": KERNEL}, {"a.json": b"{}", "b/c": b"c"}))
+    (export / "notes").touch()
+    code, lines, err = run(export, "--verify")
+    assert (code, err) == (0, "")
+    assert lines[-3:] == ["files: a.json, b/c", "", "under no checksum: notes"]
+    flip(export / "b" / "c")
+    code, lines, err = run(export, "--verify")
+    assert (code, err) == (
+        1,
+        f"cannot read '{export}/b/c': it does not fit its checksum in the manifest\n",
+    )
