@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -27,23 +27,34 @@ def load(
     path: str | os.PathLike[str],
     model_fn: Callable[..., Any] | None = None,
     mode: str = ModeKeys.PREDICT,
+    *,
+    allowed: Sequence[str] | None = None,
 ) -> LoadedModel:
     """Load an exported model, for this process alone.
 
-    Load what you trust: the export names the function that is imported and called.
+    The export names functions that are imported and called: its `model_fn`, and those that make
+    features of inputs. To import a module runs it. So say in `allowed` from which modules they may
+    be, unless you trust the export. Functions of Python's own modules are never called.
 
     Args:
         path: What `Estimator.export_saved_model` returned; of a directory of exports the newest.
         model_fn: The function that it was exported with; by default it is imported.
         mode: For which of the modes that it was exported for.
+        allowed: The modules and packages from which functions may be, such as `["mypackage"]`. By
+            default those of the package (the first part of the module's name) that `model_fn` is
+            from.
 
     Returns:
         The model: a function of a batch.
 
     Raises:
         CheckpointError: There is no export, or it is damaged.
-        ValueError: `model_fn` cannot be imported, or its variables are not those of the export.
+        ValueError: `model_fn` cannot be imported, or its variables are not those of the export; or
+            a function is of a module that is not allowed.
+        TypeError: `allowed` is a text and no sequence of texts.
     """
+    if isinstance(allowed, str):
+        raise TypeError(f"allowed must be a sequence of modules, such as ({allowed!r},)")
     path = os.fspath(path)
     path = next(reversed(list_exports(path)), path)
     with lease(path):
@@ -54,12 +65,13 @@ def load(
             )
         reader = load_checkpoint(path)
         weights = _Weights(path, reader.arrays())
+    trusted = _package_of(model_fn, info) if allowed is None else tuple(allowed)
     if model_fn is None:
-        model_fn = _model_fn_of(info, path)
+        model_fn = _model_fn_of(info, path, trusted)
     store = VariableStore(restore=weights.restore)
     model = ModelFunction(model_fn, info.params, RunConfig())
     found = info.modes[mode]
-    program = Program(model, store, ModeKeys(mode), found.features, found.labels)
+    program = Program(model, store, ModeKeys(mode), found.features, found.labels, trusted)
     loaded = LoadedModel(path, reader.step, program, found)
     program.ask(made_up(found.inputs, found.features, 1))
     if len(info.modes) == 1:  # a model for several takes some weights in another one
@@ -67,14 +79,24 @@ def load(
     return loaded
 
 
-def _model_fn_of(info: ExportInfo, path: str) -> Callable[..., Any]:
+def _package_of(model_fn: Callable[..., Any] | None, info: ExportInfo) -> tuple[str, ...]:
+    """The package that the `model_fn` is from, as given or as an export names it.
+
+    Nothing where it is paceline's: that has functions enough that write and delete files.
+    """
+    module = info.model_fn if model_fn is None else getattr(model_fn, "__module__", None)
+    package = (module or "").partition(":")[0].partition(".")[0]
+    return (package,) if package not in ("", __name__.partition(".")[0]) else ()
+
+
+def _model_fn_of(info: ExportInfo, path: str, allowed: Sequence[str]) -> Callable[..., Any]:
     if info.model_fn is None:
         raise ValueError(
-            f"the model_fn of '{path}' was defined in a script or inside a function, where nobody "
-            f"finds it again; pass it: load(path, model_fn=...)"
+            f"the model_fn of '{path}' was defined inside of a function or of a notebook, where "
+            f"it cannot be found again; pass it: load(path, model_fn=...)"
         )
     try:
-        return imported(info.model_fn)
+        return imported(info.model_fn, allowed)
     except ValueError as error:
         raise ValueError(
             f"the model_fn of '{path}' is not found: {error}; put its module on the import path, "

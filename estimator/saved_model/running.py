@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -27,6 +27,7 @@ class Program:
         store: Its variables.
         mode: For what it is called.
         features, labels: How these are made of the inputs.
+        allowed: The modules whose functions may do it.
     """
 
     model: ModelFunction
@@ -34,11 +35,12 @@ class Program:
     mode: ModeKeys
     features: PreparationInfo
     labels: PreparationInfo | None
+    allowed: Sequence[str]
 
     def ask(self, inputs: dict[str, np.ndarray]) -> Mapping[str, ExportOutput]:
         """The outputs of all signatures for a batch."""
-        features = prepare(self.features, inputs)
-        labels = None if self.labels is None else prepare(self.labels, inputs)
+        features = prepare(self.features, inputs, self.allowed)
+        labels = None if self.labels is None else prepare(self.labels, inputs, self.allowed)
         spec = spec_of(self.model, self.store, (features, labels), self.mode)
         if self.mode is ModeKeys.PREDICT:
             return _signatures(spec)

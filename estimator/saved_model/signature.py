@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ FILE_NAME = "signature.json"
 FORMAT_VERSION = 1
 _MAX_BYTES = 16 << 20
 _TEXT = "str"
+_MAIN = "__main__"
 
 
 class _Record(BaseModel):
@@ -83,7 +86,8 @@ class ExportInfo(_Record):
     Attributes:
         format_version: Of this file; later ones may not be read by earlier programs.
         paceline: The version of the program that wrote it.
-        model_fn: Its import path, "module:name"; None where it has none.
+        model_fn: Its import path, "module:name", or "__main__.script:name" of a function of a
+            script; None where it has none.
         params: What `model_fn` is given; None where it takes none.
         modes: By mode: "infer", "eval", "train".
     """
@@ -224,10 +228,10 @@ def _form_info(form: FixedLenFeature | VarLenFeature) -> FeatureForm:
     return FeatureForm(shape=tuple(form.shape), dtype=dtype, default_value=listed)
 
 
-def prepare(info: PreparationInfo, inputs: dict[str, np.ndarray]) -> Any:
-    """Features, or labels, of the inputs' arrays."""
+def prepare(info: PreparationInfo, inputs: dict[str, np.ndarray], allowed: Sequence[str]) -> Any:
+    """Features, or labels, of the inputs' arrays, by functions of these modules alone."""
     if info.function is not None:
-        return imported(info.function)(inputs)
+        return imported(info.function, allowed)(inputs)
     if info.examples is not None:
         [messages] = inputs.values()
         return _parsed(info.examples, messages)
@@ -263,26 +267,70 @@ def import_path(function: Callable[..., Any]) -> str | None:
     """ "module:name" by which another program finds a function; None where it does not."""
     module = getattr(function, "__module__", None)
     name = getattr(function, "__qualname__", "")
-    if not isinstance(module, str) or module == "__main__" or not name or "<" in name:
+    if not isinstance(module, str) or module == _MAIN or not name or "<" in name:
         return None
     path = f"{module}:{name}"
     try:
-        return path if imported(path) is function else None
+        return path if imported(path, (module,)) is function else None
     except ValueError:
         return None
 
 
-def imported(path: str) -> Callable[..., Any]:
-    """The function that `import_path` named.
+def script_path(function: Callable[..., Any]) -> str | None:
+    """ "__main__.script:name" by which the same script finds a function of its own; else None."""
+    name, script = getattr(function, "__qualname__", ""), _script()
+    is_found = getattr(function, "__module__", None) == _MAIN and _found(_MAIN, name) is function
+    return f"{_MAIN}.{script}:{name}" if script and is_found else None
+
+
+def imported(path: str, allowed: Sequence[str]) -> Callable[..., Any]:
+    """The function that `import_path` or `script_path` named.
+
+    Args:
+        path: What a file says, which is not trusted.
+        allowed: The modules and packages from which it may be; nothing of Python's own is.
 
     Raises:
-        ValueError: It is not there (any more).
+        ValueError: It may not be called, or is not there (any more).
     """
     module, _, name = path.partition(":")
+    head, _, script = module.partition(".")
+    if head == _MAIN and script:
+        if script != _script():
+            raise ValueError(f"{name} is a function of the script {script}.py, which is not run")
+        module = _MAIN
+    if not is_allowed(module, allowed):
+        raise ValueError(
+            f"{path} is not called, since it is not of {', '.join(allowed) or 'any module'}: if "
+            f"you trust it, pass load(path, allowed=({module!r},))"
+        )
     try:
-        found: Any = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
+        found = _found(module, name)
+    except ImportError as error:
         raise ValueError(f"{path} cannot be imported: {error}") from error
+    # A function that the module has imported from elsewhere is not its own.
+    names = getattr(found, "__module__", None), getattr(found, "__qualname__", None)
+    if names != (module, name) or isinstance(found, type) or not callable(found):
+        raise ValueError(f"{path} cannot be imported: {module} defines no such function")
     return found
+
+
+def is_allowed(module: str, allowed: Sequence[str]) -> bool:
+    """Whether a module is one of those, or in a package that is; none of Python's own ever is."""
+    parts = module.split(".")
+    if not all(part.isidentifier() for part in parts) or parts[0] in sys.stdlib_module_names:
+        return False
+    return any(parts[: len(other)] == other for other in (name.split(".") for name in allowed))
+
+
+def _found(module: str, name: str) -> Any:
+    """What has this name in a module; None where nothing has."""
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def _script() -> str:
+    """The name of the script that this process runs, without suffix; empty where it runs none."""
+    return Path(getattr(sys.modules[_MAIN], "__file__", None) or "").stem

@@ -30,6 +30,7 @@ from .signature import (
     input_info,
     made_up,
     preparation_info,
+    script_path,
 )
 
 _logger = logging.getLogger("paceline")
@@ -108,7 +109,7 @@ def export_model(
     info = ExportInfo(
         format_version=FORMAT_VERSION,
         paceline=_own_version(),
-        model_fn=path_of_function,
+        model_fn=path_of_function or script_path(exported.model_fn),
         params=exported.params,
         modes=modes,
     )
@@ -121,7 +122,7 @@ def export_model(
     if path_of_function is None:
         log_once(
             logging.WARNING,
-            "Who loads exports of model_fn %r must pass it, as it cannot be imported: "
+            "Another program must pass model_fn %r to load its exports, as it cannot import it: "
             "load(path, model_fn=...), with a function at the top of a module, or the model_fn of "
             "a premade Estimator that is made alike.",
             getattr(exported.model_fn, "__qualname__", repr(exported.model_fn)),
@@ -139,7 +140,9 @@ def _mode_info(exported: Exported, mode: ModeKeys, receiver_fn: ReceiverFn) -> M
     inputs = {name: input_info(spec) for name, spec in receiver.inputs.items()}
     features = preparation_info(receiver.features)
     labels = None if receiver.labels is None else preparation_info(receiver.labels)
-    program = Program(exported.model, exported.store, mode, features, labels)
+    functions = [info.function for info in (features, labels) if info and info.function]
+    own_modules = tuple(path.partition(":")[0] for path in functions)
+    program = Program(exported.model, exported.store, mode, features, labels, own_modules)
     try:
         found = [program.ask(made_up(inputs, features, count)) for count in (2, 3)]
     except Exception as error:

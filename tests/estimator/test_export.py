@@ -1,12 +1,15 @@
 """B1.export: what is exported gives, where it is loaded, what the Estimator would predict."""
 
+import hashlib
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -41,12 +44,20 @@ def predicted(estimator, key="y", **options):
 
 
 def copied(path, to, **changes):
-    """A copy of an export with a changed signature."""
+    """A copy of an export with a changed signature, which is under no checksum.
+
+    So it is like an export of a version before the checksums of signatures.
+    """
     to.mkdir()
     for file in Path(path).iterdir():
         (to / file.name).write_bytes(file.read_bytes())
     found = json.loads((to / "signature.json").read_text())
     (to / "signature.json").write_text(json.dumps({**found, **changes}))
+    manifest = json.loads((to / "manifest.json").read_text())
+    del manifest["files"], manifest["sha256"]
+    text = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
+    manifest["sha256"] = hashlib.sha256(text.encode()).hexdigest()
+    (to / "manifest.json").write_text(json.dumps(manifest))
     return to
 
 
@@ -238,6 +249,113 @@ def test_b1_export_refuses_params_that_json_would_change(trained, tmp_path, para
 def test_load_refuses_what_does_not_fit_and_says_what(path, tmp_path, changes, error, words):
     with pytest.raises(error, match=words):
         pl.estimator.load(copied(path, tmp_path / "other", **changes))
+
+
+def test_load_takes_exports_of_before_signatures_had_checksums(path, tmp_path):
+    assert pl.estimator.load(copied(path, tmp_path / "other"))(X).keys() == {"y"}
+
+
+def test_load_refuses_a_signature_that_was_changed(path, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(path, other)
+    text = (other / "signature.json").read_text()
+    (other / "signature.json").write_text(text.replace('"y"', '"z"'))
+    with pytest.raises(CheckpointError, match=r"signature\.json': it does not fit its checksum"):
+        pl.estimator.load(other)
+
+
+SIDE_EFFECT = "def model_fn(features, mode): ...\nraise SystemExit('imported')\n"
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        "os:system",
+        "posix:system",
+        "builtins:exec",
+        "subprocess:check_output",
+        "this:x",
+        "..os:system",
+        ":system",
+        "",
+        "tests.estimator.served:np.savez",
+        "tests.estimator.served:export.ServingInputReceiver",
+        "tests.estimator.served:model_fn.__globals__.clear",
+        "__main__.other:model_fn",
+    ],
+)
+@pytest.mark.parametrize("allowed", [None, ["tests"], ["os", "posix", "builtins", "this"]])
+def test_load_calls_no_function_but_those_that_a_module_of_models_defines(
+    path, tmp_path, named, allowed, capsys
+):
+    other = copied(path, tmp_path / "other", model_fn=named)
+    with pytest.raises(ValueError, match="is not found: "):
+        pl.estimator.load(other, allowed=allowed)
+    modes = json.loads((other / "signature.json").read_text())["modes"]
+    modes["infer"]["features"] = {"function": named}
+    other = copied(path, tmp_path / "receiver", modes=modes)
+    with pytest.raises(ValueError, match=r"is not called|cannot be imported|which is not run"):
+        pl.estimator.load(other, served.model_fn, allowed=allowed)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("allowed", "is_loaded"),
+    [
+        (None, True),
+        (["tests"], True),
+        (["other", "tests.estimator.served"], True),
+        ([], False),
+        (["other", "tests.estimator.serve"], False),
+    ],
+)
+def test_load_imports_nothing_but_from_allowed_modules(path, allowed, is_loaded):
+    refusal = pytest.raises(ValueError, match=r"pass load\(path, allowed=")
+    with nullcontext() if is_loaded else refusal:
+        assert pl.estimator.load(path, allowed=allowed)(X).keys() == {"y"}
+
+
+def test_a_module_that_is_not_allowed_is_not_imported(path, tmp_path, monkeypatch):
+    (tmp_path / "side_effect.py").write_text(SIDE_EFFECT)
+    monkeypatch.syspath_prepend(tmp_path)
+    other = copied(path, tmp_path / "other", model_fn="side_effect:model_fn")
+    with pytest.raises(ValueError, match=r"pass load\(path, allowed=\('side_effect',\)\)"):
+        pl.estimator.load(other, allowed=["tests"])
+    with pytest.raises(TypeError, match="allowed must be a sequence of modules"):
+        pl.estimator.load(other, allowed="tests")
+
+
+SCRIPT = """
+import numpy as np, paceline as pl
+from paceline.estimator import export
+
+def model_fn(features, mode):
+    w = pl.get_variable("w", (3, 1))
+    return pl.EstimatorSpec(mode, features["x"] @ w, np.mean(features["x"] @ w), [])
+
+if __name__ == "__main__":
+    import sys
+    if sys.argv[1] == "export":
+        estimator = pl.Estimator(model_fn, "model")
+        x = np.ones((2, 3), np.float32)
+        estimator.train(lambda: pl.Dataset.from_tensor_slices({"x": x}).batch(2), steps=1)
+        receiver_fn = export.build_raw_serving_input_receiver_fn({"x": pl.TensorSpec([None, 3])})
+        estimator.export_saved_model("exports", receiver_fn)
+    print(pl.estimator.load("exports").step)
+"""
+
+
+def test_a_script_loads_what_it_has_exported_and_another_one_does_not(tmp_path):
+    def run(script, *arguments):
+        (tmp_path / script).write_text(SCRIPT)
+        command = [sys.executable, script, *arguments]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+
+    assert run("train.py", "export").stdout == "0\n"
+    assert run("train.py", "load").stdout == "0\n"
+    refusal = run("other.py", "load").stderr
+    assert "model_fn is a function of the script train.py, which is not run" in refusal
+    assert "load(path, model_fn=...)" in refusal
 
 
 def test_load_refuses_weights_that_nothing_takes(path, tmp_path):
