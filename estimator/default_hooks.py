@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Final
 
 from ..cluster import restart_count
 from ..strategies import Job, Strategy, StrategyExtended
@@ -25,6 +27,9 @@ from .hooks import (
 )
 from .records import history_of, history_steps
 from .run_config import RunConfig
+
+_NOTED_CHARACTERS: Final = 200
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 
 
 def saving(
@@ -70,6 +75,7 @@ def reporting(config: RunConfig, extended: StrategyExtended) -> list[SessionRunH
 def recording(
     config: RunConfig,
     strategy: Strategy,
+    params: Mapping[str, Any],
     saver: RunSaver,
     last_step: int | None,
     held: ExitStack,
@@ -79,6 +85,7 @@ def recording(
     A worker without the chief's files does not make a directory of its own for that.
 
     Args:
+        params: Those of the Estimator, which are noted too.
         held: Closed with the error that ends the run, if one does.
     """
     every, model_dir = history_steps(config), str(config.model_dir)
@@ -87,7 +94,7 @@ def recording(
         return []
     hooks: list[SessionRunHook] = []
     if every:
-        about = _about(config, strategy, last_step)
+        about = _about(config, strategy, params, last_step)
         report_dir = model_dir if config.report and is_chief else None
         history = HistoryHook(history_of(config), every, about, saver, report_dir)
         hooks.append(held.enter_context(history))
@@ -96,7 +103,9 @@ def recording(
     return hooks
 
 
-def _about(config: RunConfig, strategy: Strategy, last_step: int | None) -> dict[str, Any]:
+def _about(
+    config: RunConfig, strategy: Strategy, params: Mapping[str, Any], last_step: int | None
+) -> dict[str, Any]:
     """What the history says of a run at its beginning."""
     extended = strategy.extended
     return {
@@ -110,7 +119,19 @@ def _about(config: RunConfig, strategy: Strategy, last_step: int | None) -> dict
         "pid": os.getpid(),
         "restart": restart_count(os.environ),
         "config": {name: repr(getattr(config, name)) for name in type(config).model_fields},
+        "params": {str(name): _noted(value) for name, value in params.items()},
     }
+
+
+def _noted(value: Any) -> Any:
+    """A parameter as the history holds it: as it is where it is short JSON, else its begin."""
+    try:
+        if len(json.dumps(value)) <= _NOTED_CHARACTERS:
+            return value
+    except (TypeError, ValueError, RecursionError):
+        pass
+    text = _ADDRESS.sub("", repr(value))  # which differs from run to run
+    return text if len(text) <= _NOTED_CHARACTERS else f"{text[:_NOTED_CHARACTERS]}…"
 
 
 def ending(last_step: int | None) -> list[SessionRunHook]:

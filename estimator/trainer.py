@@ -116,7 +116,9 @@ class Trainer:
             # What may refuse the run comes before what saves its beginning.
             own = [BuildReport(), NanTensorHook(), *restoring, progress, saver]
             own += default_hooks.reporting(config, extended)
-            own += default_hooks.recording(config, strategy, saver, last_step, source)
+            own += default_hooks.recording(
+                config, strategy, self._params or {}, saver, last_step, source
+            )
             own += default_hooks.ending(last_step)
             hooks = spec.hooks or ()
             session = TrainingSession(

@@ -15,6 +15,7 @@ from .run import Curve
 WIDTH, HEIGHT = 620, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 12, 42
 _MOST_POINTS: Final = 400
+NUM_DASHES: Final = 3
 _SMOOTHED_FROM = 60
 _LOG_FROM_RATIO = 200.0
 
@@ -28,12 +29,14 @@ class Series:
         label: What the legend calls it.
         curve: Its points.
         colour: The number of its colour.
+        dashes: The number of its pattern; 0 is a line without gaps.
         is_marked: Whether each point has a dot, as those of evaluations have.
     """
 
     label: str
     curve: Curve
     colour: int
+    dashes: int = 0
     is_marked: bool = False
 
 
@@ -199,18 +202,20 @@ def _mark(x: float) -> Markup:
 
 def _line(series: Series, x: _Scale, y: _Scale, is_log: bool) -> Markup:
     colour = f"s{series.colour}"
+    dashes = f" d{1 + (series.dashes - 1) % NUM_DASHES}" if series.dashes else ""
+    kind = f"line {colour}{dashes}"
     points = _thinned(series.curve)
     if series.is_marked or len(points) == 1:
         dots = [
             element("circle", class_=f"dot {colour}", cx=x(step), cy=y(value), r=3)
             for step, value in points
         ]
-        return joined(_path(points, x, y, f"line {colour}"), *dots)
+        return joined(_path(points, x, y, kind), *dots)
     if len(points) < _SMOOTHED_FROM:
-        return _path(points, x, y, f"line {colour}")
+        return _path(points, x, y, kind)
     smooth = _smoothed(points, is_log)
     pale = _path(points, x, y, f"line pale {colour}")
-    return joined(pale, _path(smooth, x, y, f"line {colour}"))
+    return joined(pale, _path(smooth, x, y, kind))
 
 
 def _path(points: Curve, x: _Scale, y: _Scale, kind: str) -> Markup:
@@ -245,7 +250,12 @@ def _legend(series: Sequence[Series]) -> Markup:
     if len(series) == 1:
         return Markup()
     keys = [
-        element("span", element("i", class_=f"key s{s.colour}"), s.label, class_="legend-item")
+        element(
+            "span",
+            element("i", class_=f"key s{s.colour}{' dashed' if s.dashes else ''}"),
+            s.label,
+            class_="legend-item",
+        )
         for s in series
     ]
     return element("span", *keys, class_="legend")

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from .markup import Child, Markup, element, joined
+
+_LIGHT: Final = (
+    "#2f6fde", "#d9660a", "#17916a", "#a63fb8", "#b8860b", "#c2375a",
+    "#0b8fa8", "#6b5bd2", "#6f8f12", "#8a5a2b", "#e0559a", "#4d5b6b",
+)  # fmt: skip
+_DARK: Final = (
+    "#7aa8ff", "#ff9a4d", "#4fcf9f", "#d685e6", "#e3b341", "#ff7d97",
+    "#4fc7de", "#a99bff", "#b5d04a", "#c99a6b", "#ff9acb", "#a9b7c6",
+)  # fmt: skip
+NUM_COLOURS: Final = len(_LIGHT)
 
 _STYLE: Final = """
 :root {
   color-scheme: light dark;
   --bg: #f7f7f5; --panel: #ffffff; --ink: #1d1d1b; --muted: #6a6a64; --line: #e3e3dd;
   --good: #18794e; --bad: #c62a2f; --live: #2f6fde;
-  --c0: #2f6fde; --c1: #d9660a; --c2: #17916a; --c3: #a63fb8; --c4: #b8860b; --c5: #c2375a;
+  __LIGHT__
   --p0: #8fb5f2; --p1: #2f6fde; --p2: #17916a; --p3: #d9660a; --p4: #a63fb8; --p5: #b8860b;
   --p6: #c2375a; --p7: #b4b4ac;
 }
@@ -19,7 +30,7 @@ _STYLE: Final = """
   :root {
     --bg: #151517; --panel: #1e1e21; --ink: #ececea; --muted: #9c9c96; --line: #34343a;
     --good: #4cc38a; --bad: #ff6369; --live: #7aa8ff;
-    --c0: #7aa8ff; --c1: #ff9a4d; --c2: #4fcf9f; --c3: #d685e6; --c4: #e3b341; --c5: #ff7d97;
+    __DARK__
     --p0: #4c6a9f; --p1: #7aa8ff; --p2: #4fcf9f; --p3: #ff9a4d; --p4: #d685e6; --p5: #e3b341;
     --p6: #ff7d97; --p7: #5c5c62;
   }
@@ -57,15 +68,10 @@ svg.chart { width: 100%; height: auto; display: block; overflow: visible; }
 .pale { opacity: 0.38; stroke-width: 1.2; }
 .mark { stroke: var(--bad); stroke-dasharray: 3 4; stroke-width: 1.5; }
 .cursor { stroke: var(--muted); stroke-width: 1; visibility: hidden; }
-.s0 { stroke: var(--c0); } .s1 { stroke: var(--c1); } .s2 { stroke: var(--c2); }
-.s3 { stroke: var(--c3); } .s4 { stroke: var(--c4); } .s5 { stroke: var(--c5); }
+__STROKES__
+.d1 { stroke-dasharray: 7 4; } .d2 { stroke-dasharray: 2 3; } .d3 { stroke-dasharray: 9 3 2 3; }
 .dot { stroke: var(--panel); stroke-width: 1; }
-.dot.s0, .key.s0 { fill: var(--c0); background: var(--c0); }
-.dot.s1, .key.s1 { fill: var(--c1); background: var(--c1); }
-.dot.s2, .key.s2 { fill: var(--c2); background: var(--c2); }
-.dot.s3, .key.s3 { fill: var(--c3); background: var(--c3); }
-.dot.s4, .key.s4 { fill: var(--c4); background: var(--c4); }
-.dot.s5, .key.s5 { fill: var(--c5); background: var(--c5); }
+__FILLS__
 .p0 { background: var(--p0); } .p1 { background: var(--p1); } .p2 { background: var(--p2); }
 .p3 { background: var(--p3); } .p4 { background: var(--p4); } .p5 { background: var(--p5); }
 .p6 { background: var(--p6); } .p7 { background: var(--p7); }
@@ -73,6 +79,7 @@ svg.chart { width: 100%; height: auto; display: block; overflow: visible; }
 p.legend { float: none; margin: 0 0 10px; }
 .legend-item { margin-left: 14px; white-space: nowrap; } p .legend-item { margin: 0 16px 0 0; }
 .key { display: inline-block; width: 10px; height: 10px; border-radius: 3px; margin-right: 6px; }
+.key.dashed { height: 3px; margin-bottom: 3px; border-radius: 0; }
 .readout { position: absolute; top: 40px; left: 96px; padding: 4px 10px; font-size: 13px;
   background: var(--panel); border: 1px solid var(--line); border-radius: 6px; display: none;
   pointer-events: none; white-space: pre; }
@@ -123,6 +130,28 @@ for (const svg of document.querySelectorAll("svg.chart")) {
 """
 
 
+def _variables(colours: Sequence[str]) -> str:
+    return " ".join(f"--c{number}: {colour};" for number, colour in enumerate(colours))
+
+
+def _each(rule: str) -> str:
+    """A rule of the style sheet for each colour of curves, whose number stands for #."""
+    return "\n".join(rule.replace("#", str(number)) for number in range(NUM_COLOURS))
+
+
+def _style() -> str:
+    parts = {
+        "__LIGHT__": _variables(_LIGHT),
+        "__DARK__": _variables(_DARK),
+        "__STROKES__": _each(".s# { stroke: var(--c#); }"),
+        "__FILLS__": _each(".dot.s#, .key.s# { fill: var(--c#); background: var(--c#); }"),
+    }
+    style = _STYLE
+    for name, part in parts.items():
+        style = style.replace(name, part)
+    return style
+
+
 def page(title: str, *content: Child) -> str:
     """A whole document."""
     head = element(
@@ -130,7 +159,7 @@ def page(title: str, *content: Child) -> str:
         Markup('<meta charset="utf-8">'),
         Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
         element("title", title),
-        element("style", Markup(_STYLE)),
+        element("style", Markup(_style())),
     )
     body = element("body", element("main", *content), element("script", Markup(_SCRIPT)))
     return "<!DOCTYPE html>\n" + joined(Markup('<html lang="en">'), head, body, Markup("</html>\n"))

@@ -11,11 +11,10 @@ from typing import Final
 from .chart import Series, line_chart, number, stacked_bars
 from .growing_file import replace_file
 from .markup import Child, Markup, element, joined
-from .page import page, table, tiles
+from .page import NUM_COLOURS, page, table, tiles
 from .phases import PHASES
 from .run import Curve, Event, Run
 
-_NUM_COLOURS: Final = 6
 _RATES: Final = (
     ("steps_per_sec", "Steps per second", "1/s"),
     ("examples_per_sec", "Examples per second", "1/s"),
@@ -47,7 +46,10 @@ def write_report(model_dir: str, path: str | None = None) -> str:
 
 
 def report(runs: Sequence[Run]) -> str:
-    """The page of one run, or of several to compare, each in a colour of its own."""
+    """The page of one run, or of several to compare.
+
+    Each run has a colour of its own, up to `NUM_COLOURS` of them; its evaluations are dashed.
+    """
     if len(runs) == 1:
         return _of_one(runs[0])
     title = "Comparison of " + ", ".join(run.name for run in runs)
@@ -157,7 +159,8 @@ def _figure(
         Series(
             f"{run.name}: {label}" if len(runs) > 1 else label,
             curve,
-            colour=(2 * index + place) % _NUM_COLOURS,
+            colour=(index if len(runs) > 1 else place) % NUM_COLOURS,
+            dashes=place if len(runs) > 1 else 0,
             is_marked=label != "training",
         )
         for index, (run, by_label) in enumerate(zip(runs, curves, strict=True))
@@ -214,12 +217,7 @@ def _told(event: Event) -> Markup:
 
 def _configurations(runs: Sequence[Run]) -> Markup:
     """What differs between runs, or from the run's first setting, then all the rest."""
-    configs: list[Mapping[str, object]] = [
-        {**run.beginnings[-1].get("config", {}), "strategy": run.beginnings[-1].get("strategy")}
-        if run.beginnings
-        else {}
-        for run in runs
-    ]
+    configs = [_settings(run) for run in runs]
     names = list(dict.fromkeys(name for config in configs for name in config))
     rows: dict[bool, list[list[Child]]] = {True: [], False: []}
     for name in names:
@@ -231,6 +229,15 @@ def _configurations(runs: Sequence[Run]) -> Markup:
     summary = "what is the same" if len(runs) > 1 else "what is off or not given"
     rest = element("details", element("summary", summary), table(headings, rows[False]))
     return joined(table(headings, rows[True]) if rows[True] else None, rest)
+
+
+def _settings(run: Run) -> dict[str, object]:
+    """The settings of a run at its last beginning, and the parameters of its model."""
+    if not run.beginnings:
+        return {}
+    about = run.beginnings[-1]
+    params = {f"params[{name!r}]": value for name, value in about["params"].items()}
+    return {**about["config"], "strategy": about.get("strategy"), **params}
 
 
 def _footer(runs: Sequence[Run]) -> Markup:
@@ -245,7 +252,7 @@ def _clock(secs: float) -> str:
 
 
 def _duration(secs: float) -> str:
-    return str(timedelta(seconds=max(0, round(secs))))
+    return str(timedelta(seconds=round(max(0, secs))))
 
 
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:

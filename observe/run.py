@@ -1,20 +1,24 @@
 """What the histories of a run's tasks come to: curves, phases, checkpoints, faults.
 
 Histories are written by other processes, also by ones that were killed in the middle of a line or
-that run right now. Lines that are damaged are passed over, and counted.
+that run right now, or come from strangers. Lines that are damaged are passed over, told and
+counted. What is left is checked once, here: the report and `paceline watch` show it as it is.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, final
+from typing import Any, Final, TypeAlias, final
 
 from .growing_file import read_directory
 from .history import DIRECTORY, EVENTS
+from .log import log_once
+from .printable import printable
 
 Event: TypeAlias = Mapping[str, Any]
 Curve: TypeAlias = Sequence[tuple[int, float]]
@@ -22,6 +26,12 @@ Curve: TypeAlias = Sequence[tuple[int, float]]
 
 _NUMBERS = ("loss", "steps_per_sec", "examples_per_sec", "own_steps", "last_step", "restart")
 _NUMBERS_BY_NAME = ("phases", "scalars", "metrics")
+_SETTINGS = ("config", "params")
+_TEXTS = ("name", "reason", "error", "host", "strategy")
+_LARGEST_NUMBER: Final = 1e300  # so that sums and differences of two can be drawn
+_END_OF_TIME: Final = 1e11  # the year 5138
+_TOLD_LINES: Final = 5
+_TOLD_CHARACTERS: Final = 200
 
 
 @final
@@ -47,18 +57,22 @@ class Run:
             ValueError: There is no history in `model_dir`.
             ImportError: It is a URL, and fsspec is not installed.
         """
-        files = read_directory(f"{model_dir.rstrip('/')}/{DIRECTORY}", ".jsonl")
+        directory = f"{model_dir.rstrip('/')}/{DIRECTORY}"
+        files = read_directory(directory, ".jsonl")
         tasks, num_damaged = {}, 0
         for task, content in files.items():
-            events = list(_events(content))
-            num_damaged += content.count(b"\n") - len(events)
-            tasks[task] = events
-        if not any(tasks.values()):
+            events, damaged = _events(content)
+            _tell_damaged(f"{directory}/{task}.jsonl", damaged)
+            num_damaged += len(damaged)
+            if events:
+                tasks[printable(task)] = events
+        if not tasks:
             raise ValueError(
                 f"there is no history in {model_dir}: either nothing has been trained there, or "
                 f"it was with RunConfig(save_summary_steps=0)"
             )
-        return cls(os.path.basename(model_dir.rstrip("/")) or model_dir, tasks, max(0, num_damaged))
+        name = os.path.basename(model_dir.rstrip("/")) or model_dir
+        return cls(printable(name), tasks, num_damaged)
 
     @property
     def chief(self) -> Sequence[Event]:
@@ -186,24 +200,68 @@ def _points(points: Iterable[tuple[int, Any]]) -> Curve:
     return [(step, float(value)) for step, value in points if value is not None]
 
 
-def _events(content: bytes) -> Iterator[Event]:
-    for line in content.splitlines():
+def _events(content: bytes) -> tuple[list[Event], list[tuple[int, str]]]:
+    """The events of a history, and what is wrong with its other lines, by their numbers.
+
+    A last line without an end is being written.
+    """
+    events, damaged = [], []
+    lines = content.split(b"\n")
+    for number, line in enumerate(lines, start=1):
         try:
-            yield _checked(json.loads(line))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            continue
+            events.append(_checked(json.loads(line)))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            if number < len(lines):
+                damaged.append((number, f"{type(error).__name__}: {str(error)[:_TOLD_CHARACTERS]}"))
+    return events, damaged
+
+
+def _tell_damaged(path: str, damaged: Sequence[tuple[int, str]]) -> None:
+    for number, problem in damaged[:_TOLD_LINES]:
+        log_once(
+            logging.WARNING,
+            "%s, line %d is damaged and passed over (%s).",
+            path,
+            number,
+            printable(problem),
+        )
+    if len(damaged) > _TOLD_LINES:
+        more = len(damaged) - _TOLD_LINES
+        log_once(logging.WARNING, "%s has %d more damaged lines.", path, more)
 
 
 def _checked(event: Any) -> Event:
-    """An event whose fields are of the kinds that they should be.
+    """An event whose fields are of the kinds that they should be, and whose texts are printable.
 
     Raises:
         ValueError, KeyError, TypeError, AttributeError: They are not.
     """
-    numbers = [event["time"], event["step"], *[event.get(name) or 0 for name in _NUMBERS]]
+    event = {"phases": {}, "scalars": {}, "metrics": {}, "config": {}, "params": {}} | event
+    numbers = [event["time"], event["step"]]
+    told = [event.get(name) for name in _NUMBERS]
     for name in _NUMBERS_BY_NAME:
-        numbers += [value or 0 for value in event.get(name, {}).values()]
-    if event["event"] not in EVENTS or not all(isinstance(n, int | float) for n in numbers):
-        raise ValueError(f"not an event: {event}")
-    event.get("config", {}).items()
-    return {**event, "step": int(event["step"])}
+        told += event[name].values()
+    numbers += [number for number in told if number is not None]
+    if event["event"] not in EVENTS:
+        raise ValueError(f"there is no event {event['event']!r}")
+    if not all(isinstance(n, int | float) and abs(n) <= _LARGEST_NUMBER for n in numbers):
+        raise ValueError("one of its numbers is none, or too large")
+    if not 0 <= event["time"] < _END_OF_TIME or not 0 <= event["step"] < 2**63:
+        raise ValueError(f"step {event['step']} at time {event['time']}")
+    for name in _SETTINGS:
+        event[name].items()
+    for name in _TEXTS:
+        if not isinstance(event.get(name), str | None):
+            raise ValueError(f"its {name} is no text")
+    return _shown({**event, "step": int(event["step"])})
+
+
+def _shown(value: Any) -> Any:
+    """The value with all texts in it as they may be shown."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {printable(key): _shown(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_shown(inner) for inner in value]
+    return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ _LOOKING_SHARE = 0.05  # of the time
 _SILENT_AFTER_SECS = 30.0
 _LINES_FOR_RATE = 5
 _BAR_CELLS = 32
+_MOST_SECS = 1e11
+_MISSING_AFTER_SECS = 3.0
 
 
 @final
@@ -118,7 +121,7 @@ def status(run: Run, now: float) -> Status:
 
 def _rates(steps: Sequence[Event]) -> tuple[float, float]:
     """Steps and examples per second of the last few lines, each for as long as it stands for."""
-    recent = [(e, sum(e.get("phases", {}).values())) for e in steps[-_LINES_FOR_RATE:]]
+    recent = [(e, sum(filter(None, e["phases"].values()))) for e in steps[-_LINES_FOR_RATE:]]
     total = sum(secs for _, secs in recent)
     if not total:
         return 0.0, 0.0
@@ -141,7 +144,8 @@ def _evaluation(run: Run) -> str:
     if not found:
         return "none yet"
     last = max(found, key=lambda event: event["time"])
-    metrics = ", ".join(f"{name} {number(value)}" for name, value in last["metrics"].items())
+    measured = {name: value for name, value in last["metrics"].items() if value is not None}
+    metrics = ", ".join(f"{name} {number(value)}" for name, value in measured.items())
     return f"step {last['step']:,}: {metrics}"
 
 
@@ -213,7 +217,7 @@ def _progress(found: Status) -> str:
 
 
 def _clock(secs: float) -> str:
-    return str(timedelta(seconds=max(0, round(secs))))
+    return str(timedelta(seconds=round(min(max(0, secs), _MOST_SECS))))
 
 
 def add_watch_arguments(parser: argparse.ArgumentParser) -> None:
@@ -246,14 +250,14 @@ def _follow(model_dir: str) -> int:
     from rich.console import Console
     from rich.live import Live
 
-    console, shown = Console(), ""
+    console, shown, started = Console(), "", time.monotonic()
     is_drawn = console.is_terminal
     with Live(console=console, auto_refresh=False) if is_drawn else nullcontext() as live:
         while True:
             began = time.monotonic()
             run = _read(model_dir)
             found = None if run is None else status(run, time.time())
-            line = f"waiting for a run in {model_dir}" if found is None else found.line()
+            line = _waiting(model_dir, began - started) if found is None else found.line()
             if live is not None:
                 live.update(line if run is None else screen(run, time.time()), refresh=True)
             elif line != shown:
@@ -264,6 +268,14 @@ def _follow(model_dir: str) -> int:
             # A long history takes a while to read, a distant one too.
             looked = time.monotonic() - began
             time.sleep(max(_SECS_BETWEEN_LOOKS, looked / _LOOKING_SHARE))
+
+
+def _waiting(model_dir: str, secs: float) -> str:
+    """What to say while there is no run; a directory may be made soon, or be misspelt."""
+    is_missing = "://" not in model_dir and not os.path.isdir(model_dir)
+    if is_missing and secs >= _MISSING_AFTER_SECS:
+        return f"waiting for a run in {model_dir}, which does not exist: is the path right?"
+    return f"waiting for a run in {model_dir}"
 
 
 def _read(model_dir: str) -> Run | None:

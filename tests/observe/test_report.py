@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from paceline.observe import History, Run, write_report
 from paceline.observe.chart import Series, _ticks, line_chart, number
 from paceline.observe.markup import Markup, element
 from paceline.observe.report import report
+from paceline.observe.watch import status
 
 Events = list[dict[str, Any]]
 
@@ -115,15 +117,31 @@ def test_a_run_under_way_has_no_end(tmp_path: Path) -> None:
         b'{"event": "steps", "time": 1, "step": 1, "scalars": {"a": "b"}}',
         b'{"event": "begin", "time": 1, "step": 1, "config": 3}',
         b'{"event": "other", "time": 1, "step": 1}',
+        b"[" * 100_000,
+        b'{"event": "\x1b[2J", "time": 1, "step": 1}',
+        b'{"event": "steps", "time": 1, "step": 1, "loss": []}',
+        b'{"event": "steps", "time": 1, "step": 1, "loss": 1e999}',
+        b'{"event": "steps", "time": 1e30, "step": 1}',
+        b'{"event": "steps", "time": 1, "step": -1}',
+        b'{"event": "begin", "time": 1, "step": 1, "last_step": 1' + b"0" * 400 + b"}",
+        b'{"event": "begin", "time": 1, "step": 1, "params": "x"}',
+        b'{"event": "evaluation", "time": 1, "step": 1, "metrics": {"a": {}}}',
+        b'{"event": "evaluation", "time": 1, "step": 1, "name": [], "metrics": {}}',
+        b'{"event": "failure", "time": 1, "step": 1, "error": 3}',
     ],
 )
-def test_damaged_lines_are_passed_over_and_counted(tmp_path: Path, line: bytes) -> None:
+def test_damaged_lines_are_passed_over_told_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, line: bytes
+) -> None:
     write(tmp_path, worker_0=[begin(), steps(10)])
     with (tmp_path / "history" / "worker-0.jsonl").open("ab") as file:
         file.write(line + b"\n")
     run = Run.read(str(tmp_path))
     assert (len(run.chief), run.num_damaged) == (2, 1)
     assert "1 damaged line(s)" in report([run])
+    assert f"{tmp_path}/history/worker-0.jsonl, line 3 is damaged" in caplog.text
+    assert all(message.isprintable() for message in caplog.messages)
+    status(run, time.time()).line()
 
 
 def test_a_line_that_its_writer_was_killed_in_does_not_hide_the_next(tmp_path: Path) -> None:
@@ -209,6 +227,35 @@ def test_runs_are_compared_in_one_chart_each_with_its_name(tmp_path: Path) -> No
     labels = [[series["label"] for series in chart["series"]] for chart in charts]
     assert labels == [["slow: training", "fast: training"]] * 3
     assert "Comparison of slow, fast" in page.text
+
+
+def test_each_run_of_a_comparison_has_a_colour_and_its_evaluations_are_dashed(
+    tmp_path: Path,
+) -> None:
+    names = [f"run{index}" for index in range(12)]
+    for name in names:
+        metrics = {"event": "evaluation", "step": 10, "name": "", "metrics": {"loss": 1.0}}
+        again = metrics | {"name": "b"}
+        write(tmp_path / name, worker_0=[begin(), steps(10), steps(20), metrics, again])
+    page = Page(report([Run.read(str(tmp_path / name)) for name in names]))
+    lines = [(a["class"] or "").split() for tag, a in page.elements if tag == "polyline"]
+    of_loss = lines[: 3 * len(names)]
+    assert [line[1] for line in of_loss] == [f"s{i}" for i in range(12) for _ in range(3)]
+    assert [line[2:] for line in of_loss[:3]] == [[], ["d1"], ["d2"]]
+    style = report([Run.read(str(tmp_path / names[0]))])
+    colours = re.findall(r"--c\d+: (#\w+);", style)
+    assert [len(set(colours[:12])), len(set(colours[12:]))] == [12, 12]
+
+
+def test_the_parameters_in_which_runs_differ_are_compared(tmp_path: Path) -> None:
+    for name, rate in (("slow", 0.1), ("fast", 0.2)):
+        params = {"rate": rate, "units": [4, 4]}
+        write(tmp_path / name, worker_0=[begin(params=params), steps(10)])
+    page = report([Run.read(str(tmp_path / name)) for name in ("slow", "fast")])
+    differ, same = page.partition("Configurations")[2].split("<details>")
+    assert "<td>params[&#x27;rate&#x27;]</td><td><code>0.1</code></td><td><code>0.2" in differ
+    assert "units" not in differ
+    assert "params[&#x27;units&#x27;]" in same
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from paceline.__main__ import main
 from paceline.observe import History, Run
-from paceline.observe.watch import screen, status
+from paceline.observe.watch import _waiting, screen, status
 
 from .test_report import a_run, begin, steps, write
 
@@ -86,6 +86,28 @@ def test_paceline_watch_ends_with_1_where_the_run_failed(tmp_path: Path, capsys:
     write(tmp_path, worker_0=[begin(), {"event": "failure", "step": 3, "error": "OSError: x"}])
     assert main(["watch", str(tmp_path)]) == 1
     assert "failed: OSError: x" in capsys.readouterr().out
+
+
+def test_text_of_a_history_moves_no_cursor_and_forges_no_line(tmp_path: Path) -> None:
+    evil = "\x1b[2J\nstep 1"
+    found = {"event": "evaluation", "step": 1, "name": evil, "metrics": {evil: 1.0, "none": None}}
+    write(tmp_path, **{"a\x1b": [begin(), found, {"event": "failure", "step": 1, "error": evil}]})
+    run = Run.read(str(tmp_path))
+    line = status(run, time.time()).line()
+    assert line.isprintable()
+    assert r"failed: \x1b[2J\nstep 1" in line
+    console = Console(file=io.StringIO(), width=110)
+    console.print(screen(run, run.last_time))
+    assert isinstance(console.file, io.StringIO)
+    assert "\x1b" not in console.file.getvalue()
+
+
+def test_paceline_watch_says_after_a_while_that_there_is_no_such_directory(tmp_path: Path) -> None:
+    missing = str(tmp_path / "typo")
+    assert _waiting(missing, 0.5) == f"waiting for a run in {missing}"
+    told = f"waiting for a run in {missing}, which does not exist: is the path right?"
+    assert _waiting(missing, 5) == told
+    assert _waiting(str(tmp_path), 5) == f"waiting for a run in {tmp_path}"
 
 
 def test_paceline_watch_once_needs_a_run(tmp_path: Path, capsys: Capture) -> None:
