@@ -10,7 +10,8 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -294,3 +295,42 @@ def test_preparing_creates_the_directory_and_leaves_it_empty(tmp_path: Path) -> 
     start(model_dir)
     assert [name for name in os.listdir(model_dir) if not name.startswith(".")] == []
     assert latest_checkpoint(model_dir) is None
+
+
+@contextmanager
+def descriptors_left(num: int) -> Iterator[None]:
+    """A context in which this process may open only so many files more."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+    opened = []
+    try:
+        with suppress(OSError):
+            while True:
+                opened.append(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(num):
+            os.close(opened.pop())
+        yield
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.parametrize("num", range(6))
+def test_a_save_that_may_open_no_more_files_says_so_and_damages_nothing(
+    tmp_path: Path, num: int
+) -> None:
+    save(tmp_path, 1, {"x": np.ones(3)})
+    problem = ""
+    with descriptors_left(num):
+        try:
+            save(tmp_path, 2, {"x": np.ones(3)}, keep_max=1)
+        except CheckpointError as error:
+            problem = str(error)
+    assert num >= 2 or "raise the limit (ulimit -n)" in problem
+    path = latest_checkpoint(tmp_path)
+    assert path is not None
+    load(path).verify()
+    assert problem or path.endswith("ckpt-2")
+    save(tmp_path, 3, {"x": np.ones(3)}, keep_max=1)  # as if nothing had been
+    assert [step for _, step in list_checkpoints(tmp_path)] == [3]
