@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import final
 
+from ...cluster import is_loopback, look_up
 from ..errors import RendezvousError
 from ..heartbeats import HEARTBEAT_SECS, AwakeClock
 from ..members import Member
 from .addresses import Address, parse_address
+from .doorkeeper import Doorkeeper
 from .frames import Attach, Frame, FrameError, Hello, VersionError, decode, encode
 from .grpc_link import DataStreams
 from .grpc_stream import Channel, Server, Stream, StreamError
@@ -22,6 +25,7 @@ from .handshake import (
     Identity,
     RefusedError,
     TermsError,
+    UserError,
     answer,
     call,
     check_job_id,
@@ -29,12 +33,24 @@ from .handshake import (
 )
 from .links import LinkEnds, check_links
 from .session import Session, SessionHandler
-from .visitors import CALL_SECS, OpenStreams, max_streams
+from .tcp_table import Peer, knows_users, plain_ip, user_calling, users_at
+from .visitors import (
+    CALL_SECS,
+    OpenStreams,
+    Strangers,
+    max_connections,
+    max_strangers,
+    max_streams,
+    num_open_files,
+    raise_file_limit,
+)
 
 RETRY_SECS = 0.2
 _FAREWELL_SECS = 2.0
 _SHORT_FAREWELL_SECS = 0.2
 _JOIN_SECS = 5.0
+# The system's table of connections is read in pieces, between which one may be missed.
+_TABLE_LOOKS = 3
 
 _log = logging.getLogger("paceline")
 
@@ -71,15 +87,16 @@ class Endpoint:
         self._silence_secs = silence_secs
         self._ip = ip or ""
         self._clock = AwakeClock()
-        self._streams = OpenStreams(max_callers)
+        self._streams = OpenStreams()
         self._data_streams = DataStreams()
         self._lock = threading.Lock()
         self._sessions: dict[Session, Stream] = {}
         self._readers: set[threading.Thread] = set()
         self._stopping = threading.Event()
         self._server: Server | None = None
+        self._door: Doorkeeper | None = None
         if ip is not None:
-            self._server = self._listen(ip, max_streams(max_callers))
+            self._listen(ip, max_callers)
         self._heart = threading.Thread(
             target=self._keep_alive, name="paceline-heartbeat", daemon=True
         )
@@ -104,6 +121,7 @@ class Endpoint:
         self._streams.add(stream, limit_secs)
         try:
             hello, authenticated = call(stream, self._identity, peer)
+            self._check_user_at(address)
             session = self._session(stream, authenticated, peer, hello, address)
         except BaseException as error:
             stream.cancel()
@@ -180,6 +198,8 @@ class Endpoint:
             session.close(reason)
         # The others are given time to take in what was said; waiting for these would be in vain.
         deaf = [stream for session, stream in sessions.items() if session.is_deaf]
+        if self._door is not None:
+            self._door.close()
         late = self._streams.cancel_late(deaf, _FAREWELL_SECS)
         if self._server is not None:
             self._server.stop(_SHORT_FAREWELL_SECS if late else _FAREWELL_SECS)
@@ -190,12 +210,20 @@ class Endpoint:
             if thread is not threading.current_thread():
                 thread.join(_JOIN_SECS)
 
-    def _listen(self, ip: str, max_streams: int) -> Server:
+    def _listen(self, ip: str, max_callers: int) -> None:
         me = self._identity.me
+        address, max_files = Address(ip, parse_address(me).port), raise_file_limit()
         try:
-            return Server(str(Address(ip, parse_address(me).port)), max_streams, self._serve)
+            self._server = Server(
+                str(address),
+                max_streams(max_callers),
+                self._serve,
+                max_connections(max_callers, max_files, num_open_files()),
+            )
         except OSError as error:
             raise RendezvousError(f"{me} cannot listen: {error}") from error
+        strangers = Strangers[Peer](*max_strangers(max_callers, max_files))
+        self._door = Doorkeeper(Peer(ip, address.port), strangers)
 
     def _keep_alive(self) -> None:
         while not self._stopping.wait(HEARTBEAT_SECS):
@@ -230,13 +258,19 @@ class Endpoint:
                 raise RefusedError("has come too late", is_final=False)
             # Known before it is admitted: a handler may send at once, and `close` may come.
             self._sessions[session] = stream
-        self._streams.identify(stream)
+        self._identify(stream)
         try:
             self._handler.admit(session)
         except RefusedError:
             self._forget(session)
             raise
         return session
+
+    def _identify(self, stream: Stream) -> None:
+        """Note that ``stream`` is a member's."""
+        self._streams.identify(stream)
+        if self._door is not None:
+            self._door.identify(_peer_of(stream))
 
     def show_stacks(self, why: str) -> None:
         """See `Health`."""
@@ -271,7 +305,11 @@ class Endpoint:
         self._streams.add(stream)
         who = f"a caller from {stream.peer_ip}"
         try:
+            self._check_user_of(stream)
             self._begin(stream, iter(stream))
+        except UserError as error:
+            self._handler.turned_away(who, error)
+            stream.send(encode(refusal(error)))
         except RefusedError as error:
             self._handler.turned_away(who, error)
         except VersionError as error:
@@ -284,6 +322,31 @@ class Endpoint:
             pass  # it went away again
         finally:
             self._streams.remove(stream)
+            if self._door is not None:
+                self._door.forget(_peer_of(stream))
+
+    def _check_user_of(self, stream: Stream) -> None:
+        """Check that a caller is a process of this user, if there is no token to ask it for.
+
+        Without a token this end listens where only its own host can call.
+        """
+        if not self._identity.token and knows_users():
+            peer = _peer_of(stream)
+            for _ in range(_TABLE_LOOKS):
+                if (user := user_calling(peer, parse_address(self._identity.me).port)) is not None:
+                    break
+            _check_user(set() if user is None else {user})
+
+    def _check_user_at(self, called: Address) -> None:
+        """The same for the end that was called: the port may be another user's."""
+        if not self._identity.token and knows_users():
+            _, (ip, port, *_) = look_up(called, self._identity.me, 0.0)
+            where = Peer(plain_ip(ip), port)
+            if is_loopback(where.ip):
+                for _ in range(_TABLE_LOOKS):
+                    if users := users_at(where):
+                        break
+                _check_user(users)
 
     def _begin(self, stream: Stream, messages: Iterator[bytes]) -> None:
         first = decode(next(messages, b""))
@@ -295,7 +358,7 @@ class Endpoint:
                 link = self._data_streams.redeem(first, stream, messages)
                 if link is None:
                     raise FrameError("a data stream with a wrong ticket")
-                self._streams.identify(stream)
+                self._identify(stream)
                 link.pump()
             case _:
                 raise FrameError(f"a {type(first).__name__} frame to begin with")
@@ -316,3 +379,20 @@ class Endpoint:
         session.accept()
         session.listen()
         self._forget(session)
+
+
+def _check_user(users: set[int]) -> None:
+    """Raise `UserError` unless the other end is known to be a process of this user."""
+    me = os.geteuid()
+    if users == {me}:
+        return
+    others = ", ".join(map(str, sorted(users - {me}))) or "that the system does not tell"
+    raise UserError(
+        f"is a process of user {others}; without a token only processes of one user may join, here "
+        f"of user {me}: set PACELINE_TOKEN to the same secret for all tasks",
+        is_final=True,
+    )
+
+
+def _peer_of(stream: Stream) -> Peer:
+    return Peer(plain_ip(stream.peer_ip), stream.peer_port)

@@ -10,6 +10,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from concurrent import futures
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, final
 from urllib.parse import unquote
@@ -18,6 +19,8 @@ from urllib.parse import unquote
 MAX_SEND_BYTES = 1 << 20
 # Shorter ones wait for what is queued behind them: a message costs more than its bytes.
 _JOINED_BYTES = 64 << 10
+
+_MAX_QUOTED_CHARACTERS = 500
 
 _SERVICE = "paceline.Session"
 _METHOD = "Open"
@@ -37,8 +40,13 @@ _CHANNEL_OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.dns_min_time_between_resolutions_ms", 1000),
 )
-# Otherwise a second process could listen on the same port, and each get some of the calls.
-_SERVER_OPTIONS = (*_OPTIONS, ("grpc.so_reuseport", 0))
+_SERVER_OPTIONS = (
+    *_OPTIONS,
+    # Otherwise a second process could listen on the same port, and each get some of the calls.
+    ("grpc.so_reuseport", 0),
+    # Each caller has a connection for each stream, so that limits of those are limits of these.
+    ("grpc.max_concurrent_streams", 1),
+)
 
 
 class StreamError(Exception):
@@ -53,11 +61,13 @@ class Stream:
 
     Attributes:
         peer_ip: From where it was opened; empty at the end that opened it.
+        peer_port: The same; 0 at the end that opened it.
         joins: Whether short messages that wait to be sent may become one.
     """
 
-    def __init__(self, peer_ip: str = "") -> None:
+    def __init__(self, peer_ip: str = "", peer_port: int = 0) -> None:
         self.peer_ip = peer_ip
+        self.peer_port = peer_port
         self.joins = False
         self._received: Iterator[bytes] = iter(())
         self._cancel: Callable[[], object] = _do_nothing
@@ -119,18 +129,30 @@ class Server:
     Args:
         address: "host:port" of this machine.
         max_streams: More than these at a time are turned away.
+        max_connections: More than these at a time are closed at once.
         serve: Called with each stream, which ends when it returns, after what has been sent.
 
     Raises:
         OSError: The address cannot be bound.
     """
 
-    def __init__(self, address: str, max_streams: int, serve: Callable[[Stream], None]) -> None:
+    def __init__(
+        self,
+        address: str,
+        max_streams: int,
+        serve: Callable[[Stream], None],
+        max_connections: int = 1 << 20,
+    ) -> None:
         self._serve = serve
+        self._changed = threading.Condition()
+        self._num_open = 0
         self._server = _library().server(
             _DaemonThreads(),
             handlers=[_handler(self._open)],
-            options=_SERVER_OPTIONS,
+            options=(
+                *_SERVER_OPTIONS,
+                ("grpc.max_allowed_incoming_connections", max_connections),
+            ),
             maximum_concurrent_rpcs=max_streams,
         )
         try:
@@ -142,18 +164,32 @@ class Server:
         self._server.start()
 
     def stop(self, grace_secs: float) -> None:
-        """Stop listening; streams still open after the grace period are broken. Waits for it."""
-        self._server.stop(grace_secs).wait(grace_secs + 1.0)
+        """Break the streams that are still open after the grace period, and stop. Waits for it.
+
+        gRPC would start a thread to keep the time, which it cannot while the interpreter ends.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: not self._num_open, grace_secs)
+        self._server.stop(None).wait(1.0)
 
     def _open(self, received: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        stream = Stream(_ip(context.peer()))
+        stream = Stream(*_address(context.peer()))
         stream._connect(received, context.cancel)
-        if not context.add_callback(stream.finish):
+        with self._changed:
+            self._num_open += 1
+        if not context.add_callback(partial(self._end, stream)):
+            self._end(stream)
             return iter(())
         threading.Thread(
             target=self._run, args=(stream,), name="paceline-serve", daemon=True
         ).start()
         return stream._messages()
+
+    def _end(self, stream: Stream) -> None:
+        stream.finish()
+        with self._changed:
+            self._num_open -= 1
+            self._changed.notify_all()
 
     def _run(self, stream: Stream) -> None:
         try:
@@ -209,16 +245,20 @@ def _handler(behaviour: Callable[..., Iterator[bytes]]) -> Any:
 
 
 def _reason(error: Any) -> str:
-    """Return what broke a stream, in a few words; a server learns no more than that it did."""
+    """Return what broke a stream, in a few words; a server learns no more than that it did.
+
+    The words may be those of a stranger at the other end: they stay on one line.
+    """
     with contextlib.suppress(AttributeError):
-        return str(error.details()).rpartition(": ")[2]
+        details = str(error.details()).rpartition(": ")[2]
+        return details if details.isprintable() else ascii(details[:_MAX_QUOTED_CHARACTERS])
     return "its connection broke"
 
 
-def _ip(peer: str) -> str:
-    """Return the IP address in gRPC's name for a peer, "ipv4:10.0.0.1:1234"."""
-    host = unquote(peer).partition(":")[2].rpartition(":")[0]
-    return host.removeprefix("[").removesuffix("]")
+def _address(peer: str) -> tuple[str, int]:
+    """Return the IP address and the port in gRPC's name for a peer, "ipv4:10.0.0.1:1234"."""
+    host, _, port = unquote(peer).partition(":")[2].rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def _library() -> Any:

@@ -56,6 +56,8 @@ TAG_BYTES = 16
 STRANGER = "does not know this job's token"
 """Why a caller is turned away that has proved nothing; more than that it is not told."""
 
+_MAX_QUOTED_CHARACTERS = 500
+
 _FrameType = TypeVar("_FrameType", bound=Frame)
 
 
@@ -79,6 +81,10 @@ class TermsError(RefusedError):
 
 class HostsError(TermsError):
     """Two processes run on two machines, but an address leads from one only back to itself."""
+
+
+class UserError(RefusedError):
+    """There is no token, and the other side is not, or may not be, a process of the same user."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -367,7 +373,9 @@ def _expect(kind: type[_FrameType], messages: Iterator[bytes]) -> _FrameType:
 
 def _check_kind(kind: type[_FrameType], frame: Frame) -> _FrameType:
     if isinstance(frame, Refusal):
-        raise RefusedError(f"turned this process away, which {frame.reason}", frame.is_final)
+        # Quoted, for it may be a stranger's text: no lines of its own, no escapes of terminals.
+        reason = frame.reason[:_MAX_QUOTED_CHARACTERS]
+        raise RefusedError(f"turned this process away: {reason!r}", frame.is_final)
     if not isinstance(frame, kind):
         raise FrameError(f"a {type(frame).__name__} frame instead of {kind.__name__}")
     return frame
