@@ -269,7 +269,7 @@ class Endpoint:
     def _identify(self, stream: Stream) -> None:
         """Note that ``stream`` is a member's."""
         self._streams.identify(stream)
-        if self._door is not None:
+        if self._door is not None and stream.peer_ip:  # one that the other end has opened
             self._door.identify(_peer_of(stream))
 
     def show_stacks(self, why: str) -> None:

@@ -214,11 +214,17 @@ def test_a_partition_is_named_by_both_when_time_is_up(hosts, start_workers, dete
         assert "all_reduce" in last
 
 
-def test_a_short_partition_that_heals_is_survived(hosts, start_workers, weights, tmp_path):
-    pair = start_workers("--steps", 40, "--fault", "stop", "--by", "worker 1")
+@pytest.mark.parametrize(("silence_secs", "cut_secs"), [(20, 1.0), (8, 3.0)])
+def test_a_partition_shorter_than_half_of_the_silence_is_survived(
+    hosts, start_workers, weights, tmp_path, silence_secs, cut_secs
+):
+    """By a second: what TCP sends again comes after up to twice the time, and heartbeats before."""
+    pair = start_workers(
+        *("--steps", 40, "--fault", "stop", "--by", "worker 1", "--silence-secs", silence_secs)
+    )
     pair[1].wait_for("AT THE FAULT")
     with hosts.partitioned():
         pair[1].resume()
-        assert pair[0].stays_for(1.0)
+        assert pair[0].stays_for(cut_secs)
     train_to_the_end(pair)
     assert weights_in(tmp_path) == (40, weights)

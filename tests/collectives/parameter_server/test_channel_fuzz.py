@@ -5,6 +5,7 @@ Frames that were recorded are changed, cut, joined and invented anew, more than 
 
 import json
 import math
+import random
 import re
 import struct
 from contextlib import closing, suppress
@@ -16,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.collectives import Member
+from paceline.collectives.errors import LinkError
 from paceline.collectives.in_process import in_process_link_pair
 from paceline.collectives.parameter_server import (
     Connection,
@@ -301,3 +303,36 @@ def test_others_are_served_right_while_one_sends_nonsense(link, server_member, o
             assert reply.arrays[0].tobytes() == sent.tobytes()
         lost = record.wait_for(lambda events: sum(event[0] == "lost" for event in events) == 5)
     assert all("it sent" in event[2] for event in lost if event[0] == "lost")
+
+
+@pytest.mark.parametrize(
+    "num_streams", [60, pytest.param(20_000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+)
+def test_a_server_at_work_survives_what_members_send(num_streams, server_member, options, record):
+    """One connection after the other, each with up to three frames of a seeded generator."""
+    rng, server, sent = random.Random(0), server_member(), np.arange(2000.0)
+
+    def handler(client, request):
+        check_message(request)
+        return Message(request.verb, request.body, request.arrays)
+
+    def hostile_data():
+        frames = [rng.choice(RECORDED) for _ in range(rng.randrange(1, 4))]
+        changes = [(rng.randrange(4000), rng.randrange(8)) for _ in range(rng.randrange(1, 5))]
+        numbers = [(rng.choice(NUMBERS), rng.choice(TELLING))] if rng.random() < 0.5 else []
+        return overwritten(flipped(b"".join(frames), changes), numbers)
+
+    with (
+        closing(serve(server, record.handler(handler), **options, report=lambda text: None)),
+        closing(connect(server, Member(2, "worker 2"), **options, links=["tcp"])) as good,
+    ):
+        for _ in range(num_streams):
+            with (
+                closing(connect(server, CLIENT, **options, links=["tcp"])) as bad,
+                suppress(LinkError),
+            ):
+                bad._wire._link.send(memoryview(hostile_data()), math.inf)
+        reply = good.ask(Message(7, b"{}", [sent]))
+        assert reply.arrays[0].tobytes() == sent.tobytes()
+        ends = ("lost", "left")
+        record.wait_for(lambda events: sum(event[0] in ends for event in events) == num_streams)

@@ -309,3 +309,15 @@ def links_mapped():
     """The links in shared memory that this process holds."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     return {line for line in lines if "paceline-link" in line}
+
+
+def test_closing_starts_no_thread(loopback, connect_ranks, monkeypatch):
+    """Python 3.12 starts none any more when a program has ended and closes what is open."""
+
+    def refuse(thread):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    ring = connect_ranks(loopback(2), range(2))
+    monkeypatch.setattr("threading.Thread.start", refuse)
+    for communicator in ring:
+        communicator.close()
