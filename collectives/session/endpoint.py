@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import final
 
-from ...cluster import is_loopback, look_up
+from ...cluster import is_loopback
 from ..errors import RendezvousError
 from ..heartbeats import HEARTBEAT_SECS, AwakeClock
 from ..members import Member
@@ -33,7 +34,7 @@ from .handshake import (
 )
 from .links import LinkEnds, check_links
 from .session import Session, SessionHandler
-from .tcp_table import Peer, knows_users, plain_ip, user_calling, users_at
+from .tcp_table import Peer, knows_users, plain_ip, users_at, users_calling
 from .visitors import (
     CALL_SECS,
     OpenStreams,
@@ -49,8 +50,6 @@ RETRY_SECS = 0.2
 _FAREWELL_SECS = 2.0
 _SHORT_FAREWELL_SECS = 0.2
 _JOIN_SECS = 5.0
-# The system's table of connections is read in pieces, between which one may be missed.
-_TABLE_LOOKS = 3
 
 _log = logging.getLogger("paceline")
 
@@ -331,22 +330,23 @@ class Endpoint:
         Without a token this end listens where only its own host can call.
         """
         if not self._identity.token and knows_users():
-            peer = _peer_of(stream)
-            for _ in range(_TABLE_LOOKS):
-                if (user := user_calling(peer, parse_address(self._identity.me).port)) is not None:
-                    break
-            _check_user(set() if user is None else {user})
+            port = parse_address(self._identity.me).port
+            _check_users(users_calling(_peer_of(stream), port))
 
     def _check_user_at(self, called: Address) -> None:
-        """The same for the end that was called: the port may be another user's."""
-        if not self._identity.token and knows_users():
-            _, (ip, port, *_) = look_up(called, self._identity.me, 0.0)
-            where = Peer(plain_ip(ip), port)
-            if is_loopback(where.ip):
-                for _ in range(_TABLE_LOOKS):
-                    if users := users_at(where):
-                        break
-                _check_user(users)
+        """The same for the end that was called: the port may be another user's.
+
+        A name may stand for several addresses: whichever was called, all must be of this user.
+        """
+        if self._identity.token or not knows_users():
+            return
+        try:
+            found = socket.getaddrinfo(called.host, called.port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise StreamError(str(error)) from None
+        ips = {plain_ip(str(info[4][0])) for info in found}
+        if local := {ip for ip in ips if is_loopback(ip)}:
+            _check_users({user for ip in local for user in users_at(Peer(ip, called.port))})
 
     def _begin(self, stream: Stream, messages: Iterator[bytes]) -> None:
         first = decode(next(messages, b""))
@@ -381,7 +381,7 @@ class Endpoint:
         self._forget(session)
 
 
-def _check_user(users: set[int]) -> None:
+def _check_users(users: set[int]) -> None:
     """Raise `UserError` unless the other end is known to be a process of this user."""
     me = os.geteuid()
     if users == {me}:

@@ -20,7 +20,8 @@ MAX_SEND_BYTES = 1 << 20
 # Shorter ones wait for what is queued behind them: a message costs more than its bytes.
 _JOINED_BYTES = 64 << 10
 
-_MAX_QUOTED_CHARACTERS = 500
+MAX_QUOTED_CHARACTERS = 500
+"""Of what a stranger says, in an error or a log line."""
 
 _SERVICE = "paceline.Session"
 _METHOD = "Open"
@@ -250,8 +251,8 @@ def _reason(error: Any) -> str:
     The words may be those of a stranger at the other end: they stay on one line.
     """
     with contextlib.suppress(AttributeError):
-        details = str(error.details()).rpartition(": ")[2]
-        return details if details.isprintable() else ascii(details[:_MAX_QUOTED_CHARACTERS])
+        details = str(error.details()).rpartition(": ")[2][:MAX_QUOTED_CHARACTERS]
+        return details if details.isprintable() else ascii(details)
     return "its connection broke"
 
 

@@ -50,13 +50,11 @@ from .frames import (
     decode,
     encode,
 )
-from .grpc_stream import Stream, StreamError
+from .grpc_stream import MAX_QUOTED_CHARACTERS, Stream, StreamError
 
 TAG_BYTES = 16
 STRANGER = "does not know this job's token"
 """Why a caller is turned away that has proved nothing; more than that it is not told."""
-
-_MAX_QUOTED_CHARACTERS = 500
 
 _FrameType = TypeVar("_FrameType", bound=Frame)
 
@@ -374,7 +372,7 @@ def _expect(kind: type[_FrameType], messages: Iterator[bytes]) -> _FrameType:
 def _check_kind(kind: type[_FrameType], frame: Frame) -> _FrameType:
     if isinstance(frame, Refusal):
         # Quoted, for it may be a stranger's text: no lines of its own, no escapes of terminals.
-        reason = frame.reason[:_MAX_QUOTED_CHARACTERS]
+        reason = frame.reason[:MAX_QUOTED_CHARACTERS]
         raise RefusedError(f"turned this process away: {reason!r}", frame.is_final)
     if not isinstance(frame, kind):
         raise FrameError(f"a {type(frame).__name__} frame instead of {kind.__name__}")

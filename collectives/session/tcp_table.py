@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import ipaddress
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 _TABLES = Path("/proc/net/tcp"), Path("/proc/net/tcp6")
 ESTABLISHED, LISTENING = 0x01, 0x0A
 _FEWEST_FIELDS = 10
+_LOOKS = 3
 
 
 class Peer(NamedTuple):
@@ -50,19 +51,26 @@ def sockets_about(port: int) -> list[TcpSocket]:
     return list(_rows(f":{port:04X} "))
 
 
-def user_calling(peer: Peer, port: int) -> int | None:
-    """Return the user whose connection from ``peer`` to ``port`` is; None if none is found here."""
-    for each in sockets_about(port):
-        if each.local == peer and each.remote.port == port and each.state == ESTABLISHED:
-            return each.user
-    return None
+def users_calling(peer: Peer, port: int) -> set[int]:
+    """Return the users whose connection from ``peer`` to ``port`` is: one, or none if not found."""
+    return _users(
+        port,
+        lambda each: each.local == peer and each.remote.port == port and each.state == ESTABLISHED,
+    )
 
 
 def users_at(where: Peer) -> set[int]:
     """Return the users that listen at this address of this host, or have taken calls there."""
     states = (ESTABLISHED, LISTENING)
-    rows = sockets_about(where.port)
-    return {each.user for each in rows if each.local == where and each.state in states}
+    return _users(where.port, lambda each: each.local == where and each.state in states)
+
+
+def _users(port: int, is_meant: Callable[[TcpSocket], bool]) -> set[int]:
+    # The tables are read in pieces, between which a socket may be missed.
+    for _ in range(_LOOKS):
+        if users := {each.user for each in sockets_about(port) if is_meant(each)}:
+            return users
+    return set()
 
 
 def plain_ip(ip: str) -> str:

@@ -23,7 +23,7 @@ from paceline.collectives import Member
 from paceline.collectives.session import Endpoint, Identity, RefusedError, SessionHandler
 from paceline.collectives.session.doorkeeper import Doorkeeper
 from paceline.collectives.session.grpc_stream import Server
-from paceline.collectives.session.tcp_table import Peer, user_calling, users_at
+from paceline.collectives.session.tcp_table import Peer, users_at, users_calling
 from paceline.collectives.session.visitors import (
     Origin,
     Strangers,
@@ -305,8 +305,8 @@ def test_the_system_tells_whose_a_connection_is(ip):
     with listening, socket.create_connection(listening.getsockname()[:2]) as caller:
         there, here = Peer(*listening.getsockname()[:2]), Peer(*caller.getsockname()[:2])
         assert users_at(there) == {os.geteuid()}
-        assert user_calling(here, there.port) == os.geteuid()
-        assert user_calling(Peer(ip, 1), there.port) is None
+        assert users_calling(here, there.port) == {os.geteuid()}
+        assert users_calling(Peer(ip, 1), there.port) == set()
 
 
 @linux
@@ -316,4 +316,4 @@ def test_a_connection_that_its_process_has_closed_is_nobodys():
         caller = socket.create_connection(listening.getsockname())
         here = Peer(*caller.getsockname())
         caller.close()
-        assert user_calling(here, listening.getsockname()[1]) is None
+        assert users_calling(here, listening.getsockname()[1]) == set()
