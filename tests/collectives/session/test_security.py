@@ -6,11 +6,13 @@ import socket
 import threading
 import time
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
 
+import grpc
 import numpy as np
 import pytest
 
@@ -198,6 +200,45 @@ def test_a_caller_without_the_token_learns_nothing_of_the_job(converse, token):
     challenge, refusal = map(decode, seen)
     assert isinstance(challenge, frames.Challenge)
     assert refusal == frames.Refusal(reason=STRANGER, is_final=True)
+
+
+FORGED = "\n12:00:00 ERROR worker 1: the disk is full\x1b]0;owned\x07" + "x" * 1900
+
+
+@pytest.mark.parametrize(("direction", "number"), [("back", 0), ("forth", 1)])
+def test_what_a_stranger_gives_as_its_reason_stays_on_one_line(converse, direction, number):
+    """Logs of the one that reads it get no lines, escapes and pages of the stranger's own."""
+
+    def change(where, index, message):
+        if (where, index) == (direction, number):
+            return [encode(frames.Refusal(reason=FORGED, is_final=True))]
+        return [message]
+
+    heard = converse(change)
+    text = str(heard.caller if direction == "back" else heard.other)
+    assert text.isprintable()
+    assert len(text) < 700
+    assert r"'\n12:00:00 ERROR" in text
+
+
+def test_the_status_of_a_stranger_stays_on_one_line():
+    def behave(requests, context):
+        context.abort(grpc.StatusCode.INTERNAL, FORGED)
+
+    handlers = {"Open": grpc.stream_stream_rpc_method_handler(behave)}
+    with ThreadPoolExecutor(1) as pool, ExitStack() as stack:
+        server = grpc.server(
+            pool, handlers=[grpc.method_handlers_generic_handler("paceline.Session", handlers)]
+        )
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        stack.callback(lambda: server.stop(None).wait())
+        channel = Channel(f"127.0.0.1:{port}")
+        stack.callback(channel.close)
+        with pytest.raises(StreamError) as caught:
+            deque(channel.open(), maxlen=0)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 700
 
 
 @pytest.mark.parametrize(
