@@ -311,8 +311,8 @@ def links_mapped():
     return {line for line in lines if "paceline-link" in line}
 
 
-def test_closing_starts_no_thread(loopback, connect_ranks, monkeypatch):
-    """Python 3.12 starts none any more when a program has ended and closes what is open."""
+def test_members_close_where_no_thread_can_be_started(loopback, connect_ranks, monkeypatch):
+    """Python 3.12.1 starts none any more when a program has ended and closes what is open."""
 
     def refuse(thread):
         raise RuntimeError("can't create new thread at interpreter shutdown")
