@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from .mpirun import without_mpi_variables
+from .placing import ALONE_VARIABLE
 from .spec import ClusterError
 
 _DESCRIPTION = """
@@ -22,7 +23,7 @@ What follows the script is its own, as in training: 'paceline evaluate train.py 
 gives --model-dir to a script that takes it. Before the script it is for one that does not: its
 RunConfig and Estimator either name no directory or the same one.
 """
-_OTHER_LAUNCHERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_NOT_OURS = (ALONE_VARIABLE, "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,5 +65,5 @@ def evaluator_environment(environ: Mapping[str, str], model_dir: str | None) -> 
     if model_dir is not None:
         config["model_dir"] = model_dir
     kept = without_mpi_variables(environ)
-    own = {name: value for name, value in kept.items() if name not in _OTHER_LAUNCHERS}
+    own = {name: value for name, value in kept.items() if name not in _NOT_OURS}
     return {**own, "TF_CONFIG": json.dumps(config)}

@@ -21,6 +21,7 @@ from .addresses import release_port
 from .machine import explain_signal, num_cores
 from .mpirun import MpirunProcesses, find_mpirun, mpirun_options, without_mpi_variables
 from .output import CommonLines, Prefixer, console, drop_unwritten, wants_colour
+from .placing import ALONE_VARIABLE
 from .processes import Command, LocalProcesses, Processes
 from .ranks import ROLES_VARIABLE
 from .spec import TASK_TYPES, ClusterError, Task, split_address
@@ -296,7 +297,7 @@ def shared_environ(environ: Mapping[str, str], num_tasks: int) -> dict[str, str]
     file with their secret, but not the secret."""
     threads = str(max(1, num_cores() // num_tasks))
     ours = {"PYTHONUNBUFFERED": "1", **dict.fromkeys(_THREADS, threads)}
-    without = ("TF_CONFIG", ROLES_VARIABLE, TOKEN_VARIABLE)
+    without = ("TF_CONFIG", ALONE_VARIABLE, ROLES_VARIABLE, TOKEN_VARIABLE)
     given = {name: value for name, value in environ.items() if name not in without}
     return {**ours, **given}
 

@@ -1,14 +1,15 @@
-"""Who started this process, and the resolvers for mpirun, srun and torchrun."""
+"""The table of launchers, and the resolvers of the processes that they start."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
-from typing import final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, final
 
-from .addresses import is_loopback
+from .placing import ALONE_VARIABLE, FIRST_PORT, IncompleteError, Launcher, place_in
 from .ranks import (
     expand_nodes,
     hosts_of_ranks,
@@ -23,49 +24,61 @@ from .resolver import ClusterResolver, TFConfigClusterResolver
 from .spec import ClusterError, ClusterSpec, shown
 from .tf_config import lists_a_cluster
 
-# Rank and size as Open MPI, IBM's jsrun, and MPICH and Intel MPI (Hydra) tell them.
-_MPI_VARIABLES = (
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"),
-    ("PMI_RANK", "PMI_SIZE"),
-    ("PMIX_RANK", "SLURM_STEP_NUM_TASKS"),
+# What tells one run of a job from the next; all processes of a run have the same.
+_JOB_NAMES = (
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_RESTART_COUNT",
+    "FLUX_JOB_ID",
+    "SKYPILOT_TASK_ID",
+    "TRAINING_JOB_NAME",
 )
-# Slurm gives these names to shells, in which a script is started by hand and alone.
-_INTERACTIVE_JOBS = ("bash", "interactive")
 
 
 def resolve(environ: Mapping[str, str] = os.environ) -> ClusterResolver:
-    """The cluster and the place in it, from whoever started this process.
+    """The cluster and the place in it, from the variables of the launcher of this process.
 
-    The first of these that speaks is believed; they are in the order in which launchers start
-    each other, the innermost first:
-
-    1. TF_CONFIG, if it lists a cluster;
-    2. torchrun (TORCHELASTIC_RUN_ID), which Slurm or MPI may have started;
-    3. mpirun (OMPI_COMM_WORLD_RANK, JSM_NAMESPACE_RANK, PMI_RANK), which Slurm may have started;
-    4. srun (SLURM_PROCID and SLURM_STEP_NUM_TASKS), but not a shell that it started;
-    5. RANK, WORLD_SIZE and MASTER_ADDR, as Kubernetes jobs for PyTorch set them;
-    6. TF_CONFIG again: none, or one without a cluster, means a job of one process.
+    1. PACELINE_ALONE=1: a job of one process, on purpose.
+    2. TF_CONFIG, if it lists a cluster.
+    3. The first row of `LAUNCHERS` whose launcher has started this process and tells enough.
+    4. A job of one process, if no launcher says that there are others.
 
     A pure function of `environ`; `describe()` of the result is the line for the log.
 
     Raises:
-        ClusterError: The one that speaks makes no sense.
+        ClusterError: A variable makes no sense; or this process is one of several, and no launcher
+            says how they find each other. It does not train alone then, because each of them would,
+            in one model_dir.
     """
+    if _is_alone(environ):
+        return _LauncherResolver(_ALONE, environ, jobs={})
     if lists_a_cluster(environ.get("TF_CONFIG")):
         return TFConfigClusterResolver(environ=environ)
-    if "TORCHELASTIC_RUN_ID" in environ:
-        return TorchrunClusterResolver(environ=environ)
-    if mpi_variables(environ):
-        return MPIClusterResolver(environ=environ)
-    # A batch script that runs Python without srun has SLURM_PROCID too, but is one process however
-    # many tasks were reserved; only srun sets the variables of a step.
-    by_srun = {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"} <= environ.keys()
-    if by_srun and environ.get("SLURM_JOB_NAME") not in _INTERACTIVE_JOBS:
-        return SlurmClusterResolver(environ=environ)
-    if all(environ.get(name) for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR")):
-        return TorchrunClusterResolver(environ=environ)
+    incomplete: list[IncompleteError] = []
+    for launcher in LAUNCHERS:
+        if launcher.speaks(environ):
+            try:
+                return _resolver_of(launcher, environ)
+            except IncompleteError as error:
+                incomplete.append(error)
+    if incomplete:
+        raise incomplete[0]
     return TFConfigClusterResolver(environ=environ)
+
+
+def _resolver_of(launcher: Launcher, environ: Mapping[str, str]) -> ClusterResolver:
+    make = _RESOLVERS.get(launcher.name)
+    return _LauncherResolver(launcher, environ) if make is None else make(environ)
+
+
+def _is_alone(environ: Mapping[str, str]) -> bool:
+    text = environ.get(ALONE_VARIABLE, "")
+    if text not in ("", "0", "1"):
+        raise ClusterError(
+            f"{ALONE_VARIABLE} must be 1 or 0, got {shown(text)}; 1 lets this process train alone"
+        )
+    return text == "1"
 
 
 def job_id(cluster_spec: ClusterSpec, environ: Mapping[str, str] = os.environ) -> str:
@@ -77,8 +90,7 @@ def job_id(cluster_spec: ClusterSpec, environ: Mapping[str, str] = os.environ) -
     if environ.get("PACELINE_JOB_ID"):
         return environ["PACELINE_JOB_ID"]
     # Each task works it out from what all were told alike: before they have met, nobody can ask.
-    names = ("SLURM_JOB_ID", "SLURM_STEP_ID", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
-    told = [environ.get(name, "") for name in names]
+    told = [environ.get(name, "") for name in _JOB_NAMES]
     text = json.dumps([cluster_spec.without_evaluator().as_dict(), told], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -91,11 +103,6 @@ def restart_count(environ: Mapping[str, str] = os.environ) -> int:
     names = ("PACELINE_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
     counts = [environ.get(name, "") for name in names]
     return max(int(count) if count.isdecimal() else 0 for count in counts)
-
-
-def mpi_variables(environ: Mapping[str, str]) -> tuple[str, str] | None:
-    """The names of the variables in which an MPI launcher gave rank and size, None if none did."""
-    return next((names for names in _MPI_VARIABLES if all(n in environ for n in names)), None)
 
 
 class _RankResolver(ClusterResolver):
@@ -144,21 +151,21 @@ class MPIClusterResolver(_RankResolver):
         num_accelerators: Mapping[str, int] | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
-        names = mpi_variables(environ)
-        if names is None:
+        launcher = next((row for row in _MPI if row.speaks(environ)), None)
+        if launcher is None:
             raise ClusterError(
                 "OMPI_COMM_WORLD_RANK and PMI_RANK are not set: no mpirun started this process; "
                 "start it with 'mpirun -n 2 python -m mpi4py script.py' or "
                 "'paceline launch --backend mpi'"
             )
-        rank, size = rank_and_size(environ, names, "mpirun")
+        rank, addresses = place_in(launcher, environ)
         given = jobs, environ, rpc_layer, num_accelerators
-        super().__init__("mpirun", rank, ("",) * size, *given)
-        self._variables = names
+        super().__init__(launcher.name, rank, addresses, *given)
+        self._variable = launcher.rank
 
     @property
     def source(self) -> str:
-        return f"MPI ({self._variables[0]})"
+        return f"MPI ({self._variable})"
 
 
 @final
@@ -181,7 +188,7 @@ class SlurmClusterResolver(_RankResolver):
     def __init__(
         self,
         jobs: Mapping[str, int] | None = None,
-        port_base: int = 8888,
+        port_base: int = FIRST_PORT,
         rpc_layer: str | None = "grpc",
         *,
         num_accelerators: Mapping[str, int] | None = None,
@@ -252,23 +259,116 @@ class TorchrunClusterResolver(_RankResolver):
         num_accelerators: Mapping[str, int] | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
-        rank, size = rank_and_size(environ, ("RANK", "WORLD_SIZE"), "torchrun")
-        addresses = _torchrun_addresses(environ, size)
-        super().__init__("torchrun", rank, addresses, jobs, environ, rpc_layer, num_accelerators)
+        launcher = _TORCHRUN if _TORCHRUN.speaks(environ) else _TORCH
+        rank, addresses = place_in(launcher, environ)
+        given = jobs, environ, rpc_layer, num_accelerators
+        super().__init__(launcher.name, rank, addresses, *given)
 
 
-def _torchrun_addresses(environ: Mapping[str, str], size: int) -> tuple[str, ...]:
-    host = environ.get("MASTER_ADDR", "")
-    if size > 1 and not host:
-        raise ClusterError(
-            f"MASTER_ADDR is {shown(environ.get('MASTER_ADDR'))}, but torchrun sets it to the "
-            f"first node's name; start the script with torchrun, or set TF_CONFIG"
-        )
-    if size == 1:
-        return ("",)
-    host = f"[{host}]" if ":" in host else host
-    has_store = "TORCHELASTIC_RUN_ID" in environ  # which listens on MASTER_PORT
-    first = number_in(environ, "MASTER_PORT", "torchrun") + has_store
-    is_one_node = environ.get("LOCAL_WORLD_SIZE") == str(size) or is_loopback(host.strip("[]"))
-    known = size if is_one_node else 1
-    return (*(f"{host}:{first + i}" for i in range(known)), *("",) * (size - known))
+@final
+class _LauncherResolver(_RankResolver):
+    """The processes that the launcher of a row of `LAUNCHERS` started. Roles as under MPI."""
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        environ: Mapping[str, str],
+        jobs: Mapping[str, int] | None = None,
+    ) -> None:
+        rank, addresses = place_in(launcher, environ)
+        super().__init__(launcher.name, rank, addresses, jobs, environ, "grpc", None)
+        self._source = launcher.source
+
+    @property
+    def source(self) -> str:
+        return self._source
+
+
+_ALONE = Launcher(name="alone on purpose", rank=ALONE_VARIABLE, size=ALONE_VARIABLE)
+_MPI = tuple(
+    Launcher(name="mpirun", rank=rank, size=size, marks=marks, knows_addresses=False)
+    for rank, size, marks in (
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", ()),  # Open MPI
+        ("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", ()),  # IBM's jsrun
+        ("PMI_RANK", "PMI_SIZE", ()),  # MPICH, Intel MPI, Flux, Cray PALS
+        ("PALS_RANKID", "PMI_SIZE", ("PALS_RANKID",)),
+        ("PMIX_RANK", "SLURM_STEP_NUM_TASKS", ("PMIX_RANK",)),  # srun --mpi=pmix
+    )
+)
+_TORCHRUN = Launcher(
+    name="torchrun",
+    rank="RANK",
+    size="WORLD_SIZE",
+    marks=("TORCHELASTIC_RUN_ID",),
+    local_size="LOCAL_WORLD_SIZE",
+    is_port_taken=True,  # by torchrun's own store
+)
+_TORCH = replace(_TORCHRUN, marks=("WORLD_SIZE",), is_port_taken=False)
+"""What sets the same variables without torchrun, such as Kubernetes jobs for PyTorch, or a user."""
+
+_VOLCANO = Launcher(name="Volcano", rank="VC_TASK_INDEX", hosts="VC_*_HOSTS", port=2222)
+
+LAUNCHERS: Final = (
+    _TORCHRUN,  # which Slurm or MPI may have started
+    *_MPI,
+    Launcher(
+        name="Flux",
+        rank="FLUX_TASK_RANK",
+        size="FLUX_JOB_SIZE",
+        num_machines="FLUX_JOB_NNODES",
+    ),
+    Launcher(
+        name="Horovod",
+        rank="HOROVOD_RANK",
+        size="HOROVOD_SIZE",
+        local_size="HOROVOD_LOCAL_SIZE",
+    ),
+    Launcher(
+        name="srun",
+        rank="SLURM_PROCID",
+        size="SLURM_STEP_NUM_TASKS",
+        # A batch script has SLURM_PROCID too, but is one process however many tasks were reserved;
+        # only srun sets the variables of a step.
+        marks=("SLURM_STEP_NUM_TASKS",),
+        # Slurm gives these names to shells, in which a script is started by hand and alone.
+        shells=("SLURM_JOB_NAME", ("bash", "interactive")),
+    ),
+    _TORCH,
+    Launcher(
+        name="JAX",
+        rank="JAX_PROCESS_ID",
+        size="JAX_NUM_PROCESSES",
+        coordinator=("JAX_COORDINATOR_ADDRESS",),
+    ),
+    Launcher(
+        name="Kubeflow",
+        rank="PET_NODE_RANK",
+        size="PET_NNODES",
+        num_per_machine="PET_NPROC_PER_NODE",
+        coordinator=("PET_MASTER_ADDR", "PET_MASTER_PORT"),
+    ),
+    _VOLCANO,
+    replace(_VOLCANO, rank="VK_TASK_INDEX"),
+    Launcher(
+        name="SageMaker",
+        rank="SM_CURRENT_HOST",
+        rank_is_host=True,
+        hosts="SM_HOSTS",
+        port=2223,
+    ),
+    Launcher(
+        name="SkyPilot",
+        rank="SKYPILOT_NODE_RANK",
+        size="SKYPILOT_NUM_NODES",
+        hosts="SKYPILOT_NODE_IPS",
+        port=2222,
+    ),
+)
+"""Every launcher that is understood, the innermost first, as some of them start others."""
+
+_RESOLVERS: Final[Mapping[str, Callable[[Mapping[str, str]], ClusterResolver]]] = {
+    "mpirun": lambda environ: MPIClusterResolver(environ=environ),
+    "srun": lambda environ: SlurmClusterResolver(environ=environ),
+    "torchrun": lambda environ: TorchrunClusterResolver(environ=environ),
+}
+"""The launchers with a resolver of their own; its options are for who makes one by hand."""

@@ -97,7 +97,10 @@ def mpirun_options(
 
 def without_mpi_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment without what an outer launcher says of this very process."""
-    outer = ("OMPI_COMM_WORLD_", "PMI_", "PMIX_", "HYDI_", "MPI_LOCAL", "TORCHELASTIC_", "SLURM_")
+    outer = (
+        *("OMPI_COMM_WORLD_", "PMI_", "PMIX_", "HYDI_", "MPI_LOCAL", "JSM_NAMESPACE_", "PALS_"),
+        *("TORCHELASTIC_", "SLURM_"),
+    )
     return {name: value for name, value in environ.items() if not name.startswith(outer)}
 
 

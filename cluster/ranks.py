@@ -61,7 +61,11 @@ def spec_of_ranks(tasks: tuple[Task, ...], addresses: tuple[str, ...]) -> Cluste
 
 
 def number_in(environ: Mapping[str, str], name: str, launcher: str) -> int:
-    text = environ.get(name)
+    return as_number(environ.get(name), name, launcher)
+
+
+def as_number(text: str | None, name: str, launcher: str) -> int:
+    """The number that a variable of this name holds."""
     if text is None or not re.fullmatch(r"\s*[0-9]{1,9}\s*", text, re.ASCII):
         raise ClusterError(
             f"{name} is {'not set' if text is None else shown(text)}, but {launcher} sets it to a "
@@ -75,12 +79,17 @@ def rank_and_size(
 ) -> tuple[int, int]:
     """This process's rank and the number of all, from the variables of these names."""
     size, rank = (number_in(environ, name, launcher) for name in reversed(names))
+    return checked_rank(rank, size, launcher), size
+
+
+def checked_rank(rank: int, size: int, launcher: str) -> int:
+    """The same rank, if there is such a one."""
     if rank >= size:
         raise ClusterError(
             f"{launcher} says rank {rank} of {size} processes; ranks are 0 to {size - 1}: "
             f"start the script with {launcher}, or remove {launcher}'s variables"
         )
-    return rank, size
+    return rank
 
 
 def expand_nodes(text: str) -> tuple[str, ...]:

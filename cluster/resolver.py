@@ -116,7 +116,11 @@ class ClusterResolver(ABC):
         if not spec:
             return f"{self.source}: one process, {self._task}"
         counts = Counter(task.type for task in spec.tasks())
-        tasks = ", ".join(f"{counts[kind]} {kind}" for kind in TASK_TYPES if counts[kind])
+        tasks = ", ".join(
+            f"{counts[kind]} {kind}{'s' * (kind == 'worker' and counts[kind] > 1)}"
+            for kind in TASK_TYPES
+            if counts[kind]
+        )
         return f"{self.source}: {self._task or 'no task'} of a cluster of {tasks}"
 
 
@@ -176,10 +180,13 @@ def _given_task(spec: ClusterSpec, task_type: str | None, task_id: int | None) -
 class TFConfigClusterResolver(ClusterResolver):
     """The cluster that TF_CONFIG describes.
 
+    The pods of an indexed Kubernetes Job may share one TF_CONFIG: where it lists a cluster and has
+    no `task.index`, JOB_COMPLETION_INDEX is the index.
+
     Args:
         task_type, task_id, rpc_layer, environment: Where given, they win over the variable.
         num_accelerators: Kind to number, for instance {"GPU": 2}.
-        environ: Where TF_CONFIG is looked up.
+        environ: Where TF_CONFIG and JOB_COMPLETION_INDEX are looked up.
 
     Raises:
         ClusterError: TF_CONFIG is wrong: the text names the key, the value found and the fix.
@@ -196,7 +203,7 @@ class TFConfigClusterResolver(ClusterResolver):
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         text = environ.get("TF_CONFIG")
-        config = parse_tf_config(text, task_type, task_id)
+        config = parse_tf_config(text, task_type, task_id, environ.get("JOB_COMPLETION_INDEX"))
         settings = config.settings
         if environment is not None:
             settings = replace(settings, environment=environment)

@@ -51,18 +51,21 @@ class TFConfig:
 
 
 def parse_tf_config(
-    text: str | None, task_type: str | None = None, task_id: int | None = None
+    text: str | None,
+    task_type: str | None = None,
+    task_id: int | None = None,
+    job_completion_index: str | None = None,
 ) -> TFConfig:
     """Read and check the value of TF_CONFIG; None, empty and "{}" mean a job of one process.
 
-    `task_type` and `task_id` take the place of task.type and task.index. A ClusterError names the
-    key, the value found and the fix.
+    `task_type` and `task_id` take the place of task.type and task.index. `job_completion_index`
+    supplies a missing task.index. A ClusterError names the key, the value found and the fix.
     """
     config = _load(text)
     cluster_key, jobs = _cluster_jobs(config)
     spec = _cluster_spec(cluster_key, jobs)
     old_master = "master" in jobs
-    task = _task(config, spec, jobs, task_type, task_id)
+    task = _task(config, spec, jobs, task_type, task_id, job_completion_index)
     if old_master and task.type == "evaluator":
         raise _wrong(
             "task.type",
@@ -205,6 +208,7 @@ def _task(
     jobs: Mapping[str, Any],
     task_type: str | None,
     task_id: int | None,
+    job_completion_index: str | None,
 ) -> Task:
     section = _dict(config, "task") or {}
     given: dict[str, Any] = {
@@ -213,6 +217,8 @@ def _task(
     }
     if not spec:
         return _only_task(given)
+    if given["index"] is None:
+        given["index"] = job_completion_index
     for name, found in given.items():
         if found is None or found == "":
             raise _wrong(

@@ -239,7 +239,8 @@ def test_without_torchrun_nobody_else_listens_on_the_master_s_port():
 
 @pytest.mark.parametrize("missing", ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"])
 def test_missing_variables_of_torchrun_are_refused_by_name(missing):
-    environ = {name: value for name, value in TORCHRUN.items() if name != missing}
+    on_two_nodes = TORCHRUN | {"LOCAL_WORLD_SIZE": "1"}
+    environ = {name: value for name, value in on_two_nodes.items() if name != missing}
     with pytest.raises(ClusterError, match=missing):
         TorchrunClusterResolver(environ=environ)
 
@@ -258,12 +259,170 @@ def test_missing_variables_of_torchrun_are_refused_by_name(missing):
         (SRUN | {"SLURM_JOB_NAME": "interactive"}, "no TF_CONFIG"),
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, "no TF_CONFIG"),
         ({k: v for k, v in TORCHRUN.items() if "ELASTIC" not in k}, "torchrun (RANK)"),
-        ({"RANK": "1", "WORLD_SIZE": "2"}, "no TF_CONFIG"),
+        ({"RANK": "1"}, "no TF_CONFIG"),  # a name that anybody may use
+        ({"RANK": "0", "WORLD_SIZE": "1"}, "torchrun (RANK)"),
         ({"TF_CONFIG": '{"environment": "cloud"}'} | MPICH, "MPI (PMI_RANK)"),
     ],
 )
 def test_the_innermost_launcher_is_believed(environ, source):
     assert resolve(environ).source == source
+
+
+JAX = {"JAX_PROCESS_ID": "1", "JAX_NUM_PROCESSES": "2", "JAX_COORDINATOR_ADDRESS": "a:29500"}
+KUBEFLOW = {
+    "PET_NODE_RANK": "1",
+    "PET_NNODES": "2",
+    "PET_NPROC_PER_NODE": "auto",
+    "PET_MASTER_ADDR": "job-node-0-0.job",
+    "PET_MASTER_PORT": "29500",
+}
+FLUX = {"FLUX_TASK_RANK": "1", "FLUX_JOB_SIZE": "2", "FLUX_JOB_NNODES": "1", "FLUX_JOB_ID": "f1"}
+HOROVOD = {"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2", "HOROVOD_LOCAL_SIZE": "2"}
+SKYPILOT = {
+    "SKYPILOT_NODE_RANK": "1",
+    "SKYPILOT_NUM_NODES": "2",
+    "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2\n",
+    "SKYPILOT_NUM_GPUS_PER_NODE": "4",
+}
+VOLCANO = {"VC_TASK_INDEX": "1", "VC_NODE_HOSTS": "job-node-0.job,job-node-1.job"}
+SAGEMAKER = {"SM_HOSTS": '["algo-2", "algo-1"]', "SM_CURRENT_HOST": "algo-2"}
+RANK_0 = {"MASTER_ADDR": "b", "MASTER_PORT": "5000"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "source", "addresses"),
+    [
+        (JAX, "JAX (JAX_PROCESS_ID)", ("a:29500", "")),
+        (
+            JAX | {"JAX_COORDINATOR_ADDRESS": "[::1]:7"},
+            "JAX (JAX_PROCESS_ID)",
+            ("[::1]:7", "[::1]:8"),
+        ),
+        (KUBEFLOW, "Kubeflow (PET_NODE_RANK)", ("job-node-0-0.job:29500", "")),
+        (FLUX, "Flux (FLUX_TASK_RANK)", ("127.0.0.1:8888", "127.0.0.1:8889")),
+        (FLUX | {"FLUX_JOB_NNODES": "2"} | RANK_0, "Flux (FLUX_TASK_RANK)", ("b:5000", "")),
+        (HOROVOD, "Horovod (HOROVOD_RANK)", ("127.0.0.1:8888", "127.0.0.1:8889")),
+        (HOROVOD | {"HOROVOD_LOCAL_SIZE": "1"} | RANK_0, "Horovod (HOROVOD_RANK)", ("b:5000", "")),
+        (SKYPILOT, "SkyPilot (SKYPILOT_NODE_RANK)", ("10.0.0.1:2222", "10.0.0.2:2222")),
+        (
+            SKYPILOT | {"MASTER_PORT": "5000"},
+            "SkyPilot (SKYPILOT_NODE_RANK)",
+            ("10.0.0.1:5000", "10.0.0.2:5000"),
+        ),
+        (VOLCANO, "Volcano (VC_TASK_INDEX)", ("job-node-0.job:2222", "job-node-1.job:2222")),
+        (
+            {"VK_TASK_INDEX": "1", "VC_NODE_HOSTS": "localhost,localhost"},
+            "Volcano (VK_TASK_INDEX)",
+            ("localhost:2222", "localhost:2223"),
+        ),
+        (SAGEMAKER, "SageMaker (SM_CURRENT_HOST)", ("algo-1:2223", "algo-2:2223")),
+    ],
+)
+def test_each_launcher_tells_rank_1_who_and_where_it_is(environ, source, addresses):
+    resolver = resolve(environ)
+    assert resolver.source == source
+    assert resolver.task == Task("worker", 1)
+    assert resolver.cluster_spec().addresses("worker") == addresses
+
+
+@pytest.mark.parametrize(
+    ("environ", "named"),
+    [
+        ({"RANK": "1", "WORLD_SIZE": "2"}, ["RANK=1", "MASTER_ADDR is not set"]),
+        ({"WORLD_SIZE": "2"}, ["WORLD_SIZE=2", "RANK is not set"]),
+        ({"OMPI_COMM_WORLD_RANK": "1"}, ["OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE is not"]),
+        ({"PMIX_RANK": "1"}, ["PMIX_RANK=1", "SLURM_STEP_NUM_TASKS is not set"]),
+        ({"PALS_RANKID": "1"}, ["PALS_RANKID=1", "PMI_SIZE is not set"]),
+        ({"JAX_NUM_PROCESSES": "2"}, ["JAX_NUM_PROCESSES=2", "JAX_PROCESS_ID is not set"]),
+        (JAX | {"JAX_COORDINATOR_ADDRESS": ""}, ["JAX_COORDINATOR_ADDRESS is not set"]),
+        (KUBEFLOW | {"PET_NPROC_PER_NODE": "2"}, ["PET_NPROC_PER_NODE is 2", "torchrun"]),
+        (KUBEFLOW | {"PET_NNODES": "1", "PET_NPROC_PER_NODE": "2"}, ["PET_NPROC_PER_NODE is 2"]),
+        (KUBEFLOW | {"PET_MASTER_PORT": ""}, ["PET_MASTER_PORT is not set"]),
+        (FLUX | {"FLUX_JOB_NNODES": "2"}, ["FLUX_TASK_RANK=1", "set MASTER_ADDR and MASTER_PORT"]),
+        ({"HOROVOD_RANK": "0", "HOROVOD_SIZE": "2"}, ["HOROVOD_SIZE=2", "MASTER_ADDR"]),
+        (
+            SKYPILOT | {"SKYPILOT_NODE_IPS": ""},
+            ["SKYPILOT_NODE_RANK=1", "SKYPILOT_NODE_IPS is not"],
+        ),
+        ({"VC_TASK_INDEX": "0"}, ["VC_TASK_INDEX=0", "VC_*_HOSTS is not set"]),
+        (VOLCANO | {"VC_PS_HOSTS": "x"}, ["VC_NODE_HOSTS, VC_PS_HOSTS"]),
+        ({"SM_CURRENT_HOST": "algo-1"}, ["SM_CURRENT_HOST=algo-1", "SM_HOSTS is not set"]),
+        (SAGEMAKER | {"SM_CURRENT_HOST": "algo-3"}, ["'algo-3'", "none of SM_HOSTS"]),
+    ],
+)
+def test_one_of_several_that_cannot_find_the_others_is_refused_by_name(environ, named):
+    """It would train alone otherwise, as chief, and so would each of the others."""
+    with pytest.raises(ClusterError) as caught:
+        resolve(environ)
+    for text in (*named, "TF_CONFIG", "PACELINE_ALONE=1"):
+        assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("environ", "told"),
+    [
+        (FLUX | {"FLUX_TASK_RANK": "2"}, "rank 2 of 2"),
+        (VOLCANO | {"VC_TASK_INDEX": "2"}, "rank 2 of 2"),
+        (SKYPILOT | {"SKYPILOT_NUM_NODES": "3"}, "lists 2 hosts, but SKYPILOT_NUM_NODES is 3"),
+        (SAGEMAKER | {"SM_HOSTS": '["algo-1"'}, "SM_HOSTS is"),
+        (KUBEFLOW | {"PET_NNODES": "1:4"}, "PET_NNODES is '1:4'"),
+        (JAX | {"JAX_COORDINATOR_ADDRESS": "a:b"}, "JAX_COORDINATOR_ADDRESS is 'b'"),
+    ],
+)
+def test_variables_that_contradict_each_other_are_refused_by_name(environ, told):
+    with pytest.raises(ClusterError, match=told):
+        resolve(environ)
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"JAX_NUM_PROCESSES": "1"},
+        {"PET_NNODES": "1", "PET_NPROC_PER_NODE": "auto", "PET_NODE_RANK": "0"},
+        {"FLUX_TASK_RANK": "0", "FLUX_JOB_SIZE": "1"},
+        {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "1"},
+        {"SKYPILOT_NODE_RANK": "0", "SKYPILOT_NUM_NODES": "1"},
+        {"VC_TASK_INDEX": "0", "VC_NODE_HOSTS": "job-node-0.job"},
+        {"SM_HOSTS": '["algo-1"]', "SM_CURRENT_HOST": "algo-1"},
+        {
+            "JOB_COMPLETION_INDEX": "3"
+        },  # an indexed Job whose pods have nothing to do with each other
+        {"PACELINE_ALONE": "0"},
+        *({"PACELINE_ALONE": "1"} | several for several in (JAX, FLUX, SRUN, MPICH, TF_CONFIG)),
+        {"PACELINE_ALONE": "1", "WORLD_SIZE": "2", "PACELINE_ROLES": "evaluator"},
+    ],
+)
+def test_a_job_of_one_and_a_process_that_is_alone_on_purpose_are_alone(environ):
+    resolver = resolve(environ)
+    assert resolver.task == Task("worker", 0)
+    assert not resolver.cluster_spec()
+
+
+def test_another_value_of_paceline_alone_is_refused():
+    with pytest.raises(ClusterError, match="PACELINE_ALONE must be 1 or 0, got 'yes'"):
+        resolve({"PACELINE_ALONE": "yes"})
+
+
+@pytest.mark.parametrize(
+    ("environ", "source"),
+    [
+        (FLUX | {"PMI_RANK": "1", "PMI_SIZE": "2"}, "MPI (PMI_RANK)"),  # of a program for MPI
+        (FLUX | SRUN, "Flux (FLUX_TASK_RANK)"),  # Flux in a job of Slurm
+        ({"JAX_NUM_PROCESSES": "4"} | SRUN, "Slurm (SLURM_PROCID)"),
+        (KUBEFLOW | TORCHRUN, "torchrun (RANK)"),
+        (SKYPILOT | RANK_0 | {"RANK": "1", "WORLD_SIZE": "2"}, "torchrun (RANK)"),
+    ],
+)
+def test_the_first_launcher_that_tells_enough_is_believed(environ, source):
+    assert resolve(environ).source == source
+
+
+def test_a_shared_tf_config_takes_the_index_from_the_indexed_job():
+    shared = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker"}}'
+    resolver = resolve({"TF_CONFIG": shared, "JOB_COMPLETION_INDEX": "1"})
+    assert resolver.task == Task("worker", 1)
+    resolver = resolve(TF_CONFIG | {"JOB_COMPLETION_INDEX": "0"})
+    assert resolver.task == Task("worker", 1), "an index that TF_CONFIG has is its own"
 
 
 def test_a_broken_tf_config_is_an_error_whoever_else_speaks():

@@ -293,7 +293,7 @@ def test_cl13_accelerators_are_what_was_given():
 
 def test_the_log_line_says_who_said_what():
     config = {"cluster": CLUSTER, "task": task("worker", 1)}
-    line = "TF_CONFIG: worker 1 of a cluster of 1 chief, 2 worker, 1 ps"
+    line = "TF_CONFIG: worker 1 of a cluster of 1 chief, 2 workers, 1 ps"
     assert resolver_of(config).describe() == line
     local = TFConfigClusterResolver(environ={})
     assert local.describe() == "no TF_CONFIG: one process, worker 0"

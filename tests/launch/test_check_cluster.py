@@ -95,7 +95,7 @@ def test_the_table_shows_every_task_and_marks_this_one(capsys):
     config = local_cluster(2, num_ps=1)[1]
     code, out = check({"TF_CONFIG": json.dumps(config)}, capsys)
     assert code == 1
-    assert "TF_CONFIG: worker 1 of a cluster of 2 worker, 1 ps" in out
+    assert "TF_CONFIG: worker 1 of a cluster of 2 workers, 1 ps" in out
     for address in config["cluster"]["worker"] + config["cluster"]["ps"]:
         assert address in out
     assert "worker 1 (this process)" in out
