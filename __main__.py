@@ -12,6 +12,7 @@ from .checkpoint.inspect import add_inspect_arguments, run_inspect
 from .cluster.check import add_check_arguments, run_check
 from .cluster.doctor import add_doctor_arguments, run_doctor
 from .cluster.evaluate import add_evaluate_arguments, run_evaluate
+from .cluster.exit_codes import USAGE
 from .cluster.launch import add_launch_arguments, run_launch
 from .cluster.output import drop_unwritten
 from .cluster.spec import ClusterError
@@ -67,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = arguments.run(arguments)
     except ClusterError as error:
         print(f"paceline {arguments.command}: {error}", file=sys.stderr)
-        return 2
+        return USAGE
     except BrokenPipeError:
         # Whoever read our output has gone; what is still to be flushed at exit goes nowhere.
         drop_unwritten()

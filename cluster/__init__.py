@@ -10,6 +10,7 @@ from .addresses import (
     port_owner,
     split_address,
 )
+from .exit_codes import LOST_PEER
 from .launchers import (
     MPIClusterResolver,
     SlurmClusterResolver,
@@ -27,6 +28,7 @@ from .token import MIN_TOKEN_CHARACTERS, job_token
 from .tpu import TPUClusterResolver
 
 __all__ = [
+    "LOST_PEER",
     "MIN_TOKEN_CHARACTERS",
     "Address",
     "ClusterError",

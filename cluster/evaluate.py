@@ -32,7 +32,8 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     add("--model-dir", metavar="DIR", help="where the job saves, if the script does not say")
     add("-m", dest="is_module", action="store_true", help="the script is a module, as python -m")
     add("script", help="the script that trains")
-    add("arguments", nargs=argparse.REMAINDER, help="its arguments")
+    rest = add("arguments", nargs=argparse.REMAINDER, help="its arguments")
+    rest.required = False  # argparse would ask for them, too, where the script is missing
 
 
 def run_evaluate(arguments: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 import sys
+import time
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from .addresses import release_port
+from .exit_codes import LOST_PEER, TERMINATED
 from .machine import explain_signal, num_cores
 from .mpirun import MpirunProcesses, find_mpirun, mpirun_options, without_mpi_variables
 from .output import CommonLines, Prefixer, console, drop_unwritten, wants_colour
@@ -33,14 +35,14 @@ PROGRESS_VARIABLE = "PACELINE_PROGRESS"
 """Tells tasks to tell their progress in lines; see `observe.progress`."""
 
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
-PREEMPTED = 128 + 15
-"""The exit code of a task that SIGTERM has ended: it was asked to, and is not started again."""
+_LONGEST_DELAY_SECS = 60.0
 
 _DESCRIPTION = """
 Start all tasks of a job on this machine. Each line of output begins with its task; a line of the
 log that several workers write alike is shown once, and one bar for all of them. When a task
 fails the others are ended, its traceback is printed last, and its exit code (128 + n after signal
-n) is returned. Ctrl-C ends all.
+n) is returned. It is not that of a task which has only lost another one (138), unless no other has
+failed. Ctrl-C ends all.
 """
 _EPILOGUE = """
 Each task gets OPENBLAS_NUM_THREADS and OMP_NUM_THREADS so that all of them share the cores, unless
@@ -80,7 +82,10 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     add("--ps", **number, dest="num_ps", default=0, help="parameter servers (0)")
     add("--evaluator", action="store_true", help="an evaluator beside the training")
     add("--backend", choices=("grpc", "mpi"), default="grpc", help="how tasks find each other")
-    restarts = "restart a failed job (0); one that SIGTERM has ended is not restarted"
+    restarts = (
+        "restart a failed job (0), at once, and after 1, 2, 4, … 60 s where it fails again within "
+        "60 s; one that SIGTERM has ended is not restarted"
+    )
     add("--max-restarts", **number, default=0, help=restarts)
     add("--grace-secs", type=_secs, default=10.0, metavar="S", help="SIGTERM to SIGKILL (10)")
     every = "show what several workers log alike for each of them"
@@ -89,7 +94,8 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     add("--log-json", action="store_true", help=as_json)
     add("-m", dest="is_module", action="store_true", help="the script is a module, as python -m")
     add("script", help="what each task runs")
-    add("arguments", nargs=argparse.REMAINDER, help="its arguments")
+    rest = add("arguments", nargs=argparse.REMAINDER, help="its arguments")
+    rest.required = False  # argparse would ask for them, too, where the script is missing
 
 
 class TaskProgress(Protocol):
@@ -132,7 +138,7 @@ def launch(
         progress: Draws the progress of the first task, for all.
 
     Returns:
-        0, or the exit code of the first task that failed (128 + n after signal n).
+        0, or the exit code of the task whose failure ended the job (128 + n after signal n).
     """
     if not options.is_module and not Path(options.program[0]).is_file():
         raise ClusterError(
@@ -147,12 +153,30 @@ def launch(
         launcher = _Launcher(
             options, mine, out or sys.stdout.buffer, err or sys.stderr.buffer, progress
         )
+        num_short_runs = 0
         for attempt in range(options.max_restarts + 1):
+            began = time.monotonic()
             outcome = launcher.run(attempt, signals)
-            if outcome.exit_code in (0, PREEMPTED) or outcome.interrupted:
+            if outcome.exit_code in (0, TERMINATED) or outcome.interrupted:
                 break
-            launcher.tell_failure(outcome, attempt)
+            is_short = time.monotonic() - began < _LONGEST_DELAY_SECS
+            num_short_runs = num_short_runs + 1 if is_short else 1
+            delay_secs = restart_delay_secs(num_short_runs)
+            launcher.tell_failure(outcome, attempt, delay_secs)
+            if attempt < options.max_restarts and (numbers := signals.wait(delay_secs)):
+                return 128 + numbers[0]
     return outcome.exit_code
+
+
+def restart_delay_secs(num_short_runs: int) -> float:
+    """How long to wait before a restart, after so many runs in a row that failed soon.
+
+    What fails at once will fail again: started over and over it would only burn the machine, and
+    fill the log.
+    """
+    return (
+        0.0 if num_short_runs < 2 else min(2.0 ** min(num_short_runs - 2, 99), _LONGEST_DELAY_SECS)
+    )
 
 
 class _Launcher:
@@ -203,7 +227,8 @@ class _Launcher:
         if ours:
             setting = " ".join(f"{name}={self._environ[name]}" for name in ours)
             cores, count = num_cores(), len(self._tasks)
-            shares = f"({cores} cores for {count} tasks; set them to change this)"
+            share = f"{_counted(cores, 'core')} for {_counted(count, 'task')}"
+            shares = f"({share}; set them to change this)"
             threads = f", each with {setting} {shares}"
         self._note(f"starting {', '.join(map(str, self._tasks))} over {how}{threads}")
         if environ.get("TF_CONFIG"):
@@ -263,16 +288,19 @@ class _Launcher:
         ]
         return LocalProcesses(commands, self._show)
 
-    def tell_failure(self, outcome: Outcome, attempt: int) -> None:
+    def tell_failure(self, outcome: Outcome, attempt: int, delay_secs: float) -> None:
         """Say who failed; after the last attempt, with its traceback as the last thing printed."""
         who = outcome.failed or "the job"
         code = outcome.exit_code
         how = f"exit code {code}"
-        if code > 128:
+        if outcome.status == LOST_PEER:
+            how += ": it has lost another task"
+        elif code > 128:
             how = f"signal {code - 128}{explain_signal(code - 128)}"
         if attempt < self._options.max_restarts:
             left = f"restart {attempt + 1} of {self._options.max_restarts}"
-            self._note(f"{who} failed ({how}); {left} of the whole job")
+            when = f" in {delay_secs:g} s" if delay_secs else ""
+            self._note(f"{who} failed ({how}); {left} of the whole job{when}")
             return
         self._note(f"{who} failed ({how})")
         if outcome.traceback and outcome.failed:
@@ -300,6 +328,10 @@ def shared_environ(environ: Mapping[str, str], num_tasks: int) -> dict[str, str]
     without = ("TF_CONFIG", ALONE_VARIABLE, ROLES_VARIABLE, TOKEN_VARIABLE)
     given = {name: value for name, value in environ.items() if name not in without}
     return {**ours, **given}
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _count(text: str) -> int:

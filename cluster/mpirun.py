@@ -17,7 +17,16 @@ from typing import final
 
 from .machine import mpich_leftovers, num_cores, remove_leftovers
 from .output import Tail
-from .processes import Pipe, Process, Processes, Show, die_with_parent, output_pipes, start
+from .processes import (
+    Pipe,
+    Process,
+    Processes,
+    Show,
+    die_with_parent,
+    has_lost_peer,
+    output_pipes,
+    start,
+)
 from .spec import ClusterError, Task, shown
 
 _INSTALL = "pip install 'paceline[mpich]' installs one"
@@ -194,9 +203,10 @@ class MpirunProcesses(Processes):
         if not self._failures and not self._mpirun.poll():
             return None
         raised = [p for p in self.processes if p.status != 0 and p.tail.has_traceback()]
-        first = min(raised, key=lambda p: p.tail.raised_at, default=None)
-        if self._failures and (first is None or (self._failures[0].status or 0) < 0):
-            first = self._failures[0]  # a rank that was killed has no traceback
+        first = min(raised, key=lambda p: (has_lost_peer(p), p.tail.raised_at), default=None)
+        failed = min(self._failures, key=has_lost_peer, default=None)
+        if failed is not None and (first is None or (failed.status or 0) < 0):
+            first = failed  # a rank that was killed has no traceback
         return first, (first and first.status) or self._mpirun.poll() or 1
 
     def close(self) -> None:

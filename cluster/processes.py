@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
+from .exit_codes import LOST_PEER
 from .output import LineSplitter, Tail
 from .spec import Task
 
@@ -121,7 +122,11 @@ class Processes(ABC):
 
     @abstractmethod
     def first_failure(self) -> tuple[Process | None, int] | None:
-        """Who failed first and its status (negative: the signal that ended it); None if nobody."""
+        """The task that failed first and its status (negative: the signal that ended it).
+
+        A task that has only lost another one comes after those that failed by themselves. None if
+        none has failed; the task is None if it is not known.
+        """
 
     @abstractmethod
     def close(self) -> None:
@@ -165,12 +170,17 @@ class LocalProcesses(Processes):
     def first_failure(self) -> tuple[Process | None, int] | None:
         if not self._failures:
             return None
-        first = self._failures[0]
+        first = min(self._failures, key=has_lost_peer)
         return first, first.status or 0
 
     def close(self) -> None:
         for child in self._children:
             child.wait()
+
+
+def has_lost_peer(process: Process) -> bool:
+    """Whether it failed because another task did."""
+    return process.status == LOST_PEER
 
 
 def _end_group(pid: int) -> None:

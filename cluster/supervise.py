@@ -13,11 +13,14 @@ from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import Any
 
+from .exit_codes import LOST_PEER
 from .processes import Pipe, Process, Processes
 from .spec import Task
 
 _LOOK_SECS = 1.0
 _REPORT_SECS = 30.0
+_CULPRIT_SECS = 2.0
+"""How long a task that lost another may have ended before that one is seen to end."""
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -58,6 +61,13 @@ class Signals:
             return []
         return [number for number in numbers if number in _ENDING]
 
+    def wait(self, secs: float) -> list[int]:
+        """Let time pass, or less if such a signal comes: then the signals."""
+        until = time.monotonic() + secs
+        while not (numbers := self.received()) and (left := until - time.monotonic()) > 0:
+            select.select([self.fd], [], [], left)
+        return numbers
+
 
 def _ignore(number: int, frame: FrameType | None) -> None:
     """A handler of our own, because an ignored signal would write no byte."""
@@ -65,12 +75,24 @@ def _ignore(number: int, frame: FrameType | None) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a job ended: 0, or the exit code and traceback of the first task that failed."""
+    """How a job ended: 0, or the status and traceback of the task whose failure ended it.
 
-    exit_code: int = 0
+    Args:
+        status: An exit code, or -n for signal n.
+        failed: The task, if it is known.
+        traceback: What it wrote last.
+        interrupted: A signal to the launcher has ended the job.
+    """
+
+    status: int = 0
     failed: Task | None = None
     traceback: list[bytes] = field(default_factory=list)
     interrupted: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """As a shell has it: 128 + n after signal n."""
+        return self.status if self.status >= 0 else 128 - self.status
 
 
 def supervise(
@@ -101,6 +123,7 @@ class _Watch:
         self._interrupt: int | None = None
         self._failure: tuple[Process | None, int] | None = None
         self._said_who_is_left = False
+        self._peer_lost_at: float | None = None
         self._chief_ended_at: float | None = None
         self._report_at = 0.0
         self._stopped_since: float | None = None
@@ -132,7 +155,8 @@ class _Watch:
 
     def _wait_secs(self) -> float | None:
         if self._kill_at is None:
-            return None if self._chief_ended_at is None else _LOOK_SECS
+            has_to_look = self._peer_lost_at is not None or self._has_any_ended()
+            return _LOOK_SECS if has_to_look else None
         return max(0.0, self._kill_at - time.monotonic())
 
     def _on_interrupt(self, number: int) -> None:
@@ -151,7 +175,7 @@ class _Watch:
             self._kill_at = time.monotonic() + self._grace_secs
 
     def _end_if_due(self) -> None:
-        self._failure = self._failure or self._job.first_failure()
+        self._failure = self._failure or self._failure_of_the_culprit()
         if self._failure and self._kill_at is None:
             self._ask_to_end()
         if self._kill_at is not None and time.monotonic() >= self._kill_at:
@@ -160,21 +184,30 @@ class _Watch:
         self._say_who_is_left()
         self._look_after_those_who_are_left()
 
-    def _look_after_those_who_are_left(self) -> None:
-        """Name those who still run long after the chief, and end those who stand still for ever.
+    def _failure_of_the_culprit(self) -> tuple[Process | None, int] | None:
+        """The first failure, None while it may be that of a task which has only lost another.
 
-        The chief has saved. A task that somebody has stopped would keep the launcher waiting.
+        The culprit writes why it ends, tells the others, and may yet end after them.
         """
-        if self._kill_at is not None or not self._has_chief_ended():
+        failure = self._job.first_failure()
+        if failure is None or failure[1] != LOST_PEER:
+            return failure
+        now = time.monotonic()
+        if self._peer_lost_at is None:
+            self._peer_lost_at = now
+        return failure if now - self._peer_lost_at >= _CULPRIT_SECS else None
+
+    def _look_after_those_who_are_left(self) -> None:
+        """Name the tasks that run long after the chief, and end those that stand still for ever.
+
+        What the others have done is saved. A task that a user or a debugger has stopped, be it the
+        chief, would keep the launcher waiting.
+        """
+        if self._kill_at is not None or not self._has_any_ended():
             return
         now = time.monotonic()
-        if self._chief_ended_at is None:
-            self._chief_ended_at, self._report_at = now, now + _REPORT_SECS
         left = [p for p in self._job.processes if p.status is None]
-        if left and now >= self._report_at:
-            self._report_at = now + _REPORT_SECS
-            waited_secs = now - self._chief_ended_at
-            self._note(f"the chief ended {waited_secs:.0f} s ago; waiting for {_names(left)}")
+        self._report_after_chief(left, now)
         if not left or not all(p.is_stopped for p in left):
             self._stopped_since = None
         elif self._stopped_since is None:
@@ -182,6 +215,17 @@ class _Watch:
         elif now - self._stopped_since >= self._grace_secs:
             self._note(f"all others have ended; killing {_names(left)}")
             self._kill_at = now
+
+    def _report_after_chief(self, left: Sequence[Process], now: float) -> None:
+        if self._chief_ended_at is None and self._has_chief_ended():
+            self._chief_ended_at, self._report_at = now, now + _REPORT_SECS
+        if self._chief_ended_at is not None and left and now >= self._report_at:
+            self._report_at = now + _REPORT_SECS
+            waited_secs = now - self._chief_ended_at
+            self._note(f"the chief ended {waited_secs:.0f} s ago; waiting for {_names(left)}")
+
+    def _has_any_ended(self) -> bool:
+        return any(p.status == 0 for p in self._job.processes)
 
     def _has_chief_ended(self) -> bool:
         trainers = [p for p in self._job.processes if p.task.type in ("chief", "worker")]
@@ -197,13 +241,13 @@ class _Watch:
 
     def outcome(self) -> Outcome:
         if self._interrupt is not None:
-            return Outcome(exit_code=128 + self._interrupt, interrupted=True)
+            return Outcome(status=128 + self._interrupt, interrupted=True)
         if self._failure is None:
             return Outcome()
         process, status = self._failure
         could_speak = status != -signal.SIGKILL
         return Outcome(
-            exit_code=status if status >= 0 else 128 - status,
+            status=status,
             failed=process.task if process else None,
             traceback=process.tail.traceback() if process and could_speak else [],
         )

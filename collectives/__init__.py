@@ -23,6 +23,7 @@ from .errors import (
 )
 from .executor import DONE, Handle
 from .in_process import threads
+from .leaving import choose_exit_code
 from .link import ALL_LINKS, DEFAULT_LINKS, Health, Link, LinkKind
 from .linked import linked_communicator
 from .members import Member
@@ -48,6 +49,7 @@ __all__ = [
     "Op",
     "PeerLostError",
     "RefusedRequest",
+    "choose_exit_code",
     "connect",
     "linked_communicator",
     "part_bounds",

@@ -17,6 +17,7 @@ from ..cluster import (
 )
 from .communicator import DEFAULT_SILENCE_SECS, DEFAULT_TIMEOUT_SECS, Communicator
 from .in_process import threads
+from .leaving import choose_exit_code
 from .link import DEFAULT_LINKS, LinkKind
 from .members import Member
 
@@ -60,6 +61,7 @@ def connect(
     """
     if transport not in ("auto", "mpi", "ring"):
         raise ValueError(f"transport must be 'auto', 'mpi' or 'ring'; found {transport!r}")
+    choose_exit_code()
     resolver = resolver or resolve()
     spec = resolver.cluster_spec()
     if transport == "mpi" or (transport == "auto" and isinstance(resolver, MPIClusterResolver)):

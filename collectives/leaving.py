@@ -1,17 +1,24 @@
 """A program that ends closes its communicators: with a goodbye, or with what has ended it.
 
 Without this every end would look like a death to the other ranks, also to those that need nothing
-more. `atexit` is used, and no hook for uncaught exceptions, of which a program can have only one:
-Python notes the exception that ends it.
+more. `atexit` is used: Python notes the exception that ends the program.
+
+The exit code says whether the fault was another task's. Only `sys.excepthook` can choose it and
+still let Python end as always; the hook that was there before is called first.
 """
 
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import sys
 import traceback
-from typing import Protocol
+from types import TracebackType
+from typing import Final, Protocol
+
+from ..cluster import LOST_PEER
+from .errors import CollectiveTimeoutError, PeerLostError, RendezvousError
 
 MAX_REASON_CHARACTERS = 500
 
@@ -24,6 +31,9 @@ class Closable(Protocol):
 
 
 _open: set[Closable] = set()
+
+FAULTS_OF_OTHERS: Final = (PeerLostError, CollectiveTimeoutError, RendezvousError)
+"""Uncaught, they end a program with the exit code `LOST_PEER`: it would have gone on by itself."""
 
 
 def close_at_exit(communicator: Closable) -> None:
@@ -52,6 +62,26 @@ def uncaught_exception() -> str:
         return ""
     text = "".join(traceback.format_exception_only(error)).strip()
     return text if len(text) <= MAX_REASON_CHARACTERS else text[:MAX_REASON_CHARACTERS] + " ..."
+
+
+@functools.cache
+def choose_exit_code() -> None:
+    """Let a program that ends by an error of `FAULTS_OF_OTHERS` exit with `LOST_PEER`, not with 1.
+
+    Call it before this process joins others. Only the first call does something: a hook that the
+    user sets later stays, and may call ours.
+    """
+    earlier_hook = sys.excepthook
+
+    def print_and_exit(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        earlier_hook(kind, error, trace)
+        # At a prompt the session goes on.
+        if isinstance(error, FAULTS_OF_OTHERS) and not hasattr(sys, "ps1"):
+            raise SystemExit(LOST_PEER)  # Python ends in its usual way, with this exit code
+
+    sys.excepthook = print_and_exit
 
 
 def _close_all(pid: int) -> None:

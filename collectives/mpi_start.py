@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..cluster import LOST_PEER
 from .members import Member
 from .mpi_watchdog import abort_job
 
@@ -77,7 +78,7 @@ def wait_for_ranks(
         waited_secs = time.monotonic() - began
         text = f"waiting for {', '.join(names[rank] for rank in missing)}: {waited_secs:.3g} s"
         if waited_secs >= timeout_secs:
-            abort_job(comm, f"start of {names[comm.rank]} gave up: {text}")
+            abort_job(comm, f"start of {names[comm.rank]} gave up: {text}", LOST_PEER)
         if waited_secs >= report_at:
             report_at += report_secs
             _log.warning("%s of at most %.0f s", text, timeout_secs)

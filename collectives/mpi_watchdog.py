@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, final
 
+from ..cluster import LOST_PEER
 from .backend import Backend
 from .calls import NOTHING, RECORD_BYTES, RULE, Call, record_text
 from .heartbeats import AwakeClock
@@ -46,13 +47,13 @@ _NOTICE_TAG, _ASK_TAG, _ALIVE_TAG, _STACKS_TAG = 7, 8, 9, 10
 _RANKS_ASKED_A_SECOND = 64
 
 
-def abort_job(comm: Any, text: str) -> NoReturn:
+def abort_job(comm: Any, text: str, exit_code: int = 1) -> NoReturn:
     """Print ``text`` as one piece and end the whole MPI job."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
     time.sleep(_PASS_ON_SECS)
-    comm.Abort(1)
-    raise SystemExit(1)
+    comm.Abort(exit_code)
+    raise SystemExit(exit_code)
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,7 @@ class Watchdog:
             if clock - since > timeout_secs:
                 what = now.call.describe(now.backend.step)
                 about = f"{what} timed out after {clock - since:.3g} s: "
-                self._abort_inside(about + self._whom_we_wait_for(now))
+                self._abort_inside(about + self._whom_we_wait_for(now), LOST_PEER)
 
     def _tell(self, history: History, call: Call, left: bool = False) -> None:
         """Tell the other ranks what this one waits in, or that it leaves."""
@@ -252,7 +253,8 @@ class Watchdog:
                 self._abort_inside(
                     f"{what} failed: {self.members[rank]} has left. Its last call of this "
                     f"communicator was number {notice.sequence}, {notice.text}; "
-                    f"this one is number {now.history.sequence}"
+                    f"this one is number {now.history.sequence}",
+                    LOST_PEER,
                 )
 
     def _look_for_silence(self, now: Position) -> None:
@@ -265,7 +267,8 @@ class Watchdog:
                 what = now.call.describe(now.backend.step)
                 self._abort_inside(
                     f"{what} failed: lost {self.members[rank]}: it has been silent for "
-                    f"{silent_secs:.3g} s"
+                    f"{silent_secs:.3g} s",
+                    LOST_PEER,
                 )
         if self._speaks and clock - self._asked_at >= self._ask_secs:
             self._asked_at = clock
@@ -282,12 +285,12 @@ class Watchdog:
             if rank != self._comm.rank:
                 self._send(rank, _STACKS_TAG, b"")
 
-    def _abort_inside(self, text: str) -> NoReturn:
+    def _abort_inside(self, text: str, exit_code: int = 1) -> NoReturn:
         """Abort on behalf of the thread that is inside MPI, showing how it got there."""
         stacks = map(traceback.extract_stack, sys._current_frames().values())
         inside = [stack for stack in stacks if any(f.filename == _USER for f in stack)]
         trace = "".join(line for stack in inside for line in traceback.format_list(stack))
-        abort_job(self._comm, f"{trace}{self.members[self._comm.rank]}: {text}")
+        abort_job(self._comm, f"{trace}{self.members[self._comm.rank]}: {text}", exit_code)
 
     def _whom_we_wait_for(self, now: Position) -> str:
         history = now.history

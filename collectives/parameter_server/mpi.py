@@ -18,7 +18,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from ...cluster import Address, hold_port
+from ...cluster import LOST_PEER, Address, hold_port
 from ..members import Member
 from ..mpi_start import check_world, end_if_stuck, import_mpi, wait_for_ranks
 from ..mpi_watchdog import abort_job
@@ -144,6 +144,7 @@ class MpiJob:
             self._comm,
             f"{self._tasks[self.rank]}: all tasks have ended but {lost}, lost before. MPI cannot "
             "end without a rank, so the job is aborted; what the others have saved is whole",
+            LOST_PEER,
         )
 
 

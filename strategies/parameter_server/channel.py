@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from ...cluster import ClusterResolver, ClusterSpec, MPIClusterResolver, Task, job_id, job_token
-from ...collectives import DEFAULT_TIMEOUT_SECS, Member
+from ...collectives import DEFAULT_TIMEOUT_SECS, Member, choose_exit_code
 from ...collectives.parameter_server import Connection, RequestHandler, Serving, connect, serve
 from ..workers.joining import (
     CommunicationImplementation,
@@ -137,6 +137,7 @@ def channel_of(resolver: ClusterResolver, options: CommunicationOptions) -> Chan
     Raises:
         RuntimeError: There is something wrong with MPI.
     """
+    choose_exit_code()
     spec, task = resolver.cluster_spec(), resolver.task
     assert task is not None
     implementation, _ = pick_implementation(options.implementation, resolver)

@@ -30,6 +30,7 @@ from ...collectives import (
     Communicator,
     LinkKind,
     Member,
+    choose_exit_code,
 )
 from ..devices.device import Device, list_devices
 
@@ -219,6 +220,7 @@ def join_workers(resolver: ClusterResolver, options: CommunicationOptions) -> Co
         )
     implementation, why = pick_implementation(options.implementation, resolver)
     if len(tasks) > 1:
+        choose_exit_code()
         num_gpus = len(list_devices("GPU"))
         gpus = f"{num_gpus} GPUs" if num_gpus else "no GPU"
         _logger.info("Workers communicate by %s (%s; %s here).", implementation.value, why, gpus)

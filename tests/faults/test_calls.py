@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.cluster import local_cluster
+from paceline.cluster import LOST_PEER, local_cluster
 
 SHORT, LONG = "all_reduce 'a' of float32[1000]", "all_reduce 'a' of float32[1001]"
 DIFFERENCES = {
@@ -45,7 +45,7 @@ def test_a_worker_that_leaves_early_is_named(start_job):
     first, second = start_job(local_cluster(2), "calls.py", "leaves_early")
     assert second.end()[0] == 0
     code, _, errors = first.end()
-    assert code == 1
+    assert code == LOST_PEER
     assert "has left: it has closed its communicator" in errors.splitlines()[-1]
 
 
@@ -54,7 +54,7 @@ def test_a_custom_loop_that_ends_without_closing_says_goodbye_or_why(start_job, 
     first, second = start_job(local_cluster(2), "calls.py", how)
     assert second.end()[0] == (1 if how == "raises" else 0)
     code, _, errors = first.end()
-    assert code == 1
+    assert code == LOST_PEER
     told = {"raises": "it gave up: ValueError: the data of worker 1", "ends_early": "has left: it"}
     assert "worker 1 (" in errors.splitlines()[-1]
     assert told[how] in errors.splitlines()[-1]

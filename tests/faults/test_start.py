@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from paceline.cluster import local_cluster
+from paceline.cluster import LOST_PEER, local_cluster
 
 
 def test_d_01_who_is_missing_is_said_every_10_s_and_at_the_end(start_job, tmp_path):
@@ -16,7 +16,7 @@ def test_d_01_who_is_missing_is_said_every_10_s_and_at_the_end(start_job, tmp_pa
     )
     for worker in workers:
         code, _, errors = worker.end()
-        assert code == 1
+        assert code == LOST_PEER
         waits = rf"waiting for worker 1 \({absent}\):"  # on a busy machine it wakes up later
         assert re.search(rf"{waits} 1\d s of at most 15 s \(worker 1: connection refused", errors)
         assert re.search(rf"gave up: {waits} 15 s", errors.splitlines()[-1])
@@ -32,12 +32,12 @@ def test_cl08_a_port_in_use_is_named_with_its_task(start_job, tmp_path):
             configs, "train.py", tmp_path, "--steps", 1, "--start-timeout-secs", 2
         )
         code, _, errors = second.end()
-        assert code == 1
+        assert code == LOST_PEER
         told = errors.splitlines()[-1]
         assert f"worker 1 ({address})" in told
         assert f"port {port} is in use" in told
         code, _, errors = first.end()
-        assert code == 1
+        assert code == LOST_PEER
         assert "worker 1" in errors.splitlines()[-1]
 
 

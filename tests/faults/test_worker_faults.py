@@ -3,7 +3,7 @@
 import pytest
 
 import paceline as pl
-from paceline.cluster import local_cluster
+from paceline.cluster import LOST_PEER, local_cluster
 
 
 def options(fault, culprit):
@@ -46,7 +46,7 @@ def survivors(start_job, detection):
 def test_over_ring_the_others_end_and_name_the_culprit(survivors, tmp_path, fault, culprit):
     ended, address = survivors(2, tmp_path, fault, culprit)
     for code, _, errors in ended:
-        assert code == 1
+        assert code == LOST_PEER
         told = errors.splitlines()[-1]
         assert f"worker {culprit} ({address})" in told
         assert "all_reduce" in told
@@ -66,7 +66,7 @@ def test_over_mpi_the_launcher_ends_the_others_and_names_the_culprit(
     with detection(f"MPI, worker {culprit} of 2: {fault}"):
         code, _, errors = job.end()
     if fault == "stop":
-        assert code == 1
+        assert code == LOST_PEER
         assert f"failed: lost worker {culprit}" in errors
         assert "it has been silent for " in errors
         assert "step 25" in errors
@@ -79,7 +79,7 @@ def test_over_mpi_the_launcher_ends_the_others_and_names_the_culprit(
 def test_all_of_several_survivors_name_the_same_culprit(survivors, tmp_path):
     ended, address = survivors(3, tmp_path, "kill", 1)
     for code, _, errors in ended:
-        assert code == 1
+        assert code == LOST_PEER
         assert f"lost worker 1 ({address})" in errors.splitlines()[-1]
 
 

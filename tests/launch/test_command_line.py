@@ -51,6 +51,13 @@ def test_a_wrong_command_line_is_exit_code_2(arguments, capsys):
     assert "usage: paceline" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["launch", "evaluate"])
+def test_where_the_script_is_missing_only_that_is_asked_for(command, capsys):
+    with pytest.raises(SystemExit):
+        main([command])
+    assert capsys.readouterr().err.endswith("the following arguments are required: script\n")
+
+
 def test_a_wrong_request_is_one_line_and_exit_code_2(capsys):
     assert main(["launch", "nowhere.py"]) == 2
     err = capsys.readouterr().err

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from paceline.cluster import ClusterError, addresses, num_cores
-from paceline.cluster.launch import LaunchOptions, launch
+from paceline.cluster.launch import LaunchOptions, launch, restart_delay_secs
 
 from .processes import left_of
 
@@ -96,6 +96,33 @@ wait_for_ever()
     assert "the cause" not in "".join(result.notes())
 
 
+def test_the_culprit_is_named_and_not_the_task_that_lost_it_and_ended_first(run, tmp_path):
+    os.mkfifo(tmp_path / "ended")
+    text = f"""
+pipe = {str(tmp_path / "ended")!r}
+if TASK == "worker 0":
+    file = open(pipe, "w")
+    file.write(str(os.getpid()))
+    file.close()
+    print("Traceback (most recent call last):", "lost worker 1", sep="\\n", file=sys.stderr)
+    os._exit(138)
+pid = open(pipe).read()
+while os.path.exists("/proc/" + pid):  # the launcher has not seen its end yet
+    os.sched_yield()
+raise ValueError("the cause")
+"""
+    result = run(text, num_workers=2)
+    assert result.code == 1
+    assert result.notes()[-1] == "worker 1 failed (exit code 1)"
+    assert result.err[-1] == "[worker 1] ValueError: the cause"
+
+
+def test_where_all_have_lost_a_peer_that_is_the_exit_code(run):
+    result = run("sys.exit(138)", num_workers=2)
+    assert result.code == 138
+    assert "failed (exit code 138: it has lost another task)" in result.notes()[-1]
+
+
 def test_a_failing_evaluator_fails_the_job(run):
     text = "if TASK == 'evaluator 0':\n    sys.exit(4)\nwait_for_ever()"
     assert run(text, num_workers=1, evaluator=True).code == 4
@@ -119,13 +146,14 @@ else:
     assert result.of("evaluator 0") == ["evaluated"]
 
 
-def test_a_task_that_stands_still_when_all_others_have_ended_is_killed_by_name(run):
-    """The chief has saved: nobody would let it go on."""
-    text = "if TASK == 'worker 1':\n    os.kill(os.getpid(), signal.SIGSTOP)"
-    result = run(text, num_workers=2, grace_secs=0.5)
+@pytest.mark.parametrize("task", ["worker 0", "worker 1", "evaluator 0"])
+def test_a_task_that_stands_still_when_all_others_have_ended_is_killed_by_name(run, task):
+    """Be it the chief: the launcher would wait for ever."""
+    text = f"if TASK == {task!r}:\n    os.kill(os.getpid(), signal.SIGSTOP)"
+    result = run(text, num_workers=2, evaluator=True, grace_secs=0.5)
     assert result.code == 128 + signal.SIGKILL
-    assert "all others have ended; killing worker 1 (stopped)" in result.notes()
-    assert result.notes()[-1] == "worker 1 failed (signal 9)"
+    assert f"all others have ended; killing {task} (stopped)" in result.notes()
+    assert result.notes()[-1] == f"{task} failed (signal 9)"
 
 
 def test_a_task_that_ignores_sigterm_is_killed_after_the_grace(run):
@@ -179,8 +207,25 @@ if os.environ["PACELINE_RESTART_COUNT"] != "2":
     assert len({job_id for _, _, job_id in starts}) == 3
     assert result.notes()[1:3] == [
         "worker 1 failed (exit code 9); restart 1 of 3 of the whole job",
-        "worker 1 failed (exit code 9); restart 2 of 3 of the whole job",
+        "worker 1 failed (exit code 9); restart 2 of 3 of the whole job in 1 s",
     ]
+
+
+@pytest.mark.parametrize(
+    ("num_short_runs", "secs"), [(1, 0), (2, 1), (3, 2), (4, 4), (7, 32), (8, 60), (2000, 60)]
+)
+def test_what_fails_again_and_again_is_restarted_later_and_later(num_short_runs, secs):
+    assert restart_delay_secs(num_short_runs) == secs
+
+
+def test_ctrl_c_ends_the_wait_for_a_restart(script):
+    command = [*COMMAND, "launch", "--workers", "1", "--max-restarts", "99", script("sys.exit(1)")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as launcher:
+        for line in launcher.stderr:
+            if "in 4 s" in line:
+                launcher.send_signal(signal.SIGINT)
+        assert launcher.wait(timeout=20) == 130
+    assert "in 4 s" in line, "nothing was said and started after it"
 
 
 def test_a_job_that_was_asked_to_end_is_not_restarted(run):
