@@ -6,7 +6,6 @@ import argparse
 import importlib.util
 import json
 import os
-import secrets
 import sys
 import time
 import uuid
@@ -29,7 +28,7 @@ from .ranks import ROLES_VARIABLE
 from .spec import TASK_TYPES, ClusterError, Task, split_address
 from .supervise import Outcome, Signals, supervise
 from .tf_config import local_cluster
-from .token import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, job_token, token_file
+from .token import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, token_file
 
 PROGRESS_VARIABLE = "PACELINE_PROGRESS"
 """Tells tasks to tell their progress in lines; see `observe.progress`."""
@@ -145,8 +144,7 @@ def launch(
             f"script is {options.program[0]!r}, but there is no such file in {Path.cwd()}; "
             f"name a Python file, or a module after -m"
         )
-    token = job_token(environ) or secrets.token_hex()
-    with token_file(token) as path, Signals() as signals:
+    with token_file(environ) as path, Signals() as signals:
         mine = {**environ, TOKEN_FILE_VARIABLE: path}
         if progress is not None:
             mine = {**mine, PROGRESS_VARIABLE: "lines"}
@@ -251,7 +249,7 @@ class _Launcher:
         self._mpirun = [mpirun.path, *flags]
         counts = Counter(task.type for task in self._tasks if task.type != "worker")
         self._environ = without_mpi_variables(self._environ)
-        self._environ |= extra
+        self._environ = {**extra, **self._environ}  # what the user has set stays
         if counts:
             roles = ",".join(f"{kind}={number}" for kind, number in counts.items())
             self._environ[ROLES_VARIABLE] = roles

@@ -87,10 +87,11 @@ def mpirun_options(
 
     Open MPI refuses to run as root and to start more ranks than cores unless told, ties each rank
     to one core, and its ranks spin while they wait; the names of the options changed in 5.0. MPICH
-    needs nothing: it yields the core by itself.
+    yields the core by itself, but its ranks listen on all addresses of the machine, unless UCX is
+    told to do without TCP; within one machine they use shared memory anyway.
     """
     if mpirun.implementation != "Open MPI":
-        return [], {}
+        return [], {"UCX_TLS": "^tcp"}
     cores = num_cores() if cores is None else cores
     root = os.geteuid() == 0 if root is None else root
     options = ["--bind-to", "none"]

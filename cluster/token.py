@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from .addresses import is_loopback, split_address
@@ -52,17 +53,28 @@ def job_token(environ: Mapping[str, str]) -> str | None:
 
 
 @contextmanager
-def token_file(token: str) -> Iterator[str]:
-    """Within it there is a file that holds ``token`` and that only this user can read: its path."""
-    # A file, as a variable would be inherited by whatever the tasks start. mkstemp lets nobody else
-    # read it, from the first moment on.
-    fd, path = tempfile.mkstemp(prefix="paceline-token-")
-    try:
-        with os.fdopen(fd, "w") as file:
-            file.write(token)
+def token_file(environ: Mapping[str, str]) -> Iterator[str]:
+    """The path of a file with the job's secret, which only this user can read, until the exit.
+
+    It is the user's own file, if there is one. Else the file has no name in any directory: whatever
+    ends this process, kill -9 too, the secret is gone with it. A secret that the user has not given
+    is made here. (A variable would be inherited by all programs that the tasks start.)
+    """
+    token = job_token(environ) or secrets.token_hex()
+    if environ.get(TOKEN_FILE_VARIABLE):
+        yield os.path.abspath(environ[TOKEN_FILE_VARIABLE])
+        return
+    with ExitStack() as at_exit:
+        if hasattr(os, "memfd_create"):
+            fd = os.memfd_create("paceline-token")
+            path = f"/proc/{os.getpid()}/fd/{fd}"
+        else:  # not Linux: the file needs a name there, and kill -9 leaves it
+            fd, path = tempfile.mkstemp(prefix="paceline-token-")
+            at_exit.callback(os.unlink, path)
+        at_exit.callback(os.close, fd)
+        os.fchmod(fd, 0o600)
+        os.write(fd, token.encode())
         yield path
-    finally:
-        Path(path).unlink(missing_ok=True)
 
 
 def _read(path: str) -> str:

@@ -1,5 +1,8 @@
 """The job's secret, from PACELINE_TOKEN (E3)."""
 
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -73,11 +76,32 @@ def test_a_file_that_others_can_read_is_warned_about(tmp_path, caplog):
     assert SECRET not in caplog.text
 
 
-def test_the_file_that_the_launcher_makes_is_for_this_user_alone_and_does_not_stay():
-    with token_file(SECRET) as path:
+def test_the_file_that_the_launcher_makes_is_for_this_user_alone_and_in_no_directory(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with token_file({"PACELINE_TOKEN": SECRET}) as path:
         assert Path(path).stat().st_mode & 0o777 == 0o600
         assert job_token({"PACELINE_TOKEN_FILE": path}) == SECRET
-    assert not Path(path).exists()
+        other = [sys.executable, "-c", f"print(open({path!r}).read())"]
+        assert subprocess.check_output(other, text=True).strip() == SECRET
+        assert not list(tmp_path.iterdir()), "kill -9 would leave it"
+
+
+def test_a_file_that_the_user_has_is_not_copied(tmp_path, monkeypatch):
+    file = tmp_path / "token"
+    file.write_text(SECRET)
+    file.chmod(0o600)
+    monkeypatch.chdir(tmp_path)
+    with token_file({"PACELINE_TOKEN_FILE": "token"}) as path:
+        assert path == str(file)
+    assert file.exists()
+
+
+def test_a_secret_that_nobody_has_given_is_made():
+    with token_file({}) as first, token_file({}) as second:
+        secrets = [job_token({"PACELINE_TOKEN_FILE": path}) for path in (first, second)]
+    assert len({*secrets}) == 2
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,35 @@ def test_d_22_open_mpi_gets_the_options_of_its_version(version, num_ranks, root,
 
 
 def test_d_22_mpich_needs_no_options():
-    assert mpirun_options(Mpirun("/bin/mpirun", "MPICH", (5,), True), 9, 2, True) == ([], {})
+    mpirun = Mpirun("/bin/mpirun", "MPICH", (5,), True)
+    assert mpirun_options(mpirun, 9, 2, True) == ([], {"UCX_TLS": "^tcp"})
+
+
+@needs_mpi
+def test_ranks_on_one_machine_open_no_port(run, mpi):
+    """They inherit the one that their mpirun listens on."""
+    if mpi.implementation != "MPICH":
+        pytest.skip("Open MPI has options of its own")
+    text = """
+from mpi4py import MPI
+import psutil
+MPI.COMM_WORLD.Barrier()
+ports = [c.laddr.port for c in psutil.Process().net_connections("tcp") if c.status == "LISTEN"]
+print(*ports)
+MPI.COMM_WORLD.Barrier()
+"""
+    environ = {name: value for name, value in os.environ.items() if name != "UCX_TLS"}
+    result = run(text, num_workers=2, backend="mpi", environ=environ)
+    assert result.code == 0, result.err
+    assert result.of("worker 0") == result.of("worker 1")
+    assert len(result.of("worker 0")[0].split()) == 1
+
+
+@needs_mpi
+def test_a_choice_of_the_user_for_mpi_stays(run):
+    environ = os.environ | {"UCX_TLS": "self,sm,tcp"}
+    result = run("print(os.environ['UCX_TLS'])", backend="mpi", environ=environ)
+    assert result.of("worker 1") == ["self,sm,tcp"]
 
 
 def test_what_an_outer_launcher_says_is_not_passed_on():
