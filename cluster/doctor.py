@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 import ctypes
 import os
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
-from .machine import SHARED_MEMORY, is_too_small, mpich_leftovers, num_cores, tune_malloc
+from .machine import SHARED_MEMORY, counted, is_too_small, mpich_leftovers, num_cores, tune_malloc
 from .mpirun import find_mpirun, mpirun_options, without_mpi_variables
 from .spec import ClusterError
 from .token import MAKE_ONE, TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, job_token
@@ -73,7 +74,8 @@ def diagnose(environ: Mapping[str, str] = os.environ) -> list[Diagnosis]:
     ]
     with ThreadPoolExecutor(max_workers=2) as pool:
         found = list(pool.map(lambda examine: examine(), examinations))
-    return [diagnosis for diagnosis in found if diagnosis is not None]
+    diagnoses = [diagnosis for diagnosis in found if diagnosis is not None]
+    return [*diagnoses, *examine_versions(_requirements(), _installed_version)]
 
 
 _CORE = (
@@ -109,10 +111,50 @@ print(cupy.__version__, "on", ", ".join(names) + ";", reduce)
 """
 
 
+def _requirements() -> Sequence[str]:
+    """What the installed paceline asks for; nothing where it runs without being installed."""
+    try:
+        return requires("paceline") or ()
+    except PackageNotFoundError:
+        return ()
+
+
+def _installed_version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def examine_versions(
+    requirements: Sequence[str], installed_version: Callable[[str], str | None]
+) -> Iterator[Diagnosis]:
+    """A diagnosis for each package that is older than paceline asks for.
+
+    Args:
+        requirements: As in the metadata of packages: 'numpy>=2.2', 'mpi4py>=4; extra == "mpi"'.
+        installed_version: Gives the version of a package, None if it is not installed.
+    """
+    for text in dict.fromkeys(
+        requirement.partition(";")[0].strip() for requirement in requirements
+    ):
+        name, _, minimum = text.partition(">=")
+        installed = installed_version(name)
+        if minimum and installed and _release(installed) < _release(minimum):
+            told = f"version {installed} is installed, but paceline needs {text}"
+            yield Diagnosis("broken", name, f"{told}; pip install --upgrade '{text}'")
+
+
+def _release(text: str) -> tuple[int, ...]:
+    """The numbers of a version up to the first letter. 2.2 is 2.2.0."""
+    numbers = [int(number) for number in re.split(r"[^\d.]", text)[0].split(".") if number]
+    return (*numbers, 0, 0, 0)[:3]
+
+
 def _python() -> Diagnosis:
     has_gil = getattr(sys, "_is_gil_enabled", lambda: True)()  # always, before Python 3.13
     version = sys.version.split()[0] + ("" if has_gil else " without the GIL")
-    text = f"{version} ({sys.executable}), {num_cores()} cores"
+    text = f"{version} ({sys.executable}), {counted(num_cores(), 'core')}"
     return Diagnosis("ok", "Python", text)
 
 

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Protocol
 
 from .addresses import release_port
 from .exit_codes import LOST_PEER, TERMINATED
-from .machine import explain_signal, num_cores
+from .machine import counted, explain_signal, num_cores
 from .mpirun import MpirunProcesses, find_mpirun, mpirun_options, without_mpi_variables
 from .output import CommonLines, Prefixer, console, drop_unwritten, wants_colour
 from .placing import ALONE_VARIABLE
@@ -225,7 +225,7 @@ class _Launcher:
         if ours:
             setting = " ".join(f"{name}={self._environ[name]}" for name in ours)
             cores, count = num_cores(), len(self._tasks)
-            share = f"{_counted(cores, 'core')} for {_counted(count, 'task')}"
+            share = f"{counted(cores, 'core')} for {counted(count, 'task')}"
             shares = f"({share}; set them to change this)"
             threads = f", each with {setting} {shares}"
         self._note(f"starting {', '.join(map(str, self._tasks))} over {how}{threads}")
@@ -326,10 +326,6 @@ def shared_environ(environ: Mapping[str, str], num_tasks: int) -> dict[str, str]
     without = ("TF_CONFIG", ALONE_VARIABLE, ROLES_VARIABLE, TOKEN_VARIABLE)
     given = {name: value for name, value in environ.items() if name not in without}
     return {**ours, **given}
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _count(text: str) -> int:

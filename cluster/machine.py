@@ -37,6 +37,11 @@ def num_cores() -> int:
         return cores
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things: "1 core", "2 cores"."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
 def tune_malloc(environ: Mapping[str, str] = os.environ) -> bool:
     """Let glibc's malloc keep freed arrays, instead of giving them back at each step.
 

@@ -163,8 +163,8 @@ def agreed_model_dir(given: str | None, info: TaskInfo) -> str | None:
     told = info.model_dir
     if given is not None and told is not None and not is_same_directory(given, told):
         raise ClusterError(
-            f"TF_CONFIG: model_dir is {shown(told)}, but RunConfig's model_dir is "
-            f"{shown(given)}; make them equal, or give one"
+            f"TF_CONFIG, or 'paceline evaluate --model-dir', says that model_dir is {shown(told)}, "
+            f"but RunConfig's model_dir is {shown(given)}; make them equal, or give one"
         )
     return told if given is None else given
 

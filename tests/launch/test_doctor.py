@@ -30,6 +30,28 @@ def test_what_paceline_needs_is_here(diagnoses):
         assert states[part] == "ok"
 
 
+@pytest.mark.parametrize(
+    ("requirement", "installed", "is_told"),
+    [
+        ("numpy>=2.2", "2.1.3", True),
+        ("numpy>=2.2", "2.2.0", False),
+        ("numpy>=2.2", "2.10.1", False),
+        ("rich>=13", "12.6.0", True),
+        ("rich>=13", "13.0.0rc1", False),
+        ('mpi4py>=4; extra == "mpi"', "3.1.6", True),
+        ('mpi4py>=4; extra == "mpi"', None, False),
+        ("fsspec", "2020.1", False),
+    ],
+)
+def test_a_package_older_than_the_metadata_asks_for_is_told(requirement, installed, is_told):
+    found = list(doctor.examine_versions([requirement, requirement], lambda name: installed))
+    assert len(found) == is_told
+    for diagnosis in found:
+        assert diagnosis.state == "broken"
+        assert f"version {installed} is installed, but paceline needs" in diagnosis.text
+        assert "pip install --upgrade '" in diagnosis.text
+
+
 def test_what_is_not_installed_says_how_to_install_it(diagnoses):
     for found in diagnoses:
         if "not installed" in found.text:
