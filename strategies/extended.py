@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..autodiff import Array, IndexedSlices
+from ..inputs import nest
 from ..observe import log_once
 from .devices.arrays import Summand, add_up, as_array, moved, no_rows, nothing_like, summands
 from .devices.cross_device_ops import CrossDeviceOps, ReduceOp, mean_of
@@ -223,8 +224,13 @@ class StrategyExtended:
         """The values of the local replicas.
 
         Raises:
-            ValueError: There is not one for each.
+            ValueError: There is not one for each, or `value` is a structure of several values.
         """
+        if nest.steps_into(value) is not None:
+            raise ValueError(
+                f"{verb} takes one value of the replicas, it was given a structure of several "
+                f"({type(value).__name__}); call it for each of them"
+            )
         parts = local_values(value)
         if len(parts) != self.num_local_replicas:
             raise ValueError(

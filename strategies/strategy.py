@@ -41,7 +41,15 @@ from .replicas.frame import (
 )
 from .replicas.rendezvous import Rendezvous
 from .replicas.threads import run_replicas
-from .replicas.values import brought, for_caller, grouping_on, local_values, regroup, select_replica
+from .replicas.values import (
+    PerReplica,
+    brought,
+    for_caller,
+    grouping_on,
+    local_values,
+    regroup,
+    select_replica,
+)
 from .variables.names import count_names_apart
 from .variables.variable import Variable
 
@@ -274,11 +282,13 @@ class Strategy(OldNames):
     def gather(self, value: Any, axis: int) -> Any:
         """Concatenate the replicas' arrays along `axis`, in replica order, on the host.
 
-        The result is an array, or a tensor where the replicas gave tensors.
-
         Args:
-            value: A `PerReplica` of dense arrays of rank ≥ 1; with one replica also a plain array.
+            value: A `PerReplica` of dense arrays of rank ≥ 1, or a nested structure of them; with
+                one replica also plain arrays.
             axis: In [0, rank).
+
+        Returns:
+            In the structure of `value`, arrays, or tensors where the replicas gave tensors.
 
         Raises:
             RuntimeError: Called in a replica, or in the scope of another strategy.
@@ -286,17 +296,27 @@ class Strategy(OldNames):
                 one value for each replica.
         """
         self._require_outside("gather")
+        return nest.map_structure(lambda leaf: self._gather_one(leaf, axis), value)
+
+    def _gather_one(self, value: Any, axis: int) -> Any:
         parts = [as_array(part) for part in self._extended.parts_of("gather", value)]
         counted = self._extended.has_examples()
         gathered = self._extended.gather_to(parts, axis, HOST, counted)
         return for_caller(local_values(value), gathered)
 
     def experimental_local_results(self, value: Any) -> tuple[Any, ...]:
-        """This worker's values as a tuple in replica order; a plain value as a 1-tuple.
+        """This worker's values as a tuple in replica order.
 
-        A variable counts as its copies, which are only to be read.
+        A nested structure gives one structure for each replica; a plain value, which is no
+        structure, gives a 1-tuple. A variable counts as its copies, which are only to be read.
+
+        Raises:
+            ValueError: The values in a structure are made for different numbers of replicas.
         """
-        return tuple(value.local_values()) if isinstance(value, Variable) else local_values(value)
+        if isinstance(value, Variable):
+            return tuple(value.local_values())
+        copies = nest.map_structure(_copies_of_variable, value)
+        return local_values(copies, self._extended.num_local_replicas)
 
     def experimental_distribute_values_from_function(
         self, value_fn: Callable[[ValueContext], Any]
@@ -436,6 +456,14 @@ class Strategy(OldNames):
         require_no_replica(verb)
         if not self._passes_through:
             require_no_other(self, verb)
+
+
+def _copies_of_variable(leaf: Any) -> Any:
+    """A leaf of a structure, where a variable counts as its copies."""
+    if not isinstance(leaf, Variable):
+        return leaf
+    copies = leaf.local_values()
+    return copies[0] if len(copies) == 1 else PerReplica(copies)
 
 
 def _check_axis(axis: int, ndim: int) -> None:

@@ -233,6 +233,11 @@ def _distinct(names: Iterable[str | Device]) -> tuple[Device, ...]:
     """
     if isinstance(names, str):
         raise ValueError(f"devices must be a list of names, got {names!r}; write [{names!r}]")
+    if not isinstance(names, Iterable):
+        raise ValueError(
+            f"devices must be a list of names, got {names!r}; name each of them, as in "
+            f"['GPU:0', 'GPU:1'] or, for two replicas on the host, ['CPU:0', 'CPU:1']"
+        )
     devices = tuple(Device.parse(name) for name in names)
     twice = sorted({str(d) for d in devices if devices.count(d) > 1})
     if twice:

@@ -76,9 +76,25 @@ def regroup(results: Sequence[Any]) -> Any:
     )
 
 
-def local_values(value: Any) -> tuple[Any, ...]:
-    """The values of the local replicas; a single value counts as that of the only one."""
-    return value.values if isinstance(value, DistributedValues) else (value,)
+def local_values(structure: Any, num_replicas: int = 1) -> tuple[Any, ...]:
+    """The structure that each local replica sees, in replica order.
+
+    Args:
+        structure: Nested structure whose leaves may be `DistributedValues`.
+        num_replicas: The number of replicas of a nested structure without `DistributedValues`,
+            which is the same on all of them. A single plain value counts as that of one replica.
+
+    Raises:
+        ValueError: Its `DistributedValues` are made for different numbers of replicas.
+    """
+    if isinstance(structure, DistributedValues):
+        return structure.values
+    if nest.steps_into(structure) is None:
+        return (structure,)
+    leaves = nest.flatten(structure)
+    counts = [len(leaf.values) for leaf in leaves if isinstance(leaf, DistributedValues)]
+    n = counts[0] if counts else num_replicas
+    return tuple(select_replica(structure, i, n) for i in range(n))
 
 
 def for_caller(parts: Sequence[Any], combined: Summand) -> Any:

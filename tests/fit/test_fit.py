@@ -180,6 +180,18 @@ def test_a_distributed_dataset_is_taken_as_it_is():
     np.testing.assert_allclose(model.get_weights()[0], by_hand(2, 10)[0][0], rtol=1e-5)
 
 
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: {"x": x}], ids=["array", "dict"])
+def test_predictions_for_batches_that_a_strategy_has_divided_are_in_their_order(wrap):
+    class Doubled(Model):
+        def call(self, features, training=False):
+            return 2.0 * (features["x"] if isinstance(features, dict) else features)
+
+    strategy = STRATEGIES["two replicas"]()
+    dataset = pl.Dataset.from_tensor_slices(wrap(X)).batch(10)
+    divided = strategy.experimental_distribute_dataset(dataset)
+    np.testing.assert_array_equal(Doubled().predict(divided, verbose=0), 2.0 * X)
+
+
 def test_data_without_end_go_on_from_epoch_to_epoch():
     dataset = pl.Dataset.from_tensor_slices((X, Y)).batch(10).repeat()
     model = linear()

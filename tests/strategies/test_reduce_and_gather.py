@@ -243,7 +243,23 @@ def test_st_18_lengths_along_the_axis_may_differ(mirrored):
 
 
 def test_st_18_a_plain_array_with_a_single_replica():
-    assert list(DEFAULT_STRATEGY.gather([1.0, 2.0], axis=0)) == [1.0, 2.0]
+    assert list(DEFAULT_STRATEGY.gather(np.array([1.0, 2.0]), axis=0)) == [1.0, 2.0]
+
+
+def test_st_18_structures_are_gathered_leaf_by_leaf(every_strategy):
+    n = every_strategy.num_replicas_in_sync
+    result = every_strategy.run(lambda: (np.full(2, replica_id()), {"ones": np.ones(1)}))
+    ids, others = every_strategy.gather(result, axis=0)
+    assert ids.tolist() == np.repeat(np.arange(n), 2).tolist()
+    assert others["ones"].tolist() == [1.0] * n
+
+
+def test_st_23_a_structure_is_no_value_to_reduce_to_a_device(every_strategy):
+    result = every_strategy.run(lambda: (np.ones(2), np.zeros(2)))
+    with pytest.raises(
+        ValueError, match=r"one value of the replicas.* \(tuple\); call it for each"
+    ):
+        every_strategy.extended.reduce_to("SUM", result)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import copy
 import logging
 import pickle
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -27,6 +28,8 @@ from paceline.strategies import (
     TPUStrategy,
     ValueContext,
     Variable,
+    VariableAggregation,
+    VariableSynchronization,
     get_replica_context,
     get_strategy,
     list_devices,
@@ -35,7 +38,13 @@ from paceline.strategies import (
 
 PER_REPLICA = InputOptions(experimental_replication_mode=InputReplicationMode.PER_REPLICA)
 
+ON_READ, SUM = VariableSynchronization.ON_READ, VariableAggregation.SUM
+
 no_gpu = pytest.mark.skipif(bool(list_devices("GPU")), reason="there are GPUs here")
+
+
+def replica_id():
+    return get_replica_context().replica_id_in_sync_group
 
 
 def test_st_02_the_rarely_used_verbs_are_behind_extended(every_strategy):
@@ -108,6 +117,49 @@ def test_st_19_local_results_are_a_tuple(every_strategy):
     with every_strategy.scope():
         variable = Variable(2.0)
     assert locals_of(variable) == (2.0,) * len(every_strategy.extended.parameter_devices)
+
+
+class Pair(NamedTuple):
+    id: int
+    rest: Any
+
+
+@pytest.mark.parametrize(
+    "structure_of",
+    [
+        lambda i: {"id": i, "none": None},
+        lambda i: [i, 10 + i],
+        lambda i: (i, {"double": 2 * i}),
+        lambda i: Pair(i, [i]),
+        lambda i: {"none": None},
+        lambda i: (),
+    ],
+    ids=["dict", "list", "tuple", "namedtuple", "without values", "empty"],
+)
+def test_st_19_local_results_of_a_structure_are_one_structure_per_replica(
+    structure_of, every_strategy
+):
+    n = every_strategy.num_replicas_in_sync
+    results = every_strategy.experimental_local_results(
+        every_strategy.run(lambda: structure_of(replica_id()))
+    )
+    assert results == tuple(structure_of(i) for i in range(n))
+
+
+def test_st_19_plain_values_and_variables_in_a_structure_belong_to_each_replica(two_replicas):
+    with two_replicas.scope():
+        variable = Variable(0.0, synchronization=ON_READ, aggregation=SUM)
+    two_replicas.run(lambda: variable.assign(replica_id() + 1.0))
+    given = {"w": variable, "name": "same", "id": two_replicas.run(replica_id)}
+    assert two_replicas.experimental_local_results(given) == (
+        {"w": 1.0, "name": "same", "id": 0},
+        {"w": 2.0, "name": "same", "id": 1},
+    )
+
+
+def test_st_19_a_structure_for_another_number_of_replicas_is_refused(two_replicas):
+    with pytest.raises(ValueError, match="values of 3 replicas were given to 2"):
+        two_replicas.experimental_local_results([PerReplica([0, 1]), PerReplica([0, 1, 2])])
 
 
 @pytest.mark.parametrize(
@@ -401,8 +453,9 @@ def test_what_is_no_device_name_is_refused(name):
         (["CPU:0", "/cpu:0"], "names .*CPU:0 more than once"),
         ([], "devices is empty"),
         ("GPU:0", r"a list of names, got 'GPU:0'; write \['GPU:0'\]"),
+        (2, r"a list of names, got 2; name each of them, as in \['GPU:0', 'GPU:1'\]"),
     ],
-    ids=["twice", "empty", "no list"],
+    ids=["twice", "empty", "a name", "a number"],
 )
 @pytest.mark.host
 def test_lists_of_devices_that_cannot_be_meant(devices, error):
