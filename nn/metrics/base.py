@@ -164,7 +164,8 @@ class Metric(Serializable, Figure):
         for other in [metrics] if isinstance(metrics, Metric) else metrics:
             self._require_same_parts(other)
             for name, more in other._state.items():
-                self.add_weight(name, more.shape).assign_add(more.numpy())
+                part = self.add_weight(name, more.shape)
+                part.assign(part.numpy() + more.numpy())  # also of the total, outside replicas
             self.is_updated = self.is_updated or other.is_updated
 
     def _require_same_parts(self, other: Metric) -> None:

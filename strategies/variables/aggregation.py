@@ -19,7 +19,7 @@ class VariableSynchronization(enum.Enum):
     AUTO = "AUTO"
     """At each assignment (the same as `ON_WRITE`)."""
     NONE = "NONE"
-    """Never: each replica has a value of its own; outside replicas the first one's is read."""
+    """Never: only for a variable that a single replica uses; refused where there may be several."""
     ON_WRITE = "ON_WRITE"
     """At each assignment: the replicas' values are aggregated and all copies get the result."""
     ON_READ = "ON_READ"
@@ -30,7 +30,7 @@ class VariableAggregation(enum.Enum):
     """How the replicas' values become one."""
 
     NONE = "NONE"
-    """Not at all: to assign different values is an error; of `ON_READ` copies the first is read."""
+    """Not at all: to assign different values, or to read `ON_READ` copies as one, is an error."""
     SUM = "SUM"
     """Their sum; not for truth values."""
     MEAN = "MEAN"
@@ -56,28 +56,28 @@ class VariableSpec(NamedTuple):
 
     def is_trained(self, dtype: np.dtype) -> bool:
         """Whether optimizers change it."""
-        on_read = self.synchronization is VariableSynchronization.ON_READ
-        return self.trainable and not on_read and np.issubdtype(dtype, np.floating)
+        is_float = np.issubdtype(dtype, np.floating)
+        return self.trainable and not self.keeps_own_values and is_float
 
     @property
     def keeps_own_values(self) -> bool:
         """Whether each replica may have a value of its own."""
-        return self.synchronization in (
-            VariableSynchronization.ON_READ,
-            VariableSynchronization.NONE,
-        )
+        return self.synchronization is VariableSynchronization.ON_READ
 
     @property
     def is_read_as_sum(self) -> bool:
         """Whether its value as a whole is the sum of its copies."""
-        on_read = self.synchronization is VariableSynchronization.ON_READ
-        return on_read and self.aggregation is VariableAggregation.SUM
+        return self.keeps_own_values and self.aggregation is VariableAggregation.SUM
 
-    def require_policies(self) -> None:
-        """Refuse what is none, such as the name of one.
+    def require_policies(self, is_shared: bool) -> None:
+        """Refuse what is no policy, such as the name of one, and what cannot hold for replicas.
+
+        Args:
+            is_shared: Whether several replicas may use the variable.
 
         Raises:
-            ValueError: It is not a `VariableSynchronization`, or not a `VariableAggregation`.
+            ValueError: It is not a `VariableSynchronization`, or not a `VariableAggregation`; or
+                several replicas are not to be synchronized.
         """
         given = self.synchronization, self.aggregation
         for policy, kind in zip(given, (VariableSynchronization, VariableAggregation), strict=True):
@@ -86,6 +86,12 @@ class VariableSpec(NamedTuple):
                 raise ValueError(
                     f"variable {self.name!r} was given {policy!r}; it takes one of {names}"
                 )
+        if self.synchronization is VariableSynchronization.NONE and is_shared:
+            raise ValueError(
+                f"variable {self.name!r} has synchronization NONE, which is for a variable of one "
+                f"replica, and the strategy may have several; use ON_READ with an aggregation: "
+                f"ONLY_FIRST_REPLICA keeps a value per replica and reads the first one's outside"
+            )
 
     def require_dtype(self, dtype: np.dtype) -> None:
         """Refuse an aggregation whose result the variable could not hold.

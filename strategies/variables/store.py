@@ -290,17 +290,18 @@ class VariableStore:
         self, initial_value: Any, dtype: Any, beside: Variable | None, **said: Any
     ) -> Variable:
         spec = VariableSpec(**said)
-        spec.require_policies()
+        # Beside what somebody keeps elsewhere, outside any scope for instance, is there as well.
+        strategy = current_frame().strategy if beside is None else beside.strategy
+        extended = strategy.extended
+        spec.require_policies(extended.num_replicas > 1 or extended.remote_storage is not None)
 
         def initial() -> Array | SavedValue:
             given = initial_value() if callable(initial_value) else initial_value
             first = initial_array(given, dtype)
             return self._restored(spec, first) if spec.saved else first
 
-        # Beside what somebody keeps elsewhere, outside any scope for instance, is there as well.
-        strategy = current_frame().strategy if beside is None else beside.strategy
         near = None if beside is None else beside.name
-        cell = strategy.extended.storage.create(spec, initial, near)
+        cell = extended.storage.create(spec, initial, near)
         return Variable.of_cell(cell, strategy, beside is None)
 
     def _restored(self, spec: VariableSpec, value: Array) -> Array | SavedValue:

@@ -87,8 +87,9 @@ class Variable(TensorLike, metaclass=_Constructed):
             each update by an optimizer.
 
     Raises:
-        ValueError: The aggregation is a mean of whole numbers, or a sum of truth values; or the
-            variable was found and has another shape than `initial_value`.
+        ValueError: The aggregation is a mean of whole numbers, or a sum of truth values; several
+            replicas are not to be synchronized (NONE); or the variable was found and has another
+            shape than `initial_value`.
     """
 
     __slots__ = (
@@ -184,7 +185,21 @@ class Variable(TensorLike, metaclass=_Constructed):
         whole: np.ndarray = replica.exchange(f"read of {self.name!r} as a whole", None, read)
         return whole.copy()
 
+    @property
+    def _has_several_values(self) -> bool:
+        """Whether there are copies, here or on other workers, that may differ."""
+        num_copies = self.num_copies * self.strategy.extended.num_workers
+        return self.cell.spec.keeps_own_values and num_copies > 1
+
     def _of_all_copies(self) -> np.ndarray:
+        if self.aggregation is VariableAggregation.NONE and self._has_several_values:
+            raise ValueError(
+                f"variable {self.name!r} has a value per replica (synchronization ON_READ) and "
+                f"aggregation NONE, so it has no value outside replicas: it can be neither read "
+                f"nor saved as a whole; create it with aggregation=VariableAggregation.SUM, MEAN "
+                f"or ONLY_FIRST_REPLICA, or with saved=False and read it with "
+                f"strategy.experimental_local_results"
+            )
         workers, place = self.strategy.extended.workers, f"read of {self.name!r}"
         parts = workers.of_all_replicas(self.local_values(), self.cell.leaves[0].data, place)
         return aggregate(parts, self.aggregation)
@@ -285,10 +300,11 @@ class Variable(TensorLike, metaclass=_Constructed):
     def assign(self, value: Any) -> Variable:
         """Set the value.
 
-        Outside replicas all copies are set. In a replica it depends on the synchronization: an
-        `ON_READ` or `NONE` variable sets this replica's copy; for another one all replicas must
-        make the call, and all copies get the aggregate of their values. A replica without examples
-        makes the call with the others, and has no influence on the value.
+        Outside replicas the value as a whole is set: all copies get it; of `ON_READ` copies that
+        are read as a sum the first gets it, and the others zero. In a replica an `ON_READ` variable
+        sets this replica's copy; for another one all replicas must make the call, and all copies
+        get the aggregate of their values. A replica without examples makes the call with the
+        others, and has no influence on the value.
 
         Returns:
             This variable.
@@ -329,11 +345,16 @@ class Variable(TensorLike, metaclass=_Constructed):
         return self._assign(Assignment.SET, value, is_common=True)
 
     def assign_add(self, delta: Any) -> Variable:
-        """Add to the value; as `assign`, where what is aggregated is `delta`."""
+        """Add to the value; as `assign`, where what is aggregated is `delta`.
+
+        Raises:
+            ValueError: As `assign`; or it is called outside replicas, and the `ON_READ` copies are
+                read as their sum, or not as one value at all (aggregation NONE).
+        """
         return self._assign(Assignment.ADD, delta)
 
     def assign_sub(self, delta: Any) -> Variable:
-        """Subtract from the value; as `assign`, where what is aggregated is `delta`."""
+        """Subtract from the value; see `assign_add`."""
         return self._assign(Assignment.SUBTRACT, delta)
 
     @effect
@@ -341,8 +362,11 @@ class Variable(TensorLike, metaclass=_Constructed):
         new = self._converted(value)
         replica, cell = self.replica_here(), self.cell
         if replica is None:
+            self._require_one_meaning(how)
             if not stands_in() or is_common:
-                cell.assign(how, self._source_in(None).data, new, at_once=True)
+                is_set = how is Assignment.SET  # what was there before does not matter
+                old = cell.read(0) if is_set else self._source_in(None)
+                cell.assign(how, old.data, new, at_once=True)
         elif not self._keeps_own_values(replica):
             write = partial(self._assign_agreed, how)
             replica.contribute(f"{how.value} of variable {self.name!r}", new, write)
@@ -352,6 +376,22 @@ class Variable(TensorLike, metaclass=_Constructed):
             leaf, device = cell.read(index), cell.device(index)
             leaf.data = device.put(how.applied(leaf.data, device.bring(new)))
         return self
+
+    def _require_one_meaning(self, how: Assignment) -> None:
+        """Refuse a change outside replicas that could be meant for one copy or for each.
+
+        Raises:
+            ValueError: It is a change by a difference, and the copies are read as their sum.
+        """
+        is_sum = self.cell.spec.is_read_as_sum and self._has_several_values
+        if is_sum and how is not Assignment.SET:
+            raise ValueError(
+                f"variable {self.name!r} is read as the sum of its replicas' copies "
+                f"(synchronization ON_READ, aggregation SUM), so that {how.value} outside "
+                f"replicas could mean one copy or each; assign the new total, "
+                f"v.assign(v + delta), or call it in strategy.run, where each replica changes its "
+                f"own copy (as update_state of a metric does)"
+            )
 
     def _assign_agreed(self, how: Assignment, given: Sequence[Array]) -> None:
         """Give all copies what the replicas that have examples, of all workers, agree on."""

@@ -47,9 +47,18 @@ def test_mb_20_d_17_replicas_together_measure_what_one_does(make, num_replicas):
         metric = make()
     batches = uneven(LABELS, num_replicas), uneven(PREDICTIONS, num_replicas)
     strategy.run(metric.update_state, batches)
+    expected = pytest.approx(alone(make), rel=1e-14)
     with strategy.scope():
-        assert metric.result() == pytest.approx(alone(make), rel=1e-14)
-    assert metric.result() == pytest.approx(alone(make), rel=1e-14)
+        assert metric.result() == expected
+    assert metric.result() == expected
+
+
+def test_an_update_outside_replicas_could_mean_one_of_them_or_each_and_is_refused():
+    strategy = MirroredStrategy(["CPU:0", "CPU:1"])
+    with strategy.scope():
+        metric = metrics.Sum(name="total")
+        with pytest.raises(ValueError, match=r"'total/total' is read as the sum.*in strategy\.run"):
+            metric.update_state(1.0)
 
 
 @pytest.mark.parametrize("make_strategy", [MirroredStrategy, CentralStorageStrategy])

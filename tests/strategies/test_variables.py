@@ -1,5 +1,7 @@
 """Variables and their copies: MB-01, MB-02, MB-03."""
 
+from typing import Any, NamedTuple
+
 import numpy as np
 import pytest
 
@@ -96,104 +98,144 @@ def test_a_tape_finds_the_gradient_of_a_variable(every_strategy):
         assert gradient.numpy().tolist() == [2.0, 4.0]
 
 
-# What a variable over two replicas is after they assigned 1.0 and 3.0: its copies, and its value
-# outside replicas. "error" where they have to agree and do not.
-AFTER_ASSIGNING_1_AND_3 = {
-    (AUTO, NO_AGGREGATION): "error",
-    (AUTO, SUM): ([4.0, 4.0], 4.0),
-    (AUTO, MEAN): ([2.0, 2.0], 2.0),
-    (AUTO, ONLY_FIRST): ([1.0, 1.0], 1.0),
-    (NONE, NO_AGGREGATION): ([1.0, 3.0], 1.0),
-    (NONE, SUM): ([1.0, 3.0], 1.0),
-    (NONE, MEAN): ([1.0, 3.0], 1.0),
-    (NONE, ONLY_FIRST): ([1.0, 3.0], 1.0),
-    (ON_WRITE, NO_AGGREGATION): "error",
-    (ON_WRITE, SUM): ([4.0, 4.0], 4.0),
-    (ON_WRITE, MEAN): ([2.0, 2.0], 2.0),
-    (ON_WRITE, ONLY_FIRST): ([1.0, 1.0], 1.0),
-    (ON_READ, NO_AGGREGATION): ([1.0, 3.0], 1.0),
-    (ON_READ, SUM): ([1.0, 3.0], 4.0),
-    (ON_READ, MEAN): ([1.0, 3.0], 2.0),
-    (ON_READ, ONLY_FIRST): ([1.0, 3.0], 1.0),
+NO_VALUE = "has a value per replica .* neither read nor saved as a whole"
+NO_DIFFERENCE = "is read as the sum of its replicas' copies .* assign the new total"
+DISAGREE = r"different values .* aggregation is NONE"
+BEGIN, FIRST, SECOND, GIVEN = 10.0, 1.0, 3.0, 6.0
+
+
+def after(how, begin, delta):
+    return {"assign": delta, "assign_add": begin + delta, "assign_sub": begin - delta}[how]
+
+
+class Expected(NamedTuple):
+    """What TensorFlow 2.15 does with a variable of two replicas.
+
+    Where replicas disagree and the aggregation is NONE, it lets mirrored copies differ; here that
+    is an error.
+
+    Args:
+        combined: What the copies become where replicas assign FIRST and SECOND, or that error.
+        copies_of: The copies that are set where a value is assigned as a whole.
+        read: What the copies are read as outside replicas, or the error of that.
+        difference: The error of a change by a difference outside replicas, if any.
+    """
+
+    combined: Any
+    copies_of: Any
+    read: Any
+    difference: str | None = None
+
+
+OWN = (FIRST, SECOND)
+BOTH = lambda value: [value, value]  # noqa: E731
+BY_POLICIES = {
+    **{
+        (mirrored, aggregation): Expected(combined, BOTH, lambda values: values[0])
+        for mirrored in MIRRORED
+        for aggregation, combined in {
+            NO_AGGREGATION: DISAGREE,
+            SUM: (FIRST + SECOND,) * 2,
+            MEAN: ((FIRST + SECOND) / 2,) * 2,
+            ONLY_FIRST: (FIRST, FIRST),
+        }.items()
+    },
+    (ON_READ, NO_AGGREGATION): Expected(OWN, BOTH, NO_VALUE, NO_VALUE),
+    (ON_READ, SUM): Expected(OWN, lambda value: [value, 0.0], sum, NO_DIFFERENCE),
+    (ON_READ, MEAN): Expected(OWN, BOTH, np.mean),
+    (ON_READ, ONLY_FIRST): Expected(OWN, BOTH, lambda values: values[0]),
 }
 
 
 @pytest.mark.parametrize(
-    ("synchronization", "aggregation"),
-    AFTER_ASSIGNING_1_AND_3,
-    ids=[f"{s.name}-{a.name}" for s, a in AFTER_ASSIGNING_1_AND_3],
+    ("synchronization", "aggregation", "expected"),
+    [(*policies, expected) for policies, expected in BY_POLICIES.items()],
+    ids=[f"{s.name}-{a.name}" for s, a in BY_POLICIES],
 )
 class TestMB02:
-    """MB-02: each synchronization with each aggregation."""
+    """MB-02: each verb in and outside replicas, by synchronization and aggregation."""
 
     @pytest.fixture
     def variable(self, two_replicas, synchronization, aggregation):
         return variable_in(
-            two_replicas, 10.0, synchronization=synchronization, aggregation=aggregation
+            two_replicas, BEGIN, synchronization=synchronization, aggregation=aggregation
         )
 
-    def test_assign_in_replicas(self, variable, two_replicas, synchronization, aggregation):
-        step = lambda: variable.assign(1.0 + 2 * replica_id())  # noqa: E731
-        expected = AFTER_ASSIGNING_1_AND_3[synchronization, aggregation]
-        if expected == "error":
-            with pytest.raises(ValueError, match=r"different values .* aggregation is NONE"):
+    @staticmethod
+    def require_read(variable, expected, values):
+        """The variable has these copies, and is read outside replicas as they say."""
+        assert copies(variable) == values
+        if isinstance(expected.read, str):
+            for read in (variable.item, variable.numpy, variable.value, lambda: variable + 1.0):
+                with pytest.raises(ValueError, match=expected.read):
+                    read()
+        else:
+            assert variable.item() == variable.numpy() == expected.read(values)
+
+    def test_the_initial_value_is_that_of_the_whole(self, variable, expected):
+        self.require_read(variable, expected, expected.copies_of(BEGIN))
+
+    @pytest.mark.parametrize("how", ["assign", "assign_add", "assign_sub"])
+    def test_in_replicas(self, variable, two_replicas, expected, how):
+        begin = copies(variable)
+        step = lambda: getattr(variable, how)(OWN[replica_id()])  # noqa: E731
+        if expected.combined is DISAGREE:
+            with pytest.raises(ValueError, match=DISAGREE):
                 two_replicas.run(step)
-            assert copies(variable) == [10.0, 10.0]
+            assert copies(variable) == begin
         else:
             two_replicas.run(step)
-            assert (copies(variable), variable.item()) == expected
+            changed = [after(how, b, d) for b, d in zip(begin, expected.combined, strict=True)]
+            self.require_read(variable, expected, changed)
 
-    @pytest.mark.parametrize(("verb", "sign"), [("assign_add", 1), ("assign_sub", -1)])
-    def test_add_and_subtract_in_replicas(
-        self, variable, two_replicas, synchronization, aggregation, verb, sign
-    ):
-        started = copies(variable)
-        expected = AFTER_ASSIGNING_1_AND_3[synchronization, aggregation]
-        step = lambda: getattr(variable, verb)(1.0 + 2 * replica_id())  # noqa: E731
-        if expected == "error":
-            with pytest.raises(ValueError, match="different values"):
-                two_replicas.run(step)
-        else:
-            two_replicas.run(step)
-            deltas = expected[0]
-            assert copies(variable) == [s + sign * d for s, d in zip(started, deltas, strict=True)]
-
-    def test_equal_values_are_never_an_error(
-        self, variable, two_replicas, synchronization, aggregation
-    ):
+    def test_equal_values_are_never_an_error(self, variable, two_replicas, expected, aggregation):
         two_replicas.run(lambda: variable.assign(5.0))
-        is_sum = aggregation is SUM and synchronization is not NONE
-        assert variable.item() == (10.0 if is_sum else 5.0)
+        is_added_up = aggregation is SUM and expected.combined is not OWN
+        self.require_read(variable, expected, [10.0, 10.0] if is_added_up else [5.0, 5.0])
 
-    def test_outside_replicas_the_value_as_a_whole_is_read_and_written(
-        self, variable, two_replicas, synchronization, aggregation
+    @pytest.mark.parametrize("is_merged", [False, True], ids=["outside", "in merge_call"])
+    @pytest.mark.parametrize("how", ["assign", "assign_add", "assign_sub"])
+    def test_outside_replicas(self, variable, two_replicas, expected, how, is_merged):
+        def change(strategy=None):
+            getattr(variable, how)(GIVEN)
+
+        def call():
+            if is_merged:
+                two_replicas.run(lambda: get_replica_context().merge_call(change))
+            else:
+                change()
+
+        begin = copies(variable)
+        if how != "assign" and expected.difference:
+            with pytest.raises(ValueError, match=expected.difference):
+                call()
+            assert copies(variable) == begin
+        else:
+            call()
+            self.require_read(variable, expected, expected.copies_of(after(how, BEGIN, GIVEN)))
+
+    def test_mb_03_a_value_written_back_is_read_again(self, variable, two_replicas, expected):
+        if expected.combined is not DISAGREE:
+            two_replicas.run(lambda: variable.assign(OWN[replica_id()]))
+        if expected.read is not NO_VALUE:
+            saved = variable.numpy()
+            variable.assign(saved)
+            assert variable.numpy() == saved
+
+
+@pytest.mark.parametrize("aggregation", VariableAggregation)
+def test_replicas_that_are_never_synchronized_are_refused(aggregation, two_replicas):
+    with pytest.raises(
+        ValueError, match=r"synchronization NONE, which is for .* one replica.*ON_READ"
     ):
-        assert variable.item() == 10.0
-        variable.assign(6.0)
-        assert variable.item() == 6.0
-        variable.assign_add(3.0).assign_sub(1.0)
-        assert variable.item() == 8.0
-        with two_replicas.scope():
-            assert variable.assign(7.0).item() == 7.0
+        variable_in(two_replicas, synchronization=NONE, aggregation=aggregation)
 
-    def test_mb_03_a_value_written_back_is_read_again(
-        self, variable, two_replicas, synchronization, aggregation
-    ):
-        if AFTER_ASSIGNING_1_AND_3[synchronization, aggregation] != "error":
-            two_replicas.run(lambda: variable.assign(1.0 + 2 * replica_id()))
-        saved = variable.numpy()
-        variable.assign(saved)
-        assert variable.numpy() == saved
 
-    def test_a_merge_function_uses_it_as_a_whole(
-        self, variable, two_replicas, synchronization, aggregation
-    ):
-        def merge(strategy):
-            variable.assign(4.0)
-            return variable.item()
-
-        step = lambda: get_replica_context().merge_call(merge)  # noqa: E731
-        assert two_replicas.run(step).values == (4.0, 4.0)
+@pytest.mark.parametrize("synchronization", [ON_READ, NONE])
+def test_a_variable_of_one_replica_needs_no_aggregation(synchronization, mirrored):
+    variable = variable_in(mirrored(1), BEGIN, synchronization=synchronization)
+    variable.assign_add(1.0)
+    assert variable.item() == BEGIN + 1.0
 
 
 @pytest.mark.parametrize("n", [3, 4])
@@ -206,7 +248,8 @@ def test_mb_03_the_mean_of_equal_copies_is_their_value_to_the_bit(n, mirrored):
 def test_mb_03_a_total_of_whole_numbers_is_kept_exactly(mirrored):
     total = 2**53 + 1
     variable = variable_in(mirrored(4), total, synchronization=ON_READ, aggregation=SUM)
-    variable.assign_add(2)
+    assert int(variable) == total
+    variable.assign(total + 2)
     assert int(variable) == total + 2
 
 
@@ -226,7 +269,7 @@ def test_assigned_values_may_be_overwritten_at_once(mirrored):
     strategy.run(step)
 
 
-@pytest.mark.parametrize("synchronization", [AUTO, ON_READ, NONE])
+@pytest.mark.parametrize("synchronization", [AUTO, ON_READ])
 def test_a_variable_holds_arrays_of_its_own(synchronization, every_strategy):
     value = np.zeros(3)
     variable = variable_in(
@@ -356,7 +399,6 @@ def test_what_is_no_policy_is_refused(options):
         (1, {}, False),
         (True, {}, False),
         (1.0, {"synchronization": ON_READ}, False),
-        (1.0, {"synchronization": NONE}, True),
     ],
 )
 def test_floats_that_are_kept_equal_can_be_trained(value, options, trainable, every_strategy):
