@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .central_storage import CentralStorageStrategy
-from .context import ReplicaContext, get_replica_context
+from .context import ReplicaContext, ValueContext, get_replica_context
 from .devices.arrays import add_up, as_array
 from .devices.cross_device_ops import (
     CrossDeviceOps,
@@ -22,6 +22,7 @@ from .gradients.reduction import GradientReducer
 from .mirrored import MirroredStrategy
 from .multi_worker import MultiWorkerMirroredStrategy, chief_first
 from .one_device import DEFAULT_STRATEGY, DefaultStrategy, OneDeviceStrategy, on_first_device
+from .options import RunOptions
 from .replicas.frame import has_strategy, in_cross_replica_context, outside_scopes
 from .replicas.interrupts import InterruptsPutOff, interrupts_pass_gate
 from .replicas.values import DistributedValues, PerReplica, local_values, placed, select_replica
@@ -38,7 +39,7 @@ from .step import (
     make_step,
     own_step,
 )
-from .strategy import RunOptions, Strategy, ValueContext, get_strategy
+from .strategy import Strategy, get_strategy
 from .tpu import TPUStrategy
 from .update import Update, Updater, once_outside_replicas
 from .variables.aggregation import (

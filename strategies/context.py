@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -32,6 +33,14 @@ from .replicas.interrupts import InterruptsPutOff
 from .replicas.rendezvous import Rendezvous
 from .replicas.values import PerReplica, brought, narrowed, regroup, select_replica
 from .workers.joining import CommunicationOptions
+
+
+@dataclass(frozen=True)
+class ValueContext:
+    """What a value function may ask: for which replica it makes a value, and of how many."""
+
+    replica_id_in_sync_group: int = 0
+    num_replicas_in_sync: int = 1
 
 
 class CurrentStrategy(Protocol):

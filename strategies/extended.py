@@ -92,6 +92,16 @@ class StrategyExtended:
         return self._job
 
     @property
+    def should_checkpoint(self) -> bool:
+        """Whether this process writes checkpoints: it is the chief, of which a job has one."""
+        return self.server is None and self._job.is_chief
+
+    @property
+    def should_save_summary(self) -> bool:
+        """Whether this process writes summaries: it is the chief."""
+        return self.should_checkpoint
+
+    @property
     def is_synchronous(self) -> bool:
         """Whether each update is made of the gradients of all workers for the same step."""
         return self.remote_storage is None or self.remote_storage.averages_workers

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import partial
 from typing import Any, Self
 
@@ -22,14 +22,15 @@ from ..inputs import (
     per_replica_pipelines,
     split_global_batches,
 )
-from ..observe import log_once, short_tracebacks
-from .context import ReplicaContext
+from ..observe import short_tracebacks
+from .context import ReplicaContext, ValueContext
 from .devices.arrays import Summand, as_array
 from .devices.cross_device_ops import ReduceOp, mean_of
 from .devices.device import HOST, to_host
 from .devices.transfer import transfer_to
 from .extended import StrategyExtended
 from .old_names import OldNames
+from .options import RunOptions, warn_of_no_effect
 from .replicas.frame import (
     Frame,
     current_frame,
@@ -55,43 +56,16 @@ from .variables.variable import Variable
 
 _logger = logging.getLogger("paceline")
 _ALONE = Rendezvous(1)
-_NO_EFFECT = "%s has no effect: it is taken for TensorFlow's signature only."
 _INPUT_OPTIONS_WITHOUT_EFFECT = (
     "experimental_fetch_to_device",
     "experimental_place_dataset_on_device",
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """Options of `Strategy.run`, with TensorFlow's names; of no effect, which is warned about."""
-
-    experimental_enable_dynamic_batch_size: bool = True
-    experimental_bucketizing_dynamic_shape: bool = False
-    experimental_xla_options: Any = None
-
-
 def get_strategy() -> Strategy:
     """The strategy whose scope (or `run`) the caller is in; outside any, the default strategy."""
     strategy: Strategy = current_frame().strategy
     return strategy
-
-
-def warn_of_no_effect(options: Any, names: Sequence[str]) -> None:
-    """Say once of each of these options that it changes nothing, where it is not the default."""
-    defaults = type(options)()
-    for name in names:
-        if getattr(options, name) != getattr(defaults, name):
-            option = f"{type(options).__name__}({name}=...)"
-            log_once(logging.WARNING, _NO_EFFECT, option)
-
-
-@dataclass(frozen=True)
-class ValueContext:
-    """What a value function may ask: for which replica it makes a value, and of how many."""
-
-    replica_id_in_sync_group: int = 0
-    num_replicas_in_sync: int = 1
 
 
 def _construct(cls: type[Strategy], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Strategy:

@@ -93,6 +93,40 @@ class VariableSpec(NamedTuple):
                 f"ONLY_FIRST_REPLICA keeps a value per replica and reads the first one's outside"
             )
 
+    def require_one_value(self) -> None:
+        """Refuse to take copies that may differ for one value.
+
+        Raises:
+            ValueError: They are not to be aggregated.
+        """
+        if self.aggregation is VariableAggregation.NONE:
+            raise ValueError(
+                f"variable {self.name!r} has a value per replica (synchronization ON_READ) and "
+                f"aggregation NONE, so it has no value outside replicas: it can be neither read "
+                f"nor saved as a whole; create it with aggregation=VariableAggregation.SUM, MEAN "
+                f"or ONLY_FIRST_REPLICA, or with saved=False and read it with "
+                f"strategy.experimental_local_results"
+            )
+
+    def require_one_difference(self, verb: str) -> None:
+        """Refuse a change by a difference outside replicas that could be meant in two ways.
+
+        Args:
+            verb: "assign_add" or "assign_sub".
+
+        Raises:
+            ValueError: The copies are read as their sum, or not as one value.
+        """
+        self.require_one_value()
+        if self.is_read_as_sum:
+            raise ValueError(
+                f"variable {self.name!r} is read as the sum of its replicas' copies "
+                f"(synchronization ON_READ, aggregation SUM), so that {verb} outside replicas "
+                f"could mean one copy or each; assign the new total, v.assign(v + delta), or call "
+                f"it in strategy.run, where each replica changes its own copy (as update_state of "
+                f"a metric does)"
+            )
+
     def require_dtype(self, dtype: np.dtype) -> None:
         """Refuse an aggregation whose result the variable could not hold.
 
@@ -134,6 +168,24 @@ def aggregate(values: Sequence[Array], aggregation: VariableAggregation) -> np.n
     for value in values[1:]:
         total += to_host(value)
     return mean_of(total, len(values)) if is_mean else total
+
+
+def agreed(values: Sequence[Array], spec: VariableSpec) -> Array:
+    """The one value that the values which replicas have assigned stand for.
+
+    Raises:
+        ValueError: They differ, and are not to be aggregated.
+    """
+    if spec.aggregation is not VariableAggregation.NONE:
+        return aggregate(values, spec.aggregation)
+    if not all_equal(values):
+        raise ValueError(
+            f"variable {spec.name!r} was assigned different values in different replicas, and "
+            f"its aggregation is NONE; create it with aggregation=VariableAggregation.MEAN, "
+            f"SUM or ONLY_FIRST_REPLICA, or with synchronization=ON_READ to keep a value per "
+            f"replica"
+        )
+    return values[0]
 
 
 def spread_over_copies(

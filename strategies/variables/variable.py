@@ -31,10 +31,8 @@ from ..devices.device import Device, in_use, to_host
 from ..devices.upload import put_together
 from ..replicas.frame import current_frame, stands_in
 from .aggregation import (
-    VariableAggregation,
-    VariableSynchronization,
     aggregate,
-    all_equal,
+    agreed,
     may_convert,
 )
 from .casting import cast_to, variables_cast_to
@@ -164,8 +162,8 @@ class Variable(TensorLike, metaclass=_Constructed):
 
         Where there are several workers all of them have to read it together.
         """
-        on_read = self.synchronization is VariableSynchronization.ON_READ
-        return on_read and self.strategy.extended.num_replicas > 1
+        num_copies = self.num_copies * self.strategy.extended.num_workers
+        return self.cell.spec.keeps_own_values and num_copies > 1
 
     @look
     def as_a_whole(self) -> np.ndarray:
@@ -185,21 +183,8 @@ class Variable(TensorLike, metaclass=_Constructed):
         whole: np.ndarray = replica.exchange(f"read of {self.name!r} as a whole", None, read)
         return whole.copy()
 
-    @property
-    def _has_several_values(self) -> bool:
-        """Whether there are copies, here or on other workers, that may differ."""
-        num_copies = self.num_copies * self.strategy.extended.num_workers
-        return self.cell.spec.keeps_own_values and num_copies > 1
-
     def _of_all_copies(self) -> np.ndarray:
-        if self.aggregation is VariableAggregation.NONE and self._has_several_values:
-            raise ValueError(
-                f"variable {self.name!r} has a value per replica (synchronization ON_READ) and "
-                f"aggregation NONE, so it has no value outside replicas: it can be neither read "
-                f"nor saved as a whole; create it with aggregation=VariableAggregation.SUM, MEAN "
-                f"or ONLY_FIRST_REPLICA, or with saved=False and read it with "
-                f"strategy.experimental_local_results"
-            )
+        self.cell.spec.require_one_value()
         workers, place = self.strategy.extended.workers, f"read of {self.name!r}"
         parts = workers.of_all_replicas(self.local_values(), self.cell.leaves[0].data, place)
         return aggregate(parts, self.aggregation)
@@ -362,10 +347,10 @@ class Variable(TensorLike, metaclass=_Constructed):
         new = self._converted(value)
         replica, cell = self.replica_here(), self.cell
         if replica is None:
-            self._require_one_meaning(how)
+            if how is not Assignment.SET and self.differs_between_replicas:
+                self.cell.spec.require_one_difference(how.value)
             if not stands_in() or is_common:
-                is_set = how is Assignment.SET  # what was there before does not matter
-                old = cell.read(0) if is_set else self._source_in(None)
+                old = cell.read(0) if how is Assignment.SET else self._source_in(None)
                 cell.assign(how, old.data, new, at_once=True)
         elif not self._keeps_own_values(replica):
             write = partial(self._assign_agreed, how)
@@ -377,41 +362,13 @@ class Variable(TensorLike, metaclass=_Constructed):
             leaf.data = device.put(how.applied(leaf.data, device.bring(new)))
         return self
 
-    def _require_one_meaning(self, how: Assignment) -> None:
-        """Refuse a change outside replicas that could be meant for one copy or for each.
-
-        Raises:
-            ValueError: It is a change by a difference, and the copies are read as their sum.
-        """
-        is_sum = self.cell.spec.is_read_as_sum and self._has_several_values
-        if is_sum and how is not Assignment.SET:
-            raise ValueError(
-                f"variable {self.name!r} is read as the sum of its replicas' copies "
-                f"(synchronization ON_READ, aggregation SUM), so that {how.value} outside "
-                f"replicas could mean one copy or each; assign the new total, "
-                f"v.assign(v + delta), or call it in strategy.run, where each replica changes its "
-                f"own copy (as update_state of a metric does)"
-            )
-
     def _assign_agreed(self, how: Assignment, given: Sequence[Array]) -> None:
         """Give all copies what the replicas that have examples, of all workers, agree on."""
         workers, place = self.strategy.extended.workers, f"assignment to {self.name!r}"
         values = workers.of_all_replicas(given, self.cell.leaves[0].data, place)
         if values:
-            self.cell.assign(how, self.cell.read(0).data, self._agreed(values), at_once=False)
-
-    def _agreed(self, values: Sequence[Array]) -> Array:
-        """The one value that the replicas' values stand for."""
-        if self.aggregation is not VariableAggregation.NONE:
-            return aggregate(values, self.aggregation)
-        if not all_equal(values):
-            raise ValueError(
-                f"variable {self.name!r} was assigned different values in different replicas, and "
-                f"its aggregation is NONE; create it with aggregation=VariableAggregation.MEAN, "
-                f"SUM or ONLY_FIRST_REPLICA, or with synchronization=ON_READ to keep a value per "
-                f"replica"
-            )
-        return values[0]
+            value = agreed(values, self.cell.spec)
+            self.cell.assign(how, self.cell.read(0).data, value, at_once=False)
 
     def _converted(self, value: Any) -> Array:
         """An array of this variable's shape and dtype."""

@@ -1,4 +1,4 @@
-"""chief_first: the chief prepares what all need, and the others find it (D-10)."""
+"""The chief: it prepares what all need (chief_first, D-10), and writes files."""
 
 import pytest
 
@@ -41,3 +41,25 @@ def test_the_others_do_not_begin_a_block_in_which_the_chief_failed(on_workers):
 def test_it_takes_the_current_strategy():
     with pl.MirroredStrategy(["CPU:0", "CPU:1"]).scope(), pl.chief_first():
         pass
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 3])
+def test_one_worker_writes_checkpoints_and_summaries(on_workers, num_workers):
+    writes = {}
+
+    def work(strategy, index):
+        extended = strategy.extended
+        writes[index] = extended.should_checkpoint, extended.should_save_summary
+
+    on_workers(num_workers, 1, work)
+    assert writes == {i: (i == 0, i == 0) for i in range(num_workers)}
+
+
+def test_one_trainer_at_parameter_servers_writes_and_no_server_does(server_job):
+    job = server_job(1, 2)
+    trainers = [job.strategy(index).extended.should_checkpoint for index in range(2)]
+    assert trainers == [True, False]
+    cluster = {"worker": ["127.0.0.1:1"], "ps": ["127.0.0.1:2"]}
+    resolver = pl.cluster.SimpleClusterResolver(cluster, task_type="ps", task_id=0)
+    server = pl.strategies.ParameterServerStrategy(resolver).extended
+    assert (server.should_checkpoint, server.should_save_summary) == (False, False)
