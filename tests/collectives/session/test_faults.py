@@ -8,7 +8,9 @@ from functools import partial
 import numpy as np
 import pytest
 
+from paceline.cluster import free_ports
 from paceline.collectives import ClosedError, CollectiveTimeoutError, PeerLostError
+from paceline.collectives.session.grpc_stream import Channel, Server, StreamError
 
 LINKS = ["shm", "tcp", "grpc"]
 
@@ -195,3 +197,34 @@ def test_closing_releases_our_own_waiting_call(loopback, connect, run_at_once):
     communicators = connect(loopback(2))
     (error, _), _ = run_at_once([partial(reduce_once, communicators[0]), communicators[0].close])
     assert isinstance(error, ClosedError)
+
+
+def test_a_server_stops_without_a_new_thread_after_what_is_on_its_way(monkeypatch):
+    """A program that ends cannot start threads under Python 3.12.0 and 3.12.1."""
+    (port,) = free_ports(1)
+    came_in, heard = threading.Event(), []
+
+    def serve(stream):
+        for message in stream:
+            heard.append(message)
+            came_in.set()
+
+    server = Server(f"127.0.0.1:{port}", 10, serve)
+    channel = Channel(f"127.0.0.1:{port}")
+    stream = channel.open()
+    stream.send(b"first")
+    assert came_in.wait(10)
+    stream.send(b"last")
+    stream.finish()
+
+    def refuse(thread):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        server.stop(10.0)
+    assert heard == [b"first", b"last"]
+    late = channel.open()
+    with pytest.raises(StreamError):
+        list(late)
+    channel.close()
