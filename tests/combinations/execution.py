@@ -36,9 +36,12 @@ import paceline as pl
 from paceline.estimator import RegressionHead, SessionRunHook
 from paceline.estimator.saving import CheckpointShards
 from paceline.nn import constraints, layers, metrics, optimizers
+from paceline.nn.optimizers import schedules
 from paceline.strategies import (
     FixedShardsPartitioner,
     HierarchicalCopyAllReduce,
+    MaxSizePartitioner,
+    MinSizePartitioner,
     VariableAggregation,
     VariableStore,
     VariableSynchronization,
@@ -104,6 +107,24 @@ def check(scenario: Scenario, directory: str | Path, expected_of: Scenario | Non
         examples = scenario.examples(-1)
         found = predict(scenario, model_dir, examples, params)
         require_equal({"": found}, {"": reference.predicted(examples)}, **tolerance)
+
+
+def check_interrupted(scenario: Scenario, directory: str | Path) -> None:
+    """Carry out runs that go on with each other's input, and a single one that is not interrupted.
+
+    Raises:
+        AssertionError: They do not end with the same checkpoint, to the bit.
+        Exception: What the library raises.
+    """
+    parts, whole = Path(directory) / "parts", Path(directory) / "whole"
+    params, last = params_of(scenario), len(scenario.runs) - 1
+    assert scenario.of_one_input(last) == range(last + 1)
+    for index in range(last + 1):
+        train(scenario, index, parts, None, params)
+    train(scenario, last, whole, None, params_of(scenario))  # it has the input of all
+    found, expected = _saved(parts), _saved(whole)
+    assert max(found) == max(expected)
+    require_equal(found[max(found)], expected[max(expected)], rtol=0, atol=0)
 
 
 EXACT, NARROW = {"rtol": 1e-8, "atol": 1e-11}, {"rtol": 1e-3, "atol": 1e-4}
@@ -374,10 +395,20 @@ RULES = {
 }
 
 
+SCHEDULES = {
+    None: LEARNING_RATE,
+    "exponential": schedules.ExponentialDecay(LEARNING_RATE, 2, 0.5),
+    "piecewise": schedules.PiecewiseConstantDecay(
+        [1, 3], [LEARNING_RATE, LEARNING_RATE / 2, LEARNING_RATE / 4]
+    ),
+    "warm-up": schedules.LinearWarmup(
+        schedules.CosineDecay(LEARNING_RATE, 6, alpha=0.1), 2, LEARNING_RATE / 4
+    ),
+}
+
+
 def make_optimizers(s: Scenario):
-    rate = LEARNING_RATE
-    if s.decays:
-        rate = optimizers.schedules.ExponentialDecay(LEARNING_RATE, 2, 0.5)
+    rate = SCHEDULES[s.schedule]
     clipping = {s.clipping: CLIP} if s.clipping else {}
     sparse = "lazy" if s.embedding == "lazy" else "dense"
     first = RULES[s.optimizer](rate, name="first", sparse=sparse, **clipping)
@@ -481,15 +512,17 @@ def train(scenario: Scenario, index: int, model_dir: Path, source, params) -> li
             return dataset_of(batches + surplus)
 
         hooks = [reports[worker]]
+        start = 0 if run.begins in ("anew", "warm", "partly warm") else steps_so_far
         if run.ends == "early stop":
             hooks.append(stop_with_step(estimator, num_steps))
+        if run.ends == "figure":
+            hooks.append(stop_behind_evaluation(estimator, start + num_steps - 1))
         if not run.evaluates:
             estimator.train_and_report(input_fn, hooks, steps)
             return
         on_same = pl.EvalSpec(
             lambda: dataset_of(batches_of(scenario, index, worker)), steps=None, throttle_secs=0
         )
-        start = 0 if run.begins in ("anew", "warm", "partly warm") else steps_so_far
         max_steps = None if steps is None else start + steps
         spec = pl.TrainSpec(input_fn, max_steps, hooks)
         reports[worker].evaluated = pl.train_and_evaluate(estimator, spec, on_same).metrics
@@ -506,6 +539,13 @@ def stop_with_step(estimator: pl.Estimator, num_steps: int) -> SessionRunHook:
     asked = itertools.count(1)
     should_stop = lambda: next(asked) == num_steps  # noqa: E731
     return pl.estimator.make_early_stopping_hook(estimator, should_stop, None, 1)
+
+
+def stop_behind_evaluation(estimator: pl.Estimator, step: int) -> SessionRunHook:
+    """A hook that lets all workers stop behind the step after an evaluated one."""
+    return pl.estimator.stop_if_higher_hook(
+        estimator, "loss", -1.0, min_steps=step, run_every_secs=None, run_every_steps=1
+    )
 
 
 def predict(scenario: Scenario, model_dir: Path, examples, params) -> np.ndarray:
@@ -642,9 +682,18 @@ def on_topology(topology: Topology, work, model_dir: Path | None = None) -> list
     return _shared_helpers().run_on_workers(*size, work, SECONDS, **packs)
 
 
+PARTITIONERS = {
+    None: None,
+    "halves": FixedShardsPartitioner(2),
+    "thirds": FixedShardsPartitioner(3),
+    "at most 48 bytes": MaxSizePartitioner(48),
+    "at least 48 bytes": MinSizePartitioner(48),
+}
+
+
 @contextmanager
 def server_job(topology: Topology, model_dir: Path):
-    partitioner = FixedShardsPartitioner(2) if topology.is_cut else None
+    partitioner = PARTITIONERS[topology.partitioner]
     job = _shared_helpers().ServerJobInProcess(
         2, topology.workers, 0, storage=CheckpointShards(3, str(model_dir)), partitioner=partitioner
     )

@@ -8,8 +8,9 @@ who are threads here, can do to each other. The seed says what is run, but who i
 is not in our hands: `--tries` is how often a scenario is run before it counts as one that passes,
 as in `--races --tries 50 --replay "Scenario(…)"`.
 
-With `--array-library` replicas compute on cards, as in pytest. With `--replay-steps` each scenario
-has so many steps that `model_fn` is not called in some.
+With `--interrupted` each scenario has runs that go on with each other's input, in one layout, which
+must end with the bits of a single run. With `--array-library` replicas compute on cards, as in
+pytest. With `--replay-steps` each scenario has so many steps that `model_fn` is not called in some.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parent.parent.parent))  # where `tests` is
 
 import scenarios as s
-from execution import check
+from execution import check, check_interrupted
 from scenarios import Run, Scenario, Topology  # noqa: F401 (what --replay evaluates)
 
 from tests.devices.strict_mode import MODES
@@ -48,11 +49,13 @@ class Way:
         tries: How often each.
         mode: What they are run within.
         shrink_secs: How long a failure is made simpler.
+        check: Carries one out.
     """
 
     tries: int
     mode: Callable[[], AbstractContextManager[None]]
     shrink_secs: float
+    check: Callable[[Scenario, str], None] = check
 
 
 def failure_of(scenario: Scenario, way: Way, tells: bool = False) -> str:
@@ -65,7 +68,7 @@ def failure_of(scenario: Scenario, way: Way, tells: bool = False) -> str:
         with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
             try:
                 with way.mode():
-                    check(scenario, directory)
+                    way.check(scenario, directory)
             except Exception as error:
                 if tells:
                     traceback.print_exc()
@@ -101,6 +104,11 @@ def dimensions(scenario: Scenario):
         yield f"{top.kind}, begins {run.begins}"
         if top.is_cut:
             yield f"{top.kind}, is cut"
+        if top.partitioner:
+            yield f"{top.kind}, begins {run.begins}, divided in {top.partitioner}"
+        if scenario.schedule:
+            yield f"{top.kind}, begins {run.begins}, schedule {scenario.schedule}"
+        yield f"{top.kind}, begins {run.begins}, ends with {run.ends}"
         if run.has_empty_replica:
             yield f"{top.kind}, replica without data"
         if 0 in run.steps[0]:
@@ -155,13 +163,15 @@ def main() -> int:
     parser.add_argument("--tries", type=int, default=1, help="runs of each scenario")
     parser.add_argument("--array-library", choices=["numpy", *MODES], default="numpy")
     parser.add_argument("--replay-steps", action="store_true", help="leave out model_fn in some")
+    parser.add_argument("--interrupted", action="store_true", help="compare with a single run")
     options = parser.parse_args()
     logging.getLogger("paceline").setLevel(logging.CRITICAL)
     warnings.simplefilter("error")
     if options.races:
         sys.setswitchinterval(SWITCH_SECS_OF_RACES)
     mode = MODES.get(options.array_library, nullcontext)
-    way = Way(options.tries, mode, options.shrink_secs)
+    how = check_interrupted if options.interrupted else check
+    way = Way(options.tries, mode, options.shrink_secs, how)
     if options.replay is not None:
         return replay(eval(options.replay), way)
 
@@ -169,6 +179,8 @@ def main() -> int:
         scenario = s.scenario_of(number)
         if options.replay_steps:
             scenario = s.replayed(scenario)
+        if options.interrupted:
+            scenario = s.interrupted(scenario)
         # Masks of dropout that cards draw are their own.
         return scenario if mode is nullcontext else replace(scenario, dropout=False)
 

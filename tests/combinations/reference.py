@@ -35,7 +35,17 @@ SECOND_RATE = 0.01
 
 
 def learning_rate(scenario: Scenario, num_updates: int) -> float:
-    return LEARNING_RATE * 0.5 ** (num_updates / 2) if scenario.decays else LEARNING_RATE
+    """The rate of the update after so many."""
+    if scenario.schedule == "exponential":
+        return LEARNING_RATE * 0.5 ** (num_updates / 2)
+    if scenario.schedule == "piecewise":
+        return LEARNING_RATE * (1.0 if num_updates <= 1 else 0.5 if num_updates <= 3 else 0.25)
+    if scenario.schedule == "warm-up":
+        if num_updates < 2:
+            return LEARNING_RATE * (1 / 4 + 3 / 4 * num_updates / 2)
+        cosine = 0.5 * (1 + np.cos(np.pi * min(num_updates - 2, 6) / 6))
+        return LEARNING_RATE * (0.9 * cosine + 0.1)
+    return LEARNING_RATE
 
 
 def width(scenario: Scenario) -> int:

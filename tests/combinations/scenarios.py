@@ -21,8 +21,10 @@ OPTIMIZERS = ("sgd", "momentum", "nesterov", "adam", "adamw", "adagrad", "rmspro
 CLIPPING = (None, None, "clipnorm", "clipvalue", "global_clipnorm")
 EMBEDDINGS = (None, "sparse", "lazy", "dense", "penalized")
 NORMS = (None, None, "plain", "synchronized")
+SCHEDULES = (None, None, None, "exponential", "piecewise", "warm-up")
+PARTITIONERS = (None, None, "halves", "thirds", "at most 48 bytes", "at least 48 bytes")
 BEGINS = ("resumed", "resumed", "interrupted", "warm", "partly warm")
-ENDS = ("data", "data", "steps", "request", "early stop")
+ENDS = ("data", "data", "steps", "request", "early stop", "figure")
 LOOPS = ("estimator",) * 6 + ("dealt", "global", "fit") * 2
 NOT_IN_FIT = {
     "second_optimizer": False,
@@ -46,14 +48,16 @@ class Topology:
     Args:
         kind: One of `KINDS`; "servers" are parameter servers that keep their workers in step.
         workers, replicas: How many workers, and replicas of each.
-        is_cut: Whether gradients go the less usual way: between workers in many small packs, over
-            devices in groups, to parameter servers that each have a part of every variable.
+        is_cut: Whether arrays go the less usual way: gradients between workers in many small packs,
+            or over devices in groups; checkpoints in a part of each worker or server.
+        partitioner: How parameter servers divide variables among them, one of `PARTITIONERS`.
     """
 
     kind: str
     workers: int = 1
     replicas: int = 1
     is_cut: bool = False
+    partitioner: str | None = None
 
     @property
     def num_replicas(self) -> int:
@@ -80,7 +84,8 @@ class Run:
             with the last one's weights, or "partly warm", with its kernels only.
         ends: With its "data"; or these go on, and it ends with the number of "steps" that was asked
             for, at the "request" of a hook of the last worker, or with an "early stop" that the
-            chief decides on.
+            chief decides on: by the number of its steps, or by a "figure" of the evaluation of the
+            last step but one.
         saves: Whether each step is saved.
         evaluates: Whether the workers evaluate on the same data where they save, and at the end.
     """
@@ -91,6 +96,11 @@ class Run:
     ends: str = "data"
     saves: bool = False
     evaluates: bool = False
+
+    @property
+    def has_figures(self) -> bool:
+        """Whether each step is evaluated, so that it can be stopped by what one has found."""
+        return self.saves and self.evaluates and self.topology.kind != "servers"
 
     @property
     def num_examples(self) -> int:
@@ -146,8 +156,8 @@ class Scenario:
         loop: "estimator"; or the user's own, with `apply_gradients`, over batches that are "dealt"
             out to replicas, or over "global" ones that the strategy divides; or `Model.fit` over
             such. Then there is one run.
-        optimizer, clipping, decays: The rule, how gradients are kept within bounds, and whether
-            the learning rate has a schedule.
+        optimizer, clipping, schedule: The rule, how gradients are kept within bounds, and how the
+            learning rate changes with the number of updates.
         second_optimizer: Whether the last layers have an optimizer and a loss of their own; if it
             `has_all_weights` it changes those of the first one, too, after that.
         embedding: How rows of a table are read: "sparse" has a gradient of the rows that were
@@ -178,7 +188,7 @@ class Scenario:
     loop: str = "estimator"
     optimizer: str = "sgd"
     clipping: str | None = None
-    decays: bool = False
+    schedule: str | None = None
     second_optimizer: bool = False
     has_all_weights: bool = False
     embedding: str | None = None
@@ -252,6 +262,11 @@ class Scenario:
             )
             and not (self.loop in ("global", "fit") and self.depends_on_dealing)
             and (self.loop != "fit" or self.can_be_fitted)
+            and all(
+                run.has_figures and self.together(run).num_steps > 1
+                for run in self.runs
+                if run.ends == "figure"
+            )
             # There a worker has statistics and counts of its own, of the part that it is given.
             and not (self.loop in ("global", "fit") and first.is_apart and self.norm)
             and not (self.loop == "global" and self.counts)
@@ -268,7 +283,7 @@ class Scenario:
             and not (self.scaled and any(r.is_apart for r in self.runs))
             and not (self.is_mixed and self.norm)  # a batch of one has gradients of zero there
             # A schedule is not assigned to; what is kept goes on with it also as a new model.
-            and not (self.assigns and (self.custom_loop or self.decays or self.keeps_layers))
+            and not (self.assigns and (self.custom_loop or self.schedule or self.keeps_layers))
         )
 
     def of_one_input(self, index: int) -> range:
@@ -326,6 +341,27 @@ def replayed(scenario: Scenario) -> Scenario:
     return changed if changed.is_valid else replace(changed, runs=runs[:1], clipping=None)
 
 
+def interrupted(scenario: Scenario) -> Scenario:
+    """The same with dropout for an Estimator, killed twice and gone on with in the same layout.
+
+    Moving means are kept equal on all replicas: those of which each has its own become their mean
+    in a checkpoint, so that what is added up later is rounded elsewhere.
+    """
+    first, size = scenario.runs[0], scenario.accumulates
+    once = replace(first, steps=first.steps * size, ends="data", evaluates=False)
+    again = replace(once, begins="interrupted")
+    return replace(
+        scenario,
+        runs=(once, again, again),
+        evaluation=None,
+        loop="estimator",
+        dropout=True,
+        norm=scenario.norm and "synchronized",
+        assigns=False,
+        clipping=None if first.is_apart else scenario.clipping,
+    )
+
+
 def _scenario(random: Random) -> Scenario:
     loop = random.choice(LOOPS)
     custom_loop = loop != "estimator"
@@ -337,7 +373,6 @@ def _scenario(random: Random) -> Scenario:
         runs.append(_run(random, topology, begins))
     evaluated = not custom_loop and random.random() < 0.4
     flags = (
-        "decays",
         "second_optimizer",
         "has_all_weights",
         "heads",
@@ -358,6 +393,7 @@ def _scenario(random: Random) -> Scenario:
         clipping=random.choice(CLIPPING),
         embedding=random.choice(EMBEDDINGS),
         norm=random.choice(NORMS),
+        schedule=random.choice(SCHEDULES),
         **{flag: random.random() < 0.35 for flag in flags},
         weighted=random.random() < 0.35,
         sequences=random.random() < 0.2,
@@ -376,7 +412,9 @@ def _topology(random: Random, kinds: tuple[str, ...]) -> Topology:
     most_workers = 3 if kind in ("workers", "servers") else 1
     most_replicas = 1 if kind in ("default", "one device") else 3
     size = random.randint(1, most_workers), random.randint(1, most_replicas)
-    return Topology(kind, *size, is_cut=most_replicas > 1 and random.random() < 0.3)
+    is_cut = most_replicas > 1 and random.random() < 0.3
+    partitioner = random.choice(PARTITIONERS) if kind == "servers" else None
+    return Topology(kind, *size, is_cut, partitioner)
 
 
 def _run(random: Random, topology: Topology, begins: str) -> Run:
@@ -390,7 +428,8 @@ def _run(random: Random, topology: Topology, begins: str) -> Run:
         for _ in range(random.randint(1, 4))
     )
     evaluates = topology.kind != "servers" and random.random() < 0.2
-    return Run(topology, steps, begins, random.choice(ENDS), random.random() < 0.3, evaluates)
+    run = Run(topology, steps, begins, random.choice(ENDS), random.random() < 0.3, evaluates)
+    return replace(run, saves=True, evaluates=True) if run.ends == "figure" else run
 
 
 def simpler_scenarios(scenario: Scenario) -> Iterator[Scenario]:
@@ -431,11 +470,13 @@ def simpler_runs(run: Run) -> Iterator[Run]:
         yield replace(run, steps=run.steps[1:])
     if top.is_cut:
         yield replace(run, topology=replace(top, is_cut=False))
+    if top.partitioner:
+        yield replace(run, topology=replace(top, partitioner=None))
     for smaller in ("workers", "replicas"):
         if getattr(top, smaller) > 1:
             yield _resized(run, replace(top, **{smaller: getattr(top, smaller) - 1}))
     if top.workers == 1 and top.kind not in ("mirrored", "default", "one device"):
-        yield replace(run, topology=replace(top, kind="mirrored"))
+        yield replace(run, topology=replace(top, kind="mirrored", partitioner=None))
     if any(n > 1 for step in run.steps for n in step):
         yield replace(run, steps=tuple(tuple(min(n, 1) for n in s) for s in run.steps))
 

@@ -6,11 +6,12 @@ More of them: `python tests/combinations/hunt.py --minutes 60 --seed 1`.
 from dataclasses import replace
 
 import pytest
-from execution import check
-from scenarios import CLIPPING, Run, Scenario, Topology, replayed, scenario_of
+from execution import check, check_interrupted
+from scenarios import CLIPPING, Run, Scenario, Topology, interrupted, replayed, scenario_of
 
 NUM_SCENARIOS = 100
 NUM_REPLAYED = 20
+NUM_INTERRUPTED = 20
 
 
 @pytest.mark.parametrize("number", range(NUM_SCENARIOS))
@@ -25,6 +26,13 @@ def test_steps_without_calls_of_the_model_are_those_of_one_process(tmp_path, num
     scenario = as_possible(replayed(scenario_of(number)))
     print(scenario)
     check(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("number", range(NUM_INTERRUPTED))
+def test_an_interrupted_run_ends_with_the_bits_of_one_that_was_not(tmp_path, number, as_possible):
+    scenario = as_possible(interrupted(scenario_of(number)))
+    print(scenario)
+    check_interrupted(scenario, tmp_path)
 
 
 def run(kind, workers, replicas, *steps, **options):
@@ -121,7 +129,7 @@ TWO_REPLICAS = Run(Topology("mirrored", replicas=2), ((2, 1), (1, 2)))
 DECISIVE = {
     "optimizer": "adamw",
     "clipping": "clipnorm",
-    "decays": True,
+    "schedule": "exponential",
     "second_optimizer": True,
     "embedding": "lazy",
     "weighted": True,
