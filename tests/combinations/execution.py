@@ -96,8 +96,8 @@ def check(scenario: Scenario, directory: str | Path, expected_of: Scenario | Non
             model_dir = directory / str(index)
         reports = train(scenario, index, model_dir, source, params)
         _require_history(scenario, run, reports, expected[1:], tolerance)
-        saved = _saved(model_dir)
-        _require_checkpoints(scenario.together(run), saved, expected, tolerance)
+        saved = saved_in(model_dir)
+        require_checkpoints(scenario.together(run), saved, expected, tolerance)
         _require_equal_copies(reports, saved[max(saved)])
         for report in reports if run.evaluates and not is_killed(scenario, index) else ():
             require_equal(report.evaluated, reference.evaluate(index), **NARROW)
@@ -122,7 +122,7 @@ def check_interrupted(scenario: Scenario, directory: str | Path) -> None:
     for index in range(last + 1):
         train(scenario, index, parts, None, params)
     train(scenario, last, whole, None, params_of(scenario))  # it has the input of all
-    found, expected = _saved(parts), _saved(whole)
+    found, expected = saved_in(parts), saved_in(whole)
     assert max(found) == max(expected)
     require_equal(found[max(found)], expected[max(expected)], rtol=0, atol=0)
 
@@ -137,13 +137,13 @@ def require_equal(found, expected, rtol, atol) -> None:
         np.testing.assert_allclose(found[name], value, rtol, atol, err_msg=name)
 
 
-def _saved(model_dir: Path):
+def saved_in(model_dir: Path):
     """The checkpoints by step."""
     paths = pl.checkpoint.list_checkpoints(model_dir)
     return {step: pl.checkpoint.load(path).arrays() for path, step in paths}
 
 
-def _require_checkpoints(run: Run, saved, expected, tolerance) -> None:
+def require_checkpoints(run: Run, saved, expected, tolerance) -> None:
     """There is a checkpoint of the last step, or of each, and each is right."""
     by_step = {int(after.values["global_step"]): after.values for after in expected}
     assert max(saved) == max(by_step)
@@ -476,8 +476,14 @@ def is_killed(scenario: Scenario, index: int) -> bool:
     return index + 1 in scenario.of_one_input(index)
 
 
-def train(scenario: Scenario, index: int, model_dir: Path, source, params) -> list[Report]:
-    """Make one run, perhaps with the weights of `source`; what each worker has seen of it."""
+def train(
+    scenario: Scenario, index: int, model_dir: Path, source, params, carry_out=None
+) -> list[Report]:
+    """Make one run, perhaps with the weights of `source`; what each worker has seen of it.
+
+    Args:
+        carry_out: Calls a worker's part on its strategy; by default `on_topology`.
+    """
     run, together = scenario.runs[index], scenario.of_one_input(index)
     kills, num_steps = is_killed(scenario, index), scenario.together(run).num_steps
     run = replace(run, saves=run.saves or kills, ends="request" if kills else run.ends)
@@ -530,7 +536,7 @@ def train(scenario: Scenario, index: int, model_dir: Path, source, params) -> li
     newest = pl.checkpoint.latest_checkpoint(model_dir) if model_dir.exists() else None
     steps_so_far = pl.checkpoint.load(newest).step if newest else 0
     with pytest.raises(KilledError) if kills else nullcontext():
-        on_topology(run.topology, work, model_dir)
+        (carry_out or on_topology)(run.topology, work, model_dir)
     return reports
 
 
