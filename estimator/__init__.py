@@ -18,6 +18,7 @@ from .early_stopping import (
 )
 from .estimator import Estimator
 from .eval_metrics import read_eval_metrics
+from .evaluator import EndMarker, training_ended
 from .explanation import explain
 from .export import BestExporter, Exporter, FinalExporter, LatestExporter
 from .extenders import add_metrics
@@ -95,6 +96,7 @@ __all__ = [
     "DNNLinearCombinedRegressor",
     "DNNRegressor",
     "DistributeConfig",
+    "EndMarker",
     "Estimator",
     "EstimatorSpec",
     "EvalSpec",
@@ -156,4 +158,5 @@ __all__ = [
     "stop_if_no_decrease_hook",
     "stop_if_no_increase_hook",
     "train_and_evaluate",
+    "training_ended",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -293,6 +294,28 @@ def read_end_marker(model_dir: str) -> EndMarker | None:
             f"{_MARKER_NAME} in {model_dir} is damaged ({type(error).__name__}: {error}), so that "
             f"nobody can say whether training has ended; delete it, or start training again"
         ) from error
+
+
+def training_ended(
+    model_dir: str | os.PathLike[str], max_steps: int | None = None
+) -> EndMarker | None:
+    """How the run in `model_dir` ended; None where there is more to train.
+
+    For a task that a supervisor has started again by itself: making its strategy waits for the
+    other tasks, which do not come back where training has ended. It asks before.
+
+    Args:
+        model_dir: Where the chief saves.
+        max_steps: As of `TrainSpec`: a run that ended at an earlier step is not at its end. By
+            default every end counts.
+
+    Raises:
+        ValueError: The mark of the end is damaged.
+        CheckpointError: It cannot be read.
+    """
+    end = read_end_marker(os.fspath(model_dir))
+    is_short = end is not None and max_steps is not None and end.global_step < max_steps
+    return None if is_short else end
 
 
 def remove_end_marker(model_dir: str) -> None:

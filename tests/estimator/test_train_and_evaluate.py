@@ -1,12 +1,17 @@
 """train_and_evaluate in one process (B5)."""
 
+import json
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
 import paceline as pl
 from paceline.checkpoint import CheckpointError, Saver, read_metrics, record_metrics, save
 from paceline.estimator import SessionRunHook
-from paceline.estimator.evaluator import EndMarker, read_end_marker
+from paceline.estimator.evaluator import EndMarker, read_end_marker, write_end_marker
 
 
 class Evaluations(SessionRunHook):
@@ -163,3 +168,40 @@ def test_which_value_of_another_metric_is_the_best_has_to_be_said(linear_model_f
     estimator = pl.Estimator(linear_model_fn, tmp_path, config)
     assert estimator.best_checkpoint() == f"{tmp_path}/model.ckpt-2"
     assert estimator.best_checkpoint("loss") == f"{tmp_path}/model.ckpt-3"
+
+
+@pytest.mark.parametrize(
+    ("max_steps", "is_at_end"), [(None, True), (3, True), (5, True), (6, False)]
+)
+def test_a_task_that_is_started_again_can_ask_whether_training_has_ended(
+    tmp_path, max_steps, is_at_end
+):
+    assert pl.estimator.training_ended(tmp_path, max_steps) is None  # nor has it begun
+    end = EndMarker(5, "max_steps was reached")
+    write_end_marker(str(tmp_path), end)
+    assert pl.estimator.training_ended(tmp_path, max_steps) == (end if is_at_end else None)
+
+
+RESTARTED = """
+import sys
+import paceline as pl
+
+end = pl.estimator.training_ended(sys.argv[1], max_steps=5)
+if end is not None:
+    sys.exit(f"ended at step {end.global_step}")
+pl.MultiWorkerMirroredStrategy()
+"""
+
+
+def test_a_chief_whose_workers_have_ended_ends_too_when_it_asks_before_it_waits(tmp_path):
+    write_end_marker(str(tmp_path), EndMarker(5, "max_steps was reached"))
+    workers = ["127.0.0.1:1", "127.0.0.1:2"]
+    cluster = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": 0}}
+    done = subprocess.run(
+        [sys.executable, "-c", RESTARTED, tmp_path],
+        env={**os.environ, "TF_CONFIG": json.dumps(cluster)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stderr.strip().endswith("ended at step 5")
