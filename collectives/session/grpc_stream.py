@@ -171,7 +171,7 @@ class Server:
         with self._changed:
             self._is_stopping = True
             self._changed.wait_for(lambda: not self._num_open, grace_secs)
-        self._server.stop(None)
+        self._server.stop(None).wait(1.0)
 
     def _open(self, received: Iterator[bytes], context: Any) -> Iterator[bytes]:
         stream = Stream(*_address(context.peer()))
