@@ -20,13 +20,14 @@ import numpy as np
 from . import nest
 from .combining import concatenated
 from .dataset import Dataset
-from .record_files import matching_files, read_up_to
+from .record_files import check_has_content, matching_files, read_up_to
 
 if TYPE_CHECKING:
     import zipfile
 
 _LOCAL_HEADER_BYTES = 30
-_STORED = 0
+_STORED, _DEFLATED = 0, 8
+_CHUNK_BYTES = 1 << 20
 
 _IDX_DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _MAX_DIMENSIONS = 32
@@ -62,7 +63,8 @@ def npz_rows(file: Any, names: Sequence[str] | None = None) -> Dataset:
     """A dataset of the rows of the arrays in an `.npz` file, each element a dict by their names.
 
     Arrays that `np.savez` stored are mapped; those that `np.savez_compressed` packed are read into
-    memory.
+    memory. Either way the wanted arrays are read once, in this call, to verify their checksums:
+    what is mapped later is what was verified, unless someone writes to the file in between.
 
     Args:
         file: its path.
@@ -75,6 +77,7 @@ def npz_rows(file: Any, names: Sequence[str] | None = None) -> Dataset:
     import zipfile  # takes longer to import than this whole package
 
     (path,) = matching_files(file)
+    check_has_content(path)
     try:
         with zipfile.ZipFile(path) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
@@ -114,6 +117,7 @@ def _map(path: str) -> np.ndarray:
     # Mapped pages count as the process's memory, but are the system's cache of the file, which it
     # takes back at will. To give them back after each batch, or to read by `preadv`, was slower:
     # 0.2 and 0.5 million examples a second instead of 1.1 to 1.8.
+    check_has_content(path)
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
@@ -121,28 +125,66 @@ def _map(path: str) -> np.ndarray:
         raise ValueError(f"{path} is no .npy file, or is damaged or cut off: {reason}.") from error
     if not isinstance(array, np.ndarray) or array.ndim == 0:
         raise ValueError(f"{path} must be a .npy file of at least one dimension.")
+    num_behind = os.path.getsize(path) - array.offset - array.nbytes  # type: ignore[attr-defined]
+    if num_behind:
+        raise ValueError(
+            f"{path} is damaged: its header announces an array of shape {array.shape}, behind which "
+            f"{num_behind} bytes are left over. Write it again."
+        )
     return array
 
 
 def _member(path: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
-    is_packed = info.compress_type != _STORED
+    """One array of the archive, whose checksum has been verified; mapped where it is stored."""
     try:
         with archive.open(info) as file:
-            if is_packed:
-                return np.lib.format.read_array(file, allow_pickle=False)
             shape, is_fortran, dtype = _npy_header(file)
             offset = file.tell()
-    except (ValueError, EOFError) as error:
+            _check_size(path, info, offset, shape, dtype)
+            # `zipfile` compares the checksum where the member ends.
+            if info.compress_type == _STORED:
+                while file.read(_CHUNK_BYTES):
+                    pass
+            else:
+                data = np.empty(info.file_size - offset, np.uint8)
+                for start in range(0, len(data), _CHUNK_BYTES):
+                    file.readinto(data[start : start + _CHUNK_BYTES].data)
+                if file.read(1):
+                    raise ValueError("more bytes follow than it has")
+    except (ValueError, EOFError, RuntimeError, zlib.error) as error:
         raise ValueError(f"{path}: the array {info.filename!r} is damaged: {error}.") from error
-    if dtype.hasobject:
-        raise ValueError(f"{path}: the array {info.filename!r} holds Python objects.")
+    order: Any = "F" if is_fortran else "C"
+    if info.compress_type != _STORED:
+        return np.ndarray(shape, dtype, data, order=order)
     with open(path, "rb") as raw:
         raw.seek(info.header_offset)
         header = raw.read(_LOCAL_HEADER_BYTES)
-        # The lengths of the file's name and of the extra field, which come before its content.
-        offset += info.header_offset + _LOCAL_HEADER_BYTES
-        offset += int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
-    return np.memmap(path, dtype, "r", offset, shape, "F" if is_fortran else "C")
+    # The lengths of the file's name and of the extra field, which come before its content.
+    offset += info.header_offset + _LOCAL_HEADER_BYTES
+    offset += int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
+    return np.memmap(path, dtype, "r", offset, shape, order)
+
+
+def _check_size(
+    path: str,
+    info: zipfile.ZipInfo,
+    header_bytes: int,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+) -> None:
+    """Refuse an array that is not just what its member holds, before memory is taken for it."""
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects")
+    if info.compress_type not in (_STORED, _DEFLATED):
+        raise ValueError(f"its compression has the number {info.compress_type}; np.savez has none")
+    found, announced = info.file_size - header_bytes, math.prod(shape) * dtype.itemsize
+    if found != announced or min(shape, default=0) < 0:
+        raise ValueError(
+            f"its header announces shape {shape} and dtype {dtype}, which take {announced} bytes, "
+            f"but {found} follow"
+        )
+    if announced > os.path.getsize(path) * _MAX_GZIP_RATIO:
+        raise ValueError(f"it announces {announced} bytes, more than a file of this size can hold")
 
 
 def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -162,7 +204,9 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
         FileNotFoundError: there is no such file.
         ValueError: the file is damaged or no IDX file; the message says what was expected.
     """
-    name, file_bytes = os.fspath(path), os.path.getsize(path)
+    name = os.fspath(path)
+    check_has_content(name)
+    file_bytes = os.path.getsize(name)
     with open(name, "rb") as file:
         is_gzipped = file.read(2) == _GZIP_MAGIC
         file.seek(0)

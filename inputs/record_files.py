@@ -5,10 +5,11 @@ from __future__ import annotations
 import codecs
 import gzip
 import os
+import stat
 import weakref
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, BinaryIO, NamedTuple, final
+from typing import IO, Any, BinaryIO, NamedTuple, final
 
 import numpy as np
 
@@ -150,7 +151,19 @@ class _RecordIterator(ElementIterator):
             self._go_to(self._file_index + 1)
 
 
-def read_up_to(file: BinaryIO | gzip.GzipFile, num_bytes: int) -> bytes:
+def check_has_content(path: str) -> None:
+    """Refuse a path before it is opened, where reading would find nothing or wait for a writer."""
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError(
+            f"{path} is no regular file, and only such a file can be read again from where a run "
+            "stopped; copy what it gives into a file, or read it in Dataset.from_generator."
+        )
+    if status.st_size == 0:
+        raise ValueError(f"{path} is empty (0 bytes); leave it out, or write it again.")
+
+
+def read_up_to(file: IO[bytes] | gzip.GzipFile, num_bytes: int) -> bytes:
     """At most `num_bytes`; a damaged file that announces more than it has takes no memory."""
     if num_bytes <= _CHUNK_BYTES:
         return file.read(num_bytes)
@@ -193,8 +206,7 @@ def _matching(pattern: str) -> list[str]:
 
 def opened(path: str) -> BinaryIO:
     """The file, unpacked if it is a `.gz`, for reading bytes; an empty one is an error."""
-    if os.path.getsize(path) == 0:
-        raise ValueError(f"{path} is empty (0 bytes); leave it out, or write it again.")
+    check_has_content(path)
     if path.endswith(".gz"):
         return gzip.open(path)  # type: ignore[return-value]
     return open(path, "rb", _BUFFER_BYTES)

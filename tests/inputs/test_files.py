@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import os
 import re
 import struct
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,7 @@ from paceline.inputs import (
     nest,
     npy_rows,
     npz_rows,
+    read_idx,
     text_lines,
     tf_records,
 )
@@ -31,6 +35,13 @@ Make = Callable[[Path, list[int]], Dataset]
 
 def plain(dataset: Any) -> list[Any]:
     return [nest.map_structure(lambda leaf: leaf.tolist(), element) for element in dataset]
+
+
+def npy_bytes(array: np.ndarray) -> bytes:
+    """The array as a `.npy` file."""
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
 
 
 def text_files(folder: Path, sizes: list[int]) -> Dataset:
@@ -404,14 +415,29 @@ def test_npy_files_side_by_side(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"", "is no .npy file, or is damaged"), (b"x" * 200, "is no .npy file"), (None, "cut off")],
+    [
+        (b"", r"is empty \(0 bytes\)"),
+        (b"x" * 200, "is no .npy file"),
+        (npy_bytes(np.arange(10))[:-1], "cut off"),
+        (npy_bytes(np.arange(10)) + b"!", r"shape \(10,\), behind which 1 bytes are left over"),
+        (npy_bytes(np.arange(10)).replace(b"(10,)", b"(1,) "), "72 bytes are left over"),
+        (npy_bytes(np.arange(10)).replace(b"(10,)", b"(9**20,)"), "is no .npy file"),
+    ],
 )
-def test_a_damaged_npy_file_is_named(content: bytes | None, message: str, tmp_path: Path) -> None:
+def test_a_damaged_npy_file_is_named(content: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
-    np.save(path, np.arange(1000))
-    path.write_bytes(path.read_bytes()[:-1] if content is None else content)
+    path.write_bytes(content)
     with pytest.raises(ValueError, match=rf"a\.npy .*{message}"):
         npy_rows(path)
+
+
+@pytest.mark.parametrize("read", [npy_rows, npz_rows, read_idx, csv_rows])
+def test_a_path_that_is_no_regular_file_is_refused_before_it_is_opened(
+    read: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(ValueError, match="fifo is no regular file"):
+        read(tmp_path / "fifo")
 
 
 def test_an_npy_file_of_other_rows_than_the_first_is_named(tmp_path: Path) -> None:
@@ -438,6 +464,34 @@ def test_npz_arrays_become_a_dict(save: Callable[..., None], tmp_path: Path) -> 
     (tmp_path / "a.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:-30])
     with pytest.raises(ValueError, match=r"a\.npz is no \.npz file, or damaged"):
         npz_rows(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_a_bit_that_changed_in_an_npz_array_is_found_by_its_checksum(
+    save: Callable[..., None], tmp_path: Path
+) -> None:
+    path = tmp_path / "a.npz"
+    save(path, x=np.random.default_rng(0).random(100_000))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x40
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"a\.npz(: the array 'x.npy' is damaged| is no .npz)"):
+        npz_rows(path)
+
+
+@pytest.mark.parametrize("packing", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize("shape", ["(10,)", "(2,)", "(1099511627776,)", "(-1, -1)"])
+def test_an_npz_array_must_be_as_long_as_its_header_announces(
+    shape: str, packing: int, tmp_path: Path
+) -> None:
+    content = npy_bytes(np.zeros(5)).replace(b"(5,)", shape.encode())
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", packing) as archive:
+        archive.writestr("x.npy", content)
+        archive.writestr("y.npy", npy_bytes(np.zeros(9)))
+    with pytest.raises(ValueError, match=r"a\.npz: the array 'x.npy' is damaged: its header annou"):
+        npz_rows(tmp_path / "a.npz", ["x"])
+    (batch,) = npz_rows(tmp_path / "a.npz", ["y"]).batch(9)
+    assert batch["y"].tolist() == [0.0] * 9
 
 
 def test_list_files_gives_names_that_interleave_can_open(tmp_path: Path) -> None:
