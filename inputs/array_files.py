@@ -128,8 +128,8 @@ def _map(path: str) -> np.ndarray:
     num_behind = os.path.getsize(path) - array.offset - array.nbytes  # type: ignore[attr-defined]
     if num_behind:
         raise ValueError(
-            f"{path} is damaged: its header announces an array of shape {array.shape}, behind which "
-            f"{num_behind} bytes are left over. Write it again."
+            f"{path} is damaged: its header announces an array of shape {array.shape}, behind "
+            f"which {num_behind} bytes are left over. Write it again."
         )
     return array
 

@@ -17,6 +17,13 @@ from numpy.typing import NDArray
 
 from . import nest
 
+_NUMBERS = (int, float, np.number)
+_ALIKE = (
+    frozenset({str, np.str_}),
+    frozenset({bytes, np.bytes_}),
+    frozenset({bool, np.bool_}),
+)
+
 
 @final
 @dataclass(frozen=True)
@@ -165,17 +172,37 @@ def _as_array(value: Any, path: str) -> np.ndarray:
             f"{place} ({type(value).__name__}) cannot become an array: {str(error).rstrip('.')}. "
             "Give rows of equal length, or one component for each of them."
         ) from error
+    held = value
+    if array.dtype.kind == "O":
+        held = array.tolist()
+        array = _unboxed(array, f"{place} ({type(value).__name__})")
     kind = array.dtype.kind
-    if kind == "O":
-        raise TypeError(
-            f"{place} ({type(value).__name__}) is not made of numbers or strings. "
-            "Give a NumPy array, a number, a string or a list of them."
-        )
     if kind in "SU":
-        _require_no_nul_at_end(value, path)
+        _require_no_nul_at_end(held, path)
     if kind == "f" and array.dtype == np.float64 and not _has_dtype(value):
         return array.astype(np.float32)
     return array
+
+
+def _unboxed(array: np.ndarray, place: str) -> np.ndarray:
+    """Convert an array of Python's texts, bytes or numbers to the dtype that holds them.
+
+    pandas gives such arrays for columns of texts, of categories, and of integers that may be
+    missing. Texts beside something else are refused: NumPy would make the text 'nan' of a NaN.
+    """
+    items = array.ravel().tolist()
+    kinds = {type(item) for item in items}
+    are_numbers = all(issubclass(kind, _NUMBERS) and kind is not bool for kind in kinds)
+    if kinds and (are_numbers or any(kinds <= alike for alike in _ALIKE)):
+        found = np.array(items)
+        if found.dtype.kind != "O":  # an integer beyond 64 bits stays one
+            return found.reshape(array.shape)
+    first = {type(item): i for i, item in reversed(list(enumerate(items)))}
+    found_there = ", ".join(f"{items[i]!r:.40} at position {i}" for i in sorted(first.values()))
+    raise TypeError(
+        f"{place} is not made of numbers or strings alone: it holds {found_there or 'nothing'}. "
+        "Give a NumPy array, a number, a string or a list of them, and fill in what is missing."
+    )
 
 
 def _require_no_nul_at_end(value: Any, path: str) -> None:

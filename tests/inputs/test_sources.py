@@ -96,6 +96,60 @@ def test_a_leaf_that_is_no_array_is_named() -> None:
         Dataset.from_tensors((1, {"x": object()}))
 
 
+class Column:
+    """A column as pandas has it: values that are Python's objects, with a dtype of its own."""
+
+    dtype = "a dtype that NumPy does not know"
+
+    def __init__(self, *values: Any) -> None:
+        self._values = values
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self._values, object)
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        (("male", "female"), "<U6"),
+        ((b"a", b"bc"), "S2"),
+        ((1, 2), np.int64),
+        ((np.int32(1), 2), np.int64),
+        ((1, 2.5, np.nan), np.float64),
+        ((True, False), bool),
+    ],
+)
+def test_a_column_of_python_objects_gets_the_dtype_of_its_values(
+    values: tuple[Any, ...], dtype: Any
+) -> None:
+    dataset = Dataset.from_tensor_slices({"c": Column(*values)})
+    assert dataset.element_spec == {"c": TensorSpec((), dtype)}
+    np.testing.assert_array_equal([element["c"] for element in dataset], values)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (("a", float("nan")), "it holds 'a' at position 0, nan at position 1"),
+        ((None, "a"), "it holds None at position 0, 'a' at position 1"),
+        (("a", 1), "it holds 'a' at position 0, 1 at position 1"),
+        ((True, 2), "it holds True at position 0, 2 at position 1"),
+        ((2**80, 1), f"it holds {2**80} at position 0"),
+        ((), "it holds nothing"),
+    ],
+)
+def test_a_column_of_mixed_values_is_refused_with_the_first_of_each_type(
+    values: tuple[Any, ...], message: str
+) -> None:
+    with pytest.raises(TypeError, match=rf"component \['c'\] \(Column\) is not .*: {message}"):
+        Dataset.from_tensor_slices({"c": Column(*values)})
+
+
+def test_texts_of_a_column_that_end_with_a_nul_are_refused() -> None:
+    with pytest.raises(ValueError, match="ends with a NUL"):
+        Dataset.from_tensor_slices(Column("a", "b\0"))
+
+
 @pytest.mark.parametrize("args", [(5,), (2, 9), (2, 9, 3), (9, 2, -3), (0,), (3, 1)])
 def test_in_20_range_is_python_s_range(args: tuple[int, ...]) -> None:
     dataset = Dataset.range(*args)
