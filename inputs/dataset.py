@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, final
 
+import numpy as np
+
 from . import batching, combining, mapping, nest, selecting, sources
 from .caching import cached
 from .checks import checked_bool, checked_count, checked_function, checked_shard
@@ -19,6 +21,7 @@ from .prefetching import prefetched
 from .record_files import file_names_plan
 from .seeds import checked_seed
 from .shuffling import shuffled
+from .values import as_element
 from .windows import Windows, windowed
 
 _AUTO = -1
@@ -71,27 +74,36 @@ class Dataset:
     @staticmethod
     def from_generator(
         generator: Callable[..., Iterable[Any]] | Iterable[Any],
-        output_signature: Any = None,
+        output_types: Any = None,
+        output_shapes: Any = None,
         args: tuple[Any, ...] = (),
+        output_signature: Any = None,
     ) -> Dataset:
         """A stream of the items of an iterable, or of what a function returns.
+
+        Items are converted to the dtypes of a signature and must have its shapes; without one they
+        are taken as they come.
 
         Args:
             generator: called (or iterated) once for each pass. Each item must be a new object:
                 a buffer that is filled again would change elements that wait in a shuffle.
-            output_signature: in the structure of an element, a `TensorSpec` for each component.
-                Items are converted to these dtypes and must have these shapes; None takes them as
-                they come.
+            output_types: in the structure of an element, the dtype of each component; or its
+                `TensorSpec`, which has the shape too.
+            output_shapes: beside dtypes, the shape of each component; None is any shape.
             args: what the function is called with.
+            output_signature: in place of `output_types`, a `TensorSpec` for each component.
 
         Raises:
-            ValueError: an iterator was given, which could be read only once.
+            ValueError: an iterator was given, which could be read only once; or both a signature
+                and types or shapes.
         """
         source = partial(generator, *args) if args and callable(generator) else generator
-        plan = sources.iterable_plan(source)
-        if output_signature is not None:
-            plan = mapping.conforming(plan, output_signature)
-        return Dataset(plan)
+        signature = mapping.one_signature(output_types, output_shapes, output_signature)
+        if signature is None:
+            return Dataset(sources.iterable_plan(source))
+        # Python's floats keep all their digits until the signature says which dtype they get.
+        plan = sources.iterable_plan(source, partial(as_element, float_dtype=np.float64))
+        return Dataset(mapping.conforming(plan, signature))
 
     @staticmethod
     def from_source(source: Any) -> Dataset:
@@ -277,15 +289,28 @@ class Dataset:
         checked_function("transformation_func", transformation_func, "a Dataset")
         return _checked_result(transformation_func(self), "transformation_func")
 
-    def batch(self, batch_size: int, drop_remainder: bool = False) -> Dataset:
+    def batch(
+        self,
+        batch_size: int,
+        drop_remainder: bool = False,
+        num_parallel_calls: int | None = None,
+        deterministic: bool | None = None,
+    ) -> Dataset:
         """Stacks `batch_size` consecutive elements along a new leading axis.
 
         Args:
             batch_size: at least 1.
             drop_remainder: leaves out the last batch if it is smaller.
+            num_parallel_calls: for tf.data's signature; a batch of arrays is one gather, and
+                `prefetch` is what works ahead.
+            deterministic: for tf.data's signature; the order is always the same.
         """
         size = checked_count("batch_size", batch_size, 1)
         drop = checked_bool("drop_remainder", drop_remainder)
+        if num_parallel_calls is not None:
+            checked_count("num_parallel_calls", num_parallel_calls, -1)
+        if deterministic is not None:
+            checked_bool("deterministic", deterministic)
         return Dataset(batching.batched(self.plan, size, drop))
 
     def padded_batch(
@@ -358,12 +383,27 @@ class Dataset:
         return Dataset(selecting.taken(self.plan, f"take({number})", 0, stop))
 
     def skip(self, count: int) -> Dataset:
-        """All but the first `count` elements."""
-        number = checked_count("count", count, 0)
-        return Dataset(selecting.taken(self.plan, f"skip({number})", number, None))
+        """All but the first `count` elements; -1, as in tf.data, leaves out all."""
+        number = checked_count("count", count, -1)
+        start, stop = (0, 0) if number == -1 else (number, None)
+        return Dataset(selecting.taken(self.plan, f"skip({number})", start, stop))
 
-    def cache(self) -> Dataset:
-        """Keeps each element in memory once it was computed; the kept arrays are read-only."""
+    def cache(self, filename: str = "") -> Dataset:
+        """Keeps each element in memory once it was computed; the kept arrays are read-only.
+
+        Args:
+            filename: empty, which means memory. tf.data keeps elements in files of this name.
+
+        Raises:
+            ValueError: there is a name: nothing tells whether the elements in an older file are
+                those of this dataset.
+        """
+        if filename:
+            raise ValueError(
+                f"filename must be empty, got {filename!r}: elements are kept in memory only. Use "
+                "cache(), or write what map() computed to a file by itself, with np.save or "
+                "TFRecordWriter, and read that."
+            )
         return Dataset(cached(self.plan))
 
     def prefetch(self, buffer_size: int | None = None) -> Dataset:
@@ -380,7 +420,11 @@ class Dataset:
         depths = (depth, depth) if depth != _AUTO else (_AUTO_PREFETCH_DEPTH, _MAX_PREFETCH_DEPTH)
         return Dataset(prefetched(self.plan, *depths))
 
-    def ignore_errors(self, report: Callable[[int, Exception], None] | None = None) -> Dataset:
+    def ignore_errors(
+        self,
+        report: Callable[[int, Exception], None] | None = None,
+        log_warning: bool = False,
+    ) -> Dataset:
         """Leaves out the elements that raise an exception when they are read or computed.
 
         Put it before `batch`: of an element that fails later, the whole batch is left out.
@@ -388,7 +432,10 @@ class Dataset:
         Args:
             report: called with the number of each such element (among all that were asked for) and
                 its error. None logs the first, and at the end how many there were.
+            log_warning: for tf.data's signature; where there is no `report`, the log says it
+                anyway.
         """
+        checked_bool("log_warning", log_warning)
         if report is not None:
             checked_function("report", report, "a number and an error")
         return Dataset(mapping.ignoring_errors(self.plan, report))

@@ -265,6 +265,45 @@ class _IgnoringIterator(DerivedIterator):
             _logger.warning("ignore_errors: %d of %d were left out.", self._num_skipped, total)
 
 
+def one_signature(types: Any, shapes: Any, signature: Any) -> Any:
+    """The signature that `from_generator` was given in either of tf.data's ways; None for none."""
+    if types is None and shapes is None:
+        return signature
+    if signature is not None:
+        raise ValueError(
+            "output_signature says types and shapes already; leave out output_types and "
+            "output_shapes."
+        )
+    if types is None:
+        raise ValueError("output_shapes needs output_types beside it; or give output_signature.")
+    return _specs(types, shapes, "output_shapes")
+
+
+def _specs(types: Any, shapes: Any, path: str) -> Any:
+    """A `TensorSpec` for each dtype of a structure, and for the shape in its place.
+
+    A shape may be a list or a tuple itself, so that only `types` tells where the structure ends.
+    """
+    steps = nest.steps_into(types)
+    if steps is None:
+        return (
+            types if shapes is None and isinstance(types, TensorSpec) else TensorSpec(shapes, types)
+        )
+    if shapes is None:
+        parts = [None] * len(steps)
+    elif isinstance(types, dict):
+        is_alike = isinstance(shapes, dict) and shapes.keys() == types.keys()
+        parts = [shapes[key] for key in types] if is_alike else []
+    else:
+        parts = list(shapes)
+    if len(parts) != len(steps):
+        raise ValueError(f"{path} must have the structure of output_types, {types}; got {shapes}.")
+    return nest.rebuild(
+        types,
+        [_specs(item, part, path + step) for (step, item), part in zip(steps, parts, strict=True)],
+    )
+
+
 def _checked_signature(signature: Any) -> Any:
     paths = nest.paths(signature, "output_signature")
     for path, leaf in zip(paths, nest.flatten(signature), strict=True):

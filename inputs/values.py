@@ -83,10 +83,10 @@ class DatasetSpec:
     element_spec: Any
 
 
-def as_element(value: Any, path: str = "") -> Any:
+def as_element(value: Any, path: str = "", float_dtype: Any = np.float32) -> Any:
     """Turns the leaves of `value` into arrays; a leaf that cannot be one is named in an error.
 
-    Python floats become float32 and Python ints int64; whatever has a dtype keeps it.
+    Python floats become `float_dtype` and Python ints int64; whatever has a dtype keeps it.
     """
     kind = type(value)
     if kind is np.ndarray or value is None:
@@ -96,16 +96,20 @@ def as_element(value: Any, path: str = "") -> Any:
             _require_no_nul_at_end(value, path)
         return value
     if kind is tuple:
-        return tuple([as_element(item, f"{path}[{i}]") for i, item in enumerate(value)])
+        return tuple(
+            [as_element(item, f"{path}[{i}]", float_dtype) for i, item in enumerate(value)]
+        )
     if isinstance(value, dict):
         result = {} if kind is dict else copy.copy(value)
         for key, item in value.items():
-            result[key] = as_element(item, f"{path}[{key!r}]")
+            result[key] = as_element(item, f"{path}[{key!r}]", float_dtype)
         return result
     if isinstance(value, tuple):
         steps = nest.steps_into(value) or []
-        return nest.rebuild(value, [as_element(item, path + step) for step, item in steps])
-    return _as_array(value, path)
+        return nest.rebuild(
+            value, [as_element(item, path + step, float_dtype) for step, item in steps]
+        )
+    return _as_array(value, path, float_dtype)
 
 
 def as_text(text: str) -> np.str_:
@@ -156,7 +160,7 @@ def spec_of(element: Any) -> Any:
     return map_arrays(lambda leaf: TensorSpec(leaf.shape, leaf.dtype), element)
 
 
-def _as_array(value: Any, path: str) -> np.ndarray:
+def _as_array(value: Any, path: str, float_dtype: Any) -> np.ndarray:
     place = f"The component {path}" if path else "The value"
     # A memory map is the usual subclass, and the first use of `np.ma` imports it.
     is_other_array = isinstance(value, np.ndarray) and not isinstance(value, np.memmap)
@@ -180,7 +184,7 @@ def _as_array(value: Any, path: str) -> np.ndarray:
     if kind in "SU":
         _require_no_nul_at_end(held, path)
     if kind == "f" and array.dtype == np.float64 and not _has_dtype(value):
-        return array.astype(np.float32)
+        return array.astype(float_dtype, copy=False)
     return array
 
 

@@ -224,7 +224,7 @@ def test_a_signature_gives_dtypes_and_a_spec_without_reading() -> None:
         num_calls += 1
         yield from (({"x": [1, 2]}, i) for i in range(count))
 
-    dataset = Dataset.from_generator(items, signature, args=(3,))
+    dataset = Dataset.from_generator(items, output_signature=signature, args=(3,))
     assert dataset.batch(2).element_spec[1] == TensorSpec((None,), np.dtype(np.int32))
     assert num_calls == 0
     features, label = list(dataset)[2]
@@ -234,8 +234,8 @@ def test_a_signature_gives_dtypes_and_a_spec_without_reading() -> None:
 @pytest.mark.parametrize(
     ("item", "message"),
     [
-        (([1.0], 2), r"component \[0\] of shape \(1,\) and dtype float32, but .* says \(2,\)"),
-        (([1.0, 2.0], 2.5), r"component \[1\] of shape \(\) and dtype float32, but"),
+        (([1.0], 2), r"component \[0\] of shape \(1,\) and dtype float64, but .* says \(2,\)"),
+        (([1.0, 2.0], 2.5), r"component \[1\] of shape \(\) and dtype float64, but"),
         ({"x": 1}, "The structures differ at the top: the first has a tuple of 2"),
     ],
 )
@@ -251,7 +251,59 @@ def test_an_item_that_differs_from_its_signature_is_named(item: Any, message: st
 
 def test_a_signature_is_made_of_specs() -> None:
     with pytest.raises(TypeError, match=r"output_signature\[0\] must be a TensorSpec"):
-        Dataset.from_generator([(1, 2)], (np.float32, TensorSpec((), np.int64)))
+        Dataset.from_generator([(1, 2)], output_signature=(np.float32, TensorSpec((), np.int64)))
+
+
+ITEM = ({"x": [0.1, 0.2]}, "a")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keywords", "shape"),
+    [
+        ((({"x": np.float64}, np.str_),), {}, None),
+        ((({"x": "float64"}, str), ({"x": [None]}, [])), {}, (None,)),
+        ((({"x": np.float64}, np.str_), ({"x": (2,)}, ())), {}, (2,)),
+        ((({"x": np.float64}, np.str_), (None, [])), {}, None),
+        ((({"x": TensorSpec((2,), np.float64)}, TensorSpec((), np.str_)),), {}, (2,)),
+        (
+            (),
+            {"output_shapes": ({"x": [2]}, []), "output_types": ({"x": np.float64}, np.str_)},
+            (2,),
+        ),
+    ],
+)
+def test_from_generator_takes_types_and_shapes_as_tensorflow_s(
+    arguments: tuple[Any, ...], keywords: dict[str, Any], shape: Any
+) -> None:
+    dataset = Dataset.from_generator([ITEM], *arguments, **keywords)
+    assert dataset.element_spec[0] == {"x": TensorSpec(shape, np.float64)}
+    ((features, label),) = dataset
+    assert (features["x"].tolist(), label) == ([0.1, 0.2], "a")
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"output_shapes": [2]}, "output_shapes needs output_types"),
+        (
+            {"output_types": np.int64, "output_signature": TensorSpec((), np.int64)},
+            "output_signature says types and shapes already",
+        ),
+        (
+            {"output_types": (np.int64, np.int64), "output_shapes": ([],)},
+            "output_shapes must have the structure of output_types",
+        ),
+        (
+            {"output_types": (np.int64, {"x": np.int64}), "output_shapes": ([], [2])},
+            r"output_shapes\[1\] must have the structure",
+        ),
+    ],
+)
+def test_types_and_shapes_that_do_not_belong_together_are_refused(
+    keywords: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        Dataset.from_generator([1], **keywords)
 
 
 @pytest.mark.parametrize(

@@ -368,7 +368,11 @@ def test_element_spec_describes_shapes_and_dtypes(images: np.ndarray) -> None:
         (lambda d: d.shard(2, 2), ValueError, "index must be below num_shards = 2, got 2"),
         (lambda d: d.shard(2, -1), ValueError, "index must be at least 0, got -1"),
         (lambda d: d.take(-2), ValueError, "count must be at least -1, got -2"),
-        (lambda d: d.skip(-1), ValueError, "count must be at least 0, got -1"),
+        (lambda d: d.skip(-2), ValueError, "count must be at least -1, got -2"),
+        (lambda d: d.batch(2, num_parallel_calls=-2), ValueError, "num_parallel_calls must be"),
+        (lambda d: d.batch(2, deterministic=1), TypeError, "deterministic must be True or False"),
+        (lambda d: d.cache("file"), ValueError, "filename must be empty, got 'file'"),
+        (lambda d: d.ignore_errors(log_warning=1), TypeError, "log_warning must be True or False"),
         (lambda d: d.repeat(-2), ValueError, "count must be at least -1, got -2"),
         (lambda d: d.prefetch(-2), ValueError, "buffer_size must be at least -1, got -2"),
         (lambda d: d.map(3), TypeError, "map_func must be a function of an element, got int"),
@@ -417,3 +421,9 @@ def test_strings_and_missing_components_stack() -> None:
     (batch,) = Dataset.from_generator([("a", None), ("long", None)]).batch(2)
     assert batch[0].tolist() == ["a", "long"]
     assert batch[1] is None
+
+
+@each_source
+def test_to_skip_minus_one_leaves_out_all_and_to_take_it_keeps_all(make: Any) -> None:
+    data = make(3)
+    assert (len(list(data.skip(-1))), len(list(data.take(-1)))) == (0, 3)
