@@ -49,6 +49,11 @@ class DatasetIterator:
         self._elements = _open(plan, seed, iteration, 0)
         self._last_state: Any = None
 
+    @property
+    def element_spec(self) -> Any:
+        """The same as of the dataset."""
+        return self._plan.spec()
+
     def __iter__(self) -> DatasetIterator:
         return self
 

@@ -19,7 +19,7 @@ from .plan import UNKNOWN, Opening, Plan
 from .sources import Rows
 from .values import TensorSpec
 
-Path = str | os.PathLike[str]
+Path = str | bytes | os.PathLike[str]
 Files = Path | Sequence[Path]
 """A path, a pattern with `*`, `?` or `[...]`, or several of them."""
 
@@ -36,16 +36,18 @@ class RecordFormat(NamedTuple):
         read: reads the records from the file's position on. It must not read ahead, since the
             position after a record is where one resumes; after a damaged record it leaves the
             position where the next one is, or at the end.
+        is_packed: whether all files are gzip files, whatever their names.
     """
 
     name: str
     read: Callable[[BinaryIO], Iterator[Any]]
+    is_packed: bool = False
 
 
 def matching_files(files: Files) -> list[str]:
     """The files that are meant, each pattern's in alphabetical order; one at least."""
-    several = [files] if isinstance(files, str | os.PathLike) else list(files)
-    found = [path for item in several for path in _matching(os.fspath(item))]
+    several = [files] if isinstance(files, str | bytes | os.PathLike) else list(files)
+    found = [path for item in several for path in _matching(os.fsdecode(item))]
     if not found:
         raise ValueError("files must name at least one file, got none.")
     return found
@@ -130,7 +132,7 @@ class _RecordIterator(ElementIterator):
 
     def _opened(self, path: str) -> Iterator[Any]:
         if self._records is None:
-            self._file = opened(path)
+            self._file = opened(path, self._format.is_packed)
             self._close_file = weakref.finalize(self, self._file.close)
             self._file.seek(self._offset)
             self._records = self._format.read(self._file)
@@ -204,10 +206,20 @@ def _matching(pattern: str) -> list[str]:
     return found
 
 
-def opened(path: str) -> BinaryIO:
-    """The file, unpacked if it is a `.gz`, for reading bytes; an empty one is an error."""
+def is_gzip(compression_type: str | None) -> bool:
+    """Whether files are packed by gzip whatever their names, in TensorFlow's word for it."""
+    if compression_type not in (None, "", "GZIP"):
+        raise ValueError(
+            f'compression_type must be "GZIP", or "" or None for what the names say, got '
+            f"{compression_type!r}; pack the files by gzip."
+        )
+    return compression_type == "GZIP"
+
+
+def opened(path: str, is_packed: bool = False) -> BinaryIO:
+    """The file, unpacked if it is packed or named `.gz`, for reading; an empty one is an error."""
     check_has_content(path)
-    if path.endswith(".gz"):
+    if is_packed or path.endswith(".gz"):
         return gzip.open(path)  # type: ignore[return-value]
     return open(path, "rb", _BUFFER_BYTES)
 

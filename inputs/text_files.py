@@ -15,6 +15,7 @@ from .dataset import Dataset
 from .record_files import (
     Files,
     RecordFormat,
+    is_gzip,
     matching_files,
     opened,
     records_plan,
@@ -33,14 +34,20 @@ Convert = Callable[[str], Any]
 """Makes a value of the text of a field."""
 
 
-def text_lines(files: Files) -> Dataset:
+def text_lines(files: Files, compression_type: str | None = None) -> Dataset:
     """A dataset of the lines of text files, without their ends.
 
     Args:
         files: a path, a pattern such as `data/*.txt`, or several; `.gz` is unpacked. The text is
             UTF-8.
+        compression_type: "GZIP" unpacks the files whatever their names.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: of another compression; on iteration, for a line that is no UTF-8.
     """
-    return Dataset(records_plan(files, RecordFormat("text_lines", _read_lines)))
+    packed = is_gzip(compression_type)
+    return Dataset(records_plan(files, RecordFormat("text_lines", _read_lines, packed)))
 
 
 def json_lines(files: Files) -> Dataset:

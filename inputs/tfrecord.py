@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .dataset import Dataset
-from .record_files import Files, RecordFormat, read_up_to, records_plan, skip_rest
+from .record_files import Files, RecordFormat, is_gzip, read_up_to, records_plan, skip_rest
 
 _HEADER = struct.Struct("<QI")
 _LENGTH = struct.Struct("<Q")
@@ -32,7 +32,7 @@ _MASK_DELTA = 0xA282EAD8
 _WORD = 0xFFFFFFFF
 
 
-def tf_records(files: Files) -> Dataset:
+def tf_records(files: Files, compression_type: str | None = None) -> Dataset:
     """A dataset of the records of TFRecord files, each a uint8 array of its bytes.
 
     Both checksums of each record are verified. `map` the records with `parse_example`, or a
@@ -40,13 +40,15 @@ def tf_records(files: Files) -> Dataset:
 
     Args:
         files: a path, a pattern such as `data/*.tfrecord`, or several; `.gz` is unpacked.
+        compression_type: "GZIP" unpacks the files whatever their names.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: on iteration, for a record that is damaged or cut off; the message names the
-            file and the record.
+        ValueError: of another compression; on iteration, for a record that is damaged or cut off;
+            the message names the file and the record.
     """
-    return Dataset(records_plan(files, RecordFormat("tf_records", _read_records)))
+    packed = is_gzip(compression_type)
+    return Dataset(records_plan(files, RecordFormat("tf_records", _read_records, packed)))
 
 
 @final
@@ -55,12 +57,13 @@ class TFRecordWriter:
 
     Args:
         path: the file; `.gz` packs it.
+        options: "GZIP" packs it whatever its name.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        name = os.fspath(path)
+    def __init__(self, path: str | bytes | os.PathLike[str], options: str | None = None) -> None:
+        name, packs = os.fsdecode(path), is_gzip(options)
         self._file: gzip.GzipFile | BinaryIO = (
-            gzip.open(name, "wb") if name.endswith(".gz") else open(name, "wb")  # noqa: SIM115
+            gzip.open(name, "wb") if packs or name.endswith(".gz") else open(name, "wb")  # noqa: SIM115
         )
 
     def write(self, record: bytes) -> None:

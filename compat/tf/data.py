@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from ... import inputs
 from ...inputs import INFINITE, UNKNOWN, Dataset
@@ -16,7 +19,6 @@ INFINITE_CARDINALITY, UNKNOWN_CARDINALITY = INFINITE, UNKNOWN
 _NAMES = {
     "Dataset": "inputs.Dataset",
     "DatasetSpec": "inputs.DatasetSpec",
-    "TFRecordDataset": "inputs.tf_records",
 }
 
 __getattr__, __dir__ = serve(NameTable(__name__, renamed=_NAMES, advice=advice))
@@ -46,9 +48,59 @@ class Options(inputs.Options):  # type: ignore[misc]  # final, for those who wri
     experimental_distribute = distribute
 
 
-def TextLineDataset(filenames: Any, *unused: Any, **hints: Any) -> Dataset:  # noqa: N802
-    """The lines of text files."""
-    return inputs.text_lines(filenames)
+def TextLineDataset(  # noqa: N802
+    filenames: Any,
+    compression_type: str | None = None,
+    buffer_size: int | None = None,
+    num_parallel_reads: int | None = None,
+    name: str | None = None,
+) -> Dataset:
+    """The lines of text files; see `TFRecordDataset` for the arguments."""
+    return _of_files(partial(inputs.text_lines, compression_type=compression_type), filenames)
+
+
+def TFRecordDataset(  # noqa: N802
+    filenames: Any,
+    compression_type: str | None = None,
+    buffer_size: int | None = None,
+    num_parallel_reads: int | None = None,
+    name: str | None = None,
+) -> Dataset:
+    """The records of TFRecord files, one file after another.
+
+    Args:
+        filenames: A path or several, a tensor of them, or a dataset of them.
+        compression_type: "GZIP"; otherwise `.gz` files are unpacked.
+        buffer_size: Has no effect.
+        num_parallel_reads: Has no effect: the order stays that of the files. `interleave` over a
+            dataset of names reads several at a time.
+        name: Has no effect.
+    """
+    return _of_files(partial(inputs.tf_records, compression_type=compression_type), filenames)
+
+
+def _of_files(read: Callable[[Any], Dataset], filenames: Any) -> Dataset:
+    if isinstance(filenames, Dataset):
+        return filenames.flat_map(lambda name: read(name.item()))
+    return read(np.asarray(filenames).tolist())  # of a tensor, an array, a list or one name
+
+
+class TFRecordWriter:
+    """`tf.data.experimental.TFRecordWriter`, which writes a dataset of records as one file."""
+
+    def __init__(self, filename: Any, compression_type: str | None = None) -> None:
+        self._open = partial(inputs.TFRecordWriter, filename, compression_type)
+
+    def write(self, dataset: Dataset) -> None:
+        """Write the elements, texts or bytes, replacing a file that is there."""
+        with self._open() as writer:
+            for record in dataset:
+                writer.write(_as_bytes(record))
+
+
+def _as_bytes(record: Any) -> bytes:
+    """A record as it is written: of numbers, as `TFRecordDataset` gives them, their bytes."""
+    return str(record).encode() if record.dtype.kind == "U" else record.tobytes()
 
 
 def map_and_batch(
@@ -89,7 +141,7 @@ def unbatch() -> Callable[[Dataset], Dataset]:
 
 def ignore_errors(log_warning: bool = False) -> Callable[[Dataset], Dataset]:
     """For `dataset.apply`: `ignore_errors`."""
-    return lambda data: data.ignore_errors()
+    return lambda data: data.ignore_errors(log_warning=log_warning)
 
 
 def cardinality(dataset: Dataset) -> int:
@@ -114,9 +166,9 @@ def Counter(start: int = 0, step: int = 1, dtype: Any = None) -> Dataset:  # noq
     return Dataset.range(start, 2**62 if step > 0 else -(2**62), step)
 
 
-def get_structure(dataset: Dataset) -> Any:
+def get_structure(dataset_or_iterator: Any) -> Any:
     """What elements are made of."""
-    return dataset.element_spec
+    return dataset_or_iterator.element_spec
 
 
 def make_one_shot_iterator(dataset: Dataset) -> Any:
@@ -143,6 +195,6 @@ _FUNCTIONS = (
 _EXPERIMENTAL = {
     **{name: f"{_PREFIX}{name}" for name in _FUNCTIONS},
     "AutoShardPolicy": "inputs.AutoShardPolicy",
-    "TFRecordWriter": "inputs.TFRecordWriter",
+    "TFRecordWriter": f"{_PREFIX}TFRecordWriter",
 }
 register(__name__, {"experimental": ((), _EXPERIMENTAL)}, advice)
