@@ -134,6 +134,13 @@ class EighResult(NamedTuple):
 
 @implements(np.linalg.eigh)
 def eigh(a: Any, UPLO: Any = "L") -> EighResult:  # noqa: N803 (NumPy's name)
+    """Compute eigenvalues and eigenvectors of symmetric matrices.
+
+    NumPy reads one triangle and takes the other to be equal. The gradient is that of a symmetric
+    matrix, itself symmetric, as PyTorch's: a step along it leaves a symmetric matrix symmetric. It
+    is not the derivative by single numbers of the triangle that is read, which is twice as large
+    off the diagonal, and 0 in the other triangle.
+    """
     x = lift_array(a)
     values, found = x.data, np.linalg.eigh(x.data, UPLO)
 

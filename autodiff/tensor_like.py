@@ -62,6 +62,24 @@ def _method(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+class StaticShape(tuple[int, ...]):
+    """A shape with the methods of TensorFlow's `TensorShape`; all its lengths are known."""
+
+    __slots__ = ()
+
+    @property
+    def ndims(self) -> int:
+        return len(self)
+
+    rank = ndims
+
+    def as_list(self) -> list[int]:
+        return list(self)
+
+    def is_fully_defined(self) -> bool:
+        return True
+
+
 class TensorLike:
     """What can stand in a differentiable expression: a `Tensor`, or something that gives one.
 
@@ -153,6 +171,31 @@ class TensorLike:
     @property
     def shape(self) -> tuple[int, ...]:
         return self.like().shape
+
+    def get_shape(self) -> StaticShape:
+        """The same as `shape`, with TensorFlow's `as_list()`."""
+        return StaticShape(self.shape)
+
+    def set_shape(self, shape: Any) -> None:
+        """Check the shape, as where TensorFlow is told a shape that it does not know.
+
+        Args:
+            shape: Lengths, of which None may be any; None in the place of all of them any shape.
+
+        Raises:
+            ValueError: The tensor has another one.
+        """
+        found = self.shape
+        if shape is None:
+            return
+        wanted = tuple(shape)
+        if len(wanted) != len(found) or any(
+            want not in (None, have) for want, have in zip(wanted, found, strict=True)
+        ):
+            raise ValueError(
+                f"set_shape: shape must fit the tensor's, which is {found}, got {shape}; use "
+                f"np.reshape for another shape"
+            )
 
     @property
     def dtype(self) -> np.dtype:

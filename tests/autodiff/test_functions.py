@@ -239,3 +239,22 @@ def test_threads_do_not_meet() -> None:
             for ours, expected in zip(together, alone, strict=True):
                 for gradient, same in zip(ours, expected, strict=True):
                     np.testing.assert_array_equal(gradient, same)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a: np.linalg.eigvalsh(a)[1:],
+        lambda a: np.linalg.eigvalsh(a, "U")[1:],
+        lambda a: np.abs(np.linalg.eigh(a)[1]),
+        np.linalg.cholesky,
+    ],
+)
+@pytest.mark.host
+def test_of_one_triangle_the_gradient_is_that_of_a_symmetric_matrix(function: Any) -> None:
+    a, step = np.array([[2.0, 0.7], [0.7, 1.0]]), 1e-6 * np.array([[0.0, 1.0], [1.0, 0.0]])
+    x = Tensor(a, requires_grad=True)
+    gradient: Any = backward(np.sum(function(x)))[x]
+    assert gradient[0, 1] == gradient[1, 0]
+    slope = (np.sum(function(a + step)) - np.sum(function(a - step))) / 2e-6
+    np.testing.assert_allclose(gradient[0, 1] + gradient[1, 0], slope, rtol=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import math
 from typing import Any
 
@@ -16,6 +17,7 @@ from paceline.autodiff import (
     no_grad,
     sigmoid_cross_entropy,
     softmax_cross_entropy,
+    watched,
 )
 
 X = Tensor(np.ones((2, 2)), requires_grad=True)
@@ -144,6 +146,14 @@ S = Tensor(np.array(2.0), requires_grad=True)
         lambda: np.full_like(X, S),
         lambda: np.put(np.ones(2), [0], S),
         lambda: np.random.default_rng(0).normal(S),
+        lambda: complex(S),
+        lambda: math.fsum([S, S]),
+        lambda: math.isclose(S, 2.0),
+        lambda: array.array("d", [S]),
+        lambda: np.zeros(2, np.float16).__setitem__(0, S),
+        lambda: np.zeros(2, complex).__setitem__(0, S),
+        lambda: np.zeros(2, [("a", "f8")]).__setitem__(0, (S,)),
+        lambda: np.ones(2).__iadd__(S),
     ],
 )
 def test_where_a_gradient_is_wanted_a_tensor_becomes_no_plain_number_unasked(call: Any) -> None:
@@ -155,10 +165,23 @@ def test_where_a_gradient_is_wanted_a_tensor_becomes_no_plain_number_unasked(cal
         error = error.__cause__
 
 
+@pytest.mark.parametrize("function", [int, bool, np.sign, np.floor, lambda t: t > 1])
+def test_a_step_function_of_a_tensor_loses_no_gradient_and_is_a_number_everywhere(
+    function: Any,
+) -> None:
+    with GradientTape():
+        assert float(function(S)) == float(function(2.0))
+
+
 def test_elsewhere_a_tensor_is_the_number_that_it_holds() -> None:
     assert [float(S), math.exp2(S), float(np.float64(S))] == [2.0, 4.0, 2.0]
     with GradientTape(), no_grad():
         assert float(S) == 2.0
+
+
+def test_a_block_of_one_s_own_guards_a_loss_that_is_computed_outside_of_all_others() -> None:
+    with watched(), pytest.raises(TypeError, match=r"np\.exp\(tensor\) in place of math\.exp"):
+        math.exp(S)
 
 
 def test_an_array_filled_with_a_tensor_is_refused_everywhere() -> None:

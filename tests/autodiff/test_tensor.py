@@ -83,6 +83,23 @@ def test_attributes_are_those_of_the_array() -> None:
     assert x.T.shape == (3, 2)
 
 
+def test_the_shape_is_told_in_tensorflow_s_words() -> None:
+    shape = Tensor(np.ones((2, 3))).get_shape()
+    assert (shape, shape.as_list(), shape[1:]) == ((2, 3), [2, 3], (3,))
+    assert (shape.ndims, shape.rank, shape.is_fully_defined()) == (2, 2, True)
+
+
+@pytest.mark.parametrize("shape", [None, (2, 3), [None, 3], [None, None]])
+def test_a_shape_that_fits_is_set(shape: Any) -> None:
+    Tensor(np.ones((2, 3))).set_shape(shape)
+
+
+@pytest.mark.parametrize("shape", [(3, 3), [None, 4], [None], (2, 3, 1)])
+def test_a_shape_that_does_not_fit_is_refused(shape: Any) -> None:
+    with pytest.raises(ValueError, match=r"which is \(2, 3\), got"):
+        Tensor(np.ones((2, 3))).set_shape(shape)
+
+
 @pytest.mark.parametrize(
     "method",
     [
