@@ -131,10 +131,11 @@ class _RecordIterator(ElementIterator):
         self._go_to(len(self._paths))
 
     def _opened(self, path: str) -> Iterator[Any]:
-        if self._records is None:
+        if self._file is None:
             self._file = opened(path, self._format.is_packed)
             self._close_file = weakref.finalize(self, self._file.close)
             self._file.seek(self._offset)
+        if self._records is None:
             self._records = self._format.read(self._file)
         return self._records
 
@@ -148,7 +149,9 @@ class _RecordIterator(ElementIterator):
         """Goes on behind a record that raised an error."""
         offset = self._offset if self._file is None else self._file.tell()
         if offset > self._offset:
-            self._go_to(self._file_index, self._record_index + 1, offset)
+            # The file stays open: to find the place again in a packed one means to unpack all that
+            # lies before it, which for many bad records would take quadratic time.
+            self._record_index, self._offset, self._records = self._record_index + 1, offset, None
         else:
             self._go_to(self._file_index + 1)
 

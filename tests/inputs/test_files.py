@@ -208,6 +208,15 @@ def test_a_bad_line_of_json_is_named_and_can_be_left_out(
     assert plain(dataset.ignore_errors(lambda *_: None)) == [{"n": 1}, {"n": 2}]
 
 
+def test_behind_bad_records_a_packed_file_is_not_unpacked_again(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(b"1\n{bad\n2\n{bad\n3\n"))
+    records = iter(json_lines(path).ignore_errors(lambda *_: None))
+    assert next(records) == 1
+    path.unlink()  # what is open can still be read, and nothing else
+    assert [int(record) for record in records] == [2, 3]
+
+
 def test_csv_columns_get_the_narrowest_dtype_that_fits(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("i,f,s,e\n1,2,x,\n-3,2.5,4,\n")
     first, second = csv_rows(tmp_path / "a.csv")
