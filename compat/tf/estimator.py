@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ..names import NameTable, register, serve
 from .advice import advice
 
@@ -32,7 +34,13 @@ register(
     {
         "experimental": ((), _EXPERIMENTAL),
         "export": (("estimator.export",), {}),
-        "inputs": ((), {"numpy_input_fn": "compat.tf.estimator.numpy_input_fn"}),
+        "inputs": (
+            (),
+            {
+                "numpy_input_fn": "compat.tf.estimator.numpy_input_fn",
+                "pandas_input_fn": "compat.tf.estimator.pandas_input_fn",
+            },
+        ),
     },
     advice,
 )
@@ -67,3 +75,25 @@ def numpy_input_fn(
         return data.repeat(num_epochs).batch(batch_size)
 
     return input_fn
+
+
+def pandas_input_fn(
+    x: Any,
+    y: Any = None,
+    batch_size: int = 128,
+    num_epochs: int | None = 1,
+    shuffle: bool = False,
+    queue_capacity: int = 1000,
+    num_threads: int = 1,
+    target_column: str = "target",
+) -> Callable[[], Any]:
+    """TensorFlow 1's `tf.estimator.inputs.pandas_input_fn`: an `input_fn` of a DataFrame.
+
+    Args:
+        x: The features, a DataFrame.
+        y: The labels, a Series; or a DataFrame, of which a dict is made.
+        batch_size, num_epochs, shuffle: As of `numpy_input_fn`.
+        queue_capacity, num_threads, target_column: Have no effect.
+    """
+    labels = dict(y) if np.ndim(y) == 2 else y
+    return numpy_input_fn(dict(x), labels, batch_size, num_epochs, shuffle)

@@ -83,3 +83,23 @@ def test_errors_are_ignored_with_or_without_tensorflow_s_hint(log_warning, caplo
         dataset.apply(tf.data.experimental.ignore_errors(log_warning)),
     ):
         assert list(ignoring) == [6, 3]
+
+
+class Frame(dict):
+    """What pandas' DataFrame is here: columns by their names, and two dimensions."""
+
+    def __array__(self, dtype=None, copy=None):
+        return np.stack([np.asarray(column, object) for column in self.values()], 1)
+
+
+@pytest.mark.parametrize("is_frame", [True, False])
+def test_a_data_frame_becomes_a_dict_of_its_columns(is_frame):
+    columns = Frame(age=np.array([30.0, 40.0]), sex=np.array(["f", "m"]))
+    y = Frame(target=np.array([0, 1])) if is_frame else np.array([0, 1])
+    input_fn = tf.estimator.inputs.pandas_input_fn(x=columns, y=y, batch_size=2, shuffle=False)
+    ((features, labels),) = input_fn()
+    assert {name: column.tolist() for name, column in features.items()} == {
+        "age": [30.0, 40.0],
+        "sex": ["f", "m"],
+    }
+    assert (labels["target"] if is_frame else labels).tolist() == [0, 1]
