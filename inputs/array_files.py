@@ -136,25 +136,25 @@ def _map(path: str) -> np.ndarray:
 
 def _member(path: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
     """One array of the archive, whose checksum has been verified; mapped where it is stored."""
+    is_packed = info.compress_type != _STORED
     try:
         with archive.open(info) as file:
             shape, is_fortran, dtype = _npy_header(file)
             offset = file.tell()
             _check_size(path, info, offset, shape, dtype)
+            data = np.empty(info.file_size - offset if is_packed else 0, np.uint8)
+            num_read = 0
             # `zipfile` compares the checksum where the member ends.
-            if info.compress_type == _STORED:
-                while file.read(_CHUNK_BYTES):
-                    pass
-            else:
-                data = np.empty(info.file_size - offset, np.uint8)
-                for start in range(0, len(data), _CHUNK_BYTES):
-                    file.readinto(data[start : start + _CHUNK_BYTES].data)
-                if file.read(1):
-                    raise ValueError("more bytes follow than it has")
+            while chunk := file.read(_CHUNK_BYTES):
+                if is_packed:
+                    data[num_read : num_read + len(chunk)] = np.frombuffer(chunk, np.uint8)
+                num_read += len(chunk)
+            if num_read < info.file_size - offset:
+                raise ValueError(f"it ends behind {num_read} bytes of {info.file_size - offset}")
     except (ValueError, EOFError, RuntimeError, zlib.error) as error:
         raise ValueError(f"{path}: the array {info.filename!r} is damaged: {error}.") from error
     order: Any = "F" if is_fortran else "C"
-    if info.compress_type != _STORED:
+    if is_packed:
         return np.ndarray(shape, dtype, data, order=order)
     with open(path, "rb") as raw:
         raw.seek(info.header_offset)

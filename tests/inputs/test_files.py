@@ -503,6 +503,18 @@ def test_an_npz_array_must_be_as_long_as_its_header_announces(
     assert batch["y"].tolist() == [0.0] * 9
 
 
+def test_an_npz_array_that_the_directory_calls_longer_than_it_is_is_refused(
+    tmp_path: Path,
+) -> None:
+    content = npy_bytes(np.zeros(10))[:-40]
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("x.npy", content)
+        archive.writestr("y.npy", npy_bytes(np.zeros(9)))
+        archive.infolist()[0].file_size += 40
+    with pytest.raises(ValueError, match=r"'x.npy' is damaged: it ends behind 40 bytes of 80"):
+        npz_rows(tmp_path / "a.npz", ["x"])
+
+
 def test_list_files_gives_names_that_interleave_can_open(tmp_path: Path) -> None:
     text_files(tmp_path, [2, 2])
     names = Dataset.list_files(tmp_path / "*.txt", shuffle=False)
