@@ -21,8 +21,17 @@ from .values import frozen_copy
 _END = object()
 
 
-def cached(plan: Plan) -> Plan:
-    """Elements that are computed once; those of the first iteration, for every iteration."""
+def cached(plan: Plan, filename: str = "") -> Plan:
+    """Elements that are computed once; those of the first iteration, for every iteration.
+
+    They are kept in no file: nothing would tell whether an older one has this dataset's elements.
+    """
+    if filename:
+        raise ValueError(
+            f"filename must be empty, got {filename!r}: cache() keeps elements in memory only. "
+            "Write what map() computed to a file by itself, with np.save or TFRecordWriter, and "
+            "read that."
+        )
     memory = _Memory()
 
     def step(inner: Elements, opening: Opening) -> Elements:

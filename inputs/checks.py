@@ -73,6 +73,14 @@ def checked_bool(name: str, value: Any) -> bool:
     return value
 
 
+def check_hints(num_parallel_calls: Any, deterministic: Any) -> None:
+    """Refuse what tf.data would refuse, of arguments that change nothing or little here."""
+    if num_parallel_calls is not None:
+        checked_count("num_parallel_calls", num_parallel_calls, -1)
+    if deterministic is not None:
+        checked_bool("deterministic", deterministic)
+
+
 def checked_choice(name: str, value: Any, kind: type[Enum]) -> Any:
     if not isinstance(value, kind):
         choices = " or ".join(str(choice) for choice in kind)

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, final
 
-import numpy as np
-
 from . import batching, combining, mapping, nest, selecting, sources
 from .caching import cached
-from .checks import checked_bool, checked_count, checked_function, checked_shard
+from .checks import check_hints, checked_bool, checked_count, checked_function, checked_shard
 from .elements import ENDLESS
+from .generators import generated, one_signature
 from .interleaving import interleaved
 from .iterator import DatasetIterator, IteratorFactory
 from .options import Options
@@ -21,12 +20,10 @@ from .prefetching import prefetched
 from .record_files import file_names_plan
 from .seeds import checked_seed
 from .shuffling import shuffled
-from .values import as_element
 from .windows import Windows, windowed
 
 _AUTO = -1
-_AUTO_PREFETCH_DEPTH = 2
-_MAX_PREFETCH_DEPTH = 16
+_AUTO_PREFETCH_DEPTH, _MAX_PREFETCH_DEPTH = 2, 16
 _CYCLE_LENGTH = 4
 
 
@@ -81,29 +78,20 @@ class Dataset:
     ) -> Dataset:
         """A stream of the items of an iterable, or of what a function returns.
 
-        Items are converted to the dtypes of a signature and must have its shapes; without one they
-        are taken as they come.
-
         Args:
             generator: called (or iterated) once for each pass. Each item must be a new object:
                 a buffer that is filled again would change elements that wait in a shuffle.
-            output_types: in the structure of an element, the dtype of each component; or its
-                `TensorSpec`, which has the shape too.
+            output_types: the dtype of each component of an element, or its `TensorSpec`. Items are
+                converted to these and must have the shapes; None takes them as they come.
             output_shapes: beside dtypes, the shape of each component; None is any shape.
             args: what the function is called with.
             output_signature: in place of `output_types`, a `TensorSpec` for each component.
 
         Raises:
-            ValueError: an iterator was given, which could be read only once; or both a signature
-                and types or shapes.
+            ValueError: an iterator, which could be read only once; a signature beside types.
         """
-        source = partial(generator, *args) if args and callable(generator) else generator
-        signature = mapping.one_signature(output_types, output_shapes, output_signature)
-        if signature is None:
-            return Dataset(sources.iterable_plan(source))
-        # Python's floats keep all their digits until the signature says which dtype they get.
-        plan = sources.iterable_plan(source, partial(as_element, float_dtype=np.float64))
-        return Dataset(mapping.conforming(plan, signature))
+        signature = one_signature(output_types, output_shapes, output_signature)
+        return Dataset(generated(generator, args, signature))
 
     @staticmethod
     def from_source(source: Any) -> Dataset:
@@ -169,22 +157,20 @@ class Dataset:
                 work ahead, -1 (as in tf.data) takes one for each processor that this process may
                 use. This helps functions that wait or let go of the interpreter, such as reading
                 and NumPy's arithmetic. The result is a stream: shuffle large datasets before.
-            deterministic: whether threads keep the order; None leaves it to `Options`. False
-                allows to hand out what is ready first; where a later step (a shuffle, `cache`,
-                `take`, `zip`, ...), a `shard` or other workers count on the order, it is kept.
+            deterministic: whether threads keep the order; None leaves it to `Options`. False hands
+                out what is ready first, unless a later step or other workers count on the order.
             in_processes: has each thread call the function in a process of its own, for functions
                 that compute in Python. They must be importable, elements and results are copied,
                 and a script must start its work under `if __name__ == "__main__":`. Processes end
                 with each pass: `repeat` before.
         """
         checked_function("map_func", map_func)
+        check_hints(num_parallel_calls, deterministic)
         if num_parallel_calls is None and not checked_bool("in_processes", in_processes):
             return Dataset(mapping.mapped(self.plan, map_func))
-        asked = _AUTO if num_parallel_calls is None else num_parallel_calls
-        count = checked_count("num_parallel_calls", asked, -1)
-        count = num_processors() if count == _AUTO else max(1, count)
-        in_order = None if deterministic is None else checked_bool("deterministic", deterministic)
-        return Dataset(mapped_in_parallel(self.plan, map_func, count, in_order, in_processes))
+        asked = _AUTO if num_parallel_calls is None else int(num_parallel_calls)
+        count = num_processors() if asked == _AUTO else max(1, asked)
+        return Dataset(mapped_in_parallel(self.plan, map_func, count, deterministic, in_processes))
 
     def map_batched(self, map_func: Callable[..., Any], batch_size: int = 64) -> Dataset:
         """`map` with a function of many elements at a time; the elements stay single.
@@ -238,14 +224,11 @@ class Dataset:
             deterministic: for tf.data's signature; the order is always the same.
         """
         checked_function("map_func", map_func)
-        if deterministic is not None:
-            checked_bool("deterministic", deterministic)
+        check_hints(num_parallel_calls, deterministic)
         length = checked_count("cycle_length", cycle_length, -1)
         length = _CYCLE_LENGTH if length == _AUTO else max(1, length)
-        block, depth = checked_count("block_length", block_length, 1), 0
-        if num_parallel_calls is not None:
-            checked_count("num_parallel_calls", num_parallel_calls, -1)
-            depth = max(block, _AUTO_PREFETCH_DEPTH)
+        block = checked_count("block_length", block_length, 1)
+        depth = 0 if num_parallel_calls is None else max(block, _AUTO_PREFETCH_DEPTH)
         plan_of_element = partial(_plan_of_result, map_func)
         return Dataset(interleaved(self.plan, plan_of_element, length, block, depth))
 
@@ -276,12 +259,9 @@ class Dataset:
             drop_remainder: leaves out the last windows if they are smaller.
         """
         length = checked_count("size", size, 1)
-        windows = Windows(
-            size=length,
-            shift=length if shift is None else checked_count("shift", shift, 1),
-            stride=checked_count("stride", stride, 1),
-            drop_remainder=checked_bool("drop_remainder", drop_remainder),
-        )
+        step = length if shift is None else checked_count("shift", shift, 1)
+        apart = checked_count("stride", stride, 1)
+        windows = Windows(length, step, apart, checked_bool("drop_remainder", drop_remainder))
         return Dataset(windowed(self.plan, windows, Dataset))
 
     def apply(self, transformation_func: Callable[[Dataset], Dataset]) -> Dataset:
@@ -301,16 +281,11 @@ class Dataset:
         Args:
             batch_size: at least 1.
             drop_remainder: leaves out the last batch if it is smaller.
-            num_parallel_calls: for tf.data's signature; a batch of arrays is one gather, and
-                `prefetch` is what works ahead.
-            deterministic: for tf.data's signature; the order is always the same.
+            num_parallel_calls, deterministic: for tf.data's signature; `prefetch` works ahead.
         """
         size = checked_count("batch_size", batch_size, 1)
         drop = checked_bool("drop_remainder", drop_remainder)
-        if num_parallel_calls is not None:
-            checked_count("num_parallel_calls", num_parallel_calls, -1)
-        if deterministic is not None:
-            checked_bool("deterministic", deterministic)
+        check_hints(num_parallel_calls, deterministic)
         return Dataset(batching.batched(self.plan, size, drop))
 
     def padded_batch(
@@ -332,27 +307,22 @@ class Dataset:
         """
         size = checked_count("batch_size", batch_size, 1)
         drop = checked_bool("drop_remainder", drop_remainder)
-        return Dataset(
-            batching.padded_batched(self.plan, size, drop, padded_shapes, padding_values)
-        )
+        plan = batching.padded_batched(self.plan, size, drop, padded_shapes, padding_values)
+        return Dataset(plan)
 
     def unbatch(self) -> Dataset:
         """The rows of elements that are batches, one by one."""
         return Dataset(batching.unbatched(self.plan))
 
     def shuffle(
-        self,
-        buffer_size: int,
-        seed: int | None = None,
-        reshuffle_each_iteration: bool = True,
+        self, buffer_size: int, seed: int | None = None, reshuffle_each_iteration: bool = True
     ) -> Dataset:
         """Hands out elements in random order, each picked from the next `buffer_size` ones.
 
         Args:
             buffer_size: at least 1; from the dataset's size on, every order is equally likely.
             seed: fixes the order; None takes `default_seed`'s or draws one for each iterator.
-            reshuffle_each_iteration: whether each repetition, and each further pass over this
-                dataset object, has another order.
+            reshuffle_each_iteration: whether each repetition and further pass has another order.
         """
         size = checked_count("buffer_size", buffer_size, 1)
         own_seed = None if seed is None else checked_seed(seed)
@@ -378,33 +348,19 @@ class Dataset:
 
     def take(self, count: int) -> Dataset:
         """The first `count` elements; -1, as in tf.data, takes all."""
-        number = checked_count("count", count, -1)
-        stop = None if number == -1 else number
-        return Dataset(selecting.taken(self.plan, f"take({number})", 0, stop))
+        return Dataset(selecting.first(self.plan, checked_count("count", count, -1)))
 
     def skip(self, count: int) -> Dataset:
         """All but the first `count` elements; -1, as in tf.data, leaves out all."""
-        number = checked_count("count", count, -1)
-        start, stop = (0, 0) if number == -1 else (number, None)
-        return Dataset(selecting.taken(self.plan, f"skip({number})", start, stop))
+        return Dataset(selecting.all_but_first(self.plan, checked_count("count", count, -1)))
 
     def cache(self, filename: str = "") -> Dataset:
         """Keeps each element in memory once it was computed; the kept arrays are read-only.
 
         Args:
-            filename: empty, which means memory. tf.data keeps elements in files of this name.
-
-        Raises:
-            ValueError: there is a name: nothing tells whether the elements in an older file are
-                those of this dataset.
+            filename: must stay empty; tf.data keeps elements in files of this name.
         """
-        if filename:
-            raise ValueError(
-                f"filename must be empty, got {filename!r}: elements are kept in memory only. Use "
-                "cache(), or write what map() computed to a file by itself, with np.save or "
-                "TFRecordWriter, and read that."
-            )
-        return Dataset(cached(self.plan))
+        return Dataset(cached(self.plan, filename))
 
     def prefetch(self, buffer_size: int | None = None) -> Dataset:
         """Produces up to `buffer_size` elements ahead in a background thread.
@@ -421,9 +377,7 @@ class Dataset:
         return Dataset(prefetched(self.plan, *depths))
 
     def ignore_errors(
-        self,
-        report: Callable[[int, Exception], None] | None = None,
-        log_warning: bool = False,
+        self, report: mapping.Report | None = None, log_warning: bool = False
     ) -> Dataset:
         """Leaves out the elements that raise an exception when they are read or computed.
 
@@ -432,8 +386,7 @@ class Dataset:
         Args:
             report: called with the number of each such element (among all that were asked for) and
                 its error. None logs the first, and at the end how many there were.
-            log_warning: for tf.data's signature; where there is no `report`, the log says it
-                anyway.
+            log_warning: for tf.data's signature; without a `report` the log says it anyway.
         """
         checked_bool("log_warning", log_warning)
         if report is not None:

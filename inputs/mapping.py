@@ -1,6 +1,6 @@
 """`map` and its relatives: what calls a function for each element in the consumer's thread.
 
-Also `map_batched`, `filter`, `require_finite`, `ignore_errors` and `from_generator`'s signature.
+Also `map_batched`, `filter`, `require_finite` and `ignore_errors`.
 Arguments have been checked. `map` with several calls at a time is in `parallel_map`.
 """
 
@@ -25,7 +25,7 @@ from .elements import (
     add_element_note,
 )
 from .plan import Keeps, Opening, Plan
-from .values import TensorSpec, as_element, rows_of
+from .values import as_element, rows_of
 
 _logger = logging.getLogger("paceline")
 
@@ -41,7 +41,7 @@ Report = Callable[[int, Exception], None]
 
 def mapped(plan: Plan, map_func: UserFunction) -> Plan:
     function = element_function(map_func)
-    return _with_each(plan, function, "map()", Keeps.EACH | Keeps.ANY_ORDER)
+    return with_each(plan, function, "map()", Keeps.EACH | Keeps.ANY_ORDER)
 
 
 def mapped_in_batches(plan: Plan, map_func: UserFunction, batch_size: int) -> Plan:
@@ -69,14 +69,7 @@ def filtered(plan: Plan, predicate: UserFunction) -> Plan:
 def required_finite(plan: Plan) -> Plan:
     """Elements without infinities and NaN."""
     keeps = Keeps.EACH | Keeps.SPEC | Keeps.ANY_ORDER
-    return _with_each(plan, _require_finite, "require_finite()", keeps)
-
-
-def conforming(plan: Plan, signature: Any) -> Plan:
-    """Elements of the structure of a signature, converted to its dtypes."""
-    specs = _checked_signature(signature)
-    function = partial(_conformed, signature=specs)
-    return _with_each(plan, function, None, Keeps.EACH | Keeps.ANY_ORDER, known_spec=lambda: specs)
+    return with_each(plan, _require_finite, "require_finite()", keeps)
 
 
 def ignoring_errors(plan: Plan, report: Report | None) -> Plan:
@@ -93,7 +86,7 @@ def element_function(function: UserFunction) -> ElementFunction:
     return partial(_call_with_element, function)
 
 
-def _with_each(
+def with_each(
     plan: Plan, function: ElementFunction, text: str | None, keeps: Keeps, **changes: Any
 ) -> Plan:
     return plan.then(
@@ -265,69 +258,6 @@ class _IgnoringIterator(DerivedIterator):
             _logger.warning("ignore_errors: %d of %d were left out.", self._num_skipped, total)
 
 
-def one_signature(types: Any, shapes: Any, signature: Any) -> Any:
-    """The signature that `from_generator` was given in either of tf.data's ways; None for none."""
-    if types is None and shapes is None:
-        return signature
-    if signature is not None:
-        raise ValueError(
-            "output_signature says types and shapes already; leave out output_types and "
-            "output_shapes."
-        )
-    if types is None:
-        raise ValueError("output_shapes needs output_types beside it; or give output_signature.")
-    return _specs(types, shapes, "output_shapes")
-
-
-def _specs(types: Any, shapes: Any, path: str) -> Any:
-    """A `TensorSpec` for each dtype of a structure, and for the shape in its place.
-
-    A shape may be a list or a tuple itself, so that only `types` tells where the structure ends.
-    """
-    steps = nest.steps_into(types)
-    if steps is None:
-        return (
-            types if shapes is None and isinstance(types, TensorSpec) else TensorSpec(shapes, types)
-        )
-    if shapes is None:
-        parts = [None] * len(steps)
-    elif isinstance(types, dict):
-        is_alike = isinstance(shapes, dict) and shapes.keys() == types.keys()
-        parts = [shapes[key] for key in types] if is_alike else []
-    else:
-        parts = list(shapes)
-    if len(parts) != len(steps):
-        raise ValueError(f"{path} must have the structure of output_types, {types}; got {shapes}.")
-    return nest.rebuild(
-        types,
-        [_specs(item, part, path + step) for (step, item), part in zip(steps, parts, strict=True)],
-    )
-
-
-def _checked_signature(signature: Any) -> Any:
-    paths = nest.paths(signature, "output_signature")
-    for path, leaf in zip(paths, nest.flatten(signature), strict=True):
-        if not isinstance(leaf, TensorSpec):
-            raise TypeError(f"{path} must be a TensorSpec(shape, dtype), got {leaf!r}.")
-    return signature
-
-
-def _conformed(element: Any, *, signature: Any) -> Any:
-    """The element with the dtypes of `signature`; an error names the component that has another."""
-
-    def convert(path: str, spec: TensorSpec, leaf: Any) -> Any:
-        if leaf is None or not _fits(leaf, spec):
-            place = f"component {path}" if path else "an item"
-            found = "None" if leaf is None else f"of shape {leaf.shape} and dtype {leaf.dtype}"
-            raise ValueError(
-                f"The generator gave {place} {found}, but output_signature says {spec.shape} and "
-                f"{spec.dtype}."
-            )
-        return leaf.astype(spec.dtype, copy=False)
-
-    return nest.map_with_path(convert, signature, element)
-
-
 def _require_finite(element: Any) -> Any:
     """The element itself; an error tells where it holds an infinity or NaN."""
     for path, leaf in zip(nest.paths(element), nest.flatten(element), strict=True):
@@ -341,7 +271,3 @@ def _require_finite(element: Any) -> Any:
             "skip such ones with ignore_errors()."
         )
     return element
-
-
-def _fits(leaf: Any, spec: TensorSpec) -> bool:
-    return spec.has_shape(leaf.shape) and np.can_cast(leaf.dtype, spec.dtype, "same_kind")

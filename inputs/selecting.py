@@ -26,7 +26,18 @@ from .elements import (
 from .plan import INFINITE, Keeps, Opening, Plan, Shard, strided_cardinality
 
 
-def taken(plan: Plan, text: str, start: int, stop: int | None) -> Plan:
+def first(plan: Plan, count: int) -> Plan:
+    """So many elements at the most; -1 is all of them."""
+    return _between(plan, f"take({count})", 0, None if count == -1 else count)
+
+
+def all_but_first(plan: Plan, count: int) -> Plan:
+    """The elements behind so many; -1 leaves none."""
+    start, stop = (0, 0) if count == -1 else (count, None)
+    return _between(plan, f"skip({count})", start, stop)
+
+
+def _between(plan: Plan, text: str, start: int, stop: int | None) -> Plan:
     return plan.then(
         lambda inner, _: inner.transformed(_Strided, _StridedIterator, start, stop, 1),
         text,
