@@ -12,7 +12,7 @@ from . import nest
 from .mapping import with_each
 from .plan import Keeps, Plan
 from .sources import iterable_plan
-from .values import TensorSpec, as_element
+from .values import TensorSpec, as_exact_element
 
 
 def generated(
@@ -26,7 +26,7 @@ def generated(
         return iterable_plan(source)
     specs = _checked_signature(signature)
     # Python's floats keep all their digits until the signature says which dtype they get.
-    plan = iterable_plan(source, partial(as_element, float_dtype=np.float64))
+    plan = iterable_plan(source, as_exact_element)
     convert = partial(_conformed, signature=specs)
     return with_each(plan, convert, None, Keeps.EACH | Keeps.ANY_ORDER, known_spec=lambda: specs)
 

@@ -27,7 +27,7 @@ from .elements import (
     as_indices,
 )
 from .plan import INFINITE, UNKNOWN, Plan
-from .values import TensorSpec, as_element, map_arrays, read_only_view, rows_of, spec_of
+from .values import Convert, TensorSpec, as_element, map_arrays, read_only_view, rows_of, spec_of
 
 _logger = logging.getLogger("paceline")
 
@@ -36,9 +36,6 @@ ReadItems = Callable[[list[int]], list[Any]]
 
 OpenIterable = Callable[[], Iterable[Any]]
 """Gives what one pass iterates over."""
-
-Convert = Callable[[Any], Any]
-"""Makes an element of an item."""
 
 
 def tensors_plan(tensors: Any) -> Plan:

@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 
 from . import nest
 
+Convert = Callable[..., Any]
+"""`convert(value, path="")` makes an element of a value; errors begin their paths with `path`."""
+
 _NUMBERS = (int, float, np.number)
 _ALIKE = (
     frozenset({str, np.str_}),
@@ -83,33 +86,30 @@ class DatasetSpec:
     element_spec: Any
 
 
-def as_element(value: Any, path: str = "", float_dtype: Any = np.float32) -> Any:
-    """Turns the leaves of `value` into arrays; a leaf that cannot be one is named in an error.
+def _conversion(as_array: Callable[[Any, str], Any]) -> Convert:
+    """The function that turns the leaves of a value into arrays by `as_array`."""
 
-    Python floats become `float_dtype` and Python ints int64; whatever has a dtype keeps it.
-    """
-    kind = type(value)
-    if kind is np.ndarray or value is None:
-        return value
-    if isinstance(value, np.generic):
-        if kind in (np.str_, np.bytes_):
-            _require_no_nul_at_end(value, path)
-        return value
-    if kind is tuple:
-        return tuple(
-            [as_element(item, f"{path}[{i}]", float_dtype) for i, item in enumerate(value)]
-        )
-    if isinstance(value, dict):
-        result = {} if kind is dict else copy.copy(value)
-        for key, item in value.items():
-            result[key] = as_element(item, f"{path}[{key!r}]", float_dtype)
-        return result
-    if isinstance(value, tuple):
-        steps = nest.steps_into(value) or []
-        return nest.rebuild(
-            value, [as_element(item, path + step, float_dtype) for step, item in steps]
-        )
-    return _as_array(value, path, float_dtype)
+    def convert(value: Any, path: str = "") -> Any:
+        kind = type(value)
+        if kind is np.ndarray or value is None:
+            return value
+        if isinstance(value, np.generic):
+            if kind in (np.str_, np.bytes_):
+                _require_no_nul_at_end(value, path)
+            return value
+        if kind is tuple:
+            return tuple([convert(item, f"{path}[{i}]") for i, item in enumerate(value)])
+        if isinstance(value, dict):
+            result = {} if kind is dict else copy.copy(value)
+            for key, item in value.items():
+                result[key] = convert(item, f"{path}[{key!r}]")
+            return result
+        if isinstance(value, tuple):
+            steps = nest.steps_into(value) or []
+            return nest.rebuild(value, [convert(item, path + step) for step, item in steps])
+        return as_array(value, path)
+
+    return convert
 
 
 def as_text(text: str) -> np.str_:
@@ -160,7 +160,7 @@ def spec_of(element: Any) -> Any:
     return map_arrays(lambda leaf: TensorSpec(leaf.shape, leaf.dtype), element)
 
 
-def _as_array(value: Any, path: str, float_dtype: Any) -> np.ndarray:
+def _as_array(value: Any, path: str) -> np.ndarray:
     place = f"The component {path}" if path else "The value"
     # A memory map is the usual subclass, and the first use of `np.ma` imports it.
     is_other_array = isinstance(value, np.ndarray) and not isinstance(value, np.memmap)
@@ -184,8 +184,24 @@ def _as_array(value: Any, path: str, float_dtype: Any) -> np.ndarray:
     if kind in "SU":
         _require_no_nul_at_end(held, path)
     if kind == "f" and array.dtype == np.float64 and not _has_dtype(value):
-        return array.astype(float_dtype, copy=False)
+        return array.astype(np.float32)
     return array
+
+
+def _as_exact_array(value: Any, path: str) -> np.ndarray:
+    array = _as_array(value, path)
+    was_cut = array.dtype == np.float32 and not _has_dtype(value)
+    return np.asarray(value) if was_cut else array
+
+
+as_element = _conversion(_as_array)
+"""Turns the leaves of a value into arrays; a leaf that cannot be one is named in an error.
+
+Python floats become float32 and Python ints int64; whatever has a dtype keeps it.
+"""
+
+as_exact_element = _conversion(_as_exact_array)
+"""The same, with Python floats as float64: for who knows which dtype they are to get."""
 
 
 def _unboxed(array: np.ndarray, place: str) -> np.ndarray:
