@@ -150,7 +150,7 @@ def _member(path: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.nd
                     data[num_read : num_read + len(chunk)] = np.frombuffer(chunk, np.uint8)
                 num_read += len(chunk)
             if num_read < info.file_size - offset:
-                raise ValueError(f"it ends behind {num_read} bytes of {info.file_size - offset}")
+                raise ValueError(f"it ends after {num_read} of {info.file_size - offset} bytes")
     except (ValueError, EOFError, RuntimeError, zlib.error) as error:
         raise ValueError(f"{path}: the array {info.filename!r} is damaged: {error}.") from error
     order: Any = "F" if is_fortran else "C"
@@ -176,7 +176,10 @@ def _check_size(
     if dtype.hasobject:
         raise ValueError("it holds Python objects")
     if info.compress_type not in (_STORED, _DEFLATED):
-        raise ValueError(f"its compression has the number {info.compress_type}; np.savez has none")
+        raise ValueError(
+            f"its compression method must be {_STORED} or {_DEFLATED}, as np.savez and "
+            f"np.savez_compressed have it, got {info.compress_type}"
+        )
     found, announced = info.file_size - header_bytes, math.prod(shape) * dtype.itemsize
     if found != announced or min(shape, default=0) < 0:
         raise ValueError(

@@ -88,7 +88,7 @@ class Dataset:
             output_signature: in place of `output_types`, a `TensorSpec` for each component.
 
         Raises:
-            ValueError: an iterator, which could be read only once; a signature beside types.
+            ValueError: `generator` is an iterator, or a signature stands beside types or shapes.
         """
         signature = one_signature(output_types, output_shapes, output_signature)
         return Dataset(generated(generator, args, signature))

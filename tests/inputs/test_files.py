@@ -511,7 +511,7 @@ def test_an_npz_array_that_the_directory_calls_longer_than_it_is_is_refused(
         archive.writestr("x.npy", content)
         archive.writestr("y.npy", npy_bytes(np.zeros(9)))
         archive.infolist()[0].file_size += 40
-    with pytest.raises(ValueError, match=r"'x.npy' is damaged: it ends behind 40 bytes of 80"):
+    with pytest.raises(ValueError, match=r"'x.npy' is damaged: it ends after 40 of 80 bytes"):
         npz_rows(tmp_path / "a.npz", ["x"])
 
 
