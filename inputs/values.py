@@ -81,9 +81,24 @@ class TensorSpec:
 @final
 @dataclass(frozen=True)
 class DatasetSpec:
-    """A component that is a dataset itself, as in a window; the spec of its elements."""
+    """A component that is a dataset itself, as in a window.
+
+    Args:
+        element_spec: The spec of its elements.
+        dataset_shape: For tf.data's signature: a component is one dataset and no array of them.
+
+    Raises:
+        ValueError: `dataset_shape` has lengths.
+    """
 
     element_spec: Any
+    dataset_shape: Any = ()
+
+    def __post_init__(self) -> None:
+        lengths = tuple(self.dataset_shape or ())
+        if lengths:
+            raise ValueError(f"dataset_shape must be (), for one dataset, got {lengths}.")
+        object.__setattr__(self, "dataset_shape", lengths)
 
 
 def _conversion(as_array: Callable[[Any, str], Any]) -> Convert:

@@ -75,6 +75,16 @@ def test_the_structure_of_a_dataset_is_that_of_its_iterator():
         assert tf.data.experimental.get_structure(dataset_or_iterator=either) == expected
 
 
+@pytest.mark.parametrize("shape", [None, (), []])
+def test_the_spec_of_a_dataset_is_that_of_one(shape):
+    spec = tf.data.DatasetSpec(tf.TensorSpec((), tf.int64), dataset_shape=shape)
+    assert spec == tf.data.Dataset.range(4).window(2).element_spec
+    with pytest.raises(
+        ValueError, match=r"dataset_shape must be \(\), for one dataset, got \(2,\)"
+    ):
+        tf.data.DatasetSpec(spec.element_spec, [2])
+
+
 @pytest.mark.parametrize("log_warning", [True, False])
 def test_errors_are_ignored_with_or_without_tensorflow_s_hint(log_warning, caplog):
     dataset = tf.data.Dataset.range(3).map(lambda n: 6 // int(n))
