@@ -62,8 +62,14 @@ def as_bytes(bytes_or_text: Any, encoding: str = "utf-8") -> bytes:
 
 as_str = as_text
 _SAME = ("compat.tf.arrays", "compat.tf.control", "compat.tf.math")
+_ESTIMATOR = {name: f"compat.tf.estimator.{name}" for name in ("experimental", "export", "inputs")}
 register(
     __name__,
-    {"v1": (_SAME, {**_OF_TF, **NAMES, **_V1}), "v2": (_SAME, {**_OF_TF, **NAMES})},
+    {
+        "v1": (_SAME, {**_OF_TF, **NAMES, **_V1}),
+        "v1.estimator": (("compat.tf.estimator_v1", "estimator"), _ESTIMATOR),
+        "v1.losses": (("compat.tf.losses",), {"Reduction": "compat.tf.losses.ReductionV1"}),
+        "v2": (_SAME, {**_OF_TF, **NAMES}),
+    },
     advice,
 )

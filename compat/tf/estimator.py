@@ -61,11 +61,20 @@ def numpy_input_fn(
     y: Any = None,
     batch_size: int = 128,
     num_epochs: int | None = 1,
-    shuffle: bool = False,
+    shuffle: bool | None = None,
     queue_capacity: int = 1000,
     num_threads: int = 1,
 ) -> Callable[[], Any]:
-    """TensorFlow 1's `tf.estimator.inputs.numpy_input_fn`: an `input_fn` of arrays."""
+    """TensorFlow 1's `tf.estimator.inputs.numpy_input_fn`: an `input_fn` of arrays.
+
+    Raises:
+        ValueError: `shuffle` is not given: TensorFlow 1 has no default for it.
+    """
+    if not isinstance(shuffle, bool):
+        raise ValueError(
+            f"numpy_input_fn: shuffle must be True (to train) or False (to evaluate or predict), "
+            f"got {shuffle!r}; pass one of them"
+        )
 
     def input_fn() -> Any:
         from ...inputs import Dataset

@@ -6,7 +6,7 @@ for each example, are in `tf.keras.losses`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,13 +21,36 @@ __getattr__, __dir__ = serve(NameTable(__name__, ("nn.losses",), advice=advice))
 
 
 class Reduction:
-    """How the losses of examples become one."""
+    """How the losses of examples become one: TensorFlow 2's values, as heads and Keras take them.
+
+    The last three names are those of TensorFlow 1 alone, for the functions of this module.
+    """
+
+    AUTO = nn.losses.Reduction.AUTO
+    NONE = nn.losses.Reduction.NONE
+    SUM = nn.losses.Reduction.SUM
+    SUM_OVER_BATCH_SIZE = nn.losses.Reduction.SUM_OVER_BATCH_SIZE
+    MEAN = "weighted_mean"
+    SUM_BY_NONZERO_WEIGHTS = SUM_OVER_NONZERO_WEIGHTS = "weighted_sum_by_nonzero_weights"
+
+
+class ReductionV1:
+    """`tf.compat.v1.losses.Reduction`: the same with TensorFlow 1's values."""
 
     NONE = "none"
     SUM = "weighted_sum"
-    MEAN = "weighted_mean"
     SUM_OVER_BATCH_SIZE = "weighted_sum_over_batch_size"
-    SUM_BY_NONZERO_WEIGHTS = SUM_OVER_NONZERO_WEIGHTS = "weighted_sum_by_nonzero_weights"
+    MEAN = Reduction.MEAN
+    SUM_BY_NONZERO_WEIGHTS = SUM_OVER_NONZERO_WEIGHTS = Reduction.SUM_BY_NONZERO_WEIGHTS
+
+
+_DIVISORS: Mapping[str, Callable[[np.ndarray], float]] = {
+    "weighted_sum": lambda weights: 1.0,
+    "weighted_mean": np.sum,
+    "weighted_sum_over_batch_size": np.size,
+    "weighted_sum_by_nonzero_weights": np.count_nonzero,
+}
+"""By the reduction, what the sum of weighted losses is divided by."""
 
 
 def compute_weighted_loss(
@@ -37,21 +60,21 @@ def compute_weighted_loss(
     loss_collection: Any = None,
     reduction: str = Reduction.SUM_BY_NONZERO_WEIGHTS,
 ) -> Any:
-    """Losses times weights as one number: by default divided by the number of weights but zeros."""
+    """Losses times weights as one number: by default divided by the number of weights but zeros.
+
+    Raises:
+        ValueError: There is no such reduction.
+    """
     losses = convert(losses)
     weighted = losses * convert(weights)
     if reduction == Reduction.NONE:
         return weighted
-    total = np.sum(weighted)
-    if reduction == Reduction.SUM:
-        return total
+    name = reduction if reduction in _DIVISORS else f"weighted_{reduction}"
+    if name not in _DIVISORS or reduction == nn.losses.Reduction.MEAN:
+        known = ", ".join(map(repr, ("none", *_DIVISORS)))
+        raise ValueError(f"reduction must be one of {known}, it is {reduction!r}")
     counted = np.broadcast_to(plain(weights), losses.shape)
-    number = {
-        Reduction.MEAN: counted.sum(),
-        Reduction.SUM_OVER_BATCH_SIZE: counted.size,
-        Reduction.SUM_BY_NONZERO_WEIGHTS: np.count_nonzero(counted),
-    }[reduction]
-    return total / max(float(number), 1e-12)
+    return np.sum(weighted) / max(float(_DIVISORS[name](counted)), 1e-12)
 
 
 def _of_predictions(element: Callable[..., Any]) -> Callable[..., Any]:

@@ -66,8 +66,9 @@ def MomentumOptimizer(  # noqa: N802
     name: str = "Momentum",
     use_nesterov: bool = False,
 ) -> optimizers.Optimizer:
-    """`SGD` with momentum."""
-    return optimizers.SGD(_rate(learning_rate), momentum, use_nesterov, name=name)
+    """`SGD` with momentum, which leaves rows that a step did not read as they are."""
+    rate = _rate(learning_rate)
+    return optimizers.SGD(rate, momentum, use_nesterov, name=name, sparse="lazy")
 
 
 def AdamOptimizer(  # noqa: N802
@@ -101,9 +102,17 @@ def RMSPropOptimizer(  # noqa: N802
     centered: bool = False,
     name: str = "RMSProp",
 ) -> optimizers.Optimizer:
-    """`RMSprop`."""
-    rate = _rate(learning_rate)
-    return optimizers.RMSprop(rate, decay, momentum, epsilon, centered, name=name)
+    """`RMSprop` whose moving mean of squared gradients starts at one."""
+    return optimizers.RMSprop(
+        _rate(learning_rate),
+        decay,
+        momentum,
+        epsilon,
+        centered,
+        name=name,
+        initial_accumulator_value=1.0,
+        sparse="lazy",
+    )
 
 
 def FtrlOptimizer(  # noqa: N802
@@ -114,8 +123,12 @@ def FtrlOptimizer(  # noqa: N802
     l2_regularization_strength: float = 0.0,
     use_locking: bool = False,
     name: str = "Ftrl",
+    accum_name: str | None = None,
+    linear_name: str | None = None,
+    l2_shrinkage_regularization_strength: float = 0.0,
+    beta: float | None = None,
 ) -> optimizers.Optimizer:
-    """`Ftrl`."""
+    """`Ftrl`, which leaves rows that a step did not read as they are."""
     return optimizers.Ftrl(
         _rate(learning_rate),
         learning_rate_power,
@@ -123,6 +136,9 @@ def FtrlOptimizer(  # noqa: N802
         l1_regularization_strength,
         l2_regularization_strength,
         name=name,
+        l2_shrinkage_regularization_strength=l2_shrinkage_regularization_strength,
+        beta=beta or 0.0,
+        sparse="lazy",
     )
 
 

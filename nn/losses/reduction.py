@@ -31,12 +31,23 @@ class Reduction(enum.StrEnum):
 
     @classmethod
     def parse(cls, value: Reduction | str | None) -> Reduction:
-        """A `Reduction` from itself, from its value in any case, or from None for NONE."""
+        """A `Reduction` from itself, from its value in any case, or from None for NONE.
+
+        The values of TensorFlow 1's `Reduction` are accepted where one here has their meaning.
+        """
         try:
-            return cls.NONE if value is None else cls(value.lower())
+            text = "none" if value is None else value.lower()
+            return cls(_OF_TENSORFLOW_1.get(text, text))
         except (AttributeError, ValueError):
             known = ", ".join(repr(member.value) for member in cls)
             raise ValueError(f"reduction must be None or one of {known}, it is {value!r}") from None
+
+
+_OF_TENSORFLOW_1 = {
+    "weighted_sum": "sum",
+    "weighted_sum_over_batch_size": "sum_over_batch_size",
+    "weighted_mean": "mean_with_sample_weight",
+}
 
 
 def weighted(name: str, losses: Any, sample_weight: Any) -> Tensor:

@@ -95,7 +95,11 @@ class Adagrad(RuleOptimizer):
 
 
 class RMSprop(RuleOptimizer):
-    """RMSprop (Tieleman and Hinton 2012), optionally centered and with momentum."""
+    """RMSprop (Tieleman and Hinton 2012), optionally centered and with momentum.
+
+    The moving mean of squared gradients starts at `initial_accumulator_value`: 0 in Keras, 1 in
+    TensorFlow 1, whose first updates are therefore smaller.
+    """
 
     def __init__(
         self,
@@ -105,9 +109,16 @@ class RMSprop(RuleOptimizer):
         epsilon: float = 1e-7,
         centered: bool = False,
         name: str = "rmsprop",
+        initial_accumulator_value: float = 0.0,
         **options: Any,
     ) -> None:
-        rule = RMSpropRule(rho=rho, momentum=momentum, epsilon=epsilon, centered=centered)
+        rule = RMSpropRule(
+            rho=rho,
+            momentum=momentum,
+            epsilon=epsilon,
+            centered=centered,
+            initial_accumulator_value=initial_accumulator_value,
+        )
         super().__init__(rule, learning_rate, name, **options)
 
 

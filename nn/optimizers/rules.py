@@ -165,12 +165,12 @@ class RMSpropRule(Rule):
     momentum: float = 0.0
     epsilon: float = 1e-7
     centered: bool = False
+    initial_accumulator_value: float = 0.0
 
     def own_slots(self) -> Mapping[str, float]:
-        names = ["rms"]
-        names += ["average_gradient"] if self.centered else []
+        names = ["average_gradient"] if self.centered else []
         names += ["momentum"] if self.momentum else []
-        return dict.fromkeys(names, 0.0)
+        return {"rms": self.initial_accumulator_value, **dict.fromkeys(names, 0.0)}
 
     def loop_name(self) -> str | None:
         return None if self.centered or self.momentum else "rmsprop"

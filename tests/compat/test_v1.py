@@ -193,3 +193,121 @@ def test_mb_24_updates_of_normalization_are_a_collection_that_is_empty():
         assert tf.get_collection(tf.GraphKeys.UPDATE_OPS) == []
     with pytest.raises(ValueError, match=r"no collection 'losses'.*model\.losses"):
         tf.compat.v1.get_collection("losses")
+
+
+OPTIMIZERS = [
+    (lambda: tf1.train.GradientDescentOptimizer(0.1), [0.512, -1.458]),
+    (lambda: tf1.train.MomentumOptimizer(0.1, 0.9), [0.062, -0.972]),
+    (lambda: tf1.train.AdagradOptimizer(0.1), [0.7823, -1.7777]),
+    (lambda: tf1.train.RMSPropOptimizer(0.1), [0.57452, -1.54464]),
+    (lambda: tf1.train.RMSPropOptimizer(0.1, momentum=0.5, centered=True), [0.36832, -1.31987]),
+]
+"""Each with what three steps of TensorFlow 1's make of [1, -2] under `w[0]² + w[1]² / 2`."""
+
+
+def three_steps(optimizer, place):
+    w = tf.Variable(np.float32([1.0, -2.0]), name="w")
+    for _ in range(3):
+        place.run(lambda: optimizer.minimize(tf.reduce_sum(w * w * [1.0, 0.5]), var_list=[w])())
+    return w.numpy()
+
+
+@pytest.mark.parametrize(("make", "expected"), OPTIMIZERS)
+def test_optimizers_of_the_old_names_start_as_tensorflow_1_starts_them(make, expected):
+    found = three_steps(make(), pl.get_strategy())
+    np.testing.assert_allclose(found, expected, atol=3e-5)
+
+
+@pytest.mark.parametrize(("make", "expected"), OPTIMIZERS)
+def test_parameter_servers_start_them_so_too(make, expected, server_job):
+    strategy = server_job(2, 1).strategy()
+    with strategy.scope():
+        np.testing.assert_allclose(three_steps(make(), strategy), expected, atol=3e-5)
+
+
+@pytest.mark.parametrize(
+    "make", [OPTIMIZERS[1][0], OPTIMIZERS[3][0], lambda: tf1.train.FtrlOptimizer(0.1)]
+)
+def test_rows_that_a_step_does_not_read_stay_as_they_are(make):
+    table = tf.Variable(np.ones((3, 2), np.float32))
+    optimizer = make()
+    optimizer.apply_gradients([(tf.IndexedSlices(np.ones((1, 2), np.float32), [0], (3, 2)), table)])
+    optimizer.apply_gradients([(tf.IndexedSlices(np.ones((1, 2), np.float32), [1], (3, 2)), table)])
+    np.testing.assert_array_equal(table.numpy()[0], table.numpy()[1])
+    np.testing.assert_array_equal(table.numpy()[2], [1.0, 1.0])
+
+
+COLUMNS = [tf.feature_column.numeric_column("x", shape=(4,))]
+CANNED = {
+    "BaselineClassifier": lambda face, **options: face.BaselineClassifier(n_classes=3, **options),
+    "BaselineRegressor": lambda face, **options: face.BaselineRegressor(**options),
+    "DNNClassifier": lambda face, **options: face.DNNClassifier(
+        [4], COLUMNS, n_classes=3, **options
+    ),
+    "DNNRegressor": lambda face, **options: face.DNNRegressor([4], COLUMNS, **options),
+    "DNNLinearCombinedClassifier": lambda face, **options: face.DNNLinearCombinedClassifier(
+        linear_feature_columns=COLUMNS, n_classes=3, **options
+    ),
+    "DNNLinearCombinedRegressor": lambda face, **options: face.DNNLinearCombinedRegressor(
+        linear_feature_columns=COLUMNS, **options
+    ),
+    "LinearClassifier": lambda face, **options: face.LinearClassifier(
+        COLUMNS, n_classes=3, **options
+    ),
+    "LinearRegressor": lambda face, **options: face.LinearRegressor(COLUMNS, **options),
+}
+
+
+@pytest.mark.parametrize("name", CANNED)
+@pytest.mark.parametrize(
+    ("face", "options", "factor"),
+    [
+        (tf.estimator, {}, 1),
+        (tf1.estimator, {}, 30),
+        (tf1.estimator, {"loss_reduction": tf1.losses.Reduction.SUM_OVER_BATCH_SIZE}, 1),
+        (tf.estimator, {"loss_reduction": tf.losses.Reduction.SUM}, 30),
+    ],
+)
+def test_canned_estimators_of_tensorflow_1_sum_the_loss(name, face, options, factor, tmp_path):
+    estimator = CANNED[name](face, model_dir=str(tmp_path), **options)
+    assert isinstance(estimator, getattr(pl.estimator, name))
+
+    def whole():
+        return tf.data.Dataset.from_tensor_slices(clusters(30)).batch(30)
+
+    estimator.train(whole, steps=1)
+    found = estimator.evaluate(whole)
+    assert found["loss"] == pytest.approx(factor * found["average_loss"], rel=1e-5)
+
+
+@pytest.mark.parametrize("reduction", ["MEAN", "SUM_BY_NONZERO_WEIGHTS"])
+def test_reductions_that_heads_do_not_have_are_refused(reduction):
+    with pytest.raises(ValueError, match="reduction must be"):
+        tf1.estimator.LinearRegressor(
+            COLUMNS, loss_reduction=getattr(tf1.losses.Reduction, reduction)
+        )
+
+
+@pytest.mark.parametrize("face", [tf.losses, tf1.losses])
+@pytest.mark.parametrize(
+    ("reduction", "expected"),
+    [("NONE", [2.0, 0.0, 9.0]), ("SUM", 11.0), ("SUM_OVER_BATCH_SIZE", 11 / 3), ("MEAN", 11 / 3)],
+)
+def test_losses_take_the_reductions_of_either_version(face, reduction, expected):
+    how = getattr(face.Reduction, reduction)
+    labels, predictions, weights = [0.0, 0.0, 0.0], [1.0, 2.0, 3.0], [2.0, 0.0, 1.0]
+    found = tf1.losses.mean_squared_error(labels, predictions, weights, reduction=how)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_reductions_have_the_values_of_their_version():
+    assert tf.losses.Reduction.SUM == tf.keras.losses.Reduction.SUM == "sum"
+    assert tf1.losses.Reduction.SUM == "weighted_sum"
+    with pytest.raises(ValueError, match="reduction must be one of 'none', 'weighted_sum'"):
+        tf1.losses.absolute_difference([1.0], [2.0], reduction="mean")
+
+
+@pytest.mark.parametrize("shuffle", [{}, {"shuffle": None}])
+def test_arrays_are_an_input_fn_only_with_a_word_about_shuffling(shuffle):
+    with pytest.raises(ValueError, match="shuffle must be True"):
+        tf1.estimator.inputs.numpy_input_fn({"x": np.ones(3)}, **shuffle)

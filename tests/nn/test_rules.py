@@ -76,7 +76,7 @@ def adagrad(w, gs, h):
 
 
 def rmsprop(w, gs, h):
-    square = mean = velocity = 0.0
+    square, mean, velocity = h.initial_accumulator_value, 0.0, 0.0
     for g in gs:
         square = h.rho * square + (1 - h.rho) * g * g
         mean = h.rho * mean + (1 - h.rho) * g
@@ -114,6 +114,7 @@ CASES = [
     (AdagradRule(initial_accumulator_value=0.0, epsilon=1e-3), adagrad),
     (RMSpropRule(), rmsprop),
     (RMSpropRule(momentum=0.8, rho=0.5), rmsprop),
+    (RMSpropRule(initial_accumulator_value=1.0), rmsprop),
     (RMSpropRule(centered=True, epsilon=0.01), rmsprop),
     (RMSpropRule(centered=True, momentum=0.8, epsilon=0.01), rmsprop),
     (FtrlRule(), ftrl),
@@ -189,6 +190,7 @@ def test_adam_moves_by_the_rate_in_its_first_step():
         (AdamWRule(), {"m": 0.0, "v": 0.0}),
         (AdagradRule(), {"accumulator": 0.1}),
         (RMSpropRule(), {"rms": 0.0}),
+        (RMSpropRule(initial_accumulator_value=1.0), {"rms": 1.0}),
         (
             RMSpropRule(centered=True, momentum=0.1),
             {"rms": 0.0, "average_gradient": 0.0, "momentum": 0.0},
