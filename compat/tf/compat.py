@@ -51,12 +51,25 @@ def ConfigProto(**options: Any) -> dict[str, Any]:  # noqa: N802
 
 
 def as_text(bytes_or_text: Any, encoding: str = "utf-8") -> str:
-    """Text from bytes or text."""
-    return bytes_or_text.decode(encoding) if isinstance(bytes_or_text, bytes) else bytes_or_text
+    """Text from bytes or text.
+
+    Raises:
+        TypeError: It is neither.
+    """
+    return as_bytes(bytes_or_text, encoding).decode(encoding)
 
 
 def as_bytes(bytes_or_text: Any, encoding: str = "utf-8") -> bytes:
-    """Bytes from bytes or text."""
+    """Bytes from bytes or text.
+
+    Raises:
+        TypeError: It is neither.
+    """
+    if not isinstance(bytes_or_text, str | bytes):
+        raise TypeError(
+            f"bytes_or_text must be bytes or text, got {type(bytes_or_text).__name__}; pass "
+            f"one item of an array"
+        )
     return bytes_or_text.encode(encoding) if isinstance(bytes_or_text, str) else bytes_or_text
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,9 @@ from ...inputs import FixedLenFeature, VarLenFeature
 from ...inputs import parse_example as parse_one
 from ..names import NameTable, register, serve
 from .advice import advice
-from .conversion import convert, plain
+from .arguments import refuse
+from .conversion import plain
+from .text import one_byte_string, one_text, texts
 
 _NAMES = {
     "FixedLenFeature": "inputs.FixedLenFeature",
@@ -27,41 +31,66 @@ __getattr__, __dir__ = serve(NameTable(__name__, renamed=_NAMES, advice=advice))
 register(__name__, {"gfile": (("compat.tf.gfile",), {})}, advice)
 
 
-def as_str(value: Any) -> str:
-    """Text from text, bytes, or an array or tensor of one."""
-    value = np.asarray(value)[()] if not isinstance(value, str | bytes) else value
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
-def as_bytes(value: Any) -> bytes:
-    """Bytes from bytes, text, or an array or tensor: of numbers, those of memory."""
-    if not isinstance(value, str | bytes):
-        array = np.asarray(value)
-        if array.dtype.kind != "U":
-            return array.tobytes()  # of bytes, too: item() would lose zeros at their end
-        value = array[()]
-    return value if isinstance(value, bytes) else str(value).encode()
-
-
 def read_file(filename: Any, name: str | None = None) -> np.ndarray:
     """The bytes of a file, as an array of uint8: NumPy's own bytes would lose zeros at the end."""
-    return np.fromfile(as_str(filename), np.uint8)
+    return np.fromfile(one_text("filename", filename), np.uint8)
 
 
 def write_file(filename: Any, contents: Any, name: str | None = None) -> None:
     """A file with these bytes or this text."""
-    path = as_str(filename)
+    path = one_text("filename", filename)
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     with open(path, "wb") as file:
-        file.write(as_bytes(contents))
+        file.write(one_byte_string("contents", contents))
 
 
 def decode_raw(
-    input_bytes: Any, out_type: Any, little_endian: bool = True, name: Any = None
+    input_bytes: Any,
+    out_type: Any,
+    little_endian: bool = True,
+    fixed_length: int | None = None,
+    name: str | None = None,
 ) -> Tensor:
-    """Bytes as numbers."""
+    """Byte strings as numbers, along a new last axis.
+
+    Args:
+        input_bytes: One byte string, or an array of several of one length.
+        out_type: The dtype of the numbers.
+        little_endian: The order of their bytes.
+        fixed_length: The number of bytes to read of each: longer ones are cut, shorter ones are
+            followed by zeros. By default all.
+
+    Raises:
+        ValueError: The length is not that of whole numbers.
+    """
+    rows, shape = _byte_strings("input_bytes", input_bytes)
+    if fixed_length is not None:
+        rows = [row[:fixed_length].ljust(fixed_length, b"\0") for row in rows]
+    lengths = {len(row) for row in rows}
     dtype = np.dtype(out_type).newbyteorder("<" if little_endian else ">")
-    return Tensor(np.frombuffer(as_bytes(input_bytes), dtype).astype(out_type))
+    if len(lengths) > 1 or any(n % dtype.itemsize for n in lengths):
+        raise ValueError(
+            f"decode_raw: byte strings must have one length, a multiple of {dtype.itemsize} for "
+            f"{np.dtype(out_type)}; they have {sorted(lengths)}; pass fixed_length"
+        )
+    numbers = np.frombuffer(b"".join(rows), dtype).astype(out_type)
+    return Tensor(numbers.reshape((*shape, -1) if rows else (*shape, 0)))
+
+
+def _byte_strings(what: str, value: Any) -> tuple[list[bytes], tuple[int, ...]]:
+    """Byte strings one after another, and the shape of the array that they are in."""
+    if isinstance(value, str | bytes):
+        return [one_byte_string(what, value)], ()
+    if isinstance(value, list | tuple):
+        return [one_byte_string(what, item) for item in value], (len(value),)
+    array = np.asarray(value)
+    if array.dtype.kind in "USO":
+        flat = array.reshape(-1)
+        # Slices, as an item would lose zeros at its end.
+        items = [flat[i : i + 1].reshape(()) for i in range(len(flat))]
+        return [one_byte_string(what, item) for item in items], array.shape
+    last = array.shape[-1:] or (1,)
+    return [row.tobytes() for row in array.reshape(-1, *last)], array.shape[:-1]
 
 
 def decode_csv(
@@ -70,75 +99,195 @@ def decode_csv(
     field_delim: str = ",",
     use_quote_delim: bool = True,
     na_value: str = "",
-    **hints: Any,
+    select_cols: Sequence[int] | None = None,
+    name: str | None = None,
 ) -> list[Any]:
-    """The fields of one line, each in the dtype of its default, which stands for an empty one."""
-    import csv
+    """The fields of lines: for each column a tensor of the shape of `records`.
 
-    quoting: Any = csv.QUOTE_MINIMAL if use_quote_delim else csv.QUOTE_NONE
-    fields = next(csv.reader([as_str(records)], delimiter=field_delim, quoting=quoting))
-    if len(fields) != len(record_defaults):
-        raise ValueError(
-            f"decode_csv: the line has {len(fields)} fields and there are {len(record_defaults)} "
-            f"record_defaults: {as_str(records)!r}"
-        )
-    pairs = zip(fields, record_defaults, strict=True)
-    return [_field(text, default, na_value) for text, default in pairs]
+    Args:
+        records: One line, or an array of lines of any shape.
+        record_defaults: For each column what stands for an empty field, whose dtype all have; a
+            dtype alone, or an empty list, where no field may be empty.
+        field_delim: What is between fields.
+        use_quote_delim: Whether quotes hold fields together.
+        na_value: One more text that stands for an empty field.
+        select_cols: The positions, in ascending order, of the columns that are wanted; by default
+            all.
+
+    Raises:
+        ValueError: A line has another number of fields, or an empty one without a default.
+    """
+    lines = texts("records", records)
+    reader = partial(
+        csv.reader,
+        delimiter=field_delim,
+        quoting=csv.QUOTE_MINIMAL if use_quote_delim else csv.QUOTE_NONE,
+    )
+    # Line by line: an open quote must not go on in the next record.
+    rows = [next(reader([line])) for line in lines.reshape(-1).tolist()]
+    if select_cols is not None:
+        rows = [_selected(row, select_cols) for row in rows]
+    for row in rows:
+        if len(row) != len(record_defaults):
+            raise ValueError(
+                f"decode_csv: the line has {len(row)} fields and there are {len(record_defaults)} "
+                f"record_defaults: {field_delim.join(row)!r}"
+            )
+    columns = zip(*rows, strict=True) if rows else [()] * len(record_defaults)
+    pairs = zip(columns, record_defaults, strict=True)
+    return [Tensor(_column(*pair, na_value).reshape(lines.shape)) for pair in pairs]
 
 
-def _field(text: str, default: Any, na_value: str) -> Any:
+def _selected(row: Sequence[str], positions: Sequence[int]) -> list[str]:
+    """The fields at these positions.
+
+    Raises:
+        ValueError: The positions do not ascend, or there is no such field.
+    """
+    if list(positions) != sorted({*positions}) or (positions and positions[0] < 0):
+        raise ValueError(f"select_cols must be positions in ascending order, got {positions}")
+    if positions and positions[-1] >= len(row):
+        raise ValueError(f"select_cols asks for field {positions[-1]} of {len(row)}: {row}")
+    return [row[i] for i in positions]
+
+
+def _column(fields: Sequence[str], default: Any, na_value: str) -> np.ndarray:
+    """The values of one column, in the dtype of its default."""
     is_dtype = isinstance(default, np.dtype | type)
     values = np.zeros(0, default) if is_dtype else plain(default).reshape(-1)
-    if text == na_value:
-        if not values.size:
-            raise ValueError("decode_csv: a field without default is empty")
-        return convert(values[0])
-    return convert(np.asarray(text).astype(str if values.dtype.kind == "U" else values.dtype)[()])
+    is_empty = np.array([field in ("", na_value) for field in fields], bool)
+    found = np.array(fields, str)
+    if is_empty.any() and not values.size:
+        raise ValueError("decode_csv: a field without default is empty; give record_defaults one")
+    if values.dtype.kind in "USO":
+        values, dtype = texts("record_defaults", values), np.dtype(str)
+    else:
+        dtype = values.dtype
+    if not is_empty.any():
+        return found.astype(dtype)
+    filled = [str(values[0]) if e else f for e, f in zip(is_empty, found, strict=True)]
+    return np.array(filled, str).astype(dtype)
 
 
 def decode_image(
-    contents: Any, channels: int | None = None, dtype: Any = np.uint8, **hints: Any
+    contents: Any,
+    channels: int | None = None,
+    dtype: Any = np.uint8,
+    name: str | None = None,
+    expand_animations: bool = True,
 ) -> Tensor:
     """An image (height, width, channels) from the bytes of a PNG, JPEG or other file.
 
+    Args:
+        contents: The bytes of one file. Of an animation the first image is taken.
+        channels: 1, 3 or 4; 0 or None leave the image as it is.
+        dtype: uint8, or a floating dtype, whose values are from 0 to 1.
+
     Raises:
         ImportError: Pillow is not installed.
+        ValueError: There are several files, or no such channels or dtype.
     """
+    modes = {1: "L", 3: "RGB", 4: "RGBA"}
+    kind = np.dtype(dtype)
+    if channels and channels not in modes:
+        raise ValueError(f"channels must be 0, 1, 3 or 4, got {channels}")
+    if kind != np.uint8 and kind.kind != "f":
+        raise ValueError(f"dtype must be uint8 or floating, got {kind}; cast what is decoded")
     try:
         from PIL import Image
     except ImportError as error:
         raise ImportError(
             "decoding images needs Pillow: pip install pillow; or keep images as arrays (.npy)"
         ) from error
-    with Image.open(io.BytesIO(as_bytes(contents))) as image:
-        modes = {1: "L", 3: "RGB", 4: "RGBA"}
+    with Image.open(io.BytesIO(one_byte_string("contents", contents))) as image:
         found = np.asarray(image.convert(modes[channels]) if channels else image)
     pixels = found[..., None] if found.ndim == 2 else found
-    is_float = np.dtype(dtype).kind == "f"
-    return Tensor((pixels / 255).astype(dtype) if is_float else pixels.astype(dtype))
+    return Tensor((pixels / 255).astype(dtype) if kind.kind == "f" else pixels.astype(dtype))
 
 
-decode_png = decode_jpeg = decode_bmp = decode_image
+def decode_png(
+    contents: Any, channels: int = 0, dtype: Any = np.uint8, name: str | None = None
+) -> Tensor:
+    """An image (height, width, channels) from the bytes of a PNG; see `decode_image`."""
+    return decode_image(contents, channels, dtype)
+
+
+def decode_bmp(contents: Any, channels: int = 0, name: str | None = None) -> Tensor:
+    """An image (height, width, channels) from the bytes of a BMP; see `decode_image`."""
+    return decode_image(contents, channels)
+
+
+def decode_jpeg(
+    contents: Any,
+    channels: int = 0,
+    ratio: int = 1,
+    fancy_upscaling: bool = True,
+    try_recover_truncated: bool = False,
+    acceptable_fraction: float = 1,
+    dct_method: str = "",
+    name: str | None = None,
+) -> Tensor:
+    """An image (height, width, channels) from the bytes of a JPEG; see `decode_image`."""
+    refuse(
+        "decode_jpeg",
+        ("ratio", ratio, 1, "make the image smaller after it is decoded"),
+        ("fancy_upscaling", fancy_upscaling, True, "Pillow always interpolates"),
+        ("try_recover_truncated", try_recover_truncated, False, "repair the file first"),
+        ("acceptable_fraction", acceptable_fraction, 1, "repair the file first"),
+    )
+    return decode_image(contents, channels)
 
 
 def parse_single_example(
-    serialized: Any, features: Mapping[str, Any], *unused: Any
+    serialized: Any,
+    features: Mapping[str, Any],
+    example_names: Any = None,
+    name: str | None = None,
 ) -> dict[str, Any]:
-    """The features of an example of a TFRecord file."""
-    return parse_one(serialized, features)
+    """The features of one example of a TFRecord file.
+
+    Raises:
+        ValueError: There are several, which `parse_example` takes.
+    """
+    return parse_one(one_byte_string("serialized", serialized), features)
 
 
-def parse_example(serialized: Any, features: Mapping[str, Any], *unused: Any) -> dict[str, Any]:
-    """The features of a batch of examples, stacked."""
-    rows = [parse_one(record, features) for record in serialized]
-    return {name: np.stack([row[name] for row in rows]) for name in features}
+def parse_example(
+    serialized: Any,
+    features: Mapping[str, Any],
+    example_names: Any = None,
+    name: str | None = None,
+) -> dict[str, Any]:
+    """The features of examples: for each an array that begins with the shape of `serialized`.
+
+    Args:
+        serialized: A sequence of byte strings, or one.
+        features: Names and forms of the features.
+        example_names: Has no effect.
+
+    Raises:
+        ValueError: Examples have different numbers of values, as a `VarLenFeature` may.
+    """
+    rows, shape = _byte_strings("serialized", serialized)
+    parsed = [parse_one(row, features) for row in rows]
+    found = {}
+    for key in features:
+        values = [row[key] for row in parsed]
+        lengths = sorted({value.shape for value in values})
+        if len(lengths) != 1:
+            raise ValueError(
+                f"parse_example: feature {key!r} must have one shape in all examples of a batch, "
+                f"they have {lengths}; parse in Dataset.map before padded_batch"
+            )
+        found[key] = np.stack(values).reshape(*shape, *lengths[0])
+    return found
 
 
 def matching_files(pattern: Any, name: str | None = None) -> list[str]:
-    """The files that match."""
+    """The files that match one pattern or several."""
     from . import gfile
 
-    return gfile.glob(as_str(pattern))
+    return gfile.glob(texts("pattern", pattern).reshape(-1).tolist())
 
 
 __all__ = ["FixedLenFeature", "VarLenFeature"]

@@ -200,6 +200,19 @@ def test_in_22_datasets_load_by_their_name(tmp_path):
         tfds.load("mnist", environ={"PACELINE_MNIST": str(tmp_path)})
 
 
+@pytest.mark.parametrize("name", ["iris", "cifar10", "fashion_mnist", "imdb_reviews:1.0.0"])
+def test_a_dataset_that_is_not_there_is_refused_whatever_folder_has_mnist(name, tmp_path):
+    with pytest.raises(ValueError, match=rf"name must be one of digits, mnist, got '{name}'"):
+        tfds.load(name, environ={"PACELINE_MNIST": str(tmp_path)})
+    with pytest.raises(ValueError, match="decoders must be None"):
+        tfds.load("mnist", decoders={"image": None})
+
+
+def test_a_dataset_of_a_version_is_given_as_arrays_of_all():
+    images, labels = tfds.load("mnist:3.0.1", split="test", as_supervised=True, batch_size=-1)
+    assert (images.shape, labels.shape) == ((297, 28, 28, 1), (297,))
+
+
 @pytest.mark.host
 def test_cl_16_a_process_is_given_two_logical_cpus():
     cpu = tf.config.list_physical_devices("CPU")[0]
