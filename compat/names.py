@@ -27,8 +27,10 @@ class NameTable:
     Args:
         module: The full name of the module here that stands for it.
         same: Packages of paceline ("nn.layers") whose public names keep their names.
-        renamed: Name there → "package.name" here; also single names of the same name.
+        renamed: Name there → "package.name" here, or "package.module." for a module; also single
+            names of the same name.
         advice: What to use instead of names that are not there, by their full name ("tf.nn.crf").
+        adapted: Of a full name and what stands for it the same with the arguments of there.
     """
 
     def __init__(
@@ -37,11 +39,13 @@ class NameTable:
         same: Sequence[str] = (),
         renamed: Mapping[str, str] | None = None,
         advice: Callable[[], Mapping[str, str]] = dict,
+        adapted: Callable[[str, Any], Any] = lambda name, value: value,
     ) -> None:
         self._module = module
         self._same = same
         self._renamed = renamed or {}
         self._advice = advice
+        self._adapted = adapted
 
     def __getitem__(self, name: str) -> Any:
         """What stands for a name.
@@ -49,14 +53,15 @@ class NameTable:
         Raises:
             AttributeError: Nothing does; with what to use instead.
         """
-        if name.startswith("__"):
-            raise AttributeError(f"module {self._module!r} has no attribute {name!r}")
         if name in self._renamed:
             package, _, ours = self._renamed[name].rpartition(".")
-            return getattr(import_module(f"{_PACKAGE}.{package}".rstrip(".")), ours)
+            module = import_module(f"{_PACKAGE}.{package}".rstrip("."))
+            return self._taken(name, getattr(module, ours) if ours else module)
+        if name.startswith("__"):
+            raise AttributeError(f"module {self._module!r} has no attribute {name!r}")
         for module in self._packages():
             if name in public_names(module):
-                return getattr(module, name)
+                return self._taken(name, getattr(module, name))
         raise AttributeError(self._missing(name))
 
     def __iter__(self) -> Iterator[str]:
@@ -67,8 +72,15 @@ class NameTable:
     def _packages(self) -> Iterator[ModuleType]:
         return (import_module(f"{_PACKAGE}.{package}") for package in self._same)
 
+    def _taken(self, name: str, value: Any) -> Any:
+        full = self._full(name).replace("tf.compat.v1.", "tf.").replace("tf.compat.v2.", "tf.")
+        return self._adapted(full, value)
+
+    def _full(self, name: str) -> str:
+        return f"{self._module.removeprefix(_HERE)}.{name}"
+
     def _missing(self, name: str) -> str:
-        full = f"{self._module.removeprefix(_HERE)}.{name}"
+        full = self._full(name)
         advice = self._advice()
         names = [full, full.replace("tf.compat.v1.", "tf.")]
         found = next((advice[full] for full in names if full in advice), None)
@@ -117,12 +129,16 @@ class _TableModule(ModuleType):
 
 
 def register(
-    parent: str, tables: Mapping[str, tuple[Sequence[str], Mapping[str, str]]], advice: Any = dict
+    parent: str,
+    tables: Mapping[str, tuple[Sequence[str], Mapping[str, str]]],
+    advice: Callable[[], Mapping[str, str]] = dict,
+    adapted: Callable[[str, Any], Any] = lambda name, value: value,
 ) -> None:
     """Make modules "a", "a.b" below `parent` that are tables (same, renamed), to be imported."""
     for name, (same, renamed) in tables.items():
         full = f"{parent}.{name}"
-        module = _TableModule(full, f"Names of {name}.", NameTable(full, same, renamed, advice))
+        table = NameTable(full, same, renamed, advice, adapted)
+        module = _TableModule(full, f"Names of {name}.", table)
         sys.modules[full] = module
         above, _, last = full.rpartition(".")
         setattr(sys.modules[above], last, module)

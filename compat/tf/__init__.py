@@ -12,6 +12,7 @@ import numpy as np
 from ...autodiff import set_print_options
 from ..names import NameTable, register
 from .advice import advice
+from .arguments import adapted
 
 MODULES = (
     "app",
@@ -46,6 +47,8 @@ NAMES = {
     "UnconnectedGradients": "compat.tf.control.UnconnectedGradients",
     "custom_gradient": "autodiff.custom_gradient",
     "IndexedSlices": "autodiff.IndexedSlices",
+    "ConfigProto": "compat.tf.session_config.ConfigProto",
+    "GPUOptions": "compat.tf.session_config.GPUOptions",
     "Tensor": "autodiff.Tensor",
     "TensorSpec": "inputs.TensorSpec",
     "Variable": "strategies.Variable",
@@ -63,18 +66,18 @@ NAMES = {
             "tensordot",
         )
     },
-    "get_variable": "strategies.get_variable",
+    "get_variable": "compat.tf.variables.get_variable",
     "group": "compat.tf.control.group",
     "variable_creator_scope": "strategies.variable_creator_scope",
     "constant_initializer": "nn.initializers.Constant",
     "ones_initializer": "nn.initializers.Ones",
     "random_normal_initializer": "nn.initializers.RandomNormal",
     "random_uniform_initializer": "nn.initializers.RandomUniform",
-    "truncated_normal_initializer": "nn.initializers.TruncatedNormal",
+    "truncated_normal_initializer": "compat.tf.variables.truncated_normal_initializer",
     "zeros_initializer": "nn.initializers.Zeros",
 }
 _TABLE = NameTable(
-    __name__, ("compat.tf.arrays", "compat.tf.control", "compat.tf.math"), NAMES, advice
+    __name__, ("compat.tf.arrays", "compat.tf.control", "compat.tf.math"), NAMES, advice, adapted
 )
 
 register(
@@ -95,7 +98,7 @@ half = float16 = np.dtype(np.float16)
 int8, int16, int32, int64 = (np.dtype(t) for t in (np.int8, np.int16, np.int32, np.int64))
 uint8, uint16, uint32, uint64 = (np.dtype(t) for t in (np.uint8, np.uint16, np.uint32, np.uint64))
 string = np.dtype(np.str_)
-__version__ = "2.15.0"
+__version__ = VERSION = "2.15.0"
 """The version whose names these are."""
 
 set_print_options(prefix="tf.", suffix=":0")

@@ -40,8 +40,6 @@ _INSTEAD: Mapping[str, str] = {
     "tf.Graph": _GRAPH,
     "tf.Session": _GRAPH,
     "tf.InteractiveSession": _GRAPH,
-    "tf.ConfigProto": _GRAPH + "; leave session_config away",
-    "tf.GPUOptions": _GRAPH,
     "tf.placeholder": _GRAPH + "; a function's arguments are its inputs",
     "tf.global_variables_initializer": _GRAPH + "; variables have their values when they are made",
     "tf.gradients": "use tf.GradientTape",

@@ -9,12 +9,14 @@ import numpy as np
 
 from ... import autodiff
 from ...autodiff import Tensor, TensorLike, stop_gradient
+from .arguments import adapt_all
 from .conversion import (
     accept_symbolic,
     as_tensor,
     axes,
     cast,
     convert,
+    has_dtype,
     integers,
     one_or_all,
     operands,
@@ -73,9 +75,21 @@ __all__ = [
 ]
 
 
-def constant(value: Any, dtype: Any = None, shape: Any = None, name: str = "Const") -> Tensor:
-    """A tensor of a value; of `shape`, if given, which a single number fills."""
+def constant(
+    value: Any,
+    dtype: Any = None,
+    shape: Any = None,
+    name: str = "Const",
+    verify_shape: bool = False,
+) -> Tensor:
+    """A tensor of a value; of `shape`, if given, which a single number fills.
+
+    Raises:
+        ValueError: With `verify_shape`, the value has another shape.
+    """
     tensor = convert(value, dtype)
+    if verify_shape and shape is not None and tensor.shape != integers(shape):
+        raise ValueError(f"value must have shape {integers(shape)}, it has {tensor.shape}")
     if shape is None:
         return tensor
     return broadcast_to(tensor, shape) if tensor.size == 1 else reshape(tensor, shape)
@@ -84,8 +98,18 @@ def constant(value: Any, dtype: Any = None, shape: Any = None, name: str = "Cons
 def convert_to_tensor(
     value: Any, dtype: Any = None, dtype_hint: Any = None, name: str | None = None
 ) -> Tensor:
-    """A tensor of a value; a variable gives the tensor of its value now."""
-    tensor: Tensor = convert(value, dtype).tensor()
+    """A tensor of a value; a variable gives the tensor of its value now.
+
+    Args:
+        value: Any value.
+        dtype: The dtype to convert to.
+        dtype_hint: The same for a value without a dtype of its own, where no digits are lost.
+    """
+    found = convert(value, dtype)
+    if dtype is None and dtype_hint is not None and not has_dtype(value):
+        hint = np.dtype(dtype_hint)
+        found = convert(value, hint) if np.can_cast(found.dtype, hint, "same_kind") else found
+    tensor: Tensor = found.tensor()
     return tensor
 
 
@@ -110,38 +134,50 @@ def cast_of(dtype: Any) -> Any:
 to_float, to_int32, to_int64 = cast_of(np.float32), cast_of(np.int32), cast_of(np.int64)
 
 
-def zeros(shape: Any, dtype: Any = np.float32, name: str | None = None) -> Tensor:
+def zeros(
+    shape: Any, dtype: Any = np.float32, name: str | None = None, layout: Any = None
+) -> Tensor:
     """A tensor of zeros."""
     return Tensor(np.zeros(integers(shape), dtype))
 
 
-def ones(shape: Any, dtype: Any = np.float32, name: str | None = None) -> Tensor:
+def ones(
+    shape: Any, dtype: Any = np.float32, name: str | None = None, layout: Any = None
+) -> Tensor:
     """A tensor of ones."""
     return Tensor(np.ones(integers(shape), dtype))
 
 
-def zeros_like(input: Any, dtype: Any = None, name: str | None = None) -> Tensor:
+def zeros_like(
+    input: Any, dtype: Any = None, name: str | None = None, layout: Any = None
+) -> Tensor:
     """Zeros of the shape and dtype of a tensor."""
     like = convert(input)
     return Tensor(np.zeros(like.shape, dtype or like.dtype))
 
 
-def ones_like(input: Any, dtype: Any = None, name: str | None = None) -> Tensor:
+def ones_like(input: Any, dtype: Any = None, name: str | None = None, layout: Any = None) -> Tensor:
     """Ones of the shape and dtype of a tensor."""
     like = convert(input)
     return Tensor(np.ones(like.shape, dtype or like.dtype))
 
 
-def fill(dims: Any, value: Any, name: str | None = None) -> Tensor:
+def fill(dims: Any, value: Any, name: str | None = None, layout: Any = None) -> Tensor:
     """A tensor of one value."""
     return broadcast_to(convert(value), dims)
 
 
 def eye(
-    num_rows: int, num_columns: int | None = None, dtype: Any = np.float32, name: str | None = None
+    num_rows: int,
+    num_columns: int | None = None,
+    batch_shape: Any = None,
+    dtype: Any = np.float32,
+    name: str | None = None,
 ) -> Tensor:
-    """The identity matrix."""
-    return Tensor(np.eye(num_rows, num_columns, dtype=dtype))
+    """The identity matrix, or an array of `batch_shape` of them."""
+    matrix = np.eye(num_rows, num_columns, dtype=dtype)
+    before = () if batch_shape is None else integers(batch_shape)
+    return Tensor(np.broadcast_to(matrix, (*before, *matrix.shape)).copy())
 
 
 def range(
@@ -223,8 +259,9 @@ def squeeze(input: Any, axis: Any = None, name: str | None = None) -> Any:
 
 
 def transpose(a: Any, perm: Any = None, conjugate: bool = False, name: str | None = None) -> Any:
-    """With the axes in another order, by default reversed."""
-    return np.transpose(convert(a), None if perm is None else integers(perm))
+    """With the axes in another order, by default reversed; complex numbers perhaps conjugated."""
+    turned = np.transpose(convert(a), None if perm is None else integers(perm))
+    return np.conj(turned) if conjugate and turned.dtype.kind == "c" else turned
 
 
 def concat(values: Any, axis: int, name: str | None = None) -> Any:
@@ -238,8 +275,14 @@ def stack(values: Any, axis: int = 0, name: str | None = None) -> Any:
 
 
 def unstack(value: Any, num: int | None = None, axis: int = 0, name: str | None = None) -> list:
-    """The parts of a tensor along an axis, without that axis."""
+    """The parts of a tensor along an axis, without that axis.
+
+    Raises:
+        ValueError: There are not `num` of them.
+    """
     x = np.moveaxis(convert(value), axis, 0)
+    if num not in (None, x.shape[0]):
+        raise ValueError(f"num must be the length of axis {axis}, {x.shape[0]}, got {num}")
     return [x[i] for i in builtins.range(x.shape[0])]
 
 
@@ -357,7 +400,11 @@ def sort(values: Any, axis: int = -1, direction: str = "ASCENDING", name: str | 
 
 
 def searchsorted(
-    sorted_sequence: Any, values: Any, side: str = "left", name: str | None = None
+    sorted_sequence: Any,
+    values: Any,
+    side: str = "left",
+    out_type: Any = np.int32,
+    name: str | None = None,
 ) -> Tensor:
     """Where values belong in a sorted sequence."""
     found = np.searchsorted(
@@ -365,7 +412,7 @@ def searchsorted(
         plain(values),
         side=side,  # type: ignore[call-overload]
     )
-    return Tensor(np.asarray(found, np.int32))
+    return Tensor(np.asarray(found, out_type))
 
 
 def unique(x: Any, out_idx: Any = np.int32, name: str | None = None) -> tuple[Tensor, Tensor]:
@@ -392,3 +439,4 @@ def sequence_mask(
 
 
 accept_symbolic(globals())
+adapt_all(globals(), "tf")

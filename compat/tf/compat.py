@@ -8,20 +8,23 @@ from typing import Any
 from ..names import NameTable, register, serve
 from . import MODULES, NAMES
 from .advice import advice
+from .arguments import adapted
 
 __getattr__, __dir__ = serve(NameTable(__name__, advice=advice))
 _logger = logging.getLogger("paceline")
 _HERE = "compat.tf.compat."
 _ARRAYS = "compat.tf.arrays."
 _V1 = {
-    "ConfigProto": _HERE + "ConfigProto",
-    "GPUOptions": _HERE + "ConfigProto",
     "disable_eager_execution": _HERE + "disable_eager_execution",
     "disable_v2_behavior": _HERE + "disable_eager_execution",
     "enable_eager_execution": _HERE + "enable_eager_execution",
     "enable_v2_behavior": _HERE + "enable_eager_execution",
+    "VERSION": "compat.tf.__version__",
+    "__version__": "compat.tf.__version__",
     "random_normal": "compat.tf.random.normal",
+    "random_normal_initializer": "compat.tf.variables.random_normal_initializer",
     "random_uniform": "compat.tf.random.uniform",
+    "random_uniform_initializer": "compat.tf.variables.random_uniform_initializer",
     "set_random_seed": "strategies.set_seed",
     "to_float": _ARRAYS + "to_float",
     "to_int32": _ARRAYS + "to_int32",
@@ -43,11 +46,6 @@ def disable_eager_execution() -> None:
 
 def enable_eager_execution(*args: Any, **kwargs: Any) -> None:
     """Nothing: code runs as it is written."""
-
-
-def ConfigProto(**options: Any) -> dict[str, Any]:  # noqa: N802
-    """What `RunConfig(session_config=...)` takes, with a warning that it has no effect."""
-    return options
 
 
 def as_text(bytes_or_text: Any, encoding: str = "utf-8") -> str:
@@ -75,14 +73,16 @@ def as_bytes(bytes_or_text: Any, encoding: str = "utf-8") -> bytes:
 
 as_str = as_text
 _SAME = ("compat.tf.arrays", "compat.tf.control", "compat.tf.math")
+_MODULES = {"nn": "compat.tf.nn_v1.", "summary": "compat.tf.summary_v1."}
 _ESTIMATOR = {name: f"compat.tf.estimator.{name}" for name in ("experimental", "export", "inputs")}
 register(
     __name__,
     {
-        "v1": (_SAME, {**_OF_TF, **NAMES, **_V1}),
+        "v1": (_SAME, {**_OF_TF, **NAMES, **_V1, **_MODULES}),
         "v1.estimator": (("compat.tf.estimator_v1", "estimator"), _ESTIMATOR),
         "v1.losses": (("compat.tf.losses",), {"Reduction": "compat.tf.losses.ReductionV1"}),
         "v2": (_SAME, {**_OF_TF, **NAMES}),
     },
     advice,
+    adapted,
 )

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from ... import strategies
+from ...autodiff import stop_gradient
 from ...inputs import nest
 from ...strategies import Device, TrainOp
+from .arguments import adapt_all, refuse
 from .conversion import as_tensor, constants_as_tensors, convert, plain
 
 __all__ = [
@@ -133,48 +135,117 @@ def cond(pred: Any, true_fn: Any = None, false_fn: Any = None, name: str | None 
     return true_fn() if builtins.bool(pred) else false_fn()
 
 
-def case(pred_fn_pairs: Any, default: Any = None, name: str | None = None, **hints: Any) -> Any:
-    """The first function whose condition holds."""
-    return next((fn for pred, fn in pred_fn_pairs if builtins.bool(pred)), default)()
+def case(
+    pred_fn_pairs: Any,
+    default: Any = None,
+    exclusive: bool = False,
+    strict: bool = False,
+    name: str | None = None,
+) -> Any:
+    """The first function whose condition holds.
+
+    Args:
+        pred_fn_pairs: Pairs of a condition and a function of no argument.
+        default: The function where none holds.
+        exclusive: Whether only one condition may hold.
+        strict: Has no effect.
+
+    Raises:
+        ValueError: Several conditions hold, and only one may; or none, and there is no default.
+    """
+    pairs = pred_fn_pairs.items() if isinstance(pred_fn_pairs, dict) else pred_fn_pairs
+    chosen = [fn for pred, fn in pairs if builtins.bool(pred)]
+    if exclusive and len(chosen) > 1:
+        raise ValueError(f"case: only one condition may hold (exclusive), {len(chosen)} do")
+    chosen += [] if default is None else [default]
+    if not chosen:
+        raise ValueError("case: no condition holds; pass default")
+    return chosen[0]()
 
 
-def switch_case(branch_index: Any, branch_fns: Any, default: Any = None) -> Any:
-    """The function of this number."""
-    fns = dict(branch_fns) if isinstance(branch_fns, dict) else dict(enumerate(branch_fns))
-    return fns.get(int(branch_index), default)()
+def switch_case(
+    branch_index: Any, branch_fns: Any, default: Any = None, name: str | None = None
+) -> Any:
+    """The function of this number; of another number `default`, or else the last one."""
+    pairs = branch_fns.items() if isinstance(branch_fns, dict) else enumerate(branch_fns)
+    fns = dict(sorted((i, fn) for i, fn in pairs))
+    last = fns[max(fns)] if default is None else default
+    return fns.get(int(branch_index), last)()
 
 
-def while_loop(cond: Any, body: Any, loop_vars: Any, **hints: Any) -> Any:
-    """`body` again and again, as long as `cond` holds."""
-    while builtins.bool(cond(*loop_vars)):
+def while_loop(
+    cond: Any,
+    body: Any,
+    loop_vars: Any,
+    shape_invariants: Any = None,
+    parallel_iterations: int = 10,
+    back_prop: bool = True,
+    swap_memory: bool = False,
+    maximum_iterations: Any = None,
+    name: str | None = None,
+) -> Any:
+    """`body` again and again, as long as `cond` holds, and at most `maximum_iterations` times."""
+    most = None if maximum_iterations is None else int(maximum_iterations)
+    number = 0
+    while (most is None or number < most) and builtins.bool(cond(*loop_vars)):
         found = body(*loop_vars)
         loop_vars = found if isinstance(found, list | tuple) else (found,)
-    return loop_vars
+        number += 1
+    return loop_vars if back_prop else nest.map_structure(stop_gradient, loop_vars)
 
 
-def map_fn(fn: Any, elems: Any, *unused: Any, **hints: Any) -> Any:
-    """A function of each element, and the results as one tensor."""
+def map_fn(
+    fn: Any,
+    elems: Any,
+    dtype: Any = None,
+    parallel_iterations: int | None = None,
+    back_prop: bool = True,
+    swap_memory: bool = False,
+    infer_shape: bool = True,
+    name: str | None = None,
+    fn_output_signature: Any = None,
+) -> Any:
+    """A function of each element, and the results as one tensor.
+
+    `dtype` and `fn_output_signature` have no effect: the results say what they are.
+    """
     rows = [fn(nest.map_structure(lambda x, i=i: convert(x)[i], elems)) for i in _rows(elems)]
-    return nest.map_structure(
+    found = nest.map_structure(
         lambda *parts: as_tensor(np.stack([convert(p) for p in parts])), *rows
     )
+    return found if back_prop else nest.map_structure(stop_gradient, found)
 
 
-vectorized_map = map_fn
+def vectorized_map(
+    fn: Any, elems: Any, fallback_to_while_loop: bool = True, warn: bool = True
+) -> Any:
+    """A function of each element, and the results as one tensor."""
+    return map_fn(fn, elems)
 
 
 def _rows(elems: Any) -> builtins.range:
     return builtins.range(len(convert(nest.flatten(elems)[0])))
 
 
-def py_function(func: Any = None, inp: Any = (), Tout: Any = None, name: Any = None) -> Any:  # noqa: N803
+def py_function(
+    func: Any = None,
+    inp: Any = (),
+    Tout: Any = None,  # noqa: N803
+    name: str | None = None,
+) -> Any:
     """The function of these, with tensors for its results."""
     dtypes = iter(nest.flatten(Tout))
     results = func(*inp)
     return nest.map_structure(lambda x: convert(x, next(dtypes)), results)
 
 
-def numpy_function(func: Any = None, inp: Any = (), Tout: Any = None, name: Any = None) -> Any:  # noqa: N803
+def numpy_function(
+    func: Any = None,
+    inp: Any = (),
+    Tout: Any = None,  # noqa: N803
+    stateful: bool = True,
+    name: str | None = None,
+) -> Any:
     """The function of these as arrays, with tensors for its results."""
     return py_function(func, [plain(x) for x in inp], Tout)
 
@@ -192,20 +263,47 @@ def Assert(condition: Any, data: Any, summarize: Any = None, name: Any = None) -
         raise ValueError(f"an assertion of the script failed: {data}")
 
 
-def assert_equal(x: Any, y: Any, message: str = "", name: str | None = None) -> None:
+def assert_equal(
+    x: Any,
+    y: Any,
+    message: str | None = None,
+    summarize: int | None = None,
+    name: str | None = None,
+    data: Any = None,
+) -> None:
     """Refuse tensors that differ."""
     Assert(plain(x) == plain(y), message or f"{x} and {y} differ")
 
 
 def print(
-    *inputs: Any, output_stream: Any = None, sep: str = " ", end: str = "\n", **hints: Any
+    *inputs: Any,
+    output_stream: Any = None,
+    summarize: int = 3,
+    sep: str = " ",
+    end: str = "\n",
+    name: str | None = None,
 ) -> None:
     """`tf.print`: values alone, without shape and dtype."""
     shown = [nest.map_structure(_plain, x) for x in inputs]
     builtins.print(*shown, sep=sep, end=end, file=output_stream, flush=True)
 
 
-Print = print
+def Print(  # noqa: N802
+    input_: Any,
+    data: Any,
+    message: str | None = None,
+    first_n: int | None = None,
+    summarize: int | None = None,
+    name: str | None = None,
+) -> Any:
+    """TensorFlow 1's: print `data` with a message, and give `input_`, in each call.
+
+    Raises:
+        ValueError: `first_n` is given: calls are not counted.
+    """
+    refuse("Print", ("first_n", first_n, None, "count calls yourself"))
+    print(*([] if message is None else [message]), *data)
+    return input_
 
 
 def _plain(value: Any) -> Any:
@@ -227,3 +325,6 @@ def as_dtype(type_value: Any) -> np.dtype:
 def get_logger() -> logging.Logger:
     """This package's logger."""
     return logging.getLogger("paceline")
+
+
+adapt_all(globals(), "tf")

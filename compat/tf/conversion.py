@@ -38,11 +38,11 @@ def _array(value: Any, dtype: Any) -> Any:
     if isinstance(value, list | tuple) and any(isinstance(v, TensorLike) for v in value):
         return np.stack([convert(v) for v in value]).data
     array = np.asarray(value, dtype)
-    chosen = dtype is not None or _has_dtype(value)
+    chosen = dtype is not None or has_dtype(value)
     return array if chosen else array.astype(_NARROW.get(array.dtype, array.dtype), copy=False)
 
 
-def _has_dtype(value: Any) -> bool:
+def has_dtype(value: Any) -> bool:
     """Whether the value, or the innermost item of its lists, chose its own dtype."""
     while isinstance(value, list | tuple) and value:
         value = value[0]

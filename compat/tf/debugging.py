@@ -71,12 +71,25 @@ def check_numerics(tensor: Any, message: str, name: str | None = None) -> Any:
     return convert(tensor)
 
 
-def assert_rank(x: Any, rank: int, message: str | None = None, *unused: Any, **hints: Any) -> None:
+def assert_rank(
+    x: Any,
+    rank: Any,
+    message: str | None = None,
+    name: str | None = None,
+    data: Any = None,
+    summarize: int | None = None,
+) -> None:
     """Refuse another number of axes."""
     assert_equal(convert(x).ndim, rank, message or "the number of axes")
 
 
-def assert_shapes(shapes: Any, *unused: Any, message: str | None = None, **hints: Any) -> None:
+def assert_shapes(
+    shapes: Any,
+    data: Any = None,
+    summarize: int | None = None,
+    message: str | None = None,
+    name: str | None = None,
+) -> None:
     """Refuse shapes other than these; the same letter stands for the same length."""
     lengths: dict[str, int] = {}
     for x, wanted in shapes.items() if isinstance(shapes, dict) else shapes:

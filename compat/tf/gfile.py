@@ -7,6 +7,8 @@ import os
 import shutil
 from typing import Any
 
+from .arguments import adapt_all
+
 __all__ = [
     "Exists",
     "GFile",
@@ -30,15 +32,45 @@ __all__ = [
     "stat",
 ]
 
-exists, isdir, join, listdir, mkdir, stat = (
-    os.path.exists,
-    os.path.isdir,
-    os.path.join,
-    os.listdir,
-    os.mkdir,
-    os.stat,
-)
-remove, rmtree = os.remove, shutil.rmtree
+
+def exists(path: Any) -> bool:
+    """Whether there is a file or directory."""
+    return os.path.exists(path)
+
+
+def isdir(path: Any) -> bool:
+    """Whether there is a directory."""
+    return os.path.isdir(path)
+
+
+def join(path: Any, *paths: Any) -> str:
+    """One path from its parts."""
+    return os.path.join(path, *paths)
+
+
+def listdir(path: Any) -> list[str]:
+    """The names of what is in a directory."""
+    return os.listdir(path)
+
+
+def mkdir(path: Any) -> None:
+    """A new directory."""
+    os.mkdir(path)
+
+
+def stat(path: Any) -> os.stat_result:
+    """The size and times of a file."""
+    return os.stat(path)
+
+
+def remove(path: Any) -> None:
+    """Delete a file."""
+    os.remove(path)
+
+
+def rmtree(path: Any) -> None:
+    """Delete a directory with all that is in it."""
+    shutil.rmtree(path)
 
 
 def GFile(name: Any, mode: str = "r") -> Any:  # noqa: N802
@@ -88,3 +120,4 @@ Open, Exists, Glob, IsDirectory, ListDirectory, MakeDirs, Remove = (
     makedirs,
     remove,
 )
+adapt_all(globals(), "tf.gfile")

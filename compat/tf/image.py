@@ -23,14 +23,25 @@ __getattr__, __dir__ = serve(
 
 
 def convert_image_dtype(image: Any, dtype: Any, saturate: bool = False, name: Any = None) -> Any:
-    """Whole numbers as floats from 0 to 1, and back."""
+    """Whole numbers as floats from 0 to 1, and back; whole numbers of other sizes in proportion.
+
+    Values that do not fit are the nearest that do, as with `saturate` in TensorFlow.
+    """
     values, wanted = plain(image), np.dtype(dtype)
-    if values.dtype.kind in "iu" and wanted.kind == "f":
+    is_whole, becomes_whole = (d.kind in "iu" for d in (values.dtype, wanted))
+    if not is_whole and not becomes_whole:
+        return as_tensor(values.astype(wanted))
+    if is_whole and not becomes_whole:
         return as_tensor((values / np.iinfo(values.dtype).max).astype(wanted))
-    if values.dtype.kind == "f" and wanted.kind in "iu":
-        largest = np.iinfo(wanted).max
-        return as_tensor(np.clip(np.rint(values * largest), 0, largest).astype(wanted))
-    return as_tensor(values.astype(wanted))
+    least, largest = np.iinfo(wanted).min, np.iinfo(wanted).max
+    if not is_whole:
+        scaled = np.trunc(values * (largest + 0.5))  # half a step more, as it is cut off
+        return as_tensor(np.clip(scaled, least, largest).astype(wanted))
+    before, after = np.iinfo(values.dtype).max + 1, largest + 1
+    scaled = (
+        values.astype(object) * after // before if after > before else values // (before // after)
+    )
+    return as_tensor(np.clip(scaled, least, largest).astype(wanted))
 
 
 def flip_left_right(image: Any) -> Any:

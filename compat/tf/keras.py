@@ -7,6 +7,7 @@ import numpy as np
 from ... import nn
 from ..names import NameTable, register, serve
 from .advice import advice
+from .arguments import adapted
 
 _NAMES = {
     "Input": "nn.Input",
@@ -73,7 +74,7 @@ _TABLES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
 }
 
 __getattr__, __dir__ = serve(NameTable(__name__, renamed=_NAMES, advice=advice))
-register(__name__, _TABLES, advice)
+register(__name__, _TABLES, advice, adapted)
 
 
 def InputLayer(  # noqa: N802

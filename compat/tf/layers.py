@@ -8,6 +8,7 @@ from typing import Any
 from ... import nn
 from ..names import NameTable, serve
 from .advice import advice
+from .arguments import refuse
 from .conversion import convert
 
 _OLD = {
@@ -40,6 +41,7 @@ _, __dir__ = serve(_table)
 
 
 def _function(layer: str) -> Callable[..., Any]:
+    # A layer is found by its name, so that `reuse` has no effect.
     def call(inputs: Any, *args: Any, reuse: Any = None, **options: Any) -> Any:
         return getattr(nn.layers, layer)(*args, **options)(convert(inputs))
 
@@ -61,6 +63,7 @@ def dropout(
     name: str | None = None,
 ) -> Any:
     """A part `rate` of the elements is zero in training, the others are scaled up."""
+    refuse("dropout", ("noise_shape", noise_shape, None, "multiply with a mask of zeros"))
     return nn.layers.Dropout(rate, seed=seed, name=name)(convert(inputs), training=training)
 
 
@@ -71,12 +74,53 @@ def batch_normalization(
     epsilon: float = 1e-3,
     center: bool = True,
     scale: bool = True,
+    beta_initializer: Any = "zeros",
+    gamma_initializer: Any = "ones",
+    moving_mean_initializer: Any = "zeros",
+    moving_variance_initializer: Any = "ones",
+    beta_regularizer: Any = None,
+    gamma_regularizer: Any = None,
+    beta_constraint: Any = None,
+    gamma_constraint: Any = None,
     training: bool = False,
+    trainable: bool = True,
     name: str | None = None,
-    **options: Any,
+    reuse: Any = None,
+    renorm: bool = False,
+    renorm_clipping: Any = None,
+    renorm_momentum: float = 0.99,
+    fused: bool | None = None,
+    virtual_batch_size: int | None = None,
+    adjustment: Any = None,
 ) -> Any:
-    """Batch normalization; moving statistics are updated by the call itself, in training."""
+    """Batch normalization; moving statistics are updated by the call itself, in training.
+
+    `reuse`, `fused` and what belongs to renorm have no effect.
+
+    Raises:
+        ValueError: Renormalization, virtual batches or an adjustment are asked for.
+    """
+    refuse(
+        "batch_normalization",
+        ("renorm", renorm, False, "use LayerNormalization for small batches"),
+        ("virtual_batch_size", virtual_batch_size, None, "use more replicas"),
+        ("adjustment", adjustment, None, "compute it before the layer"),
+    )
     layer = nn.layers.BatchNormalization(
-        axis=axis, momentum=momentum, epsilon=epsilon, center=center, scale=scale, name=name
+        axis=axis,
+        momentum=momentum,
+        epsilon=epsilon,
+        center=center,
+        scale=scale,
+        beta_initializer=beta_initializer,
+        gamma_initializer=gamma_initializer,
+        moving_mean_initializer=moving_mean_initializer,
+        moving_variance_initializer=moving_variance_initializer,
+        beta_regularizer=beta_regularizer,
+        gamma_regularizer=gamma_regularizer,
+        beta_constraint=beta_constraint,
+        gamma_constraint=gamma_constraint,
+        trainable=trainable,
+        name=name,
     )
     return layer(convert(inputs), training=training)

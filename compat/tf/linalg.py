@@ -8,7 +8,8 @@ import numpy as np
 
 from ..names import NameTable, serve
 from .advice import advice
-from .conversion import accept_symbolic, as_tensor, axes, convert, operands
+from .arguments import adapt_all, refuse
+from .conversion import accept_symbolic, as_tensor, axes, cast, convert, operands
 
 _NAMES = {"eye": "compat.tf.arrays.eye", "l2_normalize": "compat.tf.math.l2_normalize"}
 
@@ -20,14 +21,37 @@ def matmul(
     b: Any,
     transpose_a: bool = False,
     transpose_b: bool = False,
+    adjoint_a: bool = False,
+    adjoint_b: bool = False,
+    a_is_sparse: bool = False,
+    b_is_sparse: bool = False,
+    output_type: Any = None,
+    grad_a: bool = False,
+    grad_b: bool = False,
     name: str | None = None,
-    **hints: Any,
 ) -> Any:
-    """The product of matrices, also of stacks of them."""
+    """The product of matrices, also of stacks of them.
+
+    Args:
+        a, b: Matrices. An adjoint is the conjugate of a transposed one.
+        output_type: The dtype of the product, by default that of the matrices.
+        a_is_sparse, b_is_sparse, grad_a, grad_b: Have no effect.
+
+    Raises:
+        ValueError: A matrix is to be transposed and to be its adjoint.
+    """
+    if (transpose_a and adjoint_a) or (transpose_b and adjoint_b):
+        raise ValueError("matmul: only one of transpose and adjoint may be True of a matrix")
     a, b = operands(a, b)
-    a = np.swapaxes(a, -1, -2) if transpose_a else a
-    b = np.swapaxes(b, -1, -2) if transpose_b else b
-    return as_tensor(np.matmul(a, b))
+    a = _turned(a, transpose_a, adjoint_a)
+    b = _turned(b, transpose_b, adjoint_b)
+    product = as_tensor(np.matmul(a, b))
+    return product if output_type is None else cast(product, output_type)
+
+
+def _turned(x: Any, transpose: bool, adjoint: bool = False) -> Any:
+    x = np.swapaxes(x, -1, -2) if transpose or adjoint else x
+    return np.conj(x) if adjoint and x.dtype.kind == "c" else x
 
 
 def tensordot(a: Any, b: Any, axes: Any, name: str | None = None) -> Any:
@@ -35,7 +59,7 @@ def tensordot(a: Any, b: Any, axes: Any, name: str | None = None) -> Any:
     return as_tensor(np.tensordot(convert(a), convert(b), axes=axes))
 
 
-def einsum(equation: str, *inputs: Any, **hints: Any) -> Any:
+def einsum(equation: str, *inputs: Any, optimize: Any = "greedy", name: str | None = None) -> Any:
     """The sum of products that an equation such as "bij,bjk->bik" tells."""
     return as_tensor(np.einsum(equation, *operands(*inputs)))
 
@@ -84,26 +108,70 @@ def matvec(
     a: Any,
     b: Any,
     transpose_a: bool = False,
+    adjoint_a: bool = False,
+    a_is_sparse: bool = False,
+    b_is_sparse: bool = False,
     name: str | None = None,
 ) -> Any:
-    """The product of matrices and vectors."""
-    return np.squeeze(matmul(a, np.expand_dims(convert(b), -1), transpose_a), -1)
+    """The product of matrices and vectors; see `matmul`."""
+    column = np.expand_dims(convert(b), -1)
+    return np.squeeze(matmul(a, column, transpose_a, adjoint_a=adjoint_a), -1)
 
 
-def matrix_transpose(a: Any, name: str | None = None) -> Any:
-    """The last two axes the other way round."""
-    return np.swapaxes(convert(a), -1, -2)
+def matrix_transpose(a: Any, name: str | None = None, conjugate: bool = False) -> Any:
+    """The last two axes the other way round; complex numbers perhaps conjugated."""
+    return _turned(convert(a), transpose=True, adjoint=conjugate)
 
 
-def diag(diagonal: Any, name: str | None = None) -> Any:
-    """Matrices with these diagonals."""
+def diag(
+    diagonal: Any,
+    name: str | None = None,
+    k: int = 0,
+    num_rows: int = -1,
+    num_cols: int = -1,
+    padding_value: Any = 0,
+    align: str = "RIGHT_LEFT",
+) -> Any:
+    """Square matrices with these on the diagonal, or k above it, and zeros elsewhere.
+
+    Raises:
+        ValueError: Several diagonals, another size, or another filling is asked for.
+    """
+    _require_one_diagonal("diag", k, padding_value)
+    refuse(
+        "diag",
+        ("num_rows", num_rows, -1, "pad the matrices with tf.pad"),
+        ("num_cols", num_cols, -1, "pad the matrices with tf.pad"),
+    )
     rows = convert(diagonal)
-    return np.expand_dims(rows, -1) * np.eye(rows.shape[-1], dtype=rows.dtype)
+    border = [(0, 0)] * (rows.ndim - 1) + [(max(-k, 0), max(k, 0))]
+    rows = np.pad(rows, border) if k else rows
+    return np.expand_dims(rows, -1) * np.eye(rows.shape[-1], k=k, dtype=rows.dtype)
 
 
-def diag_part(input: Any, name: str | None = None) -> Any:
-    """The diagonals of matrices."""
-    return np.einsum("...ii->...i", convert(input))
+def diag_part(
+    input: Any,
+    name: str | None = None,
+    k: int = 0,
+    padding_value: Any = 0,
+    align: str = "RIGHT_LEFT",
+) -> Any:
+    """The diagonals of matrices, or what is k above them.
+
+    Raises:
+        ValueError: Several diagonals are asked for.
+    """
+    _require_one_diagonal("diag_part", k, padding_value)
+    x = convert(input)
+    m, n = x.shape[-2:]
+    rows = np.arange(max(-k, 0), max(min(m, n - k), max(-k, 0)))
+    return x[..., rows, rows + k]
+
+
+def _require_one_diagonal(function: str, k: Any, padding_value: Any) -> None:
+    if not isinstance(k, int | np.integer):
+        raise ValueError(f"{function}: k must be one whole number, got {k!r}; call it for each")
+    refuse(function, ("padding_value", padding_value, 0, "use tf.where with a mask"))
 
 
 def trace(x: Any, name: str | None = None) -> Any:
@@ -122,16 +190,25 @@ def band_part(input: Any, num_lower: int, num_upper: int, name: str | None = Non
     return x * kept.astype(x.dtype)
 
 
-def _of_numpy(name: str) -> Any:
-    function = getattr(np.linalg, name)
-
-    def call(*matrices: Any, name: str | None = None) -> Any:
-        return as_tensor(function(*[convert(m) for m in matrices]))
-
-    return call
+def cholesky(input: Any, name: str | None = None) -> Any:
+    """Lower triangles whose products with their transposes are these matrices."""
+    return as_tensor(np.linalg.cholesky(convert(input)))
 
 
-cholesky, det, inv, solve = (_of_numpy(name) for name in ("cholesky", "det", "inv", "solve"))
+def det(input: Any, name: str | None = None) -> Any:
+    """The determinants of matrices."""
+    return as_tensor(np.linalg.det(convert(input)))
+
+
+def inv(input: Any, adjoint: bool = False, name: str | None = None) -> Any:
+    """The inverses of matrices, or of their adjoints."""
+    return as_tensor(np.linalg.inv(_turned(convert(input), False, adjoint)))
+
+
+def solve(matrix: Any, rhs: Any, adjoint: bool = False, name: str | None = None) -> Any:
+    """The solutions x of `matrix @ x = rhs`, or with the adjoint of the matrix."""
+    return as_tensor(np.linalg.solve(_turned(convert(matrix), False, adjoint), convert(rhs)))
 
 
 accept_symbolic(globals())
+adapt_all(globals(), "tf.linalg")

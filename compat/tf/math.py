@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import Parameter, Signature
 from typing import Any
 
 import numpy as np
 
 from ... import autodiff
-from .conversion import accept_symbolic, as_tensor, axes, cast, convert, operands, plain
+from .arguments import adapt_all
+from .conversion import accept_symbolic, as_tensor, axes, cast, convert, integers, operands, plain
 
 _ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "abs": np.abs,
@@ -69,7 +71,7 @@ _ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "tan": np.tan,
     "tanh": np.tanh,
     "truediv": np.true_divide,
-    "xdivy": lambda x, y: divide_no_nan(x, y),
+    "xdivy": lambda x, y: np.where(_is_zero(x), 0, x / np.where(_is_zero(x), 1, y)),
 }
 _REDUCTIONS: dict[str, Callable[..., Any]] = {
     "reduce_all": np.all,
@@ -113,22 +115,45 @@ _OTHERS = (
 __all__ = [*_ELEMENTWISE, *_REDUCTIONS, *_OTHERS]
 
 
-def _of_elements(function: Callable[..., Any]) -> Callable[..., Any]:
-    def apply(*args: Any, name: str | None = None, **named: Any) -> Any:
-        return as_tensor(function(*operands(*args, *named.values())))
+_OPERANDS: dict[str, tuple[str, ...]] = {
+    "atan2": ("y", "x"),
+    "real": ("input",),
+    "scalar_mul": ("scalar", "x"),
+    "softplus": ("features",),
+    "squared_difference": ("x", "y"),
+    "xdivy": ("x", "y"),
+}
+"""The names of operands in TensorFlow that are not x, or x and y of a NumPy function of two."""
 
+
+def _of_elements(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    names = _OPERANDS.get(name, ("x", "y")[: getattr(function, "nin", 1)])
+    either = Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [*(Parameter(n, either) for n in names), Parameter("name", either, default=None)]
+    signature = Signature(parameters)
+
+    def apply(*args: Any, **named: Any) -> Any:
+        if named or len(args) != len(names):
+            given = signature.bind(*args, **named).arguments
+            args = tuple(given[n] for n in names)
+        return as_tensor(function(*operands(*args)))
+
+    apply.__signature__ = signature  # type: ignore[attr-defined]
     return apply
 
 
-def _of_axes(function: Callable[..., Any]) -> Callable[..., Any]:
+def _of_axes(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def reduce(
         input_tensor: Any,
         axis: Any = None,
         keepdims: bool = False,
         name: str | None = None,
-        **old: Any,
+        reduction_indices: Any = None,
+        keep_dims: bool | None = None,
     ) -> Any:
-        axis, keepdims = _old_names(axis, keepdims, **old)
+        # The last two are spellings of TensorFlow 1.
+        axis = axis if reduction_indices is None else reduction_indices
+        keepdims = keepdims if keep_dims is None else keep_dims
         x = convert(input_tensor)
         result = as_tensor(function(x, axis=axes(axis), keepdims=keepdims))
         return result if x.dtype.kind not in "iu" else cast(result, x.dtype)
@@ -136,17 +161,13 @@ def _of_axes(function: Callable[..., Any]) -> Callable[..., Any]:
     return reduce
 
 
-def _old_names(
-    axis: Any, keepdims: bool, reduction_indices: Any = None, keep_dims: bool | None = None
-) -> tuple[Any, bool]:
-    """The spellings of TensorFlow 1."""
-    axis = axis if reduction_indices is None else reduction_indices
-    return axis, keepdims if keep_dims is None else keep_dims
+def _is_zero(x: Any) -> Any:
+    return np.asarray(x) == 0
 
 
 for _names, _make in ((_ELEMENTWISE, _of_elements), (_REDUCTIONS, _of_axes)):
     for _name, _function in _names.items():
-        globals()[_name] = _make(_function)
+        globals()[_name] = _make(_name, _function)
         globals()[_name].__name__ = _name
 
 
@@ -158,7 +179,20 @@ def add_n(inputs: Any, name: str | None = None) -> Any:
     return first
 
 
-accumulate_n = add_n
+def accumulate_n(
+    inputs: Any, shape: Any = None, tensor_dtype: Any = None, name: str | None = None
+) -> Any:
+    """The sum of tensors of one shape.
+
+    Raises:
+        ValueError: The sum has another shape or dtype than those given.
+    """
+    total = add_n(inputs)
+    if shape is not None and total.shape != integers(shape):
+        raise ValueError(f"shape must be that of the tensors, {total.shape}, got {integers(shape)}")
+    if tensor_dtype is not None and total.dtype != np.dtype(tensor_dtype):
+        raise ValueError(f"tensor_dtype must be that of the tensors, {total.dtype}")
+    return total
 
 
 def argmax(
@@ -172,7 +206,7 @@ def argmin(
     input: Any, axis: int | None = None, output_type: Any = np.int64, name: str | None = None
 ) -> Any:
     """The position of the smallest value along an axis, by default the first."""
-    return cast(np.argmax(-convert(input), axis=0 if axis is None else axis), output_type)
+    return as_tensor(np.argmin(plain(input), axis=0 if axis is None else axis).astype(output_type))
 
 
 def confusion_matrix(
@@ -202,7 +236,13 @@ def count_nonzero(
     return cast(np.sum(cast(convert(input) != 0, dtype), axis=axes(axis), keepdims=keepdims), dtype)
 
 
-def cumsum(x: Any, axis: int = 0, exclusive: bool = False, reverse: bool = False) -> Any:
+def cumsum(
+    x: Any,
+    axis: int = 0,
+    exclusive: bool = False,
+    reverse: bool = False,
+    name: str | None = None,
+) -> Any:
     """Sums up to each element, with it unless `exclusive`; from the end if `reverse`."""
     x = convert(x)
     if reverse:
@@ -239,7 +279,9 @@ def l2_normalize(x: Any, axis: Any = None, epsilon: float = 1e-12, name: str | N
     return x / np.sqrt(np.maximum(squares, epsilon))
 
 
-def reduce_euclidean_norm(input_tensor: Any, axis: Any = None, keepdims: bool = False) -> Any:
+def reduce_euclidean_norm(
+    input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None
+) -> Any:
     """The square root of the sum of squares."""
     squares = np.square(convert(input_tensor))
     return as_tensor(np.sqrt(np.sum(squares, axis=axes(axis), keepdims=keepdims)))
@@ -265,15 +307,21 @@ unsorted_segment_min, segment_min = _of_segments("min")
 unsorted_segment_prod, segment_prod = _of_segments("prod")
 
 
-def softmax(logits: Any, axis: int = -1, name: str | None = None) -> Any:
-    """Probabilities from logits."""
-    return autodiff.softmax(convert(logits), axis)
+def softmax(logits: Any, axis: int | None = None, name: str | None = None) -> Any:
+    """Probabilities from logits, along the last axis by default."""
+    return autodiff.softmax(convert(logits), -1 if axis is None else axis)
 
 
-def top_k(input: Any, k: int = 1, sorted: bool = True, name: str | None = None) -> Any:
+def top_k(
+    input: Any,
+    k: int = 1,
+    sorted: bool = True,
+    index_type: Any = np.int32,
+    name: str | None = None,
+) -> Any:
     """The k largest values along the last axis and their positions, largest first."""
     values, positions = autodiff.top_k(convert(input), int(k))
-    return values, as_tensor(positions.astype(np.int32))
+    return values, as_tensor(positions.astype(index_type))
 
 
 def zero_fraction(value: Any, name: str | None = None) -> Any:
@@ -282,3 +330,4 @@ def zero_fraction(value: Any, name: str | None = None) -> Any:
 
 
 accept_symbolic(globals())
+adapt_all(globals(), "tf.math")

@@ -8,6 +8,7 @@ from typing import Any
 from ... import inputs
 from ..names import NameTable, serve
 from .advice import advice
+from .arguments import adapt_all
 
 __getattr__, __dir__ = serve(NameTable(__name__, advice=advice))
 
@@ -26,16 +27,27 @@ def is_nested(structure: Any) -> bool:
     return isinstance(structure, dict | list | tuple)
 
 
-def map_structure(func: Callable[..., Any], *structure: Any, **hints: Any) -> Any:
+def map_structure(
+    func: Callable[..., Any],
+    *structure: Any,
+    check_types: bool = True,
+    expand_composites: bool = False,
+) -> Any:
     """The function of the leaves of one or several equal structures."""
+    for other in structure[1:]:
+        assert_same_structure(structure[0], other, check_types)
+    return _mapped(func, *structure)
+
+
+def _mapped(func: Callable[..., Any], *structure: Any) -> Any:
     first = structure[0]
     if isinstance(first, list):
         pairs = zip(*structure, strict=True)
-        return [map_structure(func, *items) for items in pairs]
+        return [_mapped(func, *items) for items in pairs]
     if isinstance(first, dict):
-        return {key: map_structure(func, *[s[key] for s in structure]) for key in first}
+        return {key: _mapped(func, *[s[key] for s in structure]) for key in first}
     if isinstance(first, tuple):
-        items = [map_structure(func, *parts) for parts in zip(*structure, strict=True)]
+        items = [_mapped(func, *parts) for parts in zip(*structure, strict=True)]
         return inputs.nest.rebuild(first, items)
     return func(*structure)
 
@@ -56,6 +68,26 @@ def _packed(structure: Any, leaves: Any) -> Any:
     return next(leaves)
 
 
-def assert_same_structure(nest1: Any, nest2: Any, *unused: Any, **hints: Any) -> None:
-    """Refuse structures that differ."""
-    map_structure(lambda a, b: None, nest1, nest2)
+def assert_same_structure(
+    nest1: Any, nest2: Any, check_types: bool = True, expand_composites: bool = False
+) -> None:
+    """Refuse structures that differ.
+
+    Raises:
+        ValueError: Lengths, keys or, with `check_types`, the kinds of containers differ.
+    """
+    if is_nested(nest1) != is_nested(nest2):
+        raise ValueError(f"the structures differ: {nest1!r} and {nest2!r}")
+    if not is_nested(nest1):
+        return
+    is_dict = isinstance(nest1, dict)
+    if (check_types and type(nest1) is not type(nest2)) or is_dict != isinstance(nest2, dict):
+        raise ValueError(f"the structures differ: {type(nest1)} and {type(nest2)}")
+    if len(nest1) != len(nest2) or (is_dict and nest1.keys() != nest2.keys()):
+        raise ValueError(f"the structures differ: {nest1!r} and {nest2!r}")
+    keys = nest1 if is_dict else range(len(nest1))
+    for key in keys:
+        assert_same_structure(nest1[key], nest2[key], check_types)
+
+
+adapt_all(globals(), "tf.nest")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import wraps
 from inspect import isfunction
@@ -13,9 +14,16 @@ from ... import autodiff
 from ...autodiff import Tensor
 from ..names import NameTable, serve
 from .advice import advice
-from .conversion import accept_symbolic, as_tensor, axes, convert, on_symbolic, plain
+from .arguments import adapt_all, adapted
+from .conversion import accept_symbolic, as_tensor, axes, convert, integers, on_symbolic, plain
+from .linalg import clip_by_norm
+from .math import l2_normalize as l2_normalize
+from .math import softmax as _softmax
+from .math import top_k as top_k
 
-_table = NameTable(__name__, ("nn", "autodiff", "nn.activations", "compat.tf.math"), advice=advice)
+_table = NameTable(
+    __name__, ("nn", "autodiff", "nn.activations", "compat.tf.math"), advice=advice, adapted=adapted
+)
 _, __dir__ = serve(_table)
 
 
@@ -25,20 +33,26 @@ _TAKEN_AS_THEY_ARE = ("compute_average_loss", "scale_regularization_loss")
 def __getattr__(name: str) -> Any:
     value = _table[name]
     if isfunction(value) and name not in _TAKEN_AS_THEY_ARE:
-        value = on_symbolic(_activation(value))
+        value = on_symbolic(_of_tensor(value))
     return globals().setdefault(name, value)
 
 
-def _activation(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of one tensor, by whatever name TensorFlow calls that."""
+def _of_tensor(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose first argument may be anything that makes a tensor."""
+    first = next(iter(inspect.signature(function).parameters), None)
 
     @wraps(function)
-    def call(*args: Any, name: str | None = None, **options: Any) -> Any:
-        named = [options.pop(key) for key in ("features", "logits", "x") if key in options]
-        tensor, *others = *args, *named
-        return function(convert(tensor), *others, **options)
+    def call(*args: Any, **options: Any) -> Any:
+        if args:
+            return function(convert(args[0]), *args[1:], **options)
+        if first in options:
+            options[first] = convert(options[first])
+        return function(**options)
 
     return call
+
+
+softmax = adapted("tf.nn.softmax", _softmax)
 
 
 def sparse_softmax_cross_entropy_with_logits(
@@ -78,13 +92,31 @@ def leaky_relu(features: Any, alpha: float = 0.2, name: str | None = None) -> An
     return autodiff.leaky_relu(convert(features), alpha)
 
 
+def silu(features: Any, beta: float = 1.0, name: str | None = None) -> Any:
+    """`x * sigmoid(beta * x)`."""
+    x = convert(features)
+    return autodiff.silu(x) if beta == 1 else x * autodiff.sigmoid(beta * x)
+
+
+swish = silu
+
+
 def relu6(features: Any, name: str | None = None) -> Any:
     """Between 0 and 6."""
     return np.minimum(autodiff.relu(convert(features)), 6)
 
 
 def bias_add(value: Any, bias: Any, data_format: str | None = None, name: str | None = None) -> Any:
-    """A bias for the last axis."""
+    """A bias for the last axis.
+
+    Raises:
+        ValueError: The channels are not there.
+    """
+    if data_format not in (None, "NHWC", "N...C"):
+        raise ValueError(
+            f"bias_add: data_format must be None, 'NHWC' or 'N...C', got {data_format!r}; "
+            f"transpose the value, so that its channels are last"
+        )
     return convert(value) + convert(bias)
 
 
@@ -175,9 +207,74 @@ def dropout(
     return nn.layers.Dropout(rate, seed=seed)(convert(x), training=True)
 
 
-def embedding_lookup(params: Any, ids: Any, *unused: Any, name: str | None = None) -> Any:
-    """The rows of a table at these numbers."""
-    return np.take(convert(params), plain(ids), axis=0)
+def conv_transpose(
+    input: Any,
+    filters: Any,
+    output_shape: Any,
+    strides: Any,
+    padding: str = "SAME",
+    data_format: str | None = None,
+    dilations: Any = None,
+    name: str | None = None,
+) -> Any:
+    """The transpose of a convolution of (batch, axes…, channels).
+
+    Args:
+        input: With one to three axes between the batch and the channels.
+        filters: (lengths…, output channels, input channels).
+        output_shape: The shape of the result, which strides alone leave open.
+        strides, dilations: One number, or one for each axis.
+        padding: "SAME" or "VALID".
+        data_format: Must be None or one with the channels last.
+
+    Raises:
+        ValueError: The convolution of a result of this shape does not have the shape of the input.
+    """
+    x, kernel = convert(input), convert(filters)
+    if data_format not in (None, "NWC", "NHWC", "NDHWC"):
+        raise ValueError(f"conv_transpose: channels must be last, data_format is {data_format!r}")
+    steps, holes = (_of_each_axis(n, x.ndim - 2) for n in (strides, dilations or 1))
+    wanted, added = integers(output_shape), []
+    for n, size, step, hole, length in zip(
+        x.shape[1:-1], kernel.shape, steps, holes, wanted[1:-1], strict=False
+    ):
+        extent = (size - 1) * hole + 1
+        shortest = extent - (2 * (extent // 2) if padding.upper() == "SAME" else 0)
+        added.append(length - (n - 1) * step - shortest)
+    result = autodiff.conv_transpose(x, kernel, steps, padding.lower(), added, holes)
+    if result.shape[1:] != wanted[1:] or wanted[0] not in (-1, len(x)):
+        raise ValueError(
+            f"conv_transpose: output_shape must be {result.shape} here, got {wanted}; its channels "
+            f"are those of the filters and its batch that of the input"
+        )
+    return result
+
+
+def _of_each_axis(numbers: Any, count: int) -> tuple[int, ...]:
+    """One number for each axis, of which those of the batch and the channels are left out."""
+    given = integers(numbers)
+    if len(given) == count + 2:
+        return given[1:-1]
+    return given * count if len(given) == 1 else given
+
+
+def embedding_lookup(
+    params: Any, ids: Any, max_norm: float | None = None, name: str | None = None
+) -> Any:
+    """The rows of a table at these numbers, scaled down to a norm of at most `max_norm`.
+
+    Raises:
+        ValueError: The table is in several parts.
+    """
+    if isinstance(params, list | tuple):
+        if len(params) != 1:
+            raise ValueError(
+                f"embedding_lookup: params must be one table, got {len(params)} parts; concatenate "
+                f"them with tf.concat"
+            )
+        (params,) = params
+    rows = np.take(convert(params), plain(ids), axis=0)
+    return rows if max_norm is None else clip_by_norm(rows, max_norm, axes=-1)
 
 
 def l2_loss(t: Any, name: str | None = None) -> Any:
@@ -219,3 +316,4 @@ def xw_plus_b(x: Any, weights: Any, biases: Any, name: str | None = None) -> Ten
 
 
 accept_symbolic(globals())
+adapt_all(globals(), "tf.nn")

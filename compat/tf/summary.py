@@ -16,6 +16,7 @@ from ... import summary
 from ...summary import FileWriter
 from ..names import NameTable, serve
 from .advice import advice
+from .arguments import refuse
 from .conversion import plain
 
 __getattr__, __dir__ = serve(
@@ -59,8 +60,19 @@ class SummaryWriter:
         self.close()
 
 
-def create_file_writer(logdir: Any, *unused: Any, **hints: Any) -> SummaryWriter:
+def create_file_writer(
+    logdir: Any,
+    max_queue: int | None = None,
+    flush_millis: int | None = None,
+    filename_suffix: str | None = None,
+    name: str | None = None,
+    experimental_trackable: bool = False,
+) -> SummaryWriter:
     """A file of events in this directory."""
+    refuse(
+        "create_file_writer",
+        ("filename_suffix", filename_suffix, None, "use one directory for each"),
+    )
     return SummaryWriter(logdir)
 
 
@@ -77,19 +89,30 @@ def _write(kind: str, name: str, value: Any, step: Any) -> None:
         getattr(writer, kind)(name, value, int(step))
 
 
-def scalar(
-    name: str, data: Any, step: Any = None, description: str | None = None, **hints: Any
-) -> None:
+def scalar(name: str, data: Any, step: Any = None, description: str | None = None) -> None:
     """A number."""
     _write("scalar", name, data, step)
 
 
-def histogram(name: str, data: Any, step: Any = None, buckets: Any = None, **hints: Any) -> None:
-    """How numbers are distributed."""
+def histogram(
+    name: str,
+    data: Any,
+    step: Any = None,
+    buckets: int | None = None,
+    description: str | None = None,
+) -> None:
+    """How numbers are distributed, in buckets whose number they themselves say."""
+    refuse("histogram", ("buckets", buckets, None, "leave it away"))
     _write("histogram", name, data, step)
 
 
-def image(name: str, data: Any, step: Any = None, max_outputs: int = 3, **hints: Any) -> None:
+def image(
+    name: str,
+    data: Any,
+    step: Any = None,
+    max_outputs: int = 3,
+    description: str | None = None,
+) -> None:
     """Images (batch, height, width, channels)."""
     _write("image", name, plain(data)[:max_outputs], step)
 
@@ -99,5 +122,5 @@ def text(name: str, data: Any, step: Any = None, description: str | None = None)
     _write("text", name, data, step)
 
 
-def merge_all(*unused: Any, **hints: Any) -> None:
+def merge_all(key: Any = None, scope: Any = None, name: str | None = None) -> None:
     """Nothing: summaries of a `model_fn` are written by themselves."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ... import checkpoint
+from ... import checkpoint, cluster, strategies
 from ...inputs import encode_example
 from ...nn import optimizers
 from ...nn.optimizers import schedules
+from ...strategies import Variable
 from ..names import NameTable, register, serve
 from .advice import advice
+from .arguments import refuse
 
 _E = "estimator."
 _NAMES = {
@@ -40,16 +42,27 @@ _NAMES = {
             "VocabInfo",
         )
     },
-    "ClusterSpec": "cluster.ClusterSpec",
-    "create_global_step": "strategies.get_or_create_global_step",
-    "get_global_step": "strategies.get_or_create_global_step",
-    "get_or_create_global_step": "strategies.get_or_create_global_step",
-    "latest_checkpoint": "compat.tf.train.latest_checkpoint",
-    "load_checkpoint": "checkpoint.load",
 }
 
 __getattr__, __dir__ = serve(NameTable(__name__, renamed=_NAMES, advice=advice))
 register(__name__, {"experimental": ((), {})}, advice)
+
+
+class ClusterSpec(cluster.ClusterSpec):
+    """`paceline.cluster.ClusterSpec`, whose argument has another name."""
+
+    __slots__ = ()
+
+    def __init__(self, cluster: Any) -> None:
+        super().__init__(cluster)
+
+
+def get_or_create_global_step(graph: Any = None) -> Variable:
+    """The number of steps of the model at hand, or of the process."""
+    return strategies.get_or_create_global_step()
+
+
+create_global_step = get_global_step = get_or_create_global_step
 
 
 def GradientDescentOptimizer(  # noqa: N802
@@ -254,8 +267,24 @@ class CheckpointManager:
     """Keeps the last few checkpoints of a directory."""
 
     def __init__(
-        self, checkpoint: Checkpoint, directory: Any, max_to_keep: int | None = 5, **options: Any
+        self,
+        checkpoint: Checkpoint,
+        directory: Any,
+        max_to_keep: int | None = 5,
+        keep_checkpoint_every_n_hours: float | None = None,
+        checkpoint_name: str = "ckpt",
+        step_counter: Any = None,
+        checkpoint_interval: int | None = None,
+        init_fn: Callable[[], Any] | None = None,
     ) -> None:
+        instead = "call save when it is wanted"
+        refuse(
+            "CheckpointManager",
+            ("keep_checkpoint_every_n_hours", keep_checkpoint_every_n_hours, None, instead),
+            ("checkpoint_name", checkpoint_name, "ckpt", "use one directory for each"),
+            ("checkpoint_interval", checkpoint_interval, None, instead),
+        )
+        self._init_fn = init_fn
         self.checkpoint = checkpoint
         self.directory = os.fspath(directory)
         self._keep_max = max_to_keep
@@ -270,33 +299,47 @@ class CheckpointManager:
         """The paths of all, oldest first."""
         return [path for path, _ in checkpoint.list_checkpoints(self.directory)]
 
-    def save(self, checkpoint_number: Any = None, **options: Any) -> str | None:
+    def save(
+        self, checkpoint_number: Any = None, check_interval: bool = True, options: Any = None
+    ) -> str | None:
         """Save, and delete the oldest that are too many."""
         number = checkpoint_number or self.checkpoint.save_counter + 1
         self.checkpoint.save_counter = int(number)
         return self.checkpoint.saved.save(self.directory, int(number), keep_max=self._keep_max)
 
     def restore_or_initialize(self) -> str | None:
-        """Restore the newest, if there is one; its path."""
+        """Restore the newest, if there is one, and else call `init_fn`; its path."""
         path = self.latest_checkpoint
         self.checkpoint.restore(path)
+        if path is None and self._init_fn is not None:
+            self._init_fn()
         return path
 
 
-def list_variables(ckpt_dir_or_file: str) -> list[tuple[str, tuple[int, ...]]]:
+def list_variables(ckpt_dir_or_file: str) -> list[tuple[str, list[int]]]:
     """Names and shapes of what a checkpoint (or the last one of a directory) holds."""
-    return sorted(checkpoint.load(_checkpoint(ckpt_dir_or_file)).shapes.items())
+    shapes = load_checkpoint(ckpt_dir_or_file).shapes
+    return sorted((name, list(shape)) for name, shape in shapes.items())
+
+
+def load_checkpoint(ckpt_dir_or_file: str) -> checkpoint.CheckpointReader:
+    """A checkpoint, or the last one of a directory, to be read."""
+    return checkpoint.load(_checkpoint(ckpt_dir_or_file))
 
 
 def load_variable(ckpt_dir_or_file: str, name: str) -> np.ndarray:
     """One array of a checkpoint (or of the last one of a directory)."""
-    return checkpoint.load(_checkpoint(ckpt_dir_or_file)).read(name)
+    return load_checkpoint(ckpt_dir_or_file).read(name)
 
 
 def latest_checkpoint(checkpoint_dir: str, latest_filename: str | None = None) -> str | None:
     """The path of the newest checkpoint of a run, or else of the newest weights that were saved
     there under names of their own, as by `ModelCheckpoint`; None without any.
     """
+    refuse(
+        "latest_checkpoint",
+        ("latest_filename", latest_filename, None, "use one directory for each"),
+    )
     found = checkpoint.latest_checkpoint(checkpoint_dir)
     return checkpoint.newest_saved(checkpoint_dir) if found is None else found
 

@@ -55,7 +55,7 @@ def test_mb_24_a_model_fn_of_layers_losses_metrics_and_train(num_replicas, tmp_p
         lambda: tf.data.Dataset.from_tensor_slices(clusters(6)[0]).batch(6)
     )
     assert [int(p["class"]) for p in predicted] == [0, 1, 2, 0, 1, 2]
-    assert dict(tf.train.list_variables(str(tmp_path)))["hidden/kernel"] == (4, 16)
+    assert dict(tf.train.list_variables(str(tmp_path)))["hidden/kernel"] == [4, 16]
     last = tf.train.latest_checkpoint(str(tmp_path))
     assert tf.train.load_variable(last, "global_step") == 60
 
