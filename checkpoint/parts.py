@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
@@ -11,10 +12,13 @@ from typing import Any, Protocol, SupportsIndex, final
 import numpy as np
 
 from .access import lease
+from .counted_names import names_here, renamed, without_counts
 from .directory import latest_checkpoint, lease_latest
 from .errors import CheckpointError
 from .reading import CheckpointReader, is_checkpoint, load
 from .writing import save
+
+_logger = logging.getLogger("paceline")
 
 Find = Callable[[str], "np.ndarray | None"]
 
@@ -85,9 +89,11 @@ class Checkpoint:
         ...
             checkpoint.save(model_dir, step)
 
-    A variable is saved as "<part>/<its name>". What was saved under one strategy is restored under
-    any other. Restoring brings back what exists, and what models and optimizers create later begins
-    with its saved value, too. With a strategy, restore inside its scope.
+    A variable is saved as "<part>/<its name>". Where names count up within a process, as dense and
+    dense_1 do, the numbers need not be the same when it is restored: their order within the part
+    says what belongs together. What was saved under one strategy is restored under any other.
+    Restoring brings back what exists, and what models and optimizers create later begins with its
+    saved value, too. With a strategy, restore inside its scope.
 
     To save behind the back of the loop, hand `arrays()` and `state()` to a `Saver`.
 
@@ -208,13 +214,28 @@ class Checkpoint:
             if found is None:
                 raise CheckpointError(f"there is no checkpoint in '{path}'")
             reader = load(found)
-            values = {name: _read_part(reader, name) for name in self._values}
+            saved = {name: _read_part(reader, name) for name in self._values}
+        values = self._in_names_of_here(saved)
         for name, part in self._values.items():
             part.check(reader.path, values[name])
         self._set_states(reader.path, reader.state)
         for name, part in self._values.items():
             part.restore(values[name])
         return reader
+
+    def _in_names_of_here(
+        self, saved: Mapping[str, Mapping[str, np.ndarray]]
+    ) -> dict[str, dict[str, np.ndarray]]:
+        """The values of each part by the names that they have here."""
+        counting = {name: part for name, part in self._values.items() if part.has_counted_names}
+        there = {name: saved[name].keys() for name in counting}
+        components = names_here(there, {name: part.by_name() for name, part in counting.items()})
+        found = {name: dict(values) for name, values in saved.items()}
+        for name in counting:
+            found[name] = {renamed(key, components): one for key, one in saved[name].items()}
+            if len(found[name]) < len(saved[name]):  # names would fall together
+                found[name] = dict(saved[name])
+        return {name: self._values[name].as_only_value(values) for name, values in found.items()}
 
     def _set_states(self, path: str, states: Mapping[str, Any]) -> None:
         """Gives each owner its state, which it alone can check, by taking it; all or none."""
@@ -250,6 +271,17 @@ class _Values:
         self._name = name
         self._owner = owner
         self.late: dict[str, np.ndarray] = {}
+
+    @property
+    def has_counted_names(self) -> bool:
+        """Whether names are given by a process, and not by the caller."""
+        return not isinstance(self._owner, Mapping)
+
+    def as_only_value(self, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Of a single variable its value, whatever its name was."""
+        if _can(self._owner, SavedVariable) and len(values) == 1:
+            return {self._owner.name: next(iter(values.values()))}
+        return values
 
     def by_name(self) -> dict[str, SavedVariable]:
         """The values that there are now."""
@@ -289,7 +321,23 @@ class _Values:
         late.clear()
         late.update(values)
         if late:
-            self._owner.restore_later(lambda name: late.pop(name, None))
+            self._owner.restore_later(self._take)
+
+    def _take(self, name: str) -> np.ndarray | None:
+        """What a variable that is created now begins with, if it was restored."""
+        found = self.late.pop(name, None)
+        if found is None:
+            base = without_counts(name)
+            alike = next((one for one in self.late if without_counts(one) == base), None)
+            if alike is not None:
+                _logger.warning(
+                    "Variable %r begins anew, while the checkpoint that was restored has %r: where "
+                    "they are the same, create the variables of %s before restoring it.",
+                    name,
+                    alike,
+                    self._name,
+                )
+        return found
 
 
 @final
@@ -344,7 +392,7 @@ def _misfit(there: Mapping[str, Any], values: Mapping[str, np.ndarray]) -> str:
             listed = ", ".join(sorted(values)) or "nothing of this part"
             return (
                 f"variable {name!r} is not in it; it has {listed}. (Names count up within a "
-                f"process: dense, dense_1; make parts in the same order, in a new process)"
+                f"process: dense, dense_1; make as many parts as there were, in the same order)"
             )
         found = values[name]
         if (found.shape, found.dtype) != (array.shape, array.dtype):

@@ -248,19 +248,36 @@ class Checkpoint:
         """
         if save_path is not None:
             self.save_counter = self.saved.restore(save_path).step
-        return Restored()
+        return Restored(self.saved)
 
     write, read = save, restore
 
 
 class Restored:
-    """What `restore` returns: everything fitted, or it would have raised."""
+    """What `restore` returns: everything that exists fitted, or it would have raised."""
+
+    def __init__(self, saved: checkpoint.Checkpoint) -> None:
+        self._saved = saved
 
     def assert_consumed(self) -> Restored:
-        """Nothing: it is."""
+        """Itself, if nothing is left for variables that are still to be created.
+
+        Raises:
+            AssertionError: Something is.
+        """
+        left = self._saved.pending
+        if left:
+            raise AssertionError(
+                f"the checkpoint has values of variables that do not exist yet: {', '.join(left)}; "
+                f"create them first (call the model, or apply gradients), or check later"
+            )
         return self
 
-    expect_partial = assert_existing_objects_matched = assert_consumed
+    def assert_existing_objects_matched(self) -> Restored:
+        """Itself: `restore` would have raised."""
+        return self
+
+    expect_partial = assert_existing_objects_matched
 
 
 class CheckpointManager:

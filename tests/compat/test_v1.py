@@ -311,3 +311,59 @@ def test_reductions_have_the_values_of_their_version():
 def test_arrays_are_an_input_fn_only_with_a_word_about_shuffling(shuffle):
     with pytest.raises(ValueError, match="shuffle must be True"):
         tf1.estimator.inputs.numpy_input_fn({"x": np.ones(3)}, **shuffle)
+
+
+def untrained():
+    model = tf.keras.Sequential(
+        [tf.keras.layers.Dense(2, input_shape=(3,)), tf.keras.layers.Dense(2)]
+    )
+    return model, tf.keras.optimizers.Adam(0.1)
+
+
+def step(model, optimizer):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(model(np.ones((4, 3), np.float32)) ** 2)
+    variables = model.trainable_variables
+    optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+
+
+@pytest.mark.parametrize("steps_before", [0, 1])
+def test_a_checkpoint_is_restored_into_objects_made_anew_in_the_process(steps_before, tmp_path):
+    tf.random.set_seed(1)
+    model, optimizer = untrained()
+    step(model, optimizer)
+    path = tf.train.Checkpoint(optimizer=optimizer, model=model).save(tmp_path / "ckpt")
+    step(model, optimizer)
+
+    new_model, new_optimizer = untrained()
+    for _ in range(steps_before):
+        step(new_model, new_optimizer)
+    restored = tf.train.Checkpoint(optimizer=new_optimizer, model=new_model).restore(path)
+    if not steps_before:
+        with pytest.raises(AssertionError, match="variables that do not exist yet: optimizer/"):
+            restored.assert_consumed()
+    step(new_model, new_optimizer)
+    restored.assert_consumed()
+    for found, expected in zip(new_model.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_checkpoint_of_objects_that_do_not_exist_yet_says_what_begins_anew(tmp_path, caplog):
+    def made():
+        return tf.keras.Sequential([tf.keras.layers.Dense(2)])
+
+    tf.random.set_seed(1)
+    model = made()
+    model(np.ones((1, 3), np.float32))
+    path = tf.train.Checkpoint(model=model).save(tmp_path / "ckpt")
+    new = made()
+    tf.train.Checkpoint(model=new).restore(path)
+    new(np.ones((1, 3), np.float32))
+    assert "Variable 'dense_1/kernel' begins anew" in caplog.text
+
+
+def test_a_variable_is_restored_by_the_name_of_its_part(tmp_path):
+    path = tf.train.Checkpoint(v=tf.Variable(3.0)).save(tmp_path / "ckpt")
+    other = tf.Variable(0.0, name="other")
+    tf.train.Checkpoint(v=other).restore(path).assert_consumed()
+    assert float(other) == 3.0
