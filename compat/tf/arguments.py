@@ -41,7 +41,6 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     "tf.keras.regularizers.get": {_IDENTIFIER: "regularizer"},
     "tf.math.l2_normalize": _DIM,
     "tf.nest.is_nested": {"seq": "structure"},
-    "tf.nn.crelu": _FEATURES,
     "tf.nn.elu": _FEATURES,
     "tf.nn.gelu": _FEATURES,
     "tf.nn.log_softmax": {"logits": "x", **_DIM},

@@ -22,6 +22,7 @@ from .conversion import (
     operands,
     plain,
 )
+from .conversion import conjugate as conjugated
 
 __all__ = [
     "boolean_mask",
@@ -261,7 +262,7 @@ def squeeze(input: Any, axis: Any = None, name: str | None = None) -> Any:
 def transpose(a: Any, perm: Any = None, conjugate: bool = False, name: str | None = None) -> Any:
     """With the axes in another order, by default reversed; complex numbers perhaps conjugated."""
     turned = np.transpose(convert(a), None if perm is None else integers(perm))
-    return np.conj(turned) if conjugate and turned.dtype.kind == "c" else turned
+    return conjugated(turned) if conjugate else turned
 
 
 def concat(values: Any, axis: int, name: str | None = None) -> Any:

@@ -120,7 +120,11 @@ def _no_effect(name: str, instead: str) -> Any:
     return say
 
 
-experimental_connect_to_host = experimental_connect_to_cluster
+def experimental_connect_to_host(remote_host: str | None = None, job_name: str = "worker") -> None:
+    """Does nothing but say so; see `experimental_connect_to_cluster`."""
+    experimental_connect_to_cluster(remote_host, job_name)
+
+
 run_functions_eagerly = experimental_run_functions_eagerly = _no_effect(
     "run_functions_eagerly", "functions run as they are written"
 )

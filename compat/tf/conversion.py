@@ -58,6 +58,18 @@ def cast(x: Any, dtype: Any, name: str | None = None) -> Tensor:
     return cast_to
 
 
+def conjugate(x: Any) -> Any:
+    """The conjugates of complex numbers, through which no gradient flows; others as they are.
+
+    Raises:
+        TypeError: A gradient would have to.
+    """
+    tensor = x.tensor()
+    if tensor.dtype.kind != "c":
+        return x
+    return np.conj(tensor) if tensor.requires_grad else Tensor(np.conj(tensor.data))
+
+
 def plain(value: Any) -> np.ndarray:
     """The values as an array, outside the graph."""
     array: np.ndarray = convert(value).numpy()

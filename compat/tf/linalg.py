@@ -9,7 +9,7 @@ import numpy as np
 from ..names import NameTable, serve
 from .advice import advice
 from .arguments import adapt_all, refuse
-from .conversion import accept_symbolic, as_tensor, axes, cast, convert, operands
+from .conversion import accept_symbolic, as_tensor, axes, cast, conjugate, convert, operands
 
 _NAMES = {"eye": "compat.tf.arrays.eye", "l2_normalize": "compat.tf.math.l2_normalize"}
 
@@ -51,7 +51,7 @@ def matmul(
 
 def _turned(x: Any, transpose: bool, adjoint: bool = False) -> Any:
     x = np.swapaxes(x, -1, -2) if transpose or adjoint else x
-    return np.conj(x) if adjoint and x.dtype.kind == "c" else x
+    return conjugate(convert(x)) if adjoint else x
 
 
 def tensordot(a: Any, b: Any, axes: Any, name: str | None = None) -> Any:
