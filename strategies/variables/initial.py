@@ -35,6 +35,11 @@ def initial_value(
         initializer: `f(shape, dtype, rng)`, Keras's `f(shape, dtype)`, or the value itself; None
             draws from Glorot's uniform distribution for matrices and gives zeros for the rest.
     """
+    if isinstance(initializer, str):
+        raise TypeError(
+            f"variable {name!r}: initializer must be a function or a value, got {initializer!r}; "
+            f"pass paceline.nn.initializers.get({initializer!r})"
+        )
     if initializer is None or callable(initializer):
         if shape is None:
             raise ValueError(

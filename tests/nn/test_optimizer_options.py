@@ -143,6 +143,21 @@ def test_what_cannot_be_meant_is_refused(make, message):
         make()
 
 
+@pytest.mark.parametrize(
+    ("argument", "instead"),
+    [
+        ("lr", "it is called learning_rate"),
+        ("decay", "pass learning_rate=schedules.InverseTimeDecay"),
+        ("jit_compile", "leave it away"),
+        ("learning_rte", "see the arguments of the class"),
+    ],
+)
+@pytest.mark.parametrize("make", [optimizers.SGD, optimizers.RMSprop, optimizers.Adam])
+def test_an_argument_of_older_optimizers_is_refused_with_what_to_pass(make, argument, instead):
+    with pytest.raises(TypeError, match=f"{make.__name__} has no argument '{argument}'; {instead}"):
+        make(**{argument: 0.1})
+
+
 SMALL = np.float16(2**-14)
 
 

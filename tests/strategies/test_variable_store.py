@@ -85,6 +85,12 @@ def test_a_variable_that_cannot_be_created_is_not_left_behind(arguments, error, 
     assert not store.variables
 
 
+def test_an_initializer_by_its_name_is_refused_with_the_way_to_write_it(store):
+    error = r"variable 'w': initializer must be .* got 'zeros'; pass .*initializers.get\('zeros'\)"
+    with store.building(), pytest.raises(TypeError, match=error):
+        get_variable("w", (2,), initializer="zeros")
+
+
 @pytest.mark.parametrize("value", ["zeros", None, object()], ids=["text", "nothing", "an object"])
 def test_an_initial_value_must_be_a_number_or_an_array(value):
     with pytest.raises(TypeError, match="a number, an array or a tensor is needed"):
