@@ -66,7 +66,10 @@ NAMES = {
             "tensordot",
         )
     },
-    "get_variable": "compat.tf.variables.get_variable",
+    **{
+        name: f"compat.tf.variables.{name}"
+        for name in ("AUTO_REUSE", "get_variable", "get_variable_scope", "variable_scope")
+    },
     "group": "compat.tf.control.group",
     "variable_creator_scope": "strategies.variable_creator_scope",
     "constant_initializer": "nn.initializers.Constant",

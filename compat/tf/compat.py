@@ -78,7 +78,7 @@ _ESTIMATOR = {name: f"compat.tf.estimator.{name}" for name in ("experimental", "
 register(
     __name__,
     {
-        "v1": (_SAME, {**_OF_TF, **NAMES, **_V1, **_MODULES}),
+        "v1": (("compat.tf.arrays_v1", *_SAME), {**_OF_TF, **NAMES, **_V1, **_MODULES}),
         "v1.estimator": (("compat.tf.estimator_v1", "estimator"), _ESTIMATOR),
         "v1.losses": (("compat.tf.losses",), {"Reduction": "compat.tf.losses.ReductionV1"}),
         "v2": (_SAME, {**_OF_TF, **NAMES}),

@@ -44,7 +44,6 @@ __all__ = [
     "py_function",
     "switch_case",
     "timestamp",
-    "variable_scope",
     "vectorized_map",
     "while_loop",
 ]
@@ -112,7 +111,7 @@ def _of_no_effect(*args: Any, **kwargs: Any) -> Iterator[None]:
     yield
 
 
-name_scope = variable_scope = control_dependencies = init_scope = _of_no_effect
+name_scope = control_dependencies = init_scope = _of_no_effect
 
 
 def executing_eagerly() -> bool:

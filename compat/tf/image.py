@@ -55,8 +55,12 @@ def flip_up_down(image: Any) -> Any:
 
 
 def random_flip_left_right(image: Any, seed: int | None = None) -> Any:
-    """Mirrored every other time."""
-    return flip_left_right(image) if _generator(seed).random() < 0.5 else convert(image)
+    """Mirrored every other time; of a batch each image by itself."""
+    array, generator = plain(image), _generator(seed)
+    if array.ndim == 3:
+        return flip_left_right(image) if generator.random() < 0.5 else convert(image)
+    is_turned = generator.random(len(array)) < 0.5
+    return as_tensor(np.where(is_turned[:, None, None, None], np.flip(array, -2), array))
 
 
 def random_crop(value: Any, size: Any, seed: int | None = None, name: Any = None) -> Any:

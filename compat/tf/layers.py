@@ -10,6 +10,7 @@ from ..names import NameTable, serve
 from .advice import advice
 from .arguments import refuse
 from .conversion import convert
+from .variables import get_variable_scope
 
 _OLD = {
     "AveragePooling1D": "AveragePooling1D",
@@ -41,11 +42,29 @@ _, __dir__ = serve(_table)
 
 
 def _function(layer: str) -> Callable[..., Any]:
-    # A layer is found by its name, so that `reuse` has no effect.
-    def call(inputs: Any, *args: Any, reuse: Any = None, **options: Any) -> Any:
-        return getattr(nn.layers, layer)(*args, **options)(convert(inputs))
+    def call(
+        inputs: Any, *args: Any, name: str | None = None, reuse: Any = None, **options: Any
+    ) -> Any:
+        full = _full_name(name, reuse)
+        return getattr(nn.layers, layer)(*args, name=full, **options)(convert(inputs))
 
     return call
+
+
+def _full_name(name: str | None, reuse: Any = None) -> str | None:
+    """The name of a layer behind that of the scope at hand.
+
+    Raises:
+        ValueError: A layer that was made before is to be found, and has no name.
+    """
+    scope = get_variable_scope()
+    if name is not None:
+        return scope.full_name(name)
+    if reuse or scope.reuse:
+        raise ValueError(
+            "reuse: a layer is found again by its name; pass name=..., here and where it is made"
+        )
+    return None
 
 
 def __getattr__(name: str) -> Any:
@@ -95,7 +114,7 @@ def batch_normalization(
 ) -> Any:
     """Batch normalization; moving statistics are updated by the call itself, in training.
 
-    `reuse`, `fused` and what belongs to renorm have no effect.
+    `fused` and what belongs to renorm have no effect.
 
     Raises:
         ValueError: Renormalization, virtual batches or an adjustment are asked for.
@@ -121,6 +140,6 @@ def batch_normalization(
         beta_constraint=beta_constraint,
         gamma_constraint=gamma_constraint,
         trainable=trainable,
-        name=name,
+        name=_full_name(name, reuse),
     )
     return layer(convert(inputs), training=training)

@@ -41,12 +41,41 @@ def _of_predictions(metric: str) -> Callable[..., Pair]:
 
 
 accuracy = _of_predictions("Accuracy")
-auc = _of_predictions("AUC")
 mean_absolute_error = _of_predictions("MeanAbsoluteError")
 mean_squared_error = _of_predictions("MeanSquaredError")
 precision = _of_predictions("Precision")
 recall = _of_predictions("Recall")
 root_mean_squared_error = _of_predictions("RootMeanSquaredError")
+
+
+def auc(
+    labels: Any,
+    predictions: Any,
+    weights: Any = None,
+    num_thresholds: int = 200,
+    metrics_collections: Any = None,
+    updates_collections: Any = None,
+    curve: str = "ROC",
+    name: str | None = None,
+    summation_method: str = "trapezoidal",
+    thresholds: Any = None,
+) -> Pair:
+    """The area under a curve.
+
+    Raises:
+        ValueError: The area under a curve of precision and recall is to be made of trapezoids,
+            which TensorFlow advises against.
+    """
+    ours = {"trapezoidal": "interpolation", "careful_interpolation": "interpolation"}
+    if curve == "PR" and summation_method == "trapezoidal":
+        raise ValueError(
+            "auc: summation_method must be 'careful_interpolation', 'minoring' or 'majoring' for "
+            "curve='PR', got 'trapezoidal'; pass summation_method='careful_interpolation'"
+        )
+    metric = nn.metrics.AUC(
+        num_thresholds, curve, ours.get(summation_method, summation_method), thresholds=thresholds
+    )
+    return _pair(metric, labels, predictions, weights=weights)
 
 
 def mean(

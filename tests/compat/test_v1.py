@@ -1,5 +1,6 @@
 """Scripts of TensorFlow 1: a model_fn in its names trains, evaluates and predicts."""
 
+import inspect
 import logging
 import sys
 
@@ -367,3 +368,86 @@ def test_a_variable_is_restored_by_the_name_of_its_part(tmp_path):
     other = tf.Variable(0.0, name="other")
     tf.train.Checkpoint(v=other).restore(path).assert_consumed()
     assert float(other) == 3.0
+
+
+@pytest.fixture
+def model():
+    """The store of a model, as a `model_fn` has one."""
+    return pl.strategies.VariableStore(seed=1)
+
+
+def test_scopes_tell_variables_and_layers_of_one_name_apart(model):
+    def call():
+        for name in ("a", "b"):
+            with (
+                tf1.variable_scope(name),
+                tf1.variable_scope("inner", reuse=tf1.AUTO_REUSE) as scope,
+            ):
+                tf1.get_variable("w", [2], initializer="zeros")
+                tf1.layers.dense(np.ones((1, 3), np.float32), 2, name="fc")
+            with tf1.variable_scope(scope):
+                assert tf1.get_variable("w", [2]).name == f"{name}/inner/w"
+
+    for _ in range(2):  # the second call finds what the first has made
+        with model.building():
+            call()
+    assert set(model.variables) == {
+        f"{name}/inner/{variable}"
+        for name in ("a", "b")
+        for variable in ("w", "fc/kernel", "fc/bias")
+    }
+
+
+def test_a_scope_without_a_name_has_one_that_is_free(model):
+    with model.building():
+        for expected in ("block", "block_1"):
+            with tf1.variable_scope(None, "block") as scope:
+                assert scope.name == expected
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda: tf1.variable_scope("a", initializer=abs), "initializer must be None"),
+        (lambda: tf1.variable_scope("a", dtype=tf.float16), "dtype must be None"),
+        (lambda: tf1.variable_scope(), "name_or_scope or default_name must be given"),
+    ],
+)
+def test_a_scope_that_would_change_variables_is_refused(call, error):
+    with pytest.raises(ValueError, match=error), call():
+        pass
+
+
+def test_a_layer_that_is_to_be_found_again_needs_a_name():
+    with tf1.variable_scope("a", reuse=True), pytest.raises(ValueError, match="pass name="):
+        tf1.layers.dense(np.ones((1, 3), np.float32), 2)
+
+
+def test_a_vector_of_conditions_chooses_rows():
+    x, y = np.ones((2, 2), np.float32), np.zeros((2, 2), np.float32)
+    assert tf1.where([True, False], x, y).numpy().tolist() == [[1, 1], [0, 0]]
+    assert tf.where([True, False], x, y).numpy().tolist() == [[1, 0], [1, 0]]
+
+
+def test_areas_are_summed_as_tensorflow_1_sums_them():
+    labels, predictions = np.array([0, 0, 1, 1]), np.float32([0.1, 0.4, 0.35, 0.8])
+    value, update = tf1.metrics.auc(labels, predictions)
+    update()
+    assert float(value.result()) == pytest.approx(0.75, abs=1e-3)
+    with pytest.raises(ValueError, match="pass summation_method='careful_interpolation'"):
+        tf1.metrics.auc(labels, predictions, curve="PR")
+
+
+def test_images_of_a_batch_are_mirrored_one_by_one():
+    images = np.tile(np.arange(2, dtype=np.float32).reshape(1, 1, 2, 1), (64, 1, 1, 1))
+    firsts = tf.image.random_flip_left_right(images, seed=1).numpy()[:, 0, 0, 0]
+    assert 10 < firsts.sum() < 54
+
+
+@pytest.mark.parametrize(
+    ("face", "value", "third"),
+    [(tf1.summary, "tensor", "max_outputs"), (tf.summary, "data", "step")],
+)
+def test_summaries_take_the_names_of_their_version(face, value, third):
+    assert value in inspect.signature(face.scalar).parameters
+    assert list(inspect.signature(face.image).parameters)[2] == third
