@@ -89,8 +89,8 @@ def max_pool(
     input: Any = None,
 ) -> Any:
     """`tf.nn.max_pool2d`."""
-    _require_windows("max_pool", ksize, strides, padding)
-    return nn.max_pool2d(value if input is None else input, ksize, strides, padding, data_format)
+    images = value if input is None else input
+    return nn.max_pool2d(images, *_windows("max_pool", ksize, strides, padding), data_format)
 
 
 def avg_pool(
@@ -103,17 +103,19 @@ def avg_pool(
     input: Any = None,
 ) -> Any:
     """`tf.nn.avg_pool2d`."""
-    _require_windows("avg_pool", ksize, strides, padding)
-    return nn.avg_pool2d(value if input is None else input, ksize, strides, padding, data_format)
+    images = value if input is None else input
+    return nn.avg_pool2d(images, *_windows("avg_pool", ksize, strides, padding), data_format)
 
 
 avg_pool2d = avg_pool
 max_pool2d = max_pool
 
 
-def _require_windows(name: str, ksize: Any, strides: Any, padding: Any) -> None:
+def _windows(name: str, ksize: Any, strides: Any, padding: str | None) -> tuple[Any, Any, str]:
+    """These, all of which must be given although `value` may have another name."""
     if ksize is None or strides is None or padding is None:
         raise ValueError(f"{name}: ksize, strides and padding must be given")
+    return ksize, strides, padding
 
 
 accept_symbolic(globals())

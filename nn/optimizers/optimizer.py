@@ -35,6 +35,13 @@ from .clipping import scaled
 from .learning_rate import LearningRate
 from .state import AVERAGE, OptimizerState
 
+_INSTEAD = {
+    "decay": "pass learning_rate=schedules.InverseTimeDecay(rate, 1, decay)",
+    "jit_compile": "leave it away, nothing is compiled",
+    "lr": "it is called learning_rate",
+}
+"""What to pass for arguments of Keras's older optimizers."""
+
 _scaling: list[Callable[[Optimizer], Optimizer]] = []
 
 
@@ -104,6 +111,10 @@ class Optimizer(OptimizerState):
     def __init__(
         self, name: str = "optimizer", *, learning_rate: LearningRate = 0.001, **options: Any
     ) -> None:
+        for argument in _INSTEAD.keys() & options.keys():
+            raise TypeError(
+                f"{type(self).__name__} has no argument {argument!r}; {_INSTEAD[argument]}"
+            )
         super().__init__(name, learning_rate=learning_rate, **options)
         self.built = self._built = False
         self._index_dict: dict[str, int] = {}

@@ -34,13 +34,6 @@ from .learning_rate import CurrentRate, LearningRate, schedule_of
 from .rule import ADD, ASSIGN
 from .schedules import Constant
 
-_INSTEAD = {
-    "decay": "pass learning_rate=schedules.InverseTimeDecay(rate, 1, decay)",
-    "jit_compile": "leave it away, nothing is compiled",
-    "lr": "it is called learning_rate",
-}
-"""What to pass for arguments of Keras's older optimizers."""
-
 ACCUMULATOR, AVERAGE = "gradient_accumulator", "average"
 
 
@@ -62,12 +55,7 @@ class OptimizerState(Serializable, Updater):
         loss_scale_factor: float | None = None,
         gradient_accumulation_steps: int | None = None,
         sparse: str = "dense",
-        **unknown: Any,
     ) -> None:
-        if unknown:
-            argument = next(iter(unknown))
-            instead = _INSTEAD.get(argument, "see the arguments of the class and of Optimizer")
-            raise TypeError(f"{type(self).__name__} has no argument {argument!r}; {instead}")
         if sparse not in ("dense", "lazy"):
             raise ValueError(f"sparse must be 'dense' or 'lazy', it is {sparse!r}")
         self._learning_rate = schedule_of(learning_rate)

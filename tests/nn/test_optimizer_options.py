@@ -149,7 +149,6 @@ def test_what_cannot_be_meant_is_refused(make, message):
         ("lr", "it is called learning_rate"),
         ("decay", "pass learning_rate=schedules.InverseTimeDecay"),
         ("jit_compile", "leave it away"),
-        ("learning_rte", "see the arguments of the class"),
     ],
 )
 @pytest.mark.parametrize("make", [optimizers.SGD, optimizers.RMSprop, optimizers.Adam])
