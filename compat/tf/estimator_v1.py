@@ -37,7 +37,8 @@ class _OfSummedLoss:
     ) -> None:
         # Partitioners have no effect: a parameter-server strategy has its own, and values are the
         # same with any.
-        super().__init__(*args, loss_reduction=loss_reduction, **options)
+        canned: Any = super()  # the next base class of each class below
+        canned.__init__(*args, loss_reduction=loss_reduction, **options)
 
 
 class BaselineClassifier(_OfSummedLoss, estimator.BaselineClassifier):
