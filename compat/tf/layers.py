@@ -82,8 +82,9 @@ def dropout(
     name: str | None = None,
 ) -> Any:
     """A part `rate` of the elements is zero in training, the others are scaled up."""
-    refuse("dropout", ("noise_shape", noise_shape, None, "multiply with a mask of zeros"))
-    return nn.layers.Dropout(rate, seed=seed, name=name)(convert(inputs), training=training)
+    drawn = None if noise_shape is None else tuple(noise_shape)
+    layer = nn.layers.Dropout(rate, drawn, seed, name=_full_name(name))
+    return layer(convert(inputs), training=training)
 
 
 def batch_normalization(

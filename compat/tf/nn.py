@@ -201,10 +201,9 @@ def dropout(
     """A part `rate` of the elements is zero, the others are scaled up."""
     from ... import nn
 
-    if noise_shape is not None:
-        raise ValueError("tf.nn.dropout: noise_shape is not there; multiply with a mask of zeros")
     rate = 1 - keep_prob if rate is None and keep_prob is not None else rate
-    return nn.layers.Dropout(rate, seed=seed)(convert(x), training=True)
+    drawn = None if noise_shape is None else integers(noise_shape)
+    return nn.layers.Dropout(rate, drawn, seed)(convert(x), training=True)
 
 
 def conv_transpose(

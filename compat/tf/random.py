@@ -1,7 +1,9 @@
 """`tf.random`: numbers from a generator of each replica, which `set_seed` begins anew.
 
 Replicas run in threads: from one generator for all, what each draws would depend on who comes
-first, and all workers would draw the same.
+first, and all workers would draw the same. A seed that a call names has a generator of its own,
+which the next call with that seed goes on with: an augmentation would else be the same for each
+image.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from .advice import advice
 from .conversion import convert, integers, plain
 
 __getattr__, __dir__ = serve(NameTable(__name__, advice=advice))
-_generators: dict[int, np.random.Generator] = {}
+_generators: dict[tuple[int, int | None], np.random.Generator] = {}
 _seeds: list[int | None] = [None]
 
 
@@ -32,14 +34,15 @@ set_random_seed = set_seed
 
 
 def _generator(seed: int | None) -> np.random.Generator:
-    if seed is not None:
-        return np.random.default_rng(seed)
     context = strategies.get_replica_context()
     number = 0 if context is None else 1 + context.replica_id_in_sync_group
-    if number not in _generators:
+    key = number, seed
+    if key not in _generators:
         begun = _seeds[0]
-        _generators[number] = np.random.default_rng(None if begun is None else (begun, number))
-    return _generators[number]
+        parts = [part for part in (begun, number, seed) if part is not None]
+        is_seeded = begun is not None or seed is not None
+        _generators[key] = np.random.default_rng(parts if is_seeded else None)
+    return _generators[key]
 
 
 def normal(
@@ -93,7 +96,11 @@ def shuffle(value: Any, seed: int | None = None, name: str | None = None) -> Any
 
 
 def categorical(
-    logits: Any, num_samples: int, dtype: Any = np.int64, seed: int | None = None
+    logits: Any,
+    num_samples: int,
+    dtype: Any = np.int64,
+    seed: int | None = None,
+    name: str | None = None,
 ) -> Tensor:
     """For each row of logits so many class numbers."""
     scores = plain(logits)[:, None, :]

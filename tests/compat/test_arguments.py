@@ -157,7 +157,6 @@ MANAGER = lambda **options: tf.train.CheckpointManager(tf.train.Checkpoint(), "r
         (lambda: tf1.nn.dropout(X), "one of keep_prob and rate must be given"),
         (lambda: tf1.get_variable("v", [2], regularizer=abs), "add regularizer.variable. to the"),
         (lambda: tf1.get_variable("v", [2], custom_getter=abs), "use tf.variable_creator_scope"),
-        (lambda: tf1.layers.dropout(X, noise_shape=[2, 1]), "noise_shape must be None"),
         (lambda: tf1.layers.batch_normalization(X, renorm=True), "renorm must be False"),
         (lambda: tf.io.TFRecordWriter("x", options="ZLIB"), "options must be '' for 'x'"),
         (lambda: tf1.summary.FileWriter("x", filename_suffix="y"), "filename_suffix must be None"),

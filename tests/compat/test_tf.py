@@ -168,6 +168,34 @@ def test_mb_24_replicas_draw_numbers_of_their_own_the_same_after_each_seed():
     np.testing.assert_array_equal(numbers, drawn())
 
 
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: tf.random.normal((20,), seed=1),
+        lambda: tf.random.uniform((20,), seed=1),
+        lambda: tf.random.shuffle(np.arange(20), seed=1),
+        lambda: tf.image.random_crop(np.arange(1000).reshape(1000, 1), (20, 1), seed=1),
+        lambda: tf.nn.dropout(np.ones(20, np.float32), 0.5, seed=1),
+    ],
+)
+def test_a_seed_of_a_call_is_where_its_numbers_begin_and_not_what_they_all_are(draw):
+    def drawn():
+        tf.random.set_seed(3)
+        return [draw().numpy().tolist() for _ in range(3)]
+
+    first, second, third = drawn()
+    assert first != second != third != first
+    assert drawn() == [first, second, third]
+
+
+@pytest.mark.parametrize("face", [tf.nn, tf.compat.v1.layers])
+def test_dropout_drops_whole_axes_where_the_noise_has_length_one(face):
+    options = {"training": True} if face is tf.compat.v1.layers else {}
+    x = np.ones((50, 4), np.float32)
+    found = face.dropout(x, rate=0.5, noise_shape=(50, 1), seed=1, **options).numpy()
+    assert {*found.sum(axis=1).tolist()} == {0.0, 8.0}
+
+
 def test_in_19_a_sequence_of_batches_trains():
     class Batches(tf.keras.utils.Sequence):
         def __len__(self):
