@@ -25,7 +25,7 @@ _V1 = {
     "random_normal_initializer": "compat.tf.variables.random_normal_initializer",
     "random_uniform": "compat.tf.random.uniform",
     "random_uniform_initializer": "compat.tf.variables.random_uniform_initializer",
-    "set_random_seed": "strategies.set_seed",
+    "set_random_seed": "compat.tf.random.set_seed",
     "to_float": _ARRAYS + "to_float",
     "to_int32": _ARRAYS + "to_int32",
     "to_int64": _ARRAYS + "to_int64",

@@ -1,5 +1,6 @@
 """`tf.keras`: layers, models, losses and the rest, which here are `paceline.nn`."""
 
+import random
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from ... import nn
 from ..names import NameTable, register, serve
 from .advice import advice
 from .arguments import adapted
+from .random import set_seed
 
 _NAMES = {
     "Input": "nn.Input",
@@ -67,7 +69,7 @@ _TABLES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
             "CustomObjectScope": "nn.custom_object_scope",
             "Sequence": "compat.tf.keras.Sequence",
             "custom_object_scope": "nn.custom_object_scope",
-            "set_random_seed": "strategies.set_seed",
+            "set_random_seed": "compat.tf.keras.set_random_seed",
             "to_categorical": "compat.tf.keras.to_categorical",
         },
     ),
@@ -102,6 +104,13 @@ class Sequence:
 
     def on_epoch_end(self) -> None:
         """Called after each epoch of `fit`."""
+
+
+def set_random_seed(seed: int) -> None:
+    """Begin anew with this seed: all of `tf.random.set_seed`, Python's and NumPy's generators."""
+    random.seed(seed)
+    np.random.seed(seed)
+    set_seed(seed)
 
 
 def to_categorical(y: Any, num_classes: int | None = None, dtype: Any = "float32") -> np.ndarray:

@@ -188,6 +188,18 @@ def test_a_seed_of_a_call_is_where_its_numbers_begin_and_not_what_they_all_are(d
     assert drawn() == [first, second, third]
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [tf.random.set_seed, tf.compat.v1.set_random_seed, tf.keras.utils.set_random_seed],
+)
+def test_a_seed_of_any_name_begins_all_numbers_anew(seed):
+    def drawn():
+        seed(5)
+        return tf.random.normal((3,)).numpy().tolist()
+
+    assert drawn() == drawn()
+
+
 @pytest.mark.parametrize("face", [tf.nn, tf.compat.v1.layers])
 def test_dropout_drops_whole_axes_where_the_noise_has_length_one(face):
     options = {"training": True} if face is tf.compat.v1.layers else {}
