@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import cache, wraps
 from typing import Any
 
 _FEATURES = {"features": "x"}
@@ -118,10 +118,13 @@ def adapted(name: str, function: Any) -> Any:
         function: What stands for it here.
     """
     keys = name, name.replace("tf.math.", "tf.").replace("tf.linalg.", "tf.")
-    renamed = next((RENAMED[key] for key in keys if key in RENAMED), {})
-    no_effect = next((NO_EFFECT[key] for key in keys if key in NO_EFFECT), ())
-    if not renamed and not no_effect:
-        return function
+    key = next((key for key in keys if key in RENAMED or key in NO_EFFECT), None)
+    return function if key is None else _adapted(key, function)
+
+
+@cache  # a name that is looked up twice is one function
+def _adapted(key: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    renamed, no_effect = RENAMED.get(key, {}), NO_EFFECT.get(key, ())
     own = inspect.signature(function).parameters  # without those of a module that adapted it
     renamed = {old: new for old, new in renamed.items() if old not in own}
     no_effect = tuple(name for name in no_effect if name not in own)

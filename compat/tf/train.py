@@ -102,8 +102,17 @@ def AdagradOptimizer(  # noqa: N802
     use_locking: bool = False,
     name: str = "Adagrad",
 ) -> optimizers.Optimizer:
-    """`Adagrad`."""
-    return optimizers.Adagrad(_rate(learning_rate), initial_accumulator_value, name=name)
+    """`Adagrad` without an epsilon, which an accumulator that starts above zero does not need.
+
+    Raises:
+        ValueError: It would start at zero or below.
+    """
+    if not initial_accumulator_value > 0:
+        raise ValueError(
+            f"initial_accumulator_value must be positive, got {initial_accumulator_value}; "
+            f"0.1 is the default"
+        )
+    return optimizers.Adagrad(_rate(learning_rate), initial_accumulator_value, 0.0, name=name)
 
 
 def RMSPropOptimizer(  # noqa: N802

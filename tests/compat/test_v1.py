@@ -200,6 +200,7 @@ OPTIMIZERS = [
     (lambda: tf1.train.GradientDescentOptimizer(0.1), [0.512, -1.458]),
     (lambda: tf1.train.MomentumOptimizer(0.1, 0.9), [0.062, -0.972]),
     (lambda: tf1.train.AdagradOptimizer(0.1), [0.7823, -1.7777]),
+    (lambda: tf1.train.AdagradOptimizer(0.1, 1e-12), [0.78046, -1.77582]),
     (lambda: tf1.train.RMSPropOptimizer(0.1), [0.57452, -1.54464]),
     (lambda: tf1.train.RMSPropOptimizer(0.1, momentum=0.5, centered=True), [0.36832, -1.31987]),
 ]
@@ -236,6 +237,11 @@ def test_rows_that_a_step_does_not_read_stay_as_they_are(make):
     optimizer.apply_gradients([(tf.IndexedSlices(np.ones((1, 2), np.float32), [1], (3, 2)), table)])
     np.testing.assert_array_equal(table.numpy()[0], table.numpy()[1])
     np.testing.assert_array_equal(table.numpy()[2], [1.0, 1.0])
+
+
+def test_an_accumulator_that_starts_at_zero_is_refused_as_tensorflow_1_does():
+    with pytest.raises(ValueError, match="initial_accumulator_value must be positive, got 0"):
+        tf1.train.AdagradOptimizer(0.1, initial_accumulator_value=0.0)
 
 
 COLUMNS = [tf.feature_column.numeric_column("x", shape=(4,))]
