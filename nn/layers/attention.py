@@ -30,7 +30,8 @@ class _Attention(Layer):
         super().__init__(**options)
         check_decay("dropout", dropout)
         self.dropout = dropout
-        self._drop = Dropout(dropout, seed=seed, name=f"{self.name}/dropout") if dropout else None
+        name = f"{self.variables_prefix}/dropout"
+        self._drop = Dropout(dropout, seed=seed, name=name) if dropout else None
 
     def attend(self, scores: Any, value: Any, counts: Any, training: bool) -> tuple[Any, Any]:
         """The weighted means, and the weights; scores and what counts are (…, queries, values)."""

@@ -46,7 +46,8 @@ class Layer(Serializable, ABC):
     """A function of arrays with named weights.
 
     A layer is cheap to make: it holds its options, and asks for its weights when it is called. They
-    are variables named "<layer>/<weight>", found or created in the store of the calling model. A
+    are variables named "<layer>/<weight>" (with a number behind the layer's name where another
+    layer, of an earlier model of the process, say, has variables of that name), found or created in the store of the calling model. A
     `model_fn` that makes its layers anew for each step thus gets the same weights each time. So
     does one that uses a layer from outside, whose weights are then those of the training or
     evaluation under way.
@@ -66,8 +67,9 @@ class Layer(Serializable, ABC):
     array([[1., 2.]], dtype=float32)
 
     Args:
-        name: Made unique in the model with a number where it is taken; by default the class's name
-            in snake case: "dense", "dense_1".
+        name: Kept as it is given; two layers of one `Sequential` or `Model(inputs, outputs)` must
+            not have the same. By default the class's name in snake case, with a number where it is
+            taken: "dense", "dense_1".
         trainable: Whether optimizers change its weights.
         dtype: Of the weights, or a policy of `nn.mixed_precision`, by default the global one:
             float32. Layers with weights convert inputs to it; of what the others get floats stay.
@@ -114,7 +116,7 @@ class Layer(Serializable, ABC):
         batch_input_shape: Shape | None = None,
         weights: list[Any] | None = None,
     ) -> None:
-        self._take_name(name or self._default_name)
+        self._take_name(name)
         self.trainable = trainable
         self.dtype_policy = policy = policy_of(dtype)
         self.dtype = self.variable_dtype = policy.variable_dtype
@@ -124,10 +126,21 @@ class Layer(Serializable, ABC):
         if weights is not None:
             self._first_values = list(weights)
 
-    def _take_name(self, wished: str) -> None:
-        self._wished_name = wished
-        self._membership: Membership[dict[str, Variable]] = Membership(self, wished, _no_weights)
-        self.name = self._membership.name
+    def _take_name(self, given: str | None) -> None:
+        base = given or self._default_name
+        self._membership: Membership[dict[str, Variable]] = Membership(self, base, _no_weights)
+        self._given_name = given
+        # Only names that nobody gave are counted. Keys of losses, logs and saved models go by a
+        # given one, which therefore means the same in each model of the process.
+        self.name = given or self._membership.name
+
+    @property
+    def variables_prefix(self) -> str:
+        """The beginning of its variables' names: its own name, with a number where that is taken.
+
+        Two models of a process may have layers of the same name. They never share variables.
+        """
+        return self._membership.name
 
     def as_prototype(self) -> dict[str, Any] | None:
         state = {name: value for name, value in vars(self).items() if name not in _OF_ONE_LAYER}
@@ -135,7 +148,7 @@ class Layer(Serializable, ABC):
 
     def begin_as(self, prototype: dict[str, Any]) -> None:
         self.__dict__.update(prototype)
-        self._take_name(prototype["_wished_name"])
+        self._take_name(prototype["_given_name"])
 
     @abstractmethod
     def call(self, *args: Any, **kwargs: Any) -> Any:
@@ -275,7 +288,7 @@ class Layer(Serializable, ABC):
         """Find this layer's weight of that name, or create it.
 
         Args:
-            name: Its last name: the variable is "<layer>/<name>".
+            name: Its last name: the variable is "<variables_prefix>/<name>".
             shape: What the inputs call for; a weight that exists must have it.
             dtype: The layer's by default.
             initializer: See `nn.initializers`; Glorot's uniform one by default.
@@ -292,7 +305,7 @@ class Layer(Serializable, ABC):
         weights = self._membership.here(self)
         weight = weights.get(name)
         if weight is None:
-            full_name = f"{self.name}/{name}"
+            full_name = f"{self.variables_prefix}/{name}"
             weight = current_store().variables.get(full_name)
             if weight is None:
                 weight = get_variable(

@@ -29,7 +29,7 @@ class RandomLayer(Layer):
         store = current_store()
         self.seed = seed
         self._seed = store.seed if seed is None else seed
-        self._calls: _Calls = store.find_or_create(("dropout calls", self.name), _Calls)
+        self._calls: _Calls = store.find_or_create(("dropout calls", self.variables_prefix), _Calls)
 
     def generator(self) -> np.random.Generator:
         """What a call draws from: in an operation that is done `by_host`.
@@ -55,7 +55,7 @@ class RandomLayer(Layer):
         if self._seed is None:
             return np.random.default_rng()
         # A checksum of the name, not its hash, which differs between processes.
-        key = [self._seed, zlib.crc32(self.name.encode()), replica_id, step, call]
+        key = [self._seed, zlib.crc32(self.variables_prefix.encode()), replica_id, step, call]
         return np.random.default_rng(key)
 
     @by_host

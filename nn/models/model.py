@@ -15,7 +15,13 @@ from ..layers import Layer, SymbolicTensor, map_symbolic, symbolic_in
 from . import fitting
 from .data import Source, source_of, split_off
 from .epochs import Epochs
-from .functional import bound_inputs, computed, computed_steps, layers_of
+from .functional import (
+    bound_inputs,
+    computed,
+    computed_steps,
+    layers_of,
+    require_unique_names,
+)
 from .graph import graph_config, graph_of
 from .summary import write_summary
 from .trainable import Trainable
@@ -54,6 +60,7 @@ class Model(Trainable):
         self.inputs, self.outputs = inputs, outputs
         self._steps = computed_steps(inputs, outputs)
         self.layers = layers_of(self._steps)
+        require_unique_names(self.name, self.layers)
         self._create_weights()
 
     def call(self, inputs: Any, training: bool = False) -> Any:
@@ -99,13 +106,16 @@ class Model(Trainable):
         layers = self.layers or self.sublayers
         if (name is None) == (index is None):
             raise ValueError(f"give a name or an index, not name={name!r} and index={index!r}")
-        known = {layer.name: layer for layer in layers}
         if index is not None and -len(layers) <= index < len(layers):
             return layers[index]
+        known = {layer.name: layer for layer in reversed(layers)}  # the first of a name, as Keras
         if name in known:
             return known[name]
         wanted = f"called {name!r}" if index is None else f"number {index}"
-        raise ValueError(f"model {self.name!r} has no layer {wanted}; it has {', '.join(known)}")
+        raise ValueError(
+            f"model {self.name!r} has no layer {wanted}; it has "
+            f"{', '.join(layer.name for layer in layers)}"
+        )
 
     def summary(
         self,
@@ -134,10 +144,13 @@ class Model(Trainable):
         if self.outputs is None and not self.layers:
             return super().output_names
         ends = [tensor.function for tensor in symbolic_in(self.outputs)] or self.layers[-1:]
-        return [
+        names = [
             end.name if isinstance(end, Layer) else f"output_{index + 1}"
             for index, end in enumerate(ends or [None])
         ]
+        # A layer that gives several outputs gives them one name: those behind the first are counted.
+        before = [names[:index].count(name) for index, name in enumerate(names)]
+        return [f"{name}_{n}" if n else name for name, n in zip(names, before, strict=True)]
 
     def fit(
         self,
@@ -315,7 +328,7 @@ class Model(Trainable):
         # To make weights is a forward pass on zeros: once for a model, not once for each step of a
         # model_fn that makes its layers anew.
         resources = current_store().resources
-        key = ("model", self.name, len(self.layers))
+        key = ("model", self.variables_prefix, len(self.layers))
         if resources.get(key) is None:
             self.make_weights()
             resources[key] = self

@@ -1,8 +1,8 @@
 """Saving models whole, or their weights; and giving saved values to a model.
 
 What is saved is a checkpoint: the values of the variables by name, and in its state what the model
-is made of. Names are counted, and so they differ between processes: a model that is loaded has
-names of its own, and its first layer takes what was the first layer's.
+is made of. The names of variables are counted, and so they differ between processes: a model that
+is loaded has variables of its own, and its first layer takes what was the first layer's.
 """
 
 from __future__ import annotations
@@ -125,6 +125,7 @@ class Savable(Layer):
         """
         state, values = read_saved(path)
         if by_name:
+            values = of_same_names(values, state, self)
             shared = [weight for weight in self.weights if weight.name in values]
             if skip_mismatch:
                 shared = [weight for weight in shared if weight.shape == values[weight.name].shape]
@@ -212,7 +213,7 @@ class Savable(Layer):
 
     def _built(self) -> set[str]:
         """The layers that have made their weights: each makes all of them, or none so far."""
-        return {weight.name.rpartition("/")[0] for weight in self.weights} - {self.name}
+        return {weight.name.rpartition("/")[0] for weight in self.weights} - {self.variables_prefix}
 
     def _save(
         self, path: Path, overwrite: bool, content: Mapping[str, Any], include_optimizer: bool
@@ -227,7 +228,12 @@ class Savable(Layer):
         job.refresh()
         # What was restored and is still to be created is not lost.
         values = self._pending | {variable.name: variable.numpy() for variable in variables}
-        state |= {"saved_model": _FORMAT, "layers": [layer.name for layer in all_layers(self)]}
+        layers = all_layers(self)
+        state |= {
+            "saved_model": _FORMAT,
+            "layers": [layer.variables_prefix for layer in layers],
+            "layer_names": [layer.name for layer in layers],
+        }
         step = int(values.get(f"{state['optimizer']}/iterations", 0))
         write = partial(save_at, path, values, step=step, state=state, overwrite=overwrite)
         _by_the_chief(job, path, write)
@@ -299,7 +305,7 @@ def renamed(
     Raises:
         ValueError: The model has other layers.
     """
-    layers = [layer.name for layer in all_layers(model)]
+    layers = [layer.variables_prefix for layer in all_layers(model)]
     if "layers" not in state:  # a checkpoint of a run, which has other things as well
         return {name: v for name, v in values.items() if name.rpartition("/")[0] in layers}
     if len(layers) != len(state["layers"]):
@@ -321,14 +327,40 @@ def renamed(
     return found
 
 
-def _renamed(name: str, layers: Mapping[str, str]) -> str:
-    """The name of a layer's variable where the layer has another name."""
+def of_same_names(values: Values, state: Mapping[str, Any], model: Layer) -> Values:
+    """The saved values of layers whose names layers of a model have, by the names of variables here.
+
+    Args:
+        values, state: What `read_saved` gave.
+        model: One that may have other layers, too.
+    """
+    if "layers" not in state:  # a checkpoint of a run, where variables alone have names
+        return values
+    own = {layer.name: layer.variables_prefix for layer in all_layers(model)}
+    names = state.get("layer_names", state["layers"])  # once, given names were counted, too
+    prefixes = dict(zip(state["layers"], map(own.get, names), strict=True))
+    found = {}
+    for name, value in values.items():
+        saved, rest = _split(name, prefixes)
+        if (prefix := prefixes.get(saved)) is not None:
+            found[f"{prefix}/{rest}"] = value
+    return found
+
+
+def _renamed(name: str, prefixes: Mapping[str, str]) -> str:
+    """The name of a layer's variable where the layer's variables have another prefix."""
+    saved, rest = _split(name, prefixes)
+    return f"{prefixes[saved]}/{rest}" if saved else name
+
+
+def _split(name: str, prefixes: Container[str]) -> tuple[str, str]:
+    """The longest of the prefixes in front of a variable's name, and the rest; "" if none is."""
     parts = name.split("/")
     for length in range(len(parts) - 1, 0, -1):
-        layer = layers.get("/".join(parts[:length]))
-        if layer is not None:
-            return "/".join([layer, *parts[length:]])
-    return name
+        prefix = "/".join(parts[:length])
+        if prefix in prefixes:
+            return prefix, "/".join(parts[length:])
+    return "", name
 
 
 def restore(

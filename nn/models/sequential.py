@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from ...autodiff import Tensor, conv2d_relu_max_pool2d, relu
 from ..layers import Conv2D, Input, Layer, MaxPooling2D, Shape, SymbolicTensor
 from ..serialization import serialize
+from .functional import require_unique_names
 from .model import Model
 
 Stage: TypeAlias = Callable[..., Any]
@@ -30,6 +31,7 @@ class Sequential(Model):
         super().__init__(name=name)
         self.input_shape = _input_shape(entries)
         self.layers = [_checked(entry) for entry in entries if type(entry) is not Input]
+        require_unique_names(self.name, self.layers)
         self._stages = _stages(self.layers)
         self._create_weights()
 
@@ -42,7 +44,8 @@ class Sequential(Model):
             return
         if not self.layers and self.input_shape is None:
             self.input_shape = _checked(layer).input_shape
-        self.layers.append(_checked(layer))
+        require_unique_names(self.name, [*self.layers, _checked(layer)])
+        self.layers.append(layer)
         self._stages = _stages(self.layers)
         self._called = False
         self._create_weights()

@@ -147,7 +147,7 @@ class Trainable(Savable):
         """The count of training steps that `fit` has made."""
         if self._steps_made is None:
             with self.distribute_strategy.scope():
-                name = current_store().unique_name(f"{self.name}/steps")
+                name = current_store().unique_name(f"{self.variables_prefix}/steps")
                 self._steps_made = get_variable(name, (), np.int64, 0, **COUNTER)
         return self._steps_made
 

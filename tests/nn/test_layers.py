@@ -90,9 +90,25 @@ def test_names_are_counted_by_kind():
     assert [layer.name for layer in made] == ["dense", "dense_1", "max_pooling2d", "out"]
 
 
-def test_a_name_that_is_taken_gets_a_number():
-    assert layers.Dense(1, name="a").name == "a"
-    assert layers.Dense(1, name="a").name == "a_1"
+def test_a_given_name_is_kept_and_the_weights_of_two_layers_of_one_name_are_apart():
+    first, second = (layers.Dense(1, name="a") for _ in range(2))
+    first(np.ones((1, 2))), second(np.ones((1, 3)))
+    assert (first.name, second.name) == ("a", "a")
+    assert names([*first.weights, *second.weights]) == [
+        "a/kernel",
+        "a/bias",
+        "a_1/kernel",
+        "a_1/bias",
+    ]
+
+
+def test_an_automatic_name_is_none_that_was_given():
+    assert [layers.Dense(1, name="dense").name, layers.Dense(1).name] == ["dense", "dense_1"]
+
+
+def test_a_layer_from_a_configuration_has_its_name():
+    layer = layers.ELU()
+    assert type(layer).from_config(layer.get_config()).name == layer.name
 
 
 def test_a_model_that_is_built_anew_finds_its_weights(store):

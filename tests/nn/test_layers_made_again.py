@@ -57,14 +57,17 @@ def test_es15_it_has_a_name_of_its_own_and_the_weights_of_that():
         first, second = (layers.Dense(2, "relu") for _ in range(2))
         third = layers.Dense(2, "relu", name="dense")
         outputs = third(second(first(np.ones((1, 2), np.float32))))
-        return [layer.name for layer in (first, second, third)], first.weights, outputs.numpy()
+        made = (first, second, third)
+        names = [layer.name for layer in made], [layer.variables_prefix for layer in made]
+        return names, first.weights, outputs.numpy()
 
     store = VariableStore(seed=1)
     with store.building():
         names, weights, outputs = model()
     with store.building():
         again = model()
-    assert names == again[0] == ["dense", "dense_1", "dense_2"]
+    assert names == again[0]
+    assert names == (["dense", "dense_1", "dense"], ["dense", "dense_1", "dense_2"])
     assert weights == again[1]
     np.testing.assert_array_equal(outputs, again[2])
 

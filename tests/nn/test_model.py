@@ -217,3 +217,48 @@ def test_several_outputs_have_losses_weights_and_metrics_by_place_or_by_name():
     model.compile("sgd", {"c": "mse"})
     with pytest.raises(ValueError, match=r"loss has the keys \['c'\], but the outputs are called"):
         model.compute_loss(X, y, outputs)
+
+
+def two_outputs():
+    inputs = Input((3,))
+    return Model(inputs, [layers.Dense(1, name="o1")(inputs), layers.Dense(1, name="o2")(inputs)])
+
+
+def test_a_second_model_keeps_the_names_that_the_user_gave():
+    for _ in range(2):
+        model = two_outputs()
+        model.compile("sgd", loss={"o1": "mse", "o2": "mae"}, metrics={"o1": "mse"})
+        labels = np.ones((5, 1), np.float32)
+        history = model.fit(X, {"o1": labels, "o2": labels}, verbose=0).history
+        assert list(history) == ["loss", "o1_loss", "o2_loss", "o1_mse"]
+        assert model.get_layer("o1") is model.layers[0]
+
+
+def test_two_models_whose_layers_have_the_same_names_share_no_weights():
+    first, second = two_outputs(), two_outputs()
+    before = second.get_weights()
+    first.set_weights([weight + 1 for weight in first.get_weights()])
+    for weight, value in zip(second.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(weight, value)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda *parts: Sequential(parts),
+        lambda *parts: [(model := Sequential()), *map(model.add, parts)],
+        lambda first, second: Model(given := Input((2,)), second(first(given))),
+    ],
+    ids=["Sequential", "add", "Model"],
+)
+def test_two_layers_of_one_name_in_a_model_are_refused_by_name(make):
+    said = r"Dense\(name='a'\) and ReLU\(name='a'\), have the same; give one of them another name"
+    with pytest.raises(ValueError, match=said):
+        make(layers.Dense(2, name="a"), layers.ReLU(name="a"))
+
+
+def test_a_layer_that_may_be_called_twice_stands_once_in_a_model():
+    inputs, again = Input((2,)), layers.Dense(2, name="a")
+    model = Model(inputs, [again(inputs), again(again(inputs))])
+    assert [layer.name for layer in model.layers] == ["a"]
+    assert model.output_names == ["a", "a_1"]

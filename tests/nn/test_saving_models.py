@@ -319,3 +319,28 @@ def test_a_model_may_be_saved_in_the_current_directory(tmp_path, monkeypatch, pa
     assert load_model("best.keras").count_params() == model.count_params()
     visible = {name for name in os.listdir() if not name.startswith(".")}
     assert visible == {os.path.normpath(path), "w", "best.keras"}
+
+
+def named():
+    return Sequential([Input((3,)), layers.Dense(4, name="first"), layers.Dense(2, name="last")])
+
+
+def test_a_model_loaded_in_the_process_that_saved_it_has_the_names_that_it_was_saved_with(tmp_path):
+    model = named()
+    model.compile("sgd", "mse")
+    model.save(tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    assert [layer.name for layer in loaded.layers] == ["first", "last"]
+    for ours, theirs in zip(loaded.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_weights_by_name_are_those_of_the_layers_of_that_name_in_any_model_of_the_process(tmp_path):
+    Sequential([Input((3,)), layers.Dense(4, name="first")])  # has the name of the variables
+    saved = named()
+    saved.save_weights(tmp_path / "weights")
+    other = Sequential([Input((3,)), layers.Dense(4, name="first"), layers.Dense(3, name="new")])
+    new = other.layers[1].get_weights()
+    other.load_weights(tmp_path / "weights", by_name=True)
+    np.testing.assert_array_equal(other.get_weights()[0], saved.get_weights()[0])
+    np.testing.assert_array_equal(other.get_weights()[2], new[0])
