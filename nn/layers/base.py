@@ -46,11 +46,11 @@ class Layer(Serializable, ABC):
     """A function of arrays with named weights.
 
     A layer is cheap to make: it holds its options, and asks for its weights when it is called. They
-    are variables named "<layer>/<weight>" (with a number behind the layer's name where another
-    layer, of an earlier model of the process, say, has variables of that name), found or created in the store of the calling model. A
-    `model_fn` that makes its layers anew for each step thus gets the same weights each time. So
-    does one that uses a layer from outside, whose weights are then those of the training or
-    evaluation under way.
+    are variables named "<layer>/<weight>", found or created in the store of the calling model.
+    (Where another layer, of an earlier model of the process, say, has variables of that name, a
+    number stands behind the layer's.) A `model_fn` that makes its layers anew for each step thus
+    gets the same weights each time. So does one that uses a layer from outside, whose weights are
+    then those of the training or evaluation under way.
 
     To write one, set the options in `__init__` and compute in `call`, which asks for the weights
     there; or ask for them in `build(input_shape)`, which runs before the first call. A layer may

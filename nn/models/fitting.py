@@ -172,8 +172,10 @@ def fit(model: Trainable, source: Source, epochs: Epochs, callbacks: CallbackLis
                     session.next_pass(batches)
                 callbacks.tell("on_epoch_begin", epoch)
                 forget()
-                logs, goes_on = _train_epoch(model, session, hook, epochs, epoch, done, count)
-                done = 0
+                found, goes_on = _train_epoch(model, session, hook, epochs, epoch, done, count)
+                if found is None:  # the data had ended with the epoch before
+                    break
+                logs, done = found, 0
                 if session.end_is_agreed:
                     callbacks.tell("on_train_interrupted")
                     job.leave()
@@ -186,10 +188,8 @@ def fit(model: Trainable, source: Source, epochs: Epochs, callbacks: CallbackLis
             account = str(count) if _shares_batches(source, distributed, strategy) else ""
             uneven = uneven_counts(session.finish(account), strategy.extended.shard[0] == 1)
             session.end()
-            if model.optimizer is not None:  # variables become their averages, if it keeps them
-                model.optimizer.finalize_variable_values(model.trainable_variables)
             bring_here(model, strategy, uneven)
-            with strategy.scope():
+            with strategy.scope():  # variables become their averages, if the optimizer keeps them
                 model.optimizer.finalize_variable_values(model.trainable_variables)
             callbacks.tell("on_train_end", logs)
     finally:
@@ -206,8 +206,10 @@ def _train_epoch(
     epoch: int,
     done: int,
     count: BatchCount,
-) -> tuple[dict[str, Any], bool]:
+) -> tuple[dict[str, Any] | None, bool]:
     """The logs of an epoch, and whether there is data for the next one.
+
+    Without a step, in an epoch behind others, there are no logs.
 
     Args:
         done: How many of its batches were made before.
@@ -217,17 +219,20 @@ def _train_epoch(
     model.reset_metrics()
     hook.begin_pass(done)
     hook.tell_of_next()  # the first batch builds the model, and tells hooks only then
+    begun = done
     while done != epochs.steps and session.make_next_step():
         session.after_run()
         done += 1
     count.note(epoch, done)
     if session.end_is_agreed:
         return {}, False
-    logs = session.logs()
     has_ended = epochs.steps is not None and done < epochs.steps
     stops = _agreed(session.stop_requested, session.strategy)
     if has_ended and not stops:
         _warn_of_end(epochs)
+        if done == begun and epoch > epochs.first:
+            return None, False
+    logs = session.logs()
     if epochs.evaluate is not None and epochs.validated(epoch + 1):
         logs |= {f"val_{name}": value for name, value in epochs.evaluate().items()}
     return logs, not (has_ended or stops)

@@ -9,11 +9,12 @@ from typing import Any, Self
 import numpy as np
 
 from ...autodiff import lift, placed
+from ...inputs import Dataset
 from ...strategies import current_store
 from ..callbacks import Callback, CallbackList, History, LambdaCallback, ProgbarLogger
 from ..layers import Layer, SymbolicTensor, map_symbolic, symbolic_in
 from . import fitting
-from .data import Source, source_of, split_off
+from .data import Source, has_batches, source_of, split_off
 from .epochs import Epochs
 from .functional import (
     bound_inputs,
@@ -148,7 +149,7 @@ class Model(Trainable):
             end.name if isinstance(end, Layer) else f"output_{index + 1}"
             for index, end in enumerate(ends or [None])
         ]
-        # A layer that gives several outputs gives them one name: those behind the first are counted.
+        # Several outputs of one layer have its name: those behind the first are counted.
         before = [names[:index].count(name) for index, name in enumerate(names)]
         return [f"{name}_{n}" if n else name for name, n in zip(names, before, strict=True)]
 
@@ -192,8 +193,9 @@ class Model(Trainable):
             class_weight: Class → the factor of the loss of its examples.
             sample_weight: A factor for each example's loss, where `x` is arrays.
             initial_epoch: The number of the first epoch.
-            steps_per_epoch: How many batches an epoch has; by default all. With it data without end
-                go on from epoch to epoch, and such as end early end the training, with a warning.
+            steps_per_epoch: How many batches an epoch has; by default all. With it arrays are gone
+                over again and again; a dataset without end goes on from epoch to epoch, and one
+                that ends early ends the training, with a warning.
             validation_steps: How many batches are validated with; by default all.
             validation_batch_size: As `batch_size`, which is the default.
             validation_freq: After how many epochs to validate, or after which (from 1).
@@ -209,6 +211,9 @@ class Model(Trainable):
                 validation_split, x, y, sample_weight
             )
         source = source_of(x, y, sample_weight, batch_size, shuffle, class_weight)
+        is_pass = steps_per_epoch in (None, source.cardinality())
+        if not is_pass and isinstance(source, Dataset) and not has_batches(x):
+            source = source.repeat()
         listed = [*_listed(callbacks), *_of_source(x)]
         history = next((c for c in listed if isinstance(c, History)), None) or History()
         params = {"verbose": verbose, "epochs": epochs, "steps": _steps(source, steps_per_epoch)}

@@ -328,7 +328,7 @@ def renamed(
 
 
 def of_same_names(values: Values, state: Mapping[str, Any], model: Layer) -> Values:
-    """The saved values of layers whose names layers of a model have, by the names of variables here.
+    """The saved values of layers whose names a model has, by the names of its variables.
 
     Args:
         values, state: What `read_saved` gave.

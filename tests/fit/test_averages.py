@@ -7,6 +7,20 @@ from paceline.nn import Sequential, layers, optimizers
 from paceline.strategies import MirroredStrategy
 
 
+def test_fit_lets_variables_become_their_averages_once():
+    calls = []
+
+    class Counted(optimizers.SGD):
+        def finalize_variable_values(self, var_list):
+            calls.append([variable.name for variable in var_list])
+            super().finalize_variable_values(var_list)
+
+    model = Sequential([layers.Dense(1, use_bias=False, name="one")])
+    model.compile(Counted(use_ema=True), "mse")
+    model.fit(np.ones((4, 1)), np.ones((4, 1)), epochs=2, verbose=0)
+    assert calls == [[model.weights[0].name]]
+
+
 @pytest.mark.parametrize("num_replicas", [1, 2])
 def test_fit_ends_with_the_averages_that_its_optimizer_kept(num_replicas):
     strategy = MirroredStrategy([f"CPU:{i}" for i in range(num_replicas)])

@@ -200,6 +200,23 @@ def test_data_without_end_go_on_from_epoch_to_epoch():
     assert len(history.history["loss"]) == 3
 
 
+@pytest.mark.parametrize("steps", [1, 2, 4])
+def test_arrays_are_gone_over_again_until_all_epochs_have_their_steps(steps):
+    model = linear()
+    history = model.fit(
+        X, Y, batch_size=10, epochs=12 // steps, steps_per_epoch=steps, shuffle=False, verbose=0
+    )
+    assert len(history.history["loss"]) == 12 // steps
+    np.testing.assert_allclose(model.get_weights()[0], by_hand(4, 10)[0][0], rtol=1e-5)
+
+
+def test_an_epoch_for_which_no_data_are_left_is_none(caplog):
+    with caplog.at_level(logging.WARNING, "paceline"):
+        history = linear().fit(batches(), epochs=3, steps_per_epoch=3, verbose=0)
+    assert "Your input ran out of data" in caplog.text
+    assert (history.epoch, len(history.history["loss"])) == ([0], 1)
+
+
 def test_data_that_end_early_end_the_training_with_a_warning(caplog):
     with caplog.at_level(logging.WARNING, "paceline"):
         history = linear().fit(batches(), epochs=3, steps_per_epoch=2, verbose=0)
