@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -101,15 +102,25 @@ def policy_of(dtype: Any) -> Policy:
 
 def to_dtype(inputs: Any, dtype: np.dtype) -> Tensor:
     """`inputs` as a tensor of `dtype`, through which a gradient flows back."""
-    tensor = inputs if type(inputs) is Tensor else lift(inputs)
+    tensor = inputs if type(inputs) is Tensor else _lifted(inputs)
     own = tensor.like().dtype
     return tensor if own is dtype or own == dtype else tensor.astype(dtype)
 
 
 def to_floats(inputs: Any, dtype: np.dtype) -> Tensor:
     """`inputs` as a tensor of floats: floats as they are, anything else converted to `dtype`."""
-    tensor = lift(inputs)
+    tensor = _lifted(inputs)
     return tensor if tensor.like().dtype.kind == "f" else tensor.astype(dtype)
+
+
+def _lifted(inputs: Any) -> Tensor:
+    if isinstance(inputs, Mapping):
+        raise TypeError(
+            f"a layer that takes an array was given a dict with the keys {list(inputs)}; give it "
+            f"one of the arrays, or make the model with an Input of such a name"
+        )
+    tensor: Tensor = lift(inputs)
+    return tensor
 
 
 def cast_floats(values: Any, dtype: np.dtype) -> Any:

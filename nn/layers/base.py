@@ -20,6 +20,7 @@ from ...strategies import (
     Membership,
     Variable,
     VariableAggregation,
+    VariableStore,
     VariableSynchronization,
     current_store,
     get_variable,
@@ -35,10 +36,11 @@ from ..serialization import Config, Serializable
 from .calls import INFERENCE_CALLS, TRAINING
 from .options import Constraint, Initializer, Regularizer, Shape, shape_of_one
 from .sublayers import objects_in
-from .symbolic import SymbolicTensor, is_symbolic
+from .symbolic import Hidable, Input, SymbolicTensor, is_symbolic, shapes_of
 
 _building = threading.RLock()
 _OF_ONE_LAYER: Final = frozenset({"_arguments", "_membership", "name"})
+_MISSING: Final = object()
 _ARRAYS: Final = frozenset({np.ndarray, Tensor})  # which no symbolic tensor is
 
 
@@ -88,20 +90,23 @@ class Layer(Serializable, ABC):
     _takes_training = True
     _takes_mask = False
     _builds = False
+    _first_name = "inputs"
 
     # What few layers have is set on these alone.
-    input_shape: Shape | None = None
+    example_shape: Shape | None = None
     built = False
     _built_in: dict[str, Variable] | None = None
     _first_values: list[Any] | None = None
     _called = False
+    _first_call: tuple[Any, Any] | None = None
     _regularizers: Mapping[str, Callable[[Any], Tensor]] = MappingProxyType({})
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls._default_name = name_of_class(cls.__name__)
         # Once for a class: to look at the signature takes longer than most layers.
-        cls._call_names = tuple(inspect.signature(cls.call).parameters)[2:]
+        names = tuple(inspect.signature(cls.call).parameters)[1:]
+        cls._first_name, cls._call_names = "".join(names[:1]), names[1:]
         cls._takes_training = "training" in cls._call_names
         cls._takes_mask = "mask" in cls._call_names
         cls._builds = cls.build is not Layer.build
@@ -122,7 +127,7 @@ class Layer(Serializable, ABC):
         self.dtype = self.variable_dtype = policy.variable_dtype
         self.compute_dtype = policy.compute_dtype
         self._casts = policy.is_mixed or global_policy().is_mixed
-        self.input_shape = shape_of_one(input_shape, input_dim, batch_input_shape)
+        self.example_shape = shape_of_one(input_shape, input_dim, batch_input_shape)
         if weights is not None:
             self._first_values = list(weights)
 
@@ -154,7 +159,7 @@ class Layer(Serializable, ABC):
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """The layer's outputs, as `call(inputs)` or `call(inputs, training)`."""
 
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, inputs: Any = _MISSING, *args: Any, **kwargs: Any) -> Any:
         """The layer's outputs for a batch of inputs, as a tensor.
 
         Args:
@@ -164,8 +169,14 @@ class Layer(Serializable, ABC):
                 collects the statistics of the batch. By default as the layer was called, if any,
                 in whose `call` this is; else not.
             mask: Which parts of the inputs count, if not what the inputs say themselves.
-            *args, **kwargs: Whatever else `call` takes.
+            *args, **kwargs: Whatever else `call` takes. The inputs may be given by keyword, too: as
+                `inputs`, or as `call` names them.
+
+        Raises:
+            TypeError: There are no inputs.
         """
+        if inputs is _MISSING:
+            inputs = self._by_keyword(kwargs)
         if args:
             kwargs |= zip(self._call_names or ("training",), args, strict=False)
         if type(inputs) not in _ARRAYS and is_symbolic(inputs):
@@ -178,6 +189,15 @@ class Layer(Serializable, ABC):
         if self._casts or variables_are_cast():
             return self._in_own_precision(inputs, training, mask, kwargs)
         return self._called_with(inputs, training, mask, kwargs)
+
+    def _by_keyword(self, kwargs: dict[str, Any]) -> Any:
+        """The inputs, taken out of what was given by keyword."""
+        if self._first_name not in kwargs:
+            raise TypeError(
+                f"layer {self.name!r} was called without {self._first_name}; call it with an "
+                f"array, as layer({self._first_name})"
+            )
+        return kwargs.pop(self._first_name)
 
     def _in_own_precision(
         self, inputs: Any, training: bool | None, mask: Any, kwargs: dict[str, Any]
@@ -225,7 +245,52 @@ class Layer(Serializable, ABC):
         given = {key: value for key, value in kwargs.items() if value is not None}
         outputs = SymbolicTensor(self, (inputs,), given)
         num_outputs = self.num_outputs()
-        return outputs if num_outputs is None else [outputs[i] for i in range(num_outputs)]
+        if num_outputs is not None:
+            outputs = [outputs[i] for i in range(num_outputs)]
+        if self._first_call is None:
+            self._first_call = inputs, outputs
+        return outputs
+
+    def ends(self) -> tuple[Any, Any] | None:
+        """The symbolic inputs and outputs of its first symbolic call; None where there was none."""
+        return self._first_call
+
+    @Hidable
+    def input(self) -> Any:
+        """The symbolic inputs of its first symbolic call, or those of a model."""
+        return _known(self, "input", self.ends())[0]
+
+    @Hidable
+    def output(self) -> Any:
+        """The symbolic outputs of its first symbolic call, or those of a model."""
+        return _known(self, "output", self.ends())[1]
+
+    @Hidable
+    def input_shape(self) -> Any:
+        """The shape of `input`, or that which it was made with, with the batch in front."""
+        ends = self.ends()
+        if ends is None and self.example_shape is not None:
+            return (None, *self.example_shape)
+        return shapes_of(_known(self, "input_shape", ends)[0])
+
+    @Hidable
+    def output_shape(self) -> Any:
+        """The shape of `output`, with the batch in front, which is None."""
+        return shapes_of(_known(self, "output_shape", self.ends())[1])
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """The shape of the outputs for inputs of a shape; it makes no weights of this layer.
+
+        Args:
+            input_shape: A tuple that begins with the batch, which may be None; for a layer of
+                several inputs, a list of them.
+        """
+        several = isinstance(input_shape, list) and not isinstance(input_shape[0], int | None)
+        inputs: Any = [Input(batch_shape=one) for one in input_shape] if several else None
+        # Of a copy, in a model of its own: this one may be called with another shape.
+        with VariableStore(seed=0).building():
+            copy = type(self).from_config(self.get_config())
+            return shapes_of(copy(inputs if several else Input(batch_shape=input_shape)))
 
     def num_outputs(self) -> int | None:
         """How many tensors a call gives as a list; None where it gives one, and no list."""
@@ -260,7 +325,7 @@ class Layer(Serializable, ABC):
                 several inputs, a list of them.
         """
         if not self._called:
-            self.input_shape = tuple(input_shape)[1:]
+            self.example_shape = tuple(input_shape)[1:]
             self.make_weights()
         self.built = True
 
@@ -360,9 +425,9 @@ class Layer(Serializable, ABC):
 
     def _zeros(self) -> Any:
         """Inputs of one example where the caller computes; None where their shape is not known."""
-        if self.input_shape is None or None in self.input_shape:
+        if self.example_shape is None or None in self.example_shape:
             return None
-        return placed(np.zeros((1, *self.input_shape), self.dtype))
+        return placed(np.zeros((1, *self.example_shape), self.dtype))
 
     @property
     def sublayers(self) -> list[Layer]:
@@ -451,6 +516,15 @@ class Layer(Serializable, ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
+
+
+def _known(layer: Layer, what: str, ends: tuple[Any, Any] | None) -> tuple[Any, Any]:
+    if ends is None:
+        raise AttributeError(
+            f"layer {layer.name!r} has no {what} before it is called with an Input, or with what "
+            f"layers have made of one"
+        )
+    return ends
 
 
 def _no_weights(name: str) -> dict[str, Variable]:

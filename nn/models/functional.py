@@ -60,7 +60,9 @@ def bound_inputs(model: str, inputs: Any, given: Any) -> dict[int, Any]:
     if isinstance(inputs, Mapping):
         pairs = [(tensor, _chosen(model, given, key)) for key, tensor in inputs.items()]
     elif isinstance(given, Mapping):
-        pairs = [(tensor, _chosen(model, given, tensor.name)) for tensor in symbolic_in(inputs)]  # type: ignore
+        names = names_of_inputs(inputs)
+        chosen = [_chosen(model, given, name) for name in names]
+        pairs = list(zip(symbolic_in(inputs), chosen, strict=True))
     elif isinstance(inputs, Input):
         pairs = [(inputs, given)]
     else:
@@ -72,6 +74,14 @@ def bound_inputs(model: str, inputs: Any, given: Any) -> dict[int, Any]:
             )
         pairs = list(zip(tensors, given, strict=True))
     return {id(tensor): value for tensor, value in pairs}
+
+
+def names_of_inputs(inputs: Any) -> list[str]:
+    """The keys of the inputs, or else their names; without one "input_1", "input_2", …"""
+    if isinstance(inputs, Mapping):
+        return list(inputs)
+    tensors: list[Any] = symbolic_in(inputs)
+    return [tensor.name or f"input_{n}" for n, tensor in enumerate(tensors, start=1)]
 
 
 def _chosen(model: str, given: Any, key: Any) -> Any:

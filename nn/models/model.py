@@ -13,6 +13,7 @@ from ...inputs import Dataset
 from ...strategies import current_store
 from ..callbacks import Callback, CallbackList, History, LambdaCallback, ProgbarLogger
 from ..layers import Layer, SymbolicTensor, map_symbolic, symbolic_in
+from ..layers.symbolic import Hidable
 from . import fitting
 from .data import Source, has_batches, source_of, split_off
 from .epochs import Epochs
@@ -21,6 +22,7 @@ from .functional import (
     computed,
     computed_steps,
     layers_of,
+    names_of_inputs,
     require_unique_names,
 )
 from .graph import graph_config, graph_of
@@ -51,29 +53,30 @@ class Model(Trainable):
         ValueError: The outputs are computed from an `Input` that is not among the inputs.
     """
 
-    inputs: Any = None
+    lists_inputs = True  # in a summary, among the layers
 
     def __init__(self, inputs: Any = None, outputs: Any = None, name: str | None = None) -> None:
         super().__init__(name)
         self.layers: list[Layer] = []
         if inputs is None and outputs is None:
             return
-        self.inputs, self.outputs = inputs, outputs
+        self._ends = inputs, outputs
         self._steps = computed_steps(inputs, outputs)
         self.layers = layers_of(self._steps)
         require_unique_names(self.name, self.layers)
         self._create_weights()
 
     def call(self, inputs: Any, training: bool = False) -> Any:
-        if self.outputs is None:
+        if self._ends is None:
             raise NotImplementedError(
                 f"{type(self).__name__} has neither inputs and outputs nor a `call` of its own: "
                 f"write Model(inputs, outputs), or def call(self, inputs, training=False)"
             )
-        values = bound_inputs(self.name, self.inputs, inputs)
+        own_inputs, outputs = self._ends
+        values = bound_inputs(self.name, own_inputs, inputs)
         for tensor in self._steps:
             values[id(tensor)] = computed(tensor, values, training)
-        return map_symbolic(lambda tensor: lift(values[id(tensor)]), self.outputs)
+        return map_symbolic(lambda tensor: lift(values[id(tensor)]), outputs)
 
     def get_config(self) -> dict[str, Any]:
         """What the model is made of, as plain values; see `Layer`.
@@ -83,8 +86,7 @@ class Model(Trainable):
         if type(self).__init__ is not Model.__init__:
             return super().get_config()
         name = {"name": self.name}
-        graph = self.outputs is not None
-        return name | (graph_config(self.inputs, self.outputs, self._steps) if graph else {})
+        return name | ({} if self._ends is None else graph_config(*self._ends, self._steps))
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
@@ -93,7 +95,29 @@ class Model(Trainable):
         return super().from_config(config)
 
     def graph(self) -> tuple[list[SymbolicTensor], list[SymbolicTensor]] | None:
-        return None if self.outputs is None else (symbolic_in(self.inputs), self._steps)
+        return None if self._ends is None else (symbolic_in(self._ends[0]), self._steps)
+
+    def ends(self) -> tuple[Any, Any] | None:
+        """The inputs and outputs that it was made with; None where only `call` knows them."""
+        return self._ends
+
+    @Hidable
+    def inputs(self) -> list[SymbolicTensor] | None:
+        """The inputs as a list; None where only `call` knows them."""
+        ends = self.ends()
+        return None if ends is None else symbolic_in(ends[0])
+
+    @Hidable
+    def outputs(self) -> list[SymbolicTensor] | None:
+        """The outputs as a list; None where only `call` knows them."""
+        ends = self.ends()
+        return None if ends is None else symbolic_in(ends[1])
+
+    @property
+    def input_names(self) -> list[str]:
+        """What the inputs are called, as keys of a dict that is fed: by their names, or keys."""
+        ends = self.ends()
+        return [] if ends is None else names_of_inputs(ends[0])
 
     def get_layer(self, name: str | None = None, index: int | None = None) -> Layer:
         """One of the model's layers.
@@ -140,11 +164,12 @@ class Model(Trainable):
     @property
     def output_names(self) -> list[str]:
         """What the outputs are called: as the layers that they come from, or by their keys."""
-        if isinstance(self.outputs, Mapping):
-            return list(self.outputs)
-        if self.outputs is None and not self.layers:
+        outputs = None if self._ends is None else self._ends[1]
+        if isinstance(outputs, Mapping):
+            return list(outputs)
+        if outputs is None and not self.layers:
             return super().output_names
-        ends = [tensor.function for tensor in symbolic_in(self.outputs)] or self.layers[-1:]
+        ends = [tensor.function for tensor in symbolic_in(outputs)] or self.layers[-1:]
         names = [
             end.name if isinstance(end, Layer) else f"output_{index + 1}"
             for index, end in enumerate(ends or [None])
@@ -323,10 +348,11 @@ class Model(Trainable):
         return fitting.predict(self, source_of(x, batch_size=_WHOLE), None, told)
 
     def _zeros(self) -> Any:
-        inputs = symbolic_in(self.inputs)
-        if not inputs or any(None in tensor.shape for tensor in inputs):  # type: ignore[attr-defined]
+        inputs = None if self._ends is None else self._ends[0]
+        shapes = [tensor.shape[1:] for tensor in symbolic_in(inputs)]
+        if not shapes or any(None in shape for shape in shapes):
             return super()._zeros()
-        return map_symbolic(lambda t: placed(np.zeros((1, *t.shape), t.dtype)), self.inputs)  # type: ignore
+        return map_symbolic(lambda t: placed(np.zeros((1, *t.shape[1:]), t.dtype)), inputs)
 
     def _create_weights(self) -> None:
         """Create the weights now, unless this model has made the same layers at an earlier step."""

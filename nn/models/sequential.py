@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from ...autodiff import Tensor, conv2d_relu_max_pool2d, relu
-from ..layers import Conv2D, Input, Layer, MaxPooling2D, Shape, SymbolicTensor
+from ..layers import Conv2D, Input, Layer, MaxPooling2D, SymbolicTensor
 from ..serialization import serialize
-from .functional import require_unique_names
+from .functional import bound_inputs, require_unique_names
 from .model import Model
 
 Stage: TypeAlias = Callable[..., Any]
@@ -26,10 +26,14 @@ class Sequential(Model):
         name: See `Layer`.
     """
 
+    lists_inputs = False
+    _input: Input | None = None
+    _chain: list[SymbolicTensor] | None = None
+
     def __init__(self, layers: Iterable[Layer | Input] = (), name: str | None = None) -> None:
         entries = list(layers)
         super().__init__(name=name)
-        self.input_shape = _input_shape(entries)
+        self._take_input(entries)
         self.layers = [_checked(entry) for entry in entries if type(entry) is not Input]
         require_unique_names(self.name, self.layers)
         self._stages = _stages(self.layers)
@@ -40,18 +44,20 @@ class Sequential(Model):
         if isinstance(layer, Input):
             if self.layers:
                 raise ValueError(f"Input must come first, {self.name!r} has layers already")
-            self.input_shape = layer.shape
+            self._take_input([layer])
             return
-        if not self.layers and self.input_shape is None:
-            self.input_shape = _checked(layer).input_shape
+        if not self.layers and self.example_shape is None:
+            self._take_input([layer])
         require_unique_names(self.name, [*self.layers, _checked(layer)])
         self.layers.append(layer)
         self._stages = _stages(self.layers)
-        self._called = False
+        self._called, self._chain = False, None
         self._create_weights()
 
     def call(self, inputs: Any, training: bool = False) -> Any:
         outputs = inputs
+        if isinstance(inputs, Mapping) and (chain := self.graph()) is not None:
+            (outputs,) = bound_inputs(self.name, chain[0][0], inputs).values()
         for stage in self._stages:
             outputs = stage(outputs, training=training)
         return outputs
@@ -59,17 +65,40 @@ class Sequential(Model):
     def get_config(self) -> dict[str, Any]:
         if type(self).__init__ is not Sequential.__init__:
             return super().get_config()
-        own = self.layers[0].input_shape if self.layers else None
-        first = [Input(self.input_shape)] if self.input_shape and not own else []
+        own = self.layers[0].example_shape if self.layers else None
+        first = [self._first()] if self.example_shape and not own else []
         return {"name": self.name, "layers": serialize([*first, *self.layers])}
 
     def graph(self) -> tuple[list[SymbolicTensor], list[SymbolicTensor]] | None:
-        if self.input_shape is None:
+        if self.example_shape is None:
             return None
-        tensors: list[SymbolicTensor] = [Input(self.input_shape)]
-        for layer in self.layers:
-            tensors.append(layer(tensors[-1]))
-        return tensors[:1], tensors[1:]
+        if self._chain is None:
+            self._chain = [self._first()]
+            for layer in self.layers:
+                self._chain.append(layer(self._chain[-1]))
+        return self._chain[:1], self._chain[1:]
+
+    def ends(self) -> tuple[Any, Any] | None:
+        """The input, and what the last layer gives; None where the input's shape is not known."""
+        self.graph()
+        return None if self._chain is None else (self._chain[0], self._chain[-1])
+
+    def _take_input(self, entries: list[Layer | Input]) -> None:
+        if not entries:
+            return
+        first = entries[0]
+        if isinstance(first, Input):
+            self._input = first
+            self.example_shape = first.example_shape
+        else:
+            self.example_shape = _checked(first).example_shape
+
+    def _first(self) -> Input:
+        """The `Input` that it was given, or one like what the first layer takes."""
+        if self._input is not None:
+            return self._input
+        assert self.example_shape is not None
+        return Input(self.example_shape, f"{self.layers[0].name}_input" if self.layers else None)
 
 
 def _stages(layers: list[Layer]) -> list[Stage]:
@@ -105,13 +134,6 @@ def fuse(first: Stage, second: Layer) -> Stage | None:
         return conv2d_relu_max_pool2d(*arguments)
 
     return stage
-
-
-def _input_shape(entries: list[Layer | Input]) -> Shape | None:
-    if not entries:
-        return None
-    first = entries[0]
-    return first.shape if isinstance(first, Input) else _checked(first).input_shape
 
 
 def _checked(entry: Any) -> Layer:

@@ -7,12 +7,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from ...autodiff import no_grad
-from ...inputs import nest
 from ...strategies import Variable
-from ..layers import Input, Layer, SymbolicTensor, map_symbolic, symbolic_in
+from ..layers import Layer, SymbolicTensor, symbolic_in
 
 _TITLES = ("Layer (type)", "Output Shape", "Param #", "Connected to")
 _WIDTH, _ENDS = 65, (0.45, 0.85, 1.0)
@@ -76,12 +72,11 @@ def _rows(model: Any, expand_nested: bool, depth: int = 0) -> Iterator[Row]:
 def _of_graph(model: Any, depth: int) -> Iterator[tuple[Row, Layer | None]]:
     """The inputs of a model, and what it computes of them, each layer once."""
     inputs, steps = model.graph()
-    shapes = _shapes(inputs, steps)
     names: dict[int, str] = {}
     for number, tensor in enumerate(inputs, start=1):
         names[id(tensor)] = name = tensor.name or f"input_{number}"
-        if model.inputs is not None:  # a `Sequential` does not list its input, as in Keras
-            yield Row(name, "InputLayer", f"[{shapes[id(tensor)]}]", (), (), depth), None
+        if model.lists_inputs:
+            yield Row(name, "InputLayer", f"[{_shape_of(tensor)}]", (), (), depth), None
     for step in steps:
         layer = step.function if isinstance(step.function, Layer) else None
         name = step.function.__name__ if layer is None else layer.name
@@ -92,7 +87,7 @@ def _of_graph(model: Any, depth: int) -> Iterator[tuple[Row, Layer | None]]:
             sources = [names[id(part)] for part in symbolic_in((step.args, step.kwargs))]
             kind = "operation" if layer is None else type(layer).__name__
             weights = () if layer is None else layer.weights
-            yield Row(names[id(step)], kind, shapes[id(step)], weights, sources, depth), layer
+            yield Row(names[id(step)], kind, _shape_of(step), weights, sources, depth), layer
 
 
 def _of_layers(model: Layer, depth: int) -> Iterator[tuple[Row, Layer | None]]:
@@ -103,40 +98,13 @@ def _of_layers(model: Layer, depth: int) -> Iterator[tuple[Row, Layer | None]]:
         before = [layer.name]
 
 
-def _shapes(inputs: Sequence[SymbolicTensor], steps: Sequence[SymbolicTensor]) -> dict[int, str]:
-    """By the identity of a tensor, as text."""
-    places = [id(tensor) for tensor in (*inputs, *steps)]
+def _shape_of(tensor: SymbolicTensor) -> str:
+    """As text."""
     try:
-        with no_grad():
-            of_two, of_three = _computed(inputs, steps, 2), _computed(inputs, steps, 3)
-    except (ValueError, TypeError, IndexError):  # such short ones, say, as no window fits into
-        return dict.fromkeys(places, "?")
-    return {place: _common(of_two[place], of_three[place]) for place in places}
-
-
-def _computed(
-    inputs: Sequence[SymbolicTensor], steps: Sequence[SymbolicTensor], length: int
-) -> dict[int, Any]:
-    """The values of all tensors for zeros of that length, where a length is open."""
-    values: dict[int, Any] = {}
-    for tensor in inputs:
-        assert isinstance(tensor, Input)
-        shape = (length, *(length if n is None else n for n in tensor.shape))
-        values[id(tensor)] = np.zeros(shape, tensor.dtype)
-    for step in steps:
-        given = map_symbolic(lambda part: values[id(part)], [list(step.args), step.kwargs])
-        values[id(step)] = step.function(*given[0], **given[1])
-    return values
-
-
-def _common(of_two: Any, of_three: Any) -> str:
-    """The shape of two values as text, with None for a length in which they differ."""
-    leaves = zip(nest.flatten(of_two), nest.flatten(of_three), strict=True)
-    shapes = [
-        tuple(n if n == m else None for n, m in zip(one.shape, other.shape, strict=True))
-        for one, other in leaves
-    ]
-    return str(shapes[0]) if len(shapes) == 1 else str(shapes)
+        shape = tensor.shape
+    except ValueError:  # such short examples, say, as no window fits into
+        return "?"
+    return str(shape)
 
 
 def _line(cells: Sequence[str], ends: Sequence[int]) -> str:

@@ -40,7 +40,7 @@ class Trainable(Savable):
     """
 
     optimizer: Optimizer
-    outputs: Any = None
+    _ends: tuple[Any, Any] | None = None  # the inputs and outputs that a model was made with
     stop_training = False
     replays_steps = False
     training_session: TrainingSession | None = None
@@ -302,7 +302,7 @@ class Trainable(Savable):
     def _names_of(self, y_pred: Any) -> list[str]:
         if isinstance(y_pred, Mapping):
             return list(y_pred)
-        if self.outputs is None and isinstance(y_pred, (list, tuple)) and len(y_pred) > 1:
+        if self._ends is None and isinstance(y_pred, (list, tuple)) and len(y_pred) > 1:
             return [f"output_{index + 1}" for index in range(len(y_pred))]
         return self.output_names
 

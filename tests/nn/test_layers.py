@@ -11,7 +11,7 @@ import pytest
 
 from paceline import nn
 from paceline.autodiff import IndexedSlices, Tensor, backward
-from paceline.nn import Sequential, layers
+from paceline.nn import Input, Sequential, layers
 from paceline.strategies import MirroredStrategy, Variable
 
 IMAGES = np.arange(2 * 4 * 4 * 1, dtype=np.float32).reshape(2, 4, 4, 1)
@@ -366,3 +366,25 @@ def test_what_a_layer_holds_is_found_while_another_replica_calls_it_for_the_firs
     layer = layers.Dense(1)
     layer.looked, layer.held = Looked(), {"looked": Looked(), "inner": layers.Dense(1)}
     assert layer.sublayers == [layer.held["inner"]]
+
+
+@pytest.mark.parametrize("symbolic", [False, True], ids=["arrays", "symbolic"])
+def test_inputs_may_be_given_by_keyword(symbolic):
+    x = Input((3, 4)) if symbolic else np.ones((2, 3, 4), np.float32)
+    mask = None if symbolic else np.ones((2, 3), bool)
+    batch = None if symbolic else 2
+    attention = layers.MultiHeadAttention(2, 2)
+    assert attention(query=x, value=x, key=x).shape == (batch, 3, 4)
+    assert layers.Dense(1)(inputs=x).shape == (batch, 3, 1)
+    assert layers.Dropout(0.5)(inputs=x, training=True).shape == (batch, 3, 4)
+    assert layers.LSTM(2)(inputs=x, mask=mask).shape == (batch, 2)
+
+
+def test_a_layer_of_ones_own_takes_its_inputs_by_the_name_that_it_gave_them():
+    class Sum(layers.Layer):
+        def call(self, first, second):
+            return first + second
+
+    assert Sum()(first=np.ones(2), second=np.ones(2)).tolist() == [2, 2]
+    with pytest.raises(TypeError, match="'sum_1' was called without first"):
+        Sum()(second=np.ones(2))

@@ -113,7 +113,7 @@ REFUSED = {
     "an input left out": (
         lambda: Model(Input((3,)), layers.Activation("relu")(Input((4,)))),
         ValueError,
-        r"Input of shape \(4,\) that is not among the inputs",
+        r"Input of shape \(None, 4\) that is not among the inputs",
     ),
     "a value asked for": (lambda: bool(Input((3,)) > 0), TypeError, "has no values"),
     "an array asked for": (lambda: np.asarray(Input((3,))), TypeError, "has no values"),
@@ -262,3 +262,110 @@ def test_a_layer_that_may_be_called_twice_stands_once_in_a_model():
     model = Model(inputs, [again(inputs), again(again(inputs))])
     assert [layer.name for layer in model.layers] == ["a"]
     assert model.output_names == ["a", "a_1"]
+
+
+@pytest.mark.parametrize(
+    ("given", "shape"),
+    [
+        ({"shape": (4,)}, (None, 4)),
+        ({"shape": (None, 2), "batch_size": 8}, (8, None, 2)),
+        ({"batch_shape": (8, 3)}, (8, 3)),
+    ],
+)
+def test_an_input_has_a_shape_with_the_batch_in_front(given, shape):
+    made = Input(**given)
+    assert (made.shape, made.dtype) == (shape, np.float32)
+    assert Input.from_config(made.get_config()).shape == shape
+
+
+def test_an_input_of_two_shapes_is_refused():
+    with pytest.raises(ValueError, match=r"give shape .* or batch_shape"):
+        Input((3,), batch_shape=(8, 3))
+
+
+def test_symbolic_tensors_have_the_shapes_and_dtypes_that_they_will_have():
+    inputs = Input((None, 4))
+    hidden = layers.LSTM(3, return_sequences=True)(inputs)
+    assert (hidden.shape, hidden.dtype) == ((None, None, 3), np.float32)
+    assert (hidden[:, -1] + 1.0).shape == (None, 3)
+    assert layers.Dense(hidden.shape[-1])(hidden).shape == (None, None, 3)
+    with pytest.raises(ValueError, match="the shape of what <Conv2D 'conv'> gives is not known"):
+        _ = layers.Conv2D(1, 3, name="conv")(inputs).shape
+
+
+@pytest.mark.parametrize(
+    ("layer", "given", "shape"),
+    [
+        (layers.Dense(2), (None, 4), (None, 2)),
+        (layers.Conv2D(3, 3), (None, 28, 28, 1), (None, 26, 26, 3)),
+        (layers.Concatenate(), [(None, 2), (None, 3)], (None, 5)),
+        (layers.TimeDistributed(layers.Dense(2)), (None, 5, 3), (None, 5, 2)),
+        (layers.LSTM(2, return_state=True), (None, None, 4), [(None, 2)] * 3),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_the_shape_of_outputs_is_computed_without_weights_of_the_layer(layer, given, shape):
+    assert layer.compute_output_shape(given) == shape
+    assert layer.weights == []
+
+
+def test_a_model_has_its_ends_and_their_names_as_in_keras():
+    inputs = Input((3,), name="in")
+    hidden = layers.Dense(4, name="hidden")(inputs)
+    model = Model(inputs, layers.Dense(2, name="out")(hidden))
+    assert (model.input, model.inputs) == (inputs, [inputs])
+    assert model.outputs == [model.output]
+    assert (model.input_names, model.output_names) == (["in"], ["out"])
+    assert (model.input_shape, model.output_shape) == ((None, 3), (None, 2))
+    part = Model(model.input, model.get_layer("hidden").output)
+    assert part(X).shape == (5, 4)
+
+
+def test_a_sequential_of_a_known_shape_has_ends_and_one_of_none_says_so():
+    model = Sequential([layers.Dense(4, input_shape=(3,), name="hidden"), layers.Dense(2)])
+    assert (model.input_shape, model.output_shape) == ((None, 3), (None, 2))
+    assert Model(model.input, model.layers[0].output)(X).shape == (5, 4)
+    with pytest.raises(AttributeError, match="'later' has no output before it is called"):
+        _ = Sequential([layers.Dense(1)], name="later").output
+
+
+def test_a_layer_called_as_a_property_is_a_layer():
+    class Net(Model):
+        def __init__(self):
+            super().__init__()
+            self.input, self.output = layers.Dense(2), layers.Dense(1)
+
+        def call(self, inputs):
+            return self.output(self.input(inputs))
+
+    net = Net()
+    net.compile("sgd", "mse")
+    net.fit(X, X[:, :1], verbose=0)
+    assert len(net.weights) == 4
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: Sequential([layers.Dense(1, input_shape=(3,), name="dense")]), "dense_input"),
+        (lambda: Sequential([Input((3,), name="a"), layers.Dense(1)]), "a"),
+        (lambda: Model(given := Input((3,)), layers.Dense(1)(given)), "input_1"),
+    ],
+)
+def test_a_model_of_one_input_takes_a_dict_with_its_name(make, name):
+    model = make()
+    assert model.input_names == [name]
+    np.testing.assert_array_equal(model({name: X}).numpy(), model(X).numpy())
+    model.compile("sgd", "mse")
+    model.fit({name: X}, X[:, :1], verbose=0)
+    assert model.evaluate({name: X}, X[:, :1], verbose=0) > 0
+    assert model.predict({name: X}, verbose=0).shape == (5, 1)
+    with pytest.raises(ValueError, match=f"takes an input '{name}', there are other"):
+        model.predict({"other": X}, verbose=0)
+
+
+def test_a_dict_for_a_model_without_inputs_of_known_names_is_refused_with_its_keys():
+    model = Sequential([layers.Dense(1)])
+    model.compile("sgd", "mse")
+    with pytest.raises(TypeError, match=r"was given a dict with the keys \['a'\]"):
+        model.fit({"a": X}, X[:, :1], verbose=0)
