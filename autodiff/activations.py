@@ -63,9 +63,9 @@ def relu(
 
     Args:
         x: Any shape.
-        negative_slope: Below `threshold` the result is `negative_slope * (x - threshold)`.
+        negative_slope: Up to `threshold` the result is `negative_slope * (x - threshold)`.
         max_value: What the result does not exceed.
-        threshold: Where x passes; from 0 on.
+        threshold: Above it x passes; from 0 on.
     """
     x = lift_array(x)
     a = x.data
@@ -86,14 +86,15 @@ def rectified(a: Array, out: Array | None = None) -> Array:
 
 def _bent(x: Tensor, slope: float, most: float | None, threshold: float) -> Tensor:
     a = x.data
-    passes = a >= threshold if threshold else a > 0
+    passes = a > threshold
     y = np.where(passes, a, slope * (a - threshold)).astype(a.dtype, copy=False)
 
     def vjp(g: Array, outs: Any) -> Any:
         g = np.where(passes, g, slope * g)
         return (g if most is None else keep_where(g, a < most, out=g),)
 
-    return record(y if most is None else np.minimum(y, most), (x,), vjp)
+    y = y if most is None else np.minimum(y, most).astype(a.dtype, copy=False)
+    return record(y, (x,), vjp)
 
 
 def leaky_relu(x: Any, negative_slope: float = 0.2) -> Tensor:
@@ -104,7 +105,7 @@ def leaky_relu(x: Any, negative_slope: float = 0.2) -> Tensor:
     def vjp(g: Array, outs: Any) -> Any:
         return (np.where(a > 0, g, negative_slope * g),)
 
-    return record(np.where(a > 0, a, negative_slope * a), (x,), vjp)
+    return record(np.where(a > 0, a, negative_slope * a).astype(a.dtype, copy=False), (x,), vjp)
 
 
 def elu(x: Any, alpha: float = 1.0) -> Tensor:
@@ -119,7 +120,7 @@ def elu(x: Any, alpha: float = 1.0) -> Tensor:
             slope = alpha * np.expm1(np.minimum(operand(g, x, a), 0))
         return (times(g, np.where(a > 0, 1, slope + alpha)),)
 
-    return record(np.where(a > 0, a, below), (x,), vjp)
+    return record(np.where(a > 0, a, below).astype(a.dtype, copy=False), (x,), vjp)
 
 
 def softplus(x: Any) -> Tensor:
@@ -174,7 +175,8 @@ def gelu(x: Any, approximate: bool = False) -> Tensor:
         density = _exp_of_square(-0.5, a) / math.sqrt(2 * math.pi) if slope is None else slope
         return (times(g, share + a * density),)
 
-    return record(a * share, (x,), vjp)
+    # Of bfloat16 the share is float32.
+    return record((a * share).astype(a.dtype, copy=False), (x,), vjp)
 
 
 def _gelu_at_once(x: Tensor, approximate: bool) -> Tensor:
@@ -197,7 +199,7 @@ def _gelu_at_once(x: Tensor, approximate: bool) -> Tensor:
             return by_definition(lambda x: _plain_gelu(x, approximate), g, (x,), (a,))
         return (times(g, slope),)
 
-    return record(y, (x,), vjp)
+    return record(y.astype(a.dtype, copy=False), (x,), vjp)
 
 
 def _plain_gelu(x: Tensor, approximate: bool) -> Any:
@@ -214,11 +216,20 @@ def _tanh_share(a: Array) -> tuple[Array, Array]:
     return 0.5 * (1 + t), 0.5 * scale * (1 - t * t) * (1 + 3 * cubic * square)
 
 
+def _below_zero(a: Array, axis: int | tuple[int, ...]) -> Array:
+    """Logits less the largest of them."""
+    largest = a.max(axis=axis, keepdims=True)
+    if a.dtype.itemsize > 2:
+        return a - largest
+    with np.errstate(over="ignore"):  # float16 ends at 65504: what is below it is as good as -inf
+        return a - largest
+
+
 def softmax(x: Any, axis: int | tuple[int, ...] = -1) -> Tensor:
     """exp(x), scaled to sum to 1 along `axis`."""
     x = lift_array(x)
     a = x.data
-    y = np.exp(a - a.max(axis=axis, keepdims=True))  # a shift cancels; none overflows
+    y = np.exp(_below_zero(a, axis))  # a shift cancels; none overflows
     y /= total(y, axis, keepdims=True)
 
     def vjp(g: Array, outs: Any) -> Any:  # y (g - Σ g y)
@@ -235,7 +246,7 @@ def log_softmax(x: Any, axis: int | tuple[int, ...] = -1) -> Tensor:
     x = lift_array(x)
     # Not log(softmax): the logarithm is taken of the sum alone, which is at least exp(0).
     a = x.data
-    shifted = a - a.max(axis=axis, keepdims=True)
+    shifted = _below_zero(a, axis)
     shares = np.exp(shifted)
     y = shifted - np.log(total(shares, axis, keepdims=True)).astype(shares.dtype, copy=False)
 

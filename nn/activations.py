@@ -70,23 +70,31 @@ def exponential(x: Any) -> Any:
 
 def hard_sigmoid(x: Any) -> Any:
     """A line through 0.5 with slope 0.2, between 0 and 1."""
-    return np.clip(0.2 * lift(x) + 0.5, 0.0, 1.0)
+    x = lift(x)
+    return _as_short(np.clip(0.2 * x + 0.5, 0.0, 1.0), x)
 
 
 def softsign(x: Any) -> Any:
     """x / (1 + |x|)."""
     x = lift(x)
-    return x / (1.0 + np.absolute(x))
+    return _as_short(x / (1.0 + np.absolute(x)), x)
 
 
 def selu(x: Any) -> Any:
     """`elu`, scaled so that mean 0 and variance 1 are kept: Klambauer et al. (2017)."""
-    return _SELU_SCALE * elu(x, _SELU_ALPHA)
+    x = lift(x)
+    return _as_short(_SELU_SCALE * elu(x, _SELU_ALPHA), x)
 
 
 def mish(x: Any) -> Any:
     """x · tanh(softplus(x)): Misra (2019)."""
     return lift(x) * np.tanh(softplus(x))
+
+
+def _as_short(y: Any, x: Tensor) -> Any:
+    """The result in bfloat16 where `x` is: NumPy makes it float32 beside a number."""
+    dtype = x.like().dtype
+    return y.astype(dtype) if dtype.name == "bfloat16" else y
 
 
 _FUNCTIONS = (

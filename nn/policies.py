@@ -17,9 +17,14 @@ from .serialization import Serializable
 _MIXED = {"mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}
 
 
-def _dtype(name: str) -> np.dtype:
-    if name != "bfloat16":
-        return np.dtype(name)
+def dtype_of(dtype: Any) -> np.dtype:
+    """A dtype from itself or its name, also "bfloat16", which NumPy alone does not know.
+
+    Raises:
+        ImportError: The package `ml_dtypes` is missing.
+    """
+    if not (isinstance(dtype, str) and dtype == "bfloat16"):
+        return np.dtype(dtype)
     try:
         import ml_dtypes
     except ImportError as error:
@@ -55,8 +60,8 @@ class Policy(Serializable):
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_mixed = name in _MIXED
-        self.variable_dtype = np.dtype(np.float32) if self.is_mixed else _dtype(name)
-        self.compute_dtype = _dtype(_MIXED[name]) if self.is_mixed else self.variable_dtype
+        self.variable_dtype = np.dtype(np.float32) if self.is_mixed else dtype_of(name)
+        self.compute_dtype = dtype_of(_MIXED[name]) if self.is_mixed else self.variable_dtype
         if not self.is_mixed and self.compute_dtype.name == "bfloat16":
             raise TypeError(
                 "weights cannot be kept in bfloat16, in which small updates are lost; use the "

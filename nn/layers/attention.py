@@ -33,11 +33,14 @@ class _Attention(Layer):
         name = f"{self.variables_prefix}/dropout"
         self._drop = Dropout(dropout, seed=seed, name=name) if dropout else None
 
-    def attend(self, scores: Any, value: Any, counts: Any, training: bool) -> tuple[Any, Any]:
-        """The weighted means, and the weights; scores and what counts are (…, queries, values)."""
+    def attend(self, scores: Any, value: Any, counts: Any, training: bool) -> tuple[Any, Any, Any]:
+        """The weighted means, and the weights before and after dropout.
+
+        Scores and what counts are (…, queries, values).
+        """
         shares: Any = softmax(scores if counts is None else hidden_where(scores, counts))
         dropped = shares if self._drop is None else self._drop(shares, training=training)
-        return np.matmul(dropped, value), shares
+        return np.matmul(dropped, value), shares, dropped
 
 
 class _SequenceAttention(_Attention):
@@ -59,11 +62,11 @@ class _SequenceAttention(_Attention):
         scores = self.scores(query, keys[0] if keys else value)
         of_values = None if mask is None or mask[1] is None else np.expand_dims(mask[1], 1)
         counts = _all_of(scores, of_values, _causal(scores) if use_causal_mask else None)
-        outputs, shares = self.attend(scores, value, counts, training)
+        outputs, _, dropped = self.attend(scores, value, counts, training)
         if mask is not None and mask[0] is not None:
             of_queries = beside(mask[0], outputs, outputs.dtype)
             outputs = outputs * of_queries[..., np.newaxis]
-        return [outputs, shares] if return_attention_scores else outputs
+        return [outputs, dropped] if return_attention_scores else outputs
 
     def scores(self, query: Any, key: Any) -> Any:
         """How well keys fit queries, (batch, queries, keys)."""
@@ -226,7 +229,7 @@ class MultiHeadAttention(_Attention):
         counts = _all_of(scores, *carried, attention_mask, causal)
         if counts is not None and np.ndim(counts) == 3:
             counts = np.expand_dims(counts, 1)  # the same for all heads
-        means, shares = self.attend(scores, values, counts, training)
+        means, shares, _ = self.attend(scores, values, counts, training)
         side_by_side = np.swapaxes(means, 1, 2)
         outputs = self._put_together(side_by_side, self.output_width or query.shape[-1])
         return [outputs, shares] if return_attention_scores else outputs

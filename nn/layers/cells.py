@@ -16,7 +16,7 @@ from ..policies import to_dtype
 from .base import Layer
 from .options import LayerOptions
 from .recurrent import GRU, LSTM, SimpleRNN
-from .spatial import check_rank
+from .spatial import check_sequences
 
 
 class RNN(Layer):
@@ -64,7 +64,7 @@ class RNN(Layer):
         initial_state: Any = None,
     ) -> Any:
         sequences: Any = to_dtype(inputs, self.compute_dtype)
-        check_rank(self.name, sequences, 3, "batch, steps, features")
+        check_sequences(self.name, sequences)
         order = range(sequences.shape[1])
         states: list[Any] = self._initial(sequences) if initial_state is None else [*initial_state]
         output: Any = None

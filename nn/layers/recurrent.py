@@ -32,7 +32,7 @@ from .options import (
     WeightOf,
     weight_options,
 )
-from .spatial import check_rank
+from .spatial import check_sequences
 
 Activation = str | Callable[[Any], Any] | None
 
@@ -138,7 +138,7 @@ class _Recurrent(RandomLayer):
         if isinstance(mask, (list, tuple)):
             mask = mask[0]
         sequences: Any = to_dtype(inputs, self.compute_dtype)
-        check_rank(self.name, sequences, 3, "batch, steps, features")
+        check_sequences(self.name, sequences)
         counts = None if mask is None else beside(mask, sequences, bool)
         if counts is not None and counts.shape != sequences.shape[:2]:
             raise ValueError(

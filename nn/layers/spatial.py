@@ -81,6 +81,16 @@ def check_rank(layer: str, inputs: Tensor, rank: int, form: str) -> Tensor:
     return inputs
 
 
+def check_sequences(layer: str, sequences: Tensor) -> None:
+    """Refuse what is no (batch, steps, features), or has no step to compute outputs of."""
+    check_rank(layer, sequences, 3, "batch, steps, features")
+    if sequences.shape[1] == 0:
+        raise ValueError(
+            f"layer {layer!r} takes sequences of at least one step, it was given shape "
+            f"{sequences.shape}; leave them out, or pad them and mask the padding"
+        )
+
+
 def numbers(argument: str, value: int | Sequence[int], rank: int) -> tuple[int, ...]:
     """A positive number for each spatial axis, from as many or from one for all."""
     given = (value,) * rank if isinstance(value, (int, np.integer)) else tuple(value)

@@ -12,6 +12,7 @@ from ...autodiff import Array, Tensor, placed
 from ..arguments import check_fraction, check_not_negative, check_positive, snake_case
 from ..function_classes import FunctionClass
 from ..masks import mask_of
+from ..policies import dtype_of
 from ..prototypes import Fixed, never_changes
 from ..serialization import Serializable
 from ..shapes import as_tensor
@@ -48,7 +49,7 @@ class Loss(Serializable, ABC):
     ) -> None:
         self.reduction = Reduction.parse(reduction)
         self.name = name or snake_case(type(self).__name__)
-        self.dtype = None if dtype is None else np.dtype(dtype)
+        self.dtype = None if dtype is None else dtype_of(dtype)
 
     def as_prototype(self) -> dict[str, Any] | None:
         state = {name: value for name, value in vars(self).items() if name != "_arguments"}

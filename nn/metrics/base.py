@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ...autodiff import Array, Tensor, TensorLike, effect, placed
+from ...autodiff import Array, Tensor, TensorLike, effect, placed, stop_gradient
 from ...strategies import (
     Variable,
     VariableAggregation,
@@ -21,7 +21,8 @@ from ...strategies import (
 from ...training import Figure
 from .. import initializers
 from ..arguments import snake_case
-from ..masks import mask_of
+from ..masks import mask_of, with_mask
+from ..policies import dtype_of
 from ..serialization import Serializable
 from ..shapes import like_values
 
@@ -70,7 +71,7 @@ class Metric(Serializable, Figure):
     def __init__(self, name: str | None = None, dtype: Any = None) -> None:
         self.name = name or snake_case(type(self).__name__)
         self._scope = current_store().unique_name(self.name, self)
-        self.dtype = None if dtype is None else np.dtype(dtype)
+        self.dtype = None if dtype is None else dtype_of(dtype)
         self._state: dict[str, Variable] = {}
 
     @abstractmethod
@@ -204,7 +205,16 @@ def _noted(update_state: Callable[..., None]) -> Callable[..., None]:
 def _add(
     metric: Metric, update_state: Callable[..., None], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    update_state(metric, *args, **kwargs)
+    # As in evaluation: a metric has no gradient, and may ask for plain arrays.
+    named = {name: _outside_graph(value) for name, value in kwargs.items()}
+    update_state(metric, *map(_outside_graph, args), **named)
+
+
+def _outside_graph(value: Any) -> Any:
+    """The value of a tensor that the loss is computed from, with its mask; all else as it is."""
+    if type(value) is not Tensor or not value.requires_grad:
+        return value
+    return with_mask(stop_gradient(value), mask_of(value))
 
 
 def _of_all(result: Callable[[Metric], Any]) -> Callable[[Metric], Any]:

@@ -156,7 +156,8 @@ class MeanRelativeError(_WeightedMean):
     """The mean of `|y_pred - y_true| / normalizer`; where that is 0 an error counts as 0.
 
     Args:
-        normalizer: For each example, as `y_true`.
+        normalizer: For each example, as `y_true`; or what broadcasts to predictions of several
+            columns, such as one for each column.
     """
 
     def __init__(
@@ -170,8 +171,10 @@ class MeanRelativeError(_WeightedMean):
         y_true, y_pred, normalizer = together(y_true, y_pred, self._normalizer)
         y_true = like_predictions(self.name, y_true, y_pred)
         error = np.abs(y_pred.astype(np.float64) - y_true.astype(np.float64))
-        normalizer = np.broadcast_to(like_predictions(self.name, normalizer, y_pred), y_pred.shape)
-        self.add(ratio(error, normalizer), sample_weight)
+        has_columns = y_pred.ndim > 1 and y_pred.shape[-1] > 1
+        if not has_columns:  # where (n,) would broadcast against (n, 1)
+            normalizer = like_predictions(self.name, normalizer, y_pred)
+        self.add(ratio(error, np.broadcast_to(normalizer, y_pred.shape)), sample_weight)
 
     def result(self) -> float:
         return self.mean()

@@ -102,6 +102,7 @@ class R2Score(Metric):
     """The share of the labels' variance that predictions explain: 1 where they are right.
 
     Labels that are all equal have no variance: their score is 1 if all are predicted, else 0.
+    Without examples, or where all have the weight 0, it is 0, like other metrics.
 
     Args:
         class_aggregation: Of several outputs the mean ("uniform_average"), that by their variances
@@ -151,7 +152,7 @@ class R2Score(Metric):
     def result(self) -> Any:
         """The score, or an array with that of each output; 0.0 without data."""
         parts = [self.total(part) for part in self.variables]
-        if not parts or not parts[0].any():
+        if not parts or not parts[1].any():
             return 0.0
         num_examples, count, total, squares, residual = parts
         variance = np.maximum(squares - ratio(total * total, count), 0)

@@ -67,7 +67,7 @@ class _CallbackHook(SessionRunHook):
     """Tells callbacks of the batches of a session.
 
     Args:
-        model: Whose `stop_training` ends it, where that is training.
+        model: Whose `stop_training`, or `stop_evaluating`, ends it.
         callbacks: Whom.
         kind: "train" or "test".
         strategy: Whose workers all have such a hook.
@@ -78,7 +78,7 @@ class _CallbackHook(SessionRunHook):
     ) -> None:
         self._callbacks = callbacks
         self._model = model
-        self._can_be_stopped = kind == "train"
+        self._stop = {"train": "stop_training", "test": "stop_evaluating"}[kind]
         self._begin, self._end = f"on_{kind}_batch_begin", f"on_{kind}_batch_end"
         self._workers = strategy.extended.workers
         # To read logs is a common call: where callbacks of any may want to, all ask in each step.
@@ -93,7 +93,7 @@ class _CallbackHook(SessionRunHook):
     def tell_of_next(self) -> None:
         """A batch is about to be taken."""
         if not self._is_told:
-            self._callbacks.tell(self._begin, self._batch)
+            self._callbacks.tell(self._begin, self._batch, {})
         self._is_told = True
 
     def before_run(self, run_context: SessionRunContext) -> None:
@@ -107,7 +107,7 @@ class _CallbackHook(SessionRunHook):
                 logs = run_context.session.logs()
         self._callbacks.tell(self._end, self._batch, logs)
         self._batch, self._is_told = self._batch + 1, False
-        if self._can_be_stopped and self._model.stop_training:
+        if getattr(self._model, self._stop):
             run_context.request_stop()
 
 
@@ -155,7 +155,7 @@ def fit(model: Trainable, source: Source, epochs: Epochs, callbacks: CallbackLis
             session = TrainingSession(call, strategy, _store(model), [hook], own, batches)
             logs: dict[str, Any] = {}
             model.training_session = session
-            callbacks.tell("on_train_begin")
+            callbacks.tell("on_train_begin", {})
             count = BatchCount()
             first, done, states = model.take_beginning() or (epochs.first, 0, ())
             if first > epochs.first or done:
@@ -170,7 +170,7 @@ def fit(model: Trainable, source: Source, epochs: Epochs, callbacks: CallbackLis
                     batches.close()
                     batches = distributed.own_steps()
                     session.next_pass(batches)
-                callbacks.tell("on_epoch_begin", epoch)
+                callbacks.tell("on_epoch_begin", epoch, {})
                 forget()
                 found, goes_on = _train_epoch(model, session, hook, epochs, epoch, done, count)
                 if found is None:  # the data had ended with the epoch before
@@ -330,8 +330,9 @@ def evaluate(
     strategy = _evaluation_strategy(model)
     model.make_metrics()
     model.reset_metrics()
+    model.stop_evaluating = False
     hook = _CallbackHook(model, callbacks, "test", strategy)
-    callbacks.tell("on_test_begin")
+    callbacks.tell("on_test_begin", {})
     with closing(iter(for_evaluation(model, source, steps))) as batches:
         session = EvaluationSession(
             _call(model), strategy, _store(model), [hook], brings_hooks=False
@@ -362,7 +363,7 @@ def _evaluation_strategy(model: Trainable) -> Strategy:
 
 def predict(model: Trainable, source: Source, steps: int | None, callbacks: CallbackList) -> Any:
     """The predictions for all batches, or `steps` of them, in one structure of arrays."""
-    callbacks.tell("on_predict_begin")
+    callbacks.tell("on_predict_begin", {})
     strategy = on_first_device(_evaluation_strategy(model))
     session = PredictionSession(_call(model), _store(model), [], False, strategy)
     found = []
@@ -371,7 +372,7 @@ def predict(model: Trainable, source: Source, steps: int | None, callbacks: Call
         for index, outputs in enumerate(predictions_of(session, given, None, False)):
             callbacks.tell("on_predict_batch_end", index, {"outputs": outputs})
             found.append(outputs)
-    callbacks.tell("on_predict_end")
+    callbacks.tell("on_predict_end", {})
     if not found:
         raise ValueError("there is nothing to predict: the data gave no batch")
     return nest.map_structure(lambda *parts: np.concatenate(parts), *found)
@@ -387,7 +388,7 @@ def _counted(batches: DatasetIterator, steps: int | None) -> Iterator[Any]:
 
 def _told(batches: Iterable[Any], callbacks: CallbackList) -> Iterator[Any]:
     for index, batch in enumerate(batches):
-        callbacks.tell("on_predict_batch_begin", index)
+        callbacks.tell("on_predict_batch_begin", index, {})
         yield batch
 
 

@@ -37,11 +37,12 @@ class Trainable(Savable):
         distribute_strategy: The strategy in whose scope it was made.
         replays_steps: Whether `fit` calls the operations of a step again, and not `train_step`.
         stop_training: A callback sets it to have `fit` end after the batch, or epoch, under way.
+        stop_evaluating: The same of `evaluate`, after a batch.
     """
 
     optimizer: Optimizer
     _ends: tuple[Any, Any] | None = None  # the inputs and outputs that a model was made with
-    stop_training = False
+    stop_training = stop_evaluating = False
     replays_steps = False
     training_session: TrainingSession | None = None
     # A model that is made anew in each step, in a model_fn, has none of these.

@@ -7,7 +7,16 @@ import math
 import numpy as np
 import pytest
 
-from paceline.nn import activations, initializers, losses, metrics, optimizers, regularizers
+from paceline.autodiff import Tensor, backward
+from paceline.nn import (
+    activations,
+    initializers,
+    layers,
+    losses,
+    metrics,
+    optimizers,
+    regularizers,
+)
 
 Z = np.array([-2.0, -0.5, 0.0, 0.5, 3.0])
 SIGMOID = 1 / (1 + np.exp(-Z))
@@ -57,3 +66,27 @@ def test_what_is_no_activation_is_refused():
         activations.get("rleu")
     with pytest.raises(TypeError, match="a name, a function of an array or None, not 3"):
         activations.get(3)
+
+
+def test_relu_gives_zero_at_its_threshold():
+    x = np.array([0.5, 0.4, 0.6, 9.0], np.float32)
+    y = activations.relu(x, threshold=0.5, max_value=6.0)
+    np.testing.assert_array_equal(y.numpy(), np.array([0, 0, 0.6, 6], np.float32))
+    np.testing.assert_array_equal(layers.ReLU(threshold=0.5)(x[:3]).numpy(), y.numpy()[:3])
+
+
+@pytest.mark.parametrize("name", sorted({*activations.__all__} - {"get"}))
+def test_bfloat16_stays_what_it_is(name):
+    dtype = pytest.importorskip("ml_dtypes").bfloat16
+    x = Tensor(np.ones(3, dtype), requires_grad=True)
+    y = activations.get(name)(x)
+    assert (y.dtype, backward(y.sum())[x].dtype) == (dtype, dtype)
+
+
+@pytest.mark.parametrize(
+    ("function", "values"),
+    [(activations.softmax, [1.0, 0.0]), (activations.log_softmax, [0.0, -np.inf])],
+)
+def test_logits_of_half_precision_may_be_as_large_as_they_can(function, values):
+    x = np.array([6e4, -6e4], np.float16)
+    np.testing.assert_array_equal(function(x).numpy(), np.array(values, np.float16))

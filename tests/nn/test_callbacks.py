@@ -446,3 +446,47 @@ def test_ob_04_on_a_terminal_a_bar_moves_and_only_its_drawing_reads_figures(monk
     assert printed.startswith("1/5 [=====>")
     assert printed.count("\r") >= 1
     assert re.fullmatch(EPOCH, printed.rpartition("\r")[2].rstrip())
+
+
+def test_hooks_may_ask_for_logs_without_a_default():
+    seen = []
+    hooks = [
+        f"on_{part}_{end}" for part in ("train", "test", "predict") for end in ("begin", "end")
+    ]
+    numbered = [
+        f"on_{part}_{end}"
+        for part in ("epoch", "train_batch", "test_batch", "predict_batch")
+        for end in ("begin", "end")
+    ]
+
+    def noting(name, num_arguments):
+        def hook(self, *given):
+            assert len(given) == num_arguments
+            assert isinstance(given[-1], dict)
+            seen.append(name)
+
+        return hook
+
+    methods = {name: noting(name, 1) for name in hooks}
+    methods |= {name: noting(name, 2) for name in numbered}
+    strict = type("Strict", (Callback,), methods)()
+    model = model_of()
+    fit(model, strict, epochs=1, validation_data=(X, Y))
+    model.predict(X, verbose=0, callbacks=[strict])
+    assert set(seen) == {*hooks, *numbered}
+
+
+def test_an_evaluation_ends_after_the_batch_in_which_it_is_stopped():
+    class Stop(Callback):
+        batches = 0
+
+        def on_test_batch_end(self, batch, logs=None):
+            self.batches += 1
+            self.model.stop_evaluating = batch == 1
+
+    stop = Stop()
+    model = model_of()
+    endless = Dataset.from_tensor_slices((X, Y)).batch(2).repeat()
+    for _ in range(2):
+        model.evaluate(endless, verbose=0, callbacks=[stop])
+    assert stop.batches == 4

@@ -388,3 +388,13 @@ def test_a_layer_of_ones_own_takes_its_inputs_by_the_name_that_it_gave_them():
     assert Sum()(first=np.ones(2), second=np.ones(2)).tolist() == [2, 2]
     with pytest.raises(TypeError, match="'sum_1' was called without first"):
         Sum()(second=np.ones(2))
+
+
+@pytest.mark.parametrize("make", [layers.Attention, layers.AdditiveAttention])
+def test_attention_gives_the_scores_that_dropout_has_left(make):
+    query, value = np.random.default_rng(0).normal(size=(2, 1, 5, 2)).astype(np.float32)
+    outputs, scores = make(dropout=0.5, seed=0)(
+        [query, value], return_attention_scores=True, training=True
+    )
+    np.testing.assert_allclose(outputs.numpy(), np.matmul(scores.numpy(), value), rtol=1e-6)
+    assert np.any(scores.numpy() == 0)

@@ -558,3 +558,9 @@ def test_es15_a_loss_made_again_of_the_same_arguments_is_like_the_first_and_its_
     # By types as well: what is equal may be another argument.
     assert losses.Huber(delta=2).get_config()["delta"] == 2
     assert losses.CategoricalCrossentropy(label_smoothing=0.5)._options != first._options
+
+
+def test_a_loss_takes_bfloat16_by_its_name():
+    dtype = pytest.importorskip("ml_dtypes").bfloat16
+    assert losses.MeanSquaredError(dtype="bfloat16").dtype == dtype
+    assert losses.MeanSquaredError(dtype="bfloat16")(np.ones(3), np.zeros(3)).item() == 1.0

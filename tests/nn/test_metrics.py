@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from paceline.autodiff import Tensor
-from paceline.nn import losses, metrics
+from paceline.nn import Sequential, layers, losses, metrics
 from paceline.nn.masks import with_mask
 
 COLUMN = np.array([[1], [1], [0], [0]])
@@ -333,3 +333,42 @@ def test_weights_may_be_of_each_label_where_each_has_an_area():
     for label, each in enumerate(alone):
         each.update_state(y[:, label], p[:, label], weights[:, label])
     assert together.result() == pytest.approx(np.mean([each.result() for each in alone]))
+
+
+class Total(metrics.Metric):
+    """A metric of one's own that asks for plain arrays."""
+
+    def __init__(self, name="total", **options):
+        super().__init__(name, **options)
+        self.sum = self.add_weight("sum")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.sum.assign_add(np.sum(np.asarray(y_pred, float)))
+
+    def result(self):
+        return self.sum
+
+
+def test_a_metric_may_ask_for_arrays_of_what_the_loss_is_computed_from():
+    total = Total()
+    x = Tensor(np.ones(3, np.float32), requires_grad=True)
+    assert total(y_true=x, y_pred=x * 2.0) == 6.0
+    masked = with_mask(x * 1.0, np.array([True, False, True]))
+    mean = metrics.Mean()
+    assert mean(masked) == 1.0
+    model = Sequential([layers.Dense(1)])
+    model.compile("sgd", "mse", metrics=[Total()])
+    assert "total" in model.fit(np.ones((4, 2)), np.ones((4, 1)), verbose=0).history
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "mean"), [([1.0, 2.0], 0.5), ([[2.0, 4.0], [2.0, 4.0]], 0.25), (2.0, 0.375)]
+)
+def test_a_mean_relative_error_has_a_normalizer_for_each_column_or_value(normalizer, mean):
+    error = metrics.MeanRelativeError(normalizer=normalizer)
+    y_true, y_pred = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[2.0, 4.0], [3.0, 4.0]])
+    assert error(y_true, y_pred) == mean
+
+
+def test_a_score_of_examples_that_weigh_nothing_is_zero():
+    assert metrics.R2Score()(np.ones((3, 1)), np.ones((3, 1)), np.zeros(3)) == 0.0

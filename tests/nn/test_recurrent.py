@@ -225,3 +225,13 @@ def test_wrappers_take_layers():
         layers.TimeDistributed(np.tanh)
     with pytest.raises(TypeError, match="state_size"):
         layers.RNN(layers.Dense(2))
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [layers.LSTM, layers.GRU, layers.SimpleRNN, lambda n: layers.RNN(layers.LSTMCell(n))],
+    ids=["LSTM", "GRU", "SimpleRNN", "RNN"],
+)
+def test_sequences_without_a_step_are_refused(layer):
+    with pytest.raises(ValueError, match="takes sequences of at least one step"):
+        layer(2)(np.zeros((3, 0, 2), np.float32))
