@@ -112,3 +112,12 @@ def check_decay(argument: str, value: Any) -> None:
     check_number(argument, value)
     if not 0 <= value < 1:
         raise ValueError(f"{argument} must be at least 0 and below 1, it is {value}")
+
+
+def check_no_options(options: None) -> None:
+    """Refuse TensorFlow's `SaveOptions` and `CheckpointOptions`."""
+    if options is not None:
+        raise ValueError(
+            f"options must be None, it is {options!r}: they tell TensorFlow how to write its own "
+            f"files, which paceline does not write; leave them out"
+        )

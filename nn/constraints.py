@@ -102,17 +102,17 @@ _BY_NAME: dict[str, Callable[[], Any]] = {
 }
 
 
-def get(constraint: str | Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
+def get(identifier: str | Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
     """The constraint that a layer's argument means: a name, a callable of the weight, or none.
 
     Raises:
         ValueError: No constraint has this name.
         TypeError: It is neither a name nor callable.
     """
-    if isinstance(constraint, str):
-        return by_name("constraint", constraint, _BY_NAME)()
-    if constraint is not None and not callable(constraint):
+    if isinstance(identifier, str):
+        return by_name("constraint", identifier, _BY_NAME)()
+    if identifier is not None and not callable(identifier):
         raise TypeError(
-            f"constraint must be a name, a function of an array or None, not {constraint!r}"
+            f"constraint must be a name, a function of an array or None, not {identifier!r}"
         )
-    return constraint
+    return identifier

@@ -247,11 +247,11 @@ _MAKERS: dict[str, Callable[[], Initializer]] = {
 }
 
 
-def get(initializer: str | Callable[..., Any]) -> Callable[..., Any]:
+def get(identifier: str | Callable[..., Any]) -> Callable[..., Any]:
     """The initializer that a layer's argument means.
 
     Args:
-        initializer: A name ("glorot_uniform", or Keras's class name "GlorotUniform"), one of this
+        identifier: A name ("glorot_uniform", or Keras's class name "GlorotUniform"), one of this
             module's classes, or any callable `(shape, dtype, rng) -> array`, also Keras's
             `(shape, dtype) -> array`.
 
@@ -259,13 +259,13 @@ def get(initializer: str | Callable[..., Any]) -> Callable[..., Any]:
         ValueError: No initializer has this name.
         TypeError: It is neither a name nor callable.
     """
-    if isinstance(initializer, str):
-        return by_name("initializer", initializer.removesuffix("Initializer"), _MAKERS)()
-    if isinstance(initializer, type) or any(initializer is maker for maker in _MAKERS.values()):
-        return initializer()
-    if not callable(initializer):
+    if isinstance(identifier, str):
+        return by_name("initializer", identifier.removesuffix("Initializer"), _MAKERS)()
+    if isinstance(identifier, type) or any(identifier is maker for maker in _MAKERS.values()):
+        return identifier()
+    if not callable(identifier):
         raise TypeError(
             f"initializer must be a name or a callable (shape, dtype, rng) -> array, "
-            f"not {initializer!r}; for values of one's own use Constant({initializer!r})"
+            f"not {identifier!r}; for values of one's own use Constant({identifier!r})"
         )
-    return initializer
+    return identifier

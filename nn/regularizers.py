@@ -50,12 +50,12 @@ L2 = l2
 _BY_NAME: dict[str, Callable[[], L1L2]] = {"l1": l1, "l2": l2, "l1_l2": l1_l2}
 
 
-def get(regularizer: str | Callable[..., Any] | None) -> Callable[[Any], Tensor] | None:
+def get(identifier: str | Callable[..., Any] | None) -> Callable[[Any], Tensor] | None:
     """The penalty that a layer's argument means: a name, a callable of the weight, or none.
 
     Raises:
         ValueError: No regularizer has this name.
     """
-    if not isinstance(regularizer, str):
-        return regularizer
-    return by_name("regularizer", regularizer, _BY_NAME)()
+    if not isinstance(identifier, str):
+        return identifier
+    return by_name("regularizer", identifier, _BY_NAME)()

@@ -6,6 +6,7 @@ import os
 import string
 from typing import Any
 
+from ..arguments import check_no_options
 from .callback import Callback, Logs
 from .chief import say
 from .monitor import Monitor
@@ -26,10 +27,12 @@ class ModelCheckpoint(Callback):
         save_weights_only: Whether to leave out what the model is made of, and the optimizer.
         mode: "min", "max" or "auto"; see `Monitor`.
         save_freq: "epoch", or a number of batches.
+        options: Only None is supported; see `Model.save`.
         initial_value_threshold: What the figure must be better than at first.
 
     Raises:
-        ValueError: Another `save_freq`; or `filepath` is the name of an HDF5 file.
+        ValueError: Another `save_freq`; `options` are given; or `filepath` is the name of an HDF5
+            file.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class ModelCheckpoint(Callback):
         save_weights_only: bool = False,
         mode: str = "auto",
         save_freq: int | str = "epoch",
+        options: None = None,
         initial_value_threshold: float | None = None,
     ) -> None:
         super().__init__()
@@ -49,6 +53,7 @@ class ModelCheckpoint(Callback):
             raise ValueError(
                 f"save_freq must be 'epoch' or a positive number of batches, it is {save_freq!r}"
             )
+        check_no_options(options)
         self.filepath = os.fspath(filepath)
         if self.filepath.lower().endswith((".h5", ".hdf5")):
             raise ValueError(

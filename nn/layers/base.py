@@ -349,6 +349,7 @@ class Layer(Serializable, ABC):
         constraint: Constraint = None,
         synchronization: VariableSynchronization = VariableSynchronization.AUTO,
         aggregation: VariableAggregation = VariableAggregation.NONE,
+        use_resource: bool | None = None,
     ) -> Variable:
         """Find this layer's weight of that name, or create it.
 
@@ -361,6 +362,7 @@ class Layer(Serializable, ABC):
             trainable: False for weights that the layer itself changes. A layer whose own
                 `trainable` is False has no trainable weights.
             synchronization, aggregation: See `Variable`.
+            use_resource: Means nothing here.
 
         Raises:
             ValueError: The weight exists with another shape.
@@ -483,14 +485,14 @@ class Layer(Serializable, ABC):
         """The values of `weights`, as copies in host memory."""
         return [weight.numpy() for weight in self.weights]
 
-    def set_weights(self, values: list[Any]) -> None:
-        """Assign one array to each of `weights`, in their order."""
-        weights = self.weights
-        if len(values) != len(weights):
+    def set_weights(self, weights: list[Any]) -> None:
+        """Assign one array to each weight, in the order of `get_weights`."""
+        own = self.weights
+        if len(weights) != len(own):
             raise ValueError(
-                f"layer {self.name!r} has {len(weights)} weights and was given {len(values)} values"
+                f"layer {self.name!r} has {len(own)} weights and was given {len(weights)} arrays"
             )
-        Variable.assign_together(zip(weights, values, strict=True))
+        Variable.assign_together(zip(own, weights, strict=True))
 
     def get_config(self) -> Config:
         # As the layer is now: its name was counted up, say, and it may have been frozen since.

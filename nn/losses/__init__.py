@@ -145,22 +145,24 @@ _BY_NAME: Mapping[str, type[ClassOfFunction]] = {
 }
 
 
-def get(loss: str | Loss | Mapping[str, Any] | Callable[[Any, Any], Any]) -> Loss:
+def get(identifier: str | Loss | Mapping[str, Any] | Callable[[Any, Any], Any]) -> Loss:
     """The loss object that an argument means.
 
     Args:
-        loss: A name ("mse", "huber", or Keras's class name "MeanSquaredError"), a loss object, a
-            function `(y_true, y_pred) -> one loss for each example`, or a dict with "class_name"
-            and "config".
+        identifier: A name ("mse", "huber", or Keras's class name "MeanSquaredError"), a loss
+            object, a function `(y_true, y_pred) -> one loss for each example`, or a dict with
+            "class_name" and "config".
 
     Raises:
         ValueError: No loss has this name.
         TypeError: It is none of these.
     """
-    if isinstance(loss, Loss):
-        return loss
-    if isinstance(loss, Mapping):
-        return by_name("loss", loss["class_name"], _BY_NAME).from_config(loss.get("config", {}))
+    if isinstance(identifier, Loss):
+        return identifier
+    if isinstance(identifier, Mapping):
+        return by_name("loss", identifier["class_name"], _BY_NAME).from_config(
+            identifier.get("config", {})
+        )
     allowed = "a name, a loss object or a function (y_true, y_pred)"
-    meant = meaning_of("loss", loss, _BY_NAME, allowed)
-    return meant() if isinstance(loss, str) else FunctionLoss(meant)
+    meant = meaning_of("loss", identifier, _BY_NAME, allowed)
+    return meant() if isinstance(identifier, str) else FunctionLoss(meant)

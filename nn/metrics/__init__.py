@@ -165,26 +165,26 @@ _BY_NAME: Mapping[str, type[Metric]] = {
 }
 
 
-def get(metric: str | Metric | Mapping[str, Any] | Callable[[Any, Any], Any]) -> Metric:
+def get(identifier: str | Metric | Mapping[str, Any] | Callable[[Any, Any], Any]) -> Metric:
     """The metric that an argument means.
 
     Args:
-        metric: A name ("accuracy", "mse", or Keras's class name "MeanSquaredError"), a metric, a
-            function `(y_true, y_pred) -> one value for each example`, of which the mean is taken,
-            or a dict with "class_name" and "config".
+        identifier: A name ("accuracy", "mse", or Keras's class name "MeanSquaredError"), a metric,
+            a function `(y_true, y_pred) -> one value for each example`, of which the mean is
+            taken, or a dict with "class_name" and "config".
 
     Raises:
         ValueError: No metric has this name.
         TypeError: It is none of these.
     """
-    if isinstance(metric, Metric):
-        return metric
-    if isinstance(metric, Mapping):
-        made = by_name("metric", metric["class_name"], _BY_NAME)
-        return made.from_config(metric.get("config", {}))
+    if isinstance(identifier, Metric):
+        return identifier
+    if isinstance(identifier, Mapping):
+        made = by_name("metric", identifier["class_name"], _BY_NAME)
+        return made.from_config(identifier.get("config", {}))
     allowed = "a name, a metric or a function (y_true, y_pred)"
-    meant = meaning_of("metric", metric, _BY_NAME, allowed)
-    return meant() if isinstance(metric, str) else MeanMetricWrapper(meant)
+    meant = meaning_of("metric", identifier, _BY_NAME, allowed)
+    return meant() if isinstance(identifier, str) else MeanMetricWrapper(meant)
 
 
 def check_name(name: str) -> None:

@@ -321,15 +321,21 @@ def train_on_batch(model: Trainable, source: Source) -> dict[str, Any]:
 
 
 def evaluate(
-    model: Trainable, source: Source, steps: int | None, callbacks: CallbackList
+    model: Trainable,
+    source: Source,
+    steps: int | None,
+    callbacks: CallbackList,
+    begins_anew: bool = True,
 ) -> dict[str, Any]:
     """The metrics of a model over all batches, or `steps` of them.
 
-    Where variables live on parameter servers each task evaluates by itself, on all data.
+    With `begins_anew=False` they count what they have counted before, too. Where variables live on
+    parameter servers each task evaluates by itself, on all data.
     """
     strategy = _evaluation_strategy(model)
     model.make_metrics()
-    model.reset_metrics()
+    if begins_anew:
+        model.reset_metrics()
     model.stop_evaluating = False
     hook = _CallbackHook(model, callbacks, "test", strategy)
     callbacks.tell("on_test_begin", {})

@@ -31,14 +31,14 @@ def clone_model(model: Model) -> Model:
 
 
 def load_model(
-    path: Path, custom_objects: Mapping[str, Any] | None = None, compile: bool = True
+    filepath: Path, custom_objects: Mapping[str, Any] | None = None, compile: bool = True
 ) -> Model:
     """The model that `Model.save` has written: layers, weights, and what it was compiled with.
 
     Under a strategy, load it in its scope; it need not be the one that it was saved under.
 
     Args:
-        path: A directory or URL.
+        filepath: A directory or URL.
         custom_objects: Classes and functions that are not of this package, by their names.
         compile: Whether it goes on with the optimizer, its state, the loss and the metrics.
 
@@ -46,11 +46,11 @@ def load_model(
         CheckpointError: There is no saved model, or it is damaged.
         ValueError: It names a class or function that is neither here nor there.
     """
-    state, values = read_saved(path)
+    state, values = read_saved(filepath)
     if "model" not in state:
         raise CheckpointError(
-            f"'{path}' holds weights and no model: make the model as it was made then, and call "
-            f"model.load_weights('{path}')"
+            f"'{filepath}' holds weights and no model: make the model as it was made then, and "
+            f"call model.load_weights('{filepath}')"
         )
     with custom_object_scope(custom_objects or {}):
         model = _made(state["model"], None)

@@ -14,6 +14,8 @@ from ...strategies import current_store
 from ..callbacks import Callback, CallbackList, History, LambdaCallback, ProgbarLogger
 from ..layers import Layer, SymbolicTensor, map_symbolic, symbolic_in
 from ..layers.symbolic import Hidable
+from ..masks import masked, masks_of
+from ..serialization import custom_object_scope
 from . import fitting
 from .data import Source, has_batches, source_of, split_off
 from .epochs import Epochs
@@ -26,7 +28,7 @@ from .functional import (
     require_unique_names,
 )
 from .graph import graph_config, graph_of
-from .summary import write_summary
+from .summary import Style, write_summary
 from .trainable import Trainable
 
 
@@ -66,14 +68,14 @@ class Model(Trainable):
         require_unique_names(self.name, self.layers)
         self._create_weights()
 
-    def call(self, inputs: Any, training: bool = False) -> Any:
+    def call(self, inputs: Any, training: bool = False, mask: Any = None) -> Any:
         if self._ends is None:
             raise NotImplementedError(
                 f"{type(self).__name__} has neither inputs and outputs nor a `call` of its own: "
                 f"write Model(inputs, outputs), or def call(self, inputs, training=False)"
             )
         own_inputs, outputs = self._ends
-        values = bound_inputs(self.name, own_inputs, inputs)
+        values = bound_inputs(self.name, own_inputs, with_given_mask(inputs, mask))
         for tensor in self._steps:
             values[id(tensor)] = computed(tensor, values, training)
         return map_symbolic(lambda tensor: lift(values[id(tensor)]), outputs)
@@ -89,10 +91,19 @@ class Model(Trainable):
         return name | ({} if self._ends is None else graph_config(*self._ends, self._steps))
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Self:
-        if "calls" in config:
-            return cls(*graph_of(config), name=config["name"])
-        return super().from_config(config)
+    def from_config(
+        cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None
+    ) -> Self:
+        """The model that gave the configuration, with new weights.
+
+        Args:
+            config: What `get_config` returned, perhaps through JSON.
+            custom_objects: Classes and functions that are not of this package, by their names.
+        """
+        with custom_object_scope(custom_objects or {}):
+            if "calls" in config:
+                return cls(*graph_of(config), name=config["name"])
+            return super().from_config(config)
 
     def graph(self) -> tuple[list[SymbolicTensor], list[SymbolicTensor]] | None:
         return None if self._ends is None else (symbolic_in(self._ends[0]), self._steps)
@@ -145,21 +156,30 @@ class Model(Trainable):
     def summary(
         self,
         line_length: int | None = None,
-        print_fn: Callable[[str], Any] = print,
+        positions: Sequence[float] | None = None,
+        print_fn: Callable[[str], Any] | None = None,
         expand_nested: bool = False,
+        show_trainable: bool = False,
+        layer_range: Sequence[str] | None = None,
     ) -> None:
         """Print a table of the layers, the shapes of their outputs and the sizes of their weights.
 
         Args:
             line_length: Its width in characters.
-            print_fn: Called with each line.
+            positions: Where the columns end, in characters or as shares of the width.
+            print_fn: Called with each line; by default `print`.
             expand_nested: Whether to list the layers of layers, too.
+            show_trainable: Whether a column says which layers are trained: Y or N.
+            layer_range: The first and the last layer to list: regular expressions, of which each
+                finds a name at its beginning.
 
         Raises:
-            ValueError: The weights are not known before the first call.
+            ValueError: The weights are not known before the first call; or `layer_range` finds no
+                layer.
         """
         self.count_params()
-        write_summary(self, print_fn, line_length, expand_nested)
+        style = Style(line_length, positions, expand_nested, show_trainable, layer_range)
+        write_summary(self, print if print_fn is None else print_fn, style)
 
     @property
     def output_names(self) -> list[str]:
@@ -196,6 +216,9 @@ class Model(Trainable):
         validation_steps: int | None = None,
         validation_batch_size: int | None = None,
         validation_freq: int | Collection[int] = 1,
+        max_queue_size: int = 10,
+        workers: int = 1,
+        use_multiprocessing: bool = False,
     ) -> History:
         """Train for some epochs, under the strategy in whose scope the model was made.
 
@@ -224,6 +247,8 @@ class Model(Trainable):
             validation_steps: How many batches are validated with; by default all.
             validation_batch_size: As `batch_size`, which is the default.
             validation_freq: After how many epochs to validate, or after which (from 1).
+            max_queue_size, workers, use_multiprocessing: Have no effect: say how far to read ahead,
+                and with how many threads, by a `Dataset`.
 
         Returns:
             The logs of all epochs.
@@ -273,12 +298,16 @@ class Model(Trainable):
         sample_weight: Any = None,
         steps: int | None = None,
         callbacks: Sequence[Callback] | Callback | None = None,
+        max_queue_size: int = 10,
+        workers: int = 1,
+        use_multiprocessing: bool = False,
         return_dict: bool = False,
     ) -> Any:
         """The loss and the metrics over all examples, exact over batches, replicas and workers.
 
         Args:
             x, y, batch_size, verbose, sample_weight, callbacks: As for `fit`.
+            max_queue_size, workers, use_multiprocessing: As for `fit`.
             steps: How many batches; by default all.
             return_dict: Whether to return them by name.
 
@@ -296,11 +325,15 @@ class Model(Trainable):
         verbose: str | int = "auto",
         steps: int | None = None,
         callbacks: Sequence[Callback] | Callback | None = None,
+        max_queue_size: int = 10,
+        workers: int = 1,
+        use_multiprocessing: bool = False,
     ) -> Any:
         """What the model computes for all examples, on one device of this worker.
 
         Args:
             x, batch_size, verbose, steps, callbacks: As for `evaluate`; labels are left aside.
+            max_queue_size, workers, use_multiprocessing: As for `fit`.
 
         Returns:
             NumPy arrays in the structure of the outputs.
@@ -335,12 +368,19 @@ class Model(Trainable):
         x: Any,
         y: Any = None,
         sample_weight: Any = None,
+        reset_metrics: bool = True,
         return_dict: bool = False,
     ) -> Any:
-        """The loss and the metrics of one global batch of arrays; see `evaluate`."""
+        """The loss and the metrics of one global batch of arrays; see `evaluate`.
+
+        Args:
+            x, y, sample_weight: As for `fit`.
+            reset_metrics: Whether what is returned is of this batch alone.
+            return_dict: See `evaluate`.
+        """
         source = source_of(x, y, sample_weight, _WHOLE)
         told = CallbackList((), self, {})
-        return _shown(fitting.evaluate(self, source, None, told), return_dict)
+        return _shown(fitting.evaluate(self, source, None, told, reset_metrics), return_dict)
 
     def predict_on_batch(self, x: Any) -> Any:
         """What the model computes for one batch of arrays."""
@@ -363,6 +403,11 @@ class Model(Trainable):
         if resources.get(key) is None:
             self.make_weights()
             resources[key] = self
+
+
+def with_given_mask(inputs: Any, mask: Any) -> Any:
+    """The inputs of a model with the mask that its call was given, unless they have it already."""
+    return inputs if mask is None or masks_of(inputs) is mask else masked(inputs, mask)
 
 
 _WHOLE = 1 << 62

@@ -26,6 +26,7 @@ from ...checkpoint import (
     save_at,
 )
 from ...strategies import Job, Variable, current_store, get_strategy
+from ..arguments import check_no_options
 from ..layers import Layer
 from ..optimizers import Optimizer
 from ..optimizers.schedules import Constant
@@ -73,10 +74,11 @@ class Savable(Layer):
 
     def save(
         self,
-        path: Path,
+        filepath: Path,
         overwrite: bool = True,
         save_format: str | None = None,
         include_optimizer: bool = True,
+        options: None = None,
     ) -> None:
         """Save the model whole: layers, weights, what it was compiled with, the optimizer's state.
 
@@ -85,45 +87,60 @@ class Savable(Layer):
         trainers at parameter servers, which are not in step, the chief writes and none waits.
 
         Args:
-            path: Of a directory or URL, which appears whole or not at all.
+            filepath: Of a directory or URL, which appears whole or not at all.
             overwrite: Whether to replace what was saved there before.
             save_format: "tf", "keras" or None, which mean the same here.
             include_optimizer: Whether training is to go on from it.
+            options: Only None is supported: those of TensorFlow name its own devices and files.
 
         Raises:
             CheckpointError: It could not be written; on all workers alike.
             TypeError: An argument of a layer cannot be written down; it is named.
-            ValueError: `path`, or `save_format`, asks for an HDF5 file.
+            ValueError: `filepath`, or `save_format`, asks for an HDF5 file; or `options` is given.
         """
         _check_format(save_format)
+        check_no_options(options)
         compiled = self.get_compile_config() if include_optimizer else None
         content = {"model": serialize(self), "compile": compiled}
-        self._save(path, overwrite, content, include_optimizer and self.is_compiled)
+        self._save(filepath, overwrite, content, include_optimizer and self.is_compiled)
 
     def save_weights(
-        self, path: Path, overwrite: bool = True, save_format: str | None = None
+        self,
+        filepath: Path,
+        overwrite: bool = True,
+        save_format: str | None = None,
+        options: None = None,
     ) -> None:
         """Save the weights alone; see `save` for who calls it, and for the arguments."""
         _check_format(save_format)
-        self._save(path, overwrite, {}, include_optimizer=False)
+        check_no_options(options)
+        self._save(filepath, overwrite, {}, include_optimizer=False)
 
-    def load_weights(self, path: Path, by_name: bool = False, skip_mismatch: bool = False) -> None:
+    def load_weights(
+        self,
+        filepath: Path,
+        by_name: bool = False,
+        skip_mismatch: bool = False,
+        options: None = None,
+    ) -> None:
         """Take the weights of what `save` or `save_weights` has written, for a model alike.
 
         Weights that are not created yet begin with theirs. All workers call it.
 
         Args:
-            path: As given there; of a directory of several the newest; or a checkpoint of a run
+            filepath: As given there; of a directory of several the newest; or a checkpoint of a run
                 whose variables have the same names.
             by_name: Whether to take weights of layers that have the same name, and leave all
                 others as they are: from a model with other layers. They must exist.
             skip_mismatch: With `by_name`: whether to leave alone what has another shape.
+            options: See `save`.
 
         Raises:
             CheckpointError: There is nothing, or it is damaged.
             ValueError: It does not fit; nothing is changed.
         """
-        state, values = read_saved(path)
+        check_no_options(options)
+        state, values = read_saved(filepath)
         if by_name:
             values = of_same_names(values, state, self)
             shared = [weight for weight in self.weights if weight.name in values]

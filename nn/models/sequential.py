@@ -9,7 +9,7 @@ from ...autodiff import Tensor, conv2d_relu_max_pool2d, relu
 from ..layers import Conv2D, Input, Layer, MaxPooling2D, SymbolicTensor
 from ..serialization import serialize
 from .functional import bound_inputs, require_unique_names
-from .model import Model
+from .model import Model, with_given_mask
 
 Stage: TypeAlias = Callable[..., Any]
 """`stage(inputs, training=...)`: a layer, or one function for two neighbours."""
@@ -54,8 +54,8 @@ class Sequential(Model):
         self._called, self._chain = False, None
         self._create_weights()
 
-    def call(self, inputs: Any, training: bool = False) -> Any:
-        outputs = inputs
+    def call(self, inputs: Any, training: bool = False, mask: Any = None) -> Any:
+        outputs = with_given_mask(inputs, mask)
         if isinstance(inputs, Mapping) and (chain := self.graph()) is not None:
             (outputs,) = bound_inputs(self.name, chain[0][0], inputs).values()
         for stage in self._stages:

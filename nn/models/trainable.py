@@ -65,6 +65,7 @@ class Trainable(Savable):
         run_eagerly: bool | None = None,
         steps_per_execution: int | None = None,
         jit_compile: bool | str | None = None,
+        pss_evaluation_shards: int | str = 0,
     ) -> None:
         """Say by what it is trained and measured.
 
@@ -84,6 +85,8 @@ class Trainable(Savable):
                 each batch: `fit` calls the operations of two steps again in those to come, and the
                 model is not called; see docs/fit.md. Nothing is compiled, and no other value has an
                 effect. It is not saved with the model.
+            pss_evaluation_shards: Has no effect: each task of a job with parameter servers
+                evaluates exactly, by itself.
 
         Raises:
             ValueError: A name that is unknown.

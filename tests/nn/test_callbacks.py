@@ -490,3 +490,20 @@ def test_an_evaluation_ends_after_the_batch_in_which_it_is_stopped():
     for _ in range(2):
         model.evaluate(endless, verbose=0, callbacks=[stop])
     assert stop.batches == 4
+
+
+@pytest.mark.parametrize("weights_only", [False, True])
+def test_callbacks_write_under_names_in_the_current_directory(weights_only, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = model_of()
+    fit(
+        model,
+        ModelCheckpoint("best.keras", save_best_only=True, save_weights_only=weights_only),
+        BackupAndRestore("backup", delete_checkpoint=False),
+        CSVLogger("log.csv"),
+        TensorBoard("logs"),
+        validation_data=(X, Y),
+    )
+    assert {"backup", "best.keras", "log.csv", "logs"} <= {*os.listdir()}
+    other = model_of()
+    other.load_weights("best.keras")

@@ -4,7 +4,17 @@ import numpy as np
 import pytest
 
 from paceline.autodiff import backward
-from paceline.nn import Input, Model, Sequential, layers, losses, metrics
+from paceline.nn import (
+    Input,
+    Model,
+    Sequential,
+    constraints,
+    initializers,
+    layers,
+    losses,
+    metrics,
+    regularizers,
+)
 from paceline.strategies import VariableStore
 
 X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
@@ -369,3 +379,55 @@ def test_a_dict_for_a_model_without_inputs_of_known_names_is_refused_with_its_ke
     model.compile("sgd", "mse")
     with pytest.raises(TypeError, match=r"was given a dict with the keys \['a'\]"):
         model.fit({"a": X}, X[:, :1], verbose=0)
+
+
+def test_performance_hints_of_keras_have_no_effect():
+    model = functional()
+    model.compile("sgd", "mse", pss_evaluation_shards="auto")
+    hints = {"workers": 2, "max_queue_size": 3, "use_multiprocessing": True, "verbose": 0}
+    model.fit(X, X[:, :2], **hints)
+    assert model.evaluate(X, X[:, :2], **hints) == model.evaluate(X, X[:, :2], verbose=0)
+    assert model.predict(X, **hints).shape == (5, 2)
+
+
+def test_figures_of_tests_on_batches_are_of_all_of_them_if_metrics_are_not_reset():
+    model = functional()
+    model.compile("sgd", "mse", metrics=["mae"])
+    first, second = (model.test_on_batch(x, 0 * x[:, :2]) for x in (X[:2], X[2:4]))
+    model.test_on_batch(X[:2], 0 * X[:2, :2])
+    both = model.test_on_batch(X[2:4], 0 * X[2:4, :2], reset_metrics=False)
+    np.testing.assert_allclose(both, np.mean([first, second], axis=0), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Sequential([layers.LSTM(2)]),
+        lambda: Model(given := Input((None, 3)), layers.LSTM(2)(given)),
+    ],
+    ids=["Sequential", "Model"],
+)
+def test_a_mask_that_a_model_is_called_with_is_that_of_its_inputs(make):
+    model = make()
+    x = np.random.default_rng(0).normal(size=(2, 4, 3)).astype(np.float32)
+    mask = np.array([[True, True, False, False]] * 2)
+    np.testing.assert_allclose(model(x, mask=mask).numpy(), model(x[:, :2]).numpy(), rtol=1e-6)
+
+
+def test_a_model_is_made_of_its_configuration_with_classes_of_ones_own():
+    class Doubled(layers.Layer):
+        def call(self, inputs):
+            return inputs * 2.0
+
+    config = Sequential([Input((3,)), Doubled()]).get_config()
+    made = Sequential.from_config(config, custom_objects={"Doubled": Doubled})
+    np.testing.assert_array_equal(made(X), X * 2)
+
+
+@pytest.mark.parametrize(
+    ("get", "name"),
+    [(losses.get, "mse"), (metrics.get, "mse"), (initializers.get, "zeros"),
+     (regularizers.get, "l2"), (constraints.get, "unit_norm")],
+)  # fmt: skip
+def test_what_a_name_means_is_asked_with_kerass_keyword(get, name):
+    assert get(identifier=name) is not None

@@ -344,3 +344,25 @@ def test_weights_by_name_are_those_of_the_layers_of_that_name_in_any_model_of_th
     other.load_weights(tmp_path / "weights", by_name=True)
     np.testing.assert_array_equal(other.get_weights()[0], saved.get_weights()[0])
     np.testing.assert_array_equal(other.get_weights()[2], new[0])
+
+
+@pytest.mark.parametrize("name", ["model", "model.keras", "./model", "model/"])
+def test_a_model_is_saved_under_a_name_in_the_current_directory(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = named()
+    model.compile("sgd", "mse")
+    for _ in range(2):  # the second replaces the first
+        model.save(filepath=name)
+    loaded = load_model(filepath=name)
+    loaded.save_weights(filepath="weights")
+    loaded.set_weights([np.zeros_like(weight) for weight in loaded.get_weights()])
+    loaded.load_weights(filepath="weights")
+    for ours, theirs in zip(loaded.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_options_of_tensorflow_are_refused_where_they_ask_for_something(tmp_path):
+    model = named()
+    model.save_weights(tmp_path / "weights", options=None)
+    with pytest.raises(ValueError, match="options must be None"):
+        model.save_weights(tmp_path / "weights", options="a device")

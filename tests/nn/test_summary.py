@@ -77,3 +77,19 @@ def test_the_table_is_as_wide_as_it_is_wanted():
     assert {
         len(line) for line in table(in_a_row(), line_length=80).splitlines() if "=" in line
     } == {80}
+
+
+def test_a_range_of_layers_is_listed_with_what_of_it_is_trained():
+    model = Sequential([Input((4,)), *(layers.Dense(2, name=name) for name in "abcd")])
+    model.layers[2].trainable = False
+    text = table(model, show_trainable=True, layer_range=["b", "c"])
+    rows = [line.split() for line in text.splitlines() if "(Dense)" in line]
+    assert [(row[0], row[-1]) for row in rows] == [("b", "Y"), ("c", "N")]
+    assert "Trainable" in text.splitlines()[2]
+    with pytest.raises(ValueError, match="layer_range names 'x', which no layer matches"):
+        table(model, layer_range=["a", "x"])
+
+
+def test_columns_end_where_positions_say():
+    title = table(in_a_row(), positions=[0.3, 0.6, 1.0], line_length=100).splitlines()[2]
+    assert [title.index(word) for word in ("Layer", "Output", "Param")] == [1, 30, 60]
