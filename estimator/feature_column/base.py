@@ -23,12 +23,17 @@ Features: TypeAlias = "Mapping[str, Any]"
 ParseSpec: TypeAlias = "dict[str, FixedLenFeature | VarLenFeature]"
 
 
+UNKNOWN = -2
+"""A word that is there, and has no category: nothing in a sum, but something in a cross."""
+
+
 class Categories(NamedTuple):
     """The categories of a batch's examples.
 
     Attributes:
-        ids: (batch, width) int64: the numbers of each example's categories; -1 is none, and pads
-            examples that have fewer than others.
+        ids: (batch, width) int64: the numbers of each example's categories. A negative one is no
+            category: -1 pads examples that have fewer than others, and `UNKNOWN` stands for a word
+            that its column leaves out.
         weights: (batch, width) float32; None where all count alike.
     """
 

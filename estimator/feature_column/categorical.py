@@ -13,7 +13,16 @@ import numpy as np
 from ...inputs import VarLenFeature
 from ...nn.arguments import count
 from ..warm_start import read_vocabulary
-from .base import CategoricalColumn, Categories, Features, ParseSpec, check_key, feature, on_host
+from .base import (
+    UNKNOWN,
+    CategoricalColumn,
+    Categories,
+    Features,
+    ParseSpec,
+    check_key,
+    feature,
+    on_host,
+)
 from .fingerprint import fingerprints
 from .words import INTEGER, TEXT, are_there, as_text, as_words, read_words, shown, word_dtype
 
@@ -142,7 +151,7 @@ class VocabularyColumn(CategoricalColumn):
                 f"num_oov_buckets for such, or a default_value: the category that they count as, "
                 f"or -1 to leave them out without notice (TensorFlow's default)"
             )
-        return self.default_value
+        return UNKNOWN if self.default_value == -1 else self.default_value
 
 
 @final
@@ -241,8 +250,8 @@ def categorical_column_with_vocabulary_list(
         key: The feature's name: (batch,), or (batch, width) padded with "" or -1.
         vocabulary_list: Words, or whole numbers.
         dtype: `str` or an integer type; by default that of the list.
-        default_value: The category of words that are not in the list; -1 leaves them out, which is
-            TensorFlow's default; None makes them an error.
+        default_value: The category of words that are not in the list; -1 leaves them out (a cross
+            combines them all the same), which is TensorFlow's default; None makes them an error.
         num_oov_buckets: Instead, the number of further categories, into which such words fall by
             their hash (see `categorical_column_with_hash_bucket`).
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from ...inputs import VarLenFeature
 from ...nn.arguments import count
-from .base import CategoricalColumn, Categories, Features, ParseSpec
+from .base import UNKNOWN, CategoricalColumn, Categories, Features, ParseSpec
 from .categorical import HashColumn, WeightedColumn
 from .fingerprint import cat_fingerprints, fingerprints
-from .words import are_there, read_words
+from .words import are_there, read_words, rows_of
 
 _HASH_KEY = 0xDECAFCAFFE
 """What TensorFlow begins with."""
@@ -48,7 +48,10 @@ class CrossedColumn(CategoricalColumn):
         return self.hash_bucket_size
 
     def categories(self, features: Features) -> Categories:
-        parts = [self._numbers(leaf, features) for leaf in self._leaves()]
+        # Columns before features: TensorFlow's operation hashes sparse inputs, which columns give,
+        # before dense ones, whatever the order of the keys.
+        leaves = sorted(self._leaves(), key=lambda leaf: isinstance(leaf, str))
+        parts = [self._numbers(leaf, features) for leaf in leaves]
         batch = len(parts[0][0])
         found = np.full((batch, 1), self.hash_key, np.uint64)
         is_there = np.ones((batch, 1), bool)
@@ -73,7 +76,12 @@ class CrossedColumn(CategoricalColumn):
         """(batch, width) 64 bits for each category, and which of them are some."""
         if not isinstance(leaf, str):
             ids = leaf.categories(features).ids
-            return ids.view(np.uint64), ids >= 0
+            # To TensorFlow an unknown word is the category -1.
+            return np.maximum(ids, -1).view(np.uint64), (ids >= 0) | (ids == UNKNOWN)
+        given = rows_of(features, leaf, self.name)
+        if given.dtype.kind == "f":
+            # All of them count: -1 pads whole numbers only, and -1.5 would become one.
+            return _truncated(given).view(np.uint64), np.ones(given.shape, bool)
         words = read_words(features, leaf, self.name)
         is_text = words.dtype.kind == "S"
         return fingerprints(words) if is_text else words.view(np.uint64), are_there(words)
@@ -93,10 +101,14 @@ def crossed_column(
     the Fingerprint64 of a word, or with a whole number, or with a column's category.
 
     Args:
-        keys: Two or more: names of features of text or whole numbers, or categorical columns. (Not
-            one with hash buckets: cross its feature by name, which has fewer collisions.)
+        keys: Two or more: names of features of text or numbers, or categorical columns. (Not one
+            with hash buckets: cross its feature by name, which has fewer collisions.) Floats lose
+            their fraction, as in TensorFlow: to keep ranges apart cross a `bucketized_column`.
+            Columns are hashed before features that are named, whatever the order of the keys, as
+            TensorFlow does with dense features. It keeps the order of the keys for features that
+            are parsed as `VarLenFeature`: list columns first, and there is one order only.
         hash_bucket_size: The number of categories.
-        hash_key: What the hash begins with; TensorFlow's by default.
+        hash_key: What the hash begins with; None and 0 stand for TensorFlow's.
 
     Raises:
         ValueError: There is one key only, or the size is not positive.
@@ -116,4 +128,11 @@ def crossed_column(
         if not key or not isinstance(key, str | CategoricalColumn):
             raise TypeError(f"keys takes names of features and categorical columns, not {key!r}")
     size = count("hash_bucket_size of a crossed column", hash_bucket_size)
-    return CrossedColumn(given, size, _HASH_KEY if hash_key is None else hash_key)
+    return CrossedColumn(given, size, hash_key or _HASH_KEY)
+
+
+def _truncated(values: np.ndarray) -> np.ndarray:
+    """Floats without their fraction, as int64; what has no such number is the smallest one."""
+    # NumPy leaves open what becomes of such a float, and processors differ.
+    is_inside = np.abs(values) < 2.0**63
+    return np.where(is_inside, values, -(2.0**63)).astype(np.int64)

@@ -50,12 +50,7 @@ def read_words(
     Raises:
         ValueError: The feature is missing, or of another dtype or shape.
     """
-    given = on_host(feature(features, key, column))
-    if given.ndim not in (1, 2):
-        raise ValueError(
-            f"feature column {column!r} takes feature {key!r} of shape (batch,) or (batch, width), "
-            f"padded with -1 or '' where an example has fewer categories; it has {given.shape}"
-        )
+    given = rows_of(features, key, column)
     words = as_words(given)
     if words is None or (dtype is not None and words.dtype.kind != dtype.kind):
         wanted = "text or whole numbers" if dtype is None else _WANTED[dtype.kind]
@@ -64,7 +59,22 @@ def read_words(
             f"{given.dtype}{_of_objects(given)}; convert it in input_fn, or give the column its "
             f"dtype"
         )
-    return words.reshape(len(words), -1) if words.ndim == 2 else words[:, None]
+    return words
+
+
+def rows_of(features: Features, key: str, column: str) -> np.ndarray:
+    """(batch, width) the values of a feature as they are, on the host.
+
+    Raises:
+        ValueError: The feature is missing, or of another shape.
+    """
+    given = on_host(feature(features, key, column))
+    if given.ndim not in (1, 2):
+        raise ValueError(
+            f"feature column {column!r} takes feature {key!r} of shape (batch,) or (batch, width), "
+            f"padded with -1 or '' where an example has fewer categories; it has {given.shape}"
+        )
+    return given if given.ndim == 2 else given[:, None]
 
 
 def as_words(values: np.ndarray) -> np.ndarray | None:

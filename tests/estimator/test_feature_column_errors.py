@@ -47,7 +47,7 @@ NUMERIC = fc.numeric_column("x")
             r"weight' has shape \(1,\), and there are categories of shape \(1, 2\)",
         ),
         (WEIGHTED, {"id": [1], "weight": ["a"]}, "takes numbers as weights, feature 'weight'"),
-        (fc.crossed_column(["x", "word"], 5), {"x": [0.5], "word": ["a"]}, "'word_X_x' takes text"),
+        (fc.crossed_column(["x", "word"], 5), {"x": [1j], "word": ["a"]}, "'word_X_x' takes text"),
     ],
 )
 def test_es_12_features_that_do_not_fit_are_refused_by_column_and_key(column, features, message):

@@ -43,7 +43,8 @@ def dense(column, features=FEATURES):
 
 
 def categories(column, features=FEATURES):
-    return column.categories(features).ids.tolist()
+    """The numbers of its categories; what has none, a word that it leaves out too, as -1."""
+    return np.maximum(column.categories(features).ids, -1).tolist()
 
 
 def double(x):
@@ -166,6 +167,56 @@ def test_crosses_fall_into_tensorflows_buckets(size, hash_key, expected):
     features = {f"f{i}": np.array([f"batch1-FC{i}-F1"]) for i in (1, 2, 3)}
     column = fc.crossed_column(["f1", "f2", "f3"], size, hash_key)
     assert categories(column, features) == [[expected]]
+
+
+CROSSED = {
+    "w": np.array([["x"], ["y"]]),
+    "w2": np.array([["a"], ["b"]]),
+    "n": np.array([[3], [5]]),
+    "float": np.array([[1.5], [-2.7]], np.float32),
+    "age": np.array([15.0, 40.0], np.float32),
+    "flag": np.array([[True], [False]]),
+}
+KNOWN = fc.categorical_column_with_vocabulary_list("w", ["x"], default_value=-1)
+IN_BUCKETS = fc.bucketized_column(fc.numeric_column("age"), [18.0, 30.0])
+NUMBERED = fc.categorical_column_with_identity("n", 6)
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        (["w", "w2"], [37, 590]),
+        (["w2", "w"], [892, 805]),
+        (["w", KNOWN], [43, 808]),
+        ([KNOWN, "w"], [43, 808]),
+        (["w", IN_BUCKETS], [43, 604]),
+        ([IN_BUCKETS, "w"], [43, 604]),
+        (["n", "w"], [419, 294]),
+        (["w", "n"], [960, 621]),
+        (["float", "w"], [859, 644]),
+        (["w", "float"], [727, 712]),
+        (["float", IN_BUCKETS], [963, 345]),
+        (["flag", "w"], [859, 411]),
+        (["n", "float"], [468, 608]),
+        ([fc.crossed_column(["w", IN_BUCKETS], 10), "n", NUMBERED], [23, 136]),
+        (["n", fc.crossed_column(["w", IN_BUCKETS], 10), KNOWN], [835, 309]),
+    ],
+)
+def test_a_cross_of_columns_and_features_has_tensorflows_buckets(keys, expected):
+    """TensorFlow 2.15.1's crossed_column in an indicator_column of dense features."""
+    assert categories(fc.crossed_column(keys, 1000), CROSSED) == [[n] for n in expected]
+
+
+def test_a_cross_takes_a_float_that_is_no_whole_number_as_the_smallest_one():
+    """As TensorFlow 2.15.1 does on x86, here on each processor and without a warning."""
+    strange = np.array([np.nan, 1e30, -1e30, np.inf], np.float32)
+    features = {"float": strange, "w": np.array(["x"] * 4)}
+    assert categories(fc.crossed_column(["float", "w"], 1000), features) == [[872]] * 4
+
+
+def test_a_hash_key_of_0_is_the_default_as_in_tensorflow():
+    keys = ["w", "w2"]
+    assert fc.crossed_column(keys, 1000, 0) == fc.crossed_column(keys, 1000)
 
 
 def test_a_cross_has_all_combinations_of_an_examples_categories():
