@@ -63,8 +63,8 @@ class NumericColumn(DenseColumn):
         """(batch, num_elements) the values of a batch, as float32.
 
         Raises:
-            ValueError: The features lack the key, or have another shape or a dtype that the
-                column's cannot hold.
+            ValueError: The features lack the key, or have another number of values for each
+                example, or a dtype that the column's cannot hold.
         """
         values = _numbers(feature(features, self.key, self.name))
         # Floats and whole numbers of any width, but 1.5 is no whole number.
@@ -73,13 +73,15 @@ class NumericColumn(DenseColumn):
                 f"feature column {self.name!r} takes numbers of dtype {self.dtype}, feature "
                 f"{self.key!r} has {values.dtype}; convert it in input_fn with .astype"
             )
-        if values.ndim == 1 and self.shape == (1,):
+        if values.ndim == 1:
             values = values[:, None]
-        if values.shape[1:] != self.shape:
+        # As in TensorFlow only their number counts: rows of 784 are images of (28, 28).
+        if values.ndim == 0 or math.prod(values.shape[1:]) != self.num_elements:
             raise ValueError(
                 f"feature column {self.name!r} takes feature {self.key!r} of shape "
-                f"(batch, {', '.join(map(str, self.shape))}), it has {values.shape}; give the "
-                f"column its shape, or reshape the feature in input_fn"
+                f"(batch, {', '.join(map(str, self.shape))}), or as many values in another "
+                f"shape, it has {values.shape}; give the column its shape, or reshape the feature "
+                f"in input_fn"
             )
         values = _in(self.dtype, values)
         if self.normalizer_fn is not None:
@@ -136,12 +138,13 @@ def numeric_column(
 
     Args:
         key: The feature's name.
-        shape: The shape of one example's values.
+        shape: The shape of one example's values. The feature may have another one with as many
+            values, such as rows of 784 for (28, 28).
         default_value: What stands for a feature that an Example lacks, where records are parsed
             with `make_parse_example_spec`: one value, or one for each. Arrays lack none.
         dtype: A float or integer type, as which the values are taken.
-        normalizer_fn: Applied to the batch of values, (batch, *shape), where the replica computes:
-            on a GPU they are a tensor, which takes NumPy's functions and arrays.
+        normalizer_fn: Applied to the batch of values in the shape that the feature has, where the
+            replica computes: on a GPU they are a tensor, which takes NumPy's functions and arrays.
 
     Returns:
         The column. Its values are float32 in any case.

@@ -25,7 +25,8 @@ NUMERIC = fc.numeric_column("x")
             {"x": [1.5]},
             "column 'x' takes numbers of dtype int32, feature 'x' has float64",
         ),
-        (NUMERIC, {"x": np.ones((4, 2))}, r"shape \(batch, 1\), it has \(4, 2\)"),
+        (NUMERIC, {"x": np.ones((4, 2))}, r"shape \(batch, 1\), .* it has \(4, 2\)"),
+        (NUMERIC, {"x": np.float32(1)}, r"shape \(batch, 1\), .* it has \(\)"),
         (VOCABULARY, {"word": [1]}, "'word' takes text .*, feature 'word' has dtype int64"),
         (
             VOCABULARY,

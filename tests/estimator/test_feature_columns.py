@@ -78,6 +78,20 @@ def test_es_12_dense_columns_give_floats_for_each_example(model, column, expecte
 
 
 @pytest.mark.parametrize(
+    ("shape", "of_feature"),
+    [((2, 3), (4, 6)), (6, (4, 2, 3)), ((2, 3, 1), (4, 2, 3)), (1, (4, 1, 1)), (1, (4,))],
+)
+def test_a_numeric_column_takes_as_many_values_in_any_shape(shape, of_feature):
+    """So does TensorFlow, whose normalizer_fn gets the feature in its own shape, too."""
+    seen = []
+    column = fc.numeric_column("x", shape, normalizer_fn=lambda x: seen.append(x.shape) or x)
+    values = np.arange(np.prod(of_feature), dtype=np.float32)
+    found = column.read({"x": values.reshape(of_feature)})
+    assert np.asarray(found).tolist() == values.reshape(4, -1).tolist()
+    assert seen == [of_feature if len(of_feature) > 1 else (4, 1)]
+
+
+@pytest.mark.parametrize(
     ("column", "expected"),
     [
         (AGES, [[0], [1], [2]]),  # a boundary belongs to the bucket that it begins
