@@ -155,14 +155,18 @@ def beside_replica(values: Tensor | Array) -> Tensor:
     return values if isinstance(values, Tensor) else Tensor(values)
 
 
-def check_key(key: Any) -> str:
+def check_key(key: Any, argument: str = "key") -> str:
     """The key.
+
+    Args:
+        key: What is given for it.
+        argument: The name of the argument, for messages.
 
     Raises:
         TypeError: It is no text.
     """
     if not isinstance(key, str) or not key:
-        raise TypeError(f"key must be the name of a feature, it is {key!r}")
+        raise TypeError(f"{argument} must be the name of a feature, it is {key!r}")
     return key
 
 
@@ -177,8 +181,7 @@ def any_columns(argument: str, columns: Any) -> Sequence[FeatureColumn]:
         ValueError: There are none, or two of one name.
         TypeError: Something is no column.
     """
-    advice = "make columns with the functions of paceline.feature_column"
-    return _sorted(argument, columns, FeatureColumn, advice)
+    return _without_twins(argument, columns_by_name(argument, columns))
 
 
 def dense_columns(argument: str, columns: Any) -> Sequence[DenseColumn]:
@@ -190,7 +193,18 @@ def dense_columns(argument: str, columns: Any) -> Sequence[DenseColumn]:
     advice = (
         "layers take dense columns: wrap a categorical one in indicator_column or embedding_column"
     )
-    return _sorted(argument, columns, DenseColumn, advice)
+    return _without_twins(argument, _sorted(argument, columns, DenseColumn, advice))
+
+
+def columns_by_name(argument: str, columns: Any) -> Sequence[FeatureColumn]:
+    """Columns in the order of their names, of which several may be equal.
+
+    Raises:
+        ValueError: There are none.
+        TypeError: Something is no column.
+    """
+    advice = "make columns with the functions of paceline.feature_column"
+    return _sorted(argument, columns, FeatureColumn, advice)
 
 
 def _sorted(argument: str, columns: Any, kind: Any, advice: str) -> Sequence[Any]:
@@ -200,11 +214,14 @@ def _sorted(argument: str, columns: Any, kind: Any, advice: str) -> Sequence[Any
     for column in given:
         if not isinstance(column, kind):
             raise TypeError(f"{argument} holds {column!r}; {advice}")
-    by_name = {column.name: column for column in given}
-    if len(by_name) < len(given):
-        twice = Counter(column.name for column in given).most_common(1)[0][0]
+    return sorted(given, key=lambda column: column.name)
+
+
+def _without_twins(argument: str, columns: Sequence[Any]) -> Sequence[Any]:
+    (name, times), *_ = Counter(column.name for column in columns).most_common(1)
+    if times > 1:
         raise ValueError(
-            f"{argument} has several columns called {twice!r}; leave all but one out, as their "
+            f"{argument} has several columns called {name!r}; leave all but one out, as their "
             f"variables would have one name"
         )
-    return [by_name[name] for name in sorted(by_name)]
+    return columns

@@ -322,7 +322,8 @@ def weighted_categorical_column(
     check_categorical("weighted_categorical_column", categorical_column)
     if np.dtype(dtype).kind not in "iuf":
         raise ValueError(f"dtype of weights must be a float or integer type, it is {dtype}")
-    return WeightedColumn(categorical_column, check_key(weight_feature_key), np.dtype(dtype))
+    weights = check_key(weight_feature_key, "weight_feature_key")
+    return WeightedColumn(categorical_column, weights, np.dtype(dtype))
 
 
 def check_categorical(what: str, column: Any) -> CategoricalColumn:

@@ -8,9 +8,10 @@ from typing import Any, Unpack
 import numpy as np
 
 from ...autodiff import Tensor, lift
+from ...inputs import FixedLenFeature, VarLenFeature
 from ...nn.arguments import count
 from ...nn.layers import Layer, LayerOptions
-from .base import DenseColumn, FeatureColumn, ParseSpec, any_columns, dense_columns
+from .base import DenseColumn, FeatureColumn, ParseSpec, any_columns, columns_by_name, dense_columns
 from .rows import check_combiner
 
 
@@ -106,7 +107,8 @@ def make_parse_example_spec(feature_columns: Sequence[FeatureColumn]) -> ParseSp
     """What `inputs.parse_example` is to read for columns.
 
     Args:
-        feature_columns: Columns of any kind.
+        feature_columns: Columns of any kind; one may come twice, as where those of the two parts of
+            a wide and deep model are joined.
 
     Returns:
         Key → `FixedLenFeature` for numeric columns and `VarLenFeature` for categorical ones. The
@@ -118,7 +120,7 @@ def make_parse_example_spec(feature_columns: Sequence[FeatureColumn]) -> ParseSp
         TypeError: Something is no column.
     """
     spec: ParseSpec = {}
-    for column in any_columns("feature_columns", feature_columns):
+    for column in columns_by_name("feature_columns", feature_columns):
         for key, form in column.parse_example_spec.items():
             if key in spec and not _agree(spec[key], form):
                 raise ValueError(
@@ -129,5 +131,9 @@ def make_parse_example_spec(feature_columns: Sequence[FeatureColumn]) -> ParseSp
     return spec
 
 
-def _agree(first: Any, second: Any) -> bool:
-    return repr(first) == repr(second)
+def _agree(first: FixedLenFeature | VarLenFeature, second: FixedLenFeature | VarLenFeature) -> bool:
+    """Whether they parse alike. A default value may be an array, of which `==` says too much."""
+    if type(first) is not type(second):
+        return False
+    fields = zip(vars(first).values(), vars(second).values(), strict=True)
+    return all(np.array_equal(one, other) for one, other in fields)

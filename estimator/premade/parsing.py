@@ -9,8 +9,9 @@ import numpy as np
 
 from ...inputs import FixedLenFeature
 from ...nn.arguments import count
-from ..feature_column import FeatureColumn, make_parse_example_spec
-from ..feature_column.base import ParseSpec
+from ..feature_column import FeatureColumn, NumericColumn, make_parse_example_spec, numeric_column
+from ..feature_column.base import ParseSpec, check_key
+from .heads.weighted import WeightColumn, checked_weight_column
 
 
 def classifier_parse_example_spec(
@@ -18,7 +19,7 @@ def classifier_parse_example_spec(
     label_key: str,
     label_dtype: Any = np.int64,
     label_default: Any = None,
-    weight_column: str | None = None,
+    weight_column: WeightColumn = None,
 ) -> ParseSpec:
     """What `inputs.parse_example` is to read for a classifier.
 
@@ -27,14 +28,16 @@ def classifier_parse_example_spec(
         label_key: The name of the label among the features of a record.
         label_dtype: An integer type, or `str` where the model has a label_vocabulary.
         label_default: What stands for a missing label; None makes one an error.
-        weight_column: The name of the weight, where the model has weights.
+        weight_column: The name of the weight, or a `numeric_column` of it, where the model has
+            weights.
 
     Returns:
-        Key → the form of the feature. Labels and weights have shape (1,) in each record.
+        Key → the form of the feature. Labels have shape (1,) in each record, and so have weights
+            whose column does not say otherwise.
 
     Raises:
-        ValueError: The label or the weight is a feature of a column.
-        TypeError: Something is no column.
+        ValueError: The label or the weight is a feature of a column, or both are one feature.
+        TypeError: Something is no column, label_key no name, or weight_column neither.
     """
     label = FixedLenFeature((1,), label_dtype, label_default)
     return _with_label(feature_columns, label_key, label, weight_column)
@@ -46,7 +49,7 @@ def regressor_parse_example_spec(
     label_dtype: Any = np.float32,
     label_default: Any = None,
     label_dimension: int = 1,
-    weight_column: str | None = None,
+    weight_column: WeightColumn = None,
 ) -> ParseSpec:
     """What `inputs.parse_example` is to read for a regressor.
 
@@ -68,14 +71,18 @@ def _with_label(
     columns: Sequence[FeatureColumn],
     label_key: str,
     label: FixedLenFeature,
-    weight_column: str | None,
+    weight_column: WeightColumn,
 ) -> ParseSpec:
+    more = {"label_key": {check_key(label_key, "label_key"): label}}
+    weight = checked_weight_column(weight_column)
+    if weight is not None:
+        column = weight if isinstance(weight, NumericColumn) else numeric_column(weight)
+        more["weight_column"] = column.parse_example_spec
     spec = make_parse_example_spec(columns)
-    more = {"label_key": (label_key, label)}
-    if weight_column is not None:
-        more["weight_column"] = weight_column, FixedLenFeature((1,), np.float32)
-    for argument, (key, form) in more.items():
-        if key in spec:
-            raise ValueError(f"{argument} {key!r} is a feature of a column, too")
-        spec[key] = form
+    for argument, forms in more.items():
+        for key in sorted(forms.keys() & spec.keys()):
+            raise ValueError(
+                f"{argument} {key!r} is a feature of a column or the label, too; leave it out there"
+            )
+        spec |= forms
     return spec

@@ -431,6 +431,17 @@ def test_the_example_spec_reads_what_columns_read():
     }
 
 
+def test_the_example_spec_of_a_wide_and_a_deep_part_has_their_common_columns_once():
+    image = fc.numeric_column("image", 2000, default_value=np.arange(2000.0))
+    wide, deep = [AGES, IDS, image], [fc.indicator_column(IDS), image, AGES.source_column, image]
+    spec = fc.make_parse_example_spec(wide + deep)
+    assert sorted(spec) == ["age", "ids", "image"]
+    # NumPy shows two so long arrays alike, and they differ all the same.
+    other = fc.numeric_column("image", 2000, default_value=np.r_[0:1000, 0, 1001:2000])
+    with pytest.raises(ValueError, match="reads feature 'image' as"):
+        fc.make_parse_example_spec([image, other])
+
+
 def test_parsed_examples_are_batched_with_padding(model):
     words = fc.categorical_column_with_vocabulary_list("words", WORDS)
     spec = fc.make_parse_example_spec([words, IDS])

@@ -10,6 +10,7 @@ from paceline import estimator as est
 from paceline import feature_column as fc
 from paceline import summary
 from paceline.checkpoint import latest_checkpoint, load
+from paceline.inputs import FixedLenFeature
 from paceline.nn import optimizers
 from paceline.strategies import VariableStore
 
@@ -430,8 +431,47 @@ def test_records_with_labels_and_weights_are_read_by_one_spec():
     spec = est.regressor_parse_example_spec([X], "label", label_dimension=2, label_default=0.0)
     record = pl.inputs.encode_example({"x": [2.0]})
     assert pl.inputs.parse_example(record, spec)["label"].tolist() == [0.0, 0.0]
-    with pytest.raises(ValueError, match="label_key 'x' is a feature of a column, too"):
-        est.regressor_parse_example_spec([X], "x")
+
+
+@pytest.mark.parametrize(
+    "make", [est.classifier_parse_example_spec, est.regressor_parse_example_spec]
+)
+@pytest.mark.parametrize(
+    ("weight", "form"),
+    [
+        ("weight", FixedLenFeature((1,), np.dtype(np.float32))),
+        (fc.numeric_column("weight"), FixedLenFeature((1,), np.dtype(np.float32))),
+        (fc.numeric_column("weight", 2, dtype=np.int64), FixedLenFeature((2,), np.dtype(np.int64))),
+    ],
+)
+def test_the_weight_of_a_record_is_a_feature_by_name_or_a_numeric_column(make, weight, form):
+    assert make([X], "label", weight_column=weight)["weight"] == form
+
+
+@pytest.mark.parametrize(
+    "make", [est.classifier_parse_example_spec, est.regressor_parse_example_spec]
+)
+@pytest.mark.parametrize(
+    ("label", "weight", "error", "message"),
+    [
+        ("x", None, ValueError, "label_key 'x' is a feature of a column or the label, too"),
+        ("label", "x", ValueError, "weight_column 'x' is a feature"),
+        ("label", fc.numeric_column("x"), ValueError, "weight_column 'x' is a feature"),
+        (
+            "label",
+            "label",
+            ValueError,
+            "weight_column 'label' is a feature of a column or the label",
+        ),
+        ("label", WORD, TypeError, "weight_column must be a feature's name or a numeric_column"),
+        ("label", "", TypeError, "weight_column must be"),
+        ("label", 3, TypeError, "weight_column must be"),
+        (fc.numeric_column("label"), None, TypeError, "label_key must be the name of a feature"),
+    ],
+)
+def test_what_is_no_label_or_weight_of_a_record_is_refused(make, label, weight, error, message):
+    with pytest.raises(error, match=message):
+        make([X], label, weight_column=weight)
 
 
 @pytest.mark.parametrize(

@@ -70,12 +70,7 @@ class WeightedHead(Head):
         loss_fn: LossFunction | None,
     ) -> None:
         super().__init__(name, logits_dimension, loss_reduction)
-        if not isinstance(weight_column, str | NumericColumn | None):
-            raise TypeError(
-                f"weight_column must be a feature's name or a numeric_column, it is "
-                f"{weight_column!r}"
-            )
-        self.weight_column = weight_column
+        self.weight_column = checked_weight_column(weight_column)
         self._loss_fn = loss_fn
         self._loss_fn_takes = frozenset() if loss_fn is None else _arguments(loss_fn)
 
@@ -176,6 +171,19 @@ class WeightedHead(Head):
         if self.loss_reduction is Reduction.SUM_OVER_BATCH_SIZE:
             return weighted.mean() if weighted.size else weighted.sum()
         return _times_share(weighted.sum(), losses.shape[0])
+
+
+def checked_weight_column(weight_column: WeightColumn) -> WeightColumn:
+    """The column.
+
+    Raises:
+        TypeError: It is neither a name nor a numeric column.
+    """
+    if weight_column != "" and isinstance(weight_column, str | NumericColumn | None):
+        return weight_column
+    raise TypeError(
+        f"weight_column must be a feature's name or a numeric_column, it is {weight_column!r}"
+    )
 
 
 def _feature(features: Any, name: str) -> Array:
