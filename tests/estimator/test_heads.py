@@ -117,7 +117,7 @@ KEYS = {
             *(f"{m}/setosa" for m in ("probability_mean", "auc", "auc_precision_recall")),
             *(f"{m}/virginica" for m in ("probability_mean", "auc", "auc_precision_recall")),
         },
-        {"logits", "probabilities"},
+        {"logits", "probabilities", "classes"},
     ),
     "multi-label by number": (
         MultiLabelHead(3, classes_for_class_based_metrics=[1]),
@@ -126,7 +126,7 @@ KEYS = {
             *("average_loss", "auc", "auc_precision_recall"),
             *(f"{m}/class1" for m in ("probability_mean", "auc", "auc_precision_recall")),
         },
-        {"logits", "probabilities"},
+        {"logits", "probabilities", "classes"},
     ),
     "several": (
         MultiHead([RegressionHead(name="a"), MultiClassHead(3, name="b")]),
@@ -179,6 +179,41 @@ def test_b5_an_exported_model_has_the_signatures_of_tensorflow(case):
     default = found.pop("serving_default")
     assert found == SIGNATURES[case]
     assert default == next(iter(SIGNATURES[case].values()))
+
+
+SHARES = np.array([0.8, 0.4, 0.0, 1.0, 0.1], np.float32)
+OF_SHARES = np.array([[0.5], [-0.3], [-1.0], [2.0], [-0.2]], np.float32)
+
+
+def test_labels_that_are_probabilities_count_as_in_tensorflow():
+    """What TensorFlow 2.15.1 answers."""
+    found = evaluated(BinaryClassHead(thresholds=[0.3]), OF_SHARES, SHARES, batches=1)
+    assert found == pytest.approx(
+        {
+            "average_loss": 0.46135217,
+            "accuracy": 0.4,
+            "accuracy_baseline": 0.54,
+            "precision": 1.0,
+            "recall": 0.5,
+            "label/mean": 0.46,
+            "prediction/mean": 0.52958429,
+            "auc": 1.0,
+            "auc_precision_recall": 1.0,
+            "accuracy/positive_threshold_0.3": 0.4,
+            "precision/positive_threshold_0.3": 1.0,
+            "recall/positive_threshold_0.3": 1.0,
+        }
+    )
+    some = MultiLabelHead(2).loss(np.array([[0.5, 1.0]]), np.array([[0.5, 0.2]], np.float32))
+    assert some.item() == pytest.approx(0.6611079)
+
+
+@pytest.mark.parametrize("head", [BinaryClassHead(), MultiLabelHead(2), LogisticRegressionHead()])
+@pytest.mark.parametrize("label", [1.5, -0.1, np.nan])
+def test_labels_that_are_no_probabilities_are_refused(head, label):
+    logits = np.zeros((1, head.logits_dimension), np.float32)
+    with pytest.raises(ValueError, match=r"labels must be in \[0, 1\]"):
+        head.loss(np.full(logits.shape, label), logits)
 
 
 def binary_by_sklearn(z, y, w):
@@ -418,7 +453,7 @@ REFUSED = {
     "words": (RegressionHead(), (np.array(list("abcd")), LOGITS), "must be numbers.*'a'"),
     "negative": (PoissonRegressionHead(), (-ONES, LOGITS), "≥ 0, the smallest is -1"),
     "beyond": (LogisticRegressionHead(), (2 * ONES, LOGITS), r"in \[0, 1\].*to 2"),
-    "binary": (BinaryClassHead(), (2 * ONES, LOGITS), r"in \[0, 2\).*first of them is 2"),
+    "binary": (BinaryClassHead(), (2 * ONES, LOGITS), r"in \[0, 1\].*they reach from 2.0 to 2.0"),
     "class": (MultiClassHead(3), ([0, 1, 2, 3], THREE), r"in \[0, 3\); 1 of 4.*is 3"),
     "half": (MultiClassHead(3), ([0, 1, 0.5, 2], THREE), r"class numbers in \[0, 3\).*float64"),
     "one-hot": (MultiClassHead(3), (THREE, THREE), r"labels have shape \(4, 3\)"),
@@ -433,7 +468,7 @@ REFUSED = {
         "must be words of label_vocabulary.*leave label_vocabulary out",
     ),
     "not words": (MultiClassHead(3), (WORDS + WORDS[:1], THREE), "pass label_vocabulary"),
-    "not hot": (MultiLabelHead(3), (THREE + 2, THREE), "0 or 1 for each of 3 classes"),
+    "not hot": (MultiLabelHead(3), (THREE + 2, THREE), r"in \[0, 1\]: 0, 1, or a share"),
     "weights": (
         RegressionHead(weight_column="w"),
         (ONES, LOGITS, {"x": ONES}),

@@ -12,15 +12,18 @@ from ....nn.losses import Reduction
 from ....nn.metrics import AUC, Accuracy, Metric, Precision, Recall, to_host
 from ...export import ClassificationOutput, ExportOutput, RegressionOutput
 from .head import checked_logits, chosen, serving_outputs
-from .labels import Classes, label_array
-from .thresholds import AtThresholds
+from .labels import Classes, label_array, shares
+from .thresholds import AtThresholds, positives
 from .weighted import Batch, LossFunction, WeightColumn, WeightedHead
 
 
 class BinaryClassHead(WeightedHead):
     """Tells two classes apart, by the cross-entropy of one logit.
 
-    Labels are 0 or 1, or words of the vocabulary, (batch, 1) or (batch,). Predictions are
+    Labels are 0 or 1, or the probability of class 1 in between, or words of the vocabulary,
+    (batch, 1) or (batch,). To the metrics that count positives (precision, recall, auc and
+    auc_precision_recall) each label above 0 is one, and a share in between equals neither answer
+    where accuracy is counted; both as in TensorFlow. Predictions are
     "logits", "logistic" (batch, 1), "probabilities" (batch, 2), "class_ids" and "classes"
     (batch, 1), "all_class_ids" and "all_classes" (batch, 2). Metrics are average_loss, accuracy,
     precision, recall, label/mean, prediction/mean, accuracy_baseline (of the answer that fits most
@@ -51,8 +54,10 @@ class BinaryClassHead(WeightedHead):
 
     @by_host
     def checked_labels(self, labels: Any, logits: Tensor) -> Array:
-        ids = self._classes.ids(label_array(labels, logits, 1), logits)
-        return traceable(ids.astype(logits.dtype))
+        given = label_array(labels, logits, 1)
+        if self._classes.vocabulary is None:
+            return traceable(shares(given, logits))
+        return traceable(self._classes.ids(given, logits).astype(logits.dtype))
 
     def example_losses(self, labels: Array, logits: Tensor) -> Tensor:
         return sigmoid_cross_entropy(logits, labels)
@@ -101,10 +106,12 @@ class BinaryClassHead(WeightedHead):
         for name in ("label/mean", "accuracy_baseline"):
             eval_metrics[self.key(name)].update_state(labels, weights)
         eval_metrics[self.key("prediction/mean")].update_state(probabilities, weights)
-        for name in ("accuracy", "precision", "recall"):
-            eval_metrics[self.key(name)].update_state(labels, class_ids, weights)
+        eval_metrics[self.key("accuracy")].update_state(labels, class_ids, weights)
+        is_positive = positives(labels)
+        for name in ("precision", "recall"):
+            eval_metrics[self.key(name)].update_state(is_positive, class_ids, weights)
         for name in ("auc", "auc_precision_recall"):
-            eval_metrics[self.key(name)].update_state(labels, probabilities, weights)
+            eval_metrics[self.key(name)].update_state(is_positive, probabilities, weights)
         self._at_thresholds.update(self, eval_metrics, labels, probabilities, weights)
 
 

@@ -53,6 +53,25 @@ def numbers(labels: Array, logits: Tensor) -> Array:
     return labels.astype(logits.dtype)
 
 
+def shares(labels: Array, logits: Tensor) -> Array:
+    """Labels that are 0 or 1, or a share of class 1 in between, in the dtype of `logits`.
+
+    Raises:
+        ValueError: They are no numbers in [0, 1].
+    """
+    if labels.dtype.kind not in "fiub":
+        raise ValueError(
+            f"labels must be numbers in [0, 1], they are {_described(labels)}; for words pass "
+            f"label_vocabulary"
+        )
+    if not ((labels >= 0) & (labels <= 1)).all():
+        raise ValueError(
+            f"labels must be in [0, 1]: 0, 1, or a share of class 1 in between; they reach from "
+            f"{labels.min()} to {labels.max()}"
+        )
+    return labels.astype(logits.dtype)
+
+
 @final
 class Classes:
     """The classes of a problem, by number and by word.

@@ -13,17 +13,19 @@ from ....nn.metrics import AUC, Metric, to_host
 from ....nn.shapes import as_tensor
 from ...export import ClassificationOutput, ExportOutput
 from .head import checked_logits, chosen, serving_outputs
-from .labels import Classes, as_text, label_array
-from .thresholds import AtThresholds
+from .labels import Classes, as_text, label_array, shares
+from .thresholds import AtThresholds, positives
 from .weighted import Batch, LossFunction, WeightColumn, WeightedHead
 
 
 class MultiLabelHead(WeightedHead):
     """Says of each class whether an example has it, by the mean cross-entropy of one logit each.
 
-    Labels are (batch, n_classes) of 0 and 1; with a vocabulary they may also be (batch, any) words,
-    where the empty word is none. Predictions are "logits" and "probabilities", (batch, n_classes).
-    Metrics are average_loss, auc and auc_precision_recall.
+    Labels are (batch, n_classes) of 0 and 1, or probabilities in between (each above 0 is a
+    positive to metrics that count those); with a vocabulary they may also be (batch, any) words,
+    where the empty word is none. Predictions are "logits" and "probabilities", (batch, n_classes),
+    and "classes", which are the words of all classes in each row, as in TensorFlow. Metrics are
+    average_loss, auc and auc_precision_recall.
 
     Args:
         n_classes: At least 2.
@@ -62,15 +64,7 @@ class MultiLabelHead(WeightedHead):
         given = None if labels is None or isinstance(labels, dict) else as_tensor(labels).data
         if given is not None and given.dtype.kind in "USO" and self._classes.vocabulary:
             return traceable(self._has_words(given, logits))
-        checked = label_array(labels, logits, self.logits_dimension)
-        is_number = checked.dtype.kind in "fiub"
-        if not is_number or not ((checked == 0) | (checked == 1)).all():
-            raise ValueError(
-                f"labels must be 0 or 1 for each of {self._classes.num} classes, they are "
-                f"{checked.dtype} and hold others"
-                + ("" if is_number else "; for words pass label_vocabulary")
-            )
-        return traceable(checked.astype(logits.dtype))
+        return traceable(shares(label_array(labels, logits, self.logits_dimension), logits))
 
     def _has_words(self, words: np.ndarray, logits: Tensor) -> Array:
         """Rows of words as one 0 or 1 for each class."""
@@ -91,11 +85,15 @@ class MultiLabelHead(WeightedHead):
 
     def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[Any, Any]:
         logits = checked_logits(logits, self.logits_dimension)
-        return chosen({"logits": logits, "probabilities": sigmoid(logits)}, keys)
+        found = {
+            "logits": logits,
+            "probabilities": sigmoid(logits),
+            "classes": self._classes.all_of_each(logits)["all_classes"],
+        }
+        return chosen(found, keys)
 
     def export_outputs(self, predictions: Mapping[Any, Any]) -> dict[str, ExportOutput] | None:
-        words = self._classes.all_of_each(predictions["logits"])["all_classes"]
-        classes = ClassificationOutput(predictions["probabilities"], words)
+        classes = ClassificationOutput(predictions["probabilities"], predictions["classes"])
         return serving_outputs(predictions, classification=classes)
 
     def metrics(self, regularization_losses: Sequence[Any] | None = None) -> dict[str, Metric]:
@@ -110,13 +108,13 @@ class MultiLabelHead(WeightedHead):
 
     def update(self, eval_metrics: Mapping[str, Metric], batch: Batch) -> None:
         labels, weights = to_host(batch.labels), batch.host_weights
-        probabilities = to_host(sigmoid(batch.logits))
+        probabilities, is_positive = to_host(sigmoid(batch.logits)), positives(labels)
         for name in ("auc", "auc_precision_recall"):
-            eval_metrics[self.key(name)].update_state(labels, probabilities, weights)
+            eval_metrics[self.key(name)].update_state(is_positive, probabilities, weights)
         self._at_thresholds.update(self, eval_metrics, labels, probabilities, weights)
         for number in self._measured:
             at, of_class = self._at(number), slice(number, number + 1)
-            share, has = probabilities[..., of_class], labels[..., of_class]
+            share, has = probabilities[..., of_class], is_positive[..., of_class]
             eval_metrics[self.key(f"probability_mean{at}")].update_state(share, weights)
             for name in (f"auc{at}", f"auc_precision_recall{at}"):
                 eval_metrics[self.key(name)].update_state(has, share, weights)

@@ -12,7 +12,7 @@ from ....nn.losses import Reduction
 from ....nn.metrics import Metric
 from ...export import ExportOutput, RegressionOutput
 from .head import checked_logits, chosen, serving_outputs
-from .labels import label_array, numbers
+from .labels import label_array, numbers, shares
 from .weighted import Batch, LossFunction, WeightColumn, WeightedHead
 
 
@@ -134,13 +134,7 @@ class LogisticRegressionHead(RegressionHead):
 
     @by_host
     def checked_labels(self, labels: Any, logits: Tensor) -> Array:
-        checked = super().checked_labels(labels, logits)
-        if not ((checked >= 0) & (checked <= 1)).all():
-            raise ValueError(
-                f"labels of a logistic regression must be in [0, 1], they reach from "
-                f"{checked.min()} to {checked.max()}"
-            )
-        return traceable(checked)
+        return traceable(shares(super().checked_labels(labels, logits), logits))
 
     def example_losses(self, labels: Array, logits: Tensor) -> Tensor:
         return sigmoid_cross_entropy(logits, labels)

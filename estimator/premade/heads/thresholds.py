@@ -51,10 +51,18 @@ class AtThresholds:
         weights: np.ndarray | None,
     ) -> None:
         """Add a batch to them."""
+        is_positive = positives(labels)
         for threshold in self._thresholds:
-            for key in self._keys(head, threshold):
-                eval_metrics[key].update_state(labels, probabilities, weights)
+            accuracy, precision, recall = self._keys(head, threshold)
+            eval_metrics[accuracy].update_state(labels, probabilities, weights)
+            for key in (precision, recall):
+                eval_metrics[key].update_state(is_positive, probabilities, weights)
 
     def _keys(self, head: Head, threshold: float) -> list[str]:
         names = ("accuracy", "precision", "recall")
         return [head.key(f"{name}/positive_threshold_{threshold:g}") for name in names]
+
+
+def positives(labels: np.ndarray) -> np.ndarray:
+    """Labels in [0, 1] as 0 and 1: to a metric that counts positives any share is one."""
+    return np.sign(labels)
