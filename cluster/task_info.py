@@ -155,7 +155,7 @@ def _master(resolver: ClusterResolver, training: ClusterSpec) -> str:
 
 
 def agreed_model_dir(given: str | None, info: TaskInfo) -> str | None:
-    """The model_dir of a run: that of `RunConfig`, or that of TF_CONFIG.
+    """The model_dir of a run: that of `RunConfig`, or that which this task was started with.
 
     Raises:
         ClusterError: Both are given and differ.
@@ -163,8 +163,9 @@ def agreed_model_dir(given: str | None, info: TaskInfo) -> str | None:
     told = info.model_dir
     if given is not None and told is not None and not is_same_directory(given, told):
         raise ClusterError(
-            f"TF_CONFIG, or 'paceline evaluate --model-dir', says that model_dir is {shown(told)}, "
-            f"but RunConfig's model_dir is {shown(given)}; make them equal, or give one"
+            f"this task was started with model_dir {shown(told)} (in TF_CONFIG, or after "
+            f"--model-dir), but RunConfig's model_dir is {shown(given)}; make them equal, or give "
+            f"one"
         )
     return told if given is None else given
 

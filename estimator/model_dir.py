@@ -329,13 +329,16 @@ def one_model_dir(argument: Any, config: RunConfig) -> str:
     Raises:
         ValueError: They contradict each other, or this task cannot know where the others save.
     """
+    # A strategy may have been told of its cluster since the config was made.
     configured = agreed_model_dir(config.model_dir, config.task_info)
-    given = None if argument is None else os.fspath(argument)
+    given = None if argument is None else os.fsdecode(argument)
     if given == "":
         raise ValueError("model_dir must not be empty; leave it out for a temporary directory")
     if None not in (given, configured) and not is_same_directory(given or "", configured or ""):
+        is_told = config.task_info.model_dir is not None
+        where = "config" if not is_told else "TF_CONFIG, or after --model-dir"
         raise ValueError(
-            f"model_dir is {given!r} in the call and {configured!r} in config; give it once"
+            f"model_dir is {given!r} in the call and {configured!r} in {where}; give it once"
         )
     if given is None and configured is None:
         if config.task_type == "evaluator":

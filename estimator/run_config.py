@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import os
 from collections.abc import Callable, Mapping
@@ -13,13 +14,13 @@ from pydantic import (
     ConfigDict,
     Field,
     PrivateAttr,
-    ValidationInfo,
+    ValidationError,
     WithJsonSchema,
     field_validator,
     model_validator,
 )
 
-from ..cluster import ClusterResolver, TaskInfo, resolve, task_info_of
+from ..cluster import ClusterResolver, TaskInfo, agreed_model_dir, resolve, task_info_of
 from ..strategies import Strategy
 
 
@@ -61,7 +62,8 @@ class RunConfig(BaseModel):
     by position are those of `tf.estimator.RunConfig`.
 
     Args:
-        model_dir: Where checkpoints go. None: a temporary directory, which a warning names.
+        model_dir: Where checkpoints go. None: where TF_CONFIG says, or else a temporary directory,
+            which a warning names.
         tf_random_seed: Seeds initial values, dropout and shuffling. None: different each time.
         save_checkpoints_steps, save_checkpoints_secs: Save every so many steps, or seconds: one of
             them. Setting one clears the other; both None saves only at the start and the end.
@@ -71,7 +73,7 @@ class RunConfig(BaseModel):
             code 143, or as a KeyboardInterrupt. A second one ends it at once.
         save_checkpoints_sharded: Whether each worker writes a part of a checkpoint instead of the
             chief all of it; `model_dir` is then on a file system that all of them share.
-        keep_checkpoint_every_n_hours: Keep one for good every so many hours; None as by default.
+        keep_checkpoint_every_n_hours: Keep one for good every so many hours; None keeps none.
         keep_checkpoint_steps: Keep those of these steps for good: a set, or a range such as
             `range(0, 10**9, 1000)`.
         keep_checkpoint_best: Keep the best by this metric, of those that were evaluated: "loss", or
@@ -107,7 +109,8 @@ class RunConfig(BaseModel):
             signature and checked as there. They have no effect; `Estimator` warns of those given.
 
     Raises:
-        pydantic.ValidationError: A ValueError that names the field, the rule and the value.
+        ValueError: A setting that does not exist, or a value out of range; or model_dir is another
+            one than that of TF_CONFIG.
     """
 
     model_config = ConfigDict(
@@ -128,7 +131,7 @@ class RunConfig(BaseModel):
     save_checkpoints_sharded: bool = False
     session_config: Any = None
     keep_checkpoint_max: int | None = Field(default=5, ge=0)
-    keep_checkpoint_every_n_hours: float = Field(default=10000, gt=0)
+    keep_checkpoint_every_n_hours: float | None = Field(default=10000, gt=0)
     keep_checkpoint_steps: Annotated[range | frozenset[int], _STEPS] = frozenset()
     keep_checkpoint_best: str | None = None
     keep_checkpoint_best_max: int = Field(default=1, ge=1)
@@ -145,8 +148,8 @@ class RunConfig(BaseModel):
         DistributeConfig | None, _in_python("A DistributeConfig")
     ] = None
     experimental_max_worker_delay_secs: int | None = Field(default=None, ge=0)
-    session_creation_timeout_secs: float = Field(default=7200, gt=0)
-    checkpoint_save_graph_def: bool = True
+    session_creation_timeout_secs: float | None = Field(default=7200, gt=0)
+    checkpoint_save_graph_def: bool | None = True
     gradient_accumulation_steps: int = Field(default=1, ge=1)
     replay_steps: bool | Literal["captured"] = False
 
@@ -158,31 +161,36 @@ class RunConfig(BaseModel):
         def __init__(
             self, *positional: Any, _task_info: TaskInfo | None = None, **settings: Any
         ) -> None:
-            super().__init__(**_by_name(positional, settings))
+            try:
+                super().__init__(**_by_name(positional, settings))
+            except ValidationError as error:
+                raise ValueError(_explained(error)) from None
             strategy = self.train_distribute or self.eval_distribute
             self._task_info = _task_info or _task_info_under(strategy, os.environ)
             self._resolver = None if strategy is None else strategy.cluster_resolver
+            # Past the frozen field, and not as one that was given: a changed copy asks anew.
+            vars(self)["model_dir"] = agreed_model_dir(self.model_dir, self._task_info)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if not name.startswith("_"):
+                raise AttributeError(
+                    f"RunConfig cannot be changed; make a changed copy, with "
+                    f"config.replace({name}=...)"
+                )
+            super().__setattr__(name, value)
 
     @field_validator("model_dir", mode="before")
     @classmethod
     def _path(cls, value: Any) -> Any:
         if value is None:
             return None
-        value = os.fspath(value)
-        if value == "":
+        try:
+            path = os.fsdecode(value)
+        except TypeError:
+            raise ValueError(f"model_dir must be a path, it is {value!r}") from None
+        if path == "":
             raise ValueError("model_dir must not be empty; leave it out for a temporary directory")
-        return value
-
-    @field_validator(
-        "keep_checkpoint_every_n_hours",
-        "session_creation_timeout_secs",
-        "checkpoint_save_graph_def",
-        mode="before",
-    )
-    @classmethod
-    def _none_is_the_default(cls, value: Any, info: ValidationInfo) -> Any:
-        assert info.field_name is not None
-        return cls.model_fields[info.field_name].default if value is None else value
+        return path
 
     @field_validator("device_fn")
     @classmethod
@@ -228,7 +236,7 @@ class RunConfig(BaseModel):
         given = [n for n in names if getattr(self, n) != type(self).model_fields[n].default]
         if given and self.keep_checkpoint_best is None:
             raise ValueError(
-                f"{' and '.join(sorted(given))} say nothing without a metric; give "
+                f"{' and '.join(sorted(given))}: there is no metric to go by; give "
                 f"keep_checkpoint_best, such as 'loss'"
             )
         return self
@@ -239,11 +247,11 @@ class RunConfig(BaseModel):
         Raises:
             ValueError: A name that cannot be set, or a value out of range.
         """
-        settable = set(type(self).model_fields)
-        unknown = sorted(set(changes) - settable)
-        if unknown:
+        derived = [name for name in _DERIVED if name in changes]
+        if derived:
             raise ValueError(
-                f"replace cannot set {', '.join(unknown)}; it can set {', '.join(sorted(settable))}"
+                f"replace cannot set {', '.join(derived)}, which the cluster decides; "
+                f"describe it in TF_CONFIG, or by the cluster_resolver of train_distribute"
             )
         kept = {name: getattr(self, name) for name in self.model_fields_set}
         # What is replaced by a value clears the other way of saving; by None it clears itself.
@@ -383,6 +391,34 @@ def _task_info_under(strategy: Strategy | None, environ: Mapping[str, str]) -> T
     """What this process is in the job, as the strategy's resolver or its launcher says."""
     resolver = None if strategy is None else strategy.cluster_resolver
     return task_info_of(resolver or resolve(environ), with_strategy=strategy is not None)
+
+
+def _explained(error: ValidationError) -> str:
+    """What is wrong with settings: of each its name, the rule and the value found."""
+    sentences: list[str] = []
+    rules: dict[str, list[str]] = {}
+    values: dict[str, Any] = {}
+    for found in error.errors(include_url=False):
+        own = found.get("ctx", {}).get("error")
+        if own is not None:
+            sentences.append(str(own))
+        elif found["type"] == "extra_forbidden":
+            sentences.append(_unknown(str(found["loc"][0])))
+        else:
+            # Of a setting that may be of several types there is a rule for each.
+            name = str(found["loc"][0])
+            rule = found["msg"].removeprefix("Input should be ").partition(", unable")[0]
+            rules.setdefault(name, []).append(rule)
+            values[name] = found["input"]
+    sentences += [f"{n} must be {' or '.join(r)}, it is {values[n]!r}" for n, r in rules.items()]
+    return "; ".join(sentences)
+
+
+def _unknown(name: str) -> str:
+    names = list(RunConfig.model_fields)
+    near = difflib.get_close_matches(name, names, n=1)
+    advice = f"did you mean {near[0]}?" if near else f"it has {', '.join(names)}"
+    return f"RunConfig has no setting {name!r}; {advice}"
 
 
 def _by_name(positional: tuple[Any, ...], settings: dict[str, Any]) -> dict[str, Any]:

@@ -196,9 +196,10 @@ def _keep_policy(config: RunConfig) -> checkpoint.KeepPolicy:
     """Which checkpoints a run keeps: all that one of its settings wants kept."""
     policies = [
         checkpoint.keep_last(config.keep_checkpoint_max),
-        checkpoint.keep_one_every_n_hours(config.keep_checkpoint_every_n_hours),
         checkpoint.keep_steps(config.keep_checkpoint_steps),
     ]
+    if config.keep_checkpoint_every_n_hours is not None:
+        policies.append(checkpoint.keep_one_every_n_hours(config.keep_checkpoint_every_n_hours))
     if config.keep_checkpoint_best is not None:
         num, mode = config.keep_checkpoint_best_max, config.keep_checkpoint_best_mode
         policies.append(checkpoint.keep_best(config.keep_checkpoint_best, num, mode))

@@ -186,7 +186,7 @@ def test_model_dir_comes_from_either_side(given, told, agreed):
 
 
 def test_model_dirs_that_differ_are_refused():
-    with pytest.raises(ClusterError, match=r"model_dir is '/b'.*'/a'"):
+    with pytest.raises(ClusterError, match=r"started with model_dir '/b'.*is '/a'"):
         agreed_model_dir("/a", place({}, None, model_dir="/b"))
 
 

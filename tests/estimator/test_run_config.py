@@ -4,10 +4,12 @@ import copy
 import inspect
 import json
 import logging
+import os
 import pickle
+import re
+from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 import paceline as pl
 from paceline.estimator import DistributeConfig
@@ -79,7 +81,10 @@ def test_b2_none_is_taken_wherever_tensorflow_takes_it():
         save_summary_steps=None,
         save_checkpoints_secs=None,
         keep_checkpoint_max=None,
+        keep_checkpoint_every_n_hours=None,
         log_step_count_steps=None,
+        session_creation_timeout_secs=None,
+        checkpoint_save_graph_def=None,
     )
 
 
@@ -162,7 +167,7 @@ def test_a_distribute_config_gives_both_strategies(given, train, evaluate):
 
 
 def test_a_strategy_is_given_once():
-    with pytest.raises(ValidationError, match=r"train_distribute is given as .* give it once"):
+    with pytest.raises(ValueError, match=r"train_distribute is given as .* give it once"):
         pl.RunConfig(train_distribute=STRATEGY, experimental_distribute=DistributeConfig(ANOTHER))
 
 
@@ -210,12 +215,12 @@ def test_the_log_shows_what_differs_from_the_defaults_in_a_line(tmp_path, caplog
 def test_b2_replace_keeps_the_rest_and_validates():
     config = pl.RunConfig(tf_random_seed=3, save_checkpoints_steps=5).replace(model_dir="/m")
     assert (config.tf_random_seed, config.save_checkpoints_steps) == (3, 5)
-    with pytest.raises(ValidationError, match="keep_checkpoint_max"):
+    with pytest.raises(ValueError, match="keep_checkpoint_max"):
         config.replace(keep_checkpoint_max=-1)
 
 
 def test_b2_replace_refuses_what_is_derived():
-    with pytest.raises(ValueError, match=r"cannot set is_chief; it can set .*model_dir"):
+    with pytest.raises(ValueError, match=r"cannot set is_chief, .* TF_CONFIG"):
         pl.RunConfig().replace(is_chief=False)
 
 
@@ -240,12 +245,69 @@ def test_b2_replace_refuses_what_is_derived():
     ],
 )
 def test_b2_fields_out_of_range_are_refused_by_name(arguments):
-    with pytest.raises(ValidationError, match=next(iter(arguments))):
+    with pytest.raises(ValueError, match=next(iter(arguments))):
         pl.RunConfig(**arguments)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"save_checkpoint_steps": 3},
+            "no setting 'save_checkpoint_steps'; did you mean save_checkpoints_steps?",
+        ),
+        ({"keep_checkpoint_max": "x"}, "keep_checkpoint_max must be a valid integer, it is 'x'"),
+        ({"report": None}, "report must be a valid boolean, it is None"),
+        (
+            {"replay_steps": 7},
+            "replay_steps must be a valid boolean or 'captured', it is 7",
+        ),
+        ({"model_dir": 3}, "model_dir must be a path, it is 3"),
+        (
+            {"save_checkpoints_secs": 0, "keep_checkpoint_max": -1},
+            "secs must be greater than 0, it is 0; keep_checkpoint_max must be greater than or",
+        ),
+    ],
+)
+def test_an_error_says_setting_rule_and_value_and_nothing_of_the_library(settings, message):
+    for make in (pl.RunConfig, pl.RunConfig().replace):
+        with pytest.raises(ValueError, match=re.escape(message)) as caught:
+            make(**settings)
+        assert "pydantic" not in str(caught.value)
+
+
+def test_a_setting_that_is_like_no_other_is_refused_with_the_list_of_all():
+    with pytest.raises(ValueError, match=r"no setting 'zzz'; it has model_dir, .*replay_steps$"):
+        pl.RunConfig(zzz=1)
+
+
+@pytest.fixture
+def told_by_tf_config(monkeypatch, tmp_path):
+    """The model_dir of TF_CONFIG."""
+    told = str(tmp_path / "told")
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"model_dir": told}))
+    return told
+
+
+def test_the_model_dir_of_tf_config_is_that_of_the_config(told_by_tf_config):
+    config = pl.RunConfig()
+    assert config.model_dir == told_by_tf_config
+    assert config.replace(tf_random_seed=3).model_dir == told_by_tf_config
+    assert pl.RunConfig(model_dir=told_by_tf_config).model_dir == told_by_tf_config
+    assert pl.Estimator(lambda features: None).model_dir == told_by_tf_config
+
+
+def test_a_model_dir_that_differs_from_that_of_tf_config_is_refused(told_by_tf_config, tmp_path):
+    own = str(tmp_path / "own")
+    for make in (pl.RunConfig, pl.RunConfig().replace):
+        with pytest.raises(ValueError, match=r"told' \(in TF_CONFIG, or after --model-dir\)"):
+            make(model_dir=own)
+    with pytest.raises(ValueError, match=r"own' in the call and .*told' in TF_CONFIG, or after"):
+        pl.Estimator(lambda features: None, own)
+
+
 def test_a_config_is_frozen():
-    with pytest.raises(ValidationError, match="frozen"):
+    with pytest.raises(AttributeError, match=r"config.replace\(tf_random_seed=...\)"):
         pl.RunConfig().tf_random_seed = 1
 
 
@@ -271,8 +333,10 @@ def test_es_25_d_05_a_config_with_a_strategy_can_be_copied_and_pickled(make, mon
         assert (twin.tf_random_seed, twin.num_ps_replicas) == (1, config.num_ps_replicas)
 
 
-def test_paths_are_accepted_as_model_dir(tmp_path):
-    assert pl.RunConfig(model_dir=tmp_path).model_dir == str(tmp_path)
+@pytest.mark.parametrize("form", [Path, os.fspath, os.fsencode])
+def test_paths_are_accepted_as_model_dir(tmp_path, form):
+    assert pl.RunConfig(model_dir=form(tmp_path)).model_dir == str(tmp_path)
+    assert pl.Estimator(lambda features: None, form(tmp_path)).model_dir == str(tmp_path)
 
 
 def test_a_copy_is_of_the_task_that_its_original_is(monkeypatch):
