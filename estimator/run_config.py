@@ -236,7 +236,7 @@ class RunConfig(BaseModel):
         given = [n for n in names if getattr(self, n) != type(self).model_fields[n].default]
         if given and self.keep_checkpoint_best is None:
             raise ValueError(
-                f"{' and '.join(sorted(given))}: there is no metric to go by; give "
+                f"{' and '.join(sorted(given))} cannot choose without a metric; give "
                 f"keep_checkpoint_best, such as 'loss'"
             )
         return self
