@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, final
 
 import numpy as np
@@ -84,10 +85,10 @@ class EstimatorSpec(Spec):
             loss=None if loss is None else _scalar(loss),
             train_op=_one_train_op(train_op),
             eval_metric_ops=_metrics(eval_metric_ops, self.mode) if eval_metric_ops else {},
-            training_chief_hooks=tuple(training_chief_hooks or ()),
-            training_hooks=tuple(training_hooks or ()),
-            evaluation_hooks=tuple(evaluation_hooks or ()),
-            prediction_hooks=tuple(prediction_hooks or ()),
+            training_chief_hooks=_hooks("training_chief_hooks", training_chief_hooks),
+            training_hooks=_hooks("training_hooks", training_hooks),
+            evaluation_hooks=_hooks("evaluation_hooks", evaluation_hooks),
+            prediction_hooks=_hooks("prediction_hooks", prediction_hooks),
         )
         self.export_outputs = None if export_outputs is None else signatures(export_outputs)
         for name, advice in _NEEDED[self.mode].items():
@@ -112,6 +113,10 @@ class EstimatorSpec(Spec):
             )
         fields = {name: getattr(self, name) for name in _FIELDS}
         return EstimatorSpec(**{**fields, **changes})
+
+
+def _hooks(field: str, hooks: Any) -> tuple[SessionRunHook, ...]:
+    return _all_of(field, hooks, SessionRunHook) if hooks else ()
 
 
 _NEEDED: Mapping[ModeKeys, Mapping[str, str]] = {
@@ -232,8 +237,10 @@ class TrainSpec:
     saving_listeners: Sequence[CheckpointSaverListener] | None = None
 
     def __post_init__(self) -> None:
-        _none_is_empty(self, "hooks", "saving_listeners")
         _check_callable("TrainSpec", self.input_fn)
+        kinds = {"hooks": SessionRunHook, "saving_listeners": CheckpointSaverListener}
+        for name, kind in kinds.items():
+            object.__setattr__(self, name, _all_of(name, getattr(self, name), kind))
         _check_positive("TrainSpec", "max_steps", self.max_steps)
 
 
@@ -261,19 +268,35 @@ class EvalSpec:
     throttle_secs: float = 600
 
     def __post_init__(self) -> None:
-        _none_is_empty(self, "hooks")
-        object.__setattr__(self, "exporters", checked_exporters(self.exporters))
         _check_callable("EvalSpec", self.input_fn)
         _check_positive("EvalSpec", "steps", self.steps)
+        if not isinstance(self.name, str | None):
+            raise TypeError(f"EvalSpec: name must be a str or None, it is {self.name!r}")
+        hooks = _all_of("hooks", self.hooks, SessionRunHook)
+        object.__setattr__(self, "hooks", hooks)
+        object.__setattr__(self, "exporters", checked_exporters(self.exporters))
         for name in ("start_delay_secs", "throttle_secs"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"EvalSpec: {name} must be ≥ 0, it is {getattr(self, name)}")
+            value = getattr(self, name)
+            if not isinstance(value, Real) or value < 0:
+                raise ValueError(f"EvalSpec: {name} must be a number ≥ 0, it is {value!r}")
 
 
-def _none_is_empty(spec: Any, *names: str) -> None:
-    """None stands for nothing, as in TensorFlow: from now on a tuple without elements."""
-    for name in names:
-        object.__setattr__(spec, name, tuple(getattr(spec, name) or ()))
+def _all_of(name: str, values: Any, kind: type[Any]) -> tuple[Any, ...]:
+    """Values as a tuple; None stands for none, as in TensorFlow.
+
+    Raises:
+        TypeError: They are not several, or one is not of that kind.
+    """
+    if isinstance(values, kind) or not isinstance(values, Iterable | None):
+        raise TypeError(f"{name} must be a list of {kind.__name__}s, it is {values!r}")
+    listed = tuple(values or ())
+    for value in listed:
+        if not isinstance(value, kind):
+            raise TypeError(
+                f"{name} must be objects of {kind.__name__} or of a subclass, one is {value!r}; "
+                f"give an instance of such a class"
+            )
+    return listed
 
 
 def _check_callable(owner: str, input_fn: Any) -> None:
@@ -285,5 +308,5 @@ def _check_callable(owner: str, input_fn: Any) -> None:
 
 
 def _check_positive(owner: str, name: str, value: int | None) -> None:
-    if value is not None and value <= 0:
-        raise ValueError(f"{owner}: {name} must be > 0 or None, it is {value}")
+    if value is not None and not (isinstance(value, Real) and value > 0):
+        raise ValueError(f"{owner}: {name} must be > 0 or None, it is {value!r}")

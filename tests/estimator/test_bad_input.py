@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import paceline as pl
+from paceline.estimator import SessionRunHook
 from paceline.nn import layers, losses, metrics, optimizers
 
 
@@ -15,6 +16,9 @@ def trained(model_fn, tmp_path, input_fn, **arguments):
 
 def a_loss(features):
     return np.mean(features * pl.get_variable("w", (), initializer=1.0))
+
+
+HOOK = SessionRunHook()
 
 
 def batches(*arrays, size=4):
@@ -160,6 +164,44 @@ def test_b1_train_takes_steps_or_max_steps(tmp_path):
 def test_steps_that_are_not_positive(tmp_path, arguments):
     with pytest.raises(ValueError, match="must be > 0 or None"):
         trained(no_loss, tmp_path, batches(FEATURES, LABELS), **arguments)
+
+
+def data():
+    return None
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: pl.TrainSpec(data, hooks=[3]), "hooks must be objects of SessionRun"),
+        (lambda: pl.TrainSpec(data, hooks=3), "hooks must be a list of SessionRunHooks"),
+        (
+            lambda: pl.TrainSpec(data, hooks=HOOK),
+            "hooks must be a list of SessionRunHooks, it is <",
+        ),
+        (lambda: pl.TrainSpec(data, saving_listeners=[HOOK]), "saving_listeners must be .* is <"),
+        (lambda: pl.EvalSpec(data, hooks=[SessionRunHook]), "hooks must be objects"),
+        (lambda: pl.EvalSpec(data, name=3), "EvalSpec: name must be a str or None, it is 3"),
+        (
+            lambda: pl.EstimatorSpec("train", loss=1.0, train_op=[], training_hooks=["a"]),
+            "training_hooks must be objects of SessionRunHook .* one is 'a'",
+        ),
+        (
+            lambda: pl.EstimatorSpec("eval", loss=1.0, evaluation_hooks=HOOK),
+            "evaluation_hooks must be a list",
+        ),
+    ],
+)
+def test_hooks_listeners_and_names_of_other_types_are_refused_where_they_are_given(make, message):
+    with pytest.raises(TypeError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("value", [None, "5", -1])
+@pytest.mark.parametrize("name", ["start_delay_secs", "throttle_secs"])
+def test_a_delay_that_is_no_number_is_refused_by_name(name, value):
+    with pytest.raises(ValueError, match=f"EvalSpec: {name} must be a number ≥ 0, it is"):
+        pl.EvalSpec(data, **{name: value})
 
 
 @pytest.mark.parametrize("verb", ["train", "evaluate"])

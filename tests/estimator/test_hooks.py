@@ -1,6 +1,7 @@
 """The life of a hook, and the hooks that come with the package (B8)."""
 
 import json
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -56,6 +57,19 @@ def test_a_hook_is_told_of_the_run_in_order(estimator, input_fn):
     assert diary.entries == [
         "begin", "created at 0", "before", "after", "before", "after", "end at 2",
     ]  # fmt: skip
+
+
+def test_a_mock_of_a_hook_is_told_of_the_run(estimator, input_fn):
+    """Users test with them. It is an instance of the class by `isinstance` alone."""
+    hook = Mock(spec=SessionRunHook)
+    hook.before_run.return_value = SessionRunArgs("loss")
+    listener = Mock(spec=CheckpointSaverListener)
+    listener.after_save.return_value = None
+    estimator.train(input_fn, hooks=[hook], steps=2, saving_listeners=[listener])
+    names = [call[0] for call in hook.method_calls]
+    assert names == ["begin", "after_create_session", *["before_run", "after_run"] * 2, "end"]
+    assert isinstance(hook.after_run.call_args[0][1].results, float)
+    assert listener.after_save.call_count == 2
 
 
 def test_end_is_called_at_the_end_of_the_data(estimator, one_pass):
