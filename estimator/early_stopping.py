@@ -253,7 +253,7 @@ def _hook(
     run_every_steps: int | None,
 ) -> SessionRunHook:
     def should_stop() -> bool:
-        directory = os.fspath(eval_dir or estimator.eval_dir())
+        directory = os.fsdecode(eval_dir or estimator.eval_dir())
         history = read_eval_metrics(directory)
         if not history:
             _warn_of_others(estimator, directory)

@@ -425,7 +425,8 @@ class Estimator:
             store, _ = self._dir.begin(saved, held, is_chief=True)
             step = 0 if restored is None else restored.step
             exported = Exported(self._model_fn, self._params, self._model, store, step)
-            return export_model(export_dir_base, exported, input_receiver_fn_map, assets_extra)
+            base = os.fsdecode(export_dir_base)
+            return export_model(base, exported, input_receiver_fn_map, assets_extra)
 
     def _trained(
         self, restored: CheckpointReader | None, allow_untrained: bool

@@ -159,7 +159,9 @@ class ModelDir:
         """
         self._writer.wait()
         with (
-            checkpoint.lease_latest(self.path) if path is None else checkpoint.lease(path) as found
+            checkpoint.lease_latest(self.path)
+            if path is None
+            else checkpoint.lease(os.fsdecode(path)) as found
         ):
             yield None if found is None else checkpoint.load(found)
 

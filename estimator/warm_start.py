@@ -97,6 +97,8 @@ class WarmStartSettings:
     var_name_to_prev_var_name: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        path = os.fsdecode(self.ckpt_to_initialize_from)  # TensorFlow's paths may be bytes
+        object.__setattr__(self, "ckpt_to_initialize_from", path)
         # TensorFlow's None means the same as an empty one.
         for name in ("var_name_to_vocab_info", "var_name_to_prev_var_name"):
             object.__setattr__(self, name, dict(getattr(self, name) or {}))
@@ -134,11 +136,11 @@ def settings_of(warm_start_from: object) -> WarmStartSettings | None:
     """
     if warm_start_from is None or isinstance(warm_start_from, WarmStartSettings):
         return warm_start_from
-    if not isinstance(warm_start_from, str | os.PathLike):
+    if not isinstance(warm_start_from, str | bytes | os.PathLike):
         raise TypeError(
             f"warm_start_from must be a path or WarmStartSettings, it is {warm_start_from!r}"
         )
-    return WarmStartSettings(os.fspath(warm_start_from))
+    return WarmStartSettings(os.fsdecode(warm_start_from))
 
 
 @final

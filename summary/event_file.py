@@ -50,7 +50,7 @@ class FileWriter:
         # TensorBoard reads the files of a directory in the order of their names.
         number = f"{os.getpid()}.{next(_file_numbers):04d}"
         name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{number}"
-        self._file = GrowingFile(f"{os.fspath(directory)}/{name}")
+        self._file = GrowingFile(f"{os.fsdecode(directory)}/{name}")
         self._pending = [framed_record(_event(0, _text_field(3, "brain.Event:2")))]
         self._pending_bytes = 0
 

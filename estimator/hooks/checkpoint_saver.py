@@ -109,7 +109,7 @@ class CheckpointSaverHook(SessionRunHook):
             )
         self.timer = SecondOrStepTimer(save_secs, save_steps)
         self.listeners = tuple(listeners or ())
-        self.directory = os.fspath(checkpoint_dir)
+        self.directory = os.fsdecode(checkpoint_dir)
 
     def after_create_session(self, session: Session, coord: Any = None) -> None:
         if not isinstance(session.saver, RunSaver):

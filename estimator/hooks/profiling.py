@@ -50,7 +50,7 @@ class ProfilerHook(SessionRunHook):
             )
         self._timer = SecondOrStepTimer(save_secs, save_steps) if steps is None else None
         self._steps = steps or ()
-        self._directory = os.fspath(output_dir) or "."
+        self._directory = os.fsdecode(output_dir) or "."
         self._first_step: int | None = None
         self._is_first = True
 

@@ -55,7 +55,7 @@ def load(
     """
     if isinstance(allowed, str):
         raise TypeError(f"allowed must be a sequence of modules, such as ({allowed!r},)")
-    path = os.fspath(path)
+    path = os.fsdecode(path)
     path = next(reversed(list_exports(path)), path)
     with lease(path):
         info = read_info(path)

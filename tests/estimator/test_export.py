@@ -117,6 +117,22 @@ def test_b1_export_serves_many_threads_at_once(path, trained):
                 np.testing.assert_allclose(answer, expected[row], rtol=1e-6)
 
 
+def test_b1_paths_may_be_bytes_as_tensorflows_are(trained, tmp_path):
+    checkpoint = os.fsencode(trained.latest_checkpoint())
+    path = trained.export_saved_model(
+        os.fsencode(tmp_path), RECEIVER_FN, checkpoint_path=checkpoint
+    )
+    assert os.path.dirname(path) == str(tmp_path)
+    assert pl.estimator.load(os.fsencode(path)).step == 6
+    np.testing.assert_array_equal(
+        predicted(trained, checkpoint_path=checkpoint), predicted(trained)
+    )
+    directory = os.fsencode(tmp_path / "warm")
+    source = pl.estimator.WarmStartSettings(checkpoint, [".*"])
+    warm = pl.Estimator(served.model_fn, directory, None, PARAMS, warm_start_from=source)
+    np.testing.assert_array_equal(predicted(warm), predicted(trained))
+
+
 def test_b1_export_takes_the_checkpoint_that_it_is_given(trained, tmp_path):
     other = pl.Estimator(served.model_fn, tmp_path / "model", params=PARAMS)
     other.train(input_fn, steps=2).train(input_fn, steps=1)
