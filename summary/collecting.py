@@ -169,14 +169,18 @@ def scalar(name: str, value: Any) -> None:
 
     Args:
         name: What TensorBoard shows it as; a `/` in it makes groups.
-        value: A number, or an array, tensor or variable of one element.
+        value: A number, or an array, tensor or variable of one element; or a function without
+            arguments that gives one, which is called in steps that show it only. All workers show
+            the same steps, as long as `RunConfig` alone says which: so it may ask a metric for its
+            `result`, which all replicas must do together.
 
     Raises:
         TypeError: It is no number.
     """
     summaries = _here()
     if summaries is not None:
-        summaries.note(name, Mean(as_number(name, value), 1))
+        number = value() if callable(value) else value
+        summaries.note(name, Mean(as_number(name, number), 1))
 
 
 def histogram(name: str, value: Any) -> None:

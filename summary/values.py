@@ -45,7 +45,10 @@ class Histogram:
     @classmethod
     def of(cls, values: Any) -> Self:
         """That of the finite numbers of an array."""
-        numbers = as_array(values).astype(np.float64).reshape(-1)
+        array = as_array(values)
+        if array.dtype.kind not in "iufb":
+            raise TypeError(f"a histogram must be of numbers, its values are of {array.dtype}")
+        numbers = array.astype(np.float64).reshape(-1)
         numbers = numbers[np.isfinite(numbers)]
         if not numbers.size:
             return cls()
@@ -127,8 +130,19 @@ class Images:
 
 
 def as_array(value: Any) -> np.ndarray:
-    """A tensor, a variable, or what NumPy takes, as an array on the host."""
-    return np.asarray(value) if isinstance(value, str) else to_host(lift_array(value).data)
+    """A tensor, a variable, or what NumPy takes, as an array on the host.
+
+    Raises:
+        TypeError: It is nothing of this.
+    """
+    if isinstance(value, str):
+        return np.asarray(value)
+    found = lift_array(value).data
+    if not hasattr(found, "dtype"):
+        raise TypeError(
+            f"a summary must be a number, an array, a tensor or a variable, it is {value!r}"
+        )
+    return to_host(found)
 
 
 def as_number(name: str, value: Any) -> float:

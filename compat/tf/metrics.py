@@ -7,7 +7,8 @@ workers come to.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, final
 
 from ... import nn
 from ..names import NameTable, serve
@@ -16,13 +17,42 @@ from .conversion import plain
 
 __getattr__, __dir__ = serve(NameTable(__name__, ("nn.metrics",), advice=advice))
 
-Pair = tuple[Any, Callable[[], Any]]
+
+@final
+class UpdateOp:
+    """The update of a metric with the batch at hand, for an `EstimatorSpec` or a summary.
+
+    It is made once, by the first that asks for it, as a session runs an operation once in a step.
+
+    Args:
+        metric: What is updated.
+        update: Adds the batch to it.
+    """
+
+    def __init__(self, metric: Any, update: Callable[[], None]) -> None:
+        self._metric = metric
+        self._update = update
+        self._is_made = False
+
+    def __call__(self) -> None:
+        if not self._is_made:
+            self._is_made = True
+            self._update()
+
+    def value(self) -> Any:
+        """The figure after the update, over all replicas, which must all ask for it."""
+        self()
+        return self._metric.result()
+
+
+Pair = tuple[Any, UpdateOp]
 
 
 def _pair(metric: Any, *values: Any, weights: Any) -> Pair:
     arrays = [plain(v) for v in values]
     sample_weight = None if weights is None else plain(weights)
-    return metric, lambda: metric.update_state(*arrays, sample_weight=sample_weight)
+    update = partial(metric.update_state, *arrays, sample_weight=sample_weight)
+    return metric, UpdateOp(metric, update)
 
 
 def _of_predictions(metric: str) -> Callable[..., Pair]:

@@ -13,11 +13,13 @@ from contextvars import ContextVar
 from typing import Any
 
 from ... import summary
+from ...nn.metrics import Metric
 from ...summary import FileWriter
 from ..names import NameTable, serve
 from .advice import advice
 from .arguments import refuse
 from .conversion import plain
+from .metrics import UpdateOp
 
 __getattr__, __dir__ = serve(
     NameTable(__name__, renamed={"FileWriter": "summary.FileWriter"}, advice=advice)
@@ -86,11 +88,18 @@ def _write(kind: str, name: str, value: Any, step: Any) -> None:
             raise ValueError(
                 f"tf.summary.{kind}({name!r}, ...) needs step=, or a writer's as_default(step=...)"
             )
-        getattr(writer, kind)(name, value, int(step))
+        getattr(writer, kind)(name, value() if callable(value) else value, int(step))
 
 
 def scalar(name: str, data: Any, step: Any = None, description: str | None = None) -> None:
-    """A number."""
+    """A number; or a pair's half from `tf.metrics`: the metric, or its update and the figure after.
+
+    In a `model_fn` the update is made where the summary is shown, and nowhere else, as in a graph.
+    """
+    if isinstance(data, UpdateOp):
+        data = data.value
+    elif isinstance(data, Metric):
+        data = data.result
     _write("scalar", name, data, step)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import paceline as pl
+import paceline.compat.tf as tf
 from paceline.estimator import SessionRunHook, StepCounterHook, SummarySaverHook
 from paceline.estimator.saving import CheckpointShards
 from paceline.nn import optimizers
@@ -95,6 +96,55 @@ def test_the_learning_rate_is_that_of_each_step(tmp_path, shown):
     estimator(tmp_path, model=partial(model_fn, rate=schedule)).train(batches(8), steps=3)
     rates = [value for _, value in shown(tmp_path).scalars("learning_rate")]
     assert rates == pytest.approx([0.1, 0.05, 0.025])
+
+
+def with_a_mean_of_what_was_shown(features, labels, mode):
+    """Shows the update of a metric, and counts the updates in the metric itself."""
+    mean = tf.metrics.mean(features)
+    tf.summary.scalar("update", mean[1])
+    tf.summary.scalar("value", mean[0])
+    return model_fn(features, labels, mode)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_metrics_update_is_made_and_shown_where_a_summary_is(tmp_path, shown, every, replicas):
+    """As TensorFlow 1 runs it: a summary that fetches an update is what makes it."""
+    strategy = pl.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
+    run = estimator(tmp_path, strategy, with_a_mean_of_what_was_shown, save_summary_steps=every)
+    run.train(batches(6 // replicas))
+    steps = range(1, 5, every)
+    parts = [X[6 * (step - 1) : 6 * step] for step in steps]
+    expected = [np.mean(parts[: i + 1]) for i in range(len(parts))]
+    for name in ("update", "value"):
+        at, values = zip(*shown(tmp_path).scalars(name), strict=True)
+        assert (at, values) == (tuple(steps), pytest.approx(expected, rel=1e-5))
+
+
+def test_a_function_is_called_in_steps_that_show_it_only(tmp_path, shown):
+    calls = []
+
+    def model(features, labels, mode):
+        pl.summary.scalar("calls", lambda: calls.append(mode) or len(calls))
+        return model_fn(features, labels, mode)
+
+    estimator(tmp_path, model=model, save_summary_steps=2).train(batches(6))
+    assert [step for step, _ in shown(tmp_path).scalars("calls")] == [1, 3]
+    assert len(calls) <= 3  # the call that creates variables may be one
+
+
+@pytest.mark.parametrize("value", [None, object(), {"a": 1}, model_fn])
+@pytest.mark.parametrize("kind", ["histogram", "image", "scalar"])
+def test_a_summary_of_no_numbers_is_refused_by_what_it_is(tmp_path, kind, value):
+    if (kind, value) == ("scalar", model_fn):
+        value = lambda: None  # noqa: E731
+
+    def model(features, labels, mode):
+        getattr(pl.summary, kind)("x", value)
+        return model_fn(features, labels, mode)
+
+    with pytest.raises(TypeError, match="a summary must be a number, an array, a tensor or a"):
+        estimator(tmp_path, model=model).train(batches(6))
 
 
 def one_process(directory, shown):
