@@ -15,7 +15,6 @@ import numpy as np
 from ...checkpoint import (
     delete_old_exports,
     list_exports,
-    plain_json,
     read_json,
     write_text,
 )
@@ -316,16 +315,11 @@ class Exports:
     Args:
         estimator: Whose model is exported.
         exporters: Whom to call, as an `EvalSpec` has them; none where another task exports.
-
-    Raises:
-        TypeError: The model's `params` cannot be written as JSON: better now than after a day.
     """
 
     def __init__(self, estimator: Exportable, exporters: Any) -> None:
         self._estimator = estimator
         self._exporters = checked_exporters(exporters)
-        if self._exporters and estimator.params:
-            plain_json("params", estimator.params)
         self._paths: dict[str, str] = {}
         self._latest: tuple[str, Mapping[str, Any]] | None = None
 

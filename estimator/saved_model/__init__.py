@@ -2,7 +2,7 @@
 
 from .loading import LoadedModel, LoadedSignature, load
 from .onnx_export import export_onnx
-from .writing import Exported, ReceiverFn, export_model, require_exportable
+from .writing import Exported, ReceiverFn, export_model
 
 __all__ = [
     "Exported",
@@ -12,5 +12,4 @@ __all__ = [
     "export_model",
     "export_onnx",
     "load",
-    "require_exportable",
 ]

@@ -29,6 +29,7 @@ def load(
     mode: str = ModeKeys.PREDICT,
     *,
     allowed: Sequence[str] | None = None,
+    params: Any = None,
 ) -> LoadedModel:
     """Load an exported model, for this process alone.
 
@@ -43,6 +44,8 @@ def load(
         allowed: The modules and packages from which functions may be, such as `["mypackage"]`. By
             default those of the package (the first part of the module's name) that `model_fn` is
             from.
+        params: The parameters that the export does not hold, by name: those that are no JSON, such
+            as feature columns. All of them, where they were no dict.
 
     Returns:
         The model: a function of a batch.
@@ -50,7 +53,7 @@ def load(
     Raises:
         CheckpointError: There is no export, or it is damaged.
         ValueError: `model_fn` cannot be imported, or its variables are not those of the export; or
-            a function is of a module that is not allowed.
+            a function is of a module that is not allowed, or params are not those that it lacks.
         TypeError: `allowed` is a text and no sequence of texts.
     """
     if isinstance(allowed, str):
@@ -69,7 +72,7 @@ def load(
     if model_fn is None:
         model_fn = _model_fn_of(info, path, trusted)
     store = VariableStore(restore=weights.restore)
-    model = ModelFunction(model_fn, info.params, RunConfig())
+    model = ModelFunction(model_fn, _params_of(info, path, params), RunConfig())
     found = info.modes[mode]
     program = Program(model, store, ModeKeys(mode), found.features, found.labels, trusted)
     loaded = LoadedModel(path, reader.step, program, found)
@@ -102,6 +105,21 @@ def _model_fn_of(info: ExportInfo, path: str, allowed: Sequence[str]) -> Callabl
             f"the model_fn of '{path}' is not found: {error}; put its module on the import path, "
             f"or pass the function: load(path, model_fn=...)"
         ) from error
+
+
+def _params_of(info: ExportInfo, path: str, given: Any) -> Any:
+    """The parameters of the export, with those that it does not hold."""
+    missing = info.params_to_pass
+    if missing == "all" and given is not None:
+        return given
+    if isinstance(given, Mapping | None) and set(given or ()) == set(missing):
+        return {**info.params, **(given or {})} if info.params is not None else None
+    names = missing if missing == "all" else ", ".join(map(repr, missing)) or "none"
+    raise ValueError(
+        f"params must be those that '{path}' does not hold, since JSON cannot give them back "
+        f"({names}), got {given!r}; pass what the Estimator was "
+        f"given: load(path, params={{...}})"
+    )
 
 
 @final

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
@@ -21,6 +21,9 @@ FORMAT_VERSION = 1
 _MAX_BYTES = 16 << 20
 _TEXT = "str"
 _MAIN = "__main__"
+
+ToPass: TypeAlias = tuple[str, ...] | Literal["all"]
+"""Which parameters whoever loads an export must pass."""
 
 
 class _Record(BaseModel):
@@ -88,7 +91,9 @@ class ExportInfo(_Record):
         paceline: The version of the program that wrote it.
         model_fn: Its import path, "module:name", or "__main__.script:name" of a function of a
             script; None where it has none.
-        params: What `model_fn` is given; None where it takes none.
+        params: What `model_fn` is given; None where it takes none, or where all must be passed.
+        params_to_pass: The parameters that JSON would not give back as they are, by name; "all"
+            where they are no dict of names.
         modes: By mode: "infer", "eval", "train".
     """
 
@@ -96,6 +101,7 @@ class ExportInfo(_Record):
     paceline: str
     model_fn: str | None
     params: dict[str, JsonValue] | None
+    params_to_pass: ToPass = ()
     modes: dict[str, ModeInfo]
 
 

@@ -24,6 +24,7 @@ from .signature import (
     ModeInfo,
     SignatureInfo,
     TensorInfo,
+    ToPass,
     content_of,
     dtype_name,
     import_path,
@@ -61,14 +62,22 @@ class Exported:
     step: int
 
 
-def require_exportable(params: dict[str, Any] | None) -> None:
-    """Refuse parameters that do not come back from JSON as they are.
+def _written(params: Any) -> tuple[dict[str, Any] | None, ToPass]:
+    """The parameters that come back from JSON as they are, and which must be passed to `load`."""
+    if params is None:
+        return None, ()
+    if not isinstance(params, dict) or not all(isinstance(name, str) for name in params):
+        return None, "all"
+    written = {name: value for name, value in params.items() if _is_json(value)}
+    return written, tuple(name for name in params if name not in written)
 
-    Raises:
-        TypeError: One does not; it is named.
-    """
-    if params is not None:
-        plain_json("params", params)
+
+def _is_json(value: Any) -> bool:
+    try:
+        plain_json("params", value)
+    except TypeError:
+        return False
+    return True
 
 
 def export_model(
@@ -87,10 +96,9 @@ def export_model(
 
     Raises:
         ValueError: It cannot be called with what the receivers say, or a file is missing.
-        TypeError: Its parameters cannot be written down.
         CheckpointError: `base` cannot be written to.
     """
-    require_exportable(exported.params)
+    params, to_pass = _written(exported.params)
     if not receivers or receivers.keys() - set(_MODES):
         raise ValueError(
             f"a model is exported for the modes {', '.join(_MODES)}; "
@@ -110,7 +118,8 @@ def export_model(
         format_version=FORMAT_VERSION,
         paceline=_own_version(),
         model_fn=path_of_function or script_path(exported.model_fn),
-        params=exported.params,
+        params=params,
+        params_to_pass=to_pass,
         modes=modes,
     )
     files[FILE_NAME] = content_of(info)
@@ -126,6 +135,14 @@ def export_model(
             "load(path, model_fn=...), with a function at the top of a module, or the model_fn of "
             "a premade Estimator that is made alike.",
             getattr(exported.model_fn, "__qualname__", repr(exported.model_fn)),
+        )
+    if to_pass:
+        names = to_pass if to_pass == "all" else ", ".join(map(repr, to_pass))
+        log_once(
+            logging.WARNING,
+            "Exports of this model do not hold its params (%s), which JSON would not give back as "
+            "they are. To load one, pass them: load(path, params={...}).",
+            names,
         )
     return path
 

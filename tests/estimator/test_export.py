@@ -39,6 +39,16 @@ def path(trained, tmp_path_factory):
     return trained.export_saved_model(tmp_path_factory.mktemp("exports"), RECEIVER_FN)
 
 
+class Params:
+    """Hyperparameters in a class of the user's own."""
+
+    def __init__(self, **values):
+        self.values = values
+
+    def __getitem__(self, name):
+        return self.values[name]
+
+
 def predicted(estimator, key="y", **options):
     return np.stack([row[key] for row in estimator.predict(input_fn, **options)])
 
@@ -243,13 +253,38 @@ def test_b1_export_of_a_function_nobody_can_import_says_so_and_load_asks_for_it(
 
 
 @pytest.mark.parametrize(
-    ("params", "words"),
-    [({"units": np.int64(4)}, r"params\['units'\]"), ({"units": 4, "t": (1, 2)}, r"params\['t'\]")],
+    ("params", "missing"),
+    [
+        ({"units": np.int64(4)}, {"units": 4}),
+        ({"units": 4, "pair": (1, 2)}, {"pair": (1, 2)}),
+        ({"units": 4, "columns": [pl.feature_column.numeric_column("x")]}, {"columns": []}),
+        (Params(units=4), Params(units=4)),
+        ({"units": 4, 3: 4}, {"units": 4, 3: 4}),
+    ],
 )
-def test_b1_export_refuses_params_that_json_would_change(trained, tmp_path, params, words):
+def test_params_that_are_no_json_are_passed_when_an_export_is_loaded(
+    trained, tmp_path, params, missing
+):
     estimator = pl.Estimator(served.model_fn, trained.model_dir, params=params)
-    with pytest.raises(TypeError, match=words):
-        estimator.export_saved_model(tmp_path, RECEIVER_FN)
+    path = estimator.export_saved_model(tmp_path, RECEIVER_FN)
+    np.testing.assert_array_equal(
+        pl.estimator.load(path, params=missing)(X)["y"], predicted(trained)
+    )
+    with pytest.raises(ValueError, match=r"params must be those .* got None; pass what"):
+        pl.estimator.load(path)
+
+
+def test_an_export_names_the_params_that_it_does_not_hold(trained, tmp_path, caplog):
+    estimator = pl.Estimator(served.model_fn, trained.model_dir, params={**PARAMS, "mixed": {1, 2}})
+    estimator.export_saved_model(tmp_path, RECEIVER_FN)
+    assert "params ('mixed'), which JSON" in caplog.text
+    assert "load(path, params={...})" in caplog.text
+
+
+@pytest.mark.parametrize("params", [{"units": 4}, {"other": 4}, 3])
+def test_params_that_an_export_holds_or_does_not_know_are_refused(path, params):
+    with pytest.raises((ValueError, TypeError), match=r"params must be those .*\(none\), got"):
+        pl.estimator.load(path, params=params)
 
 
 @pytest.mark.parametrize(
