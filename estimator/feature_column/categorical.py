@@ -279,6 +279,7 @@ def categorical_column_with_vocabulary_file(
     num_oov_buckets: int = 0,
     default_value: int | None = None,
     dtype: Any = str,
+    file_format: str | None = None,
 ) -> VocabularyColumn:
     """A column whose values are words of a file; the number of the line is the category.
 
@@ -288,11 +289,17 @@ def categorical_column_with_vocabulary_file(
         vocabulary_size: How many of its lines to use; None: all.
         num_oov_buckets, default_value: See `categorical_column_with_vocabulary_list`.
         dtype: `str`, or an integer type, as which the lines are then read.
+        file_format: None or "text"; another one of TensorFlow's is not read.
 
     Raises:
         ValueError: The file cannot be read, is too short or has a word twice, or the other
             arguments exclude each other.
     """
+    if file_format not in (None, "text"):
+        raise ValueError(
+            f"file_format must be None or 'text', got {file_format!r}: a vocabulary is a text file "
+            f"with a word a line; write its words into one"
+        )
     size = -1 if vocabulary_size is None else count("vocabulary_size", vocabulary_size)
     lines = read_vocabulary(vocabulary_file, size)
     if not lines:

@@ -80,9 +80,22 @@ class LinearModel(Layer):
 def input_layer(
     features: Mapping[str, Any],
     feature_columns: Sequence[DenseColumn],
+    weight_collections: Sequence[str] | None = None,
     trainable: bool = True,
+    cols_to_vars: None = None,
+    cols_to_output_tensors: None = None,
 ) -> Tensor:
-    """What dense columns give for a batch, (batch, total of num_elements); see `DenseFeatures`."""
+    """What dense columns give for a batch, (batch, total of num_elements); see `DenseFeatures`.
+
+    Args:
+        features, feature_columns, trainable: See `DenseFeatures`.
+        weight_collections: Of TensorFlow's graphs; without effect.
+        cols_to_vars, cols_to_output_tensors: Must be None: nothing is told of single columns.
+
+    Raises:
+        ValueError, TypeError: See `DenseFeatures`.
+    """
+    _require_none(cols_to_vars=cols_to_vars, cols_to_output_tensors=cols_to_output_tensors)
     layer = DenseFeatures(feature_columns, trainable=trainable, name="input_layer")
     values: Tensor = layer(features)
     return values
@@ -93,14 +106,34 @@ def linear_model(
     feature_columns: Sequence[FeatureColumn],
     units: int = 1,
     sparse_combiner: str = "sum",
+    weight_collections: Sequence[str] | None = None,
     trainable: bool = True,
+    cols_to_vars: None = None,
 ) -> Tensor:
-    """A linear function of columns of any kind, (batch, units); see `LinearModel`."""
+    """A linear function of columns of any kind, (batch, units); see `LinearModel`.
+
+    Args:
+        features, feature_columns, units, sparse_combiner, trainable: See `LinearModel`.
+        weight_collections, cols_to_vars: See `input_layer`.
+
+    Raises:
+        ValueError, TypeError: See `LinearModel`.
+    """
+    _require_none(cols_to_vars=cols_to_vars)
     layer = LinearModel(
         feature_columns, units, sparse_combiner, trainable=trainable, name="linear_model"
     )
     outputs: Tensor = layer(features)
     return outputs
+
+
+def _require_none(**arguments: Any) -> None:
+    for name, value in arguments.items():
+        if value is not None:
+            raise ValueError(
+                f"{name} must be None: nothing is told of single columns; call input_layer or "
+                f"linear_model for each column, or find variables by the name of their column"
+            )
 
 
 def make_parse_example_spec(feature_columns: Sequence[FeatureColumn]) -> ParseSpec:

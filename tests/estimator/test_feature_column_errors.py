@@ -120,6 +120,13 @@ def test_es_12_features_that_do_not_fit_are_refused_by_column_and_key(column, fe
             "cannot read the vocabulary '/does/not/exist'",
         ),
         (lambda: fc.crossed_column(["a"], 5), ValueError, "two or more"),
+        (
+            lambda: fc.categorical_column_with_vocabulary_file(
+                "a", "f", file_format="tfrecord_gzip"
+            ),
+            ValueError,
+            "file_format must be None or 'text', got 'tfrecord_gzip'",
+        ),
         (lambda: fc.crossed_column([HASHED, "a"], 5), TypeError, "name its feature 'word' instead"),
         (lambda: fc.crossed_column([WEIGHTED, "a"], 5), TypeError, "weights of a combination"),
         (lambda: fc.crossed_column([NUMERIC, "a"], 5), TypeError, "takes names of features and"),

@@ -408,6 +408,25 @@ def test_a_linear_model_combines_categories(model, combiner, expected):
     np.testing.assert_allclose(layer(FEATURES).numpy()[:, 0], [expected, 1, 0], rtol=1e-6)
 
 
+def test_collections_of_weights_are_taken_and_do_nothing(model):
+    found = fc.input_layer(FEATURES, [AGES], weight_collections=["a"], trainable=False)
+    assert found.shape == (3, 3)
+    assert fc.linear_model(FEATURES, [AGES], weight_collections=None).shape == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (fc.input_layer, "cols_to_vars"),
+        (fc.input_layer, "cols_to_output_tensors"),
+        (fc.linear_model, "cols_to_vars"),
+    ],
+)
+def test_dicts_that_would_be_filled_with_what_a_column_has_are_refused(model, make, name):
+    with pytest.raises(ValueError, match=f"{name} must be None: nothing is told of single"):
+        make(FEATURES, [AGES], **{name: {}})
+
+
 def test_the_example_spec_reads_what_columns_read():
     columns = [
         fc.indicator_column(fc.weighted_categorical_column(IDS, "weights")),
