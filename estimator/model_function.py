@@ -15,7 +15,7 @@ from ..autodiff import Tensor
 from ..inputs import nest
 from ..nn.layers import noting_inference_calls
 from ..strategies import current_store
-from ..training import ModeKeys, count_examples
+from ..training import ModeKeys, count_examples, named_values
 from .run_config import RunConfig
 from .specs import EstimatorSpec
 
@@ -74,9 +74,18 @@ class ModelFunction:
             arguments["mode"] = mode
         if self._params is not None:
             arguments["params"] = copy_of_params(self._params)
-        if mode is ModeKeys.TRAIN and next(self._training_calls) == 0:
-            return self._examined(features, arguments)
-        return _checked(self._model_fn(features=features, **arguments), mode)
+        named: dict[str, Any] = {}
+        token = named_values.set(named)
+        try:
+            if mode is ModeKeys.TRAIN and next(self._training_calls) == 0:
+                spec = self._examined(features, arguments)
+            else:
+                spec = _checked(self._model_fn(features=features, **arguments), mode)
+        finally:
+            named_values.reset(token)
+        if named:
+            spec.named = named
+        return spec
 
     def _examined(self, features: Any, arguments: dict[str, Any]) -> EstimatorSpec:
         """The first call that trains, with a look at what it does and most likely does not mean."""

@@ -2,7 +2,7 @@
 
 from .batches import count_examples
 from .evaluation import EvaluationSession, evaluate, evaluated
-from .fetches import Figure
+from .fetches import Figure, name_value, named_values
 from .hook import (
     Counts,
     Rest,
@@ -41,6 +41,8 @@ __all__ = [
     "count_examples",
     "evaluate",
     "evaluated",
+    "name_value",
+    "named_values",
     "on_host",
     "predict",
     "spec_of",

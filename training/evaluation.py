@@ -136,7 +136,10 @@ class EvaluationSession(Session):
         with no_grad(), given.taken_by(replica):
             self._step_counter = get_or_create_global_step()
             spec = self._model(given.batch, ModeKeys.EVAL)
-        hooks, named = {"evaluation_hooks": spec.evaluation_hooks}, {"loss": spec.loss}
+        hooks, named = (
+            {"evaluation_hooks": spec.evaluation_hooks},
+            {"loss": spec.loss, **(spec.named or {})},
+        )
         self._held.note(replica.local_index, num_examples, hooks, {**spec.eval_metric_ops, **named})
         has_loss = spec.loss is not None and num_examples > 0
         loss = replica.device.fetch(lift_array(spec.loss).data) if has_loss else 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -11,6 +12,24 @@ import numpy as np
 from ..autodiff import Array, TensorLike, is_array, lift
 from ..inputs import nest
 from ..strategies import Strategy, to_host
+
+named_values: ContextVar[dict[str, Any] | None] = ContextVar("paceline_named", default=None)
+"""What the call of `model_fn` in this context has named for hooks; None outside of one."""
+
+
+def name_value(name: str, value: Any) -> None:
+    """Let hooks ask for a value of this call of `model_fn` by a name, as for a tensor of a graph.
+
+    A name that is there already is numbered, as in TensorFlow. Outside of a call nothing is kept.
+    """
+    named = named_values.get()
+    if named is not None and (isinstance(value, TensorLike) or is_array(value)):
+        unique, number = name, 0
+        while unique in named:
+            number += 1
+            unique = f"{name}_{number}"
+        named[unique] = value
+
 
 Hooks: TypeAlias = "Mapping[str, Sequence[object]]"
 """What one call of `model_fn` made: the fields of its `EstimatorSpec` that are lists of hooks."""
@@ -91,6 +110,9 @@ class HeldValues:
 
     def __contains__(self, place: str) -> bool:
         return place in self._first
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._first)
 
     def place_of(self, value: Any) -> str | None:
         """Where a tensor or metric of the first call stands; None if nobody has held it then."""

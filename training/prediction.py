@@ -80,7 +80,7 @@ class PredictionSession(Session):
 
     def _call(self, batch: Any) -> Spec:
         spec = spec_of(self._model, self.store, batch, strategy=self.strategy)
-        self._held.note(0, 1, {"prediction_hooks": spec.prediction_hooks}, {})
+        self._held.note(0, 1, {"prediction_hooks": spec.prediction_hooks}, spec.named or {})
         return spec
 
 

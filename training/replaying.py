@@ -76,8 +76,8 @@ class ReplayedModel:
         kind = index, _taken_apart(batch, arrays)
         replay = self._replays.get(kind)
         if replay is not None:
-            loss, train_op, logs = replay(arrays)
-            return Spec(loss=loss, train_op=train_op, logs=logs)
+            loss, train_op, logs, named = replay(arrays)
+            return Spec(loss=loss, train_op=train_op, logs=logs, named=named)
         if self._is_refused or self._num_other_kinds(kind) >= _MOST_KINDS:
             return self._model(batch, mode)
         if index not in self._first_dtypes:
@@ -102,7 +102,8 @@ class ReplayedModel:
                 f"second call on: compute with them by NumPy's functions, or leave it out."
             )
             raise
-        trace.outputs = spec.loss, spec.train_op, dict(spec.logs)
+        named = None if spec.named is None else dict(spec.named)
+        trace.outputs = spec.loss, spec.train_op, dict(spec.logs), named
         try:
             _require_plain(spec)
             _require_same(_dtype_of_loss(spec), self._first_dtypes[kind[0]])

@@ -315,8 +315,11 @@ class Session(ABC):
                 return variable.numpy()
         if name in self._held:
             return self._held.read(name)
-        there_are = ", ".join([*self.figures, "global_step", *sorted(self.store.variables)])
-        raise ValueError(f"a hook asks for {name!r}; there are {there_are}")
+        known = [*self.figures, "global_step", *self._held, *sorted(self.store.variables)]
+        raise ValueError(
+            f"a hook asks for {name!r}; there are {', '.join(dict.fromkeys(known))}. A tensor of "
+            f"model_fn has a name where an operation of paceline.compat.tf is given name=..."
+        )
 
     def _name_of(self, fetch: Any) -> str:
         """The name of what a hook asks for.
@@ -326,7 +329,7 @@ class Session(ABC):
                 the next one.
         """
         if isinstance(fetch, str):
-            return fetch
+            return fetch.removesuffix(":0")  # TensorFlow's first output of an operation
         owner = fetch.owner if isinstance(fetch, Tensor) else fetch
         if isinstance(owner, Variable):
             return owner.name

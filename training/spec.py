@@ -34,6 +34,7 @@ class Spec:
         logs: What callbacks are told: figures, and values of this batch.
         training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks: Hooks to run
             besides those of the call; those of the first batch count.
+        named: What hooks may ask for by names of the model's own; None for nothing.
     """
 
     predictions: Any = None
@@ -46,6 +47,7 @@ class Spec:
     training_hooks: Sequence[SessionRunHook] = ()
     evaluation_hooks: Sequence[SessionRunHook] = ()
     prediction_hooks: Sequence[SessionRunHook] = ()
+    named: Mapping[str, Any] | None = None
 
 
 ModelCall: TypeAlias = "Callable[[Any, ModeKeys], Spec]"

@@ -13,6 +13,7 @@ from ...autodiff import Tensor, TensorLike, is_array
 from ...inputs import nest
 from ...nn.layers import SymbolicTensor, symbolic_in
 from ...strategies import DistributedValues
+from ...training import name_value
 
 _NARROW = {np.dtype(np.float64): np.float32, np.dtype(np.int64): np.int32}
 
@@ -108,13 +109,19 @@ def constants_as_tensors(structure: Any) -> Any:
 
 
 def on_symbolic(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, to be used in functional models as well: of symbolic tensors one more."""
+    """The function, to be used in functional models as well: of symbolic tensors one more.
+
+    In a `model_fn` hooks may ask for what it gives by the `name` that it is called with.
+    """
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if symbolic_in((args, kwargs)):
             return SymbolicTensor(call, args, kwargs)
-        return function(*args, **kwargs)
+        found = function(*args, **kwargs)
+        if kwargs.get("name") is not None:
+            name_value(kwargs["name"], found)
+        return found
 
     return call
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import paceline as pl
+import paceline.compat.tf as tf
 from paceline.estimator import (
     LoggingTensorHook,
     NanLossDuringTrainingError,
@@ -256,3 +257,66 @@ def test_b8_nan_tensor_watches_any_tensor(one_pass, tmp_path, lines, fails):
     else:
         estimator.train(one_pass)
         assert int(estimator.get_variable_value("global_step")) == 3
+
+
+def named_model_fn(features, labels, mode):
+    """One of TensorFlow 1: hooks know tensors by the names of their operations."""
+    w = pl.get_variable("w", (3, 1), np.float32, lambda *_: np.full((3, 1), 0.5, np.float32))
+    outputs = tf.identity(tf.matmul(features, w), name="outputs")
+    probabilities = tf.nn.sigmoid(outputs, name="probabilities")
+    tf.nn.sigmoid(-outputs, name="probabilities")
+    loss = tf.reduce_mean(tf.square(outputs - (0 if labels is None else labels)), name="error")
+    return tf.estimator.EstimatorSpec(
+        mode,
+        predictions=probabilities,
+        loss=loss,
+        train_op=tf.train.GradientDescentOptimizer(0.1).minimize(loss),
+    )
+
+
+NAMED = np.random.default_rng(0).normal(size=(32, 3)).astype(np.float32)
+
+
+@pytest.mark.parametrize("replay_steps", [False, True])
+@pytest.mark.parametrize("num_replicas", [1, 2])
+@pytest.mark.parametrize("verb", ["train", "evaluate", "predict"])
+def test_hooks_ask_for_tensors_by_the_names_of_their_operations(
+    tmp_path, verb, num_replicas, replay_steps
+):
+    names = ["outputs", "probabilities:0", "probabilities_1", "error:0"]
+    strategy = pl.MirroredStrategy([f"CPU:{i}" for i in range(num_replicas)])
+    config = pl.RunConfig(
+        tmp_path,
+        train_distribute=strategy,
+        eval_distribute=strategy,
+        replay_steps=replay_steps,
+    )
+    width = 8 if verb == "predict" else 8 // num_replicas
+    data = (NAMED, np.ones((32, 1), np.float32))
+    found, estimator = [], pl.Estimator(named_model_fn, config=config)
+    options = {"allow_untrained": True} if verb == "predict" else {}
+    result = getattr(estimator, verb)(
+        lambda: pl.Dataset.from_tensor_slices(data).batch(width),
+        hooks=[Asks(names, found)],
+        **options,
+    )
+    list(result if verb == "predict" else ())
+    assert len(found) == 4
+    for step, (outputs, probabilities, others, error) in enumerate(found):
+        assert outputs.shape == (8, 1)
+        np.testing.assert_allclose(probabilities, 1 / (1 + np.exp(-outputs)), rtol=1e-5)
+        np.testing.assert_allclose(others, 1 - probabilities, atol=1e-6)
+        labels = 0 if verb == "predict" else 1
+        assert error == pytest.approx(np.mean(np.square(outputs - labels)), rel=1e-5)
+        if verb != "train":
+            expected = NAMED[8 * step : 8 * step + 8] @ np.full((3, 1), 0.5)
+            np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_name_that_no_operation_has_is_refused_with_those_that_there_are(tmp_path):
+    data = (NAMED, np.ones((32, 1), np.float32))
+    hook = LoggingTensorHook({"p": "probabilties"}, every_n_iter=1)
+    with pytest.raises(ValueError, match=r"asks for 'probabilties'; there are .*probabilities,.*w"):
+        pl.Estimator(named_model_fn, tmp_path).train(
+            lambda: pl.Dataset.from_tensor_slices(data).batch(8), hooks=[hook]
+        )
