@@ -63,9 +63,11 @@ class ModelFunction:
         """The specification for one batch: features, or (features, labels)."""
         features, labels = split_features_and_labels(batch)
         arguments = self._same_in_all_calls.copy()
+        if mode is ModeKeys.PREDICT:
+            labels = None  # as in TensorFlow, by which a model may know that it predicts
         if self._takes_labels:
             arguments["labels"] = labels
-        elif labels is not None and mode is not ModeKeys.PREDICT:
+        elif labels is not None:
             raise ValueError(
                 "input_fn gives labels but model_fn has no argument named labels; add it, "
                 "or let input_fn give features only"

@@ -169,3 +169,17 @@ def test_b1_construction_copies_params(tmp_path):
     params["list"].append(2)
     estimator.train(lambda: pl.Dataset.from_tensor_slices(X).batch(2), steps=1)
     assert seen == [[1]]
+
+
+def test_a_model_that_predicts_is_given_no_labels(tmp_path):
+    """As in TensorFlow, where a model may tell by them that it predicts."""
+    seen = []
+
+    def model_fn(features, labels, mode):
+        seen.append(labels)
+        return pl.EstimatorSpec(mode, predictions=features)
+
+    estimator = pl.Estimator(model_fn, tmp_path)
+    data = pl.Dataset.from_tensor_slices((np.ones((4, 1)), np.ones(4))).batch(2)
+    assert len(list(estimator.predict(lambda: data, allow_untrained=True))) == 4
+    assert seen == [None, None]
