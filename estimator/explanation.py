@@ -11,6 +11,7 @@ from ..checkpoint import latest_checkpoint, load
 from ..strategies import DEFAULT_STRATEGY, Strategy, get_strategy
 from ..training import SessionRunContext, SessionRunHook, SessionRunValues
 from .estimator import Estimator
+from .hooks.reporting import counted
 from .replica_check import train_on_trial
 from .run_config import RunConfig
 
@@ -70,7 +71,7 @@ def _task(config: RunConfig, strategy: Strategy) -> str:
     extended = strategy.extended
     return (
         f"{config.task_type} {config.task_id} of {extended.job.num_trainers} that train, under "
-        f"{strategy!r} with {extended.num_local_replicas} replica(s) here"
+        f"{strategy!r} with {counted(extended.num_local_replicas, 'replica')} here"
     )
 
 
@@ -81,7 +82,7 @@ def _variables(config: RunConfig, strategy: Strategy) -> str:
         devices = [device.rpartition("device:")[2] for device in extended.parameter_devices]
         return f"a copy on each of {', '.join(devices)}"
     waits = "make each step together" if remote.averages_workers else "do not wait for each other"
-    return f"on {config.num_ps_replicas} parameter server(s); workers {waits}"
+    return f"on {counted(config.num_ps_replicas, 'parameter server')}; workers {waits}"
 
 
 def _batches(strategy: Strategy) -> str:

@@ -138,7 +138,9 @@ class Trainer:
         # The chief comes here when it has written: who returns before could read an older one.
         extended.workers.number_from_chief(0, "the last checkpoint is written")
         _logger.info("Loss for final step: %.8g.", end.loss)
-        of_all = "" if last_step is None else f" of {last_step}"
+        # At parameter servers other workers may have made further steps meanwhile.
+        is_within = last_step is not None and end.global_step <= last_step
+        of_all = f" of {last_step}" if is_within else ""
         _logger.info("Training ended at step %d%s: %s.", end.global_step, of_all, end.reason)
         return end
 

@@ -425,22 +425,28 @@ def train(session: TrainingSession, last_step: int | None = None) -> TrainingEnd
         if not session.end_is_agreed:
             session.finish()
         is_last = last_step is not None and session.global_step >= last_step
-        session.end_reason = _reason(session.stop_requested, is_last, session.strategy)
+        session.end_reason = _reason(session, is_last)
         session.end()
     reason, is_preempted = session.end_reason, session.end_is_agreed
     return TrainingEnd(session.global_step, session.loss, reason, is_preempted)
 
 
-_REASONS = ("the input ended", "a hook asked to stop", "max_steps was reached")
+_REASONS = (
+    "the input ended",
+    "a hook asked to stop",
+    "max_steps was reached",
+    "a signal asked to end it",
+)
 
 
-def _reason(stop_requested: bool, is_last_step: bool, strategy: Strategy) -> str:
+def _reason(session: TrainingSession, is_last_step: bool) -> str:
     """Why the run has ended, the same on all workers, who all call this.
 
     They may have different limits: that of one ends the run of all.
     """
-    own = 2 if is_last_step else int(stop_requested)
-    found = strategy.extended.workers.gather_numbers(own, "why the run ends")
+    own = 2 if is_last_step else int(session.stop_requested)
+    own = 3 if session.end_is_agreed else own
+    found = session.strategy.extended.workers.gather_numbers(own, "why the run ends")
     strongest = max(found)
     where = "" if all(found) or not strongest else f" on worker {found.index(strongest)}"
     return f"{_REASONS[strongest]}{where}"

@@ -173,7 +173,8 @@ class BuildReport(SessionRunHook):
         _logger.info("Done calling model_fn.")
         trained = session.store.trainable_variables()
         num = sum(math.prod(variable.shape) for variable in trained)
-        _logger.info("The model has %d parameters in %d trainable variable(s).", num, len(trained))
+        variables = counted(len(trained), "trainable variable")
+        _logger.info("The model has %s in %s.", counted(num, "parameter"), variables)
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         if self._is_told:
@@ -182,11 +183,11 @@ class BuildReport(SessionRunHook):
         session = run_context.session
         context = session.strategy.input_context()
         _logger.info(
-            "Input: each batch goes to one replica; shard %d of %d, %d replica(s) in sync, "
-            "global batch %d in the first step.%s",
+            "Input: each batch goes to one replica; shard %d of %d, %s in sync, global batch %d in "
+            "the first step.%s",
             context.input_pipeline_id,
             context.num_input_pipelines,
-            context.num_replicas_in_sync,
+            counted(context.num_replicas_in_sync, "replica"),
             session.num_examples,
             _ADVICE if context.num_replicas_in_sync > 1 else "",
         )
@@ -256,3 +257,8 @@ def _shown(value: Any) -> str:
     if np.ndim(value) == 0 and np.issubdtype(np.asarray(value).dtype, np.number):
         return f"{value:.8g}"
     return np.array2string(np.asarray(value), threshold=20, separator=", ")
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things in words: "1 replica", "2 replicas"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -79,7 +79,7 @@ def test_d_31_of_parameter_servers_it_says_what_lives_and_happens_where(
     config = pl.RunConfig(train_distribute=pl.ParameterServerStrategy())
     rows = rows_of(explain(pl.Estimator(linear_model_fn, tmp_path, config)))
     assert rows["task"].startswith("worker 0 of 2 that train, under ParameterServerStrategy")
-    assert rows["variables"] == "on 1 parameter server(s); workers do not wait for each other"
+    assert rows["variables"] == "on 1 parameter server; workers do not wait for each other"
     assert rows["evaluation"] == "train_and_evaluate leaves it to the chief"
 
 

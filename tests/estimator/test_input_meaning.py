@@ -14,7 +14,7 @@ def test_in_04_the_log_tells_the_effective_global_batch(
     config = pl.RunConfig(train_distribute=strategy)
     pl.Estimator(linear_model_fn, tmp_path, config).train(input_fn, steps=2)
     (line,) = [line for line in lines() if line.startswith("Input: each batch")]
-    assert f"shard 0 of 1, {num_replicas} replica(s) in sync" in line
+    assert f"shard 0 of 1, {num_replicas} replica{'s' * (num_replicas > 1)} in sync" in line
     assert f"global batch {8 * num_replicas} " in line
 
 

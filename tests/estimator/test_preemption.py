@@ -145,6 +145,7 @@ def test_a_preempted_run_saves_and_goes_on_as_if_it_had_not_been(start, tmp_path
     assert first.lines[-1] == "finally"
     assert "trained" not in first.lines
     assert "SIGTERM: the run ends after step 6" in first.errors
+    assert f"Training ended at step 6 of {MAX_STEPS}: a signal asked to end it." in first.errors
     assert steps_saved(tmp_path / "model") == [0, 6]
     assert not (tmp_path / "model" / "training_ended.json").exists()
 
