@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import os
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ from pydantic import (
 
 from ..cluster import ClusterResolver, TaskInfo, agreed_model_dir, resolve, task_info_of
 from ..strategies import Strategy
+from .setting_errors import explained
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class RunConfig(BaseModel):
             try:
                 super().__init__(**_by_name(positional, settings))
             except ValidationError as error:
-                raise ValueError(_explained(error)) from None
+                raise ValueError(explained(error, type(self))) from None
             strategy = self.train_distribute or self.eval_distribute
             self._task_info = _task_info or _task_info_under(strategy, os.environ)
             self._resolver = None if strategy is None else strategy.cluster_resolver
@@ -391,34 +391,6 @@ def _task_info_under(strategy: Strategy | None, environ: Mapping[str, str]) -> T
     """What this process is in the job, as the strategy's resolver or its launcher says."""
     resolver = None if strategy is None else strategy.cluster_resolver
     return task_info_of(resolver or resolve(environ), with_strategy=strategy is not None)
-
-
-def _explained(error: ValidationError) -> str:
-    """What is wrong with settings: of each its name, the rule and the value found."""
-    sentences: list[str] = []
-    rules: dict[str, list[str]] = {}
-    values: dict[str, Any] = {}
-    for found in error.errors(include_url=False):
-        own = found.get("ctx", {}).get("error")
-        if own is not None:
-            sentences.append(str(own))
-        elif found["type"] == "extra_forbidden":
-            sentences.append(_unknown(str(found["loc"][0])))
-        else:
-            # Of a setting that may be of several types there is a rule for each.
-            name = str(found["loc"][0])
-            rule = found["msg"].removeprefix("Input should be ").partition(", unable")[0]
-            rules.setdefault(name, []).append(rule)
-            values[name] = found["input"]
-    sentences += [f"{n} must be {' or '.join(r)}, it is {values[n]!r}" for n, r in rules.items()]
-    return "; ".join(sentences)
-
-
-def _unknown(name: str) -> str:
-    names = list(RunConfig.model_fields)
-    near = difflib.get_close_matches(name, names, n=1)
-    advice = f"did you mean {near[0]}?" if near else f"it has {', '.join(names)}"
-    return f"RunConfig has no setting {name!r}; {advice}"
 
 
 def _by_name(positional: tuple[Any, ...], settings: dict[str, Any]) -> dict[str, Any]:

@@ -431,12 +431,8 @@ def train(session: TrainingSession, last_step: int | None = None) -> TrainingEnd
     return TrainingEnd(session.global_step, session.loss, reason, is_preempted)
 
 
-_REASONS = (
-    "the input ended",
-    "a hook asked to stop",
-    "max_steps was reached",
-    "a signal asked to end it",
-)
+_REQUESTS = ("a hook asked to stop", "max_steps was reached", "a signal asked to end it")
+_REASONS = ("the input ended", *_REQUESTS)  # each stronger than those in front of it
 
 
 def _reason(session: TrainingSession, is_last_step: bool) -> str:
@@ -444,8 +440,8 @@ def _reason(session: TrainingSession, is_last_step: bool) -> str:
 
     They may have different limits: that of one ends the run of all.
     """
-    own = 2 if is_last_step else int(session.stop_requested)
-    own = 3 if session.end_is_agreed else own
+    asks = (session.stop_requested, is_last_step, session.end_is_agreed)
+    own = max(number * has for number, has in enumerate(asks, 1))
     found = session.strategy.extended.workers.gather_numbers(own, "why the run ends")
     strongest = max(found)
     where = "" if all(found) or not strongest else f" on worker {found.index(strongest)}"

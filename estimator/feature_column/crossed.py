@@ -134,5 +134,5 @@ def crossed_column(
 def _truncated(values: np.ndarray) -> np.ndarray:
     """Floats without their fraction, as int64; what has no such number is the smallest one."""
     # NumPy leaves open what becomes of such a float, and processors differ.
-    is_inside = np.abs(values) < 2.0**63
-    return np.where(is_inside, values, -(2.0**63)).astype(np.int64)
+    wide = values.astype(np.float64)
+    return np.where(np.abs(wide) < 2.0**63, wide, -(2.0**63)).astype(np.int64)

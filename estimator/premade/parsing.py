@@ -73,7 +73,7 @@ def _with_label(
     label: FixedLenFeature,
     weight_column: WeightColumn,
 ) -> ParseSpec:
-    more = {"label_key": {check_key(label_key, "label_key"): label}}
+    more: dict[str, ParseSpec] = {"label_key": {check_key(label_key, "label_key"): label}}
     weight = checked_weight_column(weight_column)
     if weight is not None:
         column = weight if isinstance(weight, NumericColumn) else numeric_column(weight)
