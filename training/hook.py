@@ -41,11 +41,16 @@ class SessionRunContext:
 
     The session keeps none of these: it would be in a cycle, and its arrays would stay in memory
     behind the run until Python looks for such garbage, which may be some models later.
+
+    Args:
+        original_args: What the step itself asks for: nothing, as no session runs a graph.
+        session: The run.
     """
 
-    __slots__ = ("session",)
+    __slots__ = ("original_args", "session")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, original_args: SessionRunArgs | None, session: Session) -> None:
+        self.original_args = original_args
         self.session = session
 
     @property

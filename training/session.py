@@ -28,6 +28,7 @@ from .hook import (
 )
 
 _logger = logging.getLogger("paceline")
+_NO_ARGS = SessionRunArgs(None)
 _NO_VALUES = SessionRunValues()
 
 
@@ -203,7 +204,7 @@ class Session(ABC):
         place = self._num_own_hooks
         self._hooks[place:place] = _begun(chief_hooks)
         self._hooks += _begun(hooks)
-        context = SessionRunContext(self)
+        context = SessionRunContext(_NO_ARGS, self)
         for hook in self._hooks:
             hook.after_create_session(self, context)
         self._audience = Audience(self._hooks, self.counts)
@@ -214,7 +215,7 @@ class Session(ABC):
         audience = self._audience
         if not audience.is_whole:
             audience.gather(self.global_step + 1)
-        context = SessionRunContext(self)
+        context = SessionRunContext(_NO_ARGS, self)
         self._requests = requests = {}
         for place, hook in audience.before:
             request = hook.before_run(context)
@@ -229,7 +230,7 @@ class Session(ABC):
             is_bad = self.loss is not None and not math.isfinite(self.loss)
             audience.gather(self.global_step, is_bad or self.save_is_agreed or self.end_is_agreed)
         counts.steps, counts.examples = counts.steps + 1, counts.examples + self.num_examples
-        context, requests = SessionRunContext(self), self._requests
+        context, requests = SessionRunContext(_NO_ARGS, self), self._requests
         for place, hook in audience.after:
             asked = requests.get(place)
             values = _NO_VALUES if asked is None else SessionRunValues(self.run(asked.fetches))

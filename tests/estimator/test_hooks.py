@@ -13,6 +13,7 @@ from paceline.estimator import (
     NanTensorHook,
     SecondOrStepTimer,
     SessionRunArgs,
+    SessionRunContext,
     SessionRunHook,
     StepCounterHook,
     StopAtStepHook,
@@ -402,3 +403,18 @@ def test_what_is_no_hook_is_refused(estimator, one_pass, verb, hook):
 def test_how_often_is_more_than_never(make, often):
     with pytest.raises(ValueError, match="must be > 0"):
         make(often)
+
+
+def test_a_context_is_made_as_in_tensorflow(estimator, input_fn):
+    """Tests of users make one; in a run the step itself asks for nothing."""
+    session = Mock()
+    context = SessionRunContext(original_args=SessionRunArgs("loss"), session=session)
+    assert (context.original_args.fetches, context.session) == ("loss", session)
+    seen = []
+
+    class Looks(SessionRunHook):
+        def before_run(self, run_context):
+            seen.append(run_context.original_args)
+
+    estimator.train(input_fn, hooks=[Looks()], steps=1)
+    assert seen == [SessionRunArgs(None)]
