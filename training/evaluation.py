@@ -136,11 +136,10 @@ class EvaluationSession(Session):
         with no_grad(), given.taken_by(replica):
             self._step_counter = get_or_create_global_step()
             spec = self._model(given.batch, ModeKeys.EVAL)
-        hooks, named = (
-            {"evaluation_hooks": spec.evaluation_hooks},
-            {"loss": spec.loss, **(spec.named or {})},
-        )
-        self._held.note(replica.local_index, num_examples, hooks, {**spec.eval_metric_ops, **named})
+        hooks = {"evaluation_hooks": spec.evaluation_hooks}
+        # A name of the model's own hides none of those that every run has.
+        named = {**(spec.named or {}), **spec.eval_metric_ops, "loss": spec.loss}
+        self._held.note(replica.local_index, num_examples, hooks, named)
         has_loss = spec.loss is not None and num_examples > 0
         loss = replica.device.fetch(lift_array(spec.loss).data) if has_loss else 0.0
         return _Evaluated(loss, num_examples, spec, arrays_of(spec.logs))

@@ -270,9 +270,8 @@ class TrainingSession(Session):
             self._is_made_within = spec.is_made
             if self._held.follows:
                 hooks = {name: getattr(spec, name) for name in _HOOKS}
-                self._held.note(
-                    index, given.num_examples, hooks, {"loss": spec.loss, **(spec.named or {})}
-                )
+                named = {**(spec.named or {}), "loss": spec.loss}
+                self._held.note(index, given.num_examples, hooks, named)
             if not self._is_built:
                 self._build(spec.train_op)
                 replica.merge_call(self._begin_run, (spec,))

@@ -117,8 +117,8 @@ def _params_of(info: ExportInfo, path: str, given: Any) -> Any:
     names = missing if missing == "all" else ", ".join(map(repr, missing)) or "none"
     raise ValueError(
         f"params must be those that '{path}' does not hold, since JSON cannot give them back "
-        f"({names}), got {given!r}; pass what the Estimator was "
-        f"given: load(path, params={{...}})"
+        f"({names}), got {given!r}; pass what the Estimator was given: "
+        f"load(path, params={{...}})"
     )
 
 

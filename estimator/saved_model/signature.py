@@ -23,7 +23,7 @@ _TEXT = "str"
 _MAIN = "__main__"
 
 ToPass: TypeAlias = tuple[str, ...] | Literal["all"]
-"""Which parameters whoever loads an export must pass."""
+"""The parameters that `load` must be given, by name, or all of them."""
 
 
 class _Record(BaseModel):

@@ -313,6 +313,31 @@ def test_hooks_ask_for_tensors_by_the_names_of_their_operations(
             np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-6)
 
 
+def model_fn_that_names_what_every_run_has(features, mode):
+    """Its operations are called like the loss, a metric and a variable."""
+    w = pl.get_variable("w", (), np.float32, 1.0)
+    loss = tf.square(tf.reduce_mean(2 * features * w, name="loss"))
+    tf.reduce_sum(features, name="mean")
+    tf.identity(features, name="w")
+    mean = metrics.Mean(name="mean")
+    mean.update_state(3.0)
+    train_op = optimizers.SGD(0.0).minimize(loss)
+    return pl.EstimatorSpec(mode, loss=loss, train_op=train_op, eval_metric_ops={"mean": mean})
+
+
+@pytest.mark.parametrize(
+    ("verb", "expected"),
+    [("train", {"loss": 4, "w": 1}), ("evaluate", {"loss": 4, "w": 1, "mean": 3})],
+)
+def test_a_name_of_an_operation_hides_no_loss_metric_or_variable(tmp_path, verb, expected):
+    found = []
+    getattr(pl.Estimator(model_fn_that_names_what_every_run_has, tmp_path), verb)(
+        lambda: pl.Dataset.from_tensor_slices(np.ones((4, 1), np.float32)).batch(2),
+        hooks=[Asks({name: name for name in expected}, found)],
+    )
+    assert found == [expected] * 2
+
+
 def test_a_name_that_no_operation_has_is_refused_with_those_that_there_are(tmp_path):
     data = (NAMED, np.ones((32, 1), np.float32))
     hook = LoggingTensorHook({"p": "probabilties"}, every_n_iter=1)
