@@ -18,6 +18,7 @@ from typing import Final, SupportsIndex, final
 from .background import Background, BeginDownload, Copies, PendingCopies, Snapshot
 from .directory import refuse_others_checkpoints, tidied
 from .errors import CheckpointError, explained
+from .manifest import MAX_MANIFEST_BYTES
 from .names import shard_name
 from .places import committer_of, exists, store_of
 from .policies import KeepPolicy, keep_last
@@ -334,7 +335,7 @@ def _collect(draft: str, index: int, count: int, is_over: Callable[[], bool]) ->
             )
         time.sleep(pause_secs)
         pause_secs = min(2 * pause_secs, _LONGEST_PAUSE_SECS)
-    report = store_of(path).read(path).decode()
+    report = store_of(path).read(path, MAX_MANIFEST_BYTES).decode()
     store_of(path).remove(path)
     if report.startswith('{"error"'):
         raise CheckpointError(f"worker {index} could not write: {json.loads(report)['error']}")
