@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Final, Protocol
 
 from ..cluster import LOST_PEER
-from .errors import CollectiveTimeoutError, PeerLostError, RendezvousError
+from .errors import ClosedError, CollectiveError, MismatchError
 
 MAX_REASON_CHARACTERS = 500
 
@@ -32,8 +32,8 @@ class Closable(Protocol):
 
 _open: set[Closable] = set()
 
-FAULTS_OF_OTHERS: Final = (PeerLostError, CollectiveTimeoutError, RendezvousError)
-"""Uncaught, they end a program with the exit code `LOST_PEER`: it would have gone on by itself."""
+_OWN_FAULTS: Final = (ClosedError, MismatchError)
+"""The errors of collectives that a new start does not mend. The others tell of another task."""
 
 
 def close_at_exit(communicator: Closable) -> None:
@@ -66,10 +66,11 @@ def uncaught_exception() -> str:
 
 @functools.cache
 def choose_exit_code() -> None:
-    """Let a program that ends by an error of `FAULTS_OF_OTHERS` exit with `LOST_PEER`, not with 1.
+    """Let a program that ends because another task was lost exit with `LOST_PEER`, not with 1.
 
-    Call it before this process joins others. Only the first call does something: a hook that the
-    user sets later stays, and may call ours.
+    Another task was lost, did not come or did not answer: a `CollectiveError`, uncaught. Call this
+    before the process joins others. Only the first call does something: a hook that the user sets
+    later stays, and may call ours.
     """
     earlier_hook = sys.excepthook
 
@@ -77,8 +78,8 @@ def choose_exit_code() -> None:
         kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
         earlier_hook(kind, error, trace)
-        # At a prompt the session goes on.
-        if isinstance(error, FAULTS_OF_OTHERS) and not hasattr(sys, "ps1"):
+        is_lost_peer = isinstance(error, CollectiveError) and not isinstance(error, _OWN_FAULTS)
+        if is_lost_peer and not hasattr(sys, "ps1"):  # at a prompt the session goes on
             raise SystemExit(LOST_PEER)  # Python ends in its usual way, with this exit code
 
     sys.excepthook = print_and_exit

@@ -102,9 +102,9 @@ class Process:
     def require_success(self):
         assert self.end() == 0, f"{self.name}:\n{self.output}"
 
-    def require_failure(self, *texts):
+    def require_failure(self, *texts, code=1):
         """It must have ended with an error whose last line has these texts."""
-        assert self.end() == 1, f"{self.name}:\n{self.output}"
+        assert self.end() == code, f"{self.name}:\n{self.output}"
         for text in texts:
             assert text in self.last_line, f"{self.name}:\n{self.output}"
 

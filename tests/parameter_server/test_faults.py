@@ -9,6 +9,7 @@ import signal
 import pytest
 
 from paceline import checkpoint
+from paceline.cluster import LOST_PEER
 
 IN_STEP = ("--max-staleness", 0)
 in_both_ways = pytest.mark.parametrize("way", [(), IN_STEP], ids=["asynchronous", "in step"])
@@ -95,7 +96,7 @@ def test_d_24_a_ps_that_does_not_come_back_ends_the_job_with_its_name(start_job,
     job[ps].kill()
     with timed(f"{ps} killed for good, {way}: the job has ended"):
         for name in job.names(ps, "evaluator 0"):
-            job[name].require_failure(ps)
+            job[name].require_failure(ps, code=LOST_PEER)
     assert job["evaluator 0"].is_running  # training may be started again
 
 
@@ -141,7 +142,7 @@ def test_d_24_a_chief_that_does_not_come_back_ends_the_job_with_its_name(start_j
     job["worker 0"].wait_for_more_steps()
     with timed(f"chief killed for good, {way}: the job has ended"):
         for name in job.names("chief 0", "evaluator 0"):
-            job[name].require_failure("chief 0", "4 s")
+            job[name].require_failure("chief 0", "4 s", code=LOST_PEER)
     assert job["evaluator 0"].is_running
 
 
@@ -207,9 +208,9 @@ def test_d_24_a_last_save_that_a_ps_does_not_survive_is_an_error(start_job, way)
     job.wait_until_all_train()
     job.stop_training()
     assert job["ps 1"].end() == -9
-    job["chief 0"].require_failure("ps 1")
+    job["chief 0"].require_failure("ps 1", code=LOST_PEER)
     for name in ("worker 0", "ps 0"):
-        job[name].require_failure()
+        job[name].require_failure(code=LOST_PEER)
         assert re.search("ps 1|chief 0", job[name].last_line)
 
 
@@ -219,7 +220,7 @@ def test_who_has_finished_does_not_wait_for_ever_for_a_chief_that_died(start_job
     job["chief 0"].kill()
     with timed("chief killed for good, the worker has finished: the job has ended"):
         for name in job.names("chief 0"):
-            job[name].require_failure("chief 0", "3 s")
+            job[name].require_failure("chief 0", "3 s", code=LOST_PEER)
 
 
 @in_both_ways_one_slow
@@ -253,4 +254,4 @@ def test_who_never_comes_is_named(start_job, absent, last_words):
         if words is None:
             job[name].require_success()
         else:
-            job[name].require_failure(words)
+            job[name].require_failure(words, code=LOST_PEER)
