@@ -208,7 +208,7 @@ def test_d_24_a_last_save_that_a_ps_does_not_survive_is_an_error(start_job, way)
     job.wait_until_all_train()
     job.stop_training()
     assert job["ps 1"].end() == -9
-    job["chief 0"].require_failure("ps 1", code=LOST_PEER)
+    job["chief 0"].require_failure("ps 1")  # it is its own checkpoint that it could not save
     for name in ("worker 0", "ps 0"):
         job[name].require_failure(code=LOST_PEER)
         assert re.search("ps 1|chief 0", job[name].last_line)
