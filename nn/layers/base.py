@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import math
 import threading
 from abc import ABC, abstractmethod
@@ -15,12 +14,10 @@ import numpy as np
 
 from ...autodiff import Array, Tensor, no_grad, operation, placed
 from ...inputs import nest
-from ...observe import log_once
 from ...strategies import (
     Membership,
     Variable,
     VariableAggregation,
-    VariableStore,
     VariableSynchronization,
     current_store,
     get_variable,
@@ -29,14 +26,15 @@ from ...strategies import (
 )
 from .. import constraints, initializers, regularizers
 from ..arguments import name_of_class
-from ..masks import masked, masks_of
+from ..masks import masks_of
 from ..policies import cast_floats, global_policy, policy_of
 from ..prototypes import never_changes
-from ..serialization import Config, Serializable
-from .calls import INFERENCE_CALLS, TRAINING
+from ..serialization import Config
+from .calls import INFERENCE_CALLS, TRAINING, taken_by_keyword, with_layers_mask
+from .ends import SymbolicEnds
 from .options import Constraint, Initializer, Regularizer, Shape, shape_of_one
 from .sublayers import objects_in
-from .symbolic import Hidable, Input, SymbolicTensor, is_symbolic, shapes_of
+from .symbolic import SymbolicTensor, is_symbolic
 
 _building = threading.RLock()
 _OF_ONE_LAYER: Final = frozenset({"_arguments", "_membership", "name"})
@@ -44,7 +42,7 @@ _MISSING: Final = object()
 _ARRAYS: Final = frozenset({np.ndarray, Tensor})  # which no symbolic tensor is
 
 
-class Layer(Serializable, ABC):
+class Layer(SymbolicEnds, ABC):
     """A function of arrays with named weights.
 
     A layer is cheap to make: it holds its options, and asks for its weights when it is called. They
@@ -93,12 +91,10 @@ class Layer(Serializable, ABC):
     _first_name = "inputs"
 
     # What few layers have is set on these alone.
-    example_shape: Shape | None = None
     built = False
     _built_in: dict[str, Variable] | None = None
     _first_values: list[Any] | None = None
     _called = False
-    _first_call: tuple[Any, Any] | None = None
     _regularizers: Mapping[str, Callable[[Any], Tensor]] = MappingProxyType({})
 
     def __init_subclass__(cls) -> None:
@@ -176,7 +172,7 @@ class Layer(Serializable, ABC):
             TypeError: There are no inputs.
         """
         if inputs is _MISSING:
-            inputs = self._by_keyword(kwargs)
+            inputs = taken_by_keyword(self, self._first_name, kwargs)
         if args:
             kwargs |= zip(self._call_names or ("training",), args, strict=False)
         if type(inputs) not in _ARRAYS and is_symbolic(inputs):
@@ -189,15 +185,6 @@ class Layer(Serializable, ABC):
         if self._casts or variables_are_cast():
             return self._in_own_precision(inputs, training, mask, kwargs)
         return self._called_with(inputs, training, mask, kwargs)
-
-    def _by_keyword(self, kwargs: dict[str, Any]) -> Any:
-        """The inputs, taken out of what was given by keyword."""
-        if self._first_name not in kwargs:
-            raise TypeError(
-                f"layer {self.name!r} was called without {self._first_name}; call it with an "
-                f"array, as layer({self._first_name})"
-            )
-        return kwargs.pop(self._first_name)
 
     def _in_own_precision(
         self, inputs: Any, training: bool | None, mask: Any, kwargs: dict[str, Any]
@@ -238,81 +225,11 @@ class Layer(Serializable, ABC):
                 outputs = self.call(inputs, **kwargs)
             finally:
                 TRAINING.reset(token)
-        return outputs if mask is None else self._with_mask(inputs, outputs, mask)
-
-    def _symbolic(self, inputs: Any, kwargs: dict[str, Any]) -> Any:
-        """What a call will give, where the inputs have no values yet."""
-        given = {key: value for key, value in kwargs.items() if value is not None}
-        outputs = SymbolicTensor(self, (inputs,), given)
-        num_outputs = self.num_outputs()
-        if num_outputs is not None:
-            outputs = [outputs[i] for i in range(num_outputs)]
-        if self._first_call is None:
-            self._first_call = inputs, outputs
-        return outputs
-
-    def ends(self) -> tuple[Any, Any] | None:
-        """The symbolic inputs and outputs of its first symbolic call; None where there was none."""
-        return self._first_call
-
-    @Hidable
-    def input(self) -> Any:
-        """The symbolic inputs of its first symbolic call, or those of a model."""
-        return _known(self, "input", self.ends())[0]
-
-    @Hidable
-    def output(self) -> Any:
-        """The symbolic outputs of its first symbolic call, or those of a model."""
-        return _known(self, "output", self.ends())[1]
-
-    @Hidable
-    def input_shape(self) -> Any:
-        """The shape of `input`, or that which it was made with, with the batch in front."""
-        ends = self.ends()
-        if ends is None and self.example_shape is not None:
-            return (None, *self.example_shape)
-        return shapes_of(_known(self, "input_shape", ends)[0])
-
-    @Hidable
-    def output_shape(self) -> Any:
-        """The shape of `output`, with the batch in front, which is None."""
-        return shapes_of(_known(self, "output_shape", self.ends())[1])
-
-    def compute_output_shape(self, input_shape: Any) -> Any:
-        """The shape of the outputs for inputs of a shape; it makes no weights of this layer.
-
-        Args:
-            input_shape: A tuple that begins with the batch, which may be None; for a layer of
-                several inputs, a list of them.
-        """
-        several = isinstance(input_shape, list) and not isinstance(input_shape[0], int | None)
-        inputs: Any = [Input(batch_shape=one) for one in input_shape] if several else None
-        # Of a copy, in a model of its own: this one may be called with another shape.
-        with VariableStore(seed=0).building():
-            copy = type(self).from_config(self.get_config())
-            return shapes_of(copy(inputs if several else Input(batch_shape=input_shape)))
-
-    def num_outputs(self) -> int | None:
-        """How many tensors a call gives as a list; None where it gives one, and no list."""
-        return None
+        return outputs if mask is None else with_layers_mask(self, inputs, outputs, mask)
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         """The mask of the outputs, if the inputs have `mask`: the same, unless overridden."""
         return mask
-
-    def _with_mask(self, inputs: Any, outputs: Any, mask: Any) -> Any:
-        if masks_of(outputs) is not None:
-            return outputs
-        if self.supports_masking:
-            return masked(outputs, self.compute_mask(inputs, mask))
-        if not self.sublayers:  # which have done with the mask what they do
-            log_once(
-                logging.WARNING,
-                "Layer %r was given inputs with a mask, which it does not support: what comes "
-                "behind it does not see the mask.",
-                self.name,
-            )
-        return outputs
 
     def build(self, input_shape: Any) -> None:
         """Create the weights for inputs of a shape, that of the batch included.
@@ -518,15 +435,6 @@ class Layer(Serializable, ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
-
-
-def _known(layer: Layer, what: str, ends: tuple[Any, Any] | None) -> tuple[Any, Any]:
-    if ends is None:
-        raise AttributeError(
-            f"layer {layer.name!r} has no {what} before it is called with an Input, or with what "
-            f"layers have made of one"
-        )
-    return ends
 
 
 def _no_weights(name: str) -> dict[str, Variable]:

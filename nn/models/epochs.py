@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ...strategies import Strategy
+
+_logger = logging.getLogger("paceline")
 
 Evaluate = Callable[[], dict[str, Any]]
 
@@ -51,6 +54,17 @@ def require_same_epochs(epochs: Epochs, strategy: Strategy) -> None:
             f"workers fit a model together, and were told differently how long: {given}. Give fit "
             f"the same on all of them"
         )
+
+
+def warn_of_end(epochs: Epochs) -> None:
+    """Say that the data have ended before the epochs."""
+    assert epochs.steps is not None
+    _logger.warning(
+        "Your input ran out of data; interrupting training. Make sure that your dataset or "
+        "generator can generate at least `steps_per_epoch * epochs` batches (in this case, %d "
+        "batches). You may need to use the repeat() function when building your dataset.",
+        epochs.steps * (epochs.last - epochs.first),
+    )
 
 
 class BatchCount:

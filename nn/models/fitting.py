@@ -55,7 +55,7 @@ from ...training import (
 )
 from ..callbacks import CallbackList
 from .data import Source
-from .epochs import BatchCount, Epochs, require_same_epochs, uneven_counts
+from .epochs import BatchCount, Epochs, require_same_epochs, uneven_counts, warn_of_end
 from .on_servers import bring_here, require_servers, serve
 from .trainable import Trainable
 
@@ -229,7 +229,7 @@ def _train_epoch(
     has_ended = epochs.steps is not None and done < epochs.steps
     stops = _agreed(session.stop_requested, session.strategy)
     if has_ended and not stops:
-        _warn_of_end(epochs)
+        warn_of_end(epochs)
         if done == begun and epoch > epochs.first:
             return None, False
     logs = session.logs()
@@ -282,16 +282,6 @@ def _seed_of_all(strategy: Strategy) -> int | None:
 def _agreed(wish: bool, strategy: Strategy) -> bool:
     """Whether any worker wants to stop."""
     return strategy.extended.workers.any_of_each([wish], "who stops")[0]
-
-
-def _warn_of_end(epochs: Epochs) -> None:
-    assert epochs.steps is not None
-    _logger.warning(
-        "Your input ran out of data; interrupting training. Make sure that your dataset or "
-        "generator can generate at least `steps_per_epoch * epochs` batches (in this case, %d "
-        "batches). You may need to use the repeat() function when building your dataset.",
-        epochs.steps * (epochs.last - epochs.first),
-    )
 
 
 def _warn_of_short_input(session: TrainingSession) -> None:

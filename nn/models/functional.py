@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..layers import Input, Layer, SymbolicTensor, in_order, map_symbolic, symbolic_in
+from ..masks import masked, masks_of
 
 
 def computed_steps(inputs: Any, outputs: Any) -> list[SymbolicTensor]:
@@ -74,6 +75,11 @@ def bound_inputs(model: str, inputs: Any, given: Any) -> dict[int, Any]:
             )
         pairs = list(zip(tensors, given, strict=True))
     return {id(tensor): value for tensor, value in pairs}
+
+
+def with_given_mask(inputs: Any, mask: Any) -> Any:
+    """The inputs of a model with the mask that its call was given, unless they have it already."""
+    return inputs if mask is None or masks_of(inputs) is mask else masked(inputs, mask)
 
 
 def names_of_inputs(inputs: Any) -> list[str]:

@@ -14,7 +14,6 @@ from ...strategies import current_store
 from ..callbacks import Callback, CallbackList, History, LambdaCallback, ProgbarLogger
 from ..layers import Layer, SymbolicTensor, map_symbolic, symbolic_in
 from ..layers.symbolic import Hidable
-from ..masks import masked, masks_of
 from ..serialization import custom_object_scope
 from . import fitting
 from .data import Source, has_batches, source_of, split_off
@@ -26,6 +25,7 @@ from .functional import (
     layers_of,
     names_of_inputs,
     require_unique_names,
+    with_given_mask,
 )
 from .graph import graph_config, graph_of
 from .summary import Style, write_summary
@@ -403,11 +403,6 @@ class Model(Trainable):
         if resources.get(key) is None:
             self.make_weights()
             resources[key] = self
-
-
-def with_given_mask(inputs: Any, mask: Any) -> Any:
-    """The inputs of a model with the mask that its call was given, unless they have it already."""
-    return inputs if mask is None or masks_of(inputs) is mask else masked(inputs, mask)
 
 
 _WHOLE = 1 << 62

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 from ...autodiff import Tensor, conv2d_relu_max_pool2d, relu
 from ..layers import Conv2D, Input, Layer, MaxPooling2D, SymbolicTensor
 from ..serialization import serialize
-from .functional import bound_inputs, require_unique_names
-from .model import Model, with_given_mask
+from .functional import bound_inputs, require_unique_names, with_given_mask
+from .model import Model
 
 Stage: TypeAlias = Callable[..., Any]
 """`stage(inputs, training=...)`: a layer, or one function for two neighbours."""
