@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ... import inputs
 from ...autodiff import Tensor
 from ...inputs import FixedLenFeature, VarLenFeature
 from ...inputs import parse_example as parse_one
@@ -23,27 +22,13 @@ from .text import one_byte_string, one_text, texts
 
 _NAMES = {
     "FixedLenFeature": "inputs.FixedLenFeature",
+    "TFRecordWriter": "inputs.TFRecordWriter",
     "VarLenFeature": "inputs.VarLenFeature",
 }
 _G = "compat.tf.gfile."
 
 __getattr__, __dir__ = serve(NameTable(__name__, renamed=_NAMES, advice=advice))
 register(__name__, {"gfile": (("compat.tf.gfile",), {})}, advice)
-
-
-def TFRecordWriter(path: Any, options: Any = None) -> inputs.TFRecordWriter:  # noqa: N802
-    """`paceline.inputs.TFRecordWriter`; a file whose name ends with .gz is packed.
-
-    Raises:
-        ValueError: The options ask for another packing than the name.
-    """
-    packing = "GZIP" if os.fspath(path).endswith(".gz") else ""
-    if options not in (None, packing):
-        raise ValueError(
-            f"TFRecordWriter: options must be {packing!r} for {os.fspath(path)!r}, "
-            f"got {options!r}; a file is packed by GZIP if its name ends with .gz"
-        )
-    return inputs.TFRecordWriter(path)
 
 
 def read_file(filename: Any, name: str | None = None) -> np.ndarray:

@@ -163,7 +163,7 @@ MANAGER = lambda **options: tf.train.CheckpointManager(tf.train.Checkpoint(), "r
         (lambda: tf1.get_variable("v", [2], regularizer=abs), "add regularizer.variable. to the"),
         (lambda: tf1.get_variable("v", [2], custom_getter=abs), "use tf.variable_creator_scope"),
         (lambda: tf1.layers.batch_normalization(X, renorm=True), "renorm must be False"),
-        (lambda: tf.io.TFRecordWriter("x", options="ZLIB"), "options must be '' for 'x'"),
+        (lambda: tf.io.TFRecordWriter("x", options="ZLIB"), 'compression_type must be "GZIP"'),
         (lambda: tf1.summary.FileWriter("x", filename_suffix="y"), "filename_suffix must be None"),
         (
             lambda: tf.summary.create_file_writer("x", filename_suffix="y"),
