@@ -25,7 +25,7 @@ class SymbolicEnds(Serializable):
     def _symbolic(self, inputs: Any, kwargs: dict[str, Any]) -> Any:
         """What a call will give, where the inputs have no values yet."""
         given = {key: value for key, value in kwargs.items() if value is not None}
-        outputs = SymbolicTensor(self, (inputs,), given)
+        outputs: Any = SymbolicTensor(self, (inputs,), given)
         num_outputs = self.num_outputs()
         if num_outputs is not None:
             outputs = [outputs[i] for i in range(num_outputs)]
@@ -71,7 +71,7 @@ class SymbolicEnds(Serializable):
         inputs: Any = [Input(batch_shape=one) for one in input_shape] if several else None
         # Of a copy, in a model of its own: this one may be called with another shape.
         with VariableStore(seed=0).building():
-            copy = type(self).from_config(self.get_config())
+            copy: Any = type(self).from_config(self.get_config())
             return shapes_of(copy(inputs if several else Input(batch_shape=input_shape)))
 
     def num_outputs(self) -> int | None:
