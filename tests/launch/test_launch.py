@@ -269,6 +269,7 @@ def test_a_tf_config_of_the_launcher_is_not_passed_on_and_that_is_said(run):
 def test_e3_all_tasks_have_one_secret_that_nobody_prints(run):
     text = """
 import hashlib
+from pathlib import Path
 file = Path(os.environ["PACELINE_TOKEN_FILE"])
 assert "PACELINE_TOKEN" not in os.environ
 assert file.stat().st_mode & 0o777 == 0o600
