@@ -32,6 +32,7 @@ from .visitors import Origin, Strangers, TurnedAway
 # New connections that come in such a time are looked at together.
 _SETTLE_SECS = 0.05
 _AGAIN_SECS = 0.5
+_TICK_SECS = 1.0
 _JOIN_SECS = 5.0
 _FILES = Path("/proc/self/fd")
 
@@ -55,6 +56,7 @@ class Doorkeeper:
         self._crowds = TurnedAway(_log.warning)
         self._lock = threading.Lock()  # guards the members
         self._members: set[Peer] = set()
+        self._seen: Set[int] = set()  # the sockets of this process at the last look
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         listening = _listening_file(where) if sys.platform == "linux" else None
@@ -91,25 +93,30 @@ class Doorkeeper:
             os.close(each)
 
     def _run(self) -> None:
-        wait_secs = None
+        wait_secs = _TICK_SECS
         while not self._closing.is_set():
+            # What gRPC has accepted before this thread could see it waits for the next tick.
             woken = self._epoll.poll(wait_secs)
             if self._closing.wait(_SETTLE_SECS):
                 return
             self._look()
-            # Once more after what has come: gRPC may not have accepted all of it yet.
-            wait_secs = _AGAIN_SECS if woken or self._strangers.callers else None
+            # Soon again after what has come: gRPC may not have accepted all of it yet.
+            wait_secs = _AGAIN_SECS if woken or self._strangers.callers else _TICK_SECS
 
     def _look(self) -> None:
         """Count the strangers that are connected now, and send some away."""
         with self._lock:
             members = set(self._members)  # all of these have connected before the look
         files, users = _own_sockets(), dict[Peer, int]()
+        if files.keys() == self._seen and not self._strangers.callers:
+            return
+        self._seen = files.keys()
         connections = dict[Peer, int]()
         for each in sockets_about(self._port):
             if each.state == ESTABLISHED and each.remote.port == self._port:
                 users[each.local] = each.user
-            if each.local.port == self._port and each.inode in files:
+            is_accepted = each.state != LISTENING and each.inode in files
+            if each.local.port == self._port and is_accepted:
                 connections[each.remote] = files[each.inode]
         with self._lock:
             self._members -= members - connections.keys()

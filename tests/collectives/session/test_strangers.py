@@ -180,6 +180,18 @@ def test_a_connection_that_proves_nothing_in_time_is_closed_and_a_members_is_not
 
 
 @linux
+def test_only_connections_count_as_strangers():
+    strangers = Strangers(1, 1)
+    with guarded_port(strangers) as (port, keeper), ExitStack() as stack:
+        pair = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(2)
+        ]
+        wait_until_closed(pair, 1)
+        keeper.close()
+        assert strangers.callers <= {Peer(*each.getsockname()) for each in pair}
+
+
+@linux
 def test_a_port_can_be_used_again_when_its_doorkeeper_has_gone():
     with guarded_port(Strangers(8, 8)) as (port, _):
         pass
