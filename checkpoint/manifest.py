@@ -229,7 +229,7 @@ def _checksum(content: dict[str, Any]) -> str:
 
 def first_problem(error: ValidationError) -> str:
     problem = error.errors(include_url=False)[0]
-    where = printable(" > ".join(map(str, problem["loc"]))) or "the whole"
+    where = printable(" > ".join(map(str, problem["loc"])))[:200] or "the whole"
     found = "" if problem["type"] == "value_error" else f", found {str(problem['input'])[:80]!r}"
     return f"{where}: {problem['msg']}{found}"
 

@@ -33,17 +33,16 @@ def open_own(path: str, flags: int) -> int:
 
 
 def read_own(path: str, max_bytes: int) -> bytes:
-    """All of a regular file.
+    """All that is in a regular file when it is opened.
 
     Raises:
         OSError: It cannot be read, or is no regular file.
         ValueError: It is larger than `max_bytes`.
     """
     with open(open_own(path, os.O_RDONLY), "rb") as file:
-        require_size(os.fstat(file.fileno()).st_size, max_bytes)
-        content = file.read(max_bytes + 1)
-    require_size(len(content), max_bytes)  # it may have grown since
-    return content
+        num_bytes = os.fstat(file.fileno()).st_size
+        require_size(num_bytes, max_bytes)
+        return file.read(num_bytes)  # and no more, where it grows
 
 
 def require_size(num_bytes: int, max_bytes: int) -> None:
