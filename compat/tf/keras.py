@@ -35,10 +35,12 @@ _TABLES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "initializers": (
         ("nn.initializers",),
         {
-            "glorot_normal": "nn.initializers.GlorotNormal",
-            "glorot_uniform": "nn.initializers.GlorotUniform",
-            "he_normal": "nn.initializers.HeNormal",
-            "he_uniform": "nn.initializers.HeUniform",
+            **{
+                name: f"nn.initializers.{kind}{form}"
+                for kind in ("Glorot", "He", "Lecun")
+                for form in ("Normal", "Uniform")
+                for name in (f"{kind}{form}", f"{kind}_{form}".lower())
+            },
             "ones": "nn.initializers.Ones",
             "zeros": "nn.initializers.Zeros",
         },

@@ -292,3 +292,15 @@ def test_cl_16_a_division_that_cannot_be_meant_is_refused(two_gpus, device, conf
     with pytest.raises(ValueError, match=error):
         tf.config.set_logical_device_configuration(device, configurations)
     assert tf.config.get_logical_device_configuration(device) is None
+
+
+@pytest.mark.parametrize("kind", ["Glorot", "He", "Lecun"])
+@pytest.mark.parametrize("form", ["Normal", "Uniform"])
+def test_initializers_have_the_names_of_classes_and_of_functions(kind, form):
+    initializers = tf.keras.initializers
+    by_class = getattr(initializers, f"{kind}{form}")(seed=1)
+    by_function = getattr(initializers, f"{kind}_{form}".lower())(seed=1)
+    shape = 3, 4
+    np.testing.assert_array_equal(
+        by_class(shape, np.float32, None), by_function(shape, np.float32, None)
+    )
