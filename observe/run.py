@@ -62,7 +62,7 @@ class Run:
         tasks, num_damaged = {}, 0
         for task, content in files.items():
             events, damaged = _events(content)
-            _tell_damaged(f"{directory}/{task}.jsonl", damaged)
+            _tell_damaged(f"{directory}/{printable(task)}.jsonl", damaged)
             num_damaged += len(damaged)
             if events:
                 tasks[printable(task)] = events

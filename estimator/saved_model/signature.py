@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from ...checkpoint import CheckpointError, read_file
 from ...inputs import FixedLenFeature, VarLenFeature, encode_example, parse_example
+from ...observe import printable
 from ..export import ParseExamples, PassOn, Preparation, TensorSpec
 
 FILE_NAME = "signature.json"
@@ -299,6 +300,7 @@ def imported(path: str, allowed: Sequence[str]) -> Callable[..., Any]:
     Raises:
         ValueError: It may not be called, or is not there (any more).
     """
+    path = printable(path)  # no other one names a function, and it is told
     module, _, name = path.partition(":")
     head, _, script = module.partition(".")
     if head == _MAIN and script:
