@@ -26,9 +26,11 @@ def open_own(path: str, flags: int) -> int:
     if flags & os.O_ACCMODE != os.O_RDONLY:
         flags |= os.O_NOFOLLOW
     descriptor = os.open(path, flags | os.O_NONBLOCK, 0o666)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is not a regular file", path)
+        code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+        raise OSError(code, "it is not a regular file", path)
     return descriptor
 
 
