@@ -33,6 +33,8 @@ from .visitors import Origin, Strangers, TurnedAway
 _SETTLE_SECS = 0.05
 _AGAIN_SECS = 0.5
 _TICK_SECS = 1.0
+# The system's table may leave a connection out when it changes while it is read.
+_LOOKS = 3
 _JOIN_SECS = 5.0
 _FILES = Path("/proc/self/fd")
 
@@ -57,6 +59,7 @@ class Doorkeeper:
         self._lock = threading.Lock()  # guards the members
         self._members: set[Peer] = set()
         self._seen: Set[int] = set()  # the sockets of this process at the last look
+        self._num_same = 0  # looks since then that have found the same
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         listening = _listening_file(where) if sys.platform == "linux" else None
@@ -72,12 +75,12 @@ class Doorkeeper:
         self._thread.start()
 
     def identify(self, peer: Peer) -> None:
-        """Note that the connection from ``peer`` is a member's: no limit holds for it."""
+        """Note that the connection from ``peer`` is a member's: no limit holds, until `forget`."""
         with self._lock:
             self._members.add(peer)
 
     def forget(self, peer: Peer) -> None:
-        """Note that what a member wanted has ended: the connection should end, too."""
+        """Note that its stream has ended: the connection should end soon, too."""
         with self._lock:
             self._members.discard(peer)
 
@@ -99,18 +102,18 @@ class Doorkeeper:
             woken = self._epoll.poll(wait_secs)
             if self._closing.wait(_SETTLE_SECS):
                 return
-            self._look()
+            with suppress(OSError):  # without a file descriptor left it cannot look: the next time
+                self._look()
             # Soon again after what has come: gRPC may not have accepted all of it yet.
             wait_secs = _AGAIN_SECS if woken or self._strangers.callers else _TICK_SECS
 
     def _look(self) -> None:
         """Count the strangers that are connected now, and send some away."""
-        with self._lock:
-            members = set(self._members)  # all of these have connected before the look
         files, users = _own_sockets(), dict[Peer, int]()
-        if files.keys() == self._seen and not self._strangers.callers:
-            return
+        self._num_same = self._num_same + 1 if files.keys() == self._seen else 0
         self._seen = files.keys()
+        if self._num_same > _LOOKS and not self._strangers.callers:
+            return
         connections = dict[Peer, int]()
         for each in sockets_about(self._port):
             if each.state == ESTABLISHED and each.remote.port == self._port:
@@ -119,7 +122,6 @@ class Doorkeeper:
             if each.local.port == self._port and is_accepted:
                 connections[each.remote] = files[each.inode]
         with self._lock:
-            self._members -= members - connections.keys()
             strangers = connections.keys() - self._members
         for peer in self._victims(strangers, users):
             _shut_down(connections[peer], peer, self._port)

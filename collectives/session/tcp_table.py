@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,7 +48,13 @@ def knows_users() -> bool:
 
 
 def sockets_about(port: int) -> list[TcpSocket]:
-    """Return the sockets that processes of this host have, with ``port`` at one end."""
+    """Return the sockets that processes of this host have, with ``port`` at one end.
+
+    The tables are read in pieces, between which a socket may be missed.
+
+    Raises:
+        OSError: They cannot be read: this process has no file descriptor left.
+    """
     return list(_rows(f":{port:04X} "))
 
 
@@ -66,10 +73,10 @@ def users_at(where: Peer) -> set[int]:
 
 
 def _users(port: int, is_meant: Callable[[TcpSocket], bool]) -> set[int]:
-    # The tables are read in pieces, between which a socket may be missed.
     for _ in range(_LOOKS):
-        if users := {each.user for each in sockets_about(port) if is_meant(each)}:
-            return users
+        with suppress(OSError):
+            if users := {each.user for each in sockets_about(port) if is_meant(each)}:
+                return users
     return set()
 
 
@@ -84,7 +91,7 @@ def _rows(wanted: str) -> Iterator[TcpSocket]:
     for table in _TABLES:
         try:
             text = table.read_text()
-        except OSError:
+        except FileNotFoundError:  # a kernel without IPv6
             continue
         end = 0
         while (found := text.find(wanted, end)) >= 0:

@@ -329,3 +329,23 @@ def test_a_connection_that_its_process_has_closed_is_nobodys():
         here = Peer(*caller.getsockname())
         caller.close()
         assert users_calling(here, listening.getsockname()[1]) == set()
+
+
+@linux
+def test_a_member_that_the_systems_table_leaves_out_once_stays_a_member(monkeypatch):
+    """The table is read in pieces, and a row between two of them can be missed."""
+    strangers = Strangers(8, 8, limit_secs=0.0)
+    with guarded_port(strangers) as (port, keeper), ExitStack() as stack:
+        member, other = (
+            stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(2)
+        )
+        keeper.identify(Peer(*member.getsockname()))
+        with monkeypatch.context() as patch:
+            patch.setattr(f"{Doorkeeper.__module__}.sockets_about", lambda port: [])
+            keeper._look()
+        wait_until_closed([other], 1)
+        keeper._look()
+        assert Peer(*member.getsockname()) not in strangers.callers
+        member.setblocking(False)
+        with suppress(BlockingIOError):
+            assert member.recv(4096)  # settings of HTTP/2; no end
