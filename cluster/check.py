@@ -17,7 +17,7 @@ from .spec import ClusterSpec, Task
 from .token import MAKE_ONE, TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, job_token, needs_token
 
 _DESCRIPTION = """
-Show the cluster that the environment describes (TF_CONFIG, mpirun, srun, torchrun), listen on this
+Show the cluster that TF_CONFIG or the variables of a launcher describe, listen on this
 task's own address, and try to connect to all others until --timeout-secs have passed. Run it on
 all machines at the same time, with a timeout that lets you start them all, before the job itself.
 The exit code is 0 if all is well, 1 if an address is not, 2 if the description is wrong.

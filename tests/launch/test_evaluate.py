@@ -90,6 +90,8 @@ def test_d_02_it_says_where_a_script_that_does_not_saves(tmp_path):
         {"TORCHELASTIC_RUN_ID": "r", "RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a"},
         {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"},
         {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"},
+        {"FLUX_TASK_RANK": "1", "FLUX_JOB_SIZE": "2"},
+        {"PACELINE_ALONE": "1"},
     ],
 )
 def test_whoever_has_started_it_it_is_an_evaluator(others):

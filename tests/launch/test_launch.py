@@ -266,6 +266,12 @@ def test_a_tf_config_of_the_launcher_is_not_passed_on_and_that_is_said(run):
     assert "TF_CONFIG is set here" in result.notes()[1]
 
 
+def test_that_this_shell_is_alone_does_not_hold_for_the_tasks(run):
+    text = "from paceline.cluster import resolve\nprint(resolve().describe())"
+    result = run(text, num_workers=2, environ=os.environ | {"PACELINE_ALONE": "1"})
+    assert result.of("worker 1") == ["TF_CONFIG: worker 1 of a cluster of 2 workers"]
+
+
 def test_e3_all_tasks_have_one_secret_that_nobody_prints(run):
     text = """
 import hashlib

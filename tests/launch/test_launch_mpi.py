@@ -130,7 +130,7 @@ def test_d_22_open_mpi_gets_the_options_of_its_version(version, num_ranks, root,
     assert environ == ({"OMPI_MCA_mpi_yield_when_idle": "1"} if yields else {})
 
 
-def test_d_22_mpich_needs_no_options():
+def test_d_22_mpich_is_kept_off_the_network():
     mpirun = Mpirun("/bin/mpirun", "MPICH", (5,), True)
     assert mpirun_options(mpirun, 9, 2, True) == ([], {"UCX_TLS": "^tcp"})
 
