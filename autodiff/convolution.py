@@ -1,13 +1,16 @@
 """Convolution of images of any number of spatial axes, alone and in one with relu and max-pool.
 
 A row of output is one matrix product: patches (one line for each position of each example) times
-weights. Patches are gathered anew for each row, in forward and in backward, into a buffer that
-stays in the processor's cache; to keep them would take kernel-size times the memory of the input.
-A column of ones among the patches makes the bias one more line of the weights.
+weights. Patches are gathered for each row, in forward and in backward, into a buffer that stays in
+the processor's cache; to keep them would take kernel-size times the memory of the input. Of three
+rows of the image that a row of patches reads, the next one reads two again: they stay where they
+are in the buffer, and the weights are turned to fit (`patches`). A column of ones among the patches
+makes the bias one more line of the weights.
 
 Backward goes by the same rows. With P the patches of a row and G its gradient, the weights get
-Pᵀ G, whose line of the ones is the gradient of the bias. The inputs get G wᵀ for the weights w of
-each tap (cell of the window), added to the cell of the image that this tap has read.
+Pᵀ G, whose line of the ones is the gradient of the bias. The inputs get the convolution of G by the
+weights turned round; where windows are further apart than one cell, G wᵀ for the weights w of each
+tap (cell of the window), added to the cell of the image that this tap has read.
 
 Where a max-pool follows, a row is a row of pools, and its lines are sorted by the cell of the pool
 to which they belong, so that the pool is a maximum of contiguous blocks.
@@ -18,7 +21,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import repeat
 from typing import Any
@@ -43,6 +46,7 @@ from .windows import (
     contiguous,
     copy_runs,
     each_axis,
+    in_memory_order_of,
     inside,
     num_spatial_axes,
     pad,
@@ -101,16 +105,14 @@ def _of_one_group(
     if not isinstance(images, np.ndarray):
         return conv_at_once(windows, activation, *inputs)
     weights = _as_matrix(images, filters, *bias)
-    y = np.empty((*windows.count, len(images), filters.shape[-1]), weights.dtype, like=images)
-    zeros = np.zeros_like(y[windows.rows[0]])
     no_pool = (1,) * len(windows.size)
     image = arranged(images, windows, weights.dtype)
     kept = _worth_keeping(image)
-    for row, of_row in zip(windows.rows, patches(image, windows, no_pool), strict=True):
-        y_row = y[row]
-        np.matmul(of_row[:, : len(weights)], weights, out=lines(y_row))
+    y = np.empty((*windows.count, len(images), filters.shape[-1]), weights.dtype, like=images)
+    zeros = np.zeros_like(y[windows.rows[0]])
+    for row in _products(image, weights, windows, y):
         if activation:
-            np.maximum(y_row, zeros, out=y_row)  # four times faster than with the number 0
+            np.maximum(y[row], zeros, out=y[row])  # four times faster than with the number 0
 
     def vjp(g: Array, outs: Any) -> Any:
         if type(g) is Tensor:
@@ -200,10 +202,21 @@ def _pooled_by_rows(
     pool_row = relu_max_rows(cells, bias, y, winner)
     products = lines(cells)
     image = arranged(images, windows, weights.dtype)
-    for row, of_row in enumerate(patches(image, windows, pool)):
-        np.matmul(of_row[:, : len(weights)], weights, out=products)
+    turned = turns_of(weights, windows, pool, image.shape[-1])
+    for row, (of_row, turn) in enumerate(patches(image, windows, pool)):
+        np.matmul(of_row[:, : len(weights)], turned[turn], out=products)
         pool_row(row)
     return y, winner, _worth_keeping(image)
+
+
+def _products(image: Array, weights: Array, windows: Windows, y: Array) -> Iterator[Index]:
+    """Fill `y` (counts…, batch, filters) with a convolution; yields each row when it is there."""
+    no_pool = (1,) * len(windows.size)
+    turned = turns_of(weights, windows, no_pool, image.shape[-1])
+    of_rows = patches(image, windows, no_pool)
+    for row, (of_row, turn) in zip(windows.rows, of_rows, strict=True):
+        np.matmul(of_row[:, : len(weights)], turned[turn], out=lines(y[row]))
+        yield row
 
 
 def _checked(x: Any, w: Any, b: Any, groups: int = 1) -> tuple[Tensor, ...]:
@@ -260,11 +273,17 @@ def arranged(x: Array, windows: Windows, dtype: np.dtype) -> Array:
     batch, channels = x.shape[0], x.shape[-1]
     if channels > _FEW_CHANNELS:
         return pad(x, windows, 0, dtype)
-    # Runs of so few numbers are slow to copy: the channels lie outermost.
-    planes = np.zeros((channels, *windows.padded, batch), dtype, like=x)
-    image = np.moveaxis(planes, 0, -1)
+    image = _blank(windows, batch, channels, dtype)
     inside(image, windows)[...] = axes_first(x)
     return image
+
+
+def _blank(windows: Windows, batch: int, channels: int, dtype: np.dtype) -> Array:
+    """Padded images of zeros, laid out as `patches` takes them."""
+    if channels > _FEW_CHANNELS:
+        return np.zeros((*windows.padded, batch, channels), dtype)
+    # Runs of so few numbers are slow to copy: the channels lie outermost.
+    return np.moveaxis(np.zeros((channels, *windows.padded, batch), dtype), 0, -1)
 
 
 def _worth_keeping(image: Array) -> Array | None:
@@ -272,12 +291,17 @@ def _worth_keeping(image: Array) -> Array | None:
     return image if image.shape[-1] <= _FEW_CHANNELS else None
 
 
-def patches(image: Array, windows: Windows, pool: Index) -> Iterator[Array]:
+def patches(image: Array, windows: Windows, pool: Index) -> Iterator[tuple[Array, int]]:
     """For each row of pools the matrix of the patches of its windows; all of them in one buffer.
 
     The matrix has a line for each cell of a pool, column of pools, and example, in this order. Its
     columns are the inputs of a patch, ones, and zeros up to a multiple of four, the unit of the
     matrix product's inner kernel.
+
+    Rows of windows overlap, so that most of what a row of patches holds is in the one before: it
+    stays where it is, and what is new is written over what is no longer needed. The rows of a patch
+    are then in another order, turned by a number that is yielded with the matrix; `turns_of` has
+    the weights in this order.
 
     Args:
         image: What `arranged` gives.
@@ -296,9 +320,49 @@ def patches(image: Array, windows: Windows, pool: Index) -> Iterator[Array]:
     num_rows = len(pool) - 1
     matrix[:, num_inputs] = 1
     filled = matrix[:, :num_inputs].reshape(by_cell.shape[num_rows:])
+    step = _step(windows, pool)
     for row in np.ndindex(by_cell.shape[:num_rows]):
-        copy(by_cell[row], filled)
-        yield matrix
+        if step == 0 or row[-1] == 0:
+            copy(by_cell[row], filled)
+            yield matrix, 0
+            continue
+        size = windows.size[-2]
+        turn = row[-1] * step % size
+        for new in range(size - step, size):
+            copy(by_cell[row][..., new, :, :], filled[..., (turn + new) % size, :, :])
+        yield matrix, turn
+
+
+def _step(windows: Windows, pool: Index) -> int:
+    """How many rows of the image are new in each row of patches; 0 if none is read again."""
+    if len(pool) == 1 or windows.dilation[-2] > 1:
+        return 0
+    step = windows.strides[-2] * pool[-2]
+    return step if step < windows.size[-2] else 0
+
+
+def turns_of(weights: Array, windows: Windows, pool: Index, num_channels: int) -> list[Array]:
+    """The weights, a line for each input of a patch, for each turn of the patch's rows."""
+    if not _step(windows, pool):
+        return [weights]
+    return [turn_rows(weights, windows, num_channels, turn) for turn in range(windows.size[-2])]
+
+
+def turn_rows(weights: Array, windows: Windows, num_channels: int, turn: int) -> Array:
+    """Weights for patches whose rows are turned; lines behind those of the inputs stay there."""
+    if turn == 0:
+        return weights
+    num_inputs = math.prod(windows.size) * num_channels
+    by_cell = weights[:num_inputs].reshape(*windows.size, num_channels, -1)
+    result = weights.copy()
+    result[:num_inputs] = np.roll(by_cell, turn, len(windows.size) - 2).reshape(num_inputs, -1)
+    return result
+
+
+def sum_of_turns(sums: dict[int, Array], windows: Windows, num_channels: int) -> Array:
+    """The sum of gradients of weights, found by patches of different turns, in their own order."""
+    in_order = [turn_rows(part, windows, num_channels, -turn) for turn, part in sums.items()]
+    return functools.reduce(operator.iadd, in_order)
 
 
 def _assign(source: Array, target: Array) -> None:
@@ -352,21 +416,66 @@ def _gradients(
     x, w = inputs[0].data, inputs[1].data
     need_x, need_w = inputs[0].requires_grad, any(t.requires_grad for t in inputs[1:])
     dtype = np.result_type(x, w)
-    sums: Array = 0
-    taps = as_taps(w)
-    of_rows: Iterator[Array | None] = repeat(None)
+    of_rows: Iterator[tuple[Array, int]] = repeat((w, 0))
     if need_w:
         of_rows = patches(arranged(x, windows, dtype) if kept is None else kept, windows, pool)
-    shape = (*windows.padded, x.shape[0], x.shape[-1])
-    dx = np.zeros(shape, dtype, like=x) if need_x else None
+    sums: dict[int, Array] = {}
+    add, finish = _way_back(x, w, windows, pool, dtype) if need_x else (None, None)
     rows_of_pools = np.ndindex(*(n // m for n, m in zip(windows.count[:-1], pool, strict=False)))
-    for row, g_row, matrix in zip(rows_of_pools, g_rows, of_rows, strict=False):
+    for row, g_row, (matrix, turn) in zip(rows_of_pools, g_rows, of_rows, strict=False):
         if need_w:
-            sums += _product_over_lines(matrix, lines(g_row))
-        if need_x:
+            product = _product_over_lines(matrix, lines(g_row))
+            if turn in sums:
+                sums[turn] += product
+            else:
+                sums[turn] = product
+        if add is not None:
+            add(row, g_row)
+    gradients = [None if finish is None else finish()]
+    if not need_w:
+        return gradients + [None] * len(outs[1:])
+    return gradients + _parameters(sum_of_turns(sums, windows, x.shape[-1]), w, outs[1:])
+
+
+def _way_back(
+    x: Array, w: Array, windows: Windows, pool: Index, dtype: np.dtype
+) -> tuple[Callable[[Index, Array], None], Callable[[], Array]]:
+    """The way from the result's gradient to that of the images.
+
+    Returns:
+        What takes each row of pools, with its index, and what gives the gradient after the last.
+    """
+    if len(windows.positions) == 1 or max(windows.strides) > 1:
+        taps = as_taps(w)
+        dx = np.zeros((*windows.padded, len(x), x.shape[-1]), dtype)
+
+        def scatter_row(row: Index, g_row: Array) -> None:
             scatter(np.matmul(lines(g_row), taps), windows, row, pool, dx)
-    gradients = [unpad(dx, x, windows) if need_x else None]
-    return gradients + (_parameters(sums, w, outs[1:]) if need_w else [None] * len(outs[1:]))
+
+        return scatter_row, lambda: unpad(dx, x, windows)
+
+    # A convolution of the gradient, by the filters turned round and from filters to channels.
+    back = windows.backwards
+    image = _blank(back, len(x), w.shape[-1], dtype)
+    *lead, last = pool
+
+    def place_row(row: Index, g_row: Array) -> None:
+        cells = g_row.reshape(*pool, windows.count[-1] // last, *g_row.shape[-2:])
+        within = inside(image, back)
+        for cell in np.ndindex(*lead):
+            target = within[tuple([n * m + i for n, m, i in zip(row, lead, cell, strict=True)])]
+            for j in range(last):
+                copy_runs(cells[(*cell, j)], target[j::last])
+
+    def convolve() -> Array:
+        spatial = tuple(range(w.ndim - 2))
+        turned_round = lines(np.flip(w, spatial).swapaxes(-1, -2)).astype(dtype, copy=False)
+        dx = np.empty((*windows.image, len(x), x.shape[-1]), dtype)
+        for _ in _products(image, turned_round, back, dx):
+            pass
+        return in_memory_order_of(x, batch_first(dx))
+
+    return place_row, convolve
 
 
 def _product_over_lines(a: Array, b: Array) -> Array:

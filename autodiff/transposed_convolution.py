@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 
 from .at_once import conv_transpose_at_once, conv_transpose_by_taps
-from .convolution import arranged, as_taps, lines, patches, rows_of, scatter
+from .convolution import (
+    arranged,
+    as_taps,
+    lines,
+    patches,
+    rows_of,
+    scatter,
+    sum_of_turns,
+    turns_of,
+)
 from .higher_order import by_definition
 from .tensor import Tensor, lift_array, record
 from .tensor_like import Array
@@ -64,12 +73,18 @@ def conv_transpose(
         weights = lines(filters)
         num_inputs = len(weights)
         dx = np.empty((*windows.count, len(images), images.shape[-1]), dtype, like=g)
-        dw: Array = 0
+        sums: dict[int, Array] = {}
         of_patches = patches(arranged(g, windows, dtype), windows, no_pool)
+        turned = turns_of(weights, windows, no_pool, num_filters)
         of_rows = zip(windows.rows, of_patches, rows_of(images), strict=True)
-        for row, matrix, x_row in of_rows:
-            np.matmul(matrix[:, :num_inputs], weights, out=lines(dx[row]))
-            dw += np.matmul(matrix[:, :num_inputs].T, lines(x_row))
+        for row, (matrix, turn), x_row in of_rows:
+            np.matmul(matrix[:, :num_inputs], turned[turn], out=lines(dx[row]))
+            product = np.matmul(matrix[:, :num_inputs].T, lines(x_row))
+            if turn in sums:
+                sums[turn] += product
+            else:
+                sums[turn] = product
+        dw = sum_of_turns(sums, windows, num_filters)
         return batch_first(dx), dw.reshape(filters.shape)
 
     return record(batch_first(inside(y, windows)), (x, w), vjp)

@@ -12,7 +12,7 @@ A *row* of windows are those along the last axis; it has an index for each of th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import product
 from typing import Any
@@ -65,6 +65,20 @@ class Windows:
     def rows(self) -> list[Index]:
         """The rows of windows."""
         return list(product(*map(range, self.count[:-1])))
+
+    @cached_property
+    def backwards(self) -> Windows:
+        """The windows, one cell apart, of the convolution from results back to images.
+
+        Only of windows that are themselves one cell apart.
+        """
+        extents = [(n - 1) * step + 1 for n, step in zip(self.size, self.dilation, strict=True)]
+        before = [n - 1 - pad for n, pad in zip(extents, self.pad_before, strict=True)]
+        axes = zip(self.image, extents, self.count, before, strict=True)
+        after = [length + n - 1 - count - pad for length, n, count, pad in axes]
+        return replace(
+            self, image=self.count, count=self.image, pad_before=(*before,), pad_after=(*after,)
+        )
 
     def view(self, padded: Array) -> Array:
         """All windows of an image, (*count, batch, *size, channels), without a copy."""
@@ -219,10 +233,14 @@ def taps(images: Any, windows: Windows, fill: float) -> list[Any]:
 
 def unpad(gradient: Array, images: Array, windows: Windows) -> Array:
     """A gradient of `pad(images, ...)` as one of `images`, in their memory order."""
-    found = batch_first(inside(gradient, windows))
-    if windows.padded == windows.image and axes_first(images).flags.c_contiguous:
+    return in_memory_order_of(images, batch_first(inside(gradient, windows)))
+
+
+def in_memory_order_of(images: Array, found: Array) -> Array:
+    """An array in the memory order of images of its shape; itself where that takes no copy."""
+    if axes_first(images).flags.c_contiguous and axes_first(found).flags.c_contiguous:
         return found
-    result = np.empty_like(images, dtype=gradient.dtype)
+    result = np.empty_like(images, dtype=found.dtype)
     result[...] = found
     return result
 
