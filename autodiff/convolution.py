@@ -1,11 +1,9 @@
 """Convolution of images of any number of spatial axes, alone and in one with relu and max-pool.
 
 A row of output is one matrix product: patches (one line for each position of each example) times
-weights. Patches are gathered for each row, in forward and in backward, into a buffer that stays in
-the processor's cache; to keep them would take kernel-size times the memory of the input. Of three
-rows of the image that a row of patches reads, the next one reads two again: they stay where they
-are in the buffer, and the weights are turned to fit (`patches`). A column of ones among the patches
-makes the bias one more line of the weights.
+weights. Patches are gathered row by row (`patches.py`), in forward and again in backward; to keep
+them would take kernel-size times the memory of the input. A column of ones among the patches makes
+the bias one more line of the weights.
 
 Backward goes by the same rows. With P the patches of a row and G its gradient, the weights get
 Pᵀ G, whose line of the ones is the gradient of the bias. The inputs get the convolution of G by the
@@ -33,6 +31,14 @@ from .direct_convolution import conv_relu_max
 from .higher_order import by_definition
 from .joining import concatenate, split
 from .numerics import keep_positive
+from .patches import (
+    arranged,
+    blank_images,
+    patches,
+    sum_of_turns,
+    turns_of,
+    worth_keeping,
+)
 from .pooled_rows import relu_max_rows, winner_rows
 from .pooling import max_pool2d, winner_dtype
 from .tensor import Tensor, lift_array, record
@@ -49,12 +55,9 @@ from .windows import (
     in_memory_order_of,
     inside,
     num_spatial_axes,
-    pad,
     place_windows,
     unpad,
 )
-
-_FEW_CHANNELS = 4
 
 
 def conv(
@@ -107,7 +110,7 @@ def _of_one_group(
     weights = _as_matrix(images, filters, *bias)
     no_pool = (1,) * len(windows.size)
     image = arranged(images, windows, weights.dtype)
-    kept = _worth_keeping(image)
+    kept = worth_keeping(image)
     y = np.empty((*windows.count, len(images), filters.shape[-1]), weights.dtype, like=images)
     zeros = np.zeros_like(y[windows.rows[0]])
     for row in _products(image, weights, windows, y):
@@ -206,7 +209,7 @@ def _pooled_by_rows(
     for row, (of_row, turn) in enumerate(patches(image, windows, pool)):
         np.matmul(of_row[:, : len(weights)], turned[turn], out=products)
         pool_row(row)
-    return y, winner, _worth_keeping(image)
+    return y, winner, worth_keeping(image)
 
 
 def _products(image: Array, weights: Array, windows: Windows, y: Array) -> Iterator[Index]:
@@ -266,116 +269,6 @@ def _as_matrix(images: Array, filters: Array, *bias: Array) -> Array:
     if bias:
         weights = np.concatenate([weights, bias[0][np.newaxis]])
     return weights.astype(np.result_type(images, filters), copy=False)
-
-
-def arranged(x: Array, windows: Windows, dtype: np.dtype) -> Array:
-    """The images as `patches` takes them: a padded view (axes…, batch, channels)."""
-    batch, channels = x.shape[0], x.shape[-1]
-    if channels > _FEW_CHANNELS:
-        return pad(x, windows, 0, dtype)
-    image = _blank(windows, batch, channels, dtype)
-    inside(image, windows)[...] = axes_first(x)
-    return image
-
-
-def _blank(windows: Windows, batch: int, channels: int, dtype: np.dtype) -> Array:
-    """Padded images of zeros, laid out as `patches` takes them."""
-    if channels > _FEW_CHANNELS:
-        return np.zeros((*windows.padded, batch, channels), dtype)
-    # Runs of so few numbers are slow to copy: the channels lie outermost.
-    return np.moveaxis(np.zeros((channels, *windows.padded, batch), dtype), 0, -1)
-
-
-def _worth_keeping(image: Array) -> Array | None:
-    """What `arranged` gave, for backward, where that is small beside the results."""
-    return image if image.shape[-1] <= _FEW_CHANNELS else None
-
-
-def patches(image: Array, windows: Windows, pool: Index) -> Iterator[tuple[Array, int]]:
-    """For each row of pools the matrix of the patches of its windows; all of them in one buffer.
-
-    The matrix has a line for each cell of a pool, column of pools, and example, in this order. Its
-    columns are the inputs of a patch, ones, and zeros up to a multiple of four, the unit of the
-    matrix product's inner kernel.
-
-    Rows of windows overlap, so that most of what a row of patches holds is in the one before: it
-    stays where it is, and what is new is written over what is no longer needed. The rows of a patch
-    are then in another order, turned by a number that is yielded with the matrix; `turns_of` has
-    the weights in this order.
-
-    Args:
-        image: What `arranged` gives.
-        windows: Where the windows lie.
-        pool: The lengths of a pool.
-    """
-    batch, channels = image.shape[-2:]
-    num_inputs = math.prod(windows.size) * channels
-    num_lines = math.prod(pool[:-1]) * windows.count[-1] * batch
-    shape = (num_inputs + 4 - num_inputs % 4, num_lines)
-    if channels <= _FEW_CHANNELS:  # column by column: each is a few copies as long as the batch
-        matrix, copy = np.zeros(shape, image.dtype, like=image).T, _assign
-    else:
-        matrix, copy = np.zeros(shape[::-1], image.dtype, like=image), copy_runs
-    by_cell = _by_cell_of_pool(windows.view(image), windows.count, pool)
-    num_rows = len(pool) - 1
-    matrix[:, num_inputs] = 1
-    filled = matrix[:, :num_inputs].reshape(by_cell.shape[num_rows:])
-    step = _step(windows, pool)
-    for row in np.ndindex(by_cell.shape[:num_rows]):
-        if step == 0 or row[-1] == 0:
-            copy(by_cell[row], filled)
-            yield matrix, 0
-            continue
-        size = windows.size[-2]
-        turn = row[-1] * step % size
-        for new in range(size - step, size):
-            copy(by_cell[row][..., new, :, :], filled[..., (turn + new) % size, :, :])
-        yield matrix, turn
-
-
-def _step(windows: Windows, pool: Index) -> int:
-    """How many rows of the image are new in each row of patches; 0 if none is read again."""
-    if len(pool) == 1 or windows.dilation[-2] > 1:
-        return 0
-    step = windows.strides[-2] * pool[-2]
-    return step if step < windows.size[-2] else 0
-
-
-def turns_of(weights: Array, windows: Windows, pool: Index, num_channels: int) -> list[Array]:
-    """The weights, a line for each input of a patch, for each turn of the patch's rows."""
-    if not _step(windows, pool):
-        return [weights]
-    return [turn_rows(weights, windows, num_channels, turn) for turn in range(windows.size[-2])]
-
-
-def turn_rows(weights: Array, windows: Windows, num_channels: int, turn: int) -> Array:
-    """Weights for patches whose rows are turned; lines behind those of the inputs stay there."""
-    if turn == 0:
-        return weights
-    num_inputs = math.prod(windows.size) * num_channels
-    by_cell = weights[:num_inputs].reshape(*windows.size, num_channels, -1)
-    result = weights.copy()
-    result[:num_inputs] = np.roll(by_cell, turn, len(windows.size) - 2).reshape(num_inputs, -1)
-    return result
-
-
-def sum_of_turns(sums: dict[int, Array], windows: Windows, num_channels: int) -> Array:
-    """The sum of gradients of weights, found by patches of different turns, in their own order."""
-    in_order = [turn_rows(part, windows, num_channels, -turn) for turn, part in sums.items()]
-    return functools.reduce(operator.iadd, in_order)
-
-
-def _assign(source: Array, target: Array) -> None:
-    target[...] = source
-
-
-def _by_cell_of_pool(by_window: Array, count: Index, pool: Index) -> Array:
-    """(*count, batch, *size, channels) as (rows of pools…, *pool, columns of pools, batch, …)."""
-    ndim = len(count)
-    apart = [n for pair in zip(count, pool, strict=True) for n in (pair[0] // pair[1], pair[1])]
-    by_pool = by_window.reshape(*apart, *by_window.shape[ndim:])
-    order = [*range(0, 2 * ndim - 2, 2), *range(1, 2 * ndim, 2), 2 * ndim - 2]
-    return by_pool.transpose(*order, *range(2 * ndim, by_pool.ndim))
 
 
 def _rows_through_relu(g: Array, y: Array) -> Iterator[Array]:
@@ -456,7 +349,7 @@ def _way_back(
 
     # A convolution of the gradient, by the filters turned round and from filters to channels.
     back = windows.backwards
-    image = _blank(back, len(x), w.shape[-1], dtype)
+    image = blank_images(back, len(x), w.shape[-1], dtype)
     *lead, last = pool
 
     def place_row(row: Index, g_row: Array) -> None:

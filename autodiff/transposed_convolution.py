@@ -9,17 +9,9 @@ from typing import Any
 import numpy as np
 
 from .at_once import conv_transpose_at_once, conv_transpose_by_taps
-from .convolution import (
-    arranged,
-    as_taps,
-    lines,
-    patches,
-    rows_of,
-    scatter,
-    sum_of_turns,
-    turns_of,
-)
+from .convolution import as_taps, lines, rows_of, scatter
 from .higher_order import by_definition
+from .patches import arranged, patches, sum_of_turns, turns_of
 from .tensor import Tensor, lift_array, record
 from .tensor_like import Array
 from .windows import (

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, final
 
 from ..checkpoint import latest_checkpoint
-from ..cluster import tune_malloc
 from ..inputs import DatasetIterator
 from ..nn.optimizers import restore_optimizers
 from ..strategies import Strategy, get_strategy
@@ -98,7 +97,6 @@ class Trainer:
             _logger.info("Nothing to train: step %d ≥ max_steps %d.", start, spec.max_steps)
             job.finish()
             return TrainingEnd(start, None, f"max_steps={spec.max_steps} was reached before")
-        tune_malloc()
         last_step = spec.max_steps if steps is None else start + steps
         listeners = spec.saving_listeners or ()
         saver = default_hooks.saving(config, job, writer, listeners, start, last_step)

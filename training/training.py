@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any, SupportsFloat, final
 
 from ..autodiff import Array, Tensor, lift_array
+from ..cluster import tune_malloc
 from ..inputs import DatasetIterator
 from ..observe import phase
 from ..strategies import (
@@ -70,6 +71,7 @@ class TrainingSession(Session):
         batches_per_step: int = 1,
     ) -> None:
         super().__init__(strategy, store, hooks, own_hooks)
+        tune_malloc()  # each step allocates the same arrays again
         self.wants_summaries = True  # of the first step, before the hooks can be asked
         self._model = model
         self._input = ReadAhead(batches)

@@ -18,7 +18,9 @@ MAY_IMPORT = {
     "strategies": {"collectives", "cluster", "inputs", "autodiff", "observe"},
     "summary": {"strategies", "inputs", "autodiff", "observe"},
 }
-MAY_IMPORT["training"] = {"summary", "strategies", "checkpoint", "inputs", "autodiff", "observe"}
+MAY_IMPORT["training"] = {
+    *("summary", "strategies", "checkpoint", "cluster", "inputs", "autodiff", "observe"),
+}
 MAY_IMPORT["nn"] = {"kernels", "training", *MAY_IMPORT["training"]}
 MAY_IMPORT["estimator"] = set(MAY_IMPORT)
 MAY_IMPORT["compat"] = {*MAY_IMPORT}
