@@ -7,8 +7,8 @@ the bias one more line of the weights.
 
 Backward goes by the same rows. With P the patches of a row and G its gradient, the weights get
 Pᵀ G, whose line of the ones is the gradient of the bias. The inputs get the convolution of G by the
-weights turned round; where windows are further apart than one cell, G wᵀ for the weights w of each
-tap (cell of the window), added to the cell of the image that this tap has read.
+weights turned round; where windows are further apart than one cell, or a pool follows, G wᵀ for the
+weights w of each tap (cell of the window), added to the cell of the image that this tap has read.
 
 Where a max-pool follows, a row is a row of pools, and its lines are sorted by the cell of the pool
 to which they belong, so that the pool is a maximum of contiguous blocks.
@@ -338,7 +338,7 @@ def _way_back(
     Returns:
         What takes each row of pools, with its index, and what gives the gradient after the last.
     """
-    if len(windows.positions) == 1 or max(windows.strides) > 1:
+    if len(windows.positions) == 1 or max(*windows.strides, *pool) > 1:
         taps = as_taps(w)
         dx = np.zeros((*windows.padded, len(x), x.shape[-1]), dtype)
 
@@ -350,15 +350,10 @@ def _way_back(
     # A convolution of the gradient, by the filters turned round and from filters to channels.
     back = windows.backwards
     image = blank_images(back, len(x), w.shape[-1], dtype)
-    *lead, last = pool
+    rows = inside(image, back)
 
     def place_row(row: Index, g_row: Array) -> None:
-        cells = g_row.reshape(*pool, windows.count[-1] // last, *g_row.shape[-2:])
-        within = inside(image, back)
-        for cell in np.ndindex(*lead):
-            target = within[tuple([n * m + i for n, m, i in zip(row, lead, cell, strict=True)])]
-            for j in range(last):
-                copy_runs(cells[(*cell, j)], target[j::last])
+        copy_runs(g_row, rows[row])
 
     def convolve() -> Array:
         spatial = tuple(range(w.ndim - 2))

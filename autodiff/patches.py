@@ -87,11 +87,13 @@ def patches(image: Array, windows: Windows, pool: Index) -> Iterator[tuple[Array
 
 
 def _step(windows: Windows, pool: Index) -> int:
-    """How many rows of the image are new in each row of patches; 0 if none is read again."""
-    if len(pool) == 1 or windows.dilation[-2] > 1:
+    """How many rows of the image are new in each row of patches; 0 if all are copied.
+
+    With a pool of two rows a third of them would be old: turning the weights costs as much.
+    """
+    if len(pool) == 1 or pool[-2] > 1 or windows.dilation[-2] > 1:
         return 0
-    step = windows.strides[-2] * pool[-2]
-    return step if step < windows.size[-2] else 0
+    return windows.strides[-2] if windows.strides[-2] < windows.size[-2] else 0
 
 
 def turns_of(weights: Array, windows: Windows, pool: Index, num_channels: int) -> list[Array]:
