@@ -9,11 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from ..inputs import Dataset, DatasetIterator, InputContext, default_seed
+from ..inputs import (
+    Dataset,
+    DatasetIterator,
+    InputContext,
+    default_seed,
+    stand_ins_for_elements,
+)
+from ..nn.layers import symbolic_in
 from ..strategies import Strategy, StrategyExtended
 from ..training import ModeKeys
 from .model_function import chosen_arguments
 from .run_config import RunConfig
+from .stand_ins import StandIns
 
 _logger = logging.getLogger("paceline")
 
@@ -29,8 +37,8 @@ def batches_for_replicas(
 
     Args:
         input_fn: Names of mode, params, config and input_context what it needs. Returns a `Dataset`
-            of batches, each for one replica. With a single replica it may return one batch,
-            (features, labels), to use in every step.
+            of batches, each for one replica; or what it made of `iterator.get_next()`. With a
+            single replica it may return one batch, (features, labels), to use in every step.
 
     Raises:
         ValueError: It returned something else.
@@ -42,7 +50,12 @@ def batches_for_replicas(
         arguments = {name: value for name, value in given.items() if name in names}
         if "input_context" in names:
             arguments["input_context"] = context
-        return _as_dataset(input_fn(**arguments), context.num_replicas_in_sync)
+        stand_ins = StandIns()
+        with stand_ins_for_elements(stand_ins.make):
+            result = input_fn(**arguments)
+        if symbolic_in(result):
+            return stand_ins.dataset_of(result)
+        return _as_dataset(result, context.num_replicas_in_sync)
 
     num_workers = strategy.extended.job.num_trainers
     if mode is ModeKeys.TRAIN and num_workers > 1 and "input_context" not in names:

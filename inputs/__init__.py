@@ -14,6 +14,7 @@ from .distribute import (
 )
 from .example import FixedLenFeature, VarLenFeature, encode_example, parse_example
 from .iterator import DatasetIterator
+from .next_element import OptionalElement, stand_ins_for_elements
 from .options import AutoShardPolicy, InputContext, InputOptions, InputReplicationMode, Options
 from .plan import INFINITE, UNKNOWN
 from .prefetching import Transfer
@@ -36,6 +37,7 @@ __all__ = [
     "InputContext",
     "InputOptions",
     "InputReplicationMode",
+    "OptionalElement",
     "Options",
     "TFRecordWriter",
     "TensorSpec",
@@ -59,6 +61,7 @@ __all__ = [
     "require_one_order",
     "seed_shuffles",
     "split_global_batches",
+    "stand_ins_for_elements",
     "text_lines",
     "tf_records",
 ]

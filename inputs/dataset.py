@@ -423,7 +423,7 @@ class Dataset:
     def __iter__(self) -> DatasetIterator:
         return self._make_iterator()
 
-    as_numpy_iterator = __iter__
+    as_numpy_iterator = make_one_shot_iterator = make_initializable_iterator = __iter__
 
     def __repr__(self) -> str:
         return f"<Dataset {self.plan.text}>"

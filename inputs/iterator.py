@@ -8,6 +8,7 @@ from typing import Any, cast, final
 
 from .checks import COUNT, INTEGER, STATE, TEXT, checked_fields
 from .elements import ElementIterator
+from .next_element import OptionalElement, current_stand_ins
 from .plan import INFINITE, UNKNOWN, Opening, Plan, Shard
 from .seeds import Seeds, current_default_seed, entropy_seed
 
@@ -72,6 +73,35 @@ class DatasetIterator:
             raise
         self._num_given += 1
         return element
+
+    def get_next(self, name: str | None = None) -> Any:
+        """The next element, as `next` gives it; TensorFlow 1's spelling.
+
+        In an `input_fn` that an Estimator calls nothing is read. What comes back stands for an
+        element: it has the same structure, and the function may take it apart, compute with its
+        parts by operators, slices and functions of NumPy and `compat.tf`, and return them.
+
+        Args:
+            name: Has no effect.
+
+        Raises:
+            StopIteration: There is no further element.
+        """
+        make_stand_ins = current_stand_ins()
+        if make_stand_ins is None:
+            return next(self)
+        self.close()
+        return make_stand_ins(self, self._plan)
+
+    def get_next_as_optional(self) -> OptionalElement:
+        """The next element, or none behind the last one."""
+        missing = object()
+        element = next(self, missing)
+        return OptionalElement(() if element is missing else (element,))
+
+    @property
+    def initializer(self) -> None:
+        """Nothing: an iterator is at its beginning when it is made."""
 
     def get_state(self) -> State:
         """The position of the next element and the seed: small, and made of JSON's types only."""

@@ -10,7 +10,6 @@ _SEVERAL = "use tf.data.Dataset.from_generator over the datasets' iterators, or 
 _BY_LENGTH = "sort or filter by length before padded_batch"
 _KEPT = "use cache in memory, or np.save and tf.data.Dataset.from_tensor_slices"
 _UNIQUE = "use np.unique of the source, or filter with a set"
-_BUFFER = "read the first elements with iter(dataset) and next(iterator, None)"
 
 _OF_DATASET: Mapping[str, str] = {
     "bucket_by_sequence_length": _BY_LENGTH,
@@ -87,7 +86,6 @@ _INSTEAD: Mapping[str, str] = {
     "tf.data.experimental.enable_debug_mode": "functions that a dataset maps are plain Python",
     "tf.data.experimental.from_variant": _GRAPH,
     "tf.data.experimental.get_model_proto": "repr(dataset) tells the chain of operations",
-    "tf.data.experimental.get_next_as_optional": _BUFFER,
     "tf.data.experimental.index_table_from_dataset": "use a dict in Dataset.map",
     "tf.data.experimental.pad_to_cardinality": "use concatenate, with weights of zero",
     "tf.data.experimental.parse_example_dataset": "use tf.io.parse_single_example in Dataset.map",
@@ -99,7 +97,6 @@ _INSTEAD: Mapping[str, str] = {
     "tf.data.experimental.DatasetInitializer": _GRAPH,
     "tf.data.experimental.ExternalStatePolicy": "an iterator's get_state() saves its own",
     "tf.data.experimental.OptimizationOptions": "chains of operations are planned by themselves",
-    "tf.data.experimental.Optional": "use next(iterator, None)",
     "tf.data.experimental.RandomDataset": "use tf.data.Dataset.from_generator and np.random",
     "tf.data.experimental.Reducer": "use functools.reduce over the dataset",
     "tf.data.experimental.SqlDataset": "use tf.data.Dataset.from_generator and sqlite3",

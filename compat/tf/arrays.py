@@ -18,6 +18,7 @@ from .conversion import (
     convert,
     has_dtype,
     integers,
+    on_symbolic,
     one_or_all,
     operands,
     plain,
@@ -439,5 +440,6 @@ def sequence_mask(
     return Tensor((np.arange(longest) < numbers[..., None]).astype(dtype))
 
 
+cast = on_symbolic(cast)
 accept_symbolic(globals())
 adapt_all(globals(), "tf")

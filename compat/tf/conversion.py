@@ -34,6 +34,8 @@ def convert(value: Any, dtype: Any = None) -> Any:
 
 
 def _array(value: Any, dtype: Any) -> Any:
+    if isinstance(value, SymbolicTensor):
+        return np.asarray(value)  # which says that there are no values yet
     if hasattr(value, "__array_ufunc__"):
         return value
     if isinstance(value, list | tuple) and any(isinstance(v, TensorLike) for v in value):

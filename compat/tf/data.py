@@ -176,6 +176,16 @@ def make_one_shot_iterator(dataset: Dataset) -> Any:
     return iter(dataset)
 
 
+def make_initializable_iterator(dataset: Dataset, shared_name: str | None = None) -> Any:
+    """The same: an iterator is at its beginning when it is made, its `initializer` is None."""
+    return iter(dataset)
+
+
+def get_next_as_optional(iterator: Any) -> Any:
+    """The next element of an iterator, or none behind the last one."""
+    return iterator.get_next_as_optional()
+
+
 _PREFIX = "compat.tf.data."
 _FUNCTIONS = (
     "AUTOTUNE",
@@ -183,6 +193,7 @@ _FUNCTIONS = (
     "INFINITE_CARDINALITY",
     "UNKNOWN_CARDINALITY",
     "cardinality",
+    "get_next_as_optional",
     "enumerate_dataset",
     "get_single_element",
     "get_structure",
@@ -195,6 +206,7 @@ _FUNCTIONS = (
 _EXPERIMENTAL = {
     **{name: f"{_PREFIX}{name}" for name in _FUNCTIONS},
     "AutoShardPolicy": "inputs.AutoShardPolicy",
+    "Optional": "inputs.OptionalElement",
     "TFRecordWriter": f"{_PREFIX}TFRecordWriter",
 }
 register(__name__, {"experimental": ((), _EXPERIMENTAL)}, advice)

@@ -86,9 +86,10 @@ class SymbolicTensor(NDArrayOperatorsMixin):
 
     def _no_values(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError(
-            "a symbolic tensor has no values: it says what Model(inputs, outputs) will compute. "
-            "Give it to layers, operators and functions of NumPy; what depends on values goes into "
-            "the `call` of a layer or of a Model of your own"
+            "a symbolic tensor has no values: it says what Model(inputs, outputs) will compute, or "
+            "what is made of the elements of a dataset. Give it to layers, operators and functions "
+            "of NumPy; what depends on values goes into the `call` of a layer or of a Model of "
+            "your own, and in an input_fn into Dataset.map, before get_next()"
         )
 
     __array__ = __bool__ = __float__ = __int__ = __iter__ = __len__ = _no_values
