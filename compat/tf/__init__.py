@@ -71,6 +71,8 @@ NAMES = {
         for name in ("AUTO_REUSE", "get_variable", "get_variable_scope", "variable_scope")
     },
     "group": "compat.tf.control.group",
+    "placeholder": "compat.tf.placeholders.placeholder",
+    "placeholder_with_default": "compat.tf.placeholders.placeholder_with_default",
     "variable_creator_scope": "strategies.variable_creator_scope",
     "constant_initializer": "nn.initializers.Constant",
     "ones_initializer": "nn.initializers.Ones",

@@ -39,7 +39,6 @@ _INSTEAD: Mapping[str, str] = {
     "tf.Graph": _GRAPH,
     "tf.Session": _GRAPH,
     "tf.InteractiveSession": _GRAPH,
-    "tf.placeholder": _GRAPH + "; a function's arguments are its inputs",
     "tf.global_variables_initializer": _GRAPH + "; variables have their values when they are made",
     "tf.gradients": "use tf.GradientTape",
     "tf.hessians": "use nested tf.GradientTape",

@@ -18,6 +18,7 @@ from .outputs import (
     signatures,
 )
 from .receivers import (
+    ComputeFromPlaceholders,
     ParseExamples,
     PassOn,
     Preparation,
@@ -34,6 +35,7 @@ __all__ = [
     "DEFAULT_SERVING_SIGNATURE_DEF_KEY",
     "BestExporter",
     "ClassificationOutput",
+    "ComputeFromPlaceholders",
     "ExportOutput",
     "Exporter",
     "Exports",

@@ -1,9 +1,9 @@
 """What an exported model is asked with: the inputs of its signatures, and what they become.
 
 TensorFlow's receivers hold placeholders and what a graph computes from them. Here an input is a
-`TensorSpec`, and its way to the features is one of three that can be written down: inputs are
-passed on by name, messages are parsed, or a function does what it likes, which is found again by
-its import path.
+`TensorSpec` or a placeholder, and its way to the features is one of four that can be written down:
+inputs are passed on by name, messages are parsed, a function does what it likes, or the function
+that makes the receiver computes with placeholders. Functions are found again by their import path.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from typing import Any, final
 
 import numpy as np
 
-from ...inputs import FixedLenFeature, TensorSpec, VarLenFeature
+from ...autodiff import lift_array
+from ...inputs import FixedLenFeature, TensorSpec, VarLenFeature, nest
+from ...nn.layers import SymbolicTensor, map_symbolic, symbolic_in
+from ..placeholder import Placeholder, function_of, placeholders_in
 
 _EXAMPLES = "examples"
 
@@ -44,7 +47,38 @@ class ParseExamples:
     features: Mapping[str, FixedLenFeature | VarLenFeature]
 
 
-Preparation = PassOn | ParseExamples | Callable[[dict[str, np.ndarray]], Any]
+@final
+class ComputeFromPlaceholders:
+    """Features are computed from placeholders that are inputs.
+
+    Args:
+        inputs: Name → placeholder.
+        outputs: The structure of what was made from them.
+
+    Raises:
+        ValueError: It is made from a placeholder that is no input.
+    """
+
+    def __init__(self, inputs: Mapping[str, Any], outputs: Any) -> None:
+        known = {id(placeholder) for placeholder in inputs.values()}
+        for placeholder in placeholders_in(outputs):
+            if id(placeholder) not in known:
+                raise ValueError(
+                    f"features are computed from {placeholder!r}, which is not among the "
+                    f"receiver_tensors ({', '.join(map(str, inputs))}); add it to them"
+                )
+        self._inputs = dict(inputs)
+        self._compute = function_of(outputs)
+
+    def __call__(self, arrays: Mapping[str, np.ndarray]) -> Any:
+        """The features of the inputs' arrays, by name."""
+        by_identity = {id(place): arrays[name] for name, place in self._inputs.items()}
+        return nest.map_structure(_in_host_memory, self._compute(by_identity))
+
+
+Preparation = (
+    PassOn | ParseExamples | ComputeFromPlaceholders | Callable[[dict[str, np.ndarray]], Any]
+)
 """What makes features of the inputs, by name."""
 
 
@@ -58,20 +92,24 @@ class Receiver:
     """
 
     def __init__(self, features: Any, receiver_tensors: Any, labels: Any = None) -> None:
-        self.inputs = _inputs(features if receiver_tensors is None else receiver_tensors)
-        self.features = _preparation("features", features, self.inputs)
-        self.labels = None if labels is None else _preparation("labels", labels, self.inputs)
+        given = features if receiver_tensors is None else receiver_tensors
+        if isinstance(given, Placeholder):
+            given = {given.name or "input": given}
+        self.inputs = _inputs(map_symbolic(_spec_of_input, given))
+        self.features = _preparation("features", features, self.inputs, given)
+        self.labels = None if labels is None else _preparation("labels", labels, self.inputs, given)
 
 
 class ServingInputReceiver(Receiver):
     """What a served model takes, and how features are made of it.
 
     Args:
-        features: What `model_fn` is given: name → `TensorSpec`, each also among the inputs. Or a
-            function that makes features from the inputs' arrays, by name; a function at the top of
-            a module, which `load` can import.
-        receiver_tensors: Name → `TensorSpec`: the inputs of a request. One alone is called "input".
-            None: the features, under their names.
+        features: What `model_fn` is given: name → `TensorSpec` or placeholder, each also among the
+            inputs, or what was computed from placeholders. Or a function that makes features from
+            the inputs' arrays, by name. It, or the function that computes with placeholders, is at
+            the top of a module, which `load` can import.
+        receiver_tensors: Name → `TensorSpec` or placeholder: the inputs of a request. One alone is
+            called "input". None: the features, under their names.
         receiver_tensors_alternatives: Must be None: export again with another receiver.
 
     Raises:
@@ -89,7 +127,7 @@ class ServingInputReceiver(Receiver):
                 "receiver_tensors_alternatives is not supported: export once more, with a receiver "
                 "of those inputs"
             )
-        one = isinstance(features, TensorSpec)
+        one = isinstance(features, TensorSpec | SymbolicTensor)
         super().__init__({"feature": features} if one else features, receiver_tensors)
 
 
@@ -208,6 +246,8 @@ def _specs(given: Any) -> Any:
 
 
 def _spec(value: Any) -> TensorSpec:
+    if isinstance(value, Placeholder):
+        return value.spec
     return value if isinstance(value, TensorSpec) else TensorSpec.from_batch(value)
 
 
@@ -239,7 +279,23 @@ def _inputs(given: Any) -> dict[str, TensorSpec]:
     return dict(named)
 
 
-def _preparation(what: str, given: Any, inputs: Mapping[str, TensorSpec]) -> Preparation:
+def _spec_of_input(tensor: SymbolicTensor) -> TensorSpec:
+    if not isinstance(tensor, Placeholder):
+        raise TypeError(
+            "receiver_tensors must be placeholders, got something that was computed from one; "
+            "give the placeholder itself, and what was computed as features"
+        )
+    return tensor.spec
+
+
+def _in_host_memory(value: Any) -> np.ndarray:
+    array: np.ndarray = lift_array(value).numpy()
+    return array
+
+
+def _preparation(
+    what: str, given: Any, inputs: Mapping[str, TensorSpec], receiver_tensors: Any
+) -> Preparation:
     """How features, or labels, are made of the inputs.
 
     Raises:
@@ -247,6 +303,9 @@ def _preparation(what: str, given: Any, inputs: Mapping[str, TensorSpec]) -> Pre
     """
     if isinstance(given, ParseExamples) or callable(given):
         return given
+    if any(not isinstance(tensor, Placeholder) for tensor in symbolic_in(given)):
+        return ComputeFromPlaceholders(receiver_tensors, given)
+    given = map_symbolic(_spec_of_input, given)
     names = {id(spec): name for name, spec in inputs.items()}
     for spec in _named(given, what).values():
         if id(spec) not in names:

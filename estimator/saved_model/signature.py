@@ -15,7 +15,14 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from ...checkpoint import CheckpointError, read_file
 from ...inputs import FixedLenFeature, VarLenFeature, encode_example, parse_example
 from ...observe import printable
-from ..export import ParseExamples, PassOn, Preparation, TensorSpec
+from ..export import (
+    ComputeFromPlaceholders,
+    ParseExamples,
+    PassOn,
+    Preparation,
+    Receiver,
+    TensorSpec,
+)
 
 FILE_NAME = "signature.json"
 FORMAT_VERSION = 1
@@ -61,11 +68,22 @@ class PreparationInfo(_Record):
         names: Feature → input, or the one input that is all.
         examples: Features that are parsed from the one input.
         function: The import path of a function of the inputs.
+        features_of, labels_of: That of a function that returns a receiver, which computes them
+            from placeholders.
     """
 
     names: dict[str, str] | str | None = None
     examples: dict[str, FeatureForm] | None = None
     function: str | None = None
+    features_of: str | None = None
+    labels_of: str | None = None
+
+    @property
+    def module(self) -> str | None:
+        """The module, or `__main__`, of the function that is called, if there is one."""
+        path = self.function or self.features_of or self.labels_of
+        module = None if path is None else path.partition(":")[0]
+        return _MAIN if module is not None and module.startswith(f"{_MAIN}.") else module
 
 
 class SignatureInfo(_Record):
@@ -205,8 +223,15 @@ def _message(forms: Mapping[str, FeatureForm]) -> bytes:
     return encode_example(listed)
 
 
-def preparation_info(preparation: Preparation) -> PreparationInfo:
+def preparation_info(
+    preparation: Preparation, receiver_fn: Callable[[], Receiver], of: str
+) -> PreparationInfo:
     """A preparation as it is written down.
+
+    Args:
+        preparation: Of the features, or of the labels.
+        receiver_fn: What made the receiver that has it.
+        of: "features_of" or "labels_of".
 
     Raises:
         ValueError: It is a function that cannot be imported.
@@ -217,13 +242,17 @@ def preparation_info(preparation: Preparation) -> PreparationInfo:
     if isinstance(preparation, ParseExamples):
         forms = {name: _form_info(form) for name, form in preparation.features.items()}
         return PreparationInfo(examples=forms)
-    path = import_path(preparation)
+    is_computed = isinstance(preparation, ComputeFromPlaceholders)
+    function = receiver_fn if is_computed else preparation
+    path = import_path(function)
+    if path is None and is_computed:
+        path = script_path(function)
     if path is None:
         raise ValueError(
-            f"the function {preparation!r} of an input receiver cannot be imported by who loads "
+            f"the function {function!r} of an input receiver cannot be imported by who loads "
             f"the model: define it at the top of a module other than the script itself"
         )
-    return PreparationInfo(function=path)
+    return PreparationInfo(**{of if is_computed else "function": path})
 
 
 def _form_info(form: FixedLenFeature | VarLenFeature) -> FeatureForm:
@@ -239,13 +268,34 @@ def prepare(info: PreparationInfo, inputs: dict[str, np.ndarray], allowed: Seque
     """Features, or labels, of the inputs' arrays, by functions of these modules alone."""
     if info.function is not None:
         return imported(info.function, allowed)(inputs)
+    if info.features_of is not None:
+        return _computed(_receiver(info.features_of, allowed).features, inputs)
+    if info.labels_of is not None:
+        return _computed(_receiver(info.labels_of, allowed).labels, inputs)
     if info.examples is not None:
         [messages] = inputs.values()
         return _parsed(info.examples, messages)
     if isinstance(info.names, dict):
         return {feature: inputs[name] for feature, name in info.names.items()}
-    assert info.names is not None, "one of the three is given"
+    assert info.names is not None, "one of them is given"
     return inputs[info.names]
+
+
+def _receiver(path: str, allowed: Sequence[str]) -> Receiver:
+    """What the `serving_input_receiver_fn` of an export returns."""
+    receiver = imported(path, allowed)()
+    if not isinstance(receiver, Receiver):
+        raise ValueError(f"{path} returns no receiver; export the model again")
+    return receiver
+
+
+def _computed(preparation: Preparation | None, inputs: dict[str, np.ndarray]) -> Any:
+    if not isinstance(preparation, ComputeFromPlaceholders):
+        raise ValueError(
+            "the serving_input_receiver_fn of this export no longer computes with placeholders; "
+            "export the model again"
+        )
+    return preparation(inputs)
 
 
 def _parsed(forms: dict[str, FeatureForm], messages: np.ndarray) -> dict[str, np.ndarray]:

@@ -3,6 +3,7 @@
 import numpy as np
 
 import paceline as pl
+import paceline.compat.tf as tf
 from paceline.estimator import export
 from paceline.nn import layers, metrics, optimizers
 
@@ -74,3 +75,19 @@ def input_fn():
 RECEIVER_FN = export.build_raw_serving_input_receiver_fn(
     {"x": pl.TensorSpec([None, 3], np.float32)}
 )
+
+
+def passing_receiver_fn():
+    """One input under another name than the feature, as TensorFlow 1's scripts write it."""
+    x = tf.placeholder(tf.float32, [None, 3], name="x")
+    return export.ServingInputReceiver({"x": x}, {"request": x})
+
+
+def computing_receiver_fn():
+    """The feature is made of two inputs."""
+    inputs = {
+        "first": tf.compat.v1.placeholder(dtype=tf.int32, shape=[None]),
+        "rest": tf.placeholder_with_default(np.zeros((1, 2), np.float32), shape=[None, 2]),
+    }
+    first = tf.expand_dims(tf.cast(inputs["first"], tf.float32), -1)
+    return export.ServingInputReceiver({"x": tf.concat([first, inputs["rest"]], 1)}, inputs)
