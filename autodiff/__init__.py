@@ -90,7 +90,7 @@ from .tensor import (
     snapshot,
     stop_gradient,
 )
-from .tensor_like import Array, TensorLike, implements
+from .tensor_like import Array, StaticShape, TensorLike, implements
 from .tracing import Call, functions_by_name, trace
 from .transposed_convolution import conv_transpose
 
@@ -113,6 +113,7 @@ __all__ = [
     "Replay",
     "ReplayError",
     "SimpleRecurrence",
+    "StaticShape",
     "Tensor",
     "TensorLike",
     "Trace",

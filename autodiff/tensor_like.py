@@ -63,7 +63,7 @@ def _method(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class StaticShape(tuple[int, ...]):
-    """A shape with the methods of TensorFlow's `TensorShape`; all its lengths are known."""
+    """A shape with the methods of TensorFlow's `TensorShape`; None is a length that is open."""
 
     __slots__ = ()
 
@@ -77,7 +77,7 @@ class StaticShape(tuple[int, ...]):
         return list(self)
 
     def is_fully_defined(self) -> bool:
-        return True
+        return None not in self
 
 
 class TensorLike:

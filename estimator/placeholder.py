@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
@@ -47,6 +48,30 @@ class Placeholder(SymbolicTensor):
         """That of the spec."""
         dtype: np.dtype[Any] = self.spec.dtype
         return dtype
+
+    def set_shape(self, shape: Any) -> None:
+        """Tell lengths that are open.
+
+        Args:
+            shape: Lengths; None stays as it is, also in the place of all of them.
+
+        Raises:
+            ValueError: It contradicts what is known.
+        """
+        if shape is None:
+            return
+        told = tuple(shape)
+        known = (None,) * len(told) if self.shape is None else self.shape
+        fits = len(told) == len(known) and all(
+            None in pair or pair[0] == pair[1] for pair in zip(told, known, strict=True)
+        )
+        if not fits:
+            raise ValueError(
+                f"set_shape: shape must fit that of {self!r}, got {told}; use tf.reshape for "
+                f"another shape"
+            )
+        lengths = tuple(n if m is None else m for n, m in zip(told, known, strict=True))
+        self.spec = replace(self.spec, shape=lengths)
 
     def _sample(self, index: int) -> Any:
         if self.shape is None:

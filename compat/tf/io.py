@@ -14,6 +14,7 @@ import numpy as np
 from ...autodiff import Tensor
 from ...inputs import FixedLenFeature, VarLenFeature
 from ...inputs import parse_example as parse_one
+from ...nn.layers import SymbolicTensor
 from ..names import NameTable, register, serve
 from .advice import advice
 from .arguments import refuse
@@ -117,6 +118,11 @@ def decode_csv(
     Raises:
         ValueError: A line has another number of fields, or an empty one without a default.
     """
+    if isinstance(records, SymbolicTensor):
+        from .placeholders import noted_columns  # imports estimators, which a pipeline can spare
+
+        arguments = field_delim, use_quote_delim, na_value, select_cols
+        return noted_columns(decode_csv, records, record_defaults, arguments)
     lines = texts("records", records)
     reader = partial(
         csv.reader,

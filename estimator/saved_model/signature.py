@@ -224,14 +224,14 @@ def _message(forms: Mapping[str, FeatureForm]) -> bytes:
 
 
 def preparation_info(
-    preparation: Preparation, receiver_fn: Callable[[], Receiver], of: str
+    preparation: Preparation, receiver_fn: Callable[[], Receiver], of: Literal["features", "labels"]
 ) -> PreparationInfo:
     """A preparation as it is written down.
 
     Args:
         preparation: Of the features, or of the labels.
         receiver_fn: What made the receiver that has it.
-        of: "features_of" or "labels_of".
+        of: What it prepares: "features" or "labels".
 
     Raises:
         ValueError: It is a function that cannot be imported.
@@ -252,7 +252,11 @@ def preparation_info(
             f"the function {function!r} of an input receiver cannot be imported by who loads "
             f"the model: define it at the top of a module other than the script itself"
         )
-    return PreparationInfo(**{of if is_computed else "function": path})
+    if not is_computed:
+        return PreparationInfo(function=path)
+    return (
+        PreparationInfo(features_of=path) if of == "features" else PreparationInfo(labels_of=path)
+    )
 
 
 def _form_info(form: FixedLenFeature | VarLenFeature) -> FeatureForm:

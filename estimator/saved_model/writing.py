@@ -155,11 +155,11 @@ def _mode_info(exported: Exported, mode: ModeKeys, receiver_fn: ReceiverFn) -> M
             f"paceline.estimator.export; it returned {receiver!r}"
         )
     inputs = {name: input_info(spec) for name, spec in receiver.inputs.items()}
-    features = preparation_info(receiver.features, receiver_fn, "features_of")
+    features = preparation_info(receiver.features, receiver_fn, "features")
     labels = (
         None
         if receiver.labels is None
-        else preparation_info(receiver.labels, receiver_fn, "labels_of")
+        else preparation_info(receiver.labels, receiver_fn, "labels")
     )
     own_modules = tuple(info.module for info in (features, labels) if info and info.module)
     program = Program(exported.model, exported.store, mode, features, labels, own_modules)

@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn, final
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from ...autodiff import lift, no_grad
+from ...autodiff import StaticShape, lift, no_grad
 from ...inputs import nest
 from ..serialization import Serializable
 
@@ -45,6 +45,10 @@ class SymbolicTensor(NDArrayOperatorsMixin):
             ValueError: What it is made from does not fit together, or no lengths so short.
         """
         return nest.map_structure(_common_shape, *self._sampled())
+
+    def get_shape(self) -> StaticShape:
+        """The same as `shape`, with TensorFlow's `as_list()`."""
+        return StaticShape(self.shape)
 
     @property
     def dtype(self) -> Any:

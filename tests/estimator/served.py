@@ -91,3 +91,13 @@ def computing_receiver_fn():
     }
     first = tf.expand_dims(tf.cast(inputs["first"], tf.float32), -1)
     return export.ServingInputReceiver({"x": tf.concat([first, inputs["rest"]], 1)}, inputs)
+
+
+def csv_receiver_fn():
+    """The feature is made of the columns of lines."""
+    row = tf.placeholder(shape=[None], dtype=tf.string)
+    columns = tf.io.decode_csv(tf.expand_dims(row, -1), [[0.0], [0], [""], [0.0]])
+    named = dict(zip(["a", "b", "text", "c"], columns, strict=True))
+    named.pop("text")
+    x = tf.concat([tf.cast(column, tf.float32) for column in named.values()], axis=1)
+    return export.ServingInputReceiver({"x": x}, {"csv_row": row})

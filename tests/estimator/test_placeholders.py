@@ -29,8 +29,9 @@ def trained(tmp_path_factory):
             served.computing_receiver_fn,
             {"first": ROUNDED[:, 0].astype(np.int32), "rest": ROUNDED[:, 1:]},
         ),
+        (served.csv_receiver_fn, {"csv_row": [f"{a},{b:.0f},text,{c}" for a, b, c in ROUNDED]}),
     ],
-    ids=["raw", "passing", "computing"],
+    ids=["raw", "passing", "computing", "csv"],
 )
 def test_a_loaded_model_answers_as_the_estimator_predicts(tmp_path, trained, receiver_fn, inputs):
     loaded = pl.estimator.load(trained.export_saved_model(tmp_path, receiver_fn))
@@ -59,3 +60,13 @@ def test_nothing_feeds_a_placeholder_of_an_input_fn(tmp_path, trained):
         ValueError, match=r"made of <placeholder tf.placeholder\('x'\).*nothing feeds"
     ):
         trained.train(lambda: ({"x": x}, x))
+
+
+def test_shapes_of_placeholders_are_told_and_asked_for():
+    x = tf.placeholder(tf.float32, [None, None])
+    x.set_shape([None, 3])
+    x.set_shape(None)
+    assert x.get_shape().as_list() == [None, 3]
+    assert tf.expand_dims(x, -1).get_shape().as_list() == [None, 3, 1]
+    with pytest.raises(ValueError, match=r"shape must fit .*\(None, 3\).* got \(None, 4\)"):
+        x.set_shape([None, 4])
