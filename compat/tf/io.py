@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,7 @@ from ...nn.layers import SymbolicTensor
 from ..names import NameTable, register, serve
 from .advice import advice
 from .arguments import refuse
-from .conversion import plain
+from .csv_lines import CsvFormat, CsvLines
 from .text import one_byte_string, one_text, texts
 
 _NAMES = {
@@ -116,63 +114,18 @@ def decode_csv(
             all.
 
     Raises:
-        ValueError: A line has another number of fields, or an empty one without a default.
+        ValueError: A line has another number of fields, an empty one without a default, or one
+            that is not of its dtype.
     """
     if isinstance(records, SymbolicTensor):
         from .placeholders import noted_columns  # imports estimators, which a pipeline can spare
 
         arguments = field_delim, use_quote_delim, na_value, select_cols
         return noted_columns(decode_csv, records, record_defaults, arguments)
+    selected = None if select_cols is None else tuple(select_cols)
+    parser = CsvLines(record_defaults, CsvFormat(field_delim, use_quote_delim, na_value, selected))
     lines = texts("records", records)
-    reader = partial(
-        csv.reader,
-        delimiter=field_delim,
-        quoting=csv.QUOTE_MINIMAL if use_quote_delim else csv.QUOTE_NONE,
-    )
-    # Line by line: an open quote must not go on in the next record.
-    rows = [next(reader([line])) for line in lines.reshape(-1).tolist()]
-    if select_cols is not None:
-        rows = [_selected(row, select_cols) for row in rows]
-    for row in rows:
-        if len(row) != len(record_defaults):
-            raise ValueError(
-                f"decode_csv: the line has {len(row)} fields and there are {len(record_defaults)} "
-                f"record_defaults: {field_delim.join(row)!r}"
-            )
-    columns = zip(*rows, strict=True) if rows else [()] * len(record_defaults)
-    pairs = zip(columns, record_defaults, strict=True)
-    return [Tensor(_column(*pair, na_value).reshape(lines.shape)) for pair in pairs]
-
-
-def _selected(row: Sequence[str], positions: Sequence[int]) -> list[str]:
-    """The fields at these positions.
-
-    Raises:
-        ValueError: The positions do not ascend, or there is no such field.
-    """
-    if list(positions) != sorted({*positions}) or (positions and positions[0] < 0):
-        raise ValueError(f"select_cols must be positions in ascending order, got {positions}")
-    if positions and positions[-1] >= len(row):
-        raise ValueError(f"select_cols asks for field {positions[-1]} of {len(row)}: {row}")
-    return [row[i] for i in positions]
-
-
-def _column(fields: Sequence[str], default: Any, na_value: str) -> np.ndarray:
-    """The values of one column, in the dtype of its default."""
-    is_dtype = isinstance(default, np.dtype | type)
-    values = np.zeros(0, default) if is_dtype else plain(default).reshape(-1)
-    is_empty = np.array([field in ("", na_value) for field in fields], bool)
-    found = np.array(fields, str)
-    if is_empty.any() and not values.size:
-        raise ValueError("decode_csv: a field without default is empty; give record_defaults one")
-    if values.dtype.kind in "USO":
-        values, dtype = texts("record_defaults", values), np.dtype(str)
-    else:
-        dtype = values.dtype
-    if not is_empty.any():
-        return found.astype(dtype)
-    filled = [str(values[0]) if e else f for e, f in zip(is_empty, found, strict=True)]
-    return np.array(filled, str).astype(dtype)
+    return [Tensor(column.reshape(lines.shape)) for column in parser.parse(lines.ravel().tolist())]
 
 
 def decode_image(

@@ -55,6 +55,43 @@ def test_fields_that_say_nothing_have_the_default(options, expected):
     assert tolist(tf.io.decode_csv(["NA", '""', "3"], [[7]], **options)) == expected
 
 
+def random_number(rng):
+    """A decimal of any size and precision."""
+    digits, exponent = int(rng.integers(1, 25)), int(rng.integers(-330, 300))
+    return f"{rng.normal():.{digits}f}" + (f"e{exponent}" if digits > 9 else "")
+
+
+def test_numbers_are_rounded_as_python_rounds_them():
+    rng = np.random.default_rng(0)
+    numbers = [random_number(rng) for _ in range(500)] + ["inf", "-inf", "+1.5", " 2 ", ".5", "1."]
+    exact, narrow = tf.io.decode_csv([f"{n},{n[:9]}" for n in numbers], [tf.float64, tf.float32])
+    assert exact.numpy().tolist() == [float(number) for number in numbers]
+    assert narrow.numpy().tolist() == [float(np.float32(number[:9])) for number in numbers]
+
+
+@pytest.mark.parametrize("lines", [["1,a", '2,"b,c"', '3,"d""e"'], ["1,a", '2,"open', "3,b"]])
+def test_many_lines_have_the_columns_of_each_alone(lines):
+    together = tolist(tf.io.decode_csv(lines, [[0], [""]]))
+    alone = [tolist(tf.io.decode_csv(line, [[0], [""]])) for line in lines]
+    assert together == [list(column) for column in zip(*alone, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("field", "dtype"),
+    [
+        ("1_0", "int32"),
+        ("1_0", "float32"),
+        ("٣", "int32"),
+        ("x", "float64"),
+        ("99999999999", "int32"),
+        ("1.0", "int64"),
+    ],
+)
+def test_what_is_no_number_is_refused_by_its_place(field, dtype):
+    with pytest.raises(ValueError, match=f"field 1 of record 2 must be {dtype}, got '{field}'"):
+        tf.io.decode_csv(["1,2", "1,3", f"1,{field}"], [[""], tf.as_dtype(dtype)])
+
+
 @pytest.mark.parametrize("default", ["unknown", [b"unknown"], np.array(["unknown"])])
 def test_a_default_of_any_kind_of_text_cuts_no_text_off(default):
     assert tolist(tf.io.decode_csv(["something long,1", ",2"], [default, [0]]))[0] == [
