@@ -24,7 +24,7 @@ from .elements import (
     take_up_to,
 )
 from .plan import UNKNOWN, Keeps, Plan, batched_cardinality
-from .values import TensorSpec, map_arrays, rows_of, stack_elements
+from .values import TensorSpec, map_arrays, rows_of
 
 Stack = Callable[[list[Any]], Any]
 """Makes one batch of a few elements."""
@@ -122,9 +122,11 @@ class BatchIterator(DerivedIterator):
         super().__init__(inner)
         self._size = size
         self._min_size = size if drop_remainder else 1
-        self._stack = stack or stack_elements
+        self._stack = stack
 
     def __next__(self) -> Any:
+        if self._stack is None:
+            return self._inner.next_batch(self._size, self._min_size)
         elements = take_up_to(self._size, self._inner)
         if len(elements) < self._min_size:
             raise StopIteration

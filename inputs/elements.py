@@ -44,6 +44,13 @@ class ElementIterator(ABC):
         behind it.
         """
 
+    def next_batch(self, size: int, min_size: int) -> Any:
+        """The next `size` elements, stacked, or as many as are left, if there are `min_size`."""
+        elements = take_up_to(size, self)
+        if len(elements) < min_size:
+            raise StopIteration
+        return stack_elements(elements)
+
     @abstractmethod
     def get_state(self) -> State:
         """The position of the next element, as JSON values."""

@@ -7,7 +7,7 @@ Arguments have been checked. `map` with several calls at a time is in `parallel_
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar, final
 
@@ -15,17 +15,18 @@ import numpy as np
 
 from . import nest
 from .batching import BatchIterator, UnbatchIterator
+from .columnwise import Columnwise
 from .elements import (
     DerivedIterator,
     ElementIterator,
     Elements,
-    Elementwise,
     Positions,
     RandomAccess,
     add_element_note,
+    take_up_to,
 )
 from .plan import Keeps, Opening, Plan
-from .values import as_element, rows_of
+from .values import as_element, rows_of, stack_elements
 
 _logger = logging.getLogger("paceline")
 
@@ -40,8 +41,8 @@ Report = Callable[[int, Exception], None]
 
 
 def mapped(plan: Plan, map_func: UserFunction) -> Plan:
-    function = element_function(map_func)
-    return with_each(plan, function, "map()", Keeps.EACH | Keeps.ANY_ORDER)
+    function, columnwise = element_function(map_func), Columnwise(map_func)
+    return with_each(plan, function, "map()", Keeps.EACH | Keeps.ANY_ORDER, columnwise)
 
 
 def mapped_in_batches(plan: Plan, map_func: UserFunction, batch_size: int) -> Plan:
@@ -87,11 +88,19 @@ def element_function(function: UserFunction) -> ElementFunction:
 
 
 def with_each(
-    plan: Plan, function: ElementFunction, text: str | None, keeps: Keeps, **changes: Any
+    plan: Plan,
+    function: ElementFunction,
+    text: str | None,
+    keeps: Keeps,
+    columnwise: Columnwise | None = None,
+    **changes: Any,
 ) -> Plan:
-    return plan.then(
-        lambda inner, _: inner.transformed(_Mapped, MapIterator, function), text, keeps, **changes
-    )
+    """Elements passed through a function, of which `columnwise` may know how it makes batches."""
+
+    def step(inner: Elements, _: Opening) -> Elements:
+        return inner.transformed(_Mapped, MapIterator, function, columnwise)
+
+    return plan.then(step, text, keeps, **changes)
 
 
 def _call_with_element(function: UserFunction, element: Any) -> Any:
@@ -115,11 +124,14 @@ def _call_with_batch(function: UserFunction, batch: Any) -> Any:
 
 
 @final
-class _Mapped(Elementwise):
-    def __init__(self, inner: RandomAccess, function: ElementFunction) -> None:
+class _Mapped(RandomAccess):
+    def __init__(
+        self, inner: RandomAccess, function: ElementFunction, columnwise: Columnwise | None
+    ) -> None:
         self.length = inner.length
         self._inner = inner
         self._function = function
+        self._columnwise = columnwise
 
     def element(self, position: int) -> Any:
         element = self._inner.element(position)
@@ -129,10 +141,23 @@ class _Mapped(Elementwise):
             add_element_note(error, position % self.length)
             raise
 
+    def gather(self, positions: Positions) -> Any:
+        elements = self._inner.each(positions)
+        columnwise = self._columnwise
+        compute = partial(self._results, positions)
+        if columnwise is None:
+            return stack_elements(compute(elements))
+        if columnwise.is_new:
+            return stack_elements(columnwise.learn_from(elements, compute))
+        batch = columnwise.batch(elements)
+        return stack_elements(compute(elements)) if batch is None else batch
+
     def each(self, positions: Positions) -> list[Any]:
+        return self._results(positions, self._inner.each(positions))
+
+    def _results(self, positions: Positions, elements: Sequence[Any]) -> list[Any]:
         function = self._function
         results: list[Any] = []
-        elements = self._inner.each(positions)
         try:
             for element in elements:
                 results.append(function(element))
@@ -167,13 +192,51 @@ class MapIterator(DerivedIterator):
 
     _counters: ClassVar = {"read": "_num_read"}
 
-    def __init__(self, inner: ElementIterator, function: ElementFunction) -> None:
+    def __init__(
+        self,
+        inner: ElementIterator,
+        function: ElementFunction,
+        columnwise: Columnwise | None = None,
+    ) -> None:
         super().__init__(inner)
         self._function = function
+        self._columnwise = columnwise
         self._num_read = 0
 
     def __next__(self) -> Any:
-        element = next(self._inner)
+        return self._result_of(next(self._inner))
+
+    def next_batch(self, size: int, min_size: int) -> Any:
+        columnwise = self._columnwise
+        if columnwise is None or not (columnwise.is_new or columnwise.is_known):
+            return super().next_batch(size, min_size)
+        if columnwise.is_new:
+            first = columnwise.learn_from([next(self._inner)], self._results_of)
+            results = [*first, *take_up_to(size - 1, self)]
+            if len(results) < min_size:
+                raise StopIteration
+            return stack_elements(results)
+        before = self.get_state()
+        try:
+            elements = take_up_to(size, self._inner)
+            batch = columnwise.batch(elements)
+        except Exception:
+            elements, batch = [None], None  # which of the elements failed is seen below
+        if not elements:
+            raise StopIteration
+        if batch is None:
+            # Once more from there, one by one, as an error leaves the input behind its element.
+            self.set_state(before)
+            return super().next_batch(size, min_size)
+        self._num_read += len(elements)
+        if len(elements) < min_size:
+            raise StopIteration
+        return batch
+
+    def _results_of(self, elements: Sequence[Any]) -> list[Any]:
+        return [self._result_of(element) for element in elements]
+
+    def _result_of(self, element: Any) -> Any:
         self._num_read += 1
         try:
             return self._function(element)

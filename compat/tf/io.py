@@ -12,6 +12,7 @@ import numpy as np
 from ...autodiff import Tensor
 from ...inputs import FixedLenFeature, VarLenFeature
 from ...inputs import parse_example as parse_one
+from ...inputs.columnwise import Record, note_call, parsed
 from ...nn.layers import SymbolicTensor
 from ..names import NameTable, register, serve
 from .advice import advice
@@ -117,13 +118,16 @@ def decode_csv(
         ValueError: A line has another number of fields, an empty one without a default, or one
             that is not of its dtype.
     """
+    selected = None if select_cols is None else tuple(select_cols)
+    parser = CsvLines(record_defaults, CsvFormat(field_delim, use_quote_delim, na_value, selected))
+    if type(records) is Record:
+        return parsed(records, parser.parse, parser.num_columns)
     if isinstance(records, SymbolicTensor):
         from .placeholders import noted_columns  # imports estimators, which a pipeline can spare
 
         arguments = field_delim, use_quote_delim, na_value, select_cols
         return noted_columns(decode_csv, records, record_defaults, arguments)
-    selected = None if select_cols is None else tuple(select_cols)
-    parser = CsvLines(record_defaults, CsvFormat(field_delim, use_quote_delim, na_value, selected))
+    note_call()
     lines = texts("records", records)
     return [Tensor(column.reshape(lines.shape)) for column in parser.parse(lines.ravel().tolist())]
 
