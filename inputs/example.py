@@ -81,7 +81,7 @@ def parse_example(
     """
     data = record.tobytes() if isinstance(record, np.ndarray) else record
     found = _features_of(memoryview(data))
-    return {name: _array(name, form, found.get(name)) for name, form in features.items()}
+    return {name: array_of(name, form, found.get(name)) for name, form in features.items()}
 
 
 def encode_example(features: Mapping[str, Any]) -> bytes:
@@ -114,7 +114,7 @@ def _entry(entry: memoryview) -> tuple[str, Values]:
     values: Values = (0, [])
     for number, _, value in _fields(feature):
         if number in _KINDS:
-            values = number, _values(number, _message(value))
+            values = number, list_values(number, _message(value))
     return bytes(name).decode(), values
 
 
@@ -123,7 +123,7 @@ def _messages(message: memoryview, number: int) -> Iterator[memoryview]:
     return (_message(value) for found, _, value in _fields(message) if found == number)
 
 
-def _values(list_kind: int, message: memoryview) -> Any:
+def list_values(list_kind: int, message: memoryview) -> Any:
     """The values of a list, packed or not."""
     pieces: list[Any] = []
     for number, kind, value in _fields(message):
@@ -137,7 +137,7 @@ def _values(list_kind: int, message: memoryview) -> Any:
         elif kind == _VARINT:
             pieces.append(np.array([_signed(int(value))], np.int64))
         else:
-            pieces.append(_packed_varints(_message(value)))
+            pieces.append(packed_varints(_message(value)))
     if list_kind == _BYTES_LIST:
         return pieces
     empty = np.zeros(0, np.float32 if list_kind == _FLOAT_LIST else np.int64)
@@ -150,7 +150,7 @@ def _message(value: WireValue) -> memoryview:
     return value
 
 
-def _array(name: str, form: FixedLenFeature | VarLenFeature, values: Values | None) -> Any:
+def array_of(name: str, form: FixedLenFeature | VarLenFeature, values: Values | None) -> Any:
     is_missing = values is None or len(values[1]) == 0
     if isinstance(form, VarLenFeature):
         if is_missing or values is None:
@@ -226,7 +226,7 @@ def _fields(message: memoryview) -> Iterator[tuple[int, int, WireValue]]:
         position += size
 
 
-def _packed_varints(data: memoryview) -> NDArray[np.int64]:
+def packed_varints(data: memoryview) -> NDArray[np.int64]:
     """The signed numbers of a packed field."""
     values = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(values < 0x80)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from ...autodiff import Tensor
 from ...inputs import FixedLenFeature, VarLenFeature
 from ...inputs import parse_example as parse_one
 from ...inputs.columnwise import Record, note_call, parsed
+from ...inputs.example_columns import parse_examples
 from ...nn.layers import SymbolicTensor
 from ..names import NameTable, register, serve
 from .advice import advice
@@ -212,7 +213,20 @@ def parse_single_example(
     Raises:
         ValueError: There are several, which `parse_example` takes.
     """
+    if type(serialized) is Record:
+        return dict(zip(features, parsed(serialized, *_of_records(features)), strict=True))
+    note_call()
     return parse_one(one_byte_string("serialized", serialized), features)
+
+
+def _of_records(features: Mapping[str, Any]) -> tuple[Callable[[Any], list[np.ndarray]], int]:
+    """A parser of records into one array for each feature, and how many these are."""
+
+    def parse(records: Sequence[Any]) -> list[np.ndarray]:
+        rows = [one_byte_string("serialized", record) for record in records]
+        return list(parse_examples(rows, features).values())
+
+    return parse, len(features)
 
 
 def parse_example(
@@ -232,10 +246,13 @@ def parse_example(
         ValueError: Examples have different numbers of values, as a `VarLenFeature` may.
     """
     rows, shape = _byte_strings("serialized", serialized)
-    parsed = [parse_one(row, features) for row in rows]
+    if rows and not any(isinstance(form, VarLenFeature) for form in features.values()):
+        columns = parse_examples(rows, features)
+        return {key: array.reshape(*shape, *array.shape[1:]) for key, array in columns.items()}
+    examples = [parse_one(row, features) for row in rows]
     found = {}
     for key in features:
-        values = [row[key] for row in parsed]
+        values = [example[key] for example in examples]
         lengths = sorted({value.shape for value in values})
         if len(lengths) != 1:
             raise ValueError(
