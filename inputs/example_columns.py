@@ -50,7 +50,11 @@ def parse_examples(
         names = {name.encode(): name for name in features}
         layouts: dict[bytes, Layout] = {}
         found = [_places(record, names, layouts) for record in records]
-        return {name: _column(name, form, found) for name, form in features.items()}
+        integers = _integer_columns(features, found)
+        return {
+            name: integers[name] if name in integers else _column(name, form, found)
+            for name, form in features.items()
+        }
     except (_OtherLayoutError, IndexError, ValueError):
         # Record by record the error is that of the first damaged one.
         rows = [parse_example(record, features) for record in records]
@@ -156,8 +160,6 @@ def _column(
         messages = [place[1] for place in places if place is not None]
         if count and kind == _FLOAT_LIST and dtype.kind == "f":
             return _floats(messages, count).astype(dtype).reshape(shape)
-        if count and kind == _INT64_LIST and dtype.kind in "iufb":
-            return _integers(messages, count).astype(dtype).reshape(shape)
     return np.stack([array_of(name, form, _values(place)) for place in places])
 
 
@@ -183,11 +185,33 @@ def _floats(messages: Sequence[bytes], count: int) -> np.ndarray:
     return np.frombuffer(b"".join(pieces), "<f4")
 
 
-def _integers(messages: Sequence[bytes], count: int) -> np.ndarray:
+def _integer_columns(
+    features: Mapping[str, FixedLenFeature | VarLenFeature], found: Sequence[Mapping[str, Place]]
+) -> dict[str, np.ndarray]:
+    """The features that are integers in all records: their varints are decoded together."""
+    messages: list[bytes] = []
+    counts: list[int] = []
+    forms: dict[str, FixedLenFeature] = {}
+    for name, form in features.items():
+        if not isinstance(form, FixedLenFeature) or np.dtype(form.dtype).kind not in "iufb":
+            continue
+        own = [p[1] for places in found if (p := places.get(name)) and p[0] == _INT64_LIST]
+        count = math.prod(form.shape)
+        if count and len(own) == len(found):
+            forms[name] = form
+            messages += own
+            counts += [count] * len(own)
     pieces = _packed(messages)
     data = b"".join(pieces)
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) < 0x80)
-    borders = np.cumsum([len(piece) for piece in pieces]) - 1
-    if not np.array_equal(ends[count - 1 :: count], borders) or len(ends) != count * len(pieces):
+    stops = np.cumsum(counts, dtype=np.int64)
+    borders = np.cumsum([len(piece) for piece in pieces], dtype=np.int64) - 1
+    if len(ends) != sum(counts) or not np.array_equal(ends[stops - 1], borders):
         raise _OtherLayoutError
-    return packed_varints(memoryview(data))
+    numbers = packed_varints(memoryview(data))
+    columns, start = {}, 0
+    for name, form in forms.items():
+        stop = start + len(found) * math.prod(form.shape)
+        column = numbers[start:stop].astype(form.dtype)
+        columns[name], start = column.reshape(len(found), *form.shape), stop
+    return columns

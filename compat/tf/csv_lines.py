@@ -42,7 +42,6 @@ class CsvLines:
         self.num_columns = len(defaults)
         self._columns = [_default(value) for value in defaults]
         self._form = form
-        self._quoting = csv.QUOTE_MINIMAL if form.uses_quotes else csv.QUOTE_NONE
 
     def parse(self, elements: Sequence[Any]) -> list[np.ndarray]:
         """The columns of lines, which are texts or byte strings.
@@ -69,7 +68,8 @@ class CsvLines:
 
     def _rows(self, lines: list[str]) -> list[list[str]]:
         reader = csv.reader
-        delimiter, quoting = self._form.delimiter, self._quoting
+        delimiter = self._form.delimiter
+        quoting = csv.QUOTE_MINIMAL if self._form.uses_quotes else csv.QUOTE_NONE
         if len(lines) > 1:
             try:
                 rows = list(reader(lines, delimiter=delimiter, quoting=quoting))
