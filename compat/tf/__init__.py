@@ -13,6 +13,7 @@ from ...autodiff import set_print_options
 from ..names import NameTable, register
 from .advice import advice
 from .arguments import adapted
+from .names_v1 import MODULES_V1, NAMES_V1
 
 MODULES = (
     "app",
@@ -41,6 +42,7 @@ MODULES = (
     "summary",
     "tpu",
     "train",
+    *MODULES_V1,
 )
 NAMES = {
     "GradientTape": "autodiff.GradientTape",
@@ -80,7 +82,16 @@ NAMES = {
     "random_uniform_initializer": "nn.initializers.RandomUniform",
     "truncated_normal_initializer": "compat.tf.variables.truncated_normal_initializer",
     "zeros_initializer": "nn.initializers.Zeros",
+    **NAMES_V1,
 }
+DTYPES = (
+    "bool",
+    "double",
+    *(f"float{bits}" for bits in (16, 32, 64)),
+    "half",
+    *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
+    "string",
+)
 _TABLE = NameTable(
     __name__, ("compat.tf.arrays", "compat.tf.control", "compat.tf.math"), NAMES, advice, adapted
 )
@@ -88,6 +99,14 @@ _TABLE = NameTable(
 register(
     __name__,
     {
+        "dtypes": (
+            (),
+            {
+                **{name: f"compat.tf.{name}" for name in (*DTYPES, "DType")},
+                **{name: f"compat.tf.arrays.{name}" for name in ("cast",)},
+                "as_dtype": "compat.tf.control.as_dtype",
+            },
+        ),
         "feature_column": (("estimator.feature_column",), {}),
         "initializers": (("nn.initializers",), {}),
         "optimizers": (("nn.optimizers",), {}),
@@ -103,8 +122,10 @@ half = float16 = np.dtype(np.float16)
 int8, int16, int32, int64 = (np.dtype(t) for t in (np.int8, np.int16, np.int32, np.int64))
 uint8, uint16, uint32, uint64 = (np.dtype(t) for t in (np.uint8, np.uint16, np.uint32, np.uint64))
 string = np.dtype(np.str_)
+DType = np.dtype
 __version__ = VERSION = "2.15.0"
 """The version whose names these are."""
+GIT_VERSION = f"v{VERSION}"
 
 set_print_options(prefix="tf.", suffix=":0")
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import arrays
-from .conversion import accept_symbolic, convert, plain
+import numpy as np
 
-__all__ = ["where"]
+from . import arrays, math
+from .conversion import accept_symbolic, convert, operands, plain
+
+__all__ = ["div", "where"]
 
 
 def where(condition: Any, x: Any = None, y: Any = None, name: str | None = None) -> Any:
@@ -16,6 +18,13 @@ def where(condition: Any, x: Any = None, y: Any = None, name: str | None = None)
     if x is not None and chosen.ndim == 1 and convert(x).ndim > 1:
         chosen = chosen.reshape(-1, *[1] * (convert(x).ndim - 1))
     return arrays.where(chosen, x, y)
+
+
+def div(x: Any, y: Any, name: str | None = None) -> Any:
+    """`x / y`; of whole numbers the quotient rounded down, as of Python 2."""
+    x, y = operands(x, y)
+    of_integers = all(np.asarray(v).dtype.kind in "iu" for v in (x, y))
+    return math.floordiv(x, y) if of_integers else math.divide(x, y)
 
 
 accept_symbolic(globals())

@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from ..names import NameTable, register, serve
-from . import MODULES, NAMES
+from . import DTYPES, MODULES, NAMES
 from .advice import advice
 from .arguments import adapted
 
@@ -19,20 +19,16 @@ _V1 = {
     "disable_v2_behavior": _HERE + "disable_eager_execution",
     "enable_eager_execution": _HERE + "enable_eager_execution",
     "enable_v2_behavior": _HERE + "enable_eager_execution",
-    "VERSION": "compat.tf.__version__",
     "__version__": "compat.tf.__version__",
-    "random_normal": "compat.tf.random.normal",
     "random_normal_initializer": "compat.tf.variables.random_normal_initializer",
-    "random_uniform": "compat.tf.random.uniform",
     "random_uniform_initializer": "compat.tf.variables.random_uniform_initializer",
-    "set_random_seed": "compat.tf.random.set_seed",
     "to_float": _ARRAYS + "to_float",
     "to_int32": _ARRAYS + "to_int32",
     "to_int64": _ARRAYS + "to_int64",
 }
-_DTYPES = ("bool", "float16", "float32", "float64", "int32", "int64", "string", "uint8", "double")
 _OF_TF = {
-    name: f"compat.tf.{name}" for name in (*MODULES, "feature_column", "initializers", *_DTYPES)
+    name: f"compat.tf.{name}"
+    for name in (*MODULES, "DType", "dtypes", "feature_column", "initializers", *DTYPES)
 }
 
 

@@ -52,6 +52,14 @@ __all__ = [
 class GraphKeys:
     """Names of collections of TensorFlow 1."""
 
+    GLOBAL_STEP = "global_step"
+    GLOBAL_VARIABLES = "variables"
+    LOCAL_VARIABLES = "local_variables"
+    LOSSES = "losses"
+    MODEL_VARIABLES = "model_variables"
+    REGULARIZATION_LOSSES = "regularization_losses"
+    SUMMARIES = "summaries"
+    TRAINABLE_VARIABLES = "trainable_variables"
     UPDATE_OPS = "update_ops"
 
 

@@ -106,3 +106,14 @@ def categorical(
     scores = plain(logits)[:, None, :]
     noise = _generator(seed).gumbel(size=(len(scores), num_samples, scores.shape[-1]))
     return Tensor(np.argmax(scores + noise, axis=-1).astype(dtype))
+
+
+def multinomial(
+    logits: Any,
+    num_samples: int,
+    seed: int | None = None,
+    name: str | None = None,
+    output_dtype: Any = None,
+) -> Tensor:
+    """TensorFlow 1's name of `categorical`, with its arguments in another order."""
+    return categorical(logits, num_samples, output_dtype or np.int64, seed)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...autodiff import Tensor
+from ...estimator.feature_column.fingerprint import fingerprints
 from ..names import NameTable, serve
 from .advice import advice
 from .conversion import plain
@@ -37,6 +38,14 @@ def join(inputs: Any, separator: str = "", name: str | None = None) -> Tensor:
 def to_number(input: Any, out_type: Any = np.float32, name: str | None = None) -> Tensor:
     """Texts as numbers."""
     return Tensor(np.asarray(texts("input", input).astype(out_type)))
+
+
+def to_hash_bucket_fast(input: Any, num_buckets: int, name: str | None = None) -> Tensor:
+    """For each text the number of a bucket: FarmHash's Fingerprint64 modulo `num_buckets`."""
+    words = texts("input", input)
+    encoded = np.char.encode(words, "utf-8") if words.size else words.astype("S1")
+    buckets = fingerprints(encoded) % np.uint64(num_buckets)
+    return Tensor(np.asarray(buckets, np.int64).reshape(words.shape))
 
 
 def as_string(

@@ -22,7 +22,14 @@ from .conversion import plain
 from .metrics import UpdateOp
 
 __getattr__, __dir__ = serve(
-    NameTable(__name__, renamed={"FileWriter": "summary.FileWriter"}, advice=advice)
+    NameTable(
+        __name__,
+        renamed={
+            "FileWriter": "summary.FileWriter",
+            "FileWriterCache": "compat.tf.summary_v1.FileWriterCache",
+        },
+        advice=advice,
+    )
 )
 _default: ContextVar[tuple[FileWriter | None, Any]] = ContextVar(
     "paceline_compat_summary", default=(None, None)

@@ -65,3 +65,25 @@ def FileWriter(  # noqa: N802
     """
     refuse("FileWriter", ("filename_suffix", filename_suffix, None, "use one directory for each"))
     return summary.FileWriter(logdir)
+
+
+_writers: dict[str, summary.FileWriter] = {}
+
+
+class FileWriterCache:
+    """Writers of directories that several parts of a script share."""
+
+    @staticmethod
+    def get(logdir: str | os.PathLike[str]) -> summary.FileWriter:
+        """The writer of this directory, which is made by the first call."""
+        path = os.fspath(logdir)
+        if path not in _writers:
+            _writers[path] = FileWriter(path)
+        return _writers[path]
+
+    @staticmethod
+    def clear() -> None:
+        """Close all of them; the next `get` makes a new file."""
+        for writer in _writers.values():
+            writer.close()
+        _writers.clear()

@@ -174,3 +174,24 @@ def random_uniform_initializer(
 ) -> initializers.RandomUniform:
     """`RandomUniform` from 0 to 1 by default, and not Keras's -0.05 to 0.05."""
     return initializers.RandomUniform(minval, 1.0 if maxval is None else maxval, seed)
+
+
+def glorot_normal_initializer(seed: int | None = None, dtype: Any = None) -> Any:
+    """`GlorotNormal`."""
+    return initializers.GlorotNormal(seed=seed)
+
+
+def glorot_uniform_initializer(seed: int | None = None, dtype: Any = None) -> Any:
+    """`GlorotUniform`."""
+    return initializers.GlorotUniform(seed=seed)
+
+
+def variance_scaling_initializer(
+    scale: float = 1.0,
+    mode: str = "fan_in",
+    distribution: str = "truncated_normal",
+    seed: int | None = None,
+    dtype: Any = None,
+) -> initializers.VarianceScaling:
+    """`VarianceScaling`."""
+    return initializers.VarianceScaling(scale, mode, distribution, seed)
