@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...strategies import Device, list_devices, set_visible_devices
 from ..names import NameTable, register, serve
@@ -45,6 +45,19 @@ def list_logical_devices(device_type: str | None = None) -> tuple[Device, ...]:
 def _of_kinds(device_type: str | None, hidden: bool) -> tuple[Device, ...]:
     kinds = ("CPU", "GPU") if device_type is None else (device_type,)
     return tuple(device for kind in kinds for device in list_devices(kind, hidden))
+
+
+class LocalDevice(NamedTuple):
+    """A device as `list_local_devices` describes it."""
+
+    name: str
+    device_type: str
+
+
+def list_local_devices(session_config: Any = None) -> list[LocalDevice]:
+    """TensorFlow 1's `device_lib.list_local_devices`: the names and kinds of all devices."""
+    devices = list_physical_devices()
+    return [LocalDevice(f"/device:{device.short_name}", device.kind) for device in devices]
 
 
 def get_visible_devices(device_type: str | None = None) -> tuple[Device, ...]:

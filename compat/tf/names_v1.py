@@ -43,5 +43,5 @@ NAMES_V1 = {
     "VERSION": _TF + "VERSION",
 }
 
-MODULES_V1 = ("python_io", "saved_model", "sparse", "test")
+MODULES_V1 = ("python", "python_io", "saved_model", "sparse", "test")
 """Modules of `tf`, some of which TensorFlow 2 has with other names in them."""

@@ -13,14 +13,29 @@ CLASSIFY_METHOD_NAME, PREDICT_METHOD_NAME, REGRESS_METHOD_NAME = (
 DEFAULT_SERVING_SIGNATURE_DEF_KEY = "serving_default"
 SERVING, TRAINING, GPU, TPU = "serve", "train", "gpu", "tpu"
 
-_TAGS = ("GPU", "SERVING", "TPU", "TRAINING")
-_KEYS = [name for name in list(globals()) if name.isupper() and name[0] != "_"]
+TAG_CONSTANTS = {name: _HERE + name for name in ("GPU", "SERVING", "TPU", "TRAINING")}
+SIGNATURE_CONSTANTS = {
+    name: _HERE + name
+    for name in (
+        "CLASSIFY_INPUTS",
+        "CLASSIFY_METHOD_NAME",
+        "CLASSIFY_OUTPUT_CLASSES",
+        "CLASSIFY_OUTPUT_SCORES",
+        "DEFAULT_SERVING_SIGNATURE_DEF_KEY",
+        "PREDICT_INPUTS",
+        "PREDICT_METHOD_NAME",
+        "PREDICT_OUTPUTS",
+        "REGRESS_INPUTS",
+        "REGRESS_METHOD_NAME",
+        "REGRESS_OUTPUTS",
+    )
+}
 __getattr__, __dir__ = serve(NameTable(__name__, advice=advice))
 register(
     __name__,
     {
-        "signature_constants": ((), {name: _HERE + name for name in _KEYS if name not in _TAGS}),
-        "tag_constants": ((), {name: _HERE + name for name in _TAGS}),
+        "signature_constants": ((), SIGNATURE_CONSTANTS),
+        "tag_constants": ((), TAG_CONSTANTS),
     },
     advice,
 )

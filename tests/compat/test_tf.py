@@ -63,7 +63,7 @@ def test_mb_24_importing_the_names_imports_no_more_than_arrays():
     [
         ("Session", "there is no graph"),
         ("compat.v1.Session", "there is no graph"),
-        ("saved_model", "model.save"),
+        ("saved_model.load", "model.save"),
         ("data.experimental.CsvDataset", "csv_rows"),
         ("distribute.cluster_resolver.GCEClusterResolver", "TFConfigClusterResolver"),
         ("nn.cumprod", "use np.cumprod"),

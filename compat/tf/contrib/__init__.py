@@ -1,7 +1,7 @@
 """`tf.contrib` of TensorFlow 1: where strategies, and what goes with them, were at first."""
 
-from ..names import NameTable, register, serve
-from .advice import advice
+from ...names import NameTable, register, serve
+from ..advice import advice
 
 _STRATEGIES = {
     "AllReduceCrossTowerOps": "strategies.NcclAllReduce",
@@ -15,7 +15,8 @@ _STRATEGIES = {
     "TPUStrategy": "strategies.TPUStrategy",
 }
 _DATA = {
-    name: f"compat.tf.data.{name}" for name in ("map_and_batch", "shuffle_and_repeat", "unbatch")
+    name: f"compat.tf.data.{name}"
+    for name in ("AUTOTUNE", "map_and_batch", "shuffle_and_repeat", "unbatch")
 }
 _ESTIMATOR = {
     name: f"estimator.{name}"
@@ -29,13 +30,22 @@ _ESTIMATOR = {
     )
 }
 
-__getattr__, __dir__ = serve(NameTable(__name__, advice=advice))
+_INPUTS = {name: f"compat.tf.estimator.{name}" for name in ("numpy_input_fn", "pandas_input_fn")}
+_MODULES = {
+    "keras": "compat.tf.keras.",
+    "training": "compat.tf.contrib.training.",
+}
+
+__getattr__, __dir__ = serve(NameTable(__name__, renamed=_MODULES, advice=advice))
 register(
     __name__,
     {
         "data": ((), _DATA),
         "distribute": ((), _STRATEGIES),
         "estimator": ((), _ESTIMATOR),
+        "factorization": ((), {"KMeansClustering": "estimator.KMeansClustering"}),
+        "learn": ((), {"RunConfig": "estimator.RunConfig"}),
+        "learn.io": ((), _INPUTS),
     },
     advice,
 )
