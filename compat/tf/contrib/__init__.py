@@ -33,6 +33,7 @@ _ESTIMATOR = {
 _INPUTS = {name: f"compat.tf.estimator.{name}" for name in ("numpy_input_fn", "pandas_input_fn")}
 _MODULES = {
     "keras": "compat.tf.keras.",
+    "layers": "compat.tf.contrib.layers.",
     "training": "compat.tf.contrib.training.",
 }
 
