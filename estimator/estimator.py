@@ -407,6 +407,8 @@ class Estimator:
             export_dir_base, receivers, assets_extra, as_text, checkpoint_path
         )
 
+    export_savedmodel = export_saved_model  # TensorFlow 1's name
+
     def experimental_export_all_saved_models(
         self,
         export_dir_base: str | os.PathLike[str],

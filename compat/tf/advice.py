@@ -87,6 +87,9 @@ _INSTEAD: Mapping[str, str] = {
     "tf.nn.dynamic_rnn": "use tf.keras.layers.RNN, LSTM or GRU with a mask",
     "tf.train.SyncReplicasOptimizer": "use tf.distribute.MultiWorkerMirroredStrategy, which is "
     "synchronous",
+    "tf.keras.utils.SidecarEvaluator": "use tf.estimator.train_and_evaluate, whose task evaluator "
+    "evaluates each checkpoint",
+    "tf.keras.layers.DenseFeatures": "use tf.feature_column.DenseFeatures in a tf.keras.Model",
     "tf.test.mock": "use unittest.mock",
     "tf.assign": "use variable.assign(value)",
     "tf.assign_add": "use variable.assign_add(value)",

@@ -22,6 +22,7 @@ _MODELS = {
     "clone_model": "nn.clone_model",
     "load_model": "nn.load_model",
     "model_from_json": "nn.model_from_json",
+    "save_model": "compat.tf.keras.save_model",
 }
 _OPTIMIZERS = {"deserialize": "nn.optimizers.get"}
 _TABLES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
@@ -31,6 +32,10 @@ _TABLES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "constraints": (("nn.constraints",), {}),
     "datasets": ((), {}),
     "datasets.mnist": ((), {"load_data": "compat.tf.keras.load_mnist"}),
+    "datasets.fashion_mnist": (
+        (),
+        {"load_data": "compat.tf.keras_files.load_fashion_mnist"},
+    ),
     "estimator": ((), {"model_to_estimator": "estimator.model_to_estimator"}),
     "initializers": (
         ("nn.initializers",),
@@ -71,6 +76,7 @@ _TABLES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
             "CustomObjectScope": "nn.custom_object_scope",
             "Sequence": "compat.tf.keras.Sequence",
             "custom_object_scope": "nn.custom_object_scope",
+            "get_file": "compat.tf.keras_files.get_file",
             "set_random_seed": "compat.tf.keras.set_random_seed",
             "to_categorical": "compat.tf.keras.to_categorical",
         },
@@ -106,6 +112,17 @@ class Sequence:
 
     def on_epoch_end(self) -> None:
         """Called after each epoch of `fit`."""
+
+
+def save_model(
+    model: nn.Model,
+    filepath: Any,
+    overwrite: bool = True,
+    save_format: str | None = None,
+    include_optimizer: bool = True,
+) -> None:
+    """`model.save`."""
+    model.save(filepath, overwrite, save_format, include_optimizer)
 
 
 def set_random_seed(seed: int) -> None:

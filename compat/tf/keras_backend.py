@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ __all__ = [
     "random_normal",
     "random_uniform",
     "reshape",
+    "set_learning_phase",
     "set_value",
     "shape",
     "squeeze",
@@ -37,6 +39,13 @@ random_uniform = uniform
 
 def clear_session() -> None:
     """Nothing: there is no graph that would be kept. `tf.random.set_seed` counts names anew."""
+
+
+def set_learning_phase(value: Any) -> None:
+    """Nothing but a note: `fit` and `evaluate` say themselves whether they train."""
+    logging.getLogger("paceline").info(
+        "set_learning_phase has no effect: pass training=... where a model is called."
+    )
 
 
 def epsilon() -> float:

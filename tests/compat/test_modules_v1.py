@@ -88,3 +88,13 @@ def test_mb_24_contrib_says_what_to_use_instead():
     with pytest.raises(AttributeError, match="train_and_evaluate"):
         _ = tf.contrib.learn.Experiment
     assert tf.contrib.learn.RunConfig is pl.estimator.RunConfig
+
+
+def test_mb_24_old_names_of_saving(tmp_path):
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    model(tf.ones([1, 2]))
+    tf.keras.models.save_model(model, tmp_path / "model")
+    loaded = tf.keras.models.load_model(tmp_path / "model")
+    assert loaded(tf.ones([1, 2])).shape == (1, 1)
+    estimator = pl.estimator.Estimator
+    assert estimator.export_savedmodel is estimator.export_saved_model
