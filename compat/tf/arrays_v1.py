@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from . import arrays, math
-from .conversion import accept_symbolic, convert, operands, plain
+from . import arrays
+from .conversion import accept_symbolic, as_tensor, convert, operands, plain
 
 __all__ = ["div", "where"]
 
@@ -24,7 +24,7 @@ def div(x: Any, y: Any, name: str | None = None) -> Any:
     """`x / y`; of whole numbers the quotient rounded down, as of Python 2."""
     x, y = operands(x, y)
     of_integers = all(np.asarray(v).dtype.kind in "iu" for v in (x, y))
-    return math.floordiv(x, y) if of_integers else math.divide(x, y)
+    return as_tensor(np.floor_divide(x, y) if of_integers else np.divide(x, y))
 
 
 accept_symbolic(globals())

@@ -69,7 +69,7 @@ def _check(path: str, wanted: str | None, algorithm: str) -> None:
     if wanted is None:
         return
     kind = _HASHES.get(len(wanted)) if algorithm == "auto" else algorithm
-    if kind not in _HASHES.values():
+    if kind is None or kind not in _HASHES.values():
         raise ValueError(f"get_file: hash_algorithm must be 'md5' or 'sha256', got {algorithm!r}")
     with open(path, "rb") as file:
         found = hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False))

@@ -115,6 +115,38 @@ huber_loss = _of_predictions(_huber)
 log_loss = _of_predictions(_log)
 
 
+def cosine_distance(
+    labels: Any,
+    predictions: Any,
+    axis: int | None = None,
+    weights: Any = 1.0,
+    scope: str | None = None,
+    loss_collection: Any = None,
+    reduction: str = Reduction.SUM_BY_NONZERO_WEIGHTS,
+    dim: int | None = None,
+) -> Any:
+    """One minus the scalar product along `axis` of vectors that have length one already.
+
+    Args:
+        labels, predictions: Of one shape.
+        axis, dim: The axis of the vectors, by its new or its old name.
+        weights, scope, loss_collection, reduction: See `compute_weighted_loss`.
+
+    Raises:
+        ValueError: There is no axis, or there are two, or the shapes are not one.
+    """
+    if (axis is None) == (dim is None):
+        raise ValueError(f"cosine_distance: axis must be given, got {axis} and dim={dim}")
+    labels, predictions = convert(labels), convert(predictions)
+    if labels.shape != predictions.shape:
+        raise ValueError(
+            f"labels have shape {labels.shape} and predictions {predictions.shape}; reshape one"
+        )
+    along = dim if axis is None else axis
+    losses = 1 - np.sum(labels * predictions, axis=along, keepdims=True)
+    return compute_weighted_loss(losses, weights, reduction=reduction)
+
+
 def hinge_loss(
     labels: Any,
     logits: Any,

@@ -115,6 +115,17 @@ def AdagradOptimizer(  # noqa: N802
     return optimizers.Adagrad(_rate(learning_rate), initial_accumulator_value, 0.0, name=name)
 
 
+def AdadeltaOptimizer(  # noqa: N802
+    learning_rate: Any = 0.001,
+    rho: float = 0.95,
+    epsilon: float = 1e-8,
+    use_locking: bool = False,
+    name: str = "Adadelta",
+) -> optimizers.Optimizer:
+    """`Adadelta`."""
+    return optimizers.Adadelta(_rate(learning_rate), rho, epsilon, name=name, sparse="lazy")
+
+
 def RMSPropOptimizer(  # noqa: N802
     learning_rate: Any,
     decay: float = 0.9,

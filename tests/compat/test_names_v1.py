@@ -65,6 +65,25 @@ def test_mb_24_names_of_tensorflow_1_are_in_tf_and_in_compat_v1(module):
     assert (key, module.saved_model.tag_constants.SERVING) == ("serving_default", "serve")
 
 
+def test_mb_24_adadelta_moves_as_tensorflow_1s():
+    x = tf.Variable([1.0, -2.0])
+    optimizer = tf.train.AdadeltaOptimizer(0.5)
+    for _ in range(3):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(x * x * [1.0, 3.0])
+        optimizer.apply_gradients([(tape.gradient(loss, x), x)])
+    np.testing.assert_allclose(x.numpy(), [0.99932164, -1.9993215], rtol=1e-6)
+
+
+@pytest.mark.parametrize("axis", ["axis", "dim"])
+def test_mb_24_the_cosine_distance_is_of_vectors_of_length_one(axis):
+    labels, predictions = [[1.0, 0.0], [0.0, 1.0]], [[0.6, 0.8], [0.8, -0.6]]
+    found = tf.losses.cosine_distance(labels, predictions, **{axis: 1})
+    assert float(found) == pytest.approx(1.0)
+    weighted = tf.losses.cosine_distance(labels, predictions, weights=[[2.0], [0.0]], **{axis: 1})
+    assert float(weighted) == pytest.approx(0.8)
+
+
 def test_mb_24_files_have_the_methods_of_gfile(tmp_path):
     folder = tmp_path / "a"
     tf.gfile.MkDir(dirname=folder)
