@@ -27,6 +27,7 @@ _OLD = {
 _FUNCTIONS = {
     "average_pooling1d": "AveragePooling1D",
     "average_pooling2d": "AveragePooling2D",
+    "average_pooling3d": "AveragePooling3D",
     "conv1d": "Conv1D",
     "conv2d": "Conv2D",
     "conv2d_transpose": "Conv2DTranspose",
@@ -34,6 +35,9 @@ _FUNCTIONS = {
     "flatten": "Flatten",
     "max_pooling1d": "MaxPooling1D",
     "max_pooling2d": "MaxPooling2D",
+    "max_pooling3d": "MaxPooling3D",
+    "separable_conv1d": "SeparableConv1D",
+    "separable_conv2d": "SeparableConv2D",
 }
 _table = NameTable(
     __name__, renamed={name: f"nn.layers.{ours}" for name, ours in _OLD.items()}, advice=advice

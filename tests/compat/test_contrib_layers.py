@@ -67,3 +67,21 @@ def test_mb_24_contrib_refuses_what_would_be_lost():
         layers.fully_connected(ROWS, 3, weights_regularizer=layers.l2_regularizer(0.1))
     with pytest.raises(AttributeError, match="minimize"):
         _ = layers.optimize_loss
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "arguments", "expected"),
+    [
+        ("average_pooling3d", (1, 2, 2, 2, 1), (2, 2), np.full((1, 1, 1, 1, 1), 3.5)),
+        ("max_pooling3d", (1, 2, 2, 2, 1), (2, 2), np.full((1, 1, 1, 1, 1), 7.0)),
+        ("separable_conv1d", (1, 3, 1), (1, 2), [[[1.0], [3.0]]]),
+        ("separable_conv2d", (1, 2, 2, 1), (1, 2), [[[[6.0]]]]),
+    ],
+)
+def test_mb_24_further_functions_of_tf_layers(name, shape, arguments, expected):
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    ones = tf.ones_initializer()
+    is_conv = name.startswith("separable")
+    options = {"depthwise_initializer": ones, "pointwise_initializer": ones} if is_conv else {}
+    found = tf.stop_gradient(getattr(tf.layers, name)(x, *arguments, **options))
+    np.testing.assert_allclose(found, expected)
