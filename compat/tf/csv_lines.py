@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, final
+from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 
@@ -69,7 +69,7 @@ class CsvLines:
     def _rows(self, lines: list[str]) -> list[list[str]]:
         reader = csv.reader
         delimiter = self._form.delimiter
-        quoting = csv.QUOTE_MINIMAL if self._form.uses_quotes else csv.QUOTE_NONE
+        quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if self._form.uses_quotes else csv.QUOTE_NONE
         if len(lines) > 1:
             try:
                 rows = list(reader(lines, delimiter=delimiter, quoting=quoting))
