@@ -1,9 +1,16 @@
 """CRC-32C (Castagnoli), the checksum of TFRecord files and of TensorFlow's checkpoints.
 
-It is linear over bits: each byte of a block contributes a table entry that depends on the byte
-and on its distance from the block's end, and the contributions are combined by exclusive or (the
-idea of slicing-by-N: M. Kounavis and F. Berry, "A Systematic Approach to Building High Performance
-Software-Based CRC Generators", ISCC 2005; polynomial: RFC 3720, B.4).
+A checksum is the remainder of a division of polynomials over bits (RFC 3720, B.4), which is linear.
+Two consequences make NumPy fast enough:
+
+- Each byte of a block contributes a table entry that depends on the byte and on its distance from
+  the block's end, and the contributions are combined by exclusive or (the idea of slicing-by-N:
+  M. Kounavis and F. Berry, "A Systematic Approach to Building High Performance Software-Based CRC
+  Generators", ISCC 2005). That takes about 4 ns a byte.
+- A multiple of the polynomial P has the same remainders. x^5685 + x^1362 + x^426 + 1 is one with
+  four terms only, and since squaring doubles exponents over bits, so is the same with x^64 in
+  place of x. Long data is first divided by that one: three exclusive ors of 64-bit words for each
+  word, a twentieth of the time.
 """
 
 from __future__ import annotations
@@ -19,19 +26,22 @@ _SHORT_BYTES = 16
 _MASK_DELTA = 0xA282EAD8
 _WORD = 0xFFFFFFFF
 
+# A word is carried to those so many words behind it: 5685 - 1362, 5685 - 426, 5685.
+_NEAR, _MIDDLE, _FAR = 4323, 5259, 5685
+_SEGMENT_WORDS = 8 * _NEAR
+_LONG_BYTES = 1 << 18
+
 
 def crc32c(data: bytes | bytearray | memoryview) -> int:
     """The CRC-32C of `data`."""
-    state = _WORD
     if len(data) <= _SHORT_BYTES:
-        return _of_bytes(state, data) ^ _WORD
+        return _of_bytes(_WORD, data) ^ _WORD
     values = np.frombuffer(data, np.uint8)
-    # The first, incomplete block, and then whole ones.
-    start = 0
-    for stop in range(len(values) % _BLOCK_BYTES or _BLOCK_BYTES, len(values) + 1, _BLOCK_BYTES):
-        state = _of_block(state, values[start:stop])
-        start = stop
-    return state ^ _WORD
+    if len(values) < _LONG_BYTES:
+        return _of_values(_WORD, values) ^ _WORD
+    num_odd = len(values) % 8
+    state = _of_values(_WORD, values[:num_odd])
+    return _of_values(0, _shortened(state, values[num_odd:].view("<u8"))) ^ _WORD
 
 
 def masked_crc32c(data: bytes | bytearray | memoryview) -> int:
@@ -42,6 +52,43 @@ def masked_crc32c(data: bytes | bytearray | memoryview) -> int:
 def mask(crc: int) -> int:
     """A CRC-32C in the form in which files store it."""
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & _WORD
+
+
+def _shortened(state: int, words: NDArray[np.uint64]) -> NDArray[np.uint8]:
+    """Few bytes with the remainder that `words` have behind `state`.
+
+    A word in which something is left is added, with its effect on the words behind it, to itself,
+    which clears it. So a word that is reached is its own value plus those of three before it; the
+    last `_FAR` words keep what has reached them.
+    """
+    # The words before the segment, which still have an effect, and the segment.
+    window = np.zeros(_FAR + _SEGMENT_WORDS, np.uint64)
+    num_cleared = len(words) - _FAR
+    for start in range(0, num_cleared, _SEGMENT_WORDS):
+        size = min(_SEGMENT_WORDS, num_cleared - start)
+        window[_FAR : _FAR + size] = words[start : start + size]
+        if start == 0:
+            window[_FAR] ^= np.uint64(state)  # it acts upon the first four bytes
+        for first in range(_FAR, _FAR + size, _NEAR):
+            last = min(first + _NEAR, _FAR + size)
+            chunk = window[first:last]
+            for distance in (_NEAR, _MIDDLE, _FAR):
+                chunk ^= window[first - distance : last - distance]
+        window[:_FAR] = window[size : size + _FAR].copy()
+    window[_FAR : 2 * _FAR] = 0
+    rest = words[num_cleared:].copy()
+    for distance in (_NEAR, _MIDDLE, _FAR):
+        rest ^= window[_FAR - distance : 2 * _FAR - distance]
+    return rest.view(np.uint8)
+
+
+def _of_values(state: int, values: NDArray[np.uint8]) -> int:
+    """The state behind any number of bytes: the first, incomplete block, and then whole ones."""
+    start = 0
+    for stop in range(len(values) % _BLOCK_BYTES or _BLOCK_BYTES, len(values) + 1, _BLOCK_BYTES):
+        state = _of_block(state, values[start:stop])
+        start = stop
+    return state
 
 
 def _of_bytes(state: int, data: bytes | bytearray | memoryview) -> int:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-VARINT = 0
-BYTES = 2
-_FIXED_BYTES = {1: 8, 5: 4}
-_MAX_VARINT_BYTES = 10
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+_FIXED_BYTES = {FIXED64: 8, FIXED32: 4}
+MAX_VARINT_BYTES = 10
 _WORD = (1 << 64) - 1
 
 WireValue = int | memoryview
+"""The content of a field: a number, or the bytes of anything else."""
 
 
 def fields(message: memoryview) -> Iterator[tuple[int, int, WireValue]]:
@@ -50,7 +50,7 @@ def varint(message: memoryview, position: int) -> tuple[int, int]:
         ValueError: The number is cut off, or longer than 64 bits take.
     """
     number = 0
-    for index in range(_MAX_VARINT_BYTES):
+    for index in range(MAX_VARINT_BYTES):
         if position >= len(message):
             raise ValueError("the message is cut off inside a number")
         byte = message[position]
@@ -58,7 +58,7 @@ def varint(message: memoryview, position: int) -> tuple[int, int]:
         number |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
             return number & _WORD, position
-    raise ValueError(f"a number takes more than {_MAX_VARINT_BYTES} bytes")
+    raise ValueError(f"a number takes more than {MAX_VARINT_BYTES} bytes")
 
 
 def signed(number: int) -> int:

@@ -16,19 +16,19 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..formats.protobuf import (
+    MAX_VARINT_BYTES,
+    VARINT,
+    WireValue,
+    bytes_field,
+    encoded_varint,
+    fields,
+    signed,
+)
 from .values import as_text
 
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
 _KINDS = {_BYTES_LIST: "bytes", _FLOAT_LIST: "floats", _INT64_LIST: "integers"}
-
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-
-_MAX_VARINT_BYTES = 10
-_WORD = (1 << 64) - 1
-_FIXED_BYTES = {_FIXED64: 8, _FIXED32: 4}
-
-WireValue = int | memoryview
-"""What a field of a message holds: a number, or the bytes of anything else."""
 
 Values = tuple[int, Any]
 """Which of the three kinds of list, and the values."""
@@ -93,9 +93,9 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
     """
     entries = b""
     for name, value in features.items():
-        entry = _bytes_field(1, name.encode()) + _bytes_field(2, _feature(name, value))
-        entries += _bytes_field(1, entry)
-    return _bytes_field(1, entries)
+        entry = bytes_field(1, name.encode()) + bytes_field(2, _feature(name, value))
+        entries += bytes_field(1, entry)
+    return bytes_field(1, entries)
 
 
 def _features_of(example: memoryview) -> dict[str, Values]:
@@ -112,7 +112,7 @@ def _entry(entry: memoryview) -> tuple[str, Values]:
     *_, name = [memoryview(b""), *_messages(entry, 1)]
     *_, feature = [memoryview(b""), *_messages(entry, 2)]
     values: Values = (0, [])
-    for number, _, value in _fields(feature):
+    for number, _, value in fields(feature):
         if number in _KINDS:
             values = number, list_values(number, _message(value))
     return bytes(name).decode(), values
@@ -120,13 +120,13 @@ def _entry(entry: memoryview) -> tuple[str, Values]:
 
 def _messages(message: memoryview, number: int) -> Iterator[memoryview]:
     """The fields of that number, which hold messages or text."""
-    return (_message(value) for found, _, value in _fields(message) if found == number)
+    return (_message(value) for found, _, value in fields(message) if found == number)
 
 
 def list_values(list_kind: int, message: memoryview) -> Any:
     """The values of a list, packed or not."""
     pieces: list[Any] = []
-    for number, kind, value in _fields(message):
+    for number, kind, value in fields(message):
         if number != 1:
             continue
         if list_kind == _BYTES_LIST:
@@ -134,8 +134,8 @@ def list_values(list_kind: int, message: memoryview) -> Any:
         elif list_kind == _FLOAT_LIST:
             # One float alone has the same bytes as a packed list of one.
             pieces.append(np.frombuffer(_message(value), "<f4"))
-        elif kind == _VARINT:
-            pieces.append(np.array([_signed(int(value))], np.int64))
+        elif kind == VARINT:
+            pieces.append(np.array([signed(int(value))], np.int64))
         else:
             pieces.append(packed_varints(_message(value)))
     if list_kind == _BYTES_LIST:
@@ -190,40 +190,18 @@ def _feature(name: str, value: Any) -> bytes:
     items = [value] if isinstance(value, bytes | str) else value
     if isinstance(items, list) and items and isinstance(items[0], bytes | str):
         texts = [item.encode() if isinstance(item, str) else bytes(item) for item in items]
-        return _bytes_field(_BYTES_LIST, b"".join(_bytes_field(1, t) for t in texts))
+        return bytes_field(_BYTES_LIST, b"".join(bytes_field(1, t) for t in texts))
     array = np.ravel(np.asarray(items))
     if array.dtype.kind == "f":
         packed = array.astype("<f4").tobytes()
-        return _bytes_field(_FLOAT_LIST, _bytes_field(1, packed))
+        return bytes_field(_FLOAT_LIST, bytes_field(1, packed))
     if array.dtype.kind in "iub":
-        packed = b"".join(_encoded_varint(int(number)) for number in array)
-        return _bytes_field(_INT64_LIST, _bytes_field(1, packed))
+        packed = b"".join(encoded_varint(int(number)) for number in array)
+        return bytes_field(_INT64_LIST, bytes_field(1, packed))
     raise TypeError(
         f"feature {name!r} must be bytes, text or numbers, got {type(value).__name__} "
         f"({array.dtype})."
     )
-
-
-def _fields(message: memoryview) -> Iterator[tuple[int, int, WireValue]]:
-    """The fields of a message: field number, wire type, and a number or the bytes."""
-    position, end = 0, len(message)
-    while position < end:
-        tag, position = _varint(message, position)
-        number, wire_type = tag >> 3, tag & 7
-        if wire_type == _VARINT:
-            value, position = _varint(message, position)
-            yield number, wire_type, value
-            continue
-        if wire_type == _BYTES:
-            size, position = _varint(message, position)
-        elif wire_type in _FIXED_BYTES:
-            size = _FIXED_BYTES[wire_type]
-        else:
-            raise ValueError(f"field {number} has the unknown wire type {wire_type}")
-        if size > end - position:
-            raise ValueError(f"field {number} is cut off: {size} bytes, {end - position} left")
-        yield number, wire_type, message[position : position + size]
-        position += size
 
 
 def packed_varints(data: memoryview) -> NDArray[np.int64]:
@@ -234,46 +212,11 @@ def packed_varints(data: memoryview) -> NDArray[np.int64]:
         raise ValueError("a packed number is cut off")
     starts = np.concatenate([[0], ends[:-1] + 1]) if len(ends) else ends
     sizes = ends - starts + 1
-    if len(sizes) and sizes.max() > _MAX_VARINT_BYTES:
-        raise ValueError(f"a packed number takes more than {_MAX_VARINT_BYTES} bytes")
+    if len(sizes) and sizes.max() > MAX_VARINT_BYTES:
+        raise ValueError(f"a packed number takes more than {MAX_VARINT_BYTES} bytes")
     numbers = np.zeros(len(ends), np.uint64)
     for index in range(int(sizes.max(initial=0))):
         long_enough = sizes > index
         bits = (values[starts[long_enough] + index] & 0x7F).astype(np.uint64)
         numbers[long_enough] |= bits << np.uint64(7 * index)
     return numbers.view(np.int64)
-
-
-def _signed(number: int) -> int:
-    """A varint's bits as a signed 64-bit number."""
-    return number - (1 << 64) if number >> 63 else number
-
-
-def _encoded_varint(number: int) -> bytes:
-    """A number as a varint; negative ones take ten bytes."""
-    number &= _WORD
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
-
-
-def _bytes_field(number: int, value: bytes) -> bytes:
-    """A field of bytes, text, a message or packed numbers."""
-    return _encoded_varint(number << 3 | _BYTES) + _encoded_varint(len(value)) + value
-
-
-def _varint(message: memoryview, position: int) -> tuple[int, int]:
-    """The number at `position`, and the position behind it."""
-    number = 0
-    for index in range(_MAX_VARINT_BYTES):
-        if position >= len(message):
-            raise ValueError("the message is cut off inside a number")
-        byte = message[position]
-        position += 1
-        number |= (byte & 0x7F) << (7 * index)
-        if byte < 0x80:
-            return number & _WORD, position
-    raise ValueError(f"a number takes more than {_MAX_VARINT_BYTES} bytes")

@@ -11,25 +11,18 @@ import gzip
 import os
 import struct
 from collections.abc import Iterator
-from functools import cache
 from types import TracebackType
 from typing import Any, BinaryIO, Self, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..formats.crc32c import masked_crc32c
 from .dataset import Dataset
 from .record_files import Files, RecordFormat, is_gzip, read_up_to, records_plan, skip_rest
 
 _HEADER = struct.Struct("<QI")
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
-
-_POLYNOMIAL = 0x82F63B78  # reflected
-_BLOCK_BYTES = 1024
-_SHORT_BYTES = 16
-_MASK_DELTA = 0xA282EAD8
-_WORD = 0xFFFFFFFF
 
 
 def tf_records(files: Files, compression_type: str | None = None) -> Dataset:
@@ -121,73 +114,3 @@ def _read_records(file: BinaryIO) -> Iterator[Any]:
         if masked_crc32c(record) != _CRC.unpack_from(body, length)[0]:
             raise ValueError(f"the checksum of the record's {length} bytes does not match")
         yield np.frombuffer(record, np.uint8)
-
-
-def crc32c(data: bytes | bytearray | memoryview) -> int:
-    """The CRC-32C (Castagnoli) of `data`, the checksum of TFRecord files.
-
-    It is linear over bits: each byte of a block contributes a table entry that depends on the byte
-    and on how far it is from the block's end, and the contributions are combined by exclusive or
-    (the idea of slicing-by-N: M. Kounavis and F. Berry, "A Systematic Approach to Building High
-    Performance Software-Based CRC Generators", ISCC 2005; polynomial: RFC 3720, B.4).
-    """
-    state = _WORD
-    if len(data) <= _SHORT_BYTES:
-        return _of_bytes(state, data) ^ _WORD
-    values = np.frombuffer(data, np.uint8)
-    # The first, incomplete block, and then whole ones.
-    start = 0
-    for stop in range(len(values) % _BLOCK_BYTES or _BLOCK_BYTES, len(values) + 1, _BLOCK_BYTES):
-        state = _of_block(state, values[start:stop])
-        start = stop
-    return state ^ _WORD
-
-
-def masked_crc32c(data: bytes | bytearray | memoryview) -> int:
-    """The checksum as TFRecord files store it, rotated and shifted by a constant."""
-    crc = crc32c(data)
-    return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & _WORD
-
-
-def _of_bytes(state: int, data: bytes | bytearray | memoryview) -> int:
-    table = _byte_table()
-    for byte in data:
-        state = table[(state ^ byte) & 0xFF] ^ (state >> 8)
-    return state
-
-
-def _of_block(state: int, values: NDArray[np.uint8]) -> int:
-    """Carries `state` over at most a block of bytes."""
-    if len(values) < 4:
-        return _of_bytes(state, values.tobytes())
-    # One gather of what each byte contributes and one exclusive or, instead of a loop over bytes.
-    block = values.copy()
-    # The state so far acts like four more bytes upon the first four.
-    block[:4] ^= np.frombuffer(state.to_bytes(4, "little"), np.uint8)
-    table, offsets = _block_table()
-    indices = offsets[_BLOCK_BYTES - len(block) :] + block
-    return int(np.bitwise_xor.reduce(table.take(indices)))
-
-
-@cache
-def _byte_table() -> list[int]:
-    return [int(entry) for entry in _first_row()]
-
-
-def _first_row() -> NDArray[np.uint32]:
-    row = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        row = np.where(row & 1, (row >> 1) ^ np.uint32(_POLYNOMIAL), row >> 1)
-    return row
-
-
-@cache
-def _block_table() -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """What each byte at each offset in a block contributes, in one row; where offsets begin."""
-    first = _first_row()
-    rows = np.empty((_BLOCK_BYTES, 256), np.uint32)
-    rows[-1] = first
-    for offset in range(_BLOCK_BYTES - 2, -1, -1):
-        after = rows[offset + 1]
-        rows[offset] = first[after & 0xFF] ^ (after >> 8)
-    return rows.reshape(-1), np.arange(_BLOCK_BYTES) * 256

@@ -19,11 +19,11 @@ from typing import Any, Final, Self, final
 
 import numpy as np
 
+from ..formats.protobuf import FIXED32, FIXED64, VARINT, bytes_field, encoded_varint
 from ..inputs import framed_record
 from ..observe import GrowingFile
 from .values import Histogram, Images, as_number, as_text
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _DT_STRING = 7
 _START = 1
 _FLUSH_BYTES = 1 << 20
@@ -66,7 +66,7 @@ class FileWriter:
             TypeError: It is no number.
         """
         number = struct.pack("<f", as_number(name, value))
-        self._write(step, name, _field(2, _FIXED32, number))
+        self._write(step, name, _field(2, FIXED32, number))
 
     def histogram(self, name: str, value: Any, step: int) -> None:
         """Write how numbers are distributed.
@@ -78,7 +78,7 @@ class FileWriter:
             step: The global step that it belongs to.
         """
         found = value if isinstance(value, Histogram) else Histogram.of(value)
-        self._write(step, name, _bytes_field(5, _histogram(found)))
+        self._write(step, name, bytes_field(5, _histogram(found)))
 
     def image(self, name: str, value: Any, step: int) -> None:
         """Write images.
@@ -108,7 +108,7 @@ class FileWriter:
 
     def begin(self, step: int) -> None:
         """Say that a run goes on after `step`: what earlier files have of later steps is void."""
-        self._append(_event(step + 1, _bytes_field(7, _varint_field(1, _START))))
+        self._append(_event(step + 1, bytes_field(7, _varint_field(1, _START))))
 
     def flush(self) -> None:
         """Hand over to the file what was written."""
@@ -133,7 +133,7 @@ class FileWriter:
 
     def _write(self, step: int, name: str, content: bytes) -> None:
         value = _text_field(1, name) + content
-        self._append(_event(step, _bytes_field(5, _bytes_field(1, value))))
+        self._append(_event(step, bytes_field(5, bytes_field(1, value))))
 
     def _append(self, event: bytes) -> None:
         record = framed_record(event)
@@ -144,7 +144,7 @@ class FileWriter:
 
 
 def _event(step: int, content: bytes) -> bytes:
-    wall_time = _field(1, _FIXED64, struct.pack("<d", time.time()))
+    wall_time = _field(1, FIXED64, struct.pack("<d", time.time()))
     return wall_time + _varint_field(2, int(step)) + content
 
 
@@ -152,49 +152,35 @@ def _histogram(found: Histogram) -> bytes:
     """A HistogramProto: five numbers, then the upper limits of buckets and what is in each."""
     numbers = (found.min, found.max, found.num, found.sum, found.sum_squares)
     fields = [
-        _field(number, _FIXED64, struct.pack("<d", value))
+        _field(number, FIXED64, struct.pack("<d", value))
         for number, value in enumerate(numbers, start=1)
     ]
     limits, counts = found.buckets()
     return b"".join(
         [
             *fields,
-            _bytes_field(6, np.asarray(limits, "<f8").tobytes()),
-            _bytes_field(7, np.asarray(counts, "<f8").tobytes()),
+            bytes_field(6, np.asarray(limits, "<f8").tobytes()),
+            bytes_field(7, np.asarray(counts, "<f8").tobytes()),
         ]
     )
 
 
 def _strings(plugin: str, strings: Sequence[bytes], is_scalar: bool) -> bytes:
     """A tensor of strings that a plugin of TensorBoard shows, and the plugin's name."""
-    shape = b"" if is_scalar else _bytes_field(2, _varint_field(1, len(strings)))
-    tensor = _varint_field(1, _DT_STRING) + _bytes_field(2, shape)
-    tensor += b"".join(_bytes_field(8, string) for string in strings)
-    metadata = _bytes_field(1, _text_field(1, plugin))
-    return _bytes_field(9, metadata) + _bytes_field(8, tensor)
+    shape = b"" if is_scalar else bytes_field(2, _varint_field(1, len(strings)))
+    tensor = _varint_field(1, _DT_STRING) + bytes_field(2, shape)
+    tensor += b"".join(bytes_field(8, string) for string in strings)
+    metadata = bytes_field(1, _text_field(1, plugin))
+    return bytes_field(9, metadata) + bytes_field(8, tensor)
 
 
 def _field(number: int, wire_type: int, value: bytes) -> bytes:
-    return _varint(number << 3 | wire_type) + value
+    return encoded_varint(number << 3 | wire_type) + value
 
 
 def _varint_field(number: int, value: int) -> bytes:
-    return _field(number, _VARINT, _varint(value))
-
-
-def _bytes_field(number: int, value: bytes) -> bytes:
-    return _field(number, _BYTES, _varint(len(value)) + value)
+    return _field(number, VARINT, encoded_varint(value))
 
 
 def _text_field(number: int, value: str) -> bytes:
-    return _bytes_field(number, value.encode())
-
-
-def _varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first; all bytes but the last have the eighth bit set."""
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
+    return bytes_field(number, value.encode())

@@ -26,6 +26,10 @@ def expected(name):
         return {key.replace("|", "/"): file[key] for key in file.files}
 
 
+def arrays_of(bundle):
+    return {name: bundle.read(name) for name in bundle.names}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_each_tensor_has_the_values_that_tensorflow_reads(name):
     bundle = open_tensor_bundle(WRITTEN / name)
@@ -54,7 +58,7 @@ def test_shapes_and_dtypes_are_known_without_reading():
     bundle = open_tensor_bundle(WRITTEN / "partitioned")
     assert bundle.shapes["rows"] == (10, 3)
     assert bundle.dtypes["flags"] == np.bool_
-    assert bundle.dtypes["words"] == object
+    assert bundle.dtypes["words"].kind == "O"
 
 
 @pytest.mark.parametrize(("name", "step"), [("estimator", 3), ("keras", 1), ("partitioned", 0)])
@@ -105,7 +109,7 @@ def cut(data, rng):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_damaged_file_is_refused_or_gives_the_same_values(name, suffix, damage, tmp_path):
     rng = random.Random(f"{name}{suffix}{damage.__name__}")
-    whole = open_tensor_bundle(WRITTEN / name).arrays()
+    whole = arrays_of(open_tensor_bundle(WRITTEN / name))
     for other in SUFFIXES:
         shutil.copy(WRITTEN / f"{name}{other}", tmp_path / f"damaged{other}")
     num_refused = 0
@@ -113,7 +117,7 @@ def test_a_damaged_file_is_refused_or_gives_the_same_values(name, suffix, damage
         data = bytearray((WRITTEN / f"{name}{suffix}").read_bytes())
         (tmp_path / f"damaged{suffix}").write_bytes(damage(data, rng))
         try:
-            arrays = open_tensor_bundle(tmp_path / "damaged").arrays()
+            arrays = arrays_of(open_tensor_bundle(tmp_path / "damaged"))
         except CheckpointError:
             num_refused += 1
             continue

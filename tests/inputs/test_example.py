@@ -1,4 +1,4 @@
-"""CRC-32C and tf.train.Example: known values, round trips, and damage that is found out."""
+"""tf.train.Example: known values, round trips, and damage that is found out."""
 
 from __future__ import annotations
 
@@ -12,40 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.inputs import FixedLenFeature, VarLenFeature, encode_example, parse_example
-from paceline.inputs.tfrecord import crc32c, masked_crc32c
-
-
-@pytest.mark.parametrize(
-    ("data", "crc"),
-    [
-        (b"", 0),
-        (b"123456789", 0xE3069283),
-        (bytes(32), 0x8A9136AA),
-        (b"\xff" * 32, 0x62A8AB43),
-        (bytes(range(32)), 0x46DD794E),
-        (bytes(range(31, -1, -1)), 0x113FDB5C),
-    ],
-)
-def test_crc32c_gives_the_values_of_rfc_3720(data: bytes, crc: int) -> None:
-    assert crc32c(data) == crc
-
-
-@given(st.binary(max_size=80), st.integers(0, 40))
-def test_crc32c_does_what_bits_do(data: bytes, repeats: int) -> None:
-    message = data * repeats
-    state = 0xFFFFFFFF
-    for byte in message:
-        state ^= byte
-        for _ in range(8):
-            state = (state >> 1) ^ (0x82F63B78 if state & 1 else 0)
-    assert crc32c(message) == state ^ 0xFFFFFFFF
-
-
-def test_the_checksum_is_masked_as_in_tfrecord_files() -> None:
-    assert masked_crc32c(struct.pack("<Q", 0)) == (
-        ((crc32c(bytes(8)) >> 15 | crc32c(bytes(8)) << 17) + 0xA282EAD8) & 0xFFFFFFFF
-    )
-
 
 EXAMPLE_OF_TENSORFLOW = bytes.fromhex(
     # a: the integers 1 and -1, b: the float 0.5, c: the bytes "xyz"

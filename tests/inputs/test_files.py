@@ -174,7 +174,7 @@ def test_a_damaged_tfrecord_file_is_named(
 
 
 def test_a_huge_announced_length_takes_no_memory(tmp_path: Path) -> None:
-    from paceline.inputs.tfrecord import masked_crc32c
+    from paceline.formats.crc32c import masked_crc32c
 
     length = struct.pack("<Q", 1 << 62)
     (tmp_path / "bad").write_bytes(length + struct.pack("<I", masked_crc32c(length)) + b"x")

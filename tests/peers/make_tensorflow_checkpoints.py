@@ -1,7 +1,7 @@
 """Writes small TensorFlow checkpoints, and what TensorFlow reads in them, with TensorFlow 2.15.
 
-    pip install tensorflow-cpu==2.15.1
-    python tests/peers/make_tensorflow_checkpoints.py
+pip install tensorflow-cpu==2.15.1
+python tests/peers/make_tensorflow_checkpoints.py
 """
 
 import shutil

@@ -8,15 +8,16 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 MAY_IMPORT = {
+    "formats": set(),
     "kernels": set(),
     "cluster": set(),
-    "inputs": {"kernels"},
+    "inputs": {"formats", "kernels"},
     "autodiff": {"kernels"},
     "observe": set(),
     "collectives": {"cluster"},
-    "checkpoint": {"collectives", "observe"},
+    "checkpoint": {"collectives", "formats", "observe"},
     "strategies": {"collectives", "cluster", "inputs", "autodiff", "observe"},
-    "summary": {"strategies", "inputs", "autodiff", "observe"},
+    "summary": {"formats", "strategies", "inputs", "autodiff", "observe"},
 }
 MAY_IMPORT["training"] = {
     *("summary", "strategies", "checkpoint", "cluster", "inputs", "autodiff", "observe"),
