@@ -11,6 +11,7 @@ restores takes what it needs by name.
     lease               nobody deletes what is being read
     save_export         one that is kept apart, with other files in it
     save_at             the same, called as its owner wishes: a saved model
+    find_tensor_bundle  a checkpoint of TensorFlow's, to be read
     keep_…, save_…      policies: which to keep, when to save
     CheckpointError     everything that can be wrong with a checkpoint or its directory
 """
@@ -61,6 +62,7 @@ from .small_files import (
     remove_text,
     write_text,
 )
+from .tensor_bundle import TensorBundle, find_tensor_bundle
 from .writing import OtherWriters, plain_json, save, write_shard
 
 __all__ = [
@@ -75,11 +77,13 @@ __all__ = [
     "Saved",
     "Saver",
     "ShardSaver",
+    "TensorBundle",
     "TensorSlice",
     "best_checkpoint",
     "collect_reports",
     "delete_old_exports",
     "delete_saved",
+    "find_tensor_bundle",
     "fingerprint",
     "has_saved",
     "has_text",

@@ -319,9 +319,9 @@ def refuse_others_checkpoints(root: str) -> None:
     others = tensorflow_indexes(names)
     if others and not any(step_of(name) is not None for name in names):
         raise CheckpointError(
-            f"model_dir '{root}' holds checkpoints of TensorFlow's ({others[-1]}), which paceline "
-            f"does not read: choose another model_dir; to take the values along, read them with "
-            f"tf.train.load_checkpoint and give them to paceline.checkpoint.save"
+            f"model_dir '{root}' holds checkpoints of TensorFlow's ({others[-1]}), beside which "
+            f"paceline does not save: choose another model_dir; to begin with their values pass "
+            f"warm_start_from='{root}'"
         )
 
 

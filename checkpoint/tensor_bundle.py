@@ -322,6 +322,17 @@ def open_tensor_bundle(path: str | os.PathLike[str]) -> TensorBundle:
         raise CheckpointError(f"'{index}' is damaged: {error}") from error
 
 
+def find_tensor_bundle(path: str | os.PathLike[str]) -> TensorBundle | None:
+    """The TensorFlow checkpoint of a prefix, or a directory's newest one; None where there is none.
+
+    Raises:
+        CheckpointError: Its index is damaged.
+    """
+    given = os.fspath(path)
+    prefix = given if is_tensor_bundle(given) else latest_tensor_bundle(given)
+    return None if prefix is None else open_tensor_bundle(prefix)
+
+
 def latest_tensor_bundle(directory: str) -> str | None:
     """The prefix of a directory's newest TensorFlow checkpoint: its state file's, or None.
 

@@ -231,9 +231,11 @@ class ModelDir:
         if self._warm_start is None or not is_chief:
             return _store(seed, None), []
         source = self._warm_start.ckpt_to_initialize_from
-        newest = held.enter_context(checkpoint.lease_latest(source))
-        path = newest or held.enter_context(checkpoint.lease(source))
-        warm_start = WarmStart(self._warm_start, checkpoint.load(path), seed, held)
+        reader: Any = checkpoint.find_tensor_bundle(source)
+        if reader is None:
+            newest = held.enter_context(checkpoint.lease_latest(source))
+            reader = checkpoint.load(newest or held.enter_context(checkpoint.lease(source)))
+        warm_start = WarmStart(self._warm_start, reader, seed, held)
         return _store(seed, warm_start.restore), [warm_start]
 
     def eval_dir(self, name: str | None) -> str:

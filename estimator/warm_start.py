@@ -16,7 +16,7 @@ from typing import Any, final
 import numpy as np
 
 from ..autodiff import Array
-from ..checkpoint import CheckpointReader
+from ..checkpoint import CheckpointReader, TensorBundle
 from ..strategies import Initializer, Variable, to_host
 from ..training import Session, SessionRunHook
 
@@ -79,7 +79,8 @@ class WarmStartSettings:
     case.
 
     Args:
-        ckpt_to_initialize_from: A checkpoint, or a directory of which the newest is taken.
+        ckpt_to_initialize_from: A checkpoint, or a directory of which the newest is taken; also one
+            of TensorFlow's, by its prefix or its directory.
         vars_to_warm_start: A regular expression that trainable variables are chosen by (it is to
             match the beginning of the name); or a list of expressions or variables, which chooses
             among all variables that are saved; or None for the trainable ones that
@@ -159,7 +160,7 @@ class WarmStart(SessionRunHook):
     def __init__(
         self,
         settings: WarmStartSettings,
-        reader: CheckpointReader,
+        reader: CheckpointReader | TensorBundle,
         seed: int | None,
         lease: ExitStack,
     ) -> None:

@@ -359,9 +359,12 @@ def list_variables(ckpt_dir_or_file: str) -> list[tuple[str, list[int]]]:
     return sorted((name, list(shape)) for name, shape in shapes.items())
 
 
-def load_checkpoint(ckpt_dir_or_file: str) -> checkpoint.CheckpointReader:
-    """A checkpoint, or the last one of a directory, to be read."""
-    return checkpoint.load(_checkpoint(ckpt_dir_or_file))
+def load_checkpoint(
+    ckpt_dir_or_file: str,
+) -> checkpoint.CheckpointReader | checkpoint.TensorBundle:
+    """A checkpoint, or the last one of a directory, to be read; TensorFlow's own as well."""
+    bundle = checkpoint.find_tensor_bundle(ckpt_dir_or_file)
+    return checkpoint.load(_checkpoint(ckpt_dir_or_file)) if bundle is None else bundle
 
 
 def load_variable(ckpt_dir_or_file: str, name: str) -> np.ndarray:

@@ -3,6 +3,7 @@
 import inspect
 import logging
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -457,3 +458,10 @@ def test_images_of_a_batch_are_mirrored_one_by_one():
 def test_summaries_take_the_names_of_their_version(face, value, third):
     assert value in inspect.signature(face.scalar).parameters
     assert list(inspect.signature(face.image).parameters)[2] == third
+
+
+def test_checkpoints_of_tensorflows_are_listed_and_read_by_name():
+    prefix = str(Path(__file__).parents[1] / "peers" / "tensorflow_checkpoints" / "keras")
+    assert ("hidden/bias", [4]) in tf.train.list_variables(prefix)
+    bias = tf.train.load_variable(prefix, "hidden/bias")
+    np.testing.assert_array_equal(bias, tf.train.load_checkpoint(prefix).read("hidden/bias"))

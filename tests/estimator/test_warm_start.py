@@ -1,6 +1,8 @@
 """Warm start (B1): which variables begin with the values of another model, and how rows move."""
 
 import os
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -69,6 +71,27 @@ def test_b1_warm_start_takes_all_trainable_variables_and_not_the_step(tmp_path, 
     }[what]
     values = beginning(tmp_path, source)
     assert firsts(values) == {"a/w": 5, "a/b": 6, "c": 7, "moving": 1, "global_step": 0}
+
+
+TENSORFLOW = Path(__file__).parents[1] / "peers" / "tensorflow_checkpoints"
+"""What TensorFlow 2.15 has saved; `keras.npz` has what it reads there."""
+
+
+def test_a_model_begins_with_the_values_of_a_checkpoint_of_tensorflows(tmp_path):
+    shapes = {"hidden/kernel": (3, 4), "hidden/bias": (4,), "out/kernel": (4, 2)}
+    found = beginning(tmp_path, TENSORFLOW / "keras", shapes)
+    with np.load(TENSORFLOW / "keras.npz") as read:
+        for name, layer in (("hidden", 0), ("out", 2)):
+            key = f"layer_with_weights-{layer}|kernel|.ATTRIBUTES|VARIABLE_VALUE"
+            np.testing.assert_array_equal(found[f"{name}/kernel"], read[key])
+
+
+def test_the_newest_of_a_directory_of_tensorflows_is_taken(tmp_path):
+    for suffix in (".index", ".data-00000-of-00001"):
+        shutil.copy(TENSORFLOW / f"estimator{suffix}", tmp_path / f"model.ckpt-3{suffix}")
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
+    found = beginning(tmp_path / "new", tmp_path, {"dnn/logits/bias": (3,)})
+    assert not (found["dnn/logits/bias"] == 1).any()
 
 
 @pytest.mark.parametrize(
