@@ -277,10 +277,10 @@ class TensorBundle:
         entry = self._entries[_OBJECT_GRAPH.encode()]
         if entry.dtype != _STRING or entry.shape:
             raise ValueError("its object graph is no text")
-        graph = self._read_entry(_OBJECT_GRAPH, entry)
+        graph: bytes = self._read_entry(_OBJECT_GRAPH, entry).item()
         keys: dict[str, str] = {}
         shared = set(self._tensors)
-        for name, key in named_tensors(memoryview(graph[()])):
+        for name, key in named_tensors(memoryview(graph)):
             if name in keys and keys[name] != key:
                 shared.add(name)
             if key in self._tensors:
