@@ -1,5 +1,6 @@
 """TensorFlow's checkpoints, read without TensorFlow; TensorFlow wrote them and what it reads."""
 
+import os
 import random
 import shutil
 from pathlib import Path
@@ -83,6 +84,23 @@ def test_the_newest_is_that_of_the_state_file(tmp_path):
     found = latest_tensor_bundle(tmp_path)
     assert found == str(tmp_path / "model.ckpt-3")
     assert is_tensor_bundle(found)
+
+
+def test_a_directory_that_was_moved_still_has_its_newest(tmp_path):
+    for suffix in SUFFIXES:
+        shutil.copy(WRITTEN / f"estimator{suffix}", tmp_path / f"model.ckpt-3{suffix}")
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "/elsewhere/model.ckpt-3"\n')
+    assert latest_tensor_bundle(tmp_path) == str(tmp_path / "model.ckpt-3")
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(suffix, tmp_path):
+    for other in SUFFIXES:
+        shutil.copy(WRITTEN / f"keras{other}", tmp_path / f"piped{other}")
+    (tmp_path / f"piped{suffix}").unlink()
+    os.mkfifo(tmp_path / f"piped{suffix}")
+    with pytest.raises(CheckpointError, match="not a regular file"):
+        open_tensor_bundle(tmp_path / "piped").read("hidden/bias")
 
 
 def test_a_tensor_that_is_not_there_is_refused_by_name():
