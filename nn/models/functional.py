@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..layers import Input, Layer, SymbolicTensor, in_order, map_symbolic, symbolic_in
@@ -37,23 +37,6 @@ def computed_steps(inputs: Any, outputs: Any) -> list[SymbolicTensor]:
 def layers_of(steps: Sequence[SymbolicTensor]) -> list[Layer]:
     layers = [tensor.function for tensor in steps if isinstance(tensor.function, Layer)]
     return list({id(layer): layer for layer in layers}.values())
-
-
-def require_unique_names(model: str, layers: Iterable[Layer]) -> None:
-    """Refuse two layers of one name in a model: losses, logs and `get_layer` go by it.
-
-    Raises:
-        ValueError: The name, and both layers.
-    """
-    known: dict[str, Layer] = {}
-    for layer in layers:
-        other = known.setdefault(layer.name, layer)
-        if other is not layer:
-            first, second = (f"{type(one).__name__}(name={one.name!r})" for one in (other, layer))
-            raise ValueError(
-                f"the layers of model {model!r} must have different names, and two of them, "
-                f"{first} and {second}, have the same; give one of them another name"
-            )
 
 
 def bound_inputs(model: str, inputs: Any, given: Any) -> dict[int, Any]:

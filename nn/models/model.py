@@ -24,12 +24,11 @@ from .functional import (
     computed_steps,
     layers_of,
     names_of_inputs,
-    require_unique_names,
     with_given_mask,
 )
 from .graph import graph_config, graph_of
 from .summary import Style, write_summary
-from .trainable import Trainable
+from .trainable import Trainable, require_unique_names
 
 
 class Model(Trainable):

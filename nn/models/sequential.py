@@ -8,8 +8,9 @@ from typing import Any, TypeAlias
 from ...autodiff import Tensor, conv2d_relu_max_pool2d, relu
 from ..layers import Conv2D, Input, Layer, MaxPooling2D, SymbolicTensor
 from ..serialization import serialize
-from .functional import bound_inputs, require_unique_names, with_given_mask
+from .functional import bound_inputs, with_given_mask
 from .model import Model
+from .trainable import require_unique_names
 
 Stage: TypeAlias = Callable[..., Any]
 """`stage(inputs, training=...)`: a layer, or one function for two neighbours."""
@@ -55,7 +56,7 @@ class Sequential(Model):
         self._create_weights()
 
     def call(self, inputs: Any, training: bool = False, mask: Any = None) -> Any:
-        outputs = with_given_mask(inputs, mask)
+        outputs = inputs if mask is None else with_given_mask(inputs, mask)
         if isinstance(inputs, Mapping) and (chain := self.graph()) is not None:
             (outputs,) = bound_inputs(self.name, chain[0][0], inputs).values()
         for stage in self._stages:

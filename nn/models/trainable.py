@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from ...strategies import (
 )
 from ...training import TrainingSession
 from .. import optimizers
+from ..layers import Layer
 from ..metrics import Metric
 from ..optimizers import Optimizer
 from ..serialization import serialize
@@ -359,3 +360,20 @@ def unpack_x_y_sample_weight(data: Any) -> tuple[Any, Any, Any]:
 def _metrics_in(values: Any) -> list[Metric]:
     """The metrics among attributes, also in lists and dicts."""
     return [leaf for value in values for leaf in nest.flatten(value) if isinstance(leaf, Metric)]
+
+
+def require_unique_names(model: str, layers: Iterable[Layer]) -> None:
+    """Refuse two layers of one name in a model: losses, logs and `get_layer` go by it.
+
+    Raises:
+        ValueError: The name, and both layers.
+    """
+    known: dict[str, Layer] = {}
+    for layer in layers:
+        other = known.setdefault(layer.name, layer)
+        if other is not layer:
+            first, second = (f"{type(one).__name__}(name={one.name!r})" for one in (other, layer))
+            raise ValueError(
+                f"the layers of model {model!r} must have different names, and two of them, "
+                f"{first} and {second}, have the same; give one of them another name"
+            )
