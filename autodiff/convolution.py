@@ -32,6 +32,7 @@ from .higher_order import by_definition
 from .joining import concatenate, split
 from .numerics import keep_positive
 from .patches import (
+    add_turn,
     arranged,
     blank_images,
     patches,
@@ -318,10 +319,7 @@ def _gradients(
     for row, g_row, (matrix, turn) in zip(rows_of_pools, g_rows, of_rows, strict=False):
         if need_w:
             product = _product_over_lines(matrix, lines(g_row))
-            if turn in sums:
-                sums[turn] += product
-            else:
-                sums[turn] = product
+            add_turn(sums, turn, product)
         if add is not None:
             add(row, g_row)
     gradients = [None if finish is None else finish()]

@@ -40,7 +40,7 @@ def blank_images(windows: Windows, batch: int, channels: int, dtype: np.dtype) -
 
 
 def worth_keeping(image: Array) -> Array | None:
-    """What `arranged` gave, for backward, where that is small beside the results."""
+    """The arranged image, for backward, if it is small beside the results; else None."""
     return image if image.shape[-1] <= _FEW_CHANNELS else None
 
 
@@ -87,7 +87,7 @@ def patches(image: Array, windows: Windows, pool: Index) -> Iterator[tuple[Array
 
 
 def _step(windows: Windows, pool: Index) -> int:
-    """How many rows of the image are new in each row of patches; 0 if all are copied.
+    """The number of rows of the image that are new in each row of patches; 0 if all are copied.
 
     With a pool of two rows a third of them would be old: turning the weights costs as much.
     """
@@ -112,6 +112,14 @@ def turn_rows(weights: Array, windows: Windows, num_channels: int, turn: int) ->
     result = weights.copy()
     result[:num_inputs] = np.roll(by_cell, turn, len(windows.size) - 2).reshape(num_inputs, -1)
     return result
+
+
+def add_turn(sums: dict[int, Array], turn: int, product: Array) -> None:
+    """Add gradients of weights to those that were found by patches of the same turn."""
+    if turn in sums:
+        sums[turn] += product
+    else:
+        sums[turn] = product
 
 
 def sum_of_turns(sums: dict[int, Array], windows: Windows, num_channels: int) -> Array:

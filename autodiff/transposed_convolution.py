@@ -11,7 +11,7 @@ import numpy as np
 from .at_once import conv_transpose_at_once, conv_transpose_by_taps
 from .convolution import as_taps, lines, rows_of, scatter
 from .higher_order import by_definition
-from .patches import arranged, patches, sum_of_turns, turns_of
+from .patches import add_turn, arranged, patches, sum_of_turns, turns_of
 from .tensor import Tensor, lift_array, record
 from .tensor_like import Array
 from .windows import (
@@ -72,10 +72,7 @@ def conv_transpose(
         for row, (matrix, turn), x_row in of_rows:
             np.matmul(matrix[:, :num_inputs], turned[turn], out=lines(dx[row]))
             product = np.matmul(matrix[:, :num_inputs].T, lines(x_row))
-            if turn in sums:
-                sums[turn] += product
-            else:
-                sums[turn] = product
+            add_turn(sums, turn, product)
         dw = sum_of_turns(sums, windows, num_filters)
         return batch_first(dx), dw.reshape(filters.shape)
 

@@ -156,7 +156,7 @@ class Manifest(_Strict):
         return self
 
     def pieces_by_shard(self) -> dict[str, dict[str, tuple[TensorEntry, SliceEntry]]]:
-        """What lies in each shard, by the keys that its header must list."""
+        """The content of each shard, by the keys that its header must list."""
         pieces: dict[str, dict[str, tuple[TensorEntry, SliceEntry]]]
         pieces = {shard: {} for shard in self.shards}
         for name, tensor in self.tensors.items():

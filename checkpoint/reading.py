@@ -165,7 +165,7 @@ class CheckpointReader:
         check_files(self._path, self._manifest)
 
     def unverifiable_files(self) -> list[str]:
-        """What is beside the tensors and under no checksum: files and directories, by their names.
+        """Files and directories beside the tensors that are under no checksum, by their names.
 
         In an export of an earlier version these are all its other files.
         """

@@ -178,7 +178,7 @@ def read_text(model_dir: str | os.PathLike[str], name: str) -> str | None:
 
 
 def read_json(model_dir: str | os.PathLike[str], name: str) -> Any:
-    """What is in such a file of JSON; None where there is none.
+    """The content of such a file of JSON; None where there is none.
 
     Raises:
         CheckpointError: it cannot be read.

@@ -102,7 +102,7 @@ class Committer(ABC):
 
     @abstractmethod
     def file_path(self, draft: str, name: str) -> str:
-        """Where another file of a draft goes, which is called `name` in the manifest."""
+        """The path of another file of a draft, which is called `name` in the manifest."""
 
     @abstractmethod
     def staged(self, shard_path: str) -> AbstractContextManager[str]:

@@ -112,7 +112,7 @@ print(cupy.__version__, "on", ", ".join(names) + ";", reduce)
 
 
 def _requirements() -> Sequence[str]:
-    """What the installed paceline asks for; nothing where it runs without being installed."""
+    """The requirements of the installed paceline; none where it runs without being installed."""
     try:
         return requires("paceline") or ()
     except PackageNotFoundError:

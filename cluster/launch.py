@@ -167,7 +167,7 @@ def launch(
 
 
 def restart_delay_secs(num_short_runs: int) -> float:
-    """How long to wait before a restart, after so many runs in a row that failed soon.
+    """The delay before a restart, after so many runs in a row that failed soon.
 
     What fails at once will fail again: started over and over it would only burn the machine, and
     fill the log.

@@ -304,7 +304,7 @@ _TORCHRUN = Launcher(
     is_port_taken=True,  # by torchrun's own store
 )
 _TORCH = replace(_TORCHRUN, marks=("WORLD_SIZE",), is_port_taken=False)
-"""What sets the same variables without torchrun, such as Kubernetes jobs for PyTorch, or a user."""
+"""Launchers that set the same variables without torchrun: Kubernetes jobs for PyTorch, a user."""
 
 _VOLCANO = Launcher(name="Volcano", rank="VC_TASK_INDEX", hosts="VC_*_HOSTS", port=2222)
 

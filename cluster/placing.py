@@ -25,7 +25,7 @@ class IncompleteError(ClusterError):
 
 @dataclass(frozen=True, kw_only=True)
 class Launcher:
-    """How a launcher tells a process its rank, and where the processes are.
+    """A launcher: the variables in which it tells a process its rank and the addresses.
 
     The addresses come from `hosts`, or from the fact that all are on one machine, or else from
     `coordinator`, which is rank 0: the others tell it theirs. MASTER_ADDR and MASTER_PORT, set by

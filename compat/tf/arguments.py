@@ -14,7 +14,6 @@ from typing import Any
 
 _FEATURES = {"features": "x"}
 _DIM = {"dim": "axis"}
-_IDENTIFIER = "identifier"
 
 RENAMED: Mapping[str, Mapping[str, str]] = {
     "tf.argmax": {"dimension": "axis"},
@@ -41,10 +40,6 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     "tf.gfile.Rename": {"oldname": "src", "newname": "dst"},
     "tf.gfile.Stat": {"filename": "path"},
     "tf.gfile.Walk": {"in_order": "topdown"},
-    "tf.keras.initializers.get": {_IDENTIFIER: "initializer"},
-    "tf.keras.losses.get": {_IDENTIFIER: "loss"},
-    "tf.keras.metrics.get": {_IDENTIFIER: "metric"},
-    "tf.keras.regularizers.get": {_IDENTIFIER: "regularizer"},
     "tf.math.l2_normalize": _DIM,
     "tf.nest.is_nested": {"seq": "structure"},
     "tf.nn.elu": _FEATURES,
