@@ -119,11 +119,6 @@ class TensorBundle:
         """
         return {name: _numpy_dtype(self._entry(name).dtype) for name in self.names}
 
-    @property
-    def size_bytes(self) -> int:
-        """The size of its data files together."""
-        return sum(os.path.getsize(self._shard(shard)) for shard in range(self._num_shards))
-
     def shape_of(self, name: str) -> tuple[int, ...]:
         """The shape of one tensor.
 
@@ -169,15 +164,6 @@ class TensorBundle:
                 "damaged"
             )
         return whole
-
-    def verify(self) -> None:
-        """Read every tensor and compare its checksum.
-
-        Raises:
-            CheckpointError: Something is damaged.
-        """
-        for name in self.names:
-            self.read(name)
 
     def _entry(self, name: str) -> BundleEntry:
         entry = self._tensors.get(self._keys.get(name, name))
